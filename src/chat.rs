@@ -1,0 +1,1 @@
+//! Chat templates: a conversation as the text the model was trained on.

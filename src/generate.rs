@@ -1,0 +1,1 @@
+//! The loop from a prompt to text.

@@ -1,0 +1,283 @@
+//! The key-value pairs of a GGUF file, borrowed from its bytes.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+/// A metadata key that is missing, or holds something else than what the program needs.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A key without which the file cannot be used.
+    #[error("metadata key {0} is missing")]
+    Missing(String),
+    /// A key of another type than the specification gives it.
+    #[error("metadata key {key} is {found}, where {expected} is expected")]
+    Type {
+        /// The key.
+        key: String,
+        /// What the file holds.
+        found: String,
+        /// What the specification asks for.
+        expected: &'static str,
+    },
+    /// A value that no model can have.
+    #[error("metadata key {key} is {value}: {reason}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value, as text.
+        value: String,
+        /// Why it cannot be used, and what would be right.
+        reason: String,
+    },
+}
+
+/// The types of GGUF values, with their numbers in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the GGUF specification")]
+pub enum ValueType {
+    U8 = 0,
+    I8 = 1,
+    U16 = 2,
+    I16 = 3,
+    U32 = 4,
+    I32 = 5,
+    F32 = 6,
+    Bool = 7,
+    String = 8,
+    Array = 9,
+    U64 = 10,
+    I64 = 11,
+    F64 = 12,
+}
+
+impl ValueType {
+    /// The type with this number in a file, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        use ValueType::*;
+        [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
+            .into_iter()
+            .find(|t| *t as u32 == number)
+    }
+
+    /// Bytes of one value of a fixed size; `None` for strings and arrays.
+    pub fn size(self) -> Option<usize> {
+        use ValueType::*;
+        match self {
+            U8 | I8 | Bool => Some(1),
+            U16 | I16 => Some(2),
+            U32 | I32 | F32 => Some(4),
+            U64 | I64 | F64 => Some(8),
+            String | Array => None,
+        }
+    }
+}
+
+/// One metadata value. Strings are raw bytes: a file may hold text that is not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names are those of the GGUF specification")]
+pub enum Value<'a> {
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    F32(f32),
+    Bool(bool),
+    String(&'a [u8]),
+    Array(Array<'a>),
+    U64(u64),
+    I64(i64),
+    F64(f64),
+}
+
+impl<'a> Value<'a> {
+    /// The value as an integer, if it is one of any width.
+    pub fn integer(self) -> Option<i128> {
+        Some(match self {
+            Value::U8(x) => x.into(),
+            Value::I8(x) => x.into(),
+            Value::U16(x) => x.into(),
+            Value::I16(x) => x.into(),
+            Value::U32(x) => x.into(),
+            Value::I32(x) => x.into(),
+            Value::U64(x) => x.into(),
+            Value::I64(x) => x.into(),
+            _ => return None,
+        })
+    }
+
+    /// A name for error messages: `a string`, `an array of 3 f32`.
+    pub fn describe(self) -> String {
+        match self {
+            Value::Array(a) => format!("an array of {} {:?}", a.len, a.element).to_lowercase(),
+            Value::String(_) => "a string".into(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+}
+
+/// An array, its elements still as in the file. The scanner has checked that all are there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Array<'a> {
+    /// The type of every element.
+    pub element: ValueType,
+    /// How many there are.
+    pub len: usize,
+    /// Their encoding: fixed-size values, or strings each after its length as a `u64`.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Array<'a> {
+    /// The elements, if they are strings.
+    pub fn strings(self) -> Option<Vec<&'a [u8]>> {
+        if self.element != ValueType::String {
+            return None;
+        }
+        let mut rest = self.bytes;
+        let mut strings = Vec::with_capacity(self.len);
+        for _ in 0..self.len {
+            let (len, tail) = rest.split_first_chunk::<8>()?;
+            let (text, tail) = tail.split_at_checked(u64::from_le_bytes(*len) as usize)?;
+            strings.push(text);
+            rest = tail;
+        }
+        Some(strings)
+    }
+
+    /// The elements, if they are `f32`.
+    pub fn f32s(self) -> Option<Vec<f32>> {
+        (self.element == ValueType::F32)
+            .then(|| self.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    }
+
+    /// The elements, if they are integers or booleans of any width.
+    pub fn integers(self) -> Option<Vec<i64>> {
+        fn each<const N: usize>(bytes: &[u8], f: fn([u8; N]) -> i64) -> Option<Vec<i64>> {
+            Some(bytes.as_chunks::<N>().0.iter().map(|b| f(*b)).collect())
+        }
+        match self.element {
+            ValueType::U8 | ValueType::Bool => each(self.bytes, |[b]| b.into()),
+            ValueType::I8 => each(self.bytes, |b| i8::from_le_bytes(b).into()),
+            ValueType::U16 => each(self.bytes, |b| u16::from_le_bytes(b).into()),
+            ValueType::I16 => each(self.bytes, |b| i16::from_le_bytes(b).into()),
+            ValueType::U32 => each(self.bytes, |b| u32::from_le_bytes(b).into()),
+            ValueType::I32 => each(self.bytes, |b| i32::from_le_bytes(b).into()),
+            ValueType::I64 => each(self.bytes, i64::from_le_bytes),
+            ValueType::U64 if self.bytes.as_chunks::<8>().0.iter().all(|b| b[7] < 128) => {
+                each(self.bytes, |b| u64::from_le_bytes(b) as i64)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// All key-value pairs of a file, in its order, with typed access.
+///
+/// The getters return `Ok(None)` where the key is absent and an error where it is of another
+/// type, so that a wrong type is never taken for "not there".
+#[derive(Debug, Default)]
+pub struct Metadata<'a> {
+    entries: Vec<(&'a str, Value<'a>)>,
+    index: HashMap<&'a str, usize>,
+}
+
+impl<'a> Metadata<'a> {
+    /// Adds a pair, or replaces the value of a key that is there; true if it was.
+    pub fn insert(&mut self, key: &'a str, value: Value<'a>) -> bool {
+        if let Some(&i) = self.index.get(key) {
+            self.entries[i].1 = value;
+            return true;
+        }
+        self.index.insert(key, self.entries.len());
+        self.entries.push((key, value));
+        false
+    }
+
+    /// Every pair, in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> {
+        self.entries.iter().copied()
+    }
+
+    /// The raw value of a key.
+    pub fn get(&self, key: &str) -> Option<Value<'a>> {
+        self.index.get(key).map(|&i| self.entries[i].1)
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        convert: impl Fn(Value<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        convert(value).map(Some).ok_or_else(|| Error::Type {
+            key: key.into(),
+            found: value.describe(),
+            expected,
+        })
+    }
+
+    /// A string; text that is not UTF-8 is an error.
+    pub fn string(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        self.typed(key, "a string of valid UTF-8", |v| match v {
+            Value::String(s) => std::str::from_utf8(s).ok(),
+            _ => None,
+        })
+    }
+
+    /// A whole number of any integer type that fits in 32 bits.
+    pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
+        self.typed(key, "a whole number of 32 bits", |v| v.integer()?.try_into().ok())
+    }
+
+    /// A real number that is finite.
+    pub fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
+        self.typed(key, "a finite number", |v| match v {
+            Value::F32(x) => Some(x).filter(|x| x.is_finite()),
+            Value::F64(x) => Some(x as f32).filter(|x| x.is_finite()),
+            _ => None,
+        })
+    }
+
+    /// A truth value.
+    pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        self.typed(key, "true or false", |v| match v {
+            Value::Bool(b) => Some(b),
+            _ => None,
+        })
+    }
+
+    /// An array of strings, as raw bytes.
+    pub fn strings(&self, key: &str) -> Result<Option<Vec<&'a [u8]>>, Error> {
+        self.array(key, "an array of strings", Array::strings)
+    }
+
+    /// An array of `f32`.
+    pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
+        self.array(key, "an array of f32", Array::f32s)
+    }
+
+    /// An array of whole numbers of any width.
+    pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, Error> {
+        self.array(key, "an array of whole numbers", Array::integers)
+    }
+
+    fn array<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        convert: impl Fn(Array<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        self.typed(key, expected, |v| match v {
+            Value::Array(a) => convert(a),
+            _ => None,
+        })
+    }
+
+    /// `value`, or the error that says that `key` is missing.
+    pub fn require<T>(key: &str, value: Option<T>) -> Result<T, Error> {
+        value.ok_or_else(|| Error::Missing(key.into()))
+    }
+}

@@ -1,0 +1,3 @@
+//! The `rope-cpu` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! All that differs between operating systems: memory, processors, signals.

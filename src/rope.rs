@@ -1,0 +1,1 @@
+//! RoPE: one plan from flags and metadata, its frequency tables, and the cos/sin cache.

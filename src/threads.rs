@@ -1,0 +1,1 @@
+//! Worker threads: one parallel region per step, barriers between its phases.

@@ -1,0 +1,1 @@
+//! Text to tokens and back, from the vocabulary in a GGUF file.
