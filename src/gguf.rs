@@ -2,4 +2,4 @@
 
 mod metadata;
 
-pub use metadata::{Array, Metadata, Value, ValueType};
+pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};

@@ -1,0 +1,88 @@
+//! Rows of cosines and sines, computed once for each rule, effective length and position.
+
+use super::{Layers, Plan, Table};
+
+/// Positions that are computed together.
+const PAGE: usize = 256;
+
+/// A plan and the rows computed from it so far.
+///
+/// Rows are kept in pages, so that growing never moves or recomputes one.
+#[derive(Debug)]
+pub struct Rope {
+    plan: Plan,
+    tables: Vec<Rows>,
+}
+
+#[derive(Debug)]
+struct Rows {
+    layers: Layers,
+    effective_length: usize,
+    table: Table,
+    pages: Vec<Box<[f32]>>, // (PAGE, n_rot) each
+}
+
+impl Rope {
+    /// A cache that is empty so far.
+    pub fn new(plan: Plan) -> Rope {
+        Rope { plan, tables: Vec::new() }
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The length that decides the frequencies for a sequence of `tokens`: two sequences with
+    /// equal effective lengths rotate alike. Where it changes as a sequence grows, the keys
+    /// and values computed so far belong to other frequencies, and have to be computed again.
+    pub fn effective_length(&self, tokens: usize) -> usize {
+        self.plan.effective_length(tokens)
+    }
+
+    /// Computes the rows of positions `0..positions_end` that are not there yet.
+    pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions_end: usize) {
+        let rows = match self.tables.iter().position(|r| r.is(layers, effective_length)) {
+            Some(i) => &mut self.tables[i],
+            None => {
+                let table = Table::new(&self.plan, layers, effective_length);
+                let pages = Vec::new();
+                self.tables.push(Rows { layers, effective_length, table, pages });
+                let last = self.tables.len() - 1;
+                &mut self.tables[last]
+            }
+        };
+        while rows.pages.len() * PAGE < positions_end {
+            let n_rot = self.plan.n_rot;
+            let start = rows.pages.len() * PAGE;
+            let mut page = vec![0.0; PAGE * n_rot].into_boxed_slice();
+            for (i, row) in page.chunks_exact_mut(n_rot).enumerate() {
+                rows.table.fill(start + i, row);
+            }
+            rows.pages.push(page);
+        }
+    }
+
+    /// The row of a position: `[cos; n_rot/2]`, then `[sin; n_rot/2]`, with the attention scale
+    /// multiplied in.
+    ///
+    /// # Panics
+    /// If [`Rope::prepare`] was not called with the same key and a `positions_end` beyond it.
+    pub fn row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
+        let n_rot = self.plan.n_rot;
+        self.tables
+            .iter()
+            .find(|rows| rows.is(layers, effective_length))
+            .and_then(|rows| rows.pages.get(position / PAGE))
+            .map(|page| &page[position % PAGE * n_rot..][..n_rot])
+            .unwrap_or_else(|| panic!("RoPE row {position} was not prepared"))
+    }
+}
+
+impl Rows {
+    /// Window layers never depend on the length.
+    fn is(&self, layers: Layers, effective_length: usize) -> bool {
+        self.layers == layers
+            && (layers == Layers::Window || self.effective_length == effective_length)
+    }
+}

@@ -1,0 +1,120 @@
+//! The RoPE keys of a GGUF file, `{architecture}.rope.*`, with their defaults.
+
+use super::{Error, Origin, Scaling, Sourced};
+use crate::gguf::Metadata;
+
+/// The metadata of a model, read under its architecture's name.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    pub architecture: &'a str,
+    pub metadata: &'a Metadata<'a>,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.rope.{name}", self.architecture)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<Sourced<f64>>, Error> {
+        let key = self.key(name);
+        Ok(self.metadata.f32(&key)?.map(|value| Sourced::key(f64::from(value), key)))
+    }
+
+    /// The rule; linear where the file is silent, which with a factor of 1 is none.
+    pub fn scaling(&self) -> Result<Sourced<Scaling>, Error> {
+        let key = self.key("scaling.type");
+        match self.metadata.string(&key)? {
+            None => Ok(Sourced::default(Scaling::Linear)),
+            Some(name) => match name.parse() {
+                Ok(scaling) => Ok(Sourced::key(scaling, key)),
+                Err(_) => Err(Error::UnknownScalingInFile { key, name: name.into() }),
+            },
+        }
+    }
+
+    /// `freq_base` or `freq_base_swa`; 10000 where the file is silent.
+    pub fn base(&self, name: &str) -> Result<Sourced<f64>, Error> {
+        let base = self.number(name)?.unwrap_or(Sourced::default(10000.0));
+        base.base()
+    }
+
+    /// The factor, under its present or its old name; 0 stands for 1.
+    pub fn factor(&self) -> Result<Sourced<f64>, Error> {
+        let factor = match self.number("scaling.factor")? {
+            None => self.number("scale_linear")?,
+            some => some,
+        };
+        match factor {
+            None => Ok(Sourced::default(1.0)),
+            Some(zero) if zero.value == 0.0 => Ok(Sourced { value: 1.0, origin: zero.origin }),
+            Some(factor) => factor.factor(),
+        }
+    }
+
+    /// The context before any extension; `context_train` where the file is silent.
+    pub fn original_context(
+        &self,
+        context_train: &Sourced<usize>,
+    ) -> Result<Sourced<usize>, Error> {
+        let key = self.key("scaling.original_context_length");
+        Ok(match self.metadata.u32(&key)? {
+            None | Some(0) => context_train.clone(),
+            Some(tokens) => Sourced::key(tokens as usize, key),
+        })
+    }
+
+    /// What multiplies cosine and sine, whatever the rule.
+    pub fn attention_factor(&self) -> Result<Option<Sourced<f64>>, Error> {
+        self.number("scaling.attn_factor")?.map(Sourced::factor).transpose()
+    }
+
+    /// The weights (of the numerator, of the denominator) of YaRN's magnitude, where the file
+    /// asks for a quotient of two.
+    pub fn magnitude_weights(&self) -> Result<Option<(f64, f64, Origin)>, Error> {
+        if !self.reads_log_multiplier() {
+            return Ok(None);
+        }
+        Ok(self.number("scaling.yarn_log_multiplier")?.filter(|m| m.value != 0.0).map(|m| {
+            // Files of DeepSeek 2 keep a tenth of the value.
+            let deepseek = self.architecture == "deepseek2";
+            let all = if deepseek { m.value / 0.1 } else { m.value };
+            (if deepseek { all } else { 1.0 }, all, m.origin)
+        }))
+    }
+
+    /// Whether llama.cpp's graph of this architecture uses `rope_freqs.weight`.
+    pub fn reads_rope_freqs(&self) -> bool {
+        self.architecture == "llama"
+    }
+
+    fn reads_log_multiplier(&self) -> bool {
+        matches!(self.architecture, "deepseek2" | "mistral3")
+    }
+
+    /// Keys that are there, say something, and are not read for this architecture: llama.cpp's
+    /// converter writes them for every model and its loader reads them for few.
+    pub fn unread(&self) -> Result<Vec<String>, Error> {
+        let neutral = [
+            ("scaling.yarn_ext_factor", 1.0),
+            ("scaling.yarn_attn_factor", 1.0),
+            ("scaling.yarn_beta_fast", 32.0),
+            ("scaling.yarn_beta_slow", 1.0),
+            ("scaling.yarn_log_multiplier", 0.0),
+        ];
+        let mut warnings = Vec::new();
+        for (name, neutral) in neutral {
+            if name.ends_with("log_multiplier") && self.reads_log_multiplier() {
+                continue;
+            }
+            if let Some(found) = self.number(name)?
+                && found.value != neutral
+            {
+                warnings.push(format!(
+                    "{} = {} is ignored, as llama.cpp does for {} models",
+                    found.origin, found.value, self.architecture
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+}

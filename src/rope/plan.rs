@@ -1,0 +1,97 @@
+//! What RoPE does in this run, and where each of its values came from.
+
+use std::fmt;
+
+use super::{Divisors, Origin, Scaling, Sourced, Yarn};
+
+/// How the factor acts on the frequencies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// All are divided by it. Without scaling, it is 1.
+    Linear,
+    /// Low ones are, high ones are not.
+    Yarn(Yarn),
+}
+
+/// RoPE as resolved for one model and one run, by [`Plan::resolve`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Dimensions of a head that rotate, in pairs.
+    pub n_rot: usize,
+    /// The scaling by name, as chosen.
+    pub scaling: Sourced<Scaling>,
+    /// How the factor acts.
+    pub rule: Rule,
+    /// The factor by which the context is extended: positions are divided by it.
+    pub factor: Sourced<f64>,
+    /// The base of the frequencies in global layers.
+    pub base: Sourced<f64>,
+    /// The base in sliding-window layers, if the model has any.
+    pub window_base: Option<Sourced<f64>>,
+    /// What the file divides the frequencies by.
+    pub divisors: Divisors,
+    /// Multiplies cosine and sine, for queries and keys alike.
+    pub attention_scale: Sourced<f64>,
+    /// Tokens that the model was trained for.
+    pub context_train: Sourced<usize>,
+    /// Tokens that were asked for, which is what one gets.
+    pub context: Sourced<usize>,
+    /// What is allowed but probably not meant, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
+    /// rotate alike, always the same one.
+    pub fn effective_length(&self, tokens: usize) -> usize {
+        match &self.divisors {
+            Divisors::LongRope(sets) if tokens <= sets.original_context => sets.original_context,
+            Divisors::LongRope(sets) => self.context.value.max(sets.original_context + 1),
+            _ => self.context.value,
+        }
+    }
+}
+
+/// One line: the rule, then every value with its origin.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RoPE: ")?;
+        match &self.rule {
+            Rule::Linear if self.factor.value == 1.0 && self.scaling.value != Scaling::LongRope => {
+                write!(f, "no scaling")?;
+            }
+            _ => write!(f, "{}", self.scaling.value)?,
+        }
+        if self.scaling.origin != Origin::Default {
+            write!(f, " ({})", self.scaling.origin)?;
+        }
+        if self.factor.value != 1.0 || self.factor.origin != Origin::Default {
+            write!(f, ", factor {}", self.factor)?;
+        }
+        if let Rule::Yarn(yarn) = &self.rule {
+            write!(f, ", original context {}", yarn.original_context)?;
+            write!(f, ", ext factor {}", yarn.ext_factor)?;
+            write!(f, ", beta fast {}", yarn.beta_fast)?;
+            write!(f, ", beta slow {}", yarn.beta_slow)?;
+        }
+        match &self.divisors {
+            Divisors::None => {}
+            Divisors::Fixed(_) => write!(f, ", frequencies divided (rope_freqs.weight)")?,
+            Divisors::LongRope(sets) => write!(
+                f,
+                ", frequencies divided (rope_factors_short.weight up to {} tokens, \
+                 rope_factors_long.weight beyond)",
+                sets.original_context
+            )?,
+        }
+        if self.attention_scale.value != 1.0 || self.attention_scale.origin != Origin::Default {
+            write!(f, ", attention scale {}", self.attention_scale)?;
+        }
+        write!(f, ", base {}", self.base)?;
+        if let Some(base) = &self.window_base {
+            write!(f, ", window layers base {}", base)?;
+        }
+        write!(f, ", trained context {}", self.context_train)?;
+        write!(f, ", context {}", self.context)
+    }
+}

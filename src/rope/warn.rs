@@ -1,0 +1,76 @@
+//! What is allowed, but probably not meant.
+
+use super::{Divisors, Origin, Plan, Rule, Scaling, ntk, sourced::short};
+
+/// Adds to the plan's warnings. `trained_base` is the base before any flag.
+pub(super) fn add(plan: &mut Plan, trained_base: f64) {
+    let found =
+        [inverted(plan), idle(plan), swapped(plan), twice(plan), beyond(plan, trained_base)];
+    plan.warnings.extend(found.into_iter().flatten());
+}
+
+/// A factor below 1 shortens the context: who types one mostly means its inverse.
+fn inverted(plan: &Plan) -> Option<String> {
+    let factor = plan.factor.value;
+    let Origin::Flag(typed) = &plan.factor.origin else { return None };
+    (factor < 1.0).then(|| {
+        let (times, inverse) = (short(1.0 / factor), short(factor));
+        format!(
+            "{typed} is probably inverted: it makes the usable context {times} times shorter; \
+             --rope-scale {times} (the same as --rope-freq-scale {inverse}) makes it longer"
+        )
+    })
+}
+
+fn idle(plan: &Plan) -> Option<String> {
+    let yarn = plan.scaling.value == Scaling::Yarn;
+    (yarn && plan.factor.value == 1.0)
+        .then(|| "YaRN with a factor of 1 changes nothing: give one with --rope-scale".into())
+}
+
+fn swapped(plan: &Plan) -> Option<String> {
+    let Rule::Yarn(yarn) = &plan.rule else { return None };
+    let [fast, slow] = [&yarn.beta_fast, &yarn.beta_slow];
+    (fast.value < slow.value).then(|| {
+        format!(
+            "--yarn-beta-fast {} is below --yarn-beta-slow {}: they are probably swapped",
+            short(fast.value),
+            short(slow.value)
+        )
+    })
+}
+
+fn twice(plan: &Plan) -> Option<String> {
+    let longrope = matches!(plan.divisors, Divisors::LongRope(_));
+    (longrope && plan.factor.value != 1.0)
+        .then(|| format!("the factor {} scales on top of LongRoPE's own divisors", plan.factor))
+}
+
+/// A context that nothing has made the model ready for.
+fn beyond(plan: &Plan, trained_base: f64) -> Option<String> {
+    let trained = plan.context_train.value as f64;
+    let alpha = ntk::alpha(plan.n_rot, trained_base, plan.base.value);
+    let factor = plan.factor.value * alpha;
+    let reach = match &plan.rule {
+        Rule::Linear => trained * factor,
+        Rule::Yarn(yarn) => trained.max(yarn.original_context.value as f64 * factor),
+    };
+    let context = plan.context.value;
+    if context as f64 <= reach.ceil() {
+        return None;
+    }
+    // Rounded up, so that what is proposed is enough.
+    let needed = (context as f64 * factor / reach * 100.0).ceil() / 100.0;
+    let base = short(ntk::base(plan.n_rot, trained_base, needed).ceil());
+    let (scale, freq_scale) = (short(needed), short(1.0 / needed));
+    let trained = plan.context_train.value;
+    let extended = match factor {
+        1.0 => "and nothing extends it".into(),
+        _ => format!("which the settings extend to {}", reach as u64),
+    };
+    Some(format!(
+        "context {context} is beyond the {trained} tokens that the model was trained for, \
+         {extended}: text past that point will be poor; --rope-scaling yarn --rope-scale {scale}, \
+         --rope-freq-scale {freq_scale} or --rope-freq-base {base} reach this far"
+    ))
+}
