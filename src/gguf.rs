@@ -1,5 +1,102 @@
 //! GGUF files: one memory map, checked once, then only borrowed from.
+//!
+//! A file is untrusted. [`Gguf::parse`] walks its header once, checks every count, length, type,
+//! shape and offset before using it, and hands out views into the map. What it returns needs no
+//! further checks against the file; whether the values make a model is for their readers to say.
+//!
+//! ```no_run
+//! # use rope_cpu::gguf::{File, Gguf};
+//! # fn main() -> Result<(), rope_cpu::gguf::Error> {
+//! let file = File::open("model.gguf")?;
+//! let gguf = Gguf::parse(file.bytes(), &[])?;
+//! if let Some(tensor) = gguf.tensor("token_embd.weight") {
+//!     println!("{} values of type {}", tensor.elements(), tensor.ggml_type.name);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod error;
+mod file;
+mod limits;
 mod metadata;
+mod overrides;
+mod scanner;
+mod tensors;
+mod types;
 
+use std::collections::HashMap;
+
+pub use error::Error;
+pub(crate) use error::quoted;
+pub use file::File;
 pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};
+pub use overrides::{Error as OverrideError, Override};
+pub use tensors::Tensor;
+pub use types::GgmlType;
+
+use scanner::Scanner;
+
+/// The checked contents of a GGUF file, borrowed from its bytes.
+#[derive(Debug)]
+pub struct Gguf<'a> {
+    version: u32,
+    metadata: Metadata<'a>,
+    tensors: Vec<Tensor<'a>>,
+    index: HashMap<&'a str, usize>,
+    alignment: u64,
+    data_offset: u64,
+}
+
+impl<'a> Gguf<'a> {
+    /// Checks all of a file and borrows its contents; `overrides` replace or add metadata keys.
+    ///
+    /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`, so that in a
+    /// memory map (or any buffer aligned to 8) it can be cast to blocks.
+    ///
+    /// # Errors
+    ///
+    /// The first fault, by the name of the key or tensor that has it.
+    pub fn parse(bytes: &'a [u8], overrides: &'a [Override]) -> Result<Self, Error> {
+        let mut scanner = Scanner::new(bytes);
+        let header = scanner.header()?;
+        let mut metadata = scanner.metadata(header.keys)?;
+        let alignment = tensors::alignment(&metadata)?;
+        let layouts = scanner.tensors(header.tensors)?;
+        let data_offset = scanner.offset().next_multiple_of(alignment);
+        let tensors = tensors::locate(bytes, layouts, data_offset, alignment)?;
+        let index = tensors.iter().enumerate().map(|(i, t)| (t.name, i)).collect();
+        overrides::apply(&mut metadata, overrides)?;
+        Ok(Self { version: header.version, metadata, tensors, index, alignment, data_offset })
+    }
+
+    /// The version of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The key-value pairs, overrides applied.
+    pub fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    /// The tensor of this name.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor<'a>> {
+        self.index.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// Every tensor, in the order of the file.
+    pub fn tensors(&self) -> &[Tensor<'a>] {
+        &self.tensors
+    }
+
+    /// What offsets of tensors are multiples of, in bytes.
+    pub fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    /// Where the tensor data starts, in bytes from the start of the file.
+    pub fn data_offset(&self) -> u64 {
+        self.data_offset
+    }
+}

@@ -60,6 +60,26 @@ impl ValueType {
             .find(|t| *t as u32 == number)
     }
 
+    /// Its name for messages: `u32`, `string`.
+    pub fn name(self) -> &'static str {
+        use ValueType::*;
+        match self {
+            U8 => "u8",
+            I8 => "i8",
+            U16 => "u16",
+            I16 => "i16",
+            U32 => "u32",
+            I32 => "i32",
+            F32 => "f32",
+            Bool => "bool",
+            String => "string",
+            Array => "array",
+            U64 => "u64",
+            I64 => "i64",
+            F64 => "f64",
+        }
+    }
+
     /// Bytes of one value of a fixed size; `None` for strings and arrays.
     pub fn size(self) -> Option<usize> {
         use ValueType::*;
@@ -111,7 +131,7 @@ impl<'a> Value<'a> {
     /// A name for error messages: `a string`, `an array of 3 f32`.
     pub fn describe(self) -> String {
         match self {
-            Value::Array(a) => format!("an array of {} {:?}", a.len, a.element).to_lowercase(),
+            Value::Array(a) => format!("an array of {} {}", a.len, a.element.name()),
             Value::String(_) => "a string".into(),
             other => format!("{other:?}").to_lowercase(),
         }

@@ -1,0 +1,128 @@
+//! Everything that can be wrong with a GGUF file.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::limits::{ALIGNMENT_MAX, ALIGNMENT_MIN, DIMENSIONS_MAX};
+
+/// Why a file cannot be used. Names from the file are quoted, escaped and shortened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Error {
+    #[error("{path}: {source}", path = path.display())]
+    Open { path: PathBuf, source: std::io::Error },
+    #[error("{path} is a directory: give the .gguf file in it", path = path.display())]
+    Directory { path: PathBuf },
+    #[error("{path} is not a regular file and cannot be mapped", path = path.display())]
+    Special { path: PathBuf },
+    #[error("{path} is empty", path = path.display())]
+    Empty { path: PathBuf },
+    #[error("{path}: {source}", path = path.display())]
+    In { path: PathBuf, source: Box<Error> },
+
+    #[error("not a GGUF file: {found}")]
+    Magic { found: &'static str },
+    #[error("GGUF version {version} of big-endian byte order is not supported: convert the file")]
+    BigEndian { version: u32 },
+    #[error("GGUF version 1 is obsolete and not supported: convert the model again")]
+    Version1,
+    #[error("GGUF version {version} is unknown: versions 2 and 3 are supported")]
+    Version { version: u32 },
+    #[error("the header announces {count} {what}, more than the {max} that any model needs")]
+    Count { what: &'static str, count: u64, max: u64 },
+    #[error(
+        "the header announces {count} {what}, which cannot fit in the {remaining} bytes after it"
+    )]
+    CountBeyondFile { what: &'static str, count: u64, remaining: u64 },
+    #[error("the file ends within {reading}: {needed} bytes needed, {remaining} there")]
+    Truncated { reading: String, needed: u64, remaining: u64 },
+
+    #[error("metadata key number {index} is empty")]
+    KeyEmpty { index: u64 },
+    #[error("metadata key number {index} has {bytes} bytes, more than the {max} allowed")]
+    KeyLong { index: u64, bytes: u64, max: u64 },
+    #[error("metadata key number {index}, {key}, is not valid UTF-8")]
+    KeyUtf8 { index: u64, key: String },
+    #[error("metadata key {key} is there twice")]
+    KeyTwice { key: String },
+    #[error("metadata key {key} has a value of the unknown type {number}")]
+    ValueType { key: String, number: u32 },
+    #[error("metadata key {key} is an array of the unknown type {number}")]
+    ElementType { key: String, number: u32 },
+    #[error("metadata key {key} is an array of arrays, which is not supported")]
+    NestedArray { key: String },
+    #[error(
+        "metadata key {key} has a string of {bytes} bytes where {remaining} remain in the file"
+    )]
+    StringLength { key: String, bytes: u64, remaining: u64 },
+    #[error(
+        "metadata key {key} is an array of {len} {element} where {remaining} bytes remain in the file"
+    )]
+    ArrayLength { key: String, len: u64, element: &'static str, remaining: u64 },
+    #[error("metadata key {key} is a truth value of {byte}, where 0 and 1 are the only ones")]
+    Bool { key: String, byte: u8 },
+    #[error("metadata key general.alignment is {found}, where a u32 is expected")]
+    AlignmentType { found: String },
+    #[error(
+        "metadata key general.alignment is {value}: \
+         it must be a power of two from {ALIGNMENT_MIN} to {ALIGNMENT_MAX}"
+    )]
+    Alignment { value: u32 },
+
+    #[error("the name of tensor number {index} is empty")]
+    NameEmpty { index: u64 },
+    #[error("the name of tensor number {index} has {bytes} bytes, more than the {max} allowed")]
+    NameLong { index: u64, bytes: u64, max: u64 },
+    #[error("the name of tensor number {index}, {name}, is not valid UTF-8")]
+    NameUtf8 { index: u64, name: String },
+    #[error("tensor {tensor} is there twice")]
+    NameTwice { tensor: String },
+    #[error("tensor {tensor} has {count} dimensions: 1 to {DIMENSIONS_MAX} are possible")]
+    DimensionCount { tensor: String, count: u32 },
+    #[error("tensor {tensor} has no values: its dimensions are {dims:?}")]
+    NoValues { tensor: String, dims: Vec<u64> },
+    #[error("tensor {tensor} is too large for any file: its dimensions are {dims:?}")]
+    Size { tensor: String, dims: Vec<u64> },
+    #[error("tensor {tensor} has the unknown type {number}")]
+    TypeUnknown { tensor: String, number: u32 },
+    #[error(
+        "tensor {tensor} has type {name} ({number}), which was removed from GGUF: \
+         use a file with {instead} instead"
+    )]
+    TypeRemoved { tensor: String, number: u32, name: &'static str, instead: &'static str },
+    #[error("tensor {tensor} has type {name} ({number}), which only ik_llama.cpp reads")]
+    TypeFork { tensor: String, number: u32, name: &'static str },
+    #[error("tensor {tensor}: rows of {row_len} are no multiple of {block_len}, a block of {name}")]
+    Row { tensor: String, row_len: u64, block_len: u64, name: &'static str },
+    #[error("tensor {tensor} has offset {offset}, which is no multiple of {alignment}")]
+    Misaligned { tensor: String, offset: u64, alignment: u64 },
+    #[error(
+        "tensor {tensor} lies outside of the file: it takes {bytes} bytes at offset {offset} of \
+         the data, which is {data_bytes} bytes long; is the download complete?"
+    )]
+    OutOfBounds { tensor: String, offset: u64, bytes: u64, data_bytes: u64 },
+    #[error("tensors {first} and {second} overlap")]
+    Overlap { first: String, second: String },
+    #[error("{bytes} bytes follow the last tensor, more than the {max} that padding may take")]
+    Trailing { bytes: u64, max: u64 },
+
+    #[error("--override-kv gives metadata key {key} twice")]
+    OverrideTwice { key: String },
+    #[error("--override-kv gives metadata key {key} as {given}, but in the file it is {found}")]
+    OverrideType { key: String, given: &'static str, found: String },
+    #[error("--override-kv cannot change general.alignment, by which the file is laid out")]
+    OverrideAlignment,
+}
+
+/// A name from the file for a message: quoted, control characters escaped, shortened if long.
+pub(crate) fn quoted(name: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let mut shown: String =
+        name.chars().take(CHARS_MAX).collect::<String>().escape_debug().collect();
+    if name.chars().nth(CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    format!("\"{shown}\"")
+}

@@ -1,0 +1,70 @@
+//! The one memory map.
+
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use super::{Error, Gguf, Override};
+
+/// A model file, mapped into memory for reading.
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl File {
+    /// Maps a file; nothing is read before it is used.
+    ///
+    /// The file must not change while it is open: what is read from it was checked once.
+    ///
+    /// # Errors
+    ///
+    /// If `path` does not lead to a regular file that can be read and holds anything.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let unreadable = |source| Error::Open { path: path.into(), source };
+        // Before opening: to open a pipe would wait for its writer.
+        let properties = std::fs::metadata(path).map_err(unreadable)?;
+        if properties.is_dir() {
+            return Err(Error::Directory { path: path.into() });
+        }
+        if !properties.is_file() {
+            return Err(Error::Special { path: path.into() });
+        }
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        if file.metadata().map_err(unreadable)?.len() == 0 {
+            return Err(Error::Empty { path: path.into() });
+        }
+        Ok(Self { path: path.into(), map: map(&file).map_err(unreadable)? })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// As [`Gguf::parse`], with errors that begin with the path of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::In`], holding what is wrong with the file.
+    pub fn parse<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
+        Gguf::parse(self.bytes(), overrides)
+            .map_err(|e| Error::In { path: self.path.clone(), source: Box::new(e) })
+    }
+}
+
+#[allow(unsafe_code, reason = "the one map of the program; there is no safe way to make one")]
+fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
+    // SAFETY: the map is private and read-only, and lives no longer than the `File` that owns it.
+    // That nobody shortens or rewrites the file meanwhile is left to whoever runs the program, as
+    // with every mapped file: a shortened one ends the process with SIGBUS when the missing part
+    // is read. Values of all bit patterns are valid for the plain numbers that are read from it.
+    unsafe { Mmap::map(file) }
+}

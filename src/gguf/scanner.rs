@@ -1,0 +1,275 @@
+//! One pass over the header, in which nothing is believed before it is checked.
+
+use super::limits::*;
+use super::tensors::Layout;
+use super::types::{Lookup, lookup};
+use super::{Array, Error, Metadata, Value, ValueType, quoted};
+
+/// The fixed part at the start of a file.
+pub(super) struct Header {
+    pub version: u32,
+    pub tensors: u64,
+    pub keys: u64,
+}
+
+/// What remains to be read of a file.
+pub(super) struct Scanner<'a> {
+    rest: &'a [u8],
+    total: usize,
+}
+
+impl<'a> Scanner<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, total: bytes.len() }
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> u64 {
+        (self.total - self.rest.len()) as u64
+    }
+
+    /// Magic, version and counts.
+    pub fn header(&mut self) -> Result<Header, Error> {
+        if !self.rest.starts_with(b"GGUF") {
+            return Err(Error::Magic { found: what_else(self.rest) });
+        }
+        self.bytes(4, || "the magic".into())?;
+        match self.u32(|| "the version".into())? {
+            1 => return Err(Error::Version1),
+            // A version is a small number: with the bytes swapped, its lower half is empty.
+            v if v != 0 && v & 0xffff == 0 => {
+                return Err(Error::BigEndian { version: v.swap_bytes() });
+            }
+            version @ 2..=3 => {
+                let tensors = self.u64(|| "the count of tensors".into())?;
+                let keys = self.u64(|| "the count of metadata keys".into())?;
+                self.check_count("metadata keys", keys, KEYS_MAX, PAIR_BYTES_MIN)?;
+                self.check_count("tensors", tensors, TENSORS_MAX, TENSOR_BYTES_MIN)?;
+                Ok(Header { version, tensors, keys })
+            }
+            version => Err(Error::Version { version }),
+        }
+    }
+
+    /// All key-value pairs.
+    pub fn metadata(&mut self, keys: u64) -> Result<Metadata<'a>, Error> {
+        let mut metadata = Metadata::default();
+        for index in 0..keys {
+            let key = self.key(index)?;
+            let value = self.value(key)?;
+            if metadata.insert(key, value) {
+                return Err(Error::KeyTwice { key: quoted(key) });
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// All entries of the list of tensors, their places not yet checked.
+    pub fn tensors(&mut self, count: u64) -> Result<Vec<Layout<'a>>, Error> {
+        self.check_count("tensors", count, TENSORS_MAX, TENSOR_BYTES_MIN)?;
+        (0..count).map(|index| self.tensor(index)).collect()
+    }
+
+    fn key(&mut self, index: u64) -> Result<&'a str, Error> {
+        let reading = || format!("metadata key number {index}");
+        let bytes = self.u64(reading)?;
+        if bytes == 0 {
+            return Err(Error::KeyEmpty { index });
+        }
+        if bytes > KEY_BYTES_MAX {
+            return Err(Error::KeyLong { index, bytes, max: KEY_BYTES_MAX });
+        }
+        let text = self.bytes(bytes, reading)?;
+        str::from_utf8(text)
+            .map_err(|_| Error::KeyUtf8 { index, key: quoted(&String::from_utf8_lossy(text)) })
+    }
+
+    fn value(&mut self, key: &str) -> Result<Value<'a>, Error> {
+        let number = self.u32(|| reading_value(key))?;
+        let value_type = ValueType::from_number(number)
+            .ok_or_else(|| Error::ValueType { key: quoted(key), number })?;
+        Ok(match value_type {
+            ValueType::U8 => Value::U8(u8::from_le_bytes(self.number(key)?)),
+            ValueType::I8 => Value::I8(i8::from_le_bytes(self.number(key)?)),
+            ValueType::U16 => Value::U16(u16::from_le_bytes(self.number(key)?)),
+            ValueType::I16 => Value::I16(i16::from_le_bytes(self.number(key)?)),
+            ValueType::U32 => Value::U32(u32::from_le_bytes(self.number(key)?)),
+            ValueType::I32 => Value::I32(i32::from_le_bytes(self.number(key)?)),
+            ValueType::F32 => Value::F32(f32::from_le_bytes(self.number(key)?)),
+            ValueType::U64 => Value::U64(u64::from_le_bytes(self.number(key)?)),
+            ValueType::I64 => Value::I64(i64::from_le_bytes(self.number(key)?)),
+            ValueType::F64 => Value::F64(f64::from_le_bytes(self.number(key)?)),
+            ValueType::Bool => {
+                let [byte] = self.number(key)?;
+                check_bools(key, &[byte])?;
+                Value::Bool(byte == 1)
+            }
+            ValueType::String => Value::String(self.string(key)?),
+            ValueType::Array => Value::Array(self.array(key)?),
+        })
+    }
+
+    fn string(&mut self, key: &str) -> Result<&'a [u8], Error> {
+        let bytes = self.u64(|| reading_value(key))?;
+        let remaining = self.rest.len() as u64;
+        if bytes > remaining {
+            return Err(Error::StringLength { key: quoted(key), bytes, remaining });
+        }
+        self.bytes(bytes, || reading_value(key))
+    }
+
+    fn array(&mut self, key: &str) -> Result<Array<'a>, Error> {
+        let number = self.u32(|| reading_value(key))?;
+        let element = ValueType::from_number(number)
+            .ok_or_else(|| Error::ElementType { key: quoted(key), number })?;
+        let len = self.u64(|| reading_value(key))?;
+        // Every element takes at least this many bytes, a string those of its length.
+        let element_bytes = match element {
+            ValueType::Array => return Err(Error::NestedArray { key: quoted(key) }),
+            other => other.size().unwrap_or(8) as u64,
+        };
+        let remaining = self.rest.len() as u64;
+        let bytes = len.checked_mul(element_bytes).filter(|&bytes| bytes <= remaining);
+        let Some(bytes) = bytes else {
+            let element = element.name();
+            return Err(Error::ArrayLength { key: quoted(key), len, element, remaining });
+        };
+        let start = self.rest;
+        if element == ValueType::String {
+            for _ in 0..len {
+                self.string(key)?;
+            }
+        } else {
+            self.bytes(bytes, || reading_value(key))?;
+        }
+        let bytes = &start[..start.len() - self.rest.len()];
+        if element == ValueType::Bool {
+            check_bools(key, bytes)?;
+        }
+        // Lossless: at least `len` bytes are in memory.
+        Ok(Array { element, len: len as usize, bytes })
+    }
+
+    fn tensor(&mut self, index: u64) -> Result<Layout<'a>, Error> {
+        let name = self.tensor_name(index)?;
+        let reading = || format!("the entry of tensor {}", quoted(name));
+        let count = self.u32(reading)?;
+        if !(1..=DIMENSIONS_MAX).contains(&count) {
+            return Err(Error::DimensionCount { tensor: quoted(name), count });
+        }
+        let mut dims = [1; DIMENSIONS_MAX as usize];
+        for dim in &mut dims[..count as usize] {
+            *dim = self.u64(reading)?;
+        }
+        let number = self.u32(reading)?;
+        let tensor = || quoted(name);
+        let ggml_type = match lookup(number) {
+            Lookup::Known(known) => known,
+            Lookup::Removed { name, instead } => {
+                return Err(Error::TypeRemoved { tensor: tensor(), number, name, instead });
+            }
+            Lookup::Fork { name } => {
+                return Err(Error::TypeFork { tensor: tensor(), number, name });
+            }
+            Lookup::Unknown => return Err(Error::TypeUnknown { tensor: tensor(), number }),
+        };
+        let offset = self.u64(reading)?;
+        Layout::new(name, dims, count as usize, ggml_type, offset)
+    }
+
+    fn tensor_name(&mut self, index: u64) -> Result<&'a str, Error> {
+        let reading = || format!("the name of tensor number {index}");
+        let bytes = self.u64(reading)?;
+        if bytes == 0 {
+            return Err(Error::NameEmpty { index });
+        }
+        if bytes > TENSOR_NAME_BYTES_MAX {
+            return Err(Error::NameLong { index, bytes, max: TENSOR_NAME_BYTES_MAX });
+        }
+        let text = self.bytes(bytes, reading)?;
+        str::from_utf8(text)
+            .map_err(|_| Error::NameUtf8 { index, name: quoted(&String::from_utf8_lossy(text)) })
+    }
+
+    fn check_count(
+        &self,
+        what: &'static str,
+        count: u64,
+        max: u64,
+        bytes_each: u64,
+    ) -> Result<(), Error> {
+        let remaining = self.rest.len() as u64;
+        if count > max {
+            return Err(Error::Count { what, count, max });
+        }
+        if count * bytes_each > remaining {
+            return Err(Error::CountBeyondFile { what, count, remaining });
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, len: u64, reading: impl Fn() -> String) -> Result<&'a [u8], Error> {
+        let remaining = self.rest.len() as u64;
+        match usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len)) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(taken)
+            }
+            None => Err(Error::Truncated { reading: reading(), needed: len, remaining }),
+        }
+    }
+
+    fn chunk<const N: usize>(&mut self, reading: impl Fn() -> String) -> Result<[u8; N], Error> {
+        let remaining = self.rest.len() as u64;
+        let (chunk, rest) = self.rest.split_first_chunk().ok_or_else(|| Error::Truncated {
+            reading: reading(),
+            needed: N as u64,
+            remaining,
+        })?;
+        self.rest = rest;
+        Ok(*chunk)
+    }
+
+    fn number<const N: usize>(&mut self, key: &str) -> Result<[u8; N], Error> {
+        self.chunk(|| reading_value(key))
+    }
+
+    fn u32(&mut self, reading: impl Fn() -> String) -> Result<u32, Error> {
+        self.chunk(reading).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, reading: impl Fn() -> String) -> Result<u64, Error> {
+        self.chunk(reading).map(u64::from_le_bytes)
+    }
+}
+
+fn reading_value(key: &str) -> String {
+    format!("the value of metadata key {}", quoted(key))
+}
+
+fn check_bools(key: &str, bytes: &[u8]) -> Result<(), Error> {
+    match bytes.iter().find(|&&byte| byte > 1) {
+        Some(&byte) => Err(Error::Bool { key: quoted(key), byte }),
+        None => Ok(()),
+    }
+}
+
+/// What a file that does not begin with the magic may be instead.
+fn what_else(bytes: &[u8]) -> &'static str {
+    const KINDS: [(&[u8], &str); 9] = [
+        (b"FUGG", "it is a GGUF file of swapped byte order, which is not supported"),
+        (b"lmgg", "it is a GGML model from before GGUF: convert it again"),
+        (b"fmgg", "it is a GGML (ggmf) model from before GGUF: convert it again"),
+        (b"tjgg", "it is a GGML (ggjt) model from before GGUF: convert it again"),
+        (b"algg", "it is a GGML adapter (ggla) from before GGUF: convert it again"),
+        (b"PK\x03\x04", "it is a zip archive, such as a PyTorch model: convert it to GGUF"),
+        (b"version https://git-lfs", "it is a pointer of Git LFS: fetch the file it stands for"),
+        (b"<!DOCTYPE", "it is a web page: the download has failed"),
+        (b"<html", "it is a web page: the download has failed"),
+    ];
+    match KINDS.iter().find(|(prefix, _)| bytes.starts_with(prefix)) {
+        Some((_, what)) => what,
+        None if bytes.get(8) == Some(&b'{') => "it may be a safetensors file: convert it to GGUF",
+        None => "it does not begin with \"GGUF\"",
+    }
+}
