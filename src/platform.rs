@@ -1,1 +1,46 @@
-//! All that differs between operating systems: memory, processors, signals.
+//! All that differs between operating systems: memory, processors, interrupts, directories.
+//!
+//! Written for Linux. Elsewhere every function still has an answer, `None` or a plain default
+//! where the system is not asked; a port to another system is a change to this module alone.
+
+pub mod interrupt;
+pub mod memory;
+pub mod processors;
+
+#[cfg(target_os = "linux")]
+mod cgroup;
+
+use std::{env, path::PathBuf};
+
+/// Where a program keeps what it may lose, such as its history of typed lines; `None` where the
+/// environment names no home.
+pub fn state_directory() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let directory = if cfg!(windows) {
+        set("LOCALAPPDATA")?
+    } else if cfg!(target_os = "macos") {
+        set("HOME")?.join("Library/Application Support")
+    } else {
+        // https://specifications.freedesktop.org/basedir-spec: relative paths are to be ignored.
+        set("XDG_STATE_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(set("HOME")?.join(".local/state")))?
+    };
+    Some(directory.join("rope-cpu"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+
+    /// A directory with `files` (path, text) in it, in place of the root of a system.
+    pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+}

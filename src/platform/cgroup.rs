@@ -1,0 +1,62 @@
+//! The control groups (v1 and v2) that this process is in: the limits of containers and services.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// One group as a directory of files, and which version's file names it has.
+pub struct Group {
+    /// Where the files are.
+    pub directory: PathBuf,
+    /// Version 2, where one hierarchy has all controllers.
+    pub unified: bool,
+}
+
+impl Group {
+    /// The text of one of the group's files.
+    pub fn read(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.directory.join(file)).ok()
+    }
+
+    /// A file that holds one number; `None` also for `max`, which means no limit.
+    pub fn number(&self, file: &str) -> Option<u64> {
+        self.read(file)?.trim().parse().ok()
+    }
+}
+
+/// The groups that limit this process for `controller`: its own and all above it, of both
+/// versions. `root` is `/`, but for tests.
+///
+/// A container may see its own group as the root of the mount while its path is that of the
+/// host, so directories that do not exist are left out and the mount itself is always asked.
+pub fn groups(root: &Path, controller: &str) -> Vec<Group> {
+    let mount = root.join("sys/fs/cgroup");
+    let list = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut groups = Vec::new();
+    for line in list.lines() {
+        // hierarchy:controllers:path, with hierarchy 0 and no controllers for version 2.
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(names), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let unified = names.is_empty();
+        let mounts = match unified {
+            true => vec![mount.clone(), mount.join("unified")],
+            false if names.split(',').any(|name| name == controller) => {
+                vec![mount.join(controller)]
+            }
+            false => continue,
+        };
+        for mount in mounts {
+            for ancestor in Path::new(path.trim_start_matches('/')).ancestors() {
+                let directory = mount.join(ancestor);
+                if directory.is_dir() {
+                    groups.push(Group { directory, unified });
+                }
+            }
+        }
+    }
+    groups
+}

@@ -1,0 +1,155 @@
+//! How much memory can be had, and how much was.
+
+/// Memory that can be used without swapping or being killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Available {
+    /// How much.
+    pub bytes: u64,
+    /// What sets the limit.
+    pub limit: Limit,
+}
+
+/// What limits the memory of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What is free, or held by caches that can be dropped.
+    Machine,
+    /// The control group of a container or service.
+    Cgroup,
+}
+
+/// The memory that is available now, or `None` where the system is not asked.
+pub fn available() -> Option<Available> {
+    #[cfg(target_os = "linux")]
+    return linux::available(std::path::Path::new("/"));
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// The most memory that this process has held at once, in bytes, mapped file pages included.
+pub fn peak_resident() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    return linux::kilobytes("/proc/self/status".as_ref(), "VmHWM:");
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::{Available, Limit};
+    use crate::platform::cgroup::{self, Group};
+    use std::{fs, path::Path};
+
+    pub fn available(root: &Path) -> Option<Available> {
+        let machine = kilobytes(&root.join("proc/meminfo"), "MemAvailable:")?;
+        let machine = Available { bytes: machine, limit: Limit::Machine };
+        cgroup::groups(root, "memory")
+            .iter()
+            .filter_map(left_in)
+            .map(|bytes| Available { bytes, limit: Limit::Cgroup })
+            .chain([machine])
+            .min_by_key(|available| available.bytes)
+    }
+
+    /// What a group's limit leaves. Its cached file pages count as usage there, but the kernel
+    /// drops them before it refuses memory: a model read before must not look like a lack of it.
+    fn left_in(group: &Group) -> Option<u64> {
+        let (limit, usage, cached) = match group.unified {
+            true => ("memory.max", "memory.current", ["inactive_file", "active_file"]),
+            false => (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                ["total_inactive_file", "total_active_file"],
+            ),
+        };
+        let (limit, usage) = (group.number(limit)?, group.number(usage)?);
+        let stat = group.read("memory.stat").unwrap_or_default();
+        let cached: u64 = stat
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(name, _)| cached.contains(name))
+            .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
+            .sum();
+        Some(limit.saturating_sub(usage.saturating_sub(cached)))
+    }
+
+    /// The bytes of a line `name: 123 kB`.
+    pub fn kilobytes(file: &Path, name: &str) -> Option<u64> {
+        let text = fs::read_to_string(file).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::platform::tests::tree;
+
+        const MACHINE: (&str, &str) =
+            ("proc/meminfo", "MemTotal: 900 kB\nMemAvailable:    500 kB\nSwapTotal: 0 kB\n");
+
+        fn available_in(files: &[(&str, &str)]) -> Option<Available> {
+            let mut all = vec![MACHINE];
+            all.extend_from_slice(files);
+            available(tree(&all).path())
+        }
+
+        #[test]
+        fn without_groups_the_machine_decides() {
+            let expected = Available { bytes: 500 * 1024, limit: Limit::Machine };
+            assert_eq!(available_in(&[]), Some(expected));
+            assert_eq!(
+                available_in(&[
+                    ("proc/self/cgroup", "0::/service\n"),
+                    ("sys/fs/cgroup/service/memory.max", "max\n"),
+                    ("sys/fs/cgroup/service/memory.current", "1\n"),
+                ]),
+                Some(expected)
+            );
+        }
+
+        #[test]
+        fn the_tightest_group_above_decides_and_its_file_cache_is_free() {
+            assert_eq!(
+                available_in(&[
+                    ("proc/self/cgroup", "0::/slice/service\n"),
+                    ("sys/fs/cgroup/slice/memory.max", "100000\n"),
+                    ("sys/fs/cgroup/slice/memory.current", "90000\n"),
+                    ("sys/fs/cgroup/slice/memory.stat", "inactive_file 300\nactive_file 40\n"),
+                    ("sys/fs/cgroup/slice/service/memory.max", "90000\n"),
+                    ("sys/fs/cgroup/slice/service/memory.current", "70000\n"),
+                ]),
+                Some(Available { bytes: 10_340, limit: Limit::Cgroup })
+            );
+        }
+
+        #[test]
+        fn version_1_in_a_container_that_sees_its_group_as_the_root() {
+            assert_eq!(
+                available_in(&[
+                    ("proc/self/cgroup", "4:cpu,memory:/docker/0123\n1:cpuset:/\n"),
+                    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n"),
+                    ("sys/fs/cgroup/memory/memory.usage_in_bytes", "2000\n"),
+                    ("sys/fs/cgroup/memory/memory.stat", "cache 7\ntotal_active_file 1000\n"),
+                ]),
+                Some(Available { bytes: 3096, limit: Limit::Cgroup })
+            );
+        }
+
+        #[test]
+        fn usage_above_a_limit_leaves_nothing() {
+            let left = available_in(&[
+                ("proc/self/cgroup", "0::/\n"),
+                ("sys/fs/cgroup/memory.max", "10\n"),
+                ("sys/fs/cgroup/memory.current", "20\n"),
+            ]);
+            assert_eq!(left, Some(Available { bytes: 0, limit: Limit::Cgroup }));
+        }
+
+        #[test]
+        fn this_process_has_a_peak_and_this_machine_has_memory() {
+            assert!(crate::platform::memory::peak_resident().unwrap() > 100_000);
+            assert!(crate::platform::memory::available().is_some());
+        }
+    }
+}

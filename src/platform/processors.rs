@@ -1,0 +1,258 @@
+//! How many threads are worth running.
+//!
+//! The work is arithmetic in vector registers and streams from memory: the second thread of a
+//! core shares both with the first and only waits, and since every step ends when its slowest
+//! thread does, slow cores among fast ones hold the fast ones up. So: one thread for each
+//! physical performance core that this process may use, and no more than its CPU quota.
+
+/// A number of threads and why it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// How many.
+    pub count: usize,
+    /// Why, as a phrase: `8 performance cores; 12 efficiency cores left out`.
+    pub reason: String,
+}
+
+/// The number of threads to use unless the user says otherwise.
+pub fn default_threads() -> Threads {
+    #[cfg(target_os = "linux")]
+    if let Some(threads) = linux::threads(std::path::Path::new("/")) {
+        return threads;
+    }
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    Threads { count, reason: plural(count, "logical processor") }
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::{Threads, plural};
+    use crate::platform::cgroup;
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    /// Numbers of logical processors.
+    type Set = BTreeSet<usize>;
+
+    pub fn threads(root: &Path) -> Option<Threads> {
+        let cpus = root.join("sys/devices/system/cpu");
+        let online = list(&cpus.join("online"))?;
+        let allowed = match affinity(root) {
+            Some(mask) => &online & &mask,
+            None => online.clone(),
+        };
+        let fast = performance(root, &online).unwrap_or_else(|| online.clone());
+        let hybrid = fast != online;
+        // A process that was pinned to efficiency cores is to use them.
+        let chosen = if fast.is_disjoint(&allowed) { allowed.clone() } else { &fast & &allowed };
+        let cores = cores(&cpus, &chosen);
+        if cores == 0 {
+            return None;
+        }
+
+        let kind = match (hybrid, fast.is_disjoint(&allowed)) {
+            (false, _) => "physical core",
+            (true, false) => "performance core",
+            (true, true) => "efficiency core",
+        };
+        let mut reason = plural(cores, kind);
+        let slow = self::cores(&cpus, &(&allowed - &chosen));
+        if hybrid && slow > 0 {
+            reason += &format!("; {} left out", plural(slow, "efficiency core"));
+        }
+        if allowed.len() < online.len() {
+            reason += &format!("; {} of {} processors allowed", allowed.len(), online.len());
+        }
+        let mut count = cores;
+        if let Some(quota) = quota(root)
+            && quota < cores as f64
+        {
+            count = (quota as usize).max(1);
+            reason += &format!("; a CPU quota of {quota:.1}");
+        }
+        Some(Threads { count, reason })
+    }
+
+    /// The processors that this process may run on.
+    fn affinity(root: &Path) -> Option<Set> {
+        let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
+        parse(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
+    }
+
+    /// The processors of performance cores, where there are two kinds of cores.
+    fn performance(root: &Path, online: &Set) -> Option<Set> {
+        // Intel: one performance-counter device for each kind of core.
+        let device = |kind| list(&root.join("sys/devices").join(kind).join("cpus"));
+        if let (Some(core), Some(_)) = (device("cpu_core"), device("cpu_atom")) {
+            return Some(&core & online);
+        }
+        // Arm: capacities relative to the fastest core, which has 1024. Middle cores of a
+        // three-tier design (about 70 %) help; little ones (20 to 40 %) do not.
+        let capacity = |cpu: &usize| {
+            let path = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity"));
+            fs::read_to_string(path).ok()?.trim().parse::<u32>().ok()
+        };
+        let capacities: Option<Vec<_>> =
+            online.iter().map(|cpu| Some((*cpu, capacity(cpu)?))).collect();
+        let capacities = capacities?;
+        let most = capacities.iter().map(|&(_, capacity)| capacity).max()?;
+        Some(capacities.iter().filter(|(_, c)| *c > most / 2).map(|(cpu, _)| *cpu).collect())
+    }
+
+    /// Physical cores behind `set`: processors that are siblings count once.
+    fn cores(cpus: &Path, set: &Set) -> usize {
+        let first_sibling = |cpu: &usize| {
+            let siblings = list(&cpus.join(format!("cpu{cpu}/topology/thread_siblings_list")));
+            siblings.and_then(|s| s.first().copied()).unwrap_or(*cpu)
+        };
+        set.iter().map(first_sibling).collect::<Set>().len()
+    }
+
+    /// Processors' worth of time that the control groups grant.
+    fn quota(root: &Path) -> Option<f64> {
+        cgroup::groups(root, "cpu")
+            .iter()
+            .filter_map(|group| {
+                let (quota, period) = if group.unified {
+                    let text = group.read("cpu.max")?; // "max 100000" or "200000 100000"
+                    let (quota, period) = text.trim().split_once(' ')?;
+                    (quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?)
+                } else {
+                    // A quota of -1 means none, and is no u64.
+                    (group.number("cpu.cfs_quota_us")?, group.number("cpu.cfs_period_us")?)
+                };
+                (period > 0).then_some(quota as f64 / period as f64)
+            })
+            .reduce(f64::min)
+    }
+
+    fn list(path: &Path) -> Option<Set> {
+        parse(&fs::read_to_string(path).ok()?)
+    }
+
+    /// The kernel's lists: `0-3,8,10-11`.
+    fn parse(text: &str) -> Option<Set> {
+        /// Above what Linux can be built for; a cap, so that no file makes us loop for long.
+        const PROCESSORS_MAX: usize = 1 << 16;
+        let mut set = Set::new();
+        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+            if last >= PROCESSORS_MAX {
+                return None;
+            }
+            set.extend(first..=last);
+        }
+        Some(set)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::platform::tests::tree;
+
+        fn threads_in(files: &[(&str, &str)]) -> Option<(usize, String)> {
+            threads(tree(files).path()).map(|t| (t.count, t.reason))
+        }
+
+        /// A machine whose processor `i` has the siblings `siblings[i]`.
+        fn machine(siblings: &[&str]) -> Vec<(String, String)> {
+            let mut files = vec![(
+                "sys/devices/system/cpu/online".to_string(),
+                format!("0-{}\n", siblings.len() - 1),
+            )];
+            for (cpu, list) in siblings.iter().enumerate() {
+                let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+                files.push((path, format!("{list}\n")));
+            }
+            files
+        }
+
+        fn on(siblings: &[&str], more: &[(&str, &str)]) -> (usize, String) {
+            let machine = machine(siblings);
+            let mut files: Vec<_> =
+                machine.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            files.extend_from_slice(more);
+            threads_in(&files).unwrap()
+        }
+
+        #[test]
+        fn siblings_share_one_thread() {
+            let smt = ["0,2", "1,3", "0,2", "1,3"];
+            assert_eq!(on(&smt, &[]), (2, "2 physical cores".into()));
+            assert_eq!(on(&["0", "1"], &[]), (2, "2 physical cores".into()));
+        }
+
+        #[test]
+        fn intel_efficiency_cores_are_left_out() {
+            let hybrid = ["0-1", "0-1", "2", "3", "4"];
+            let kinds =
+                [("sys/devices/cpu_core/cpus", "0-1\n"), ("sys/devices/cpu_atom/cpus", "2-4\n")];
+            let expected = "1 performance core; 3 efficiency cores left out";
+            assert_eq!(on(&hybrid, &kinds), (1, expected.into()));
+        }
+
+        #[test]
+        fn a_process_pinned_to_efficiency_cores_uses_them() {
+            let hybrid = ["0-1", "0-1", "2", "3", "4"];
+            let files = [
+                ("sys/devices/cpu_core/cpus", "0-1\n"),
+                ("sys/devices/cpu_atom/cpus", "2-4\n"),
+                ("proc/self/status", "Name:\tx\nCpus_allowed_list:\t3-4\n"),
+            ];
+            let expected = "2 efficiency cores; 2 of 5 processors allowed";
+            assert_eq!(on(&hybrid, &files), (2, expected.into()));
+        }
+
+        #[test]
+        fn arm_little_cores_are_left_out() {
+            let files = [
+                ("sys/devices/system/cpu/cpu0/cpu_capacity", "250\n"),
+                ("sys/devices/system/cpu/cpu1/cpu_capacity", "250\n"),
+                ("sys/devices/system/cpu/cpu2/cpu_capacity", "720\n"),
+                ("sys/devices/system/cpu/cpu3/cpu_capacity", "1024\n"),
+            ];
+            let expected = "2 performance cores; 2 efficiency cores left out";
+            assert_eq!(on(&["0", "1", "2", "3"], &files), (2, expected.into()));
+        }
+
+        #[test]
+        fn the_quota_of_the_control_group_limits() {
+            let four = ["0", "1", "2", "3"];
+            let v2 = [
+                ("proc/self/cgroup", "0::/a\n"),
+                ("sys/fs/cgroup/cpu.max", "max 100000\n"),
+                ("sys/fs/cgroup/a/cpu.max", "250000 100000\n"),
+            ];
+            assert_eq!(on(&four, &v2), (2, "4 physical cores; a CPU quota of 2.5".into()));
+            let v1 = [
+                ("proc/self/cgroup", "3:cpu,cpuacct:/a\n"),
+                ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "50000\n"),
+                ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
+                ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+                ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+            ];
+            assert_eq!(on(&four, &v1), (1, "4 physical cores; a CPU quota of 0.5".into()));
+        }
+
+        #[test]
+        fn lists_that_make_no_sense_are_no_lists() {
+            assert_eq!(parse("0-2,5\n"), Some(Set::from([0, 1, 2, 5])));
+            assert_eq!(parse(""), Some(Set::new()));
+            for text in ["a", "1-", "0-99999999999", "-1"] {
+                assert_eq!(parse(text), None, "{text}");
+            }
+            assert_eq!(threads_in(&[("sys/devices/system/cpu/online", "x\n")]), None);
+            assert_eq!(threads_in(&[]), None);
+        }
+
+        #[test]
+        fn this_machine_runs_at_least_one_thread() {
+            let threads = crate::platform::processors::default_threads();
+            assert!(threads.count >= 1 && !threads.reason.is_empty(), "{threads:?}");
+        }
+    }
+}
