@@ -128,6 +128,27 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// Reads a value of a fixed size from exactly its bytes; `None` for strings and arrays.
+    pub(super) fn fixed(value_type: ValueType, bytes: &[u8]) -> Option<Self> {
+        fn number<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Option<T> {
+            bytes.try_into().ok().map(read)
+        }
+        match value_type {
+            ValueType::U8 => number(bytes, u8::from_le_bytes).map(Value::U8),
+            ValueType::I8 => number(bytes, i8::from_le_bytes).map(Value::I8),
+            ValueType::U16 => number(bytes, u16::from_le_bytes).map(Value::U16),
+            ValueType::I16 => number(bytes, i16::from_le_bytes).map(Value::I16),
+            ValueType::U32 => number(bytes, u32::from_le_bytes).map(Value::U32),
+            ValueType::I32 => number(bytes, i32::from_le_bytes).map(Value::I32),
+            ValueType::F32 => number(bytes, f32::from_le_bytes).map(Value::F32),
+            ValueType::Bool => number(bytes, |[byte]| byte != 0).map(Value::Bool),
+            ValueType::U64 => number(bytes, u64::from_le_bytes).map(Value::U64),
+            ValueType::I64 => number(bytes, i64::from_le_bytes).map(Value::I64),
+            ValueType::F64 => number(bytes, f64::from_le_bytes).map(Value::F64),
+            ValueType::String | ValueType::Array => None,
+        }
+    }
+
     /// A name for error messages: `a string`, `an array of 3 f32`.
     pub fn describe(self) -> String {
         match self {
@@ -150,6 +171,23 @@ pub struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
+    /// The elements one by one, decoded as they are asked for.
+    pub fn values(self) -> impl Iterator<Item = Value<'a>> {
+        let mut rest = self.bytes;
+        (0..self.len).map_while(move |_| match self.element.size() {
+            Some(size) => {
+                let (value, tail) = rest.split_at_checked(size)?;
+                rest = tail;
+                Value::fixed(self.element, value)
+            }
+            None => {
+                let (text, tail) = split_string(rest)?;
+                rest = tail;
+                Some(Value::String(text))
+            }
+        })
+    }
+
     /// The elements, if they are strings.
     pub fn strings(self) -> Option<Vec<&'a [u8]>> {
         if self.element != ValueType::String {
@@ -158,8 +196,7 @@ impl<'a> Array<'a> {
         let mut rest = self.bytes;
         let mut strings = Vec::with_capacity(self.len);
         for _ in 0..self.len {
-            let (len, tail) = rest.split_first_chunk::<8>()?;
-            let (text, tail) = tail.split_at_checked(u64::from_le_bytes(*len) as usize)?;
+            let (text, tail) = split_string(rest)?;
             strings.push(text);
             rest = tail;
         }
@@ -191,6 +228,12 @@ impl<'a> Array<'a> {
             _ => None,
         }
     }
+}
+
+/// A string after its length, and what follows it.
+fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, tail) = bytes.split_first_chunk()?;
+    tail.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)
 }
 
 /// All key-value pairs of a file, in its order, with typed access.

@@ -35,11 +35,9 @@ impl<'a> Scanner<'a> {
         }
         self.bytes(4, || "the magic".into())?;
         match self.u32(|| "the version".into())? {
-            1 => return Err(Error::Version1),
+            1 => Err(Error::Version1),
             // A version is a small number: with the bytes swapped, its lower half is empty.
-            v if v != 0 && v & 0xffff == 0 => {
-                return Err(Error::BigEndian { version: v.swap_bytes() });
-            }
+            v if v != 0 && v & 0xffff == 0 => Err(Error::BigEndian { version: v.swap_bytes() }),
             version @ 2..=3 => {
                 let tensors = self.u64(|| "the count of tensors".into())?;
                 let keys = self.u64(|| "the count of metadata keys".into())?;
@@ -86,27 +84,19 @@ impl<'a> Scanner<'a> {
 
     fn value(&mut self, key: &str) -> Result<Value<'a>, Error> {
         let number = self.u32(|| reading_value(key))?;
-        let value_type = ValueType::from_number(number)
-            .ok_or_else(|| Error::ValueType { key: quoted(key), number })?;
-        Ok(match value_type {
-            ValueType::U8 => Value::U8(u8::from_le_bytes(self.number(key)?)),
-            ValueType::I8 => Value::I8(i8::from_le_bytes(self.number(key)?)),
-            ValueType::U16 => Value::U16(u16::from_le_bytes(self.number(key)?)),
-            ValueType::I16 => Value::I16(i16::from_le_bytes(self.number(key)?)),
-            ValueType::U32 => Value::U32(u32::from_le_bytes(self.number(key)?)),
-            ValueType::I32 => Value::I32(i32::from_le_bytes(self.number(key)?)),
-            ValueType::F32 => Value::F32(f32::from_le_bytes(self.number(key)?)),
-            ValueType::U64 => Value::U64(u64::from_le_bytes(self.number(key)?)),
-            ValueType::I64 => Value::I64(i64::from_le_bytes(self.number(key)?)),
-            ValueType::F64 => Value::F64(f64::from_le_bytes(self.number(key)?)),
-            ValueType::Bool => {
-                let [byte] = self.number(key)?;
-                check_bools(key, &[byte])?;
-                Value::Bool(byte == 1)
+        let unknown = || Error::ValueType { key: quoted(key), number };
+        match ValueType::from_number(number).ok_or_else(unknown)? {
+            ValueType::String => Ok(Value::String(self.string(key)?)),
+            ValueType::Array => Ok(Value::Array(self.array(key)?)),
+            fixed => {
+                let size = fixed.size().ok_or_else(unknown)?;
+                let bytes = self.bytes(size as u64, || reading_value(key))?;
+                if fixed == ValueType::Bool {
+                    check_bools(key, bytes)?;
+                }
+                Value::fixed(fixed, bytes).ok_or_else(unknown)
             }
-            ValueType::String => Value::String(self.string(key)?),
-            ValueType::Array => Value::Array(self.array(key)?),
-        })
+        }
     }
 
     fn string(&mut self, key: &str) -> Result<&'a [u8], Error> {
@@ -228,10 +218,6 @@ impl<'a> Scanner<'a> {
         })?;
         self.rest = rest;
         Ok(*chunk)
-    }
-
-    fn number<const N: usize>(&mut self, key: &str) -> Result<[u8; N], Error> {
-        self.chunk(|| reading_value(key))
     }
 
     fn u32(&mut self, reading: impl Fn() -> String) -> Result<u32, Error> {
