@@ -22,13 +22,14 @@ mod limits;
 mod metadata;
 mod overrides;
 mod scanner;
+pub mod second_opinion;
 mod tensors;
 mod types;
 
 use std::collections::HashMap;
 
 pub use error::Error;
-pub(crate) use error::quoted;
+pub(crate) use error::{escaped, quoted};
 pub use file::File;
 pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};
 pub use overrides::{Error as OverrideError, Override};

@@ -1,6 +1,7 @@
 //! GGUF inference on a CPU, past the context length the model was trained for.
 
 pub mod chat;
+pub mod cli;
 pub mod generate;
 pub mod gguf;
 pub mod json;

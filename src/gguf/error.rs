@@ -118,11 +118,15 @@ pub enum Error {
 
 /// A name from the file for a message: quoted, control characters escaped, shortened if long.
 pub(crate) fn quoted(name: &str) -> String {
-    const CHARS_MAX: usize = 80;
-    let mut shown: String =
-        name.chars().take(CHARS_MAX).collect::<String>().escape_debug().collect();
-    if name.chars().nth(CHARS_MAX).is_some() {
+    format!("\"{}\"", escaped(name, 80))
+}
+
+/// Text from the file for a terminal: control characters escaped, shortened to `chars_max`.
+pub(crate) fn escaped(text: &str, chars_max: usize) -> String {
+    let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
+    let mut shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
+    if end.is_some() {
         shown.push('…');
     }
-    format!("\"{shown}\"")
+    shown
 }

@@ -1,8 +1,11 @@
 //! The key-value pairs of a GGUF file, borrowed from its bytes.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use thiserror::Error;
+
+use super::quoted;
 
 /// A metadata key that is missing, or holds something else than what the program needs.
 #[derive(Debug, Error)]
@@ -113,6 +116,25 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// Its type.
+    pub fn value_type(self) -> ValueType {
+        match self {
+            Value::U8(_) => ValueType::U8,
+            Value::I8(_) => ValueType::I8,
+            Value::U16(_) => ValueType::U16,
+            Value::I16(_) => ValueType::I16,
+            Value::U32(_) => ValueType::U32,
+            Value::I32(_) => ValueType::I32,
+            Value::F32(_) => ValueType::F32,
+            Value::Bool(_) => ValueType::Bool,
+            Value::String(_) => ValueType::String,
+            Value::Array(_) => ValueType::Array,
+            Value::U64(_) => ValueType::U64,
+            Value::I64(_) => ValueType::I64,
+            Value::F64(_) => ValueType::F64,
+        }
+    }
+
     /// The value as an integer, if it is one of any width.
     pub fn integer(self) -> Option<i128> {
         Some(match self {
@@ -149,12 +171,34 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A name for error messages: `a string`, `an array of 3 f32`.
+    /// A name for error messages: `a string`, `an array of 3 f32`, `u32 7`.
     pub fn describe(self) -> String {
         match self {
-            Value::Array(a) => format!("an array of {} {}", a.len, a.element.name()),
+            Value::Array(_) => self.to_string(),
             Value::String(_) => "a string".into(),
-            other => format!("{other:?}").to_lowercase(),
+            number => format!("{} {number}", number.value_type().name()),
+        }
+    }
+}
+
+/// Numbers as Rust writes them, strings quoted and shortened, arrays by their length.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::U8(x) => write!(f, "{x}"),
+            Value::I8(x) => write!(f, "{x}"),
+            Value::U16(x) => write!(f, "{x}"),
+            Value::I16(x) => write!(f, "{x}"),
+            Value::U32(x) => write!(f, "{x}"),
+            Value::I32(x) => write!(f, "{x}"),
+            Value::U64(x) => write!(f, "{x}"),
+            Value::I64(x) => write!(f, "{x}"),
+            Value::Bool(x) => write!(f, "{x}"),
+            // With a point or an exponent, however large.
+            Value::F32(x) => write!(f, "{x:?}"),
+            Value::F64(x) => write!(f, "{x:?}"),
+            Value::String(text) => write!(f, "{}", quoted(&String::from_utf8_lossy(text))),
+            Value::Array(a) => write!(f, "an array of {} {}", a.len, a.element.name()),
         }
     }
 }

@@ -1,0 +1,94 @@
+//! A model file as JSON.
+
+use std::io::Write;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::Report;
+use super::totals::{self, Total};
+use crate::gguf::Value;
+
+/// Elements of an array that are shown where not all are.
+const ELEMENTS_SHOWN: usize = 8;
+
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &whole(report))?;
+    writeln!(out)
+}
+
+fn whole(report: &Report<'_>) -> Json {
+    let gguf = report.gguf;
+    let elements_max = if report.args.full { usize::MAX } else { ELEMENTS_SHOWN };
+    let pair = |(key, value): (&str, Value<'_>)| (key.to_string(), typed(value, elements_max));
+    let types = totals::by_type(gguf.tensors()).into_iter();
+    json!({
+        "file": report.args.file.display().to_string(),
+        "bytes": report.file_bytes,
+        "version": gguf.version(),
+        "alignment": gguf.alignment(),
+        "data_offset": gguf.data_offset(),
+        "verified": report.args.verify,
+        "architecture": report.string("general.architecture"),
+        "name": report.string("general.name"),
+        "tokenizer": {
+            "type": report.tokenizer_type(),
+            "model": report.string("tokenizer.ggml.model"),
+            "pre": report.string("tokenizer.ggml.pre"),
+            "tokens": report.tokens(),
+        },
+        "rope": {
+            "keys": report.rope_keys().map(pair).collect::<Map<_, _>>(),
+            "tensors": report.rope_tensors().map(|tensor| tensor.name).collect::<Vec<_>>(),
+        },
+        "metadata": gguf.metadata().iter().map(pair).collect::<Map<_, _>>(),
+        "tensors": gguf.tensors().iter().map(|tensor| json!({
+            "name": tensor.name,
+            "type": tensor.ggml_type.name,
+            "shape": tensor.shape(),
+            "offset": tensor.offset,
+            "bytes": tensor.bytes.len(),
+        })).collect::<Vec<_>>(),
+        "types": types.map(|(name, sum)| (name.to_string(), total(sum))).collect::<Map<_, _>>(),
+        "total": total(totals::of_all(gguf.tensors())),
+    })
+}
+
+fn total(total: Total) -> Json {
+    json!({ "tensors": total.tensors, "weights": total.weights, "bytes": total.bytes })
+}
+
+/// A value with its type; of a long array `len` says how long it is.
+fn typed(value: Value<'_>, elements_max: usize) -> Json {
+    match value {
+        Value::Array(array) => json!({
+            "type": value.value_type().name(),
+            "element": array.element.name(),
+            "len": array.len,
+            "value": array.values().take(elements_max).map(plain).collect::<Vec<_>>(),
+        }),
+        _ => json!({ "type": value.value_type().name(), "value": plain(value) }),
+    }
+}
+
+/// The value itself. What JSON cannot say is put in another way: NaN and infinities as strings,
+/// text that is not UTF-8 as an array of its bytes.
+fn plain(value: Value<'_>) -> Json {
+    match value {
+        Value::Bool(x) => x.into(),
+        Value::U64(x) => x.into(),
+        Value::F32(x) if x.is_finite() => shortest(x),
+        Value::F64(x) if x.is_finite() => x.into(),
+        Value::F32(_) | Value::F64(_) => value.to_string().into(),
+        Value::String(text) => match str::from_utf8(text) {
+            Ok(text) => text.into(),
+            Err(_) => text.into(),
+        },
+        Value::Array(array) => array.values().map(plain).collect(),
+        _ => value.integer().and_then(|x| i64::try_from(x).ok()).into(),
+    }
+}
+
+/// With the digits that tell an `f32` from its neighbours, not those of its `f64`.
+fn shortest(x: f32) -> Json {
+    x.to_string().parse::<f64>().unwrap_or(x.into()).into()
+}

@@ -1,0 +1,162 @@
+//! A model file as tables for people.
+
+use std::io::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanBytes;
+
+use super::Report;
+use super::totals::{self, Total};
+use crate::gguf::{Value, escaped};
+
+/// Elements of an array that are shown where not all are.
+const ELEMENTS_SHOWN: usize = 6;
+
+/// Characters of a string that are shown where not all are.
+const CHARS_SHOWN: usize = 60;
+
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+    let gguf = report.gguf;
+    section(out, None, &summary(report))?;
+
+    let mut rope = table(&[], &[]);
+    for (key, value) in report.rope_keys() {
+        rope.add_row([key, &shown(value, report.args.full)]);
+    }
+    for tensor in report.rope_tensors() {
+        rope.add_row([tensor.name, &shape(tensor.shape())]);
+    }
+    section(out, Some("RoPE"), &rope)?;
+
+    let mut metadata = table(&["key", "type", "value"], &[]);
+    for (key, value) in gguf.metadata().iter() {
+        metadata.add_row([
+            &escaped(key, usize::MAX),
+            &type_name(value),
+            &shown(value, report.args.full),
+        ]);
+    }
+    section(out, Some("Metadata"), &metadata)?;
+
+    let mut tensors = table(&["tensor", "type", "shape", "bytes", "offset"], &[3, 4]);
+    for tensor in gguf.tensors() {
+        tensors.add_row([
+            &escaped(tensor.name, usize::MAX),
+            tensor.ggml_type.name,
+            &shape(tensor.shape()),
+            &tensor.bytes.len().to_string(),
+            &tensor.offset.to_string(),
+        ]);
+    }
+    section(out, Some("Tensors"), &tensors)?;
+
+    let mut sums = table(&["type", "tensors", "weights", "bytes", "bits/weight"], &[1, 2, 3, 4]);
+    for (name, total) in totals::by_type(gguf.tensors()) {
+        sums.add_row(sum(name, total));
+    }
+    sums.add_row(sum("all", totals::of_all(gguf.tensors())));
+    section(out, Some("Totals"), &sums)
+}
+
+fn summary(report: &Report<'_>) -> Table {
+    let gguf = report.gguf;
+    let mut summary = table(&[], &[]);
+    let mut row = |name: &str, text: String| {
+        summary.add_row([name, &text]);
+    };
+    let string = |key| report.string(key).map(|text| escaped(text, CHARS_SHOWN));
+    row("file", report.args.file.display().to_string());
+    row("format", format!("GGUF version {}, alignment {}", gguf.version(), gguf.alignment()));
+    row("size", format!("{} ({} bytes)", HumanBytes(report.file_bytes), report.file_bytes));
+    if report.args.verify {
+        row("verified", "gguf-rs reads the same header".into());
+    }
+    row("architecture", string("general.architecture").unwrap_or("not stated".into()));
+    row("name", string("general.name").unwrap_or("not stated".into()));
+    row("tokenizer", tokenizer(report));
+    summary
+}
+
+fn tokenizer(report: &Report<'_>) -> String {
+    let Some(kind) = report.tokenizer_type() else { return "none".into() };
+    let string = |key| report.string(key).map(|text| escaped(text, CHARS_SHOWN));
+    let mut text = format!("{kind} ({})", string("tokenizer.ggml.model").unwrap_or_default());
+    if let Some(pre) = string("tokenizer.ggml.pre") {
+        text += &format!(", pre-tokenizer {pre}");
+    }
+    if let Some(tokens) = report.tokens() {
+        text += &format!(", {tokens} tokens");
+    }
+    text
+}
+
+fn table(header: &[&str], right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    if !header.is_empty() {
+        table.set_header(header);
+    }
+    for &column in right {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn section(out: &mut dyn Write, title: Option<&str>, table: &Table) -> std::io::Result<()> {
+    if table.is_empty() {
+        return Ok(());
+    }
+    if let Some(title) = title {
+        writeln!(out, "\n{title}")?;
+    }
+    writeln!(out, "{}", table.trim_fmt())
+}
+
+fn sum(name: &str, total: Total) -> [String; 5] {
+    [
+        name.into(),
+        total.tensors.to_string(),
+        total.weights.to_string(),
+        total.bytes.to_string(),
+        total.bits_per_weight().map_or("-".into(), |bits| format!("{bits:.2}")),
+    ]
+}
+
+fn shape(dims: &[u64]) -> String {
+    dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn type_name(value: Value<'_>) -> String {
+    match value {
+        Value::Array(array) => format!("[{}]", array.element.name()),
+        other => other.value_type().name().into(),
+    }
+}
+
+fn shown(value: Value<'_>, full: bool) -> String {
+    match value {
+        Value::String(text) => string(text, full),
+        Value::Array(array) => {
+            let count = if full { usize::MAX } else { ELEMENTS_SHOWN };
+            let mut parts: Vec<_> = array.values().take(count).map(|v| shown(v, full)).collect();
+            if parts.len() < array.len {
+                parts.push(format!("… {} more", array.len - parts.len()));
+            }
+            format!("[{}]", parts.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A string on one line, its length added if it is not all there.
+fn string(bytes: &[u8], full: bool) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let chars_max = if full { usize::MAX } else { CHARS_SHOWN };
+    let shown = format!("\"{}\"", escaped(&text, chars_max));
+    match shown.ends_with("…\"") {
+        true => format!("{shown} ({} bytes)", bytes.len()),
+        false => shown,
+    }
+}
