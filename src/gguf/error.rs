@@ -118,15 +118,14 @@ pub enum Error {
 
 /// A name from the file for a message: quoted, control characters escaped, shortened if long.
 pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", escaped(name, 80))
+    format!("\"{}\"", escaped(name, 80).replace('"', "\\\""))
 }
 
 /// Text from the file for a terminal: control characters escaped, shortened to `chars_max`.
 pub(crate) fn escaped(text: &str, chars_max: usize) -> String {
     let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
-    let mut shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
-    if end.is_some() {
-        shown.push('…');
-    }
-    shown
+    let shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
+    // Quotes do no harm.
+    let shown = shown.replace("\\'", "'").replace("\\\"", "\"");
+    if end.is_some() { shown + "…" } else { shown }
 }

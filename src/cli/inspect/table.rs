@@ -21,27 +21,26 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> std::io::Result<()> {
 
     let mut rope = table(&[], &[]);
     for (key, value) in report.rope_keys() {
-        rope.add_row([key, &shown(value, report.args.full)]);
+        rope.add_row([name(key), shown(value, report.args.full)]);
     }
     for tensor in report.rope_tensors() {
-        rope.add_row([tensor.name, &shape(tensor.shape())]);
+        rope.add_row([name(tensor.name), shape(tensor.shape())]);
     }
     section(out, Some("RoPE"), &rope)?;
 
     let mut metadata = table(&["key", "type", "value"], &[]);
     for (key, value) in gguf.metadata().iter() {
-        metadata.add_row([
-            &escaped(key, usize::MAX),
-            &type_name(value),
-            &shown(value, report.args.full),
-        ]);
+        metadata.add_row([&name(key), &type_name(value), &shown(value, report.args.full)]);
     }
     section(out, Some("Metadata"), &metadata)?;
 
+    if gguf.tensors().is_empty() {
+        return Ok(());
+    }
     let mut tensors = table(&["tensor", "type", "shape", "bytes", "offset"], &[3, 4]);
     for tensor in gguf.tensors() {
         tensors.add_row([
-            &escaped(tensor.name, usize::MAX),
+            &name(tensor.name),
             tensor.ggml_type.name,
             &shape(tensor.shape()),
             &tensor.bytes.len().to_string(),
@@ -128,6 +127,10 @@ fn shape(dims: &[u64]) -> String {
     dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
 }
 
+fn name(name: &str) -> String {
+    escaped(name, usize::MAX)
+}
+
 fn type_name(value: Value<'_>) -> String {
     match value {
         Value::Array(array) => format!("[{}]", array.element.name()),
@@ -154,9 +157,9 @@ fn shown(value: Value<'_>, full: bool) -> String {
 fn string(bytes: &[u8], full: bool) -> String {
     let text = String::from_utf8_lossy(bytes);
     let chars_max = if full { usize::MAX } else { CHARS_SHOWN };
-    let shown = format!("\"{}\"", escaped(&text, chars_max));
-    match shown.ends_with("…\"") {
-        true => format!("{shown} ({} bytes)", bytes.len()),
-        false => shown,
+    let shown = format!("\"{}\"", escaped(&text, chars_max).replace('"', "\\\""));
+    match text.chars().nth(chars_max) {
+        Some(_) => format!("{shown} ({} bytes)", bytes.len()),
+        None => shown,
     }
 }

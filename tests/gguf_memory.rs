@@ -1,0 +1,113 @@
+//! Small files that claim much: reading them takes little memory and little time.
+//!
+//! One test in a program of its own, since what is measured is the peak of the whole process.
+#![cfg(target_os = "linux")]
+
+use std::time::{Duration, Instant};
+
+use rope_cpu::gguf::{Gguf, Value};
+
+/// A hostile file of less than 1 MB may take this much.
+const GROWTH_MAX_KIB: u64 = 64 << 10;
+
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+const FILE_BYTES: usize = 1_000_000;
+
+#[test]
+fn a_small_hostile_file_takes_little() {
+    let files = [
+        ("keys of one byte", keys()),
+        ("tensors of one byte", tensors()),
+        ("an array of bytes", array(0, 1)),
+        ("an array of truth values", array(7, 1)),
+        ("an array of empty strings", array(8, 8)),
+        ("a long key in every message", long_key()),
+        ("2^63 bytes", [&array(0, 1)[..45], &[0xff; 8]].concat()),
+    ];
+    let before = peak_kib();
+    for (what, bytes) in &files {
+        let start = Instant::now();
+        assert!(bytes.len() <= FILE_BYTES, "{what}: {} bytes", bytes.len());
+        match Gguf::parse(bytes, &[]) {
+            Ok(gguf) => gguf.metadata().iter().for_each(|(_, value)| read(value)),
+            Err(error) => assert!(error.to_string().len() < 1000, "{what}: a message too long"),
+        }
+        let growth = peak_kib() - before;
+        assert!(growth < GROWTH_MAX_KIB, "{what}: {growth} KiB");
+        assert!(start.elapsed() < TIME_MAX, "{what}: {:?}", start.elapsed());
+    }
+}
+
+/// As a tokenizer would.
+fn read(value: Value<'_>) {
+    if let Value::Array(array) = value {
+        let lengths = [
+            array.strings().map(|x| x.len()),
+            array.integers().map(|x| x.len()),
+            array.f32s().map(|x| x.len()),
+            Some(array.values().count()),
+        ];
+        assert!(lengths.into_iter().flatten().all(|len| len == array.len));
+    }
+}
+
+/// The most memory that the process has had.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn header(tensors: u64, keys: u64) -> Vec<u8> {
+    [b"GGUF\x03\0\0\0", &tensors.to_le_bytes()[..], &keys.to_le_bytes()].concat()
+}
+
+fn string(text: &[u8]) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes()[..], text].concat()
+}
+
+/// As many as fit, each as short as it can be and still be told apart.
+fn keys() -> Vec<u8> {
+    let count = (FILE_BYTES / 18) as u64;
+    let mut file = header(0, count);
+    for index in 0..count {
+        file.extend(string(format!("{index:x}").as_bytes()));
+        file.extend([0, 0, 0, 0, 1]);
+    }
+    file
+}
+
+fn tensors() -> Vec<u8> {
+    let count = (FILE_BYTES / 45) as u64;
+    let mut file = header(count, 1);
+    // The smallest alignment, so that the data of all fits.
+    file.extend(string(b"general.alignment"));
+    file.extend([4, 0, 0, 0, 8, 0, 0, 0]);
+    for index in 0..count {
+        file.extend(string(format!("{index:x}").as_bytes()));
+        file.extend([&1u32.to_le_bytes()[..], &1u64.to_le_bytes(), &24u32.to_le_bytes()].concat());
+        file.extend((index * 8).to_le_bytes());
+    }
+    file.resize(FILE_BYTES, 0);
+    file
+}
+
+fn array(element: u32, element_bytes: usize) -> Vec<u8> {
+    let mut file = header(0, 1);
+    file.extend(string(b"a"));
+    file.extend(9u32.to_le_bytes());
+    file.extend(element.to_le_bytes());
+    let len = (FILE_BYTES - file.len() - 8) / element_bytes;
+    file.extend((len as u64).to_le_bytes());
+    file.resize(file.len() + len * element_bytes, 0);
+    file
+}
+
+fn long_key() -> Vec<u8> {
+    let mut file = header(0, 1);
+    file.extend(string(&[0x1b; 65535]));
+    file.extend(77u32.to_le_bytes());
+    file.resize(100_000, 0);
+    file
+}
