@@ -1,6 +1,11 @@
 //! Divisors of the frequencies that a file carries as tensors, before any scaling rule.
 
 use super::{Error, LongRope};
+use crate::gguf::Gguf;
+
+pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
+pub(super) const LONG: &str = "rope_factors_long.weight";
+pub(super) const SHORT: &str = "rope_factors_short.weight";
 
 /// The tensors as they are in the file, f32, one value for each rotated pair.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,6 +16,21 @@ pub struct Factors {
     pub long: Option<Vec<f32>>,
     /// `rope_factors_short.weight`
     pub short: Option<Vec<f32>>,
+}
+
+impl Factors {
+    /// Reads the tensors of a file, as many of the three as it has.
+    pub fn read(gguf: &Gguf) -> Result<Factors, Error> {
+        let read = |name: &'static str| {
+            let Some(tensor) = gguf.tensor(name) else { return Ok(None) };
+            if tensor.ggml_type.name != "f32" {
+                return Err(Error::FactorType { tensor: name, found: tensor.ggml_type.name });
+            }
+            let values = tensor.bytes.as_chunks::<4>().0;
+            Ok(Some(values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
+        };
+        Ok(Factors { rope_freqs: read(ROPE_FREQS)?, long: read(LONG)?, short: read(SHORT)? })
+    }
 }
 
 /// What divides the frequencies.

@@ -11,7 +11,7 @@ use crate::gguf;
 pub enum Error {
     #[error("unknown RoPE scaling {name:?}: it is one of none, linear, yarn, longrope")]
     UnknownScaling { name: String },
-    #[error("{key}: unknown RoPE scaling {name:?}; choose one with --rope-scaling")]
+    #[error("{key}: unknown RoPE scaling {}; choose one with --rope-scaling", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("{value}: must be {expected}")]
     Value { value: String, expected: &'static str },
@@ -29,6 +29,8 @@ pub enum Error {
     MissingFactors { tensor: &'static str },
     #[error("tensor {tensor} has {found} values: {expected} are needed, one for each rotated pair")]
     FactorCount { tensor: &'static str, found: usize, expected: usize },
+    #[error("tensor {tensor} is {found}, where f32 is expected")]
+    FactorType { tensor: &'static str, found: &'static str },
     #[error("tensor {tensor}: value {index} is {value}, and cannot divide a frequency")]
     FactorValue { tensor: &'static str, index: usize, value: f32 },
     #[error(

@@ -68,18 +68,15 @@ impl Keys<'_> {
         self.number("scaling.attn_factor")?.map(Sourced::factor).transpose()
     }
 
-    /// The weights (of the numerator, of the denominator) of YaRN's magnitude, where the file
-    /// asks for a quotient of two.
+    /// The weights of the two magnitudes that YaRN's is the quotient of, where the file asks for
+    /// one. DeepSeek 2 weights both alike: there, the scale of the softmax carries the rest.
     pub fn magnitude_weights(&self) -> Result<Option<(f64, f64, Origin)>, Error> {
         if !self.reads_log_multiplier() {
             return Ok(None);
         }
-        Ok(self.number("scaling.yarn_log_multiplier")?.filter(|m| m.value != 0.0).map(|m| {
-            // Files of DeepSeek 2 keep a tenth of the value.
-            let deepseek = self.architecture == "deepseek2";
-            let all = if deepseek { m.value / 0.1 } else { m.value };
-            (if deepseek { all } else { 1.0 }, all, m.origin)
-        }))
+        let below = self.number("scaling.yarn_log_multiplier")?.filter(|w| w.value != 0.0);
+        let deepseek = self.architecture == "deepseek2";
+        Ok(below.map(|w| (if deepseek { w.value } else { 1.0 }, w.value, w.origin)))
     }
 
     /// Whether llama.cpp's graph of this architecture uses `rope_freqs.weight`.

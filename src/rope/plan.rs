@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Divisors, Origin, Scaling, Sourced, Yarn};
+use super::{Divisors, Origin, Scaling, Sourced, Yarn, ntk, sourced::short};
 
 /// How the factor acts on the frequencies.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Plan {
     pub factor: Sourced<f64>,
     /// The base of the frequencies in global layers.
     pub base: Sourced<f64>,
+    /// The base that the model was trained with: the same, unless a flag raised it.
+    pub base_train: Sourced<f64>,
     /// The base in sliding-window layers, if the model has any.
     pub window_base: Option<Sourced<f64>>,
     /// What the file divides the frequencies by.
@@ -55,17 +57,17 @@ impl Plan {
 /// One line: the rule, then every value with its origin.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RoPE: ")?;
-        match &self.rule {
-            Rule::Linear if self.factor.value == 1.0 && self.scaling.value != Scaling::LongRope => {
-                write!(f, "no scaling")?;
-            }
-            _ => write!(f, "{}", self.scaling.value)?,
+        let ntk = self.base.value != self.base_train.value;
+        let scaled = self.factor.value != 1.0;
+        match (&self.rule, &self.divisors) {
+            (Rule::Linear, Divisors::None) if !scaled && ntk => write!(f, "RoPE: NTK by base")?,
+            (Rule::Linear, Divisors::None) if !scaled => write!(f, "RoPE: no scaling")?,
+            _ => write!(f, "RoPE: {}", self.scaling.value)?,
         }
         if self.scaling.origin != Origin::Default {
             write!(f, " ({})", self.scaling.origin)?;
         }
-        if self.factor.value != 1.0 || self.factor.origin != Origin::Default {
+        if scaled {
             write!(f, ", factor {}", self.factor)?;
         }
         if let Rule::Yarn(yarn) = &self.rule {
@@ -84,12 +86,16 @@ impl fmt::Display for Plan {
                 sets.original_context
             )?,
         }
-        if self.attention_scale.value != 1.0 || self.attention_scale.origin != Origin::Default {
+        if self.attention_scale.value != 1.0 {
             write!(f, ", attention scale {}", self.attention_scale)?;
         }
         write!(f, ", base {}", self.base)?;
+        if ntk {
+            let alpha = short(ntk::alpha(self.n_rot, self.base_train.value, self.base.value));
+            write!(f, " for {}: alpha {alpha}", self.base_train)?;
+        }
         if let Some(base) = &self.window_base {
-            write!(f, ", window layers base {}", base)?;
+            write!(f, ", window layers base {base}")?;
         }
         write!(f, ", trained context {}", self.context_train)?;
         write!(f, ", context {}", self.context)

@@ -7,7 +7,9 @@
 
 use super::{
     Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced, Yarn,
-    divisors::check, keys::Keys, longrope, warn, yarn,
+    divisors::{LONG, ROPE_FREQS, SHORT, check},
+    keys::Keys,
+    longrope, warn, yarn,
 };
 use crate::gguf::Metadata;
 
@@ -42,10 +44,10 @@ impl Plan {
         let keys = Keys { architecture, metadata };
         let flags = flags.given();
 
-        let trained_base = keys.base("freq_base")?;
+        let base_train = keys.base("freq_base")?;
         let base = match flags.freq_base {
             Some(base) => number("--rope-freq-base", base).base()?,
-            None => trained_base.clone(),
+            None => base_train.clone(),
         };
         let window_base = window.then(|| keys.base("freq_base_swa")).transpose()?;
         let scaling = scaling(&keys, &flags)?;
@@ -63,6 +65,7 @@ impl Plan {
             rule,
             factor,
             base,
+            base_train,
             window_base,
             divisors,
             attention_scale,
@@ -70,7 +73,7 @@ impl Plan {
             context,
             warnings,
         };
-        warn::add(&mut plan, trained_base.value);
+        warn::add(&mut plan);
         Ok(plan)
     }
 }
@@ -163,31 +166,31 @@ fn divisors(
     let mut ignored = |tensor: &str, reason: &str| {
         warnings.push(format!("tensor {tensor} is ignored, as in llama.cpp: {reason}"));
     };
-    let [long, short] = ["rope_factors_long.weight", "rope_factors_short.weight"];
-    if scaling.value == Scaling::LongRope || keys.scaling()?.value == Scaling::LongRope {
+    let file = keys.scaling(); // which a flag may have replaced, then even an unknown one
+    if scaling.value == Scaling::LongRope || file.is_ok_and(|s| s.value == Scaling::LongRope) {
         if factors.rope_freqs.is_some() {
-            ignored("rope_freqs.weight", "LongRoPE has its own");
+            ignored(ROPE_FREQS, "LongRoPE has its own");
         }
         let set = |tensor, set: Option<Vec<f32>>| {
             check(tensor, set.ok_or(Error::MissingFactors { tensor })?, pairs)
         };
         return Ok(Divisors::LongRope(LongRope {
             original_context: keys.original_context(context_train)?.value,
-            short: set(short, factors.short)?,
-            long: set(long, factors.long)?,
+            short: set(SHORT, factors.short)?,
+            long: set(LONG, factors.long)?,
         }));
     }
-    for (tensor, set) in [(long, &factors.long), (short, &factors.short)] {
+    for (tensor, set) in [(LONG, &factors.long), (SHORT, &factors.short)] {
         if set.is_some() {
             ignored(tensor, "the file does not say that its scaling is longrope");
         }
     }
     match factors.rope_freqs {
         Some(_) if !keys.reads_rope_freqs() => {
-            ignored("rope_freqs.weight", &format!("{} does not use it", keys.architecture));
+            ignored(ROPE_FREQS, &format!("{} does not use it", keys.architecture));
             Ok(Divisors::None)
         }
-        Some(divisors) => Ok(Divisors::Fixed(check("rope_freqs.weight", divisors, pairs)?)),
+        Some(divisors) => Ok(Divisors::Fixed(check(ROPE_FREQS, divisors, pairs)?)),
         None => Ok(Divisors::None),
     }
 }
@@ -210,8 +213,8 @@ fn attention_scale(
         && factor.value > 1.0
     {
         parts.push(match keys.magnitude_weights()? {
-            Some((weight, below, key)) => Sourced {
-                value: yarn::magnitude(factor.value, weight) / yarn::magnitude(factor.value, below),
+            Some((above, below, key)) => Sourced {
+                value: yarn::magnitude(factor.value, above) / yarn::magnitude(factor.value, below),
                 origin: key,
             },
             None => Sourced {

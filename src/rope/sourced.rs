@@ -52,7 +52,11 @@ impl fmt::Display for Origin {
             Origin::Computed(text) => f.write_str(text),
             Origin::Product(parts) => {
                 for (i, part) in parts.iter().enumerate() {
-                    write!(f, "{}{part}", if i == 0 { "" } else { " x " })?;
+                    f.write_str(if i == 0 { "" } else { " x " })?;
+                    match part {
+                        Origin::Computed(_) => write!(f, "({part})")?,
+                        _ => write!(f, "{part}")?,
+                    }
                 }
                 Ok(())
             }

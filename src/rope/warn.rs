@@ -2,10 +2,9 @@
 
 use super::{Divisors, Origin, Plan, Rule, Scaling, ntk, sourced::short};
 
-/// Adds to the plan's warnings. `trained_base` is the base before any flag.
-pub(super) fn add(plan: &mut Plan, trained_base: f64) {
-    let found =
-        [inverted(plan), idle(plan), swapped(plan), twice(plan), beyond(plan, trained_base)];
+/// Adds to the plan's warnings.
+pub(super) fn add(plan: &mut Plan) {
+    let found = [inverted(plan), idle(plan), swapped(plan), twice(plan), beyond(plan)];
     plan.warnings.extend(found.into_iter().flatten());
 }
 
@@ -47,8 +46,9 @@ fn twice(plan: &Plan) -> Option<String> {
 }
 
 /// A context that nothing has made the model ready for.
-fn beyond(plan: &Plan, trained_base: f64) -> Option<String> {
+fn beyond(plan: &Plan) -> Option<String> {
     let trained = plan.context_train.value as f64;
+    let trained_base = plan.base_train.value;
     let alpha = ntk::alpha(plan.n_rot, trained_base, plan.base.value);
     let factor = plan.factor.value * alpha;
     let reach = match &plan.rule {

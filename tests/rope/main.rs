@@ -1,0 +1,94 @@
+//! RoPE against an independent reference: `tests/data/rope/rope_ref.py` (numpy, f64) computed
+//! `golden.json`.
+
+mod golden;
+mod messages;
+mod precedence;
+mod rows;
+mod tensors;
+
+use rope_cpu::{
+    gguf::{Metadata, Value},
+    rope::{Error, Factors, Facts, Flags, Plan, Sourced},
+};
+
+/// A model and a command line, to be resolved.
+struct Case {
+    architecture: &'static str,
+    n_rot: usize,
+    context_train: usize,
+    context: Option<usize>,
+    window: bool,
+    metadata: Metadata<'static>,
+    factors: Factors,
+    flags: Flags,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Case {
+            architecture: "llama",
+            n_rot: 64,
+            context_train: 8192,
+            context: None,
+            window: false,
+            metadata: Metadata::default(),
+            factors: Factors::default(),
+            flags: Flags::default(),
+        }
+    }
+}
+
+impl Case {
+    /// Adds `{architecture}.rope.{name}`.
+    fn key(mut self, name: &str, value: Value<'static>) -> Self {
+        self.metadata.insert(format!("{}.rope.{name}", self.architecture).leak(), value);
+        self
+    }
+
+    fn float(self, name: &str, value: f32) -> Self {
+        self.key(name, Value::F32(value))
+    }
+
+    fn scaling(self, name: &'static str) -> Self {
+        self.key("scaling.type", Value::String(name.as_bytes()))
+    }
+
+    fn flags(self, flags: Flags) -> Self {
+        Case { flags, ..self }
+    }
+
+    /// The plan for the context given, or for that of the model.
+    fn plan(self) -> Result<Plan, Error> {
+        let Case { architecture, n_rot, context_train, window, .. } = self;
+        let context = match self.context {
+            Some(context) => Sourced::flag(context, "--ctx"),
+            None => Sourced::default(context_train),
+        };
+        let facts = Facts { architecture, n_rot, context_train, window };
+        Plan::resolve(&facts, &self.metadata, self.factors, &self.flags, context)
+    }
+
+    /// The error that the case must give, as the user reads it.
+    fn error(self) -> String {
+        match self.plan() {
+            Ok(plan) => panic!("no error, but {plan}"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn golden() -> serde_json::Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rope/golden.json");
+    serde_json::from_reader(std::fs::File::open(path).unwrap()).unwrap()
+}
+
+fn floats(value: &serde_json::Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+/// Panics unless `found` is `expected` within `relative`.
+fn close(what: &str, found: f64, expected: f64, relative: f64) {
+    let error = (found - expected).abs();
+    assert!(error <= relative * expected.abs(), "{what}: {found} instead of {expected}");
+}

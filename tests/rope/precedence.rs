@@ -1,0 +1,216 @@
+//! Flag, then metadata, then default: as llama.cpp resolves them.
+
+use rope_cpu::{
+    gguf::Value,
+    rope::{Divisors, Factors, Flags, Layers, Origin, Plan, Rule, Scaling, Table},
+};
+
+use crate::{Case, close, golden};
+
+/// Values pass through metadata of f32.
+const THROUGH_F32: f64 = 1e-7;
+
+#[test]
+fn plans_equal_those_of_llama_cpp() {
+    let golden = golden();
+    let mut deviations = 0;
+    for reference in golden["llamacpp_resolve"].as_array().unwrap() {
+        let architecture: &str = reference["arch"].as_str().unwrap().to_owned().leak();
+        let mut case = Case { architecture, ..Case::default() };
+        for (name, value) in reference["meta"].as_object().unwrap() {
+            let number = value.as_f64().unwrap_or(f64::NAN);
+            case = match name.as_str() {
+                "n_ctx_train" => Case { context_train: number as usize, ..case },
+                "type" => case.scaling(value.as_str().unwrap().to_owned().leak()),
+                "original_context_length" => {
+                    case.key("scaling.original_context_length", Value::U32(number as u32))
+                }
+                name @ ("factor" | "yarn_log_multiplier") => {
+                    case.float(&format!("scaling.{name}"), number as f32)
+                }
+                other => panic!("metadata {other}"),
+            };
+        }
+        for (name, value) in reference["cli"].as_object().unwrap() {
+            let flags = &mut case.flags;
+            match name.as_str() {
+                "rope_scaling" => {
+                    flags.scaling = Some(value.as_str().unwrap().parse::<Scaling>().unwrap());
+                }
+                "rope_scale" => flags.scale = value.as_f64(),
+                "rope_freq_scale" => flags.freq_scale = value.as_f64(),
+                "yarn_ext_factor" => flags.yarn_ext_factor = value.as_f64(),
+                "yarn_attn_factor" => flags.yarn_attn_factor = value.as_f64(),
+                other => panic!("flag {other}"),
+            }
+        }
+        let attn_factor = case.flags.yarn_attn_factor;
+        let plan = case.plan().unwrap();
+
+        let expected = |name: &str| reference["resolved"][name].as_f64().unwrap();
+        assert_eq!(plan.scaling.value.name(), reference["resolved"]["type"]);
+        close("base", plan.base.value, expected("base"), 0.0);
+        close("freq_scale", 1.0 / plan.factor.value, expected("freq_scale"), 1e-14);
+        let ext_factor = match &plan.rule {
+            Rule::Linear => 0.0,
+            Rule::Yarn(yarn) => {
+                assert_eq!(yarn.original_context.value as f64, expected("n_ctx_orig"));
+                close("beta_fast", yarn.beta_fast.value, expected("beta_fast"), 0.0);
+                close("beta_slow", yarn.beta_slow.value, expected("beta_slow"), 0.0);
+                yarn.ext_factor.value
+            }
+        };
+        assert_eq!(ext_factor, expected("ext_factor"));
+
+        let mut multiplier = reference["cos_sin_multiplier"].as_f64().unwrap();
+        if let Some(attn_factor) = attn_factor
+            && ext_factor != 0.0
+        {
+            // The deviation: llama.cpp drops --yarn-attn-factor here, ik_llama.cpp multiplies.
+            multiplier *= attn_factor;
+            deviations += 1;
+        }
+        close("attention scale", plan.attention_scale.value, multiplier, THROUGH_F32);
+    }
+    assert_eq!(deviations, 1);
+}
+
+fn factor(case: Case) -> (f64, Origin) {
+    let factor = case.plan().unwrap().factor;
+    (factor.value, factor.origin)
+}
+
+#[test]
+fn factor_is_flag_then_key_then_old_key_then_one() {
+    let key = |name: &str| Origin::Key(format!("llama.rope.{name}"));
+    let silent = Case::default;
+    assert_eq!(factor(silent()), (1.0, Origin::Default));
+    let old = || silent().float("scale_linear", 2.0);
+    assert_eq!(factor(old()), (2.0, key("scale_linear")));
+    let both = || old().float("scaling.factor", 4.0);
+    assert_eq!(factor(both()), (4.0, key("scaling.factor")));
+    let zero = old().float("scaling.factor", 0.0);
+    assert_eq!(factor(zero), (1.0, key("scaling.factor")));
+    let scale = Flags { scale: Some(8.0), ..Flags::default() };
+    assert_eq!(factor(both().flags(scale)), (8.0, Origin::Flag("--rope-scale 8".into())));
+    let freq_scale = Flags { freq_scale: Some(0.125), ..Flags::default() };
+    let typed = Origin::Flag("--rope-freq-scale 0.125".into());
+    assert_eq!(factor(both().flags(freq_scale)), (8.0, typed));
+    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    assert_eq!(factor(both().flags(none)).0, 1.0);
+}
+
+fn original_context(case: Case) -> usize {
+    match case.plan().unwrap().rule {
+        Rule::Yarn(yarn) => yarn.original_context.value,
+        Rule::Linear => panic!("not YaRN"),
+    }
+}
+
+#[test]
+fn original_context_is_flag_then_key_then_trained() {
+    let yarn = |tokens| Flags {
+        scaling: Some(Scaling::Yarn),
+        scale: Some(2.0),
+        yarn_orig_ctx: tokens,
+        ..Flags::default()
+    };
+    let silent = Case::default;
+    let said = |tokens| silent().key("scaling.original_context_length", Value::U32(tokens));
+    assert_eq!(original_context(silent().flags(yarn(None))), 8192);
+    assert_eq!(original_context(said(0).flags(yarn(None))), 8192);
+    assert_eq!(original_context(said(4096).flags(yarn(None))), 4096);
+    assert_eq!(original_context(said(4096).flags(yarn(Some(0)))), 4096);
+    assert_eq!(original_context(said(4096).flags(yarn(Some(2048)))), 2048);
+}
+
+#[test]
+fn minus_one_is_the_default_of_yarn_flags() {
+    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let typed = Flags {
+        yarn_ext_factor: Some(-1.0),
+        yarn_attn_factor: Some(-1.0),
+        yarn_beta_fast: Some(-1.0),
+        yarn_beta_slow: Some(-1.0),
+        yarn_orig_ctx: Some(0),
+        ..yarn.clone()
+    };
+    let [typed, silent] = [typed, yarn].map(|flags| Case::default().flags(flags).plan().unwrap());
+    assert_eq!(typed, silent);
+}
+
+#[test]
+fn ramp_acts_for_linear_scaling_if_asked() {
+    let linear = Flags { scale: Some(4.0), yarn_ext_factor: Some(1.0), ..Flags::default() };
+    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let [linear, yarn] = [linear, yarn].map(|flags| {
+        let plan = Case::default().flags(flags).plan().unwrap();
+        Table::new(&plan, Layers::Global, 8192)
+    });
+    assert_eq!(linear, yarn);
+}
+
+#[test]
+fn attention_factor_of_the_file_multiplies_whatever_the_rule() {
+    let scale = |flags: Flags| {
+        let case = Case::default().float("scaling.attn_factor", 1.5);
+        case.flags(flags).plan().unwrap().attention_scale.value
+    };
+    assert_eq!(scale(Flags::default()), 1.5);
+    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    assert_eq!(scale(none), 1.5);
+    let given = Flags { yarn_attn_factor: Some(2.0), ..Flags::default() };
+    assert_eq!(scale(given), 3.0);
+    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    close("YaRN", scale(yarn), 1.5 * (1.0 + 0.1 * 4f64.ln()), 1e-14);
+}
+
+#[test]
+fn window_layers_keep_their_base_and_are_never_scaled() {
+    let gemma = || Case { architecture: "gemma3", window: true, ..Case::default() };
+    let flags = Flags {
+        scaling: Some(Scaling::Yarn),
+        scale: Some(4.0),
+        freq_base: Some(5e6),
+        yarn_attn_factor: Some(1.5),
+        ..Flags::default()
+    };
+    let window = |plan: &Plan| Table::new(plan, Layers::Window, 8192);
+    let scaled = gemma().float("freq_base", 1e6).flags(flags).plan().unwrap();
+    let plain = Case::default().plan().unwrap(); // base 10000, which is also that of windows
+    assert_eq!(window(&scaled), Table::new(&plain, Layers::Global, 8192));
+    assert_ne!(window(&scaled), Table::new(&scaled, Layers::Global, 8192));
+    let own = gemma().float("freq_base_swa", 5000.0).plan().unwrap();
+    close("base", window(&own).inv_freq[31], 5000f64.powf(-62.0 / 64.0), 1e-14);
+}
+
+#[test]
+fn divisors_are_those_that_llama_cpp_loads() {
+    let all = || Factors {
+        rope_freqs: Some(vec![2.0; 32]),
+        long: Some(vec![4.0; 32]),
+        short: Some(vec![3.0; 32]),
+    };
+    let llama = || Case { factors: all(), ..Case::default() };
+    let fixed = llama().plan().unwrap();
+    assert_eq!(fixed.divisors, Divisors::Fixed(vec![2.0; 32]));
+    assert_eq!(fixed.warnings.len(), 2, "{:?}", fixed.warnings);
+    // It cannot be switched off: it belongs to the model.
+    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    assert_eq!(llama().flags(none).plan().unwrap().divisors, fixed.divisors);
+    let longrope = Flags { scaling: Some(Scaling::LongRope), ..Flags::default() };
+    for case in [llama().scaling("longrope"), llama().flags(longrope)] {
+        assert!(matches!(case.plan().unwrap().divisors, Divisors::LongRope(_)));
+    }
+    let gemma = Case { architecture: "gemma3", ..llama() };
+    assert_eq!(gemma.plan().unwrap().divisors, Divisors::None);
+}
+
+#[test]
+fn divisors_and_factor_compose() {
+    let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
+    let flags = Flags { scale: Some(4.0), ..Flags::default() };
+    let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
+    let table = Table::new(&plan, Layers::Global, 8192);
+    assert_eq!(table.inv_freq[0], 1.0 / 8.0);
+}
