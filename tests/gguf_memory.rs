@@ -3,14 +3,16 @@
 //! One test in a program of its own, since what is measured is the peak of the whole process.
 #![cfg(target_os = "linux")]
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
+use rope_cpu::cli::inspect::{self, InspectArgs};
 use rope_cpu::gguf::{Gguf, Value};
 
 /// A hostile file of less than 1 MB may take this much.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
-const TIME_MAX: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(5);
 
 const FILE_BYTES: usize = 1_000_000;
 
@@ -30,7 +32,10 @@ fn a_small_hostile_file_takes_little() {
         let start = Instant::now();
         assert!(bytes.len() <= FILE_BYTES, "{what}: {} bytes", bytes.len());
         match Gguf::parse(bytes, &[]) {
-            Ok(gguf) => gguf.metadata().iter().for_each(|(_, value)| read(value)),
+            Ok(gguf) => {
+                gguf.metadata().iter().for_each(|(_, value)| read(value));
+                show(bytes);
+            }
             Err(error) => assert!(error.to_string().len() < 1000, "{what}: a message too long"),
         }
         let growth = peak_kib() - before;
@@ -52,6 +57,16 @@ fn read(value: Value<'_>) {
     }
 }
 
+/// As `rope-cpu inspect` does.
+fn show(bytes: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    for json in [false, true] {
+        let args = InspectArgs { file: file.path().into(), json, full: false, verify: false };
+        inspect::run(&args, &mut std::io::sink()).unwrap();
+    }
+}
+
 /// The most memory that the process has had.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -67,9 +82,9 @@ fn string(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text].concat()
 }
 
-/// As many as fit, each as short as it can be and still be told apart.
+/// As many as are allowed, each as short as it can be and still be told apart.
 fn keys() -> Vec<u8> {
-    let count = (FILE_BYTES / 18) as u64;
+    let count = 1 << 14;
     let mut file = header(0, count);
     for index in 0..count {
         file.extend(string(format!("{index:x}").as_bytes()));

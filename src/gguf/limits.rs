@@ -3,8 +3,9 @@
 //! Lengths of strings and arrays need none: they are checked against the bytes that remain in the
 //! file and borrowed, so that a header costs less memory than it has bytes, times a small factor.
 
-/// Metadata keys. Published models have fewer than 100.
-pub const KEYS_MAX: u64 = 1 << 16;
+/// Metadata keys. Published models have fewer than 100; this leaves room for hundreds of layers
+/// with dozens of keys each.
+pub const KEYS_MAX: u64 = 1 << 14;
 
 /// Bytes of a key: what the GGUF specification allows.
 pub const KEY_BYTES_MAX: u64 = (1 << 16) - 1;

@@ -97,7 +97,7 @@ fn versions_and_counts() {
             "keys beyond all",
             counts(Some(u64::MAX), None),
             "the header announces 18446744073709551615 metadata keys, \
-             more than the 65536 that any model needs",
+             more than the 16384 that any model needs",
         ),
         (
             "tensors beyond all",
@@ -107,8 +107,8 @@ fn versions_and_counts() {
         ),
         (
             "keys beyond the file",
-            counts(Some(65536), None),
-            "the header announces 65536 metadata keys, \
+            counts(Some(16384), None),
+            "the header announces 16384 metadata keys, \
              which cannot fit in the 0 bytes after it",
         ),
         (

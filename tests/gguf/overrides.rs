@@ -81,6 +81,10 @@ fn what_cannot_be_used_is_named() {
             "--override-kv gives metadata key \"tokenizer.ggml.tokens\" as str, \
              but in the file it is an array of 3 string",
         ),
+        (
+            "test.u8=bool:true",
+            "--override-kv gives metadata key \"test.u8\" as bool, but in the file it is u8 200",
+        ),
         ("a=int:1,a=int:1", "--override-kv gives metadata key \"a\" twice"),
         (
             "general.alignment=int:64",

@@ -111,6 +111,16 @@ fn a_difference_is_named() {
             "the offset of tensor \"t\" as 32, where it is 0",
         ),
     ];
+    // Keys and tensors alike, yet the data elsewhere.
+    let aligned = |value: u32| {
+        Builder { alignment: value as usize, ..base.clone() }
+            .key("general.alignment", U32, value.to_le_bytes())
+            .bytes()
+    };
+    let (near, far) = (aligned(32), aligned(4096));
+    let error = second_opinion::compare(&far, &Gguf::parse(&near, &[]).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "gguf-rs reads the start of the data as 4096, where it is 128");
+
     for (theirs, expected) in cases {
         let error = second_opinion::compare(&theirs.bytes(), &ours).unwrap_err();
         assert_eq!(error.to_string(), format!("gguf-rs reads {expected}"));

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::Report;
@@ -11,46 +12,74 @@ use crate::gguf::Value;
 /// Elements of an array that are shown where not all are.
 const ELEMENTS_SHOWN: usize = 8;
 
+#[derive(Serialize)]
+struct Output<'a> {
+    file: String,
+    bytes: u64,
+    version: u32,
+    alignment: u64,
+    data_offset: u64,
+    verified: bool,
+    architecture: Option<&'a str>,
+    name: Option<&'a str>,
+    tokenizer: Json,
+    rope: Json,
+    metadata: Map<String, Json>,
+    tensors: Vec<Tensor<'a>>,
+    types: Map<String, Json>,
+    total: Json,
+}
+
+#[derive(Serialize)]
+struct Tensor<'a> {
+    name: &'a str,
+    r#type: &'a str,
+    shape: &'a [u64],
+    offset: u64,
+    bytes: usize,
+}
+
 pub fn write(report: &Report<'_>, out: &mut dyn Write) -> std::io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &whole(report))?;
+    serde_json::to_writer_pretty(&mut *out, &output(report))?;
     writeln!(out)
 }
 
-fn whole(report: &Report<'_>) -> Json {
+fn output<'a>(report: &Report<'a>) -> Output<'a> {
     let gguf = report.gguf;
     let elements_max = if report.args.full { usize::MAX } else { ELEMENTS_SHOWN };
     let pair = |(key, value): (&str, Value<'_>)| (key.to_string(), typed(value, elements_max));
+    let tensor = |tensor: &'a crate::gguf::Tensor<'a>| Tensor {
+        name: tensor.name,
+        r#type: tensor.ggml_type.name,
+        shape: tensor.shape(),
+        offset: tensor.offset,
+        bytes: tensor.bytes.len(),
+    };
     let types = totals::by_type(gguf.tensors()).into_iter();
-    json!({
-        "file": report.args.file.display().to_string(),
-        "bytes": report.file_bytes,
-        "version": gguf.version(),
-        "alignment": gguf.alignment(),
-        "data_offset": gguf.data_offset(),
-        "verified": report.args.verify,
-        "architecture": report.string("general.architecture"),
-        "name": report.string("general.name"),
-        "tokenizer": {
+    Output {
+        file: report.args.file.display().to_string(),
+        bytes: report.file_bytes,
+        version: gguf.version(),
+        alignment: gguf.alignment(),
+        data_offset: gguf.data_offset(),
+        verified: report.args.verify,
+        architecture: report.string("general.architecture"),
+        name: report.string("general.name"),
+        tokenizer: json!({
             "type": report.tokenizer_type(),
             "model": report.string("tokenizer.ggml.model"),
             "pre": report.string("tokenizer.ggml.pre"),
             "tokens": report.tokens(),
-        },
-        "rope": {
+        }),
+        rope: json!({
             "keys": report.rope_keys().map(pair).collect::<Map<_, _>>(),
             "tensors": report.rope_tensors().map(|tensor| tensor.name).collect::<Vec<_>>(),
-        },
-        "metadata": gguf.metadata().iter().map(pair).collect::<Map<_, _>>(),
-        "tensors": gguf.tensors().iter().map(|tensor| json!({
-            "name": tensor.name,
-            "type": tensor.ggml_type.name,
-            "shape": tensor.shape(),
-            "offset": tensor.offset,
-            "bytes": tensor.bytes.len(),
-        })).collect::<Vec<_>>(),
-        "types": types.map(|(name, sum)| (name.to_string(), total(sum))).collect::<Map<_, _>>(),
-        "total": total(totals::of_all(gguf.tensors())),
-    })
+        }),
+        metadata: gguf.metadata().iter().map(pair).collect(),
+        tensors: gguf.tensors().iter().map(tensor).collect(),
+        types: types.map(|(name, sum)| (name.to_string(), total(sum))).collect(),
+        total: total(totals::of_all(gguf.tensors())),
+    }
 }
 
 fn total(total: Total) -> Json {
