@@ -108,10 +108,12 @@ impl<'a> Report<'a> {
     fn tokenizer_type(&self) -> Option<&'static str> {
         Some(match self.string("tokenizer.ggml.model")? {
             "llama" => "SPM",
-            "gpt2" => "byte-level BPE",
+            "gpt2" | "hybriddna" | "whitespace" => "byte-level BPE",
+            "gemma4" => "BPE",
             "bert" => "WordPiece",
             "t5" => "Unigram",
             "rwkv" => "RWKV",
+            "plamo2" => "PLaMo-2",
             "none" | "no_vocab" => "none",
             _ => "unknown",
         })
