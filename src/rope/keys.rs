@@ -92,6 +92,7 @@ impl Keys<'_> {
     /// converter writes them for every model and its loader reads them for few.
     pub fn unread(&self) -> Result<Vec<String>, Error> {
         let neutral = [
+            ("scaling.alpha", 0.0),
             ("scaling.yarn_ext_factor", 1.0),
             ("scaling.yarn_attn_factor", 1.0),
             ("scaling.yarn_beta_fast", 32.0),

@@ -146,6 +146,8 @@ fn settings_that_do_nothing_are_warned_about() {
 #[test]
 fn keys_and_tensors_that_are_not_read_are_warned_about() {
     let silent = Case::default()
+        .float("scaling.alpha", 0.0)
+        .float("scaling.yarn_ext_factor", 1.0)
         .float("scaling.yarn_beta_fast", 32.0)
         .float("scaling.yarn_beta_slow", 1.0)
         .float("scaling.yarn_attn_factor", 1.0)
@@ -155,6 +157,13 @@ fn keys_and_tensors_that_are_not_read_are_warned_about() {
         warning(Case::default().float("scaling.yarn_beta_fast", 16.0)),
         "llama.rope.scaling.yarn_beta_fast = 16 is ignored, as llama.cpp does for llama models"
     );
+    let all = Case::default()
+        .float("scaling.alpha", 2.0)
+        .float("scaling.yarn_ext_factor", 0.5)
+        .float("scaling.yarn_attn_factor", 0.5)
+        .float("scaling.yarn_beta_slow", 2.0)
+        .float("scaling.yarn_log_multiplier", 1.0);
+    assert_eq!(warnings(all).len(), 5);
     let factors = || Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
     assert_eq!(
         warning(Case { architecture: "gemma3", factors: factors(), ..Case::default() }),
