@@ -1,0 +1,56 @@
+//! Everything that can be wrong with a vocabulary.
+
+use thiserror::Error;
+
+use super::pre;
+use crate::gguf::MetadataError;
+
+/// Why a file's tokenizer cannot be used. Texts from the file are escaped.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Error {
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    #[error(
+        "tokenizer model {name:?} is not supported: llama (SentencePiece) and gpt2 (byte-level \
+         BPE) are"
+    )]
+    Model { name: String },
+    #[error(
+        "metadata key tokenizer.ggml.pre is missing, so how this model cuts text into words is \
+         unknown: name it with --override-kv tokenizer.ggml.pre=str:NAME, where NAME is one of {}",
+        pre::names()
+    )]
+    PreMissing,
+    #[error(
+        "pre-tokenizer {name:?} is not supported; {} are. If the model uses one of these under \
+         another name, say so with --override-kv tokenizer.ggml.pre=str:NAME",
+        pre::names()
+    )]
+    Pre { name: String },
+    #[error("metadata key {key} has {len} elements where tokenizer.ggml.tokens has {tokens}")]
+    Length { key: &'static str, len: usize, tokens: usize },
+    #[error("metadata key tokenizer.ggml.tokens has no tokens")]
+    Empty,
+    #[error("metadata key tokenizer.ggml.tokens has {len} elements, more than a token can number")]
+    TooMany { len: usize },
+    #[error("token {token} is not valid UTF-8: \"{text}\"")]
+    Utf8 { token: u32, text: String },
+    #[error("tokens {first} and {second} have the same text: {text:?}")]
+    Duplicate { first: u32, second: u32, text: String },
+    #[error("token {token} has the score {score}, which is not a number")]
+    Score { token: u32, score: f32 },
+    #[error("token {token} has the type {number}: types are 0 to 6")]
+    Kind { token: u32, number: i64 },
+    #[error("metadata key {key} is {token}, where the vocabulary has {tokens} tokens")]
+    RoleRange { key: &'static str, token: u32, tokens: usize },
+    #[error("metadata key {flag} is true, but {key} does not say with which token")]
+    RoleMissing { flag: &'static str, key: &'static str },
+    #[error("the vocabulary has no token for the byte 0x{byte:02X}: <0x{byte:02X}> is missing")]
+    ByteMissing { byte: u8 },
+    #[error("merge {index}, {merge:?}, is not two tokens with one space between")]
+    MergeForm { index: usize, merge: String },
+    #[error("merge {index}, {merge:?}, needs the token {missing:?}, which is not there")]
+    MergeToken { index: usize, merge: String, missing: String },
+}

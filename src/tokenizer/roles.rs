@@ -1,0 +1,232 @@
+//! Which tokens begin a text, end it, or end an answer.
+//!
+//! Files name some of them by number. Others are only known by their text, so llama.cpp looks for
+//! well-known texts; the lists here are its own.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Error,
+    vocabulary::{Kind, Vocabulary},
+};
+use crate::{Token, gguf::Metadata};
+
+const BOS: &str = "tokenizer.ggml.bos_token_id";
+const EOS: &str = "tokenizer.ggml.eos_token_id";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+
+/// What holds where a file does not say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    bos: Option<Token>,
+    eos: Option<Token>,
+    add_bos: bool,
+}
+
+impl Defaults {
+    /// Of SentencePiece vocabularies: those of Llama 1 and 2.
+    pub const SPM: Self = Self { bos: Some(1), eos: Some(2), add_bos: true };
+
+    /// Of BPE vocabularies, which have no common tokens. (llama.cpp takes token 11, which is right
+    /// for Falcon alone.)
+    pub fn bpe(add_bos: bool) -> Self {
+        Self { bos: None, eos: None, add_bos }
+    }
+}
+
+/// The tokens with a role.
+#[derive(Debug)]
+pub(super) struct Roles {
+    pub bos: Option<Token>,
+    pub eos: Option<Token>,
+    pub add_bos: bool,
+    pub add_eos: bool,
+    /// Every token that ends an answer.
+    pub ends_generation: BTreeSet<Token>,
+}
+
+/// A role that a file may give by number; otherwise the first of the texts that is a token has it.
+struct Role {
+    keys: &'static [&'static str],
+    texts: &'static [&'static str],
+    ends_generation: bool,
+}
+
+/// The roles besides BOS and EOS: end of turn, end of message, and those of filling in the middle.
+/// A token found by its text becomes a control token.
+const ROLES: &[Role] = &[
+    // The texts that mark the end of a turn are all in `ENDS_GENERATION`.
+    Role { keys: &["tokenizer.ggml.eot_token_id"], texts: &[], ends_generation: true },
+    Role { keys: &["tokenizer.ggml.eom_token_id"], texts: &[], ends_generation: true },
+    Role {
+        keys: &["tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"],
+        texts: &[
+            "<|fim_prefix|>",
+            "<fim-prefix>",
+            "<fim_prefix>",
+            "<｜fim▁begin｜>",
+            "<PRE>",
+            "▁<PRE>",
+            "<|code_prefix|>",
+            "<|prefix|>",
+        ],
+        ends_generation: false,
+    },
+    Role {
+        keys: &["tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"],
+        texts: &[
+            "<|fim_suffix|>",
+            "<fim-suffix>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<SUF>",
+            "▁<SUF>",
+            "<|code_suffix|>",
+            "<|suffix|>",
+        ],
+        ends_generation: false,
+    },
+    Role {
+        keys: &["tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"],
+        texts: &[
+            "<|fim_middle|>",
+            "<fim-middle>",
+            "<fim_middle>",
+            "<｜fim▁end｜>",
+            "<MID>",
+            "▁<MID>",
+            "<|code_middle|>",
+            "<|middle|>",
+        ],
+        ends_generation: false,
+    },
+    Role {
+        keys: &["tokenizer.ggml.fim_pad_token_id"],
+        texts: &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
+        ends_generation: true,
+    },
+    Role {
+        keys: &["tokenizer.ggml.fim_rep_token_id"],
+        texts: &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
+        ends_generation: true,
+    },
+    Role {
+        keys: &["tokenizer.ggml.fim_sep_token_id"],
+        texts: &["<|file_sep|>"],
+        ends_generation: true,
+    },
+];
+
+/// The texts of tokens that end an answer whatever the file says. Such a token becomes a control
+/// token.
+const ENDS_GENERATION: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+
+impl Roles {
+    /// Reads the roles that the file gives and looks for the others, whose kind it corrects.
+    pub fn resolve<'a>(
+        metadata: &Metadata<'a>,
+        vocabulary: &mut Vocabulary<'a>,
+        defaults: Defaults,
+    ) -> Result<Self, Error> {
+        let given = |key| given(metadata, vocabulary, key);
+        let known = |token: Option<Token>| token.filter(|t| (*t as usize) < vocabulary.len());
+        let bos = given(BOS)?.or(known(defaults.bos));
+        let eos = given(EOS)?.or(known(defaults.eos));
+        let add_bos = metadata.bool(ADD_BOS)?.unwrap_or(defaults.add_bos);
+        let add_eos = metadata.bool(ADD_EOS)?.unwrap_or(false);
+        if add_bos && bos.is_none() {
+            return Err(Error::RoleMissing { flag: ADD_BOS, key: BOS });
+        }
+        if add_eos && eos.is_none() {
+            return Err(Error::RoleMissing { flag: ADD_EOS, key: EOS });
+        }
+        let ends_generation = ends_generation(metadata, vocabulary, eos)?;
+        Ok(Self { bos, eos, add_bos, add_eos, ends_generation })
+    }
+}
+
+fn given(
+    metadata: &Metadata,
+    vocabulary: &Vocabulary,
+    key: &'static str,
+) -> Result<Option<Token>, Error> {
+    match metadata.u32(key)? {
+        Some(token) if token as usize >= vocabulary.len() => {
+            Err(Error::RoleRange { key, token, tokens: vocabulary.len() })
+        }
+        token => Ok(token),
+    }
+}
+
+fn ends_generation(
+    metadata: &Metadata,
+    vocabulary: &mut Vocabulary,
+    eos: Option<Token>,
+) -> Result<BTreeSet<Token>, Error> {
+    let mut ends = BTreeSet::from_iter(eos);
+    for role in ROLES {
+        let mut holder = None;
+        for key in role.keys {
+            holder = given(metadata, vocabulary, key)?.or(holder);
+        }
+        if holder.is_none() {
+            holder = role.texts.iter().find_map(|text| vocabulary.token(text));
+            if let Some(token) = holder {
+                vocabulary.set_kind(token, Kind::Control);
+            }
+        }
+        if role.ends_generation {
+            ends.extend(holder);
+        }
+    }
+    for text in ENDS_GENERATION {
+        if let Some(token) = vocabulary.token(text) {
+            ends.insert(token);
+            vocabulary.set_kind(token, Kind::Control);
+        }
+    }
+    // These carry parts of an answer.
+    for text in ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"] {
+        if let Some(token) = vocabulary.token(text) {
+            vocabulary.set_kind(token, Kind::UserDefined);
+        }
+    }
+    // Where other tokens end an answer, `<|end|>` and `</s>` only end a part of it.
+    let has = |text| vocabulary.token(text).is_some_and(|token| ends.contains(&token));
+    let calls = has("<|call|>") || has("<|calls|>");
+    let end = calls && (has("<|return|>") || has("<|flush|>"));
+    let s = has("<|tool_response>") || has("<|plamo:eos|>");
+    for (spared, text, kind) in [(end, "<|end|>", Kind::UserDefined), (s, "</s>", Kind::Normal)] {
+        if spared
+            && let Some(token) = vocabulary.token(text)
+            && ends.remove(&token)
+        {
+            vocabulary.set_kind(token, kind);
+        }
+    }
+    Ok(ends)
+}

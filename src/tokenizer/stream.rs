@@ -1,0 +1,74 @@
+//! Text out of pieces that may end within a character.
+
+/// Turns the bytes of one token after another into text, whole characters at a time.
+///
+/// A character that is not complete yet is held back; bytes that cannot be part of any become
+/// U+FFFD, as in [`String::from_utf8_lossy`].
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    held: Vec<u8>,
+}
+
+impl Stream {
+    /// The text that `bytes` complete.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.held.extend_from_slice(bytes);
+        let whole = match self.held.utf8_chunks().last() {
+            // The last chunk is invalid only for want of more bytes if UTF-8 says so itself.
+            Some(last) => match std::str::from_utf8(last.invalid()) {
+                Err(e) if e.error_len().is_none() => self.held.len() - last.invalid().len(),
+                _ => self.held.len(),
+            },
+            None => 0,
+        };
+        let text = String::from_utf8_lossy(&self.held[..whole]).into_owned();
+        self.held.drain(..whole);
+        text
+    }
+
+    /// What is left at the end: U+FFFD if a character was never completed.
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.held).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_wait_for_their_last_byte() {
+        let mut stream = Stream::default();
+        let pieces: Vec<String> = "aé語🦙".bytes().map(|byte| stream.push(&[byte])).collect();
+        assert_eq!(pieces, ["a", "", "é", "", "", "語", "", "", "", "🦙"]);
+        assert_eq!(stream.finish(), "");
+    }
+
+    #[test]
+    fn invalid_bytes_are_replaced_as_soon_as_they_are_known_to_be() {
+        let mut stream = Stream::default();
+        assert_eq!(stream.push(b"a\xff"), "a\u{fffd}");
+        assert_eq!(stream.push(b"\xe8\xaa"), "");
+        assert_eq!(stream.push(b"b"), "\u{fffd}b");
+        assert_eq!(stream.push(b"\xf0\x9f"), "");
+        assert_eq!(stream.finish(), "\u{fffd}");
+    }
+
+    #[test]
+    fn any_cut_of_any_bytes_gives_the_text_of_the_whole() {
+        let samples: [&[u8]; 4] = [
+            "naïve 語 🦙\u{301}".as_bytes(),
+            b"\xf0\x9f\xa6",
+            b"\xe8a\xaa\xc0\x80",
+            b"\xed\xa0\x80z",
+        ];
+        for bytes in samples {
+            for cut in 0..=bytes.len() {
+                let mut stream = Stream::default();
+                let text =
+                    stream.push(&bytes[..cut]) + &stream.push(&bytes[cut..]) + &stream.finish();
+                assert_eq!(text, String::from_utf8_lossy(bytes), "{bytes:x?} cut at {cut}");
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The tokens themselves: text, score and kind of each, and the way from text to token.
+
+use std::collections::HashMap;
+
+use super::Error;
+use crate::{Token, gguf::Metadata};
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const SCORES: &str = "tokenizer.ggml.scores";
+const TYPES: &str = "tokenizer.ggml.token_type";
+
+/// What a token is, as `tokenizer.ggml.token_type` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No type was given.
+    Undefined = 0,
+    /// A piece of text.
+    Normal = 1,
+    /// Stands for text that the vocabulary cannot spell.
+    Unknown = 2,
+    /// Structure, not text: found in text only where the caller allows it.
+    Control = 3,
+    /// A piece of text that is found before anything else is cut.
+    UserDefined = 4,
+    /// Reserved.
+    Unused = 5,
+    /// One byte, spelled `<0x0A>`.
+    Byte = 6,
+}
+
+impl Kind {
+    fn from_number(number: i64) -> Option<Self> {
+        use Kind::*;
+        [Undefined, Normal, Unknown, Control, UserDefined, Unused, Byte]
+            .into_iter()
+            .find(|kind| *kind as i64 == number)
+    }
+}
+
+/// The tokens of a file, their texts borrowed from it.
+#[derive(Debug)]
+pub(super) struct Vocabulary<'a> {
+    texts: Vec<&'a str>,
+    kinds: Vec<Kind>,
+    scores: Option<Vec<f32>>,
+    tokens: HashMap<&'a str, Token>,
+    longest: usize,
+}
+
+impl<'a> Vocabulary<'a> {
+    /// Reads texts, types and scores, and checks that they agree. Without types, as in old files,
+    /// every token is normal.
+    pub fn from_metadata(metadata: &Metadata<'a>) -> Result<Self, Error> {
+        let bytes = Metadata::require(TOKENS, metadata.strings(TOKENS)?)?;
+        let len = bytes.len();
+        if len == 0 {
+            return Err(Error::Empty);
+        }
+        if Token::try_from(len).is_err() {
+            return Err(Error::TooMany { len });
+        }
+        let agree = |key, found: usize| match found == len {
+            true => Ok(()),
+            false => Err(Error::Length { key, len: found, tokens: len }),
+        };
+
+        let mut texts = Vec::with_capacity(len);
+        let mut tokens = HashMap::with_capacity(len);
+        for (token, bytes) in (0..).zip(bytes) {
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| Error::Utf8 { token, text: bytes.escape_ascii().to_string() })?;
+            texts.push(text);
+            // A token without text, which padding is in some files, is never found in any.
+            if !text.is_empty()
+                && let Some(first) = tokens.insert(text, token)
+            {
+                return Err(Error::Duplicate { first, second: token, text: text.into() });
+            }
+        }
+
+        let kinds = match metadata.integers(TYPES)? {
+            None => vec![Kind::Normal; len],
+            Some(numbers) => {
+                agree(TYPES, numbers.len())?;
+                (0..)
+                    .zip(numbers)
+                    .map(|(token, number)| {
+                        Kind::from_number(number).ok_or(Error::Kind { token, number })
+                    })
+                    .collect::<Result<_, _>>()?
+            }
+        };
+
+        let scores = metadata.f32s(SCORES)?;
+        if let Some(scores) = &scores {
+            agree(SCORES, scores.len())?;
+            if let Some((token, &score)) = (0..).zip(scores).find(|(_, score)| score.is_nan()) {
+                return Err(Error::Score { token, score });
+            }
+        }
+        let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+        Ok(Self { texts, kinds, scores, tokens, longest })
+    }
+
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    pub fn text(&self, token: Token) -> Option<&'a str> {
+        self.texts.get(token as usize).copied()
+    }
+
+    pub fn kind(&self, token: Token) -> Kind {
+        self.kinds.get(token as usize).copied().unwrap_or(Kind::Undefined)
+    }
+
+    pub fn set_kind(&mut self, token: Token, kind: Kind) {
+        self.kinds[token as usize] = kind;
+    }
+
+    /// The token of exactly this text.
+    pub fn token(&self, text: &str) -> Option<Token> {
+        // The bound spares hashing merges of long texts that no token can have.
+        if text.len() > self.longest { None } else { self.tokens.get(text).copied() }
+    }
+
+    /// The token that stands for a byte: `<0x0A>`, or else the byte itself if it is ASCII.
+    pub fn byte(&self, byte: u8) -> Option<Token> {
+        let itself = char::from(byte);
+        self.token(&format!("<0x{byte:02X}>")).or_else(|| {
+            if byte.is_ascii() { self.token(itself.encode_utf8(&mut [0; 4])) } else { None }
+        })
+    }
+
+    /// The score of a token: 0 where the file gives none.
+    pub fn score(&self, token: Token) -> f32 {
+        self.scores.as_ref().map_or(0.0, |scores| scores[token as usize])
+    }
+
+    /// Fails unless the file gives scores and types.
+    pub fn require_scores_and_types(&self, metadata: &Metadata<'a>) -> Result<(), Error> {
+        Metadata::require(SCORES, self.scores.as_ref())?;
+        Metadata::require(TYPES, metadata.get(TYPES))?;
+        Ok(())
+    }
+
+    /// Every token with its text and kind.
+    pub fn iter(&self) -> impl Iterator<Item = (Token, &'a str, Kind)> {
+        (0..).zip(&self.texts).zip(&self.kinds).map(|((token, text), kind)| (token, *text, *kind))
+    }
+}
+
+/// The byte that a text such as `<0x0A>` spells.
+pub(super) fn byte_of(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}

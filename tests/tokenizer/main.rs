@@ -1,0 +1,4 @@
+//! The tokenizer against llama.cpp's.
+
+mod conformance;
+mod files;
