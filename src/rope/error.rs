@@ -19,8 +19,10 @@ pub enum Error {
         "--rope-scale {scale} and --rope-freq-scale {freq_scale} both set the factor: give one"
     )]
     TwoFactors { scale: f64, freq_scale: f64 },
-    #[error("{factor} contradicts {none}: leave one of them out")]
-    NoneWithFactor { none: Origin, factor: Origin },
+    #[error("{factor} contradicts --rope-scaling none: leave one of them out")]
+    NoneWithFactor { factor: Origin },
+    #[error("{factor} needs --rope-scaling linear or yarn: the file says none ({key})")]
+    NoneInFile { factor: Origin, key: Origin },
     #[error(
         "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling yarn, or leave it out"
     )]

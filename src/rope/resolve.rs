@@ -102,8 +102,11 @@ fn factor(keys: &Keys, flags: &Flags, scaling: &Sourced<Scaling>) -> Result<Sour
         (None, None) => None,
     };
     match (scaling.value, given) {
-        (Scaling::None, Some(given)) if given.value != 1.0 => {
-            Err(Error::NoneWithFactor { none: scaling.origin.clone(), factor: given.origin })
+        (Scaling::None, Some(Sourced { value, origin: factor })) if value != 1.0 => {
+            Err(match &scaling.origin {
+                Origin::Flag(_) => Error::NoneWithFactor { factor },
+                key => Error::NoneInFile { factor, key: key.clone() },
+            })
         }
         (Scaling::None, _) => Ok(Sourced { value: 1.0, origin: scaling.origin.clone() }),
         (_, Some(given)) => Ok(given),

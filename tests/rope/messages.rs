@@ -178,6 +178,12 @@ fn contradictions_are_errors() {
         error(Flags { scale: Some(4.0), ..scaling(Scaling::None) }),
         "--rope-scale 4 contradicts --rope-scaling none: leave one of them out"
     );
+    let none = Case::default().scaling("none");
+    assert_eq!(
+        none.flags(Flags { scale: Some(4.0), ..Flags::default() }).error(),
+        "--rope-scale 4 needs --rope-scaling linear or yarn: the file says none \
+         (llama.rope.scaling.type)"
+    );
     assert_eq!(
         error(Flags { scale: Some(4.0), freq_scale: Some(0.25), ..Flags::default() }),
         "--rope-scale 4 and --rope-freq-scale 0.25 both set the factor: give one"
