@@ -1,0 +1,203 @@
+//! GGUF block formats, each described once: its bytes, its meaning, and how a vector machine
+//! unpacks 32 of its weights. No instruction set is named here.
+
+mod float;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
+
+pub use self::{
+    float::{Bf16, F16, F32},
+    q2_k::Q2K,
+    q3_k::Q3K,
+    q4_0::Q4_0,
+    q4_1::Q4_1,
+    q4_k::Q4K,
+    q5_0::Q5_0,
+    q5_1::Q5_1,
+    q5_k::Q5K,
+    q6_k::Q6K,
+    q8_0::Q8_0,
+};
+use crate::isa::Isa;
+
+/// Weights in the unit that the kernels step by.
+pub const SPAN: usize = 256;
+/// Weights that one vector of bytes holds.
+pub const GROUP: usize = 32;
+
+/// What a span's quants stand for: weight = `scale * quant - offset`.
+///
+/// Index 0 holds the first 16 weights of each of the eight groups, index 1 the last 16.
+pub struct Scales<I: Isa> {
+    /// The factor.
+    pub scale: [I::Floats; 2],
+    /// What is taken away, where [`Format::OFFSET`].
+    pub offset: [I::Floats; 2],
+}
+
+/// A quantized format: integers of at most 8 bits, with a scale for each 16 or 32 of them.
+pub trait Format: 'static {
+    /// The name as GGUF spells it, in lower case.
+    const NAME: &'static str;
+    /// Weights in one block of the file: 32 or 256.
+    const BLOCK: usize;
+    /// 256 weights as stored in the file: one block of 256, or eight of 32.
+    type Span: Pod;
+    /// Whether the two halves of a group have scales of their own.
+    const SPLIT: bool = false;
+    /// Whether quants are signed bytes, rather than unsigned and at most 127.
+    const SIGNED: bool = false;
+    /// Whether there is an offset.
+    const OFFSET: bool = true;
+
+    /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
+    fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
+    /// The scales and offsets of all groups.
+    fn scales<I: Isa>(isa: I, span: &Self::Span) -> Scales<I>;
+    /// The 32 quants of weights `32 * group ..`.
+    fn quants<I: Isa>(isa: I, span: &Self::Span, group: usize) -> I::Bytes;
+}
+
+/// A format that stores each weight as a floating-point number.
+pub trait FloatFormat: 'static {
+    /// The name as GGUF spells it, in lower case.
+    const NAME: &'static str;
+    /// One weight as stored in the file.
+    type Element: Pod;
+    /// The meaning of one weight.
+    fn decode(element: Self::Element) -> f32;
+    /// Eight weights.
+    fn load<I: Isa>(isa: I, elements: &[Self::Element; 8]) -> I::Floats;
+}
+
+/// A row's spans: the whole ones as they are, and the last one filled up with zero blocks, which
+/// stand for zero weights, with the number of groups that are really there.
+#[inline(always)]
+pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], Option<(F::Span, usize)>) {
+    let bytes = size_of::<F::Span>();
+    let (whole, rest) = row.split_at(row.len() - row.len() % bytes);
+    let tail = (!rest.is_empty()).then(|| {
+        let mut span = F::Span::zeroed();
+        bytes_of_mut(&mut span)[..rest.len()].copy_from_slice(rest);
+        (span, rest.len() / (bytes / (SPAN / GROUP)))
+    });
+    (cast_slice(whole), tail)
+}
+
+/// The formats that weights may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are those of GGUF")]
+pub enum DType {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+/// Something that is done with the format of a [`DType`], known at compile time.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+    /// The format is a quantized one.
+    fn quantized<F: Format>(self) -> Self::Output;
+    /// The format is a floating-point one.
+    fn float<F: FloatFormat>(self) -> Self::Output;
+}
+
+impl DType {
+    /// Every format.
+    pub const ALL: [DType; 13] = [
+        DType::F32,
+        DType::F16,
+        DType::Bf16,
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q5_0,
+        DType::Q5_1,
+        DType::Q8_0,
+        DType::Q2K,
+        DType::Q3K,
+        DType::Q4K,
+        DType::Q5K,
+        DType::Q6K,
+    ];
+
+    /// Goes from the run-time format to the compile-time one.
+    #[inline(always)]
+    pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+        match self {
+            DType::F32 => visitor.float::<F32>(),
+            DType::F16 => visitor.float::<F16>(),
+            DType::Bf16 => visitor.float::<Bf16>(),
+            DType::Q4_0 => visitor.quantized::<Q4_0>(),
+            DType::Q4_1 => visitor.quantized::<Q4_1>(),
+            DType::Q5_0 => visitor.quantized::<Q5_0>(),
+            DType::Q5_1 => visitor.quantized::<Q5_1>(),
+            DType::Q8_0 => visitor.quantized::<Q8_0>(),
+            DType::Q2K => visitor.quantized::<Q2K>(),
+            DType::Q3K => visitor.quantized::<Q3K>(),
+            DType::Q4K => visitor.quantized::<Q4K>(),
+            DType::Q5K => visitor.quantized::<Q5K>(),
+            DType::Q6K => visitor.quantized::<Q6K>(),
+        }
+    }
+
+    /// The format with this name, as GGUF spells it in either case.
+    pub fn named(name: &str) -> Option<DType> {
+        Self::ALL.into_iter().find(|t| t.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The name as GGUF spells it, in lower case.
+    pub fn name(self) -> &'static str {
+        struct Name;
+        impl Visitor for Name {
+            type Output = &'static str;
+            fn quantized<F: Format>(self) -> &'static str {
+                F::NAME
+            }
+            fn float<F: FloatFormat>(self) -> &'static str {
+                F::NAME
+            }
+        }
+        self.visit(Name)
+    }
+
+    /// Weights and bytes of one block.
+    pub fn block(self) -> (usize, usize) {
+        struct Block;
+        impl Visitor for Block {
+            type Output = (usize, usize);
+            fn quantized<F: Format>(self) -> (usize, usize) {
+                (F::BLOCK, size_of::<F::Span>() / (SPAN / F::BLOCK))
+            }
+            fn float<F: FloatFormat>(self) -> (usize, usize) {
+                (1, size_of::<F::Element>())
+            }
+        }
+        self.visit(Block)
+    }
+
+    /// Whether products go through quantized activations.
+    pub fn is_quantized(self) -> bool {
+        !matches!(self, DType::F32 | DType::F16 | DType::Bf16)
+    }
+}

@@ -1,0 +1,47 @@
+use half::{bf16, f16};
+
+use super::FloatFormat;
+use crate::isa::{Half, Isa};
+
+/// 32-bit floats.
+pub struct F32;
+/// IEEE half precision.
+pub struct F16;
+/// `bfloat16`.
+pub struct Bf16;
+
+impl FloatFormat for F32 {
+    const NAME: &'static str = "f32";
+    type Element = [u8; 4];
+    fn decode(element: [u8; 4]) -> f32 {
+        f32::from_le_bytes(element)
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, elements: &[[u8; 4]; 8]) -> I::Floats {
+        isa.load_f32(&elements.map(f32::from_le_bytes))
+    }
+}
+
+impl FloatFormat for F16 {
+    const NAME: &'static str = "f16";
+    type Element = Half;
+    fn decode(element: Half) -> f32 {
+        f16::from_le_bytes(element).to_f32()
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, elements: &[Half; 8]) -> I::Floats {
+        isa.floats_from_f16(elements)
+    }
+}
+
+impl FloatFormat for Bf16 {
+    const NAME: &'static str = "bf16";
+    type Element = Half;
+    fn decode(element: Half) -> f32 {
+        bf16::from_le_bytes(element).to_f32()
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, elements: &[Half; 8]) -> I::Floats {
+        isa.floats_from_bf16(elements)
+    }
+}

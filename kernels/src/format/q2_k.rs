@@ -1,0 +1,68 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 2 bits: `d * scale * q - dmin * minimum`, with 4-bit scale and minimum for each 16 weights.
+pub struct Q2K;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// Scale in the low nibble, minimum in the high one.
+    scales: [u8; 16],
+    /// Group `4n + j` has bits `2j` and up of bytes `32n ..`.
+    qs: [u8; 64],
+    d: Half,
+    dmin: Half,
+}
+const _: () = assert!(size_of::<Block>() == 84);
+
+impl Format for Q2K {
+    const NAME: &'static str = "q2_k";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    const SPLIT: bool = true;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let (d, dmin) = (f16::from_le_bytes(b.d).to_f32(), f16::from_le_bytes(b.dmin).to_f32());
+        for (i, o) in out.iter_mut().enumerate() {
+            let scale = b.scales[i / 16];
+            let q = b.qs[32 * (i / 128) + i % 32] >> (2 * (i / 32 % 4)) & 3;
+            *o = d * f32::from(scale & 15) * f32::from(q) - dmin * f32::from(scale >> 4);
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        let d = isa.splat_f32(isa.f32_from_f16(b.d));
+        let dmin = isa.splat_f32(isa.f32_from_f16(b.dmin));
+        let low = |h| from_fn(|g| (b.scales[2 * g + h] & 15) as i8);
+        let high = |h| from_fn(|g| (b.scales[2 * g + h] >> 4) as i8);
+        Scales {
+            scale: [
+                isa.mul(d, isa.floats_from_i8(&low(0))),
+                isa.mul(d, isa.floats_from_i8(&low(1))),
+            ],
+            offset: [
+                isa.mul(dmin, isa.floats_from_i8(&high(0))),
+                isa.mul(dmin, isa.floats_from_i8(&high(1))),
+            ],
+        }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        let q = isa.load(&b.qs.as_chunks::<32>().0[group / 4]);
+        let q = match group % 4 {
+            0 => q,
+            1 => isa.shr::<2>(q),
+            2 => isa.shr::<4>(q),
+            _ => isa.shr::<6>(q),
+        };
+        isa.and(q, isa.splat(3))
+    }
+}

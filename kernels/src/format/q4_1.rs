@@ -1,0 +1,47 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 4 bits: `d * q + m`; the first 16 weights in the low nibbles.
+pub struct Q4_1;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    m: Half,
+    qs: [u8; 16],
+}
+const _: () = assert!(size_of::<Block>() == 20);
+
+impl Format for Q4_1 {
+    const NAME: &'static str = "q4_1";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            let (d, m) = (f16::from_le_bytes(b.d).to_f32(), f16::from_le_bytes(b.m).to_f32());
+            for i in 0..16 {
+                o[i] = d * f32::from(b.qs[i] & 15) + m;
+                o[i + 16] = d * f32::from(b.qs[i] >> 4) + m;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
+        let minimum = isa.floats_from_f16(&from_fn(|i| span[i].m));
+        Scales { scale: [scale; 2], offset: [isa.mul(minimum, isa.splat_f32(-1.0)); 2] }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        isa.nibbles(&span[group].qs)
+    }
+}

@@ -1,0 +1,92 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 4 bits: `d * scale * q - dmin * minimum`, with 6-bit scale and minimum for each 32 weights.
+pub struct Q4K;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    pub(super) scales: ScalesAndMinimums,
+    /// Group `2n` in the low nibbles of bytes `32n ..`, group `2n + 1` in the high ones.
+    qs: [u8; 128],
+}
+const _: () = assert!(size_of::<Block>() == 144);
+
+/// What begins the blocks of both Q4_K and Q5_K.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct ScalesAndMinimums {
+    d: Half,
+    dmin: Half,
+    packed: [u8; 12],
+}
+
+impl ScalesAndMinimums {
+    /// The factor and the offset of group `g`.
+    pub(super) fn of_group(&self, g: usize) -> (f32, f32) {
+        let p = &self.packed;
+        let (scale, minimum) = if g < 4 {
+            (p[g] & 63, p[g + 4] & 63)
+        } else {
+            (p[g + 4] & 15 | (p[g - 4] >> 6) << 4, p[g + 4] >> 4 | (p[g] >> 6) << 4)
+        };
+        let (d, dmin) =
+            (f16::from_le_bytes(self.d).to_f32(), f16::from_le_bytes(self.dmin).to_f32());
+        (d * f32::from(scale), dmin * f32::from(minimum))
+    }
+
+    /// The same for all groups.
+    #[inline(always)]
+    pub(super) fn unpack<I: Isa>(&self, isa: I) -> Scales<I> {
+        let w: [u32; 3] = from_fn(|i| u32::from_le_bytes(from_fn(|j| self.packed[4 * i + j])));
+        let (six, four, two) = (0x3f3f3f3f, 0x0f0f0f0f, 0x03030303);
+        let scale = [w[0] & six, (w[2] & four) | ((w[0] >> 6) & two) << 4];
+        let minimum = [w[1] & six, ((w[2] >> 4) & four) | ((w[1] >> 6) & two) << 4];
+        let bytes = |x: [u32; 2]| -> [i8; 8] { bytemuck::must_cast(x.map(u32::to_le_bytes)) };
+        let d = isa.splat_f32(isa.f32_from_f16(self.d));
+        let dmin = isa.splat_f32(isa.f32_from_f16(self.dmin));
+        Scales {
+            scale: [isa.mul(d, isa.floats_from_i8(&bytes(scale))); 2],
+            offset: [isa.mul(dmin, isa.floats_from_i8(&bytes(minimum))); 2],
+        }
+    }
+}
+
+/// The nibbles of `group`, laid out as in Q4_K.
+#[inline(always)]
+pub(super) fn nibbles<I: Isa>(isa: I, qs: &[u8; 128], group: usize) -> I::Bytes {
+    let q = isa.load(&qs.as_chunks::<32>().0[group / 2]);
+    if group % 2 == 0 { isa.and(q, isa.splat(15)) } else { isa.shr::<4>(q) }
+}
+
+impl Format for Q4K {
+    const NAME: &'static str = "q4_k";
+    const BLOCK: usize = 256;
+    type Span = Block;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let (scale, offset) = b.scales.of_group(g);
+            *o = from_fn(|i| {
+                let q = b.qs[32 * (g / 2) + i] >> (4 * (g % 2)) & 15;
+                scale * f32::from(q) - offset
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        b.scales.unpack(isa)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        nibbles(isa, &b.qs, group)
+    }
+}

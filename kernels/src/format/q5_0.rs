@@ -1,0 +1,57 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 5 bits: `d * (q - 16)`; the fifth bits apart, one word for 32 weights.
+pub struct Q5_0;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qh: [u8; 4],
+    qs: [u8; 16],
+}
+const _: () = assert!(size_of::<Block>() == 22);
+
+/// Quant `i` of a block of either 5-bit format.
+pub(super) fn quant(qs: &[u8; 16], qh: [u8; 4], i: usize) -> f32 {
+    let low = if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 };
+    let high = (u32::from_le_bytes(qh) >> i & 1) as u8;
+    f32::from(low | high << 4)
+}
+
+/// All quants of a block of either 5-bit format.
+#[inline(always)]
+pub(super) fn quants<I: Isa>(isa: I, qs: &[u8; 16], qh: [u8; 4]) -> I::Bytes {
+    let high = isa.and(isa.bit_mask(u32::from_le_bytes(qh)), isa.splat(16));
+    isa.or(isa.nibbles(qs), high)
+}
+
+impl Format for Q5_0 {
+    const NAME: &'static str = "q5_0";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            let d = f16::from_le_bytes(b.d).to_f32();
+            *o = from_fn(|i| d * (quant(&b.qs, b.qh, i) - 16.0));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
+        Scales { scale: [scale; 2], offset: [isa.mul(scale, isa.splat_f32(16.0)); 2] }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        quants(isa, &span[group].qs, span[group].qh)
+    }
+}

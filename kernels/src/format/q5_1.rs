@@ -1,0 +1,48 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{
+    Format, SPAN, Scales,
+    q5_0::{quant, quants},
+};
+use crate::isa::{Half, Isa};
+
+/// 5 bits: `d * q + m`; the fifth bits apart, one word for 32 weights.
+pub struct Q5_1;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    m: Half,
+    qh: [u8; 4],
+    qs: [u8; 16],
+}
+const _: () = assert!(size_of::<Block>() == 24);
+
+impl Format for Q5_1 {
+    const NAME: &'static str = "q5_1";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            let (d, m) = (f16::from_le_bytes(b.d).to_f32(), f16::from_le_bytes(b.m).to_f32());
+            *o = from_fn(|i| d * quant(&b.qs, b.qh, i) + m);
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
+        let minimum = isa.floats_from_f16(&from_fn(|i| span[i].m));
+        Scales { scale: [scale; 2], offset: [isa.mul(minimum, isa.splat_f32(-1.0)); 2] }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        quants(isa, &span[group].qs, span[group].qh)
+    }
+}

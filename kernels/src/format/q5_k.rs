@@ -1,0 +1,58 @@
+use std::array::from_fn;
+
+use super::{
+    Format, SPAN, Scales,
+    q4_k::{ScalesAndMinimums, nibbles},
+};
+use crate::isa::Isa;
+
+/// 5 bits: as Q4_K, with the fifth bits apart.
+pub struct Q5K;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    scales: ScalesAndMinimums,
+    /// The fifth bit of group `g` is bit `g` of these.
+    qh: [u8; 32],
+    qs: [u8; 128],
+}
+const _: () = assert!(size_of::<Block>() == 176);
+
+impl Format for Q5K {
+    const NAME: &'static str = "q5_k";
+    const BLOCK: usize = 256;
+    type Span = Block;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let (scale, offset) = b.scales.of_group(g);
+            *o = from_fn(|i| {
+                let low = b.qs[32 * (g / 2) + i] >> (4 * (g % 2)) & 15;
+                scale * f32::from(low | (b.qh[i] >> g & 1) << 4) - offset
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        b.scales.unpack(isa)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        let high = isa.load(&b.qh);
+        let high = match group {
+            0 => isa.shl::<4>(high),
+            1 => isa.shl::<3>(high),
+            2 => isa.shl::<2>(high),
+            3 => isa.shl::<1>(high),
+            4 => high,
+            5 => isa.shr::<1>(high),
+            6 => isa.shr::<2>(high),
+            _ => isa.shr::<3>(high),
+        };
+        isa.or(nibbles(isa, &b.qs, group), isa.and(high, isa.splat(16)))
+    }
+}

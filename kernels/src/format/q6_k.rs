@@ -1,0 +1,65 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 6 bits: `d * scale * (q - 32)`, with an 8-bit scale for each 16 weights.
+pub struct Q6K;
+
+/// 256 weights, in two halves of four groups.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// Group `k` of a half: low nibbles (k < 2) or high ones of its bytes `32 (k % 2) ..`.
+    ql: [u8; 128],
+    /// The upper two bits of group `k` are bits `2k` and up of its half's 32 bytes.
+    qh: [u8; 64],
+    scales: [i8; 16],
+    d: Half,
+}
+const _: () = assert!(size_of::<Block>() == 210);
+
+impl Format for Q6K {
+    const NAME: &'static str = "q6_k";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    const SPLIT: bool = true;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let d = f16::from_le_bytes(b.d).to_f32();
+        for (i, o) in out.iter_mut().enumerate() {
+            let (half, k, l) = (i / 128, i / 32 % 4, i % 32);
+            let low = b.ql[64 * half + 32 * (k % 2) + l] >> (4 * (k / 2)) & 15;
+            let high = b.qh[32 * half + l] >> (2 * k) & 3;
+            *o = d * f32::from(b.scales[i / 16]) * (f32::from(low | high << 4) - 32.0);
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        let d = isa.splat_f32(isa.f32_from_f16(b.d));
+        let scale = [
+            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g]))),
+            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g + 1]))),
+        ];
+        let middle = isa.splat_f32(32.0);
+        Scales { scale, offset: [isa.mul(scale[0], middle), isa.mul(scale[1], middle)] }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        let (half, k) = (group / 4, group % 4);
+        let low = isa.load(&b.ql.as_chunks::<32>().0[2 * half + k % 2]);
+        let low = if k < 2 { isa.and(low, isa.splat(15)) } else { isa.shr::<4>(low) };
+        let high = isa.load(&b.qh.as_chunks::<32>().0[half]);
+        let high = match k {
+            0 => isa.shl::<4>(high),
+            1 => isa.shl::<2>(high),
+            2 => high,
+            _ => isa.shr::<2>(high),
+        };
+        isa.or(low, isa.and(high, isa.splat(0x30)))
+    }
+}

@@ -1,0 +1,44 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales};
+use crate::isa::{Half, Isa};
+
+/// 8 bits: `d * q`, signed.
+pub struct Q8_0;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qs: [u8; 32],
+}
+const _: () = assert!(size_of::<Block>() == 34);
+
+impl Format for Q8_0 {
+    const NAME: &'static str = "q8_0";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+    const SIGNED: bool = true;
+    const OFFSET: bool = false;
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            let d = f16::from_le_bytes(b.d).to_f32();
+            *o = b.qs.map(|q| f32::from(q as i8) * d);
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
+        Scales { scale: [scale; 2], offset: [isa.splat_f32(0.0); 2] }
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        isa.load(&span[group].qs)
+    }
+}

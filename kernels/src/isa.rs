@@ -1,0 +1,231 @@
+//! Instruction sets, each reduced to the few vector operations that the kernels use.
+//!
+//! A value of a type that implements [`Isa`] is proof that the running CPU has those
+//! instructions, so every operation on it is safe. With the prefetch and the dot product of
+//! NEON, the macro below is the only `unsafe` arithmetic of the program.
+
+/// Defines operations of an instruction set in terms of its intrinsics.
+///
+/// Each becomes a method whose body is compiled with the instruction set enabled, so the
+/// intrinsics in it are safe to call; the method itself is safe because `self` is proof.
+macro_rules! operations {
+    ($features:literal: $(
+        fn $name:ident $(<const $n:ident: i32>)? (self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty $body:block
+    )*) => { $(
+        #[inline(always)]
+        #[allow(unsafe_code, reason = "the value this is called on is proof of the instruction set")]
+        fn $name $(<const $n: i32>)? (self $(, $arg: $ty)*) -> $ret {
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn op $(<const $n: i32>)? ($($arg: $ty),*) -> $ret $body
+            // SAFETY: a value of this type exists only on a CPU with `$features`.
+            unsafe { op $(::<$n>)? ($($arg),*) }
+        }
+    )* };
+}
+
+/// Implements [`Isa::call`] for a type that is proof of `$features`.
+macro_rules! call_with {
+    ($features:literal) => {
+        #[inline(never)]
+        #[allow(
+            unsafe_code,
+            reason = "the value this is called on is proof of the instruction set"
+        )]
+        fn call<K: Kernel>(self, kernel: K) -> K::Output {
+            #[target_feature(enable = $features)]
+            fn enabled<K: Kernel>(isa: impl Isa, kernel: K) -> K::Output {
+                kernel.run(isa)
+            }
+            // SAFETY: a value of this type exists only on a CPU with `$features`.
+            unsafe { enabled(self, kernel) }
+        }
+    };
+}
+
+mod pair;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod cpu;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use cpu::Cpu;
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
+pub use scalar::Scalar;
+
+/// A half-precision number as in a file, of either format; of no alignment.
+pub type Half = [u8; 2];
+
+/// A computation that is written once and compiled for every instruction set.
+///
+/// Mark `run`, and every generic function that it calls, `#[inline(always)]`: one that is not
+/// inlined is compiled without the instruction set, and each of its operations becomes a call.
+pub trait Kernel {
+    /// What the computation returns.
+    type Output;
+    /// The computation.
+    fn run<I: Isa>(self, isa: I) -> Self::Output;
+}
+
+/// Vector operations on 32 bytes, 8 `i32` and 8 `f32`, whatever the registers' width, and on
+/// [`LANES`] lanes for tiles whose lanes are independent of each other.
+///
+/// Every operation gives the same bits on every instruction set.
+pub trait Isa: Copy + 'static {
+    /// The name as on the command line.
+    const NAME: &'static str;
+    /// Tokens in a tile of the integer product, so that its accumulators stay in registers.
+    const INT_TILE: usize;
+    /// Tokens in a tile of the float product.
+    const FLOAT_TILE: usize;
+    /// What is added to signed weights in a panel, where the dot product takes unsigned ones.
+    const SIGNED_BIAS: u8 = 0;
+
+    /// 32 bytes.
+    type Bytes: Copy;
+    /// 8 `i32`.
+    type Ints: Copy;
+    /// 8 `f32`.
+    type Floats: Copy;
+    /// `4 * LANES` bytes.
+    type WideBytes: Copy;
+    /// `LANES` `i32`.
+    type WideInts: Copy;
+    /// `LANES` `f32`.
+    type WideFloats: Copy;
+
+    /// Runs `kernel` with this instruction set enabled.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// Reads 32 bytes.
+    fn load(self, p: &[u8; 32]) -> Self::Bytes;
+    /// The bytes in order.
+    fn to_bytes(self, a: Self::Bytes) -> [u8; 32];
+    /// The 16 low nibbles of `p`, then its 16 high nibbles.
+    fn nibbles(self, p: &[u8; 16]) -> Self::Bytes;
+    /// 255 for each bit of `bits` that is set, 0 for the others; the lowest bit first.
+    fn bit_mask(self, bits: u32) -> Self::Bytes;
+    /// `x` in every byte.
+    fn splat(self, x: u8) -> Self::Bytes;
+    /// Bitwise and.
+    fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Bitwise or.
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Bitwise exclusive or.
+    fn xor(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Shifts each byte right, filling with zeros.
+    fn shr<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// Shifts each byte left, filling with zeros.
+    fn shl<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// 32 signed bytes as floats.
+    fn signed_to_floats(self, a: Self::Bytes) -> [Self::Floats; 4];
+
+    /// Sums of four products of unsigned `w <= 127` and signed `a`.
+    fn dot_unsigned(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
+    /// Sums of four products of signed bytes; `|a| <= 127`.
+    fn dot_signed(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
+    /// Integers as floats.
+    fn to_floats(self, a: Self::Ints) -> Self::Floats;
+
+    /// Reads 8 floats.
+    fn load_f32(self, p: &[f32; 8]) -> Self::Floats;
+    /// The floats in order.
+    fn to_f32s(self, a: Self::Floats) -> [f32; 8];
+    /// `x` in every lane.
+    fn splat_f32(self, x: f32) -> Self::Floats;
+    /// IEEE half precision to single.
+    fn floats_from_f16(self, p: &[Half; 8]) -> Self::Floats;
+    /// Single to IEEE half precision, to nearest, ties to even.
+    fn f16_from_floats(self, a: Self::Floats) -> [Half; 8];
+    /// `bfloat16` to single.
+    fn floats_from_bf16(self, p: &[Half; 8]) -> Self::Floats;
+    /// Small integers to single.
+    fn floats_from_i8(self, p: &[i8; 8]) -> Self::Floats;
+    /// To the nearest integers, ties to even; `|a| <= 127` in every lane.
+    fn i8_from_floats(self, a: Self::Floats) -> [i8; 8];
+    /// One half-precision number. (`half`'s own conversion asks the CPU at every call.)
+    fn f32_from_f16(self, x: Half) -> f32;
+    /// Four lanes of `lo`, then four of `hi`.
+    fn halves(self, lo: f32, hi: f32) -> Self::Floats;
+    /// `a + b`.
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b`.
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a / b`.
+    fn div(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b + c`, rounded once.
+    fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// `c - a * b`, rounded once.
+    fn neg_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// The larger; unspecified where one is not a number.
+    fn max(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// The smaller; unspecified where one is not a number.
+    fn min(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// The magnitude.
+    fn abs(self, a: Self::Floats) -> Self::Floats;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: Self::Floats) -> Self::Floats;
+    /// `2^a` for integers `-126 <= a <= 127`, and 0 for -127.
+    fn power_of_two(self, a: Self::Floats) -> Self::Floats;
+    /// The sum of all lanes, in one fixed order.
+    #[inline(always)]
+    fn sum(self, a: Self::Floats) -> f32 {
+        let a = self.to_f32s(a);
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+    /// The largest lane.
+    #[inline(always)]
+    fn max_lane(self, a: Self::Floats) -> f32 {
+        self.to_f32s(a).into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    /// Reads four bytes for each lane.
+    fn wide_load(self, p: &[u8; 4 * LANES]) -> Self::WideBytes;
+    /// `x` in every lane.
+    fn wide_ints(self, x: i32) -> Self::WideInts;
+    /// In each lane: `acc` + four products of unsigned `w <= 127` and signed `a`.
+    fn wide_dot_unsigned(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts;
+    /// In each lane: `acc` + four products of signed `w` and `a`, `|a| <= 127`, where `w` had
+    /// [`Isa::SIGNED_BIAS`] flipped into it.
+    fn wide_dot_signed(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts;
+    /// Integers as floats.
+    fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
+    /// Reads a float for each lane.
+    fn wide_load_f32(self, p: &[f32; LANES]) -> Self::WideFloats;
+    /// The floats in order.
+    fn wide_to_f32s(self, a: Self::WideFloats) -> [f32; LANES];
+    /// `x` in every lane.
+    fn wide_splat(self, x: f32) -> Self::WideFloats;
+    /// `a * b`.
+    fn wide_mul(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
+    /// `a * b + c`, rounded once.
+    fn wide_mul_add(
+        self,
+        a: Self::WideFloats,
+        b: Self::WideFloats,
+        c: Self::WideFloats,
+    ) -> Self::WideFloats;
+}
+
+/// Lanes of a wide vector: rows of weights, or cache positions, side by side.
+pub const LANES: usize = 16;

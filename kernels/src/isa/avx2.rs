@@ -1,0 +1,146 @@
+use std::arch::x86_64::*;
+
+use bytemuck::must_cast;
+
+use super::{Half, Isa, Kernel, pair::wide_as_pair};
+
+/// AVX2 with FMA and F16C.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// Proof, if the running CPU has these instructions.
+    pub fn new() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        has.then_some(Self(()))
+    }
+}
+
+/// The operations on 32-byte registers that AVX2 and AVX-512 do alike.
+macro_rules! on_32_bytes {
+    ($features:literal) => {
+        type Bytes = __m256i;
+        type Ints = __m256i;
+        type Floats = __m256;
+
+        call_with!($features);
+
+        operations! { $features:
+            fn load(self, p: &[u8; 32]) -> __m256i { must_cast(*p) }
+            fn to_bytes(self, a: __m256i) -> [u8; 32] { must_cast(a) }
+            fn nibbles(self, p: &[u8; 16]) -> __m256i {
+                let x: __m128i = must_cast(*p);
+                _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(x), x), _mm256_set1_epi8(15))
+            }
+            fn bit_mask(self, bits: u32) -> __m256i {
+                // Byte i gets the byte of `bits` that holds bit i, of which only that bit is kept.
+                let source = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+                let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
+                let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), source);
+                _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
+            }
+            fn splat(self, x: u8) -> __m256i { _mm256_set1_epi8(x as i8) }
+            fn and(self, a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+            fn or(self, a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+            fn xor(self, a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
+            fn shr<const N: i32>(self, a: __m256i) -> __m256i {
+                _mm256_and_si256(_mm256_srli_epi16::<N>(a), _mm256_set1_epi8((0xff >> N) as i8))
+            }
+            fn shl<const N: i32>(self, a: __m256i) -> __m256i {
+                _mm256_and_si256(_mm256_slli_epi16::<N>(a), _mm256_set1_epi8((0xff << N) as i8))
+            }
+            fn signed_to_floats(self, a: __m256i) -> [__m256; 4] {
+                let (lo, hi) = (_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+                [
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(lo)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(lo))),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(hi)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(hi))),
+                ]
+            }
+            fn to_floats(self, a: __m256i) -> __m256 { _mm256_cvtepi32_ps(a) }
+            fn load_f32(self, p: &[f32; 8]) -> __m256 { must_cast(*p) }
+            fn to_f32s(self, a: __m256) -> [f32; 8] { must_cast(a) }
+            fn splat_f32(self, x: f32) -> __m256 { _mm256_set1_ps(x) }
+            fn floats_from_f16(self, p: &[Half; 8]) -> __m256 { _mm256_cvtph_ps(must_cast(*p)) }
+            fn f16_from_floats(self, a: __m256) -> [Half; 8] {
+                must_cast(_mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(a))
+            }
+            fn floats_from_bf16(self, p: &[Half; 8]) -> __m256 {
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(must_cast(*p))))
+            }
+            fn floats_from_i8(self, p: &[i8; 8]) -> __m256 {
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(must_cast(*p))))
+            }
+            fn i8_from_floats(self, a: __m256) -> [i8; 8] {
+                let i = _mm256_cvtps_epi32(a);
+                let i = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256::<1>(i));
+                must_cast(_mm_cvtsi128_si64(_mm_packs_epi16(i, i)))
+            }
+            fn f32_from_f16(self, x: Half) -> f32 {
+                _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(x).into())))
+            }
+            fn halves(self, lo: f32, hi: f32) -> __m256 { _mm256_set_m128(_mm_set1_ps(hi), _mm_set1_ps(lo)) }
+            fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+            fn mul(self, a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
+            fn div(self, a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+            fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+            fn neg_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fnmadd_ps(a, b, c) }
+            fn max(self, a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
+            fn min(self, a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+            fn abs(self, a: __m256) -> __m256 { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+            fn round(self, a: __m256) -> __m256 {
+                _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
+            }
+            fn power_of_two(self, a: __m256) -> __m256 {
+                let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+            }
+            fn sum(self, a: __m256) -> f32 {
+                let b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                let c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+                _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)))
+            }
+            fn max_lane(self, a: __m256) -> f32 {
+                let b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                let c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+                _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)))
+            }
+        }
+    };
+}
+pub(super) use on_32_bytes;
+
+impl Avx2 {
+    operations! { "avx2":
+        fn ints(self, x: i32) -> __m256i { _mm256_set1_epi32(x) }
+        fn splat4(self, p: &[u8; 4]) -> __m256i { _mm256_set1_epi32(i32::from_ne_bytes(*p)) }
+        fn dot_add(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+            _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)))
+        }
+        // |w| times a with the sign of w: the same product with an unsigned first factor.
+        fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+}
+
+impl Isa for Avx2 {
+    const NAME: &'static str = "avx2";
+    const INT_TILE: usize = 3;
+    const FLOAT_TILE: usize = 6;
+    on_32_bytes!("avx2,fma,f16c");
+    wide_as_pair!();
+
+    #[inline(always)]
+    fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {
+        self.dot_add(self.ints(0), w, a)
+    }
+    #[inline(always)]
+    fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
+        self.dot_add_signed(self.ints(0), w, a)
+    }
+}

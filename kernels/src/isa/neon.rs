@@ -1,0 +1,141 @@
+use std::arch::{aarch64::*, asm};
+
+use bytemuck::must_cast;
+
+use super::{Half, Isa, Kernel, pair::wide_as_pair};
+
+/// NEON with the dot-product extension: two registers where x86 has one.
+#[derive(Clone, Copy)]
+pub struct Neon(());
+
+impl Neon {
+    /// Proof, if the running CPU has these instructions.
+    pub fn new() -> Option<Self> {
+        std::arch::is_aarch64_feature_detected!("dotprod").then_some(Self(()))
+    }
+}
+
+/// `acc + sdot(a, b)`. The intrinsic, `vdotq_s32`, is not stable in Rust 1.95.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+#[allow(unsafe_code, reason = "no stable intrinsic for this instruction")]
+fn sdot(mut acc: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+    // SAFETY: reads and writes only the registers named, and the function's features have it.
+    unsafe {
+        asm!(
+            "sdot {c:v}.4s, {a:v}.16b, {b:v}.16b",
+            c = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    acc
+}
+
+type Bytes = [uint8x16_t; 2];
+type Ints = [int32x4_t; 2];
+type Floats = [float32x4_t; 2];
+
+impl Neon {
+    operations! { "neon,dotprod":
+        fn ints(self, x: i32) -> Ints { [vdupq_n_s32(x); 2] }
+        fn splat4(self, p: &[u8; 4]) -> Bytes { [vreinterpretq_u8_u32(vdupq_n_u32(u32::from_ne_bytes(*p))); 2] }
+        fn dot_add(self, acc: Ints, w: Bytes, a: Bytes) -> Ints { [sdot(acc[0], w[0], a[0]), sdot(acc[1], w[1], a[1])] }
+    }
+    #[inline(always)]
+    fn dot_add_signed(self, acc: Ints, w: Bytes, a: Bytes) -> Ints {
+        self.dot_add(acc, w, a)
+    }
+}
+
+impl Isa for Neon {
+    const NAME: &'static str = "neon";
+    const INT_TILE: usize = 3;
+    const FLOAT_TILE: usize = 6;
+    type Bytes = Bytes;
+    type Ints = Ints;
+    type Floats = Floats;
+    call_with!("neon,dotprod");
+    wide_as_pair!();
+
+    operations! { "neon,dotprod":
+        fn load(self, p: &[u8; 32]) -> Bytes { must_cast(*p) }
+        fn to_bytes(self, a: Bytes) -> [u8; 32] { must_cast(a) }
+        fn nibbles(self, p: &[u8; 16]) -> Bytes {
+            let x = must_cast(*p);
+            [vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)]
+        }
+        fn bit_mask(self, bits: u32) -> Bytes {
+            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+            let [a, b, c, d] = bits.to_le_bytes();
+            [
+                vtstq_u8(vcombine_u8(vdup_n_u8(a), vdup_n_u8(b)), bit),
+                vtstq_u8(vcombine_u8(vdup_n_u8(c), vdup_n_u8(d)), bit),
+            ]
+        }
+        fn splat(self, x: u8) -> Bytes { [vdupq_n_u8(x); 2] }
+        fn and(self, a: Bytes, b: Bytes) -> Bytes { [vandq_u8(a[0], b[0]), vandq_u8(a[1], b[1])] }
+        fn or(self, a: Bytes, b: Bytes) -> Bytes { [vorrq_u8(a[0], b[0]), vorrq_u8(a[1], b[1])] }
+        fn xor(self, a: Bytes, b: Bytes) -> Bytes { [veorq_u8(a[0], b[0]), veorq_u8(a[1], b[1])] }
+        fn shr<const N: i32>(self, a: Bytes) -> Bytes { [vshrq_n_u8::<N>(a[0]), vshrq_n_u8::<N>(a[1])] }
+        fn shl<const N: i32>(self, a: Bytes) -> Bytes { [vshlq_n_u8::<N>(a[0]), vshlq_n_u8::<N>(a[1])] }
+        fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
+            let [a, b] = [vreinterpretq_s8_u8(a[0]), vreinterpretq_s8_u8(a[1])];
+            let halves = [vmovl_s8(vget_low_s8(a)), vmovl_s8(vget_high_s8(a)), vmovl_s8(vget_low_s8(b)), vmovl_s8(vget_high_s8(b))];
+            [
+                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[0]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[0])))],
+                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[1]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[1])))],
+                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[2]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[2])))],
+                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[3]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[3])))],
+            ]
+        }
+        fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
+            [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
+        }
+        fn dot_signed(self, w: Bytes, a: Bytes) -> Ints {
+            [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
+        }
+        fn to_floats(self, a: Ints) -> Floats { [vcvtq_f32_s32(a[0]), vcvtq_f32_s32(a[1])] }
+        fn load_f32(self, p: &[f32; 8]) -> Floats { must_cast(*p) }
+        fn to_f32s(self, a: Floats) -> [f32; 8] { must_cast(a) }
+        fn splat_f32(self, x: f32) -> Floats { [vdupq_n_f32(x); 2] }
+        fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
+            let h: uint16x8_t = must_cast(*p);
+            [vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(h))), vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(h)))]
+        }
+        fn f16_from_floats(self, a: Floats) -> [Half; 8] {
+            must_cast([vreinterpret_u16_f16(vcvt_f16_f32(a[0])), vreinterpret_u16_f16(vcvt_f16_f32(a[1]))])
+        }
+        fn floats_from_bf16(self, p: &[Half; 8]) -> Floats {
+            let h: uint16x8_t = must_cast(*p);
+            [vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(h))), vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_high_u16(h)))]
+        }
+        fn floats_from_i8(self, p: &[i8; 8]) -> Floats {
+            let h = vmovl_s8(must_cast(*p));
+            [vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(h)))]
+        }
+        fn i8_from_floats(self, a: Floats) -> [i8; 8] {
+            let i = vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a[0])), vqmovn_s32(vcvtnq_s32_f32(a[1])));
+            must_cast(vqmovn_s16(i))
+        }
+        fn f32_from_f16(self, x: Half) -> f32 {
+            vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(x)))))
+        }
+        fn halves(self, lo: f32, hi: f32) -> Floats { [vdupq_n_f32(lo), vdupq_n_f32(hi)] }
+        fn add(self, a: Floats, b: Floats) -> Floats { [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])] }
+        fn mul(self, a: Floats, b: Floats) -> Floats { [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])] }
+        fn div(self, a: Floats, b: Floats) -> Floats { [vdivq_f32(a[0], b[0]), vdivq_f32(a[1], b[1])] }
+        fn mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats { [vfmaq_f32(c[0], a[0], b[0]), vfmaq_f32(c[1], a[1], b[1])] }
+        fn neg_mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats { [vfmsq_f32(c[0], a[0], b[0]), vfmsq_f32(c[1], a[1], b[1])] }
+        fn max(self, a: Floats, b: Floats) -> Floats { [vmaxq_f32(a[0], b[0]), vmaxq_f32(a[1], b[1])] }
+        fn min(self, a: Floats, b: Floats) -> Floats { [vminq_f32(a[0], b[0]), vminq_f32(a[1], b[1])] }
+        fn abs(self, a: Floats) -> Floats { [vabsq_f32(a[0]), vabsq_f32(a[1])] }
+        fn round(self, a: Floats) -> Floats { [vrndnq_f32(a[0]), vrndnq_f32(a[1])] }
+        fn power_of_two(self, a: Floats) -> Floats {
+            let one = vdupq_n_s32(127);
+            [
+                vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(a[0]), one))),
+                vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(a[1]), one))),
+            ]
+        }
+    }
+}

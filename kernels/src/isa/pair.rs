@@ -1,0 +1,70 @@
+//! Wide vectors as two of the narrow ones, where registers are no wider.
+
+macro_rules! wide_as_pair {
+    () => {
+        type WideBytes = [Self::Bytes; 2];
+        type WideInts = [Self::Ints; 2];
+        type WideFloats = [Self::Floats; 2];
+
+        #[inline(always)]
+        fn wide_load(self, p: &[u8; 64]) -> Self::WideBytes {
+            let halves = p.as_chunks::<32>().0;
+            [self.load(&halves[0]), self.load(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_ints(self, x: i32) -> Self::WideInts {
+            [self.ints(x); 2]
+        }
+        #[inline(always)]
+        fn wide_dot_unsigned(
+            self,
+            acc: Self::WideInts,
+            w: Self::WideBytes,
+            a: &[u8; 4],
+        ) -> Self::WideInts {
+            let a = self.splat4(a);
+            [self.dot_add(acc[0], w[0], a), self.dot_add(acc[1], w[1], a)]
+        }
+        #[inline(always)]
+        fn wide_dot_signed(
+            self,
+            acc: Self::WideInts,
+            w: Self::WideBytes,
+            a: &[u8; 4],
+        ) -> Self::WideInts {
+            let a = self.splat4(a);
+            [self.dot_add_signed(acc[0], w[0], a), self.dot_add_signed(acc[1], w[1], a)]
+        }
+        #[inline(always)]
+        fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats {
+            [self.to_floats(a[0]), self.to_floats(a[1])]
+        }
+        #[inline(always)]
+        fn wide_load_f32(self, p: &[f32; 16]) -> Self::WideFloats {
+            let halves = p.as_chunks::<8>().0;
+            [self.load_f32(&halves[0]), self.load_f32(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_to_f32s(self, a: Self::WideFloats) -> [f32; 16] {
+            bytemuck::must_cast([self.to_f32s(a[0]), self.to_f32s(a[1])])
+        }
+        #[inline(always)]
+        fn wide_splat(self, x: f32) -> Self::WideFloats {
+            [self.splat_f32(x); 2]
+        }
+        #[inline(always)]
+        fn wide_mul(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
+            [self.mul(a[0], b[0]), self.mul(a[1], b[1])]
+        }
+        #[inline(always)]
+        fn wide_mul_add(
+            self,
+            a: Self::WideFloats,
+            b: Self::WideFloats,
+            c: Self::WideFloats,
+        ) -> Self::WideFloats {
+            [self.mul_add(a[0], b[0], c[0]), self.mul_add(a[1], b[1], c[1])]
+        }
+    };
+}
+pub(super) use wide_as_pair;

@@ -1,0 +1,151 @@
+use std::array::from_fn;
+
+use half::{bf16, f16};
+
+use super::{Half, Isa, Kernel, pair::wide_as_pair};
+
+/// Plain Rust: the reference that every other instruction set is tested against.
+#[derive(Clone, Copy)]
+pub struct Scalar;
+
+type Bytes = [u8; 32];
+type Ints = [i32; 8];
+type Floats = [f32; 8];
+
+/// Sums of four products; `weight` says how the bytes of `w` are read.
+fn dot(w: Bytes, a: Bytes, weight: fn(u8) -> i32) -> Ints {
+    from_fn(|l| (4 * l..4 * l + 4).map(|i| weight(w[i]) * i32::from(a[i] as i8)).sum())
+}
+
+impl Scalar {
+    fn ints(self, x: i32) -> Ints {
+        [x; 8]
+    }
+    fn splat4(self, p: &[u8; 4]) -> Bytes {
+        from_fn(|i| p[i % 4])
+    }
+    fn dot_add(self, acc: Ints, w: Bytes, a: Bytes) -> Ints {
+        let dot = self.dot_unsigned(w, a);
+        from_fn(|i| acc[i] + dot[i])
+    }
+    fn dot_add_signed(self, acc: Ints, w: Bytes, a: Bytes) -> Ints {
+        let dot = self.dot_signed(w, a);
+        from_fn(|i| acc[i] + dot[i])
+    }
+}
+
+impl Isa for Scalar {
+    const NAME: &'static str = "scalar";
+    const INT_TILE: usize = 4;
+    const FLOAT_TILE: usize = 4;
+    type Bytes = Bytes;
+    type Ints = Ints;
+    type Floats = Floats;
+    wide_as_pair!();
+
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+    fn load(self, p: &Bytes) -> Bytes {
+        *p
+    }
+    fn to_bytes(self, a: Bytes) -> Bytes {
+        a
+    }
+    fn nibbles(self, p: &[u8; 16]) -> Bytes {
+        from_fn(|i| if i < 16 { p[i] & 15 } else { p[i - 16] >> 4 })
+    }
+    fn bit_mask(self, bits: u32) -> Bytes {
+        from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
+    }
+    fn splat(self, x: u8) -> Bytes {
+        [x; 32]
+    }
+    fn and(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i] & b[i])
+    }
+    fn or(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i] | b[i])
+    }
+    fn xor(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i] ^ b[i])
+    }
+    fn shr<const N: i32>(self, a: Bytes) -> Bytes {
+        a.map(|x| x >> N)
+    }
+    fn shl<const N: i32>(self, a: Bytes) -> Bytes {
+        a.map(|x| x << N)
+    }
+    fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
+        from_fn(|j| from_fn(|i| f32::from(a[8 * j + i] as i8)))
+    }
+    fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
+        dot(w, a, i32::from)
+    }
+    fn dot_signed(self, w: Bytes, a: Bytes) -> Ints {
+        dot(w, a, |w| i32::from(w as i8))
+    }
+    fn to_floats(self, a: Ints) -> Floats {
+        a.map(|x| x as f32)
+    }
+    fn load_f32(self, p: &Floats) -> Floats {
+        *p
+    }
+    fn to_f32s(self, a: Floats) -> Floats {
+        a
+    }
+    fn splat_f32(self, x: f32) -> Floats {
+        [x; 8]
+    }
+    fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
+        p.map(|x| self.f32_from_f16(x))
+    }
+    fn f16_from_floats(self, a: Floats) -> [Half; 8] {
+        a.map(|x| f16::from_f32(x).to_le_bytes())
+    }
+    fn floats_from_bf16(self, p: &[Half; 8]) -> Floats {
+        p.map(|x| bf16::from_le_bytes(x).to_f32())
+    }
+    fn floats_from_i8(self, p: &[i8; 8]) -> Floats {
+        p.map(f32::from)
+    }
+    fn i8_from_floats(self, a: Floats) -> [i8; 8] {
+        a.map(|x| x.round_ties_even() as i8)
+    }
+    fn f32_from_f16(self, x: Half) -> f32 {
+        f16::from_le_bytes(x).to_f32()
+    }
+    fn halves(self, lo: f32, hi: f32) -> Floats {
+        [lo, lo, lo, lo, hi, hi, hi, hi]
+    }
+    fn add(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i] + b[i])
+    }
+    fn mul(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i] * b[i])
+    }
+    fn div(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i] / b[i])
+    }
+    fn mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    fn neg_mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+    fn max(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i].max(b[i]))
+    }
+    fn min(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| a[i].min(b[i]))
+    }
+    fn abs(self, a: Floats) -> Floats {
+        a.map(f32::abs)
+    }
+    fn round(self, a: Floats) -> Floats {
+        a.map(f32::round_ties_even)
+    }
+    fn power_of_two(self, a: Floats) -> Floats {
+        a.map(|x| f32::from_bits(((x as i32 + 127) as u32) << 23))
+    }
+}

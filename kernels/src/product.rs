@@ -1,0 +1,189 @@
+//! Products of weights with activations, of any format, on any machine, for any number of tokens.
+
+use std::ops::Range;
+
+use bytemuck::cast_slice;
+
+use crate::{
+    activations::{self, Span},
+    dot,
+    format::{DType, FloatFormat, Format, SPAN, Visitor, spans},
+    gemm,
+    isa::{Cpu, LANES},
+};
+
+/// A matrix of weights, as in the file: `rows` x `columns`, one row after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Matrix<'a> {
+    /// The matrix, or what is wrong with its shape.
+    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, String> {
+        let (block, block_bytes) = dtype.block();
+        let name = dtype.name();
+        if !columns.is_multiple_of(block) {
+            return Err(format!("{columns} columns are no multiple of {block} ({name})"));
+        }
+        let expected = (columns / block).checked_mul(block_bytes).and_then(|n| n.checked_mul(rows));
+        if expected != Some(bytes.len()) {
+            let found = bytes.len();
+            return Err(format!("{rows} x {columns} weights of {name} do not take {found} bytes"));
+        }
+        Ok(Matrix { dtype, rows, columns, bytes })
+    }
+
+    /// The format of its weights.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Rows: outputs of the product.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns: inputs of the product.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// One row's bytes.
+    pub(crate) fn row(&self, row: usize) -> &'a [u8] {
+        let bytes = self.bytes.len() / self.rows;
+        &self.bytes[row * bytes..][..bytes]
+    }
+
+    /// Writes the weights of `row` to `out` (columns).
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.columns);
+        self.dtype.visit(Decode { row: self.row(row), out });
+    }
+}
+
+struct Decode<'a> {
+    row: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl Visitor for Decode<'_> {
+    type Output = ();
+    fn quantized<F: Format>(self) {
+        let (whole, tail) = spans::<F>(self.row);
+        let all = whole.iter().chain(tail.as_ref().map(|(span, _)| span));
+        let mut values = [0.0; SPAN];
+        for (span, out) in all.zip(self.out.chunks_mut(SPAN)) {
+            F::decode(span, &mut values);
+            out.copy_from_slice(&values[..out.len()]);
+        }
+    }
+    fn float<F: FloatFormat>(self) {
+        let elements: &[F::Element] = cast_slice(self.row);
+        for (x, out) in elements.iter().zip(self.out) {
+            *out = F::decode(*x);
+        }
+    }
+}
+
+/// The activations of all tokens. Quantized weights read `spans`, the others `floats`.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// How many.
+    pub tokens: usize,
+    /// (tokens, columns)
+    pub floats: &'a [f32],
+    /// (tokens, spans for the columns)
+    pub spans: &'a [Span],
+}
+
+impl<'a> Input<'a> {
+    /// The floats of one token.
+    #[inline(always)]
+    pub(crate) fn floats_of(&self, token: usize, columns: usize) -> &'a [f32] {
+        &self.floats[token * columns..][..columns]
+    }
+
+    /// The spans of one token.
+    #[inline(always)]
+    pub(crate) fn spans_of(&self, token: usize, columns: usize) -> &'a [Span] {
+        let n = activations::spans_for(columns);
+        &self.spans[token * n..][..n]
+    }
+}
+
+/// Where a product goes.
+pub trait Output {
+    /// Takes the products of `token` with the rows from `row` on.
+    fn put(&mut self, token: usize, row: usize, values: &[f32]);
+}
+
+/// What one thread needs while it multiplies.
+#[derive(Default)]
+pub struct Scratch {
+    pub(crate) groups: Vec<gemm::PanelGroup>,
+    pub(crate) floats: Vec<[f32; LANES]>,
+}
+
+impl Scratch {
+    /// Scratch for matrices of up to `columns`.
+    pub fn for_columns(columns: usize) -> Self {
+        Scratch {
+            groups: vec![bytemuck::Zeroable::zeroed(); columns.div_ceil(32)],
+            floats: vec![[0.0; LANES]; columns],
+        }
+    }
+}
+
+/// Tokens from which a weight is worth unpacking into a panel.
+const MANY_TOKENS: usize = 4;
+
+/// Multiplies `rows` of `weights` with every token of `input`.
+///
+/// A row of quantized weights times a token is a sum of exact integer sums of 32 (or 16) products,
+/// each times its scales, in an order that depends on neither machine nor rows.
+pub fn multiply(
+    cpu: Cpu,
+    weights: &Matrix<'_>,
+    rows: Range<usize>,
+    input: Input<'_>,
+    scratch: &mut Scratch,
+    out: &mut dyn Output,
+) {
+    assert!(rows.end <= weights.rows);
+    weights.dtype.visit(Multiply { cpu, weights, rows, input, scratch, out });
+}
+
+struct Multiply<'a> {
+    cpu: Cpu,
+    weights: &'a Matrix<'a>,
+    rows: Range<usize>,
+    input: Input<'a>,
+    scratch: &'a mut Scratch,
+    out: &'a mut dyn Output,
+}
+
+impl Visitor for Multiply<'_> {
+    type Output = ();
+    fn quantized<F: Format>(self) {
+        let Multiply { cpu, weights, rows, input, scratch, out } = self;
+        if input.tokens < MANY_TOKENS {
+            cpu.call(dot::Dot::<F>::new(weights, rows, input, out));
+        } else {
+            let panel = &mut scratch.groups[..weights.columns / 32];
+            cpu.call(gemm::Gemm::<F>::new(weights, rows, input, panel, out));
+        }
+    }
+    fn float<F: FloatFormat>(self) {
+        let Multiply { cpu, weights, rows, input, scratch, out } = self;
+        if input.tokens < MANY_TOKENS {
+            cpu.call(dot::FloatDot::<F>::new(weights, rows, input, out));
+        } else {
+            let panel = &mut scratch.floats[..weights.columns];
+            cpu.call(gemm::FloatGemm::<F>::new(weights, rows, input, panel, out));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The element-wise steps between products.
+
+use crate::isa::{Cpu, Isa, Kernel};
+
+/// `e^x`, to about one unit in the last place; exactly 0 below -87.7, at most `e^88`.
+/// (Cephes' `expf`: the argument is reduced by multiples of ln 2, the rest a polynomial.)
+#[inline(always)]
+pub(crate) fn exp<I: Isa>(isa: I, x: I::Floats) -> I::Floats {
+    let x = isa.min(isa.max(x, isa.splat_f32(-88.0)), isa.splat_f32(88.0));
+    let n = isa.round(isa.mul(x, isa.splat_f32(std::f32::consts::LOG2_E)));
+    let r = isa.neg_mul_add(n, isa.splat_f32(0.693_359_4), x);
+    let r = isa.neg_mul_add(n, isa.splat_f32(-2.121_944_4e-4), r);
+    let mut p = isa.splat_f32(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = isa.mul_add(p, r, isa.splat_f32(c));
+    }
+    let p = isa.mul_add(p, isa.mul(r, r), isa.add(r, isa.splat_f32(1.0)));
+    isa.mul(p, isa.power_of_two(n))
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+fn sigmoid<I: Isa>(isa: I, x: I::Floats) -> I::Floats {
+    let one = isa.splat_f32(1.0);
+    isa.div(one, isa.add(one, exp(isa, isa.mul(x, isa.splat_f32(-1.0)))))
+}
+
+/// The eight floats from `8 i` on, filled up with zeros past the end.
+#[inline(always)]
+fn eight(x: &[f32], i: usize) -> [f32; 8] {
+    let rest = &x[8 * i..];
+    rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0.0; 8];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    })
+}
+
+/// Writes the eight floats from `8 i` on, as many as there are.
+#[inline(always)]
+fn put(x: &mut [f32], i: usize, values: [f32; 8]) {
+    let rest = &mut x[8 * i..];
+    match rest.first_chunk_mut() {
+        Some(whole) => *whole = values,
+        None => rest.copy_from_slice(&values[..rest.len()]),
+    }
+}
+
+/// `x * weight / sqrt(mean(x^2) + epsilon)`: RMS norm, in place.
+pub fn rms_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
+    assert_eq!(x.len(), weight.len());
+    cpu.call(RmsNorm { x, weight, epsilon });
+}
+
+struct RmsNorm<'a> {
+    x: &'a mut [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+}
+
+impl Kernel for RmsNorm<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let n = self.x.len();
+        let mut sums = [isa.splat_f32(0.0); 4];
+        for i in 0..n.div_ceil(8) {
+            let v = isa.load_f32(&eight(self.x, i));
+            sums[i % 4] = isa.mul_add(v, v, sums[i % 4]);
+        }
+        let sum = isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])));
+        let scale = isa.splat_f32(1.0 / (sum / n as f32 + self.epsilon).sqrt());
+        for i in 0..n.div_ceil(8) {
+            let v = isa.mul(isa.load_f32(&eight(self.x, i)), scale);
+            let v = isa.mul(v, isa.load_f32(&eight(self.weight, i)));
+            put(self.x, i, isa.to_f32s(v));
+        }
+    }
+}
+
+/// Something done to each element of `x`, with that of `y`.
+trait Each {
+    fn each<I: Isa>(&self, isa: I, x: I::Floats, y: I::Floats) -> I::Floats;
+}
+
+struct Map<'a, E> {
+    x: &'a mut [f32],
+    y: &'a [f32],
+    each: E,
+}
+
+impl<E: Each> Kernel for Map<'_, E> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        assert_eq!(self.x.len(), self.y.len());
+        for i in 0..self.x.len().div_ceil(8) {
+            let (x, y) = (isa.load_f32(&eight(self.x, i)), isa.load_f32(&eight(self.y, i)));
+            put(self.x, i, isa.to_f32s(self.each.each(isa, x, y)));
+        }
+    }
+}
+
+/// `x += y`.
+pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
+    struct Add;
+    impl Each for Add {
+        #[inline(always)]
+        fn each<I: Isa>(&self, isa: I, x: I::Floats, y: I::Floats) -> I::Floats {
+            isa.add(x, y)
+        }
+    }
+    cpu.call(Map { x, y, each: Add });
+}
+
+/// The non-linear step of a gated feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// GELU by its approximation with tanh.
+    GeluTanh,
+}
+
+/// `gate = activation(gate) * up`.
+pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
+    struct Silu;
+    impl Each for Silu {
+        #[inline(always)]
+        fn each<I: Isa>(&self, isa: I, x: I::Floats, up: I::Floats) -> I::Floats {
+            isa.mul(isa.mul(x, sigmoid(isa, x)), up)
+        }
+    }
+    // 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+    struct GeluTanh;
+    impl Each for GeluTanh {
+        #[inline(always)]
+        fn each<I: Isa>(&self, isa: I, x: I::Floats, up: I::Floats) -> I::Floats {
+            let cube = isa.mul(isa.mul(x, x), isa.splat_f32(0.044_715));
+            let u = isa.mul(isa.mul_add(cube, x, x), isa.splat_f32(2.0 * 0.797_884_6));
+            isa.mul(isa.mul(x, sigmoid(isa, u)), up)
+        }
+    }
+    match activation {
+        Activation::Silu => cpu.call(Map { x: gate, y: up, each: Silu }),
+        Activation::GeluTanh => cpu.call(Map { x: gate, y: up, each: GeluTanh }),
+    }
+}
+
+/// `x = cap * tanh(x / cap)`.
+pub fn soft_cap(cpu: Cpu, x: &mut [f32], cap: f32) {
+    cpu.call(SoftCap { x, cap });
+}
+
+struct SoftCap<'a> {
+    x: &'a mut [f32],
+    cap: f32,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        for i in 0..self.x.len().div_ceil(8) {
+            let x = isa.load_f32(&eight(self.x, i));
+            put(self.x, i, isa.to_f32s(soft_capped(isa, x, self.cap)));
+        }
+    }
+}
+
+/// `cap * tanh(x / cap)`, with tanh y = 2 sigmoid(2y) - 1.
+#[inline(always)]
+pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::Floats, cap: f32) -> I::Floats {
+    let s = sigmoid(isa, isa.mul(x, isa.splat_f32(2.0 / cap)));
+    isa.mul_add(s, isa.splat_f32(2.0 * cap), isa.splat_f32(-cap))
+}
+
+/// Rotates a head whose pairs are halves apart: element `i` with element `i + n/2`, by the angle
+/// whose cosine and sine are `row[i]` and `row[n/2 + i]`. Elements past `n = row.len()` stay.
+pub fn rotate(cpu: Cpu, head: &mut [f32], row: &[f32]) {
+    cpu.call(Rotate { head: &mut head[..row.len()], row });
+}
+
+struct Rotate<'a> {
+    head: &'a mut [f32],
+    row: &'a [f32],
+}
+
+impl Kernel for Rotate<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let half = self.row.len() / 2;
+        let (a, b) = self.head.split_at_mut(half);
+        let (cos, sin) = self.row.split_at(half);
+        for i in 0..half.div_ceil(8) {
+            let (x, y) = (isa.load_f32(&eight(a, i)), isa.load_f32(&eight(b, i)));
+            let (c, s) = (isa.load_f32(&eight(cos, i)), isa.load_f32(&eight(sin, i)));
+            put(a, i, isa.to_f32s(isa.neg_mul_add(y, s, isa.mul(x, c))));
+            put(b, i, isa.to_f32s(isa.mul_add(x, s, isa.mul(y, c))));
+        }
+    }
+}
