@@ -80,10 +80,13 @@ pub trait FloatFormat: 'static {
     fn load<I: Isa>(isa: I, elements: &[Self::Element; 8]) -> I::Floats;
 }
 
+/// A span that is not whole in the file, and the number of groups that are.
+pub(crate) type Tail<F> = (<F as Format>::Span, usize);
+
 /// A row's spans: the whole ones as they are, and the last one filled up with zero blocks, which
 /// stand for zero weights, with the number of groups that are really there.
 #[inline(always)]
-pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], Option<(F::Span, usize)>) {
+pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], Option<Tail<F>>) {
     let bytes = size_of::<F::Span>();
     let (whole, rest) = row.split_at(row.len() - row.len() % bytes);
     let tail = (!rest.is_empty()).then(|| {

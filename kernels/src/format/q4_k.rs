@@ -62,7 +62,7 @@ impl ScalesAndMinimums {
 #[inline(always)]
 pub(super) fn nibbles<I: Isa>(isa: I, qs: &[u8; 128], group: usize) -> I::Bytes {
     let q = isa.load(&qs.as_chunks::<32>().0[group / 2]);
-    if group % 2 == 0 { isa.and(q, isa.splat(15)) } else { isa.shr::<4>(q) }
+    if group.is_multiple_of(2) { isa.and(q, isa.splat(15)) } else { isa.shr::<4>(q) }
 }
 
 impl Format for Q4K {

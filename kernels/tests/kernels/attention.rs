@@ -1,0 +1,170 @@
+//! Attention against its definition in double precision.
+
+use std::ops::Range;
+
+use rope_cpu_kernels::{
+    Cpu,
+    attention::{PAGE, Queries, Rows, Scratch, attend, clear, finish, merge, partial_len},
+    cache::{CacheType, load, store},
+};
+
+use crate::common::{Random, on_every_isa, scalar};
+
+/// Queries over two pages.
+struct Case {
+    dim: usize,
+    keys: CacheType,
+    values: CacheType,
+    soft_cap: Option<f32>,
+    /// Positions that each query sees, of both pages.
+    visible: Vec<Range<usize>>,
+}
+
+const POSITIONS: usize = 2 * PAGE;
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let causal = |n: usize| (0..n).map(|i| 0..300 + i + 1).collect::<Vec<_>>();
+        let window = |n: usize| (0..n).map(|i| 260 + 9 * i..300 + 9 * i).collect::<Vec<_>>();
+        let mut cases = Vec::new();
+        for (i, keys) in CacheType::ALL.into_iter().enumerate() {
+            for n in [1, 3, 7, 8, 13] {
+                let (dim, values) = ([32, 64, 96][n % 3], CacheType::ALL[(i + n) % 5]);
+                cases.push(Case { dim, keys, values, soft_cap: None, visible: causal(n) });
+                let soft_cap = Some(2.0);
+                cases.push(Case { dim, keys, values, soft_cap, visible: window(n) });
+            }
+        }
+        cases
+    }
+
+    /// (positions, row bytes)
+    fn rows(&self, dtype: CacheType, seed: u64) -> Vec<u8> {
+        let mut random = Random(seed);
+        let mut bytes = vec![0; POSITIONS * dtype.row_bytes(self.dim)];
+        for row in bytes.chunks_exact_mut(dtype.row_bytes(self.dim)) {
+            store(scalar(), dtype, &random.floats(self.dim), row);
+        }
+        bytes
+    }
+
+    fn queries(&self) -> Vec<f32> {
+        Random(21).floats(self.visible.len() * self.dim)
+    }
+
+    /// Page by page, or each page on its own and then merged.
+    fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
+        let (n, dim) = (self.visible.len(), self.dim);
+        let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
+        let queries = self.queries();
+        let mut scratch = Scratch::new(n, dim);
+        let mut partials =
+            [vec![f32::NAN; n * partial_len(dim)], vec![f32::NAN; n * partial_len(dim)]];
+        partials.iter_mut().for_each(|p| clear(p, dim));
+        for page in 0..2 {
+            let start = page * PAGE;
+            let within = |p: usize| p.clamp(start, start + PAGE) - start;
+            let visible: Vec<_> =
+                self.visible.iter().map(|v| within(v.start)..within(v.end)).collect();
+            let part = |bytes: &[u8], dtype: CacheType| {
+                let len = PAGE * dtype.row_bytes(dim);
+                bytes[page * len..][..len].to_vec()
+            };
+            let q = Queries { queries: &queries, dim, visible: &visible, soft_cap: self.soft_cap };
+            attend(
+                cpu,
+                q,
+                Rows { dtype: self.keys, bytes: &part(&keys, self.keys) },
+                Rows { dtype: self.values, bytes: &part(&values, self.values) },
+                &mut scratch,
+                &mut partials[if merged { page } else { 0 }],
+            );
+        }
+        let [mut first, second] = partials;
+        let mut out = vec![f32::NAN; n * dim];
+        let len = partial_len(dim);
+        for i in 0..n {
+            let partial = &mut first[i * len..][..len];
+            merge(cpu, partial, &second[i * len..][..len]);
+            finish(partial, &mut out[i * dim..][..dim]);
+        }
+        out
+    }
+
+    fn expected(&self) -> Vec<f64> {
+        let decoded = |dtype: CacheType, seed| -> Vec<f32> {
+            let bytes = self.rows(dtype, seed);
+            let mut out = vec![0.0; POSITIONS * self.dim];
+            for (row, out) in
+                bytes.chunks_exact(dtype.row_bytes(self.dim)).zip(out.chunks_exact_mut(self.dim))
+            {
+                load(scalar(), dtype, row, out);
+            }
+            out
+        };
+        let (keys, values) = (decoded(self.keys, 31), decoded(self.values, 32));
+        let mut out = Vec::new();
+        for (query, visible) in self.queries().chunks_exact(self.dim).zip(&self.visible) {
+            let score = |p: usize| {
+                let key = &keys[p * self.dim..][..self.dim];
+                let dot: f64 =
+                    query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
+                self.soft_cap.map_or(dot, |cap| f64::from(cap) * (dot / f64::from(cap)).tanh())
+            };
+            let weights: Vec<f64> = visible.clone().map(|p| score(p).exp()).collect();
+            let sum: f64 = weights.iter().sum();
+            out.extend((0..self.dim).map(|d| {
+                let value = |p: usize| f64::from(values[p * self.dim + d]);
+                visible.clone().zip(&weights).map(|(p, w)| w * value(p)).sum::<f64>() / sum
+            }));
+        }
+        out
+    }
+}
+
+/// Scores are sums of at most 96 products below 1, so their error is below 96 x 96 / 2 units of
+/// single precision in the worst case and near sqrt(96) x 10 in practice; relative errors of
+/// probabilities are those of scores, and a mean of values below 1 carries no more than that.
+const BOUND: f64 = 1e3 * f32::EPSILON as f64;
+
+fn attention_is_what_its_definition_says(cpu: Cpu) {
+    for case in Case::all() {
+        let expected = case.expected();
+        for merged in [false, true] {
+            for (found, expected) in case.run(cpu, merged).into_iter().zip(&expected) {
+                let error = (f64::from(found) - expected).abs();
+                assert!(
+                    error <= BOUND,
+                    "{} {}: {found} {expected}",
+                    case.keys.name(),
+                    case.values.name()
+                );
+            }
+        }
+    }
+}
+
+fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
+    for case in Case::all() {
+        assert_eq!(case.run(scalar(), false), case.run(cpu, false));
+    }
+}
+
+on_every_isa!(attention_is_what_its_definition_says, attention_equals_the_scalar_one_bit_for_bit);
+
+#[test]
+fn a_query_that_sees_nothing_adds_nothing() {
+    let case = Case {
+        dim: 32,
+        keys: CacheType::F16,
+        values: CacheType::F16,
+        soft_cap: None,
+        visible: vec![0..256; 9],
+    };
+    let all = case.run(scalar(), false);
+    let mut visible = vec![0..256; 9];
+    visible[4] = 0..0;
+    let one_blind = Case { visible, ..case }.run(scalar(), false);
+    assert_eq!(all[..4 * 32], one_blind[..4 * 32]);
+    assert_eq!(all[5 * 32..], one_blind[5 * 32..]);
+}

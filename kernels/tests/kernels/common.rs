@@ -1,0 +1,93 @@
+//! Instruction sets to test on, and inputs.
+
+use half::f16;
+use rope_cpu_kernels::{Cpu, DType};
+
+/// Makes a test of each instruction set from `check: fn(Cpu)`.
+macro_rules! on_every_isa {
+    ($($check:ident),* $(,)?) => { $(
+        mod $check {
+            use crate::common::with;
+            #[test]
+            fn scalar() { with("scalar", super::$check) }
+            #[cfg(target_arch = "x86_64")]
+            #[test]
+            fn avx2() { with("avx2", super::$check) }
+            #[cfg(target_arch = "x86_64")]
+            #[test]
+            fn avx512() { with("avx512", super::$check) }
+            #[cfg(target_arch = "aarch64")]
+            #[test]
+            fn neon() { with("neon", super::$check) }
+        }
+    )* };
+}
+pub(crate) use on_every_isa;
+
+/// Runs `check` on an instruction set. One that the machine lacks is shown as skipped, and is a
+/// failure where CI=true.
+pub fn with(name: &str, check: fn(Cpu)) {
+    match Cpu::named(name) {
+        Some(cpu) => check(cpu),
+        None if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
+            panic!("this CPU has no {name}, which CI must test")
+        }
+        None => eprintln!("skipped: this CPU has no {name}"),
+    }
+}
+
+pub fn scalar() -> Cpu {
+    Cpu::named("scalar").unwrap()
+}
+
+/// A small generator of bytes, the same in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn byte(&mut self) -> u8 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 24) as u8
+    }
+    /// Between -1 and 1.
+    pub fn float(&mut self) -> f32 {
+        let bits = u16::from_le_bytes([self.byte(), self.byte()]);
+        f32::from(bits) / 32768.0 - 1.0
+    }
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+}
+
+/// Byte offsets of the half-precision scales of a block.
+fn scales(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => &[],
+        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K => &[0, 2],
+        DType::Q2K => &[80, 82],
+        DType::Q3K => &[108],
+        DType::Q6K => &[208],
+    }
+}
+
+/// `rows` x `columns` random weights of a size that products can be compared at.
+pub fn weights(random: &mut Random, dtype: DType, rows: usize, columns: usize) -> Vec<u8> {
+    let (block, bytes) = dtype.block();
+    let mut out = Vec::new();
+    for _ in 0..rows * columns / block {
+        let mut one: Vec<u8> = match dtype {
+            DType::F32 => random.float().to_le_bytes().to_vec(),
+            DType::F16 => f16::from_f32(random.float()).to_le_bytes().to_vec(),
+            DType::Bf16 => half::bf16::from_f32(random.float()).to_le_bytes().to_vec(),
+            _ => (0..bytes).map(|_| random.byte()).collect(),
+        };
+        for &at in scales(dtype) {
+            let scale = f16::from_f32(0.05 * random.float()).to_le_bytes();
+            one[at..at + 2].copy_from_slice(&scale);
+        }
+        out.extend(one);
+    }
+    out
+}

@@ -1,0 +1,93 @@
+//! What the bytes of each format mean.
+
+use rope_cpu_kernels::{
+    Cpu, DType, Matrix,
+    format::{FloatFormat, Format, SPAN, Scales, Visitor},
+    isa::{Isa, Kernel, Scalar},
+};
+use serde_json::Value;
+
+use crate::common::{Random, on_every_isa, weights};
+
+/// Blocks as bytes in hexadecimal, and the bits of what they decode to.
+fn golden() -> Value {
+    include_str!("../data/formats.json").parse().unwrap()
+}
+
+#[test]
+fn decode_equals_the_gguf_package_bit_for_bit() {
+    let golden = golden();
+    for dtype in DType::ALL {
+        let case = &golden[dtype.name()];
+        let hex = case["blocks"].as_str().unwrap();
+        let bytes: Vec<u8> = (0..hex.len() / 2)
+            .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
+            .collect();
+        let expected: Vec<u32> =
+            case["values"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
+        let matrix = Matrix::new(dtype, 1, expected.len(), &bytes).unwrap();
+        let mut out = vec![f32::NAN; expected.len()];
+        matrix.decode_row(0, &mut out);
+        let bits: Vec<u32> = out.into_iter().map(f32::to_bits).collect();
+        assert_eq!(bits, expected, "{}", dtype.name());
+    }
+}
+
+struct Quants<'a, F: Format>(&'a F::Span);
+
+impl<F: Format> Kernel for Quants<'_, F> {
+    type Output = [[u8; 32]; 8];
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> Self::Output {
+        let mut out = [[0; 32]; 8];
+        for g in 0..8 {
+            out[g] = isa.to_bytes(F::quants(isa, self.0, g));
+        }
+        out
+    }
+}
+
+struct Unpack<'a>(Cpu, &'a [u8]);
+
+impl Visitor for Unpack<'_> {
+    type Output = ();
+    fn quantized<F: Format>(self) {
+        for bytes in self.1.chunks_exact(size_of::<F::Span>()) {
+            let span: F::Span = bytemuck::pod_read_unaligned(bytes);
+            let mut expected = [0.0; SPAN];
+            F::decode(&span, &mut expected);
+            let quants = self.0.call(Quants::<F>(&span));
+            let Scales { scale, offset } = F::scales(Scalar, &span);
+            for (i, expected) in expected.into_iter().enumerate() {
+                let (group, half) = (i / 32, i / 16 % 2);
+                let q = quants[group][i % 32];
+                assert!(F::SIGNED || q <= 127, "{}", F::NAME);
+                let q = if F::SIGNED { f32::from(q as i8) } else { f32::from(q) };
+                let scaled = scale[half][group] * q;
+                let offset = if F::OFFSET { offset[half][group] } else { 0.0 };
+                // Two roundings here and two there, of numbers no larger than these.
+                let bound = 4.0 * f32::EPSILON * scaled.abs().max(offset.abs());
+                let found = scaled - offset;
+                assert!((found - expected).abs() <= bound, "{} {i}: {found} {expected}", F::NAME);
+            }
+        }
+    }
+    fn float<F: FloatFormat>(self) {}
+}
+
+fn unpacking_means_what_decode_says(cpu: Cpu) {
+    let mut random = Random(7);
+    for dtype in DType::ALL {
+        let bytes = weights(&mut random, dtype, 20, SPAN);
+        dtype.visit(Unpack(cpu, &bytes));
+    }
+}
+on_every_isa!(unpacking_means_what_decode_says);
+
+#[test]
+fn a_matrix_of_the_wrong_size_is_refused() {
+    let error =
+        |columns, bytes: usize| Matrix::new(DType::Q4K, 2, columns, &vec![0; bytes]).unwrap_err();
+    assert_eq!(error(100, 288), "100 columns are no multiple of 256 (q4_k)");
+    assert_eq!(error(256, 287), "2 x 256 weights of q4_k do not take 287 bytes");
+}

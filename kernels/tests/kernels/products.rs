@@ -1,0 +1,159 @@
+//! Products of weights with activations.
+
+use bytemuck::Zeroable;
+use rope_cpu_kernels::{
+    Cpu, DType, Input, Matrix, Output, Scratch,
+    activations::{Span, quantize, spans_for},
+    multiply,
+};
+
+use crate::common::{Random, on_every_isa, scalar, weights};
+
+/// Products of (tokens, rows), in NaN so that one that is not written shows.
+struct Table {
+    rows: usize,
+    values: Vec<f32>,
+}
+
+impl Output for Table {
+    fn put(&mut self, token: usize, row: usize, values: &[f32]) {
+        for (i, value) in values.iter().enumerate() {
+            let to = &mut self.values[token * self.rows + row + i];
+            assert!(to.is_nan(), "row {} of token {token} is written twice", row + i);
+            *to = *value;
+        }
+    }
+}
+
+struct Case {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    tokens: usize,
+    bytes: Vec<u8>,
+    floats: Vec<f32>,
+    spans: Vec<Span>,
+}
+
+impl Case {
+    fn new(dtype: DType, rows: usize, columns: usize, tokens: usize) -> Self {
+        let mut random = Random((rows * columns + tokens) as u64);
+        let bytes = weights(&mut random, dtype, rows, columns);
+        let floats = random.floats(tokens * columns);
+        let n = spans_for(columns);
+        let mut spans = vec![Span::zeroed(); tokens * n];
+        for (x, out) in floats.chunks(columns).zip(spans.chunks_mut(n)) {
+            quantize(scalar(), x, out);
+        }
+        Case { dtype, rows, columns, tokens, bytes, floats, spans }
+    }
+
+    /// The product, computed in two pieces as two threads would.
+    fn run(&self, cpu: Cpu) -> Vec<f32> {
+        let Case { dtype, rows, columns, tokens, .. } = *self;
+        let matrix = Matrix::new(dtype, rows, columns, &self.bytes).unwrap();
+        let mut out = Table { rows, values: vec![f32::NAN; tokens * rows] };
+        let input = Input { tokens, floats: &self.floats, spans: &self.spans };
+        let mut scratch = Scratch::for_columns(columns);
+        let half = (rows / 2).next_multiple_of(16).min(rows);
+        for part in [0..half, half..rows] {
+            multiply(cpu, &matrix, part, input, &mut scratch, &mut out);
+        }
+        out.values
+    }
+
+    fn name(&self) -> String {
+        let Case { dtype, rows, columns, tokens, .. } = self;
+        format!("{} {rows} x {columns}, {tokens} tokens", dtype.name())
+    }
+}
+
+/// Shapes around every border: of tiles, of panels, of spans.
+fn cases() -> impl Iterator<Item = Case> {
+    let shapes = [
+        (1, 256, 1),
+        (15, 512, 3),
+        (16, 288, 4),
+        (17, 576, 5),
+        (33, 640, 8),
+        (7, 32, 9),
+        (40, 1536, 1),
+        (16, 96, 17),
+        (31, 2048, 6),
+    ];
+    DType::ALL.into_iter().flat_map(move |dtype| {
+        let fits = move |columns: usize| columns.is_multiple_of(dtype.block().0);
+        shapes
+            .into_iter()
+            .filter(move |&(_, columns, _)| fits(columns))
+            .map(move |(rows, columns, tokens)| Case::new(dtype, rows, columns, tokens))
+    })
+}
+
+fn products_equal_the_scalar_ones_bit_for_bit(cpu: Cpu) {
+    for case in cases() {
+        assert_eq!(case.run(scalar()), case.run(cpu), "{}", case.name());
+    }
+}
+
+/// Against the sum in double precision of decoded weights times the rounded activations.
+///
+/// Integer sums are exact. What is rounded is, for each group, a product of scales, its product
+/// with the sum, the running total, and the same for offsets; with at most 72 groups of at most 32
+/// products, an error of (72 + 8) units in the last place of the sum of magnitudes is never passed.
+/// Unsigned formats carry offsets as large as the scaled quants, hence magnitudes of both.
+fn products_mean_what_decode_says(cpu: Cpu) {
+    for case in cases() {
+        let matrix = Matrix::new(case.dtype, case.rows, case.columns, &case.bytes).unwrap();
+        let found = case.run(cpu);
+        let n = spans_for(case.columns);
+        let mut row = vec![0.0; case.columns];
+        for r in 0..case.rows {
+            matrix.decode_row(r, &mut row);
+            let largest = row.iter().fold(0.0f64, |m, w| m.max(f64::from(w.abs())));
+            for t in 0..case.tokens {
+                let x = |c: usize| {
+                    if case.dtype.is_quantized() {
+                        let span = &case.spans[t * n + c / 256];
+                        let group = c % 256 / 32;
+                        f64::from(span.quants[group][c % 32] as i8) * f64::from(span.scale[group])
+                    } else {
+                        f64::from(case.floats[t * case.columns + c])
+                    }
+                };
+                let terms = row.iter().enumerate().map(|(c, w)| f64::from(*w) * x(c));
+                let magnitude: f64 = (0..case.columns).map(|c| 2.0 * largest * x(c).abs()).sum();
+                let (expected, got) = (terms.sum::<f64>(), f64::from(found[t * case.rows + r]));
+                let bound = 80.0 * f64::from(f32::EPSILON) * magnitude;
+                assert!((expected - got).abs() <= bound, "{}: {expected} {got}", case.name());
+            }
+        }
+    }
+}
+
+fn quantizing_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
+    let mut random = Random(3);
+    for columns in [32, 256, 288, 576, 1000] {
+        let mut x = random.floats(columns);
+        x[columns / 2] = 0.0;
+        x[..20].fill(0.0);
+        let run = |cpu: Cpu| {
+            let mut out = vec![Span::zeroed(); spans_for(columns)];
+            quantize(cpu, &x, &mut out);
+            out
+        };
+        let (expected, found) = (run(scalar()), run(cpu));
+        assert_eq!(bytemuck::cast_slice::<_, u8>(&expected), bytemuck::cast_slice::<_, u8>(&found));
+        for (i, x) in x.iter().enumerate() {
+            let (span, group) = (&found[i / 256], i % 256 / 32);
+            let value = f32::from(span.quants[group][i % 32] as i8) * span.scale[group];
+            assert!((value - x).abs() <= 0.5001 * span.scale[group], "{value} {x}");
+        }
+    }
+}
+
+on_every_isa!(
+    products_equal_the_scalar_ones_bit_for_bit,
+    products_mean_what_decode_says,
+    quantizing_equals_the_scalar_one_bit_for_bit,
+);

@@ -1,0 +1,99 @@
+//! Element-wise steps: the same bits on every machine, and close to their formulas.
+
+use rope_cpu_kernels::{
+    Cpu,
+    vector::{Activation, add, gate, rms_norm, rotate, soft_cap},
+};
+
+use crate::common::{Random, on_every_isa, scalar};
+
+const LENGTHS: [usize; 6] = [1, 7, 8, 9, 64, 577];
+
+/// Relative to 1 or the value; the approximation of e^x and three more roundings allow 8 units.
+fn close(found: f32, expected: f64, what: &str) {
+    let bound = 8.0 * f64::from(f32::EPSILON) * expected.abs().max(1.0);
+    assert!((f64::from(found) - expected).abs() <= bound, "{what}: {found} {expected}");
+}
+
+/// Runs `work` on the scalar and the given machine, on `n` numbers up to +-`size`.
+fn both(cpu: Cpu, n: usize, size: f32, work: impl Fn(Cpu, &mut [f32], &[f32])) -> [Vec<f32>; 3] {
+    let mut random = Random(n as u64 + 1);
+    let x: Vec<f32> = random.floats(n).into_iter().map(|x| x * size).collect();
+    let y = random.floats(n);
+    let run = |cpu| {
+        let mut out = x.clone();
+        work(cpu, &mut out, &y);
+        out
+    };
+    let (expected, found) = (run(scalar()), run(cpu));
+    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&expected), bits(&found));
+    [x, y, found]
+}
+
+fn norms(cpu: Cpu) {
+    for n in LENGTHS {
+        let [x, y, found] = both(cpu, n, 3.0, |cpu, x, y| rms_norm(cpu, x, y, 1e-5));
+        let mean = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / n as f64;
+        for i in 0..n {
+            let expected = f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(y[i]);
+            close(found[i], expected, "norm");
+        }
+    }
+}
+
+fn gates(cpu: Cpu) {
+    for n in LENGTHS {
+        for size in [1.0, 20.0, 200.0] {
+            let [x, y, found] = both(cpu, n, size, |c, x, y| gate(c, Activation::Silu, x, y));
+            for i in 0..n {
+                let x = f64::from(x[i]);
+                close(found[i], x / (1.0 + (-x).exp()) * f64::from(y[i]), "silu");
+            }
+            let [x, y, found] = both(cpu, n, size, |c, x, y| gate(c, Activation::GeluTanh, x, y));
+            for i in 0..n {
+                let x = f64::from(x[i]);
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                // The rounding of u matters as much as u is large.
+                let expected = 0.5 * x * (1.0 + u.tanh()) * f64::from(y[i]);
+                let bound = 16.0 * f64::from(f32::EPSILON) * x.abs().max(1.0);
+                assert!((f64::from(found[i]) - expected).abs() <= bound, "gelu {x}");
+            }
+        }
+    }
+}
+
+fn sums_and_caps(cpu: Cpu) {
+    for n in LENGTHS {
+        let [x, y, found] = both(cpu, n, 1.0, add);
+        assert!((0..n).all(|i| found[i] == x[i] + y[i]));
+        let [x, _, found] = both(cpu, n, 120.0, |cpu, x, _| soft_cap(cpu, x, 30.0));
+        for i in 0..n {
+            let bound = 30.0 * 8.0 * f64::from(f32::EPSILON);
+            let expected = 30.0 * (f64::from(x[i]) / 30.0).tanh();
+            assert!((f64::from(found[i]) - expected).abs() <= bound, "{} {expected}", found[i]);
+        }
+    }
+}
+
+fn rotations(cpu: Cpu) {
+    for half in [1, 4, 8, 20, 32, 64] {
+        let angles: Vec<f64> = (0..half).map(|i| 0.37 * (i * i) as f64).collect();
+        let row: Vec<f32> = angles
+            .iter()
+            .map(|a| a.cos())
+            .chain(angles.iter().map(|a| a.sin()))
+            .map(|x| x as f32)
+            .collect();
+        // Three elements more than rotate: they stay.
+        let [x, _, found] = both(cpu, 2 * half + 3, 1.0, |cpu, x, _| rotate(cpu, x, &row));
+        for i in 0..half {
+            let (a, b) = (f64::from(x[i]), f64::from(x[half + i]));
+            close(found[i], a * angles[i].cos() - b * angles[i].sin(), "first");
+            close(found[half + i], a * angles[i].sin() + b * angles[i].cos(), "second");
+        }
+        assert_eq!(x[2 * half..], found[2 * half..]);
+    }
+}
+
+on_every_isa!(norms, gates, sums_and_caps, rotations);
