@@ -1,42 +1,149 @@
-//! Keys and values of past tokens, in pages.
+//! Keys and values of past tokens, in pages of 256 positions.
+//!
+//! Each layer of each sequence has a page table of its own, so that memory grows with use and a
+//! layer with a sliding window gives back the pages that have left it. In a page the positions of
+//! one head are contiguous, so that attention streams through them; keys are rotated, in halves
+//! order.
 
-use std::str::FromStr;
+mod page;
 
-/// How keys or values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the formats")]
-pub enum CacheType {
-    F32,
-    F16,
-    Bf16,
-    Q8_0,
-    Q4_0,
+pub use rope_cpu_kernels::cache::CacheType;
+
+use self::page::Page;
+pub use self::page::{BLOCK, BLOCKS, POSITIONS, Shape};
+use crate::threads::Threads;
+
+/// The cache of all sequences.
+pub struct KvCache {
+    shape: Shape,
+    /// For each layer, how many positions a token sees, itself included; `None` for all.
+    windows: Vec<Option<usize>>,
+    sequences: Vec<Sequence>,
+    free: Vec<Page>,
 }
 
-impl CacheType {
-    /// Every type, the most exact first.
-    pub const ALL: [CacheType; 5] =
-        [CacheType::F32, CacheType::F16, CacheType::Bf16, CacheType::Q8_0, CacheType::Q4_0];
+/// One sequence: for each layer its pages, by position / [`POSITIONS`].
+struct Sequence {
+    layers: Vec<Vec<Option<Page>>>,
+}
 
-    /// The name as on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheType::F32 => "f32",
-            CacheType::F16 => "f16",
-            CacheType::Bf16 => "bf16",
-            CacheType::Q8_0 => "q8_0",
-            CacheType::Q4_0 => "q4_0",
+impl KvCache {
+    /// An empty cache for `sequences` sequences.
+    pub fn new(shape: Shape, windows: Vec<Option<usize>>, sequences: usize) -> Self {
+        let sequence = || Sequence { layers: windows.iter().map(|_| Vec::new()).collect() };
+        let sequences = (0..sequences).map(|_| sequence()).collect();
+        KvCache { shape, windows, sequences, free: Vec::new() }
+    }
+
+    /// What a page holds.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Makes room for positions `start .. end` of a sequence, in every layer.
+    pub fn reserve(&mut self, team: &Threads, sequence: usize, start: usize, end: usize) {
+        for pages in &mut self.sequences[sequence].layers {
+            while pages.len() * POSITIONS < end {
+                pages.push(None);
+            }
+            for page in &mut pages[start / POSITIONS..end.div_ceil(POSITIONS)] {
+                if page.is_none() {
+                    *page = Some(self.free.pop().unwrap_or_else(|| Page::new(team, self.shape)));
+                }
+            }
         }
+    }
+
+    /// Takes back pages that no token at `position` or later sees.
+    pub fn release(&mut self, sequence: usize, position: usize) {
+        for (pages, window) in self.sequences[sequence].layers.iter_mut().zip(&self.windows) {
+            if let Some(window) = window {
+                let unseen = (position + 1).saturating_sub(*window) / POSITIONS;
+                let unseen = unseen.min(pages.len());
+                self.free.extend(pages[..unseen].iter_mut().filter_map(Option::take));
+            }
+        }
+    }
+
+    /// Forgets positions from `len` on. Returns how many remain: `len`, or none where a window
+    /// has already moved past what the token at `len` would see.
+    pub fn truncate(&mut self, sequence: usize, len: usize) -> usize {
+        let sequence = &mut self.sequences[sequence];
+        let complete = sequence.layers.iter().zip(&self.windows).all(|(pages, window)| {
+            let start = window.map_or(0, |window| (len + 1).saturating_sub(window)) / POSITIONS;
+            let needed = start..len.div_ceil(POSITIONS);
+            needed.into_iter().all(|i| pages.get(i).is_some_and(Option::is_some))
+        });
+        let len = if complete { len } else { 0 };
+        for pages in &mut sequence.layers {
+            let kept = len.div_ceil(POSITIONS).min(pages.len());
+            self.free.extend(pages.drain(kept..).flatten());
+            if len == 0 {
+                self.free.extend(pages.drain(..).flatten());
+            }
+        }
+        len
+    }
+
+    /// The page of a sequence's layer that holds `position`, if it is there.
+    pub fn page(&self, sequence: usize, layer: usize, position: usize) -> Option<&Page> {
+        self.sequences[sequence].layers[layer].get(position / POSITIONS)?.as_ref()
+    }
+
+    /// The first position that a token at `position` sees in a layer.
+    pub fn first_visible(&self, layer: usize, position: usize) -> usize {
+        self.windows[layer].map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Bytes in use by pages, free ones included.
+    pub fn bytes(&self) -> usize {
+        let used: usize =
+            self.sequences.iter().flat_map(|s| &s.layers).map(|l| l.iter().flatten().count()).sum();
+        (used + self.free.len()) * self.shape.page_bytes()
     }
 }
 
-impl FromStr for CacheType {
-    type Err = String;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|t| t.name()).collect();
-            format!("unknown cache type {name}: choose one of {}", names.join(", "))
-        })
+    fn cache(windows: &[Option<usize>]) -> (KvCache, Threads) {
+        let (keys, values) = (CacheType::F16, CacheType::Q8_0);
+        let shape = Shape { kv_heads: 2, head_dim: 40, keys, values };
+        (KvCache::new(shape, windows.to_vec(), 1), Threads::new(1).unwrap())
+    }
+
+    #[test]
+    fn a_window_keeps_no_more_pages_than_it_needs() {
+        let (mut cache, team) = cache(&[None, Some(512)]);
+        for start in (0..10_000).step_by(100) {
+            cache.reserve(&team, 0, start, start + 100);
+            for position in [cache.first_visible(1, start), start + 99] {
+                assert!(cache.page(0, 1, position).is_some());
+            }
+            cache.release(0, start + 100);
+        }
+        let pages = cache.bytes() / cache.shape().page_bytes();
+        assert!(pages <= 40 + 4, "{pages} pages for 40 of the global layer and 512 positions");
+    }
+
+    #[test]
+    fn truncating_into_what_a_window_dropped_forgets_all() {
+        let (mut cache, team) = cache(&[None, Some(300)]);
+        cache.reserve(&team, 0, 0, 2_000);
+        cache.release(0, 2_000);
+        assert_eq!(cache.truncate(0, 1_999), 1_999);
+        assert_eq!(cache.truncate(0, 1_000), 0);
+        assert!(cache.page(0, 0, 0).is_none());
+    }
+
+    #[test]
+    fn truncating_without_windows_keeps_what_was_asked_for() {
+        let (mut cache, team) = cache(&[None, None]);
+        cache.reserve(&team, 0, 0, 700);
+        assert_eq!(cache.truncate(0, 256), 256);
+        assert!(cache.page(0, 1, 255).is_some() && cache.page(0, 1, 256).is_none());
+        cache.reserve(&team, 0, 256, 600);
+        assert_eq!(cache.bytes(), 2 * 3 * cache.shape().page_bytes());
     }
 }

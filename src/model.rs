@@ -1,5 +1,64 @@
 //! A model: its configuration, its weights, and the forward pass.
+//!
+//! [`Config`] says what the metadata says, [`weights`] borrows the tensors, `state` holds every
+//! buffer of a step, [`forward`](Session::extend) reads them as prose. A [`Session`] is what
+//! callers use.
 
+mod attention;
+mod batch;
+mod config;
+mod error;
+mod forward;
 mod session;
+mod state;
+mod weights;
 
-pub use session::{Options, Session};
+use rope_cpu_kernels::DType;
+
+use self::weights::Weights;
+pub use self::{
+    config::{Architecture, Config, Pairing},
+    error::Error,
+    session::{Options, Session},
+};
+use crate::{
+    gguf::{Gguf, Tensor},
+    rope::Factors,
+};
+
+/// A model whose weights are borrowed from a file's bytes.
+pub struct Model<'a> {
+    /// What it is made like.
+    pub config: Config,
+    weights: Weights<'a>,
+    rope_factors: Factors,
+}
+
+impl<'a> Model<'a> {
+    /// Checks that a file holds a model that runs here, and borrows its weights.
+    pub fn load(gguf: &Gguf<'a>) -> Result<Self, Error> {
+        let config = Config::from_metadata(gguf)?;
+        let weights = Weights::load(gguf, &config)?;
+        let divisors =
+            |name| gguf.tensor(name).map(|t| weights::vector(t).map(<[f32]>::to_vec)).transpose();
+        let rope_factors = Factors {
+            rope_freqs: divisors("rope_freqs.weight")?,
+            long: divisors("rope_factors_long.weight")?,
+            short: divisors("rope_factors_short.weight")?,
+        };
+        Ok(Model { config, weights, rope_factors })
+    }
+
+    /// The divisors of RoPE frequencies that the file brings along.
+    pub fn rope_factors(&self) -> Factors {
+        self.rope_factors.clone()
+    }
+}
+
+/// The format of a tensor's weights, if products with it run here.
+fn dtype(tensor: &Tensor<'_>) -> Result<DType, Error> {
+    DType::named(tensor.ggml_type.name).ok_or_else(|| Error::Format {
+        tensor: tensor.name.into(),
+        found: tensor.ggml_type.name.into(),
+    })
+}

@@ -1,8 +1,22 @@
 //! Tokens in, logits out: one conversation's state over a model.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use crate::{Token, kv_cache::CacheType};
+use rope_cpu_kernels::Cpu;
+
+use super::{
+    Error, Model,
+    attention::Plan,
+    batch::{Row, tiles},
+    forward::Forward,
+    state::{LOGIT_ROWS, State},
+};
+use crate::{
+    Token,
+    kv_cache::{CacheType, KvCache, Shape},
+    rope::{Layers, Rope},
+    threads::Threads,
+};
 
 /// What a session is made with.
 #[derive(Clone, Debug)]
@@ -17,15 +31,51 @@ pub struct Options {
     pub values: CacheType,
     /// Worker threads.
     pub threads: usize,
+    /// The instruction set to use.
+    pub cpu: Cpu,
 }
 
 /// The state of one conversation: the tokens read so far and their keys and values.
-pub struct Session {
-    tokens: Vec<Token>,
+pub struct Session<'m> {
+    model: &'m Model<'m>,
+    rope: Rope,
     options: Options,
+    team: Threads,
+    state: State,
+    cache: KvCache,
+    tokens: Vec<Token>,
+    rows: Vec<Row>,
+    /// How many tokens were computed again because the frequencies changed, since last asked.
+    recomputed: Option<usize>,
 }
 
-impl Session {
+/// Which rows of what is read have their logits computed.
+type Wanted<'w> = &'w dyn Fn(usize) -> bool;
+
+/// The only sequence of a session's cache.
+const SEQUENCE: usize = 0;
+
+impl<'m> Session<'m> {
+    /// A session that has read nothing.
+    pub fn new(model: &'m Model<'m>, rope: Rope, options: Options) -> Result<Self, Error> {
+        let config = &model.config;
+        let team = Threads::new(options.threads)?;
+        let shape = Shape {
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            keys: options.keys,
+            values: options.values,
+        };
+        let windows = (0..config.layers).map(|layer| config.layer_window(layer)).collect();
+        let rows = options.micro_batch.clamp(1, options.context.max(1));
+        let (context, cpu) = (options.context, options.cpu);
+        let state = State::new(&team, cpu, config, &model.weights, shape, rows, context);
+        let cache = KvCache::new(shape, windows, 1);
+        let rows = Vec::with_capacity(rows);
+        let tokens = Vec::new();
+        Ok(Session { model, rope, options, team, state, cache, tokens, rows, recomputed: None })
+    }
+
     /// Positions that the session can hold.
     pub fn context(&self) -> usize {
         self.options.context
@@ -36,6 +86,16 @@ impl Session {
         &self.tokens
     }
 
+    /// RoPE as in force.
+    pub fn rope(&self) -> &Rope {
+        &self.rope
+    }
+
+    /// Bytes that the cache holds now.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
     /// Reads `tokens` after those already there; returns the logits that follow the last of them.
     /// `progress` is called with the number done after each micro-batch, and may stop the reading
     /// (then `Ok(None)`; what was read stays).
@@ -43,16 +103,141 @@ impl Session {
         &mut self,
         tokens: &[Token],
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
-    ) -> Result<Option<&[f32]>, String> {
-        self.tokens.extend_from_slice(tokens);
-        let _ = progress(tokens.len());
-        Err("not yet".into())
+    ) -> Result<Option<&[f32]>, Error> {
+        let last = tokens.len().saturating_sub(1);
+        let done = self.read(tokens, &|i| i == last, progress, &mut |_, _| {})?;
+        let vocabulary = self.model.config.vocabulary;
+        Ok((done && !tokens.is_empty()).then(|| &self.state.logits.all()[..vocabulary]))
     }
 
-    /// Forgets all but the first `len` tokens; returns how many are kept, which is fewer where
+    /// Reads `tokens` and hands the logits that follow each of those in `wanted` (indices into
+    /// `tokens`) to `each`, in order.
+    pub fn evaluate(
+        &mut self,
+        tokens: &[Token],
+        wanted: Range<usize>,
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), Error> {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        self.read(tokens, &|i| wanted.contains(&i), go_on, each)?;
+        Ok(())
+    }
+
+    /// Forgets all but the first `len` tokens; returns how many are kept, which is none where
     /// a sliding window has already dropped keys that would be needed again.
     pub fn truncate(&mut self, len: usize) -> usize {
-        self.tokens.truncate(len);
-        len
+        let kept = self.cache.truncate(SEQUENCE, len.min(self.tokens.len()));
+        self.tokens.truncate(kept);
+        kept
+    }
+
+    /// How many tokens had to be computed again because a longer sequence has other RoPE
+    /// frequencies, since this was last asked.
+    pub fn take_recomputed(&mut self) -> Option<usize> {
+        self.recomputed.take()
+    }
+
+    /// Reads tokens in micro-batches. Returns whether all were read.
+    fn read(
+        &mut self,
+        tokens: &[Token],
+        wanted: Wanted<'_>,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<bool, Error> {
+        let used = self.tokens.len();
+        let end = used + tokens.len();
+        if end > self.options.context {
+            let (context, more) = (self.options.context, tokens.len());
+            return Err(Error::ContextFull { context, used, more });
+        }
+        let vocabulary = self.model.config.vocabulary;
+        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
+            return Err(Error::Token { token, vocabulary });
+        }
+        if self.rope.effective_length(used.max(1)) != self.rope.effective_length(end.max(1))
+            && used > 0
+        {
+            self.recompute(end)?;
+        }
+        let effective_length = self.rope.effective_length(end);
+        let mut done = 0;
+        for part in tokens.chunks(self.options.micro_batch.max(1)) {
+            self.micro_batch(part, effective_length, &|i| wanted(done + i), &mut |i, logits| {
+                each(done + i, logits);
+            });
+            done += part.len();
+            if progress(done).is_break() && done < tokens.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Computes what is in the cache again, with the frequencies for a sequence of `len` tokens.
+    fn recompute(&mut self, len: usize) -> Result<(), Error> {
+        let tokens = std::mem::take(&mut self.tokens);
+        self.cache.truncate(SEQUENCE, 0);
+        let effective_length = self.rope.effective_length(len);
+        for part in tokens.chunks(self.options.micro_batch.max(1)) {
+            self.micro_batch(part, effective_length, &|_| false, &mut |_, _| {});
+        }
+        self.recomputed = Some(tokens.len());
+        Ok(())
+    }
+
+    fn micro_batch(
+        &mut self,
+        tokens: &[Token],
+        effective_length: usize,
+        wanted: Wanted<'_>,
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) {
+        let config = &self.model.config;
+        let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
+        self.rows.clear();
+        let rows = tokens.iter().zip(start..);
+        self.rows.extend(rows.map(|(&token, position)| Row {
+            token,
+            position,
+            sequence: SEQUENCE,
+        }));
+        tiles(&self.rows, Plan::tile_rows(config, tokens.len()), &mut self.state.tiles);
+        self.cache.reserve(&self.team, SEQUENCE, start, end);
+        self.rope.prepare(Layers::Global, effective_length, end);
+        if config.window.is_some() {
+            self.rope.prepare(Layers::Window, effective_length, end);
+        }
+
+        let forward = Forward {
+            config,
+            weights: &self.model.weights,
+            state: &self.state,
+            cache: &self.cache,
+            rope: &self.rope,
+            effective_length,
+            rows: &self.rows,
+        };
+        forward.layers(&self.team);
+        let rows: Vec<usize> = (0..tokens.len()).filter(|&i| wanted(i)).collect();
+        for rows in rows.chunks(LOGIT_ROWS) {
+            let forward = Forward {
+                config,
+                weights: &self.model.weights,
+                state: &self.state,
+                cache: &self.cache,
+                rope: &self.rope,
+                effective_length,
+                rows: &self.rows,
+            };
+            forward.logits(&self.team, rows);
+            let width = self.state.logits.width();
+            let logits = self.state.logits.all();
+            for (row, logits) in rows.iter().zip(logits.chunks(width)) {
+                each(*row, &logits[..config.vocabulary]);
+            }
+        }
+        self.tokens.extend_from_slice(tokens);
+        self.cache.release(SEQUENCE, end);
     }
 }

@@ -1,0 +1,112 @@
+//! A page: the keys and values of 256 positions in one layer.
+
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use rope_cpu_kernels::{
+    attention::{PAGE, Rows},
+    cache::{CacheType, UNIT, store},
+    isa::Cpu,
+};
+
+use crate::threads::{Phase, Phased, Run, Threads};
+
+/// Positions of a page.
+pub const POSITIONS: usize = PAGE;
+/// Positions that are stored by one task; their rows fill whole lines, whatever the cache type.
+pub const BLOCK: usize = 16;
+/// Tasks for each head of a page.
+pub const BLOCKS: usize = POSITIONS / BLOCK;
+
+/// The unit of allocation, so that rows are aligned.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(32))]
+struct Line([u8; 32]);
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+    /// How keys are stored.
+    pub keys: CacheType,
+    /// How values are stored.
+    pub values: CacheType,
+}
+
+impl Shape {
+    /// Values of a head, filled up to whole units of the cache.
+    pub fn padded_dim(&self) -> usize {
+        self.head_dim.next_multiple_of(UNIT)
+    }
+
+    /// Bytes of a page of one layer, keys and values.
+    pub fn page_bytes(&self) -> usize {
+        let row = self.keys.row_bytes(self.head_dim) + self.values.row_bytes(self.head_dim);
+        POSITIONS * self.kv_heads * row
+    }
+}
+
+/// Keys and values of [`POSITIONS`] positions: (heads, positions, row bytes) each.
+pub struct Page {
+    keys: Half,
+    values: Half,
+}
+
+struct Half {
+    dtype: CacheType,
+    row_bytes: usize,
+    lines: Phased<Line>,
+}
+
+impl Half {
+    fn new(team: &Threads, shape: Shape, dtype: CacheType) -> Self {
+        let row_bytes = dtype.row_bytes(shape.head_dim);
+        let lines = shape.kv_heads * POSITIONS * row_bytes / size_of::<Line>();
+        Half { dtype, row_bytes, lines: Phased::new(team, 1, lines) }
+    }
+
+    fn rows<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
+        let head_bytes = POSITIONS * self.row_bytes;
+        let bytes: &[u8] = cast_slice(self.lines.read(phase));
+        Rows { dtype: self.dtype, bytes: &bytes[head * head_bytes..][..head_bytes] }
+    }
+
+    fn store(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, values: &[f32]) {
+        let lines = self.lines.write(run, BLOCK * self.row_bytes / size_of::<Line>());
+        let at = position % BLOCK * self.row_bytes;
+        let bytes: &mut [u8] = cast_slice_mut(lines);
+        store(cpu, self.dtype, values, &mut bytes[at..at + self.row_bytes]);
+    }
+}
+
+impl Page {
+    /// A page of zeros.
+    pub fn new(team: &Threads, shape: Shape) -> Self {
+        Page {
+            keys: Half::new(team, shape, shape.keys),
+            values: Half::new(team, shape, shape.values),
+        }
+    }
+
+    /// The keys of a head, in a phase in which nobody stores.
+    pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
+        self.keys.rows(phase, head)
+    }
+
+    /// The values of a head, in a phase in which nobody stores.
+    pub fn values<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
+        self.values.rows(phase, head)
+    }
+
+    /// Stores the key of a position (padded dim). Task `head * BLOCKS + position % 256 / 16` of
+    /// the phase does so.
+    pub fn store_key(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, key: &[f32]) {
+        self.keys.store(cpu, run, position, key);
+    }
+
+    /// Stores the value of a position; see [`Page::store_key`].
+    pub fn store_value(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, value: &[f32]) {
+        self.values.store(cpu, run, position, value);
+    }
+}

@@ -1,0 +1,268 @@
+//! The forward pass: what every worker does in one step, phase by phase.
+
+use std::sync::PoisonError;
+
+use rope_cpu_kernels::{
+    Input, Output,
+    activations::quantize,
+    multiply,
+    vector::{add, gate, rms_norm, soft_cap},
+};
+
+use super::{
+    Config,
+    attention::{Heads, Plan},
+    batch::Row,
+    state::{Activations, Private, State},
+    weights::{Layer, Linear, Weights},
+};
+use crate::{
+    kv_cache::{BLOCKS, KvCache},
+    rope::Rope,
+    threads::{Columns, Phased, Run, Threads, Worker},
+};
+
+/// A model, and where a batch of tokens meets it.
+pub struct Forward<'a> {
+    pub config: &'a Config,
+    pub weights: &'a Weights<'a>,
+    pub state: &'a State,
+    pub cache: &'a KvCache,
+    pub rope: &'a Rope,
+    pub effective_length: usize,
+    pub rows: &'a [Row],
+}
+
+impl Forward<'_> {
+    /// Takes all rows through all layers; keys and values go to the cache, the rest to `hidden`.
+    pub fn layers(&self, team: &Threads) {
+        let state = self.state;
+        let plan = Plan::new(self.config, self.cache.shape(), self.rows, &state.tiles);
+        team.step(|worker| {
+            let mut private =
+                state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
+            self.embed(worker);
+            for (index, layer) in self.weights.layers.iter().enumerate() {
+                self.attention(worker, &mut private, &plan, index, layer);
+                self.feed_forward(worker, &mut private, layer);
+            }
+        });
+    }
+
+    fn embed(&self, worker: &mut Worker<'_>) {
+        let embedding = self.config.embedding;
+        worker.phase(self.rows.len()).each(|run| {
+            let row = self.rows[run.task()];
+            let x = self.state.hidden.write(run, embedding);
+            self.weights.tokens.decode_row(row.token as usize, x);
+            if self.config.embedding_scale != 1.0 {
+                x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
+            }
+        });
+    }
+
+    fn attention(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        plan: &Plan<'_>,
+        index: usize,
+        layer: &Layer<'_>,
+    ) {
+        let (state, cpu) = (self.state, self.state.cpu);
+        let Forward { config, rope, effective_length, rows, .. } = *self;
+        let heads = Heads { cpu, config, layer, index, rope, effective_length };
+
+        self.norm(worker, private, layer.attention_norm);
+        self.product(
+            worker,
+            private,
+            &layer.query_key_value,
+            &state.normed,
+            &state.query_key_value,
+        );
+
+        let phase = worker.phase(config.kv_heads * BLOCKS);
+        let query_key_value = state.query_key_value.read(&phase);
+        phase.each(|run| heads.store(self.cache, run, rows, query_key_value, &mut private.head));
+        drop(phase);
+
+        let phase = worker.phase(plan.tasks());
+        let query_key_value = state.query_key_value.read(&phase);
+        phase.each(|run| {
+            let task = run.task();
+            let partials = state.partials.write(run, plan.unit());
+            heads.attend(plan, self.cache, &phase, task, rows, query_key_value, private, partials);
+        });
+        drop(phase);
+
+        let width = config.heads * config.head_dim;
+        let phase = worker.phase(rows.len());
+        let partials = state.partials.read(&phase);
+        phase.each(|run| {
+            let out = &mut private.row[..width];
+            plan.gather(cpu, partials, run.task(), config.head_dim, out);
+            self.put(run, out, &state.attended);
+        });
+        drop(phase);
+
+        self.product(worker, private, &layer.attention_output, &state.attended, &state.projected);
+        self.add_projected(worker, private, layer.post_attention_norm);
+    }
+
+    fn feed_forward(&self, worker: &mut Worker<'_>, private: &mut Private, layer: &Layer<'_>) {
+        let (state, config) = (self.state, self.config);
+        self.norm(worker, private, layer.feed_forward_norm);
+        self.product(worker, private, &layer.gate_up, &state.normed, &state.gate_up);
+
+        let [gates, ups] = layer.gate_up.columns();
+        let phase = worker.phase(self.rows.len());
+        let gate_up = state.gate_up.read(&phase);
+        phase.each(|run| {
+            let x = &gate_up[run.task() * layer.gate_up.width..][..layer.gate_up.width];
+            let out = &mut private.row[..config.feed_forward];
+            out.copy_from_slice(&x[gates..][..config.feed_forward]);
+            gate(state.cpu, config.activation, out, &x[ups..][..config.feed_forward]);
+            self.put(run, out, &state.gated);
+        });
+        drop(phase);
+
+        self.product(worker, private, &layer.down, &state.gated, &state.projected);
+        self.add_projected(worker, private, layer.post_feed_forward_norm);
+    }
+
+    /// `normed = norm(hidden)`.
+    fn norm(&self, worker: &mut Worker<'_>, private: &mut Private, weight: &[f32]) {
+        let (state, embedding) = (self.state, self.config.embedding);
+        let phase = worker.phase(self.rows.len());
+        let hidden = state.hidden.read(&phase);
+        phase.each(|run| {
+            let x = &mut private.row[..embedding];
+            x.copy_from_slice(&hidden[run.task() * embedding..][..embedding]);
+            rms_norm(state.cpu, x, weight, self.config.epsilon);
+            self.put(run, x, &state.normed);
+        });
+    }
+
+    /// `hidden += projected`, which may be normed first.
+    fn add_projected(&self, worker: &mut Worker<'_>, private: &mut Private, norm: Option<&[f32]>) {
+        let (state, embedding) = (self.state, self.config.embedding);
+        let phase = worker.phase(self.rows.len());
+        let projected = state.projected.read(&phase);
+        phase.each(|run| {
+            let x = &mut private.row[..embedding];
+            x.copy_from_slice(&projected[run.task() * state.projected.width()..][..embedding]);
+            if let Some(norm) = norm {
+                rms_norm(state.cpu, x, norm, self.config.epsilon);
+            }
+            add(state.cpu, state.hidden.write(run, embedding), x);
+        });
+    }
+
+    /// Hands a row on to the products of the next phase.
+    fn put(&self, run: &mut Run<'_>, x: &[f32], to: &Activations) {
+        to.floats.write(run, x.len()).copy_from_slice(x);
+        quantize(self.state.cpu, x, to.spans.write(run, to.spans.width()));
+    }
+
+    /// `out = weights x`, for all rows.
+    fn product(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        weights: &Linear<'_>,
+        x: &Activations,
+        out: &Phased<f32>,
+    ) {
+        self.product_of(worker, private, weights, x, out, self.rows.len());
+    }
+
+    fn product_of(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        weights: &Linear<'_>,
+        x: &Activations,
+        out: &Phased<f32>,
+        tokens: usize,
+    ) {
+        let phase = worker.phase(weights.width / Linear::BLOCK);
+        let input = Input { tokens, floats: x.floats.read(&phase), spans: x.spans.read(&phase) };
+        while let Some(mut run) = phase.take() {
+            let columns = out.columns(&mut run, Linear::BLOCK);
+            let range = columns.range();
+            let mut to = PartOutput { columns, shift: 0, bias: None };
+            for part in &weights.parts {
+                let end = part.column + part.matrix.rows();
+                let (start, end) = (range.start.max(part.column), range.end.min(end));
+                if start < end {
+                    to.shift = part.column as isize - range.start as isize;
+                    // Heads add theirs when they are rotated.
+                    to.bias = part.bias.filter(|_| weights.parts.len() != 3);
+                    let rows = start - part.column..end - part.column;
+                    multiply(
+                        self.state.cpu,
+                        &part.matrix,
+                        rows,
+                        input,
+                        &mut private.product,
+                        &mut to,
+                    );
+                }
+            }
+        }
+    }
+
+    /// The logits of some rows, at most [`super::state::LOGIT_ROWS`], into `state.logits`.
+    pub fn logits(&self, team: &Threads, wanted: &[usize]) {
+        let (state, embedding) = (self.state, self.config.embedding);
+        team.step(|worker| {
+            let mut private =
+                state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
+            let phase = worker.phase(wanted.len());
+            let hidden = state.hidden.read(&phase);
+            phase.each(|run| {
+                let x = &mut private.row[..embedding];
+                x.copy_from_slice(&hidden[wanted[run.task()] * embedding..][..embedding]);
+                rms_norm(state.cpu, x, self.weights.output_norm, self.config.epsilon);
+                self.put(run, x, &state.normed);
+            });
+            drop(phase);
+            let output = &self.weights.output;
+            self.product_of(
+                worker,
+                &mut private,
+                output,
+                &state.normed,
+                &state.logits,
+                wanted.len(),
+            );
+            if let Some(cap) = self.config.logit_soft_cap {
+                worker.phase(wanted.len()).each(|run| {
+                    soft_cap(state.cpu, state.logits.write(run, state.logits.width()), cap);
+                });
+            }
+        });
+    }
+}
+
+/// The columns of one part of a [`Linear`] that one run computes.
+struct PartOutput<'p, 'b> {
+    columns: Columns<'p, f32>,
+    /// From rows of the part to the run's columns.
+    shift: isize,
+    bias: Option<&'b [f32]>,
+}
+
+impl Output for PartOutput<'_, '_> {
+    fn put(&mut self, token: usize, row: usize, values: &[f32]) {
+        let at = row.wrapping_add_signed(self.shift);
+        let out = &mut self.columns.row(token)[at..at + values.len()];
+        out.copy_from_slice(values);
+        if let Some(bias) = self.bias {
+            for (out, bias) in out.iter_mut().zip(&bias[row..]) {
+                *out += bias;
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Every buffer that a forward pass needs, made once.
+
+use std::sync::Mutex;
+
+use rope_cpu_kernels::{
+    Scratch,
+    activations::{Span, spans_for},
+    attention,
+    isa::Cpu,
+};
+
+use super::{
+    Config,
+    attention::{Plan, TILE_QUERIES},
+    batch::Tile,
+    weights::Weights,
+};
+use crate::{
+    kv_cache::Shape,
+    threads::{Phased, Threads},
+};
+
+/// Rows whose logits are computed together.
+pub const LOGIT_ROWS: usize = 16;
+
+/// Activations as products read them: as floats, and rounded to 8 bits.
+pub struct Activations {
+    pub floats: Phased<f32>, // (rows, columns)
+    pub spans: Phased<Span>, // (rows, spans for the columns)
+}
+
+impl Activations {
+    fn new(team: &Threads, rows: usize, columns: usize) -> Self {
+        Activations {
+            floats: Phased::new(team, rows, columns),
+            spans: Phased::new(team, rows, spans_for(columns)),
+        }
+    }
+}
+
+/// What one worker has for itself.
+pub struct Private {
+    pub product: Scratch,
+    pub attention: attention::Scratch,
+    pub queries: Vec<f32>,                    // (TILE_QUERIES, padded dim)
+    pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
+    pub row: Vec<f32>,                        // the longest row of any buffer
+    pub head: Vec<f32>,                       // (padded dim)
+}
+
+/// The buffers, for up to `rows` tokens at a time.
+pub struct State {
+    pub cpu: Cpu,
+    pub hidden: Phased<f32>,          // (rows, embedding)
+    pub normed: Activations,          // (rows, embedding)
+    pub query_key_value: Phased<f32>, // (rows, heads + 2 kv_heads)
+    pub partials: Phased<f32>,        // (tasks of attention, queries of a tile)
+    pub attended: Activations,        // (rows, heads)
+    pub gate_up: Phased<f32>,         // (rows, 2 feed_forward)
+    pub gated: Activations,           // (rows, feed_forward)
+    pub projected: Phased<f32>,       // (rows, embedding)
+    pub logits: Phased<f32>,          // (LOGIT_ROWS, vocabulary)
+    pub private: Vec<Mutex<Private>>, // one for each worker
+    pub tiles: Vec<Tile>,
+}
+
+impl State {
+    /// Buffers for `rows` tokens at a time in a context of `context`.
+    pub fn new(
+        team: &Threads,
+        cpu: Cpu,
+        config: &Config,
+        weights: &Weights<'_>,
+        shape: Shape,
+        rows: usize,
+        context: usize,
+    ) -> Self {
+        let layer = &weights.layers[0];
+        let heads = config.heads * config.head_dim;
+        let widest = config.embedding.max(config.feed_forward).max(heads);
+        let private = || {
+            Mutex::new(Private {
+                product: Scratch::for_columns(widest),
+                attention: attention::Scratch::new(
+                    TILE_QUERIES.max(config.group()),
+                    shape.padded_dim(),
+                ),
+                queries: vec![0.0; TILE_QUERIES.max(config.group()) * shape.padded_dim()],
+                visible: Vec::with_capacity(TILE_QUERIES.max(config.group())),
+                row: vec![0.0; widest],
+                head: vec![0.0; shape.padded_dim()],
+            })
+        };
+        State {
+            cpu,
+            hidden: Phased::new(team, rows, config.embedding),
+            normed: Activations::new(team, rows.max(LOGIT_ROWS), config.embedding),
+            query_key_value: Phased::new(team, rows, layer.query_key_value.width),
+            partials: Phased::new(team, 1, Plan::partials_len(config, shape, rows, context)),
+            attended: Activations::new(team, rows, heads),
+            gate_up: Phased::new(team, rows, layer.gate_up.width),
+            gated: Activations::new(team, rows, config.feed_forward),
+            projected: Phased::new(team, rows, config.embedding.next_multiple_of(16)),
+            logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
+            private: (0..team.count()).map(|_| private()).collect(),
+            tiles: Vec::with_capacity(rows),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A model's tensors, borrowed from the file, with their shapes checked.
+
+use std::{cell::RefCell, collections::HashSet};
+
+use rope_cpu_kernels::Matrix;
+
+use super::{Architecture, Config, Error, dtype};
+use crate::gguf::{Gguf, Tensor};
+
+/// All weights of a model.
+pub struct Weights<'a> {
+    pub tokens: Matrix<'a>, // (vocabulary, embedding)
+    pub layers: Vec<Layer<'a>>,
+    pub output_norm: &'a [f32], // (embedding)
+    pub output: Linear<'a>,     // embedding -> vocabulary
+}
+
+/// The weights of one layer.
+pub struct Layer<'a> {
+    pub attention_norm: &'a [f32],                 // (embedding)
+    pub query_key_value: Linear<'a>,               // embedding -> heads, kv_heads, kv_heads
+    pub query_norm: Option<&'a [f32]>,             // (head_dim)
+    pub key_norm: Option<&'a [f32]>,               // (head_dim)
+    pub attention_output: Linear<'a>,              // heads -> embedding
+    pub post_attention_norm: Option<&'a [f32]>,    // (embedding)
+    pub feed_forward_norm: &'a [f32],              // (embedding)
+    pub gate_up: Linear<'a>,                       // embedding -> feed_forward, feed_forward
+    pub down: Linear<'a>,                          // feed_forward -> embedding
+    pub post_feed_forward_norm: Option<&'a [f32]>, // (embedding)
+}
+
+/// Matrices that multiply the same input, their outputs side by side, each at a multiple of
+/// [`Linear::BLOCK`].
+pub struct Linear<'a> {
+    pub parts: Vec<Part<'a>>,
+    pub width: usize,
+}
+
+/// One of them.
+pub struct Part<'a> {
+    pub column: usize,
+    pub matrix: Matrix<'a>,
+    pub bias: Option<&'a [f32]>,
+}
+
+impl<'a> Linear<'a> {
+    /// Outputs that are computed together.
+    pub const BLOCK: usize = 16;
+
+    fn new(parts: impl IntoIterator<Item = (Matrix<'a>, Option<&'a [f32]>)>) -> Self {
+        let mut width = 0;
+        let parts = parts.into_iter().map(|(matrix, bias)| {
+            let column = width;
+            width += matrix.rows().next_multiple_of(Self::BLOCK);
+            Part { column, matrix, bias }
+        });
+        let parts = parts.collect();
+        Linear { parts, width }
+    }
+
+    /// Where the outputs of each part begin.
+    pub fn columns<const N: usize>(&self) -> [usize; N] {
+        std::array::from_fn(|i| self.parts[i].column)
+    }
+}
+
+/// A tensor of one dimension, as floats.
+pub fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
+    let floats = (tensor.ggml_type.name.eq_ignore_ascii_case("f32"))
+        .then(|| bytemuck::try_cast_slice(tensor.bytes).ok());
+    floats.flatten().ok_or_else(|| Error::NotF32 {
+        tensor: tensor.name.into(),
+        found: tensor.ggml_type.name.into(),
+    })
+}
+
+/// Takes tensors by name and remembers which were taken.
+struct Source<'g, 'a> {
+    gguf: &'g Gguf<'a>,
+    taken: RefCell<HashSet<String>>,
+}
+
+impl<'a> Source<'_, 'a> {
+    fn find(&self, name: &str, shape: &[usize]) -> Result<Option<&Tensor<'a>>, Error> {
+        let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
+        let dims = shape.iter().map(|&n| n as u64).chain(std::iter::repeat(1));
+        if !dims.zip(tensor.dims).all(|(expected, found)| expected == found) {
+            return Err(Error::Shape {
+                tensor: name.into(),
+                found: tensor.shape().to_vec(),
+                expected: shape.iter().map(|&n| n as u64).collect(),
+            });
+        }
+        self.taken.borrow_mut().insert(name.into());
+        Ok(Some(tensor))
+    }
+
+    fn vector_if(&self, name: &str, len: usize) -> Result<Option<&'a [f32]>, Error> {
+        self.find(name, &[len])?.map(vector).transpose()
+    }
+
+    fn vector(&self, name: &str, len: usize) -> Result<&'a [f32], Error> {
+        self.vector_if(name, len)?.ok_or_else(|| Error::MissingTensor(name.into()))
+    }
+
+    fn matrix_if(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Option<Matrix<'a>>, Error> {
+        let Some(tensor) = self.find(name, &[columns, rows])? else { return Ok(None) };
+        let matrix = Matrix::new(dtype(tensor)?, rows, columns, tensor.bytes);
+        matrix.map(Some).map_err(|reason| Error::Matrix { tensor: name.into(), reason })
+    }
+
+    fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix<'a>, Error> {
+        self.matrix_if(name, rows, columns)?.ok_or_else(|| Error::MissingTensor(name.into()))
+    }
+
+    /// The matrix `name.weight` with the bias `name.bias` that may come with it.
+    fn linear(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<(Matrix<'a>, Option<&'a [f32]>), Error> {
+        let matrix = self.matrix(&format!("{name}.weight"), rows, columns)?;
+        Ok((matrix, self.vector_if(&format!("{name}.bias"), rows)?))
+    }
+}
+
+impl<'a> Weights<'a> {
+    /// Finds every tensor that `config` asks for; any other tensor in the file is an error.
+    pub fn load(gguf: &Gguf<'a>, config: &Config) -> Result<Self, Error> {
+        let source = Source { gguf, taken: RefCell::default() };
+        let (embedding, vocabulary) = (config.embedding, config.vocabulary);
+        let tokens = source.matrix("token_embd.weight", vocabulary, embedding)?;
+        let output = source.matrix_if("output.weight", vocabulary, embedding)?.unwrap_or(tokens);
+        let weights = Weights {
+            tokens,
+            layers: (0..config.layers)
+                .map(|i| Layer::load(&source, config, i))
+                .collect::<Result<_, _>>()?,
+            output_norm: source.vector("output_norm.weight", embedding)?,
+            output: Linear::new([(output, None)]),
+        };
+        let taken = source.taken.into_inner();
+        let unused = gguf.tensors().iter().find(|t| !taken.contains(t.name) && !is_rope(t.name));
+        match unused {
+            Some(tensor) => Err(Error::UnusedTensor(tensor.name.into())),
+            None => Ok(weights),
+        }
+    }
+}
+
+/// RoPE's own tensors, which its plan reads or warns about; old files repeat them in each layer.
+fn is_rope(name: &str) -> bool {
+    let name = name.rsplit_once("rope_").map_or("", |(_, tail)| tail);
+    matches!(name, "freqs.weight" | "factors_long.weight" | "factors_short.weight")
+}
+
+impl<'a> Layer<'a> {
+    fn load(source: &Source<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let Config { embedding, feed_forward, head_dim, .. } = *config;
+        let (heads, kv_heads) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let norm = |tensor: &str| source.vector(&name(tensor), embedding);
+        // What gemma3 always has, llama never: a missing or a superfluous one is then an error.
+        let gemma = config.architecture == Architecture::Gemma3;
+        let if_gemma =
+            |tensor: &str, len: usize| gemma.then(|| source.vector(&name(tensor), len)).transpose();
+        Ok(Layer {
+            attention_norm: norm("attn_norm.weight")?,
+            query_key_value: Linear::new([
+                source.linear(&name("attn_q"), heads, embedding)?,
+                source.linear(&name("attn_k"), kv_heads, embedding)?,
+                source.linear(&name("attn_v"), kv_heads, embedding)?,
+            ]),
+            query_norm: if_gemma("attn_q_norm.weight", head_dim)?,
+            key_norm: if_gemma("attn_k_norm.weight", head_dim)?,
+            attention_output: Linear::new([source.linear(
+                &name("attn_output"),
+                embedding,
+                heads,
+            )?]),
+            post_attention_norm: if_gemma("post_attention_norm.weight", embedding)?,
+            feed_forward_norm: norm("ffn_norm.weight")?,
+            gate_up: Linear::new([
+                source.linear(&name("ffn_gate"), feed_forward, embedding)?,
+                source.linear(&name("ffn_up"), feed_forward, embedding)?,
+            ]),
+            down: Linear::new([source.linear(&name("ffn_down"), embedding, feed_forward)?]),
+            post_feed_forward_norm: if_gemma("post_ffw_norm.weight", embedding)?,
+        })
+    }
+}
