@@ -1,0 +1,44 @@
+"""Compares rope-cpu with llama.cpp on whole models: logits, long contexts, quantized files, greedy text.
+
+usage: .cache/venv/bin/python scripts/parity [--only 1,2,3,4] [--instead llama.cpp|wrong]
+       (after scripts/fetch-models --all; scripts/python-tools makes the environment)
+
+--instead tests the test: "llama.cpp" puts llama.cpp in rope-cpu's place, and everything must pass; "wrong"
+does so with a rotary base that is 3 % too large, and every check must fail.
+"""
+import argparse
+import sys
+import time
+
+import llama
+import stand_in
+from checks import CHECKS, measure_drift
+from measure import Report
+from ours import RopeCpu
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(CHECKS), help="check numbers, with commas")
+    parser.add_argument("--instead", choices=["llama.cpp", "wrong"])
+    parser.add_argument("--measure-drift", action="store_true", help="print the constants of check 2")
+    arguments = parser.parse_args()
+    if arguments.measure_drift:
+        return measure_drift()
+
+    print(llama.system_info(), flush=True)
+    ours = stand_in.LlamaCpp(wrong=arguments.instead == "wrong") if arguments.instead else RopeCpu()
+    report = Report()
+    passed = []
+    for number in arguments.only.split(","):
+        failed, began = len(report.failures), time.monotonic()
+        CHECKS[number](ours, report)
+        print(f"       check {number} took {time.monotonic() - began:.0f} s", flush=True)
+        if len(report.failures) == failed:
+            passed.append(number)
+    if arguments.instead == "wrong":
+        sys.exit(f"these did not see a wrong rotary base: {passed}" if passed else None)
+    sys.exit("parity: " + "; ".join(report.failures) if report.failures else None)
+
+
+main()

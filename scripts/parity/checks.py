@@ -1,0 +1,167 @@
+"""What "correct" means here, as four checks of whole models against llama.cpp.
+
+Each takes `ours` (rope-cpu, or what stands in for it in a self-test) and a report. The bounds and
+where they come from stand beside each check.
+"""
+import numpy as np
+
+from files import QUANTIZED, ROOT, f32_twin, without_qk_norm, without_window
+from llama import Model, Rope
+from measure import distance
+from reference import Model as Reference
+
+TEXT = (ROOT / "tests/data/jargon.txt").read_text()
+MEAN_KL, DIFFERENCE = 1e-5, 1e-2  # llama.cpp's two attention paths differ by up to 1.3e-6 and 2.9e-2
+
+
+def settings(base):
+    return {
+        "no scaling": Rope(),
+        "linear 0.25": Rope(rope_scaling="linear", rope_freq_scale=0.25),
+        "NTK, base x 8": Rope(rope_freq_base=8 * base),
+        "YaRN x 4": Rope(rope_scaling="yarn", rope_freq_scale=0.25),
+    }
+
+
+def exact_weights(ours, report):
+    """1. Every scaling rule, 256 tokens, on the F32 twins with an f32 cache.
+
+    llama.cpp's GELU reads a table of f16 values, which only Gemma 3 meets. What that does to the logits
+    is measured here, by the reference computed with and without the table, and allowed on top; and
+    against the reference without it, ours has to keep the bound as it is.
+    """
+    for name in QUANTIZED:
+        path = f32_twin(name)
+        reference = Reference(path)
+        with Model(path) as llama:
+            tokens = llama.tokenize(TEXT)[:256]
+            for rule, rope in settings(reference.rope_base).items():
+                label, table = f"1 {name}, {rule}", 0.0
+                theirs = llama.logits(tokens, rope)
+                mine = ours.logits(path, tokens, rope)
+                if reference.gemma:
+                    exact = reference.logits(tokens, rope, len(tokens))
+                    table = distance(exact, reference.logits(tokens, rope, len(tokens), like_llama_cpp=True)).diff_999
+                    within(report, f"{label}, from the exact GELU", distance(exact, mine))
+                within(report, label, distance(theirs, mine), DIFFERENCE + table)
+
+
+def within(report, label, found, difference=DIFFERENCE):
+    report.at_most(f"{label}: mean KL", found.mean_kl, MEAN_KL)
+    report.at_most(f"{label}: 99.9 % of logit differences", found.diff_999, difference)
+
+
+# What the drift of llama.cpp's angles does to the last 256 of 9,000 tokens under YaRN x 4, by the reference
+# computed with exact angles and with ggml's: `scripts/parity --measure-drift` prints it (ten minutes).
+DRIFT_MEAN_KL, DRIFT_DIFFERENCE = 2.3e-8, 3.0e-3
+LONG = 9000
+
+
+def long_context(ours, report):
+    """2. Where RoPE shows: past the trained context, past the window, over many micro-batches.
+
+    llama.cpp multiplies its angles up in f32, so that they drift with the position; the allowance for that
+    is twice what the reference says. The controls switch a feature off in ours: a check that
+    can't see them is worth nothing.
+    """
+    path = f32_twin("smollm2")
+    yarn = Rope(rope_scaling="yarn", rope_freq_scale=0.25)
+    bound = (MEAN_KL + 2 * DRIFT_MEAN_KL, DIFFERENCE + 2 * DRIFT_DIFFERENCE)
+    with Model(path) as llama:
+        tokens = llama.tokenize(TEXT)[:LONG]
+        theirs = llama.logits(tokens, yarn, last=256)
+    compared(report, "2 smollm2, 9,000 tokens, YaRN x 4", theirs, ours.logits(path, tokens, yarn, last=256), bound)
+    control(report, "2 smollm2 without scaling", theirs, ours.logits(path, tokens, last=256), bound)
+
+    path = f32_twin("gemma3")
+    bound = (MEAN_KL, 2 * DIFFERENCE)  # the GELU table's share is below 2e-2: see check 1
+    with Model(path) as llama:
+        tokens = llama.tokenize(TEXT)[:1024]  # twice the window
+        theirs = llama.logits(tokens, last=256)
+    compared(report, "2 gemma3, 1,024 tokens", theirs, ours.logits(path, tokens, last=256), bound)
+    for label, changed in ("window", without_window), ("QK-norm", without_qk_norm):
+        mine = ours.logits(changed("gemma3"), tokens, last=256)
+        control(report, f"2 gemma3 without {label}", theirs, mine, bound)
+
+
+def measure_drift():
+    reference = Reference(f32_twin("smollm2"))
+    with Model(f32_twin("smollm2")) as llama:
+        tokens = llama.tokenize(TEXT)[:LONG]
+    yarn = Rope(rope_scaling="yarn", rope_freq_scale=0.25)
+    print(distance(reference.logits(tokens, yarn, 256), reference.logits(tokens, yarn, 256, like_llama_cpp=True)))
+
+
+def compared(report, label, theirs, mine, bound):
+    found = distance(theirs, mine)
+    report.at_most(f"{label}: mean KL", found.mean_kl, bound[0])
+    report.at_most(f"{label}: 99.9 % of logit differences", found.diff_999, bound[1])
+
+
+def control(report, label, theirs, mine, bound):
+    found = distance(theirs, mine)
+    report.at_least(f"{label}: mean KL, 100 x the bound", found.mean_kl, 100 * bound[0])
+    report.at_least(f"{label}: 99.9 % of logit differences, 100 x the bound", found.diff_999, 100 * bound[1])
+
+
+CHUNKS = {"smollm2": 8, "gemma3": 2}  # of 1,024 tokens; fewer where the vocabulary is 262,144
+
+
+def quantized_weights(ours, report):
+    """3. The file as it is, f16 cache: no further from the exact model than llama.cpp is, plus a tenth."""
+    for name, chunks in CHUNKS.items():
+        their_kl, my_kl, their_top, my_top = [], [], [], []
+        with Model(f32_twin(name)) as exact, Model(QUANTIZED[name]) as llama:
+            tokens = exact.tokenize(TEXT)
+            for chunk in np.array(tokens[:1024 * chunks]).reshape(chunks, 1024).tolist():
+                truth = exact.logits(chunk)
+                theirs = distance(truth, llama.logits(chunk, cache_type="f16", flash_attention=True))
+                mine = distance(truth, ours.logits(QUANTIZED[name], chunk, cache_type="f16"))
+                their_kl.append(theirs.mean_kl), my_kl.append(mine.mean_kl)
+                their_top.append(theirs.same_top), my_top.append(mine.same_top)
+        print(f"       3 {name}, {1024 * chunks} tokens: mean KL from F32 {np.mean(my_kl):.2e} (llama.cpp"
+              f" {np.mean(their_kl):.2e}), same top {np.mean(my_top):.1%} (llama.cpp {np.mean(their_top):.1%})")
+        report.at_most(f"3 {name}, quantized, f16 cache: mean KL from F32", np.mean(my_kl), 1.1 * np.mean(their_kl))
+
+
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "To bake a loaf of bread, first",
+    "def fibonacci(n):\n",
+    "The three laws of motion are",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "A list of the planets, from the Sun outwards:\n1.",
+    "In 1969, for the first time,",
+    "Q: What is the difference between a virus and a bacterium?\nA:",
+    "The old clock in the hall struck midnight, and",
+]
+GAP = {"smollm2": 0.03, "gemma3": 0.2}  # several times the differences that check 1 allows
+
+
+def greedy_text(ours, report):
+    """4. 64 tokens, each the most probable: the same text for as long as llama.cpp is sure of its choice.
+
+    Given our text, llama.cpp says in one pass what it would have chosen after each of its tokens; where
+    its two best logits lie closer together than the gap, either is right, and the texts may part.
+    """
+    for name in QUANTIZED:
+        path, compared, wrong = f32_twin(name), 0, 0
+        with Model(path) as llama:
+            for prompt in PROMPTS:
+                tokens = llama.tokenize(prompt)
+                text = ours.greedy(path, tokens, 64)
+                assert len(text) == 64, f"{len(text)} tokens for {prompt!r}"
+                for row, token in zip(llama.logits(tokens + text[:-1], last=64), text):
+                    second, best = np.partition(row, -2)[-2:]
+                    if best - second <= GAP[name]:
+                        break
+                    compared += 1
+                    if token != row.argmax():
+                        wrong += 1
+                        break
+        report.at_most(f"4 {name}: greedy texts of ten that differ from llama.cpp's", wrong, 0)
+        report.at_least(f"4 {name}: tokens compared before a choice is close", compared, 100)
+
+
+CHECKS = {"1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text}

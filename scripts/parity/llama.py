@@ -1,0 +1,116 @@
+"""llama.cpp, through the C interface of llama-cpp-python: the other side of every comparison."""
+import ctypes
+from dataclasses import dataclass
+
+import llama_cpp as C
+import numpy as np
+
+CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16}
+SCALING = {None: -1, "none": 0, "linear": 1, "yarn": 2}
+
+# Only errors: llama.cpp describes its graphs at length. Kept here, as C holds no reference to it.
+_log = C.llama_log_callback(lambda level, text, _: print(text.decode(), end="") if level == 4 else None)
+C.llama_log_set(_log, None)
+C.llama_backend_init()
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Position settings, named as the flags of both programs; None and 0 leave it to the model."""
+    rope_scaling: str | None = None
+    rope_freq_scale: float = 0.0
+    rope_freq_base: float = 0.0
+    yarn_orig_ctx: int = 0
+
+    def flags(self):
+        given = [(name, value) for name, value in vars(self).items() if value]
+        return [word for name, value in given for word in ("--" + name.replace("_", "-"), str(value))]
+
+
+class Model:
+    """A model file as llama.cpp has it."""
+
+    def __init__(self, path):
+        self.pointer = C.llama_model_load_from_file(str(path).encode(), C.llama_model_default_params())
+        if not self.pointer:
+            raise SystemExit(f"{path}: llama.cpp can't load it")
+        self.vocab = C.llama_model_get_vocab(self.pointer)
+        self.vocab_size = C.llama_vocab_n_tokens(self.vocab)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        C.llama_model_free(self.pointer)
+
+    def tokenize(self, text):
+        raw = text.encode()
+        ids = (C.llama_token * (len(raw) + 8))()
+        return list(ids[:C.llama_tokenize(self.vocab, raw, len(raw), ids, len(ids), True, False)])
+
+    def logits(self, tokens, rope=Rope(), last=None, **options):
+        """(last or len(tokens), vocabulary): row i is what follows token i, teacher-forced."""
+        last = last or len(tokens)
+        out = np.empty((last, self.vocab_size), np.float32)
+        with Context(self, len(tokens), rope, **options) as context:
+            for start in range(0, len(tokens), 512):
+                wanted = range(max(start, len(tokens) - last), min(start + 512, len(tokens)))
+                rows = context.decode(tokens[start:start + 512], start, [i - start for i in wanted])
+                for i, row in zip(wanted, rows):
+                    out[i - (len(tokens) - last)] = row
+        return out
+
+    def greedy(self, tokens, count, rope=Rope()):
+        """`count` most probable tokens, each fed back."""
+        chosen, feed, position = [], tokens, 0
+        with Context(self, len(tokens) + count, rope) as context:
+            for _ in range(count):
+                [row] = context.decode(feed, position, [len(feed) - 1])
+                position += len(feed)
+                feed = [int(row.argmax())]
+                chosen += feed
+        return chosen
+
+
+class Context:
+    """A model's cache and buffers, for one sequence."""
+
+    def __init__(self, model, length, rope, cache_type="f32", flash_attention=False, threads=2):
+        c = C.llama_context_default_params()
+        c.n_ctx, c.n_batch, c.n_ubatch = max(256, length), 512, 512
+        c.n_threads = c.n_threads_batch = threads
+        c.type_k = c.type_v = CACHE_TYPES[cache_type]
+        c.flash_attn_type = int(flash_attention)
+        c.rope_scaling_type = SCALING[rope.rope_scaling]
+        c.rope_freq_base, c.rope_freq_scale = rope.rope_freq_base, rope.rope_freq_scale
+        c.yarn_orig_ctx = rope.yarn_orig_ctx
+        self.vocab_size = model.vocab_size
+        self.pointer = C.llama_init_from_model(model.pointer, c)
+        if not self.pointer:
+            raise SystemExit(f"llama.cpp can't make a context of {length} tokens with {rope}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        C.llama_free(self.pointer)
+
+    def decode(self, tokens, position, wanted):
+        """Feed `tokens` from `position` on; the logits after each of the `wanted` ones, valid until the next call."""
+        batch = C.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        wanted = set(wanted)
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = int(token), position + i, 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = i in wanted
+        failed = C.llama_decode(self.pointer, batch)
+        C.llama_batch_free(batch)
+        if failed:
+            raise SystemExit(f"llama_decode failed with {failed} at position {position}")
+        return [np.ctypeslib.as_array(C.llama_get_logits_ith(self.pointer, i), (self.vocab_size,)) for i in sorted(wanted)]
+
+
+def system_info():
+    """What llama.cpp was built with, for the report."""
+    return f"llama-cpp-python {C.__version__} ({ctypes.c_char_p(C.llama_print_system_info()).value.decode().strip(' |')})"
