@@ -39,13 +39,7 @@ impl<'a> Model<'a> {
     pub fn load(gguf: &Gguf<'a>) -> Result<Self, Error> {
         let config = Config::from_metadata(gguf)?;
         let weights = Weights::load(gguf, &config)?;
-        let divisors =
-            |name| gguf.tensor(name).map(|t| weights::vector(t).map(<[f32]>::to_vec)).transpose();
-        let rope_factors = Factors {
-            rope_freqs: divisors("rope_freqs.weight")?,
-            long: divisors("rope_factors_long.weight")?,
-            short: divisors("rope_factors_short.weight")?,
-        };
+        let rope_factors = Factors::read(gguf)?;
         Ok(Model { config, weights, rope_factors })
     }
 

@@ -2,7 +2,7 @@ use rope_cpu_kernels::DType;
 use thiserror::Error;
 
 use super::Architecture;
-use crate::gguf;
+use crate::{gguf, rope};
 
 /// Why a file is not a model that runs here, or a session cannot go on.
 #[derive(Debug, Error)]
@@ -10,6 +10,8 @@ use crate::gguf;
 pub enum Error {
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
+    #[error(transparent)]
+    Rope(#[from] rope::Error),
     #[error(
         "architecture {found} does not run here; these do: {}",
         Architecture::ALL.map(Architecture::name).join(", ")
