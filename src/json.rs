@@ -1,1 +1,67 @@
-//! Parsing JSON.
+//! Parsing JSON: everything in this program that parses it does so here.
+
+use serde::de::DeserializeOwned;
+
+/// Parses a JSON text.
+///
+/// In two steps, by way of a [`serde_json::Value`], because `gguf-rs` switches on serde_json's
+/// `arbitrary_precision` for the whole program. With it numbers reach serde as maps where their
+/// type is not asked for, so that parsing in one step fails for floats inside `#[serde(flatten)]`
+/// and untagged or internally tagged enums (serde-rs/json#505, #721).
+///
+/// # Errors
+///
+/// A text that is not JSON, or not of the type.
+#[expect(clippy::disallowed_methods, reason = "the one place where it is used as it should be")]
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_value(serde_json::from_str(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Outer {
+        name: String,
+        #[serde(flatten)]
+        inner: Inner,
+        either: Either,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Inner {
+        factor: f32,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(untagged)]
+    enum Either {
+        Number(f64),
+        Text(String),
+    }
+
+    const TEXT: &str = r#"{"name": "a", "factor": 0.25, "either": 1e3}"#;
+
+    #[test]
+    fn a_flattened_float_parses() {
+        let inner = Inner { factor: 0.25 };
+        let expected = Outer { name: "a".into(), inner, either: Either::Number(1000.0) };
+        assert_eq!(parse::<Outer>(TEXT).unwrap(), expected);
+    }
+
+    /// When this fails, gguf-rs no longer forces the feature and `parse` can go.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "shows why it is disallowed")]
+    fn it_would_not_in_one_step() {
+        assert!(serde_json::from_str::<Outer>(TEXT).is_err());
+    }
+
+    #[test]
+    fn a_text_that_is_not_json_is_an_error() {
+        assert!(parse::<Inner>("{\"factor\": }").is_err());
+        assert!(parse::<Inner>("{\"factor\": true}").is_err());
+    }
+}
