@@ -1,20 +1,37 @@
 //! Parsing JSON: everything in this program that parses it does so here.
 
 use serde::de::DeserializeOwned;
+use serde_json::{Number, Value};
 
 /// Parses a JSON text.
 ///
-/// In two steps, by way of a [`serde_json::Value`], because `gguf-rs` switches on serde_json's
+/// In two steps, by way of a [`Value`], because `gguf-rs` switches on serde_json's
 /// `arbitrary_precision` for the whole program. With it numbers reach serde as maps where their
 /// type is not asked for, so that parsing in one step fails for floats inside `#[serde(flatten)]`
-/// and untagged or internally tagged enums (serde-rs/json#505, #721).
+/// and untagged or internally tagged enums (serde-rs/json#505, #721). Even from a [`Value`] only
+/// numbers in their shortest form reach it as numbers, so `1e3` is spelled `1000.0` in between.
 ///
 /// # Errors
 ///
 /// A text that is not JSON, or not of the type.
 #[expect(clippy::disallowed_methods, reason = "the one place where it is used as it should be")]
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    serde_json::from_value(serde_json::from_str(text)?)
+    let mut value = serde_json::from_str(text)?;
+    shorten_numbers(&mut value);
+    serde_json::from_value(value)
+}
+
+fn shorten_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_i128().is_none() => {
+            if let Some(shortest) = number.as_f64().and_then(Number::from_f64) {
+                *number = shortest;
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(shorten_numbers),
+        Value::Object(map) => map.values_mut().for_each(shorten_numbers),
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +67,10 @@ mod tests {
         let inner = Inner { factor: 0.25 };
         let expected = Outer { name: "a".into(), inner, either: Either::Number(1000.0) };
         assert_eq!(parse::<Outer>(TEXT).unwrap(), expected);
+        for number in ["1000", "1000.00", "1e3", "1E+03", "0.1e4"] {
+            let text = TEXT.replace("1e3", number);
+            assert_eq!(parse::<Outer>(&text).unwrap().either, expected.either, "{number}");
+        }
     }
 
     /// When this fails, gguf-rs no longer forces the feature and `parse` can go.
