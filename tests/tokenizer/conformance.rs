@@ -54,6 +54,68 @@ vocabularies! {
     starcoder: "starcoder",
 }
 
+/// What llama.cpp makes of special tokens that are written out. Those of Phi 3 take the white
+/// space after them along.
+#[test]
+fn special_tokens_are_found_as_by_llama_cpp() {
+    let cases: [(&str, &[Token], &[(&str, &[Token])]); 4] = [
+        (
+            "phi-3",
+            &[2, 32000, 32007],
+            &[
+                ("<|user|>\n Hi  <|end|> \t\n<|assistant|>", &[32010, 6324, 259, 32007, 32001]),
+                (
+                    "<s>  a</s>  b<|endoftext|> c<unk> d",
+                    &[1, 259, 263, 2, 289, 32000, 29871, 274, 0, 29871, 270],
+                ),
+                ("<|user|> \n <|end|>", &[32010, 32007]),
+                (" x <|user|>", &[29871, 921, 29871, 32010]),
+                ("<|system|>\u{a0}y", &[32006, 20246, 29891]),
+            ],
+        ),
+        (
+            "llama-spm",
+            &[2],
+            &[
+                ("<s> a</s>b", &[1, 29871, 263, 2, 289]),
+                (" <s>", &[259, 1]),
+                ("a<unk>b<0x0A>", &[263, 0, 289, 29966, 29900, 29916, 29900, 29909, 29958]),
+            ],
+        ),
+        (
+            "llama-bpe",
+            &[128001, 128009],
+            &[
+                (
+                    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>",
+                    &[128000, 128006, 882, 128007, 271, 13347, 128009],
+                ),
+                ("<|eot_id|>\n<|eom_id|>", &[128009, 198, 27, 91, 68, 316, 851, 91, 29]),
+            ],
+        ),
+        (
+            "qwen2",
+            // The first is `</s>`, a normal token that llama.cpp takes for one that ends.
+            &[128247, 151643, 151645],
+            &[(
+                "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
+                &[151644, 872, 198, 13048, 151645, 198, 151643],
+            )],
+        ),
+    ];
+    for (vocabulary, ends, texts) in cases {
+        let name = format!("vocab/ggml-vocab-{vocabulary}.gguf");
+        let Some(path) = fetched(&name, SCRIPT) else { return };
+        with_tokenizer(&path, |tokenizer| {
+            assert!(tokenizer.end_of_generation().eq(ends.iter().copied()), "{vocabulary}");
+            for (text, expected) in texts {
+                let found = tokenizer.encode(text, Special::Parse, Ends::Omit);
+                assert_eq!(found, *expected, "{vocabulary} {text:?}");
+            }
+        });
+    }
+}
+
 fn refusal(vocabulary: &str) -> Option<String> {
     let path = fetched(&format!("vocab/ggml-vocab-{vocabulary}.gguf"), SCRIPT)?;
     let file = File::open(&path).unwrap();

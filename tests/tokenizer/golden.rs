@@ -1,0 +1,143 @@
+//! The real models against llama.cpp, on texts of many languages and on hostile ones;
+//! `scripts/make-tokenizer-golden` made the expected tokens.
+
+use std::path::PathBuf;
+
+use rope_cpu::{
+    Token, json,
+    tokenizer::{Ends, Special, Tokenizer},
+};
+use serde::Deserialize;
+
+use crate::files::{fetched, with_tokenizer};
+
+#[derive(Deserialize)]
+struct Golden {
+    bos: Token,
+    eos: Token,
+    /// The tokens of `Hello`, with BOS and EOS where the model wants them.
+    with_ends: Vec<Token>,
+    end_of_generation: Vec<Token>,
+    cases: Vec<Case>,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Case {
+    Same(String, Vec<Token>),
+    /// Parsing special tokens gives other tokens, which are the second list.
+    Differs(String, Vec<Token>, Vec<Token>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Piece {
+    Same(Token, String),
+    /// Special tokens are hidden in the second.
+    Differs(Token, String, String),
+}
+
+/// A model, and what llama.cpp makes of it.
+fn model(name: &str) -> Option<(PathBuf, Golden)> {
+    let (file, golden) = match name {
+        "smollm2" => {
+            ("SmolLM2-135M-Instruct.Q4_1.gguf", include_str!("../data/tokenizer/smollm2.json"))
+        }
+        _ => ("gemma-3-270m-q4_k_m.gguf", include_str!("../data/tokenizer/gemma3.json")),
+    };
+    Some((fetched(file, "fetch-models --all")?, json::parse(golden).unwrap()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes that SmolLM2's vocabulary lacks: no UTF-8, or in none of the text it was trained on.
+fn lost(byte: &u8) -> bool {
+    matches!(byte, 4 | 6 | 19 | 20 | 22 | 29 | 192 | 193 | 241 | 242 | 245..)
+}
+
+fn conforms(name: &str) {
+    let Some((path, golden)) = model(name) else { return };
+    with_tokenizer(&path, |tokenizer| {
+        assert!(golden.cases.len() > 400);
+        let mut special = 0;
+        for case in &golden.cases {
+            let (text, plain, parsed) = match case {
+                Case::Same(text, tokens) => (text, tokens, tokens),
+                Case::Differs(text, plain, parsed) => (text, plain, parsed),
+            };
+            special += usize::from(plain != parsed);
+            assert_eq!(tokenizer.encode(text, Special::AsText, Ends::Omit), *plain, "{text:?}");
+            assert_eq!(tokenizer.encode(text, Special::Parse, Ends::Omit), *parsed, "{text:?}");
+        }
+        assert!(special > 15);
+        for piece in &golden.pieces {
+            let (token, full, bare) = match piece {
+                Piece::Same(token, piece) => (*token, piece, piece),
+                Piece::Differs(token, full, bare) => (*token, full, bare),
+            };
+            assert_eq!(hex(&tokenizer.piece(token, true)), *full, "{token}");
+            assert_eq!(hex(&tokenizer.piece(token, false)), *bare, "{token}");
+        }
+    });
+}
+
+#[test]
+fn smollm2_conforms() {
+    conforms("smollm2");
+}
+
+#[test]
+fn gemma3_conforms() {
+    conforms("gemma3");
+}
+
+#[test]
+fn tokens_with_a_role_are_those_of_llama_cpp() {
+    for name in ["smollm2", "gemma3"] {
+        let Some((path, golden)) = model(name) else { return };
+        with_tokenizer(&path, |tokenizer| {
+            assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(golden.bos), Some(golden.eos)));
+            assert_eq!(tokenizer.encode("Hello", Special::AsText, Ends::Add), golden.with_ends);
+            assert!(tokenizer.end_of_generation().eq(golden.end_of_generation.iter().copied()));
+            assert!(golden.end_of_generation.iter().all(|&t| tokenizer.is_end_of_generation(t)));
+        });
+    }
+}
+
+#[test]
+fn texts_come_back_from_their_tokens() {
+    for name in ["smollm2", "gemma3"] {
+        let Some((path, golden)) = model(name) else { return };
+        with_tokenizer(&path, |tokenizer| {
+            for case in &golden.cases {
+                let (Case::Same(text, _) | Case::Differs(text, ..)) = case;
+                for special in [Special::AsText, Special::Parse] {
+                    comes_back(tokenizer, text, special, name == "smollm2");
+                }
+            }
+        });
+    }
+}
+
+fn comes_back(tokenizer: &Tokenizer, text: &str, special: Special, loses: bool) {
+    let tokens = tokenizer.encode(text, special, Ends::Omit);
+    let expected: Vec<u8> = text.bytes().filter(|byte| !(loses && lost(byte))).collect();
+    let pieces: Vec<u8> =
+        tokens.iter().flat_map(|&t| tokenizer.piece(t, true).into_owned()).collect();
+    // SentencePiece spells spaces so, and cannot tell them from this character in a text.
+    let spelled = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('▁', " ");
+    assert_eq!(spelled(&pieces), spelled(&expected), "{text:?}");
+    assert_eq!(tokenizer.decode(&tokens, true), pieces, "{text:?}");
+}
+
+#[test]
+fn a_vocabulary_of_a_quarter_million_tokens_loads_quickly() {
+    let Some((path, _)) = model("gemma3") else { return };
+    let started = std::time::Instant::now();
+    with_tokenizer(&path, |tokenizer| assert_eq!(tokenizer.len(), 262_144));
+    // It takes about 50 ms; the limit leaves room for a busy machine, and none for a slow way.
+    assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
+}
