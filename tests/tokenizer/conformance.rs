@@ -54,11 +54,14 @@ vocabularies! {
     starcoder: "starcoder",
 }
 
+/// A text and its tokens.
+type Parsed = (&'static str, &'static [Token]);
+
 /// What llama.cpp makes of special tokens that are written out. Those of Phi 3 take the white
 /// space after them along.
 #[test]
 fn special_tokens_are_found_as_by_llama_cpp() {
-    let cases: [(&str, &[Token], &[(&str, &[Token])]); 4] = [
+    let cases: [(&str, &[Token], &[Parsed]); 4] = [
         (
             "phi-3",
             &[2, 32000, 32007],
