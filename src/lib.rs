@@ -1,4 +1,32 @@
 //! GGUF inference on a CPU, past the context length the model was trained for.
+//!
+//! # Reading order
+//!
+//! One token's path runs top to bottom, and nothing points back up:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`] | the program: flags, conversation, what is printed |
+//! | [`generate`] | the loop from a prompt to text; stop rules |
+//! | [`sample`], [`tokenizer`], [`chat`] | logits to a token, text to tokens and back, turns to text |
+//! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |
+//! | [`rope`] | one plan from flags and metadata, its frequencies, cosines and sines |
+//! | [`kv_cache`] | keys and values of past tokens, in pages |
+//! | [`threads`] | one parallel region a step, phases and barriers, and the buffers between them |
+//! | [`rope_cpu_kernels`] | products, attention, norms: formats and instruction sets |
+//! | [`gguf`] | the one memory map, and everything in it, checked |
+//! | [`platform`] | memory, processors, interrupts: all that differs between systems |
+//!
+//! # Invariants
+//!
+//! - The kernels know nothing of files, models or RoPE rules; the forward pass knows no instruction
+//!   set and no file.
+//! - The forward pass sees RoPE as rows of cosines and sines alone: a new rule touches [`rope`] only.
+//! - Weights are never copied out of the map.
+//! - No buffer is made while tokens are computed, but pages of the cache as it grows.
+//! - Nothing under [`cli`] does arithmetic on activations.
+//! - The same inputs give the same bits on any number of threads.
+//! - A file's bytes are hostile: whatever they hold gives an error that names the key or tensor.
 
 pub mod chat;
 pub mod cli;

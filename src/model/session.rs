@@ -44,6 +44,8 @@ pub struct Session<'m> {
     state: State,
     cache: KvCache,
     tokens: Vec<Token>,
+    /// The effective length whose RoPE frequencies `tokens` were computed with.
+    effective_length: usize,
     rows: Vec<Row>,
     /// How many tokens were computed again because the frequencies changed, since last asked.
     recomputed: Option<usize>,
@@ -71,9 +73,18 @@ impl<'m> Session<'m> {
         let (context, cpu) = (options.context, options.cpu);
         let state = State::new(&team, cpu, config, &model.weights, shape, rows, context);
         let cache = KvCache::new(shape, windows, 1);
-        let rows = Vec::with_capacity(rows);
-        let tokens = Vec::new();
-        Ok(Session { model, rope, options, team, state, cache, tokens, rows, recomputed: None })
+        Ok(Session {
+            model,
+            rope,
+            options,
+            team,
+            state,
+            cache,
+            tokens: Vec::new(),
+            effective_length: 0,
+            rows: Vec::with_capacity(rows),
+            recomputed: None,
+        })
     }
 
     /// Positions that the session can hold.
@@ -155,15 +166,14 @@ impl<'m> Session<'m> {
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
-        if self.rope.effective_length(used.max(1)) != self.rope.effective_length(end.max(1))
-            && used > 0
-        {
-            self.recompute(end)?;
-        }
         let effective_length = self.rope.effective_length(end);
+        if effective_length != self.effective_length {
+            self.effective_length = effective_length;
+            self.recompute();
+        }
         let mut done = 0;
         for part in tokens.chunks(self.options.micro_batch.max(1)) {
-            self.micro_batch(part, effective_length, &|i| wanted(done + i), &mut |i, logits| {
+            self.micro_batch(part, &|i| wanted(done + i), &mut |i, logits| {
                 each(done + i, logits);
             });
             done += part.len();
@@ -174,26 +184,24 @@ impl<'m> Session<'m> {
         Ok(true)
     }
 
-    /// Computes what is in the cache again, with the frequencies for a sequence of `len` tokens.
-    fn recompute(&mut self, len: usize) -> Result<(), Error> {
+    /// Computes what is in the cache again, with other frequencies.
+    fn recompute(&mut self) {
         let tokens = std::mem::take(&mut self.tokens);
         self.cache.truncate(SEQUENCE, 0);
-        let effective_length = self.rope.effective_length(len);
         for part in tokens.chunks(self.options.micro_batch.max(1)) {
-            self.micro_batch(part, effective_length, &|_| false, &mut |_, _| {});
+            self.micro_batch(part, &|_| false, &mut |_, _| {});
         }
-        self.recomputed = Some(tokens.len());
-        Ok(())
+        self.recomputed = (!tokens.is_empty()).then_some(tokens.len());
     }
 
     fn micro_batch(
         &mut self,
         tokens: &[Token],
-        effective_length: usize,
         wanted: Wanted<'_>,
         each: &mut dyn FnMut(usize, &[f32]),
     ) {
         let config = &self.model.config;
+        let effective_length = self.effective_length;
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
         self.rows.clear();
         let rows = tokens.iter().zip(start..);
@@ -209,28 +217,10 @@ impl<'m> Session<'m> {
             self.rope.prepare(Layers::Window, effective_length, end);
         }
 
-        let forward = Forward {
-            config,
-            weights: &self.model.weights,
-            state: &self.state,
-            cache: &self.cache,
-            rope: &self.rope,
-            effective_length,
-            rows: &self.rows,
-        };
-        forward.layers(&self.team);
         let rows: Vec<usize> = (0..tokens.len()).filter(|&i| wanted(i)).collect();
+        self.forward().layers(&self.team);
         for rows in rows.chunks(LOGIT_ROWS) {
-            let forward = Forward {
-                config,
-                weights: &self.model.weights,
-                state: &self.state,
-                cache: &self.cache,
-                rope: &self.rope,
-                effective_length,
-                rows: &self.rows,
-            };
-            forward.logits(&self.team, rows);
+            self.forward().logits(&self.team, rows);
             let width = self.state.logits.width();
             let logits = self.state.logits.all();
             for (row, logits) in rows.iter().zip(logits.chunks(width)) {
@@ -239,5 +229,17 @@ impl<'m> Session<'m> {
         }
         self.tokens.extend_from_slice(tokens);
         self.cache.release(SEQUENCE, end);
+    }
+
+    fn forward(&self) -> Forward<'_> {
+        Forward {
+            config: &self.model.config,
+            weights: &self.model.weights,
+            state: &self.state,
+            cache: &self.cache,
+            rope: &self.rope,
+            effective_length: self.effective_length,
+            rows: &self.rows,
+        }
     }
 }

@@ -1,0 +1,81 @@
+//! Kernels on one core, by `kernel/format/isa`, such as `gemm/q4_k/avx512`.
+//!
+//! Products are of 64 rows of 4096 columns, which stay in the L2 cache: this measures arithmetic,
+//! not memory. Throughput is in multiply-accumulates.
+
+use bytemuck::Zeroable;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use rope_cpu_kernels::{
+    Cpu, DType, Input, Matrix, Output, Scratch,
+    activations::{Span, quantize, spans_for},
+    attention::{self, PAGE, Queries, Rows, attend, clear, partial_len},
+    cache::CacheType,
+    multiply,
+};
+
+const ROWS: usize = 64;
+const COLUMNS: usize = 4096;
+
+struct Table(Vec<f32>);
+
+impl Output for Table {
+    fn put(&mut self, token: usize, row: usize, values: &[f32]) {
+        self.0[token * ROWS + row..][..values.len()].copy_from_slice(values);
+    }
+}
+
+fn products(c: &mut Criterion) {
+    for (name, tokens) in [("dot", 1), ("gemm", 64)] {
+        let floats: Vec<f32> = (0..tokens * COLUMNS).map(|i| (i as f32).sin()).collect();
+        let mut spans = vec![Span::zeroed(); tokens * spans_for(COLUMNS)];
+        for (x, out) in floats.chunks(COLUMNS).zip(spans.chunks_mut(spans_for(COLUMNS))) {
+            quantize(Cpu::best(), x, out);
+        }
+        let mut group = c.benchmark_group(name);
+        group.throughput(Throughput::Elements((ROWS * COLUMNS * tokens) as u64));
+        for dtype in DType::ALL {
+            let (block, block_bytes) = dtype.block();
+            // 0x3b keeps half-precision scales finite, and floats of order 1.
+            let bytes = ROWS * COLUMNS / block * block_bytes;
+            let bytes: Vec<u8> = (0..bytes).map(|i| (i * i % 251) as u8 & 0x3b).collect();
+            let Ok(weights) = Matrix::new(dtype, ROWS, COLUMNS, &bytes) else { continue };
+            let input = Input { tokens, floats: &floats, spans: &spans };
+            let mut out = Table(vec![0.0; tokens * ROWS]);
+            let mut scratch = Scratch::for_columns(COLUMNS);
+            for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
+                group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
+                    b.iter(|| multiply(cpu, &weights, 0..ROWS, input, &mut scratch, &mut out));
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+fn attentions(c: &mut Criterion) {
+    let dim = 128;
+    for (name, queries) in [("attend few", 1), ("attend many", 64)] {
+        let q: Vec<f32> = (0..queries * dim).map(|i| (i as f32).sin() / 8.0).collect();
+        let visible = vec![0..PAGE; queries];
+        let mut group = c.benchmark_group(name);
+        group.throughput(Throughput::Elements((2 * queries * PAGE * dim) as u64));
+        for dtype in CacheType::ALL {
+            let bytes: Vec<u8> =
+                (0..PAGE * dtype.row_bytes(dim)).map(|i| (i * i % 251) as u8 & 0x3b).collect();
+            let rows = Rows { dtype, bytes: &bytes };
+            let mut scratch = attention::Scratch::new(queries, dim);
+            let mut partials = vec![0.0; queries * partial_len(dim)];
+            clear(&mut partials, dim);
+            for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
+                let q = Queries { queries: &q, dim, visible: &visible, soft_cap: None };
+                group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
+                    b.iter(|| attend(cpu, q, rows, rows, &mut scratch, &mut partials));
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, products, attentions);
+criterion_main!(benches);

@@ -1,0 +1,139 @@
+//! The same tokens give the same logits, however they are read.
+
+use std::ops::ControlFlow;
+
+use rope_cpu::kv_cache::CacheType;
+
+use crate::{
+    reference::{Frequencies, forward},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
+};
+
+/// As in `meaning`: two ways to round are each that far from the exact result.
+const BOUND: f32 = 2e-4;
+
+fn run(tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
+    with_session(tiny, how, |session| logits(session, &tokens(tiny, n)))
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        for micro_batch in [1, 64] {
+            let how = |threads| How { threads, micro_batch, ..How::default() };
+            let one = run(&tiny, &how(1), 300);
+            for threads in [2, 3] {
+                assert!(one == run(&tiny, &how(threads), 300), "{threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn micro_batches_of_any_size_agree() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
+        let whole = of(512);
+        for micro_batch in [1, 2, 7, 100, 256] {
+            let apart = difference(&whole, &of(micro_batch));
+            assert!(apart < BOUND, "{micro_batch}: {apart}");
+        }
+    }
+}
+
+#[test]
+fn turns_that_reuse_the_cache_equal_one_long_prompt() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let tokens = tokens(&tiny, 400);
+        let whole = run(&tiny, &How::default(), 400);
+        with_session(&tiny, &How::default(), |session| {
+            for turn in [0..90, 90..300, 300..310, 310..400] {
+                let found = logits(session, &tokens[turn.clone()]);
+                assert!(difference(&whole[turn], &found) < BOUND);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_truncated_leaves_no_trace() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let tokens = tokens(&tiny, 300);
+        let whole = run(&tiny, &How::default(), 300);
+        with_session(&tiny, &How::default(), |session| {
+            logits(session, &tokens[..200]);
+            logits(session, &[7; 300]);
+            let kept = session.truncate(200);
+            // The window layers have moved on; the model without them keeps all.
+            assert_eq!(kept, if tiny.window.is_some() { 0 } else { 200 });
+            assert_eq!(session.tokens(), &tokens[..kept]);
+            let found = logits(session, &tokens[kept..]);
+            assert!(difference(&whole[kept..], &found) < BOUND);
+        });
+    }
+}
+
+#[test]
+fn reading_can_be_stopped_and_taken_up_again() {
+    let tiny = Tiny::llama();
+    let tokens = tokens(&tiny, 200);
+    let whole = run(&tiny, &How::default(), 200);
+    with_session(&tiny, &How::default(), |session| {
+        let stop = &mut |done| {
+            if done >= 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        assert!(session.extend(&tokens, stop).unwrap().is_none());
+        assert_eq!(session.tokens(), &tokens[..128]);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let last = session.extend(&tokens[128..], go_on).unwrap().unwrap().to_vec();
+        assert!(difference(&whole[199..], &[last]) < BOUND);
+    });
+}
+
+/// How far each type may be off: keys are of order 3 and 20 of them make a score, so an error of
+/// their steps moves probabilities by several times as much.
+#[test]
+fn every_cache_type_is_as_near_as_its_steps() {
+    let tiny = Tiny::llama();
+    let exact = run(&tiny, &How::default(), 200);
+    let mean = |keys, values| {
+        let found = run(&tiny, &How { keys, values, ..How::default() }, 200);
+        let pairs = exact.iter().flatten().zip(found.iter().flatten());
+        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
+        sum / (200 * tiny.vocabulary) as f64
+    };
+    let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
+    for (dtype, step) in CacheType::ALL.into_iter().zip(steps) {
+        for (keys, values) in [(dtype, CacheType::F32), (CacheType::F32, dtype)] {
+            let error = mean(keys, values);
+            assert!(error <= 8.0 * step, "{} {}: {error}", keys.name(), values.name());
+            assert!(step == 0.0 || error > 0.0, "{} has no effect", dtype.name());
+        }
+    }
+}
+
+#[test]
+fn a_longer_sequence_is_computed_again_with_long_factors() {
+    let original = 100;
+    let tiny = Tiny { long_rope: Some(original), ..Tiny::llama() };
+    let [short, long] = tiny.divisors().map(|divisors| {
+        let mut f = Frequencies::new(&tiny, 1.0);
+        f.global.iter_mut().zip(divisors).for_each(|(f, d)| *f /= f64::from(d));
+        f
+    });
+    let tokens = tokens(&tiny, 150);
+    let short = forward(&tiny, &short, &tokens[..original]);
+    let long = forward(&tiny, &long, &tokens);
+    with_session(&tiny, &How::default(), |session| {
+        assert!(difference(&short, &logits(session, &tokens[..original])) < BOUND);
+        assert_eq!(session.take_recomputed(), None);
+        assert!(difference(&long[original..], &logits(session, &tokens[original..])) < BOUND);
+        assert_eq!(session.take_recomputed(), Some(original));
+        assert_eq!(session.tokens(), tokens);
+        // And back: what remains of a longer sequence was computed with the long factors.
+        assert_eq!(session.truncate(50), 50);
+        assert!(difference(&short[50..], &logits(session, &tokens[50..original])) < BOUND);
+        assert_eq!(session.take_recomputed(), Some(50));
+    });
+    assert!(difference(&short, &long[..original]) > 100.0 * BOUND);
+}

@@ -1,0 +1,99 @@
+//! Files and inputs that are no model, or too much for one.
+
+use std::ops::ControlFlow;
+
+use rope_cpu::{gguf::Gguf, model::Model};
+
+use crate::{
+    build::{Builder, STRING, U32, string},
+    tiny::{How, Tiny, add_tensor, tokens, with_session},
+};
+
+/// What loading says of the file.
+fn error(b: Builder) -> String {
+    let bytes = b.bytes();
+    let gguf = Gguf::parse(&bytes, &[]).unwrap();
+    Model::load(&gguf).err().expect("an error").to_string()
+}
+
+/// The file without the keys or tensors whose name contains `name`.
+fn without(name: &str) -> Builder {
+    let mut b = Tiny::llama().builder();
+    let named = |entry: &Vec<u8>| entry.windows(name.len()).any(|w| w == name.as_bytes());
+    b.keys.retain(|key| !named(key));
+    b.tensors.retain(|tensor| !named(tensor));
+    b
+}
+
+#[test]
+fn each_fault_names_the_key_or_tensor() {
+    let number =
+        |key: &str, value: u32| without(key).key(format!("llama.{key}"), U32, value.to_le_bytes());
+    let cases = [
+        (
+            without("general.architecture").key("general.architecture", STRING, string("qwen9")),
+            "architecture qwen9 does not run here; these do: llama, gemma3",
+        ),
+        (without("general.architecture"), "metadata key general.architecture is missing"),
+        (without("embedding_length"), "metadata key llama.embedding_length is missing"),
+        (number("block_count", 0), "metadata key llama.block_count is 0: no model has such a size"),
+        (
+            number("attention.head_count_kv", 4),
+            "metadata key llama.attention.head_count_kv is 4: does not divide the heads",
+        ),
+        (
+            number("attention.value_length", 8),
+            "metadata key llama.attention.value_length is 8: values must be as long as keys",
+        ),
+        (
+            number("expert_count", 8),
+            "this is a model with 8 experts; mixtures of experts do not run here",
+        ),
+        (without("token_embd.weight"), "tensor token_embd.weight is missing"),
+        (without("blk.1.ffn_up.weight"), "tensor blk.1.ffn_up.weight is missing"),
+        (
+            add_tensor(without("blk.0.attn_q.bias"), "blk.0.attn_q.bias", &[60], &[0.0; 60]),
+            "tensor blk.0.attn_q.bias has shape [60], where [120] is expected",
+        ),
+        (
+            add_tensor(without("-"), "blk.0.attn_q_norm.weight", &[20], &[0.0; 20]),
+            "tensor blk.0.attn_q_norm.weight is not part of such a model: running without it would \
+             give wrong results",
+        ),
+    ];
+    for (builder, expected) in cases {
+        assert_eq!(error(builder), expected);
+    }
+}
+
+#[test]
+fn a_format_that_does_not_run_is_named() {
+    let mut b = without("output_norm.weight");
+    let offset = b.data.len() as u64;
+    b = b.tensor("output_norm.weight", &[72], 1, offset);
+    b.data.extend([0; 160]);
+    assert_eq!(error(b), "tensor output_norm.weight is of type f16, where f32 is expected");
+    let mut b = without("blk.0.attn_v.weight");
+    let offset = b.data.len() as u64;
+    b = b.tensor("blk.0.attn_v.weight", &[72, 40], 24, offset);
+    b.data.extend([0; 2880]);
+    let expected =
+        "tensor blk.0.attn_v.weight is of type i8, which does not run here; these do: f32";
+    assert!(error(b).starts_with(expected));
+}
+
+#[test]
+fn more_than_the_context_and_unknown_tokens_are_refused_before_anything_is_computed() {
+    let tiny = Tiny::llama();
+    with_session(&tiny, &How { context: 100, ..How::default() }, |session| {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        session.extend(&tokens(&tiny, 60), go_on).unwrap();
+        let error = session.extend(&tokens(&tiny, 41), go_on).unwrap_err().to_string();
+        let expected = "the context of 100 tokens is full: 60 are in use, 41 more do not fit";
+        assert_eq!(error, expected);
+        let error = session.extend(&[3, 50], go_on).unwrap_err().to_string();
+        assert_eq!(error, "token 50 is not in the model's vocabulary of 50");
+        assert_eq!(session.tokens().len(), 60);
+        session.extend(&tokens(&tiny, 40), go_on).unwrap();
+    });
+}

@@ -1,0 +1,10 @@
+//! Whole models, small and random, against a plain forward pass in double precision.
+
+#[path = "../gguf/build.rs"]
+#[allow(dead_code, reason = "made for other tests as well")]
+mod build;
+mod consistency;
+mod faults;
+mod meaning;
+mod reference;
+mod tiny;

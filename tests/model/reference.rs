@@ -1,0 +1,146 @@
+//! The forward pass as one would write it on paper, in double precision.
+
+use std::collections::HashMap;
+
+use crate::tiny::{EPSILON, Tiny};
+
+/// RoPE as the reference applies it: inverse frequencies of global and of window layers.
+pub struct Frequencies {
+    pub global: Vec<f64>,
+    pub window: Vec<f64>,
+}
+
+impl Frequencies {
+    /// `base^(-2i/n)` in both kinds of layers, the global ones divided by `factor`.
+    pub fn new(tiny: &Tiny, factor: f64) -> Self {
+        let of = |base: f64| {
+            let n = tiny.n_rot as f64;
+            (0..tiny.n_rot / 2).map(|i| base.powf(-2.0 * i as f64 / n)).collect::<Vec<_>>()
+        };
+        let global = of(f64::from(tiny.base)).into_iter().map(|x| x / factor).collect();
+        Frequencies { global, window: of(10000.0) }
+    }
+}
+
+struct Weights(HashMap<String, Vec<f32>>);
+
+impl Weights {
+    fn get(&self, name: &str) -> Vec<f64> {
+        self.0[name].iter().map(|&x| f64::from(x)).collect()
+    }
+
+    /// `W x + b`.
+    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let w = self.get(&format!("{name}.weight"));
+        let bias = self.0.get(&format!("{name}.bias"));
+        let rows = w.chunks_exact(x.len()).enumerate();
+        rows.map(|(r, row)| {
+            let dot: f64 = row.iter().zip(x).map(|(w, x)| w * x).sum();
+            dot + bias.map_or(0.0, |b| f64::from(b[r]))
+        })
+        .collect()
+    }
+
+    fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+        let scale = 1.0 / (mean + f64::from(EPSILON)).sqrt();
+        x.iter().zip(self.get(&format!("{name}.weight"))).map(|(x, w)| x * scale * w).collect()
+    }
+}
+
+fn capped(x: f64, cap: Option<f32>) -> f64 {
+    cap.map_or(x, |cap| f64::from(cap) * (x / f64::from(cap)).tanh())
+}
+
+/// Rotates the first `2 * frequencies.len()` values of a head.
+fn rotate(head: &mut [f64], frequencies: &[f64], position: usize, adjacent: bool) {
+    let half = frequencies.len();
+    for (i, frequency) in frequencies.iter().enumerate() {
+        let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+    }
+}
+
+/// The logits that follow each token.
+pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let w = Weights(tiny.weights());
+    let gemma = tiny.architecture == "gemma3";
+    let dim = tiny.head_dim;
+    let group = tiny.heads / tiny.kv_heads;
+    let embeddings = w.get("token_embd.weight");
+    let scale = if gemma { (tiny.embedding as f64).sqrt() } else { 1.0 };
+    let mut hidden: Vec<Vec<f64>> = tokens
+        .iter()
+        .map(|&t| embeddings[t as usize * tiny.embedding..][..tiny.embedding].to_vec())
+        .map(|x| x.into_iter().map(|x| x * scale).collect())
+        .collect();
+    for layer in 0..tiny.layers {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let window = tiny.layer_window(layer);
+        let frequencies = if window.is_some() { &rope.window } else { &rope.global };
+        let heads = |tensor: &str, norm: Option<&str>, x: &[f64], position: usize| {
+            let mut all = w.linear(&name(tensor), x);
+            for head in all.chunks_exact_mut(dim) {
+                if let Some(norm) = norm.filter(|_| gemma) {
+                    head.copy_from_slice(&w.norm(&name(norm), head));
+                }
+                if tensor != "attn_v" {
+                    rotate(head, frequencies, position, !gemma);
+                }
+            }
+            all
+        };
+        let normed: Vec<_> = hidden.iter().map(|x| w.norm(&name("attn_norm"), x)).collect();
+        let of = |tensor: &str, norm| -> Vec<_> {
+            normed.iter().enumerate().map(|(i, x)| heads(tensor, norm, x, i)).collect()
+        };
+        let queries = of("attn_q", Some("attn_q_norm"));
+        let keys = of("attn_k", Some("attn_k_norm"));
+        let values = of("attn_v", None);
+        for (i, x) in hidden.iter_mut().enumerate() {
+            let first = window.map_or(0, |window| (i + 1).saturating_sub(window));
+            let mut attended = vec![0.0; tiny.heads * dim];
+            for (head, out) in attended.chunks_exact_mut(dim).enumerate() {
+                let (q, at) = (&queries[i][head * dim..][..dim], head / group * dim);
+                let weights: Vec<f64> = (first..=i)
+                    .map(|j| {
+                        let dot: f64 = q.iter().zip(&keys[j][at..]).map(|(q, k)| q * k).sum();
+                        let cap = tiny.soft_caps.map(|caps| caps.0);
+                        capped(dot / (dim as f64).sqrt(), cap).exp()
+                    })
+                    .collect();
+                let sum: f64 = weights.iter().sum();
+                for (weight, j) in weights.iter().zip(first..) {
+                    for (out, v) in out.iter_mut().zip(&values[j][at..]) {
+                        *out += weight / sum * v;
+                    }
+                }
+            }
+            let post = |norm: &str, y: Vec<f64>| if gemma { w.norm(&name(norm), &y) } else { y };
+            let y = post("post_attention_norm", w.linear(&name("attn_output"), &attended));
+            x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+            let normed = w.norm(&name("ffn_norm"), x);
+            let gate = w.linear(&name("ffn_gate"), &normed).into_iter();
+            let gated: Vec<f64> = gate
+                .zip(w.linear(&name("ffn_up"), &normed))
+                .map(|(g, up)| {
+                    let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+                    let act =
+                        if gemma { 0.5 * g * (1.0 + u.tanh()) } else { g / (1.0 + (-g).exp()) };
+                    act * up
+                })
+                .collect();
+            let y = post("post_ffw_norm", w.linear(&name("ffn_down"), &gated));
+            x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+        }
+    }
+    let output = if tiny.tied { "token_embd" } else { "output" };
+    hidden
+        .iter()
+        .map(|x| {
+            let logits = w.linear(output, &w.norm("output_norm", x)).into_iter();
+            logits.map(|x| capped(x, tiny.soft_caps.map(|caps| caps.1)) as f32).collect()
+        })
+        .collect()
+}

@@ -1,0 +1,284 @@
+//! Tiny random models as GGUF files, and the same weights as plain numbers.
+
+use std::collections::HashMap;
+
+use rope_cpu::{
+    gguf::Gguf,
+    kv_cache::CacheType,
+    model::{Model, Options, Session},
+    rope::{Facts, Flags, Plan, Rope, Sourced},
+};
+use rope_cpu_kernels::Cpu;
+
+use crate::build::{Builder, F32, STRING, U32, string};
+
+/// A model to be, with the choices that the tests vary.
+#[derive(Clone)]
+pub struct Tiny {
+    pub architecture: &'static str,
+    pub layers: usize,
+    pub embedding: usize,
+    pub feed_forward: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub n_rot: usize,
+    pub vocabulary: usize,
+    pub context: usize,
+    pub base: f32,
+    pub biases: bool,
+    pub tied: bool,
+    pub window: Option<(usize, usize)>,
+    pub soft_caps: Option<(f32, f32)>,
+    pub long_rope: Option<usize>,
+}
+
+pub const EPSILON: f32 = 1e-5;
+
+impl Tiny {
+    /// Grouped heads, of a length that is no multiple of 32 and rotates in part; biases.
+    pub fn llama() -> Tiny {
+        Tiny {
+            architecture: "llama",
+            layers: 2,
+            embedding: 72,
+            feed_forward: 104,
+            heads: 6,
+            kv_heads: 2,
+            head_dim: 20,
+            n_rot: 12,
+            vocabulary: 50,
+            context: 64,
+            base: 500.0,
+            biases: true,
+            tied: false,
+            window: None,
+            soft_caps: None,
+            long_rope: None,
+        }
+    }
+
+    /// Query and key norms, a window of 40 in two of three layers, soft caps, tied embeddings.
+    pub fn gemma3() -> Tiny {
+        Tiny {
+            architecture: "gemma3",
+            layers: 3,
+            kv_heads: 3,
+            head_dim: 32,
+            n_rot: 32,
+            base: 2000.0,
+            biases: false,
+            tied: true,
+            window: Some((40, 3)),
+            soft_caps: Some((1.5, 3.0)),
+            ..Tiny::llama()
+        }
+    }
+
+    /// Whether a layer has the window.
+    pub fn layer_window(&self, layer: usize) -> Option<usize> {
+        self.window.filter(|(_, period)| layer % period + 1 < *period).map(|(window, _)| window)
+    }
+
+    /// The divisors of LongRoPE, short and long.
+    pub fn divisors(&self) -> [Vec<f32>; 2] {
+        [1.1, 3.0].map(|d| (0..self.n_rot / 2).map(|i| d + i as f32 / 4.0).collect())
+    }
+
+    /// Names and shapes of all tensors: rows, then columns; one dimension for vectors.
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let Tiny { embedding: e, feed_forward: f, .. } = *self;
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut all = vec![
+            ("token_embd.weight".to_string(), vec![self.vocabulary, e]),
+            ("output_norm.weight".to_string(), vec![e]),
+        ];
+        if !self.tied {
+            all.push(("output.weight".to_string(), vec![self.vocabulary, e]));
+        }
+        for layer in 0..self.layers {
+            let mut add = |name: &str, shape: &[usize]| {
+                all.push((format!("blk.{layer}.{name}"), shape.to_vec()));
+            };
+            let linears = [
+                ("attn_q", q, e),
+                ("attn_k", kv, e),
+                ("attn_v", kv, e),
+                ("attn_output", e, q),
+                ("ffn_gate", f, e),
+                ("ffn_up", f, e),
+                ("ffn_down", e, f),
+            ];
+            for (name, rows, columns) in linears {
+                add(&format!("{name}.weight"), &[rows, columns]);
+                if self.biases {
+                    add(&format!("{name}.bias"), &[rows]);
+                }
+            }
+            add("attn_norm.weight", &[e]);
+            add("ffn_norm.weight", &[e]);
+            if self.architecture == "gemma3" {
+                add("attn_q_norm.weight", &[self.head_dim]);
+                add("attn_k_norm.weight", &[self.head_dim]);
+                add("post_attention_norm.weight", &[e]);
+                add("post_ffw_norm.weight", &[e]);
+            }
+        }
+        all
+    }
+
+    /// All tensors by name. Queries and keys are large, so that attention is peaked and what
+    /// rotates them shows.
+    pub fn weights(&self) -> HashMap<String, Vec<f32>> {
+        let mut state = 88172645463325252u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let tensors = self.tensors().into_iter().map(|(name, shape)| {
+            let values = shape.iter().product::<usize>();
+            let size = match (&shape[..], name.as_str()) {
+                ([_], _) => 0.5,
+                (_, n) if n.contains("attn_q") || n.contains("attn_k") => 3.0,
+                _ => 1.0,
+            };
+            let scale = size * (3.0 / *shape.last().unwrap() as f32).sqrt();
+            let shift = if shape.len() == 1 && name.contains("norm") { 1.0 } else { 0.0 };
+            let scale = if shape.len() == 1 { 0.3 } else { scale };
+            (name, (0..values).map(|_| random() * scale + shift).collect())
+        });
+        tensors.collect()
+    }
+
+    /// The parts of the file.
+    pub fn builder(&self) -> Builder {
+        let a = self.architecture;
+        let mut b = Builder::new().key("general.architecture", STRING, string(a));
+        let numbers = [
+            ("context_length", self.context),
+            ("embedding_length", self.embedding),
+            ("block_count", self.layers),
+            ("feed_forward_length", self.feed_forward),
+            ("attention.head_count", self.heads),
+            ("attention.head_count_kv", self.kv_heads),
+            ("attention.key_length", self.head_dim),
+            ("attention.value_length", self.head_dim),
+            ("rope.dimension_count", self.n_rot),
+        ];
+        for (key, number) in numbers {
+            b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
+        }
+        b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, EPSILON.to_le_bytes());
+        b = b.key(format!("{a}.rope.freq_base"), F32, self.base.to_le_bytes());
+        if let Some((window, period)) = self.window {
+            let key = format!("{a}.attention.sliding_window");
+            b = b.key(&key, U32, (window as u32).to_le_bytes());
+            b = b.key(format!("{key}_pattern"), U32, (period as u32).to_le_bytes());
+        }
+        if let Some((attention, logits)) = self.soft_caps {
+            b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());
+            b = b.key(format!("{a}.final_logit_softcapping"), F32, logits.to_le_bytes());
+        }
+        let weights = self.weights();
+        for (name, shape) in self.tensors() {
+            let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
+            b = add_tensor(b, &name, &dims, &weights[&name]);
+        }
+        if let Some(original) = self.long_rope {
+            let key = format!("{a}.rope.scaling");
+            b = b.key(format!("{key}.type"), STRING, string("longrope"));
+            b = b.key(
+                format!("{key}.original_context_length"),
+                U32,
+                (original as u32).to_le_bytes(),
+            );
+            b = b.key(format!("{key}.attn_factor"), F32, 1.0f32.to_le_bytes());
+            let [short, long] = self.divisors();
+            b = add_tensor(b, "rope_factors_short.weight", &[short.len() as u64], &short);
+            b = add_tensor(b, "rope_factors_long.weight", &[long.len() as u64], &long);
+        }
+        b
+    }
+}
+
+/// Adds a tensor of floats behind what is there.
+pub fn add_tensor(mut b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Builder {
+    let offset = b.data.len() as u64;
+    b = b.tensor(name, dims, 0, offset);
+    b.data.extend(values.iter().flat_map(|x| x.to_le_bytes()));
+    b.data.resize(b.data.len().next_multiple_of(32), 0);
+    b
+}
+
+/// How a test runs a model.
+#[derive(Clone)]
+pub struct How {
+    pub micro_batch: usize,
+    pub threads: usize,
+    pub keys: CacheType,
+    pub values: CacheType,
+    pub context: usize,
+    pub flags: Flags,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        How {
+            micro_batch: 64,
+            threads: 2,
+            keys: CacheType::F32,
+            values: CacheType::F32,
+            context: 4096,
+            flags: Flags::default(),
+        }
+    }
+}
+
+/// Loads the model and hands a session over it to `test`.
+pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session<'_>) -> T) -> T {
+    let bytes = tiny.builder().bytes();
+    // As aligned as a memory map.
+    let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
+    bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()].copy_from_slice(&bytes);
+    let gguf = Gguf::parse(&bytemuck::cast_slice(&aligned)[..bytes.len()], &[]).unwrap();
+    let model = Model::load(&gguf).unwrap();
+    let facts = Facts {
+        architecture: tiny.architecture,
+        n_rot: tiny.n_rot,
+        context_train: tiny.context,
+        window: tiny.window.is_some(),
+    };
+    let context = Sourced::flag(how.context, "--ctx");
+    let plan =
+        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &how.flags, context).unwrap();
+    let options = Options {
+        context: how.context,
+        micro_batch: how.micro_batch,
+        keys: how.keys,
+        values: how.values,
+        threads: how.threads,
+        cpu: Cpu::best(),
+    };
+    test(&mut Session::new(&model, Rope::new(plan), options).unwrap())
+}
+
+/// `n` tokens without a pattern.
+pub fn tokens(tiny: &Tiny, n: usize) -> Vec<u32> {
+    (0..n as u64).map(|i| (i * i * 31 + i * 7 + 3) as u32 % 251 % tiny.vocabulary as u32).collect()
+}
+
+/// The logits that follow each token.
+pub fn logits(session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut all = Vec::new();
+    session.evaluate(tokens, 0..tokens.len(), &mut |_, logits| all.push(logits.to_vec())).unwrap();
+    all
+}
+
+/// The largest difference of two sets of logits.
+pub fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
