@@ -201,3 +201,22 @@ impl Kernel for Rotate<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Scalar;
+
+    #[test]
+    fn exp_is_right_to_two_units_in_the_last_place() {
+        for i in -8768..=8800 {
+            let x = i as f32 / 100.0;
+            let found = f64::from(exp(Scalar, [x; 8])[0]);
+            let expected = f64::from(x).exp();
+            let error = (found - expected).abs() / expected;
+            assert!(error <= 2.0 * f64::from(f32::EPSILON), "e^{x} = {expected}, not {found}");
+        }
+        assert_eq!(exp(Scalar, [f32::NEG_INFINITY; 8]), [0.0; 8]);
+        assert_eq!(exp(Scalar, [-90.0; 8]), [0.0; 8]);
+    }
+}
