@@ -1,3 +1,4 @@
 //! The command line: one file per subcommand.
 
 pub mod inspect;
+pub mod tokenize;

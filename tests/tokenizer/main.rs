@@ -1,5 +1,6 @@
 //! The tokenizer against llama.cpp's.
 
+mod command;
 mod conformance;
 mod faults;
 mod files;

@@ -1,0 +1,167 @@
+//! `rope-cpu tokenize` and `rope-cpu detokenize`: between text and tokens, as llama-tokenize
+//! prints them.
+
+mod escapes;
+mod input;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use thiserror::Error;
+
+use crate::{
+    Token,
+    gguf::{self, File, Override, OverrideError},
+    tokenizer::{self, Ends, Special, Tokenizer},
+};
+
+/// Show the tokens of a text, as llama-tokenize does
+#[derive(Debug, clap::Args)]
+pub struct TokenizeArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    input: input::InputArgs,
+
+    /// Print only the numbers, as a list: [1, 2, 3]
+    #[arg(long)]
+    ids: bool,
+
+    /// Add no BOS token, even if the model wants one
+    #[arg(long)]
+    no_bos: bool,
+
+    /// Take control tokens that are written out, such as <|im_end|>, as text
+    #[arg(long)]
+    no_parse_special: bool,
+
+    /// Print how many tokens there are
+    #[arg(long)]
+    show_count: bool,
+
+    /// Print no warnings
+    #[arg(long)]
+    log_disable: bool,
+}
+
+/// Show the text of tokens
+#[derive(Debug, clap::Args)]
+pub struct DetokenizeArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// The tokens' numbers; without any they are read from standard input
+    #[arg(value_name = "TOKEN")]
+    tokens: Vec<String>,
+}
+
+/// Which tokenizer.
+#[derive(Debug, clap::Args)]
+struct ModelArgs {
+    /// The model file; only its metadata is read
+    #[arg(short, long, value_name = "FILE", env = "LLAMA_ARG_MODEL")]
+    model: PathBuf,
+
+    /// Replace or add metadata: KEY=TYPE:VALUE[,...], types int, float, bool, str
+    #[arg(long, value_name = "LIST")]
+    override_kv: Vec<String>,
+}
+
+/// Why there is no output, or not all of it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Error {
+    #[error("there is no text: give one of --prompt, --file or --stdin")]
+    NoText,
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot read standard input: {0}")]
+    Stdin(io::Error),
+    #[error("{what} is not UTF-8 text: byte {at} is not valid")]
+    Utf8 { what: String, at: usize },
+    #[error("{text:?} is not the number of a token")]
+    Number { text: String },
+    #[error("there is no token {token}: the vocabulary has {len}")]
+    Token { token: Token, len: usize },
+    #[error("--override-kv: {0}")]
+    Override(#[from] OverrideError),
+    #[error(transparent)]
+    File(#[from] gguf::Error),
+    #[error("{path}: {source}", path = path.display())]
+    Tokenizer { path: PathBuf, source: tokenizer::Error },
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Prints the tokens of a text.
+///
+/// # Errors
+///
+/// Bad usage, a bad model file, text that cannot be read, or output that is not accepted.
+pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
+    with_tokenizer(&args.model, |tokenizer| {
+        let text = args.input.text()?;
+        let special = if args.no_parse_special { Special::AsText } else { Special::Parse };
+        let ends = if args.no_bos || !tokenizer.adds_bos() { Ends::Omit } else { Ends::Add };
+        let tokens = tokenizer.encode(&text, special, ends);
+        let twice = ends == Ends::Add && tokens.get(1).is_some_and(|&t| Some(t) == tokenizer.bos());
+        if twice && !args.log_disable {
+            let _ = writeln!(
+                io::stderr(),
+                "warning: the text begins with a BOS token, and the model adds one: now there are 2"
+            );
+        }
+        if args.ids {
+            writeln!(out, "{tokens:?}")?;
+        } else {
+            for &token in &tokens {
+                write!(out, "{token:>6} -> '")?;
+                out.write_all(&tokenizer.piece(token, true))?;
+                out.write_all(b"'\n")?;
+            }
+        }
+        if args.show_count {
+            writeln!(out, "Total number of tokens: {}", tokens.len())?;
+        }
+        Ok(out.flush()?)
+    })
+}
+
+/// Prints the text of tokens, control tokens included, and nothing else.
+///
+/// # Errors
+///
+/// As [`tokenize`], and numbers that are not those of tokens.
+pub fn detokenize(args: &DetokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
+    with_tokenizer(&args.model, |tokenizer| {
+        let len = tokenizer.len();
+        let tokens = match &args.tokens[..] {
+            [] => input::tokens(&io::read_to_string(io::stdin()).map_err(Error::Stdin)?)?,
+            given => input::tokens(&given.join(" "))?,
+        };
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= len) {
+            return Err(Error::Token { token, len });
+        }
+        out.write_all(&tokenizer.decode(&tokens, true))?;
+        Ok(out.flush()?)
+    })
+}
+
+fn with_tokenizer(
+    args: &ModelArgs,
+    run: impl FnOnce(&Tokenizer) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut overrides = Vec::new();
+    for list in &args.override_kv {
+        overrides.extend(Override::parse_list(list)?);
+    }
+    let file = File::open(&args.model)?;
+    let gguf = file.parse(&overrides)?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata())
+        .map_err(|source| Error::Tokenizer { path: args.model.clone(), source })?;
+    run(&tokenizer)
+}

@@ -1,0 +1,47 @@
+//! The escapes of llama.cpp's command lines: `\n \r \t \' \" \\` and `\x` with two hex digits.
+
+/// The bytes that are meant; anything else after a backslash stays as it is, the backslash too.
+pub(super) fn resolve(typed: &[u8]) -> Vec<u8> {
+    let mut meant = Vec::with_capacity(typed.len());
+    let mut rest = typed;
+    while let Some((&first, after)) = rest.split_first() {
+        let resolved = match after {
+            _ if first != b'\\' => None,
+            [b'n', ..] => Some((b'\n', 1)),
+            [b'r', ..] => Some((b'\r', 1)),
+            [b't', ..] => Some((b'\t', 1)),
+            [c @ (b'\'' | b'"' | b'\\'), ..] => Some((*c, 1)),
+            [b'x', high, low, ..] => hex(*high, *low).map(|byte| (byte, 3)),
+            _ => None,
+        };
+        let (byte, taken) = resolved.unwrap_or((first, 0));
+        meant.push(byte);
+        rest = &after[taken..];
+    }
+    meant
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |c: u8| char::from(c).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::resolve;
+
+    #[test]
+    fn escapes_are_those_of_llama_cpp() {
+        for (typed, meant) in [
+            (r"a\nb\tc\r", &b"a\nb\tc\r"[..]),
+            (r#"\'\"\\n"#, br#"'"\n"#),
+            (r"\x41\xe2\x82\xAC!", "A€!".as_bytes()),
+            (r"\x4", br"\x4"),
+            (r"\xg0\x+1", br"\xg0\x+1"),
+            (r"\q\é\", r"\q\é\".as_bytes()),
+            ("", b""),
+        ] {
+            assert_eq!(resolve(typed.as_bytes()), meant, "{typed}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `tokenize` and `detokenize` print as llama-tokenize does.
+
+use clap::Parser;
+use rope_cpu::cli::tokenize::{DetokenizeArgs, Error, TokenizeArgs, detokenize, tokenize};
+
+use crate::files::fetched;
+
+#[derive(Parser)]
+enum Line {
+    Tokenize(TokenizeArgs),
+    Detokenize(DetokenizeArgs),
+}
+
+/// What a command line prints with a model; `None` if the model is not there.
+fn printed(model: &str, line: &[&str]) -> Option<Result<String, Error>> {
+    let script = if model.starts_with("vocab") { "fetch-vocabularies" } else { "fetch-models" };
+    let path = fetched(model, script)?;
+    let (command, rest) = line.split_first().unwrap();
+    let mut argv = vec!["rope-cpu", command, "-m", path.to_str().unwrap()];
+    argv.extend(rest);
+    let mut out = Vec::new();
+    let result = match Line::parse_from(argv) {
+        Line::Tokenize(args) => tokenize(&args, &mut out),
+        Line::Detokenize(args) => detokenize(&args, &mut out),
+    };
+    Some(result.map(|()| String::from_utf8_lossy(&out).into_owned()))
+}
+
+const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+const LLAMA: &str = "vocab/ggml-vocab-llama-spm.gguf";
+
+#[test]
+fn each_token_has_a_line_with_its_text() {
+    let line = ["tokenize", "-p", r"<|im_start|>user\nHi there", "--show-count"];
+    let Some(found) = printed(SMOLLM2, &line) else { return };
+    let expected = "     1 -> '<|im_start|>'\n  4093 -> 'user'\n   198 -> '\n'\n 26843 -> 'Hi'\n   665 \
+                    -> ' there'\nTotal number of tokens: 5\n";
+    assert_eq!(found.unwrap(), expected);
+}
+
+#[test]
+fn ids_are_a_list_and_flags_do_as_they_say() {
+    for (line, expected) in [
+        (&["tokenize", "-p", "Hello", "--ids"][..], "[1, 15043]\n"),
+        (&["tokenize", "-p", "Hello", "--ids", "--no-bos"], "[15043]\n"),
+        (&["tokenize", "-p", "", "--ids", "--no-bos"], "[]\n"),
+        (&["tokenize", "-p", "<s>", "--ids", "--log-disable"], "[1, 1]\n"),
+        (&["tokenize", "-p", "<s>", "--ids", "--no-parse-special"], "[1, 529, 29879, 29958]\n"),
+        (&["tokenize", "-p", r"a\n", "--ids", "--no-bos"], "[263, 13]\n"),
+        (&["tokenize", "-p", r"a\n", "--ids", "--no-bos", "--no-escape"], "[263, 29905, 29876]\n"),
+        (&["tokenize", "-p", "-x", "--ids", "--no-bos"], "[448, 29916]\n"),
+    ] {
+        let Some(found) = printed(LLAMA, line) else { return };
+        assert_eq!(found.unwrap(), expected, "{line:?}");
+    }
+}
+
+#[test]
+fn tokens_become_text_again() {
+    for (line, expected) in [
+        (&["detokenize", "15043", "3186"][..], "Hello world"),
+        (&["detokenize", "[15043,", "3186]"], "Hello world"),
+        (&["detokenize", "[1, 15043]"], "<s> Hello"),
+        (&["detokenize", "263", "13"], "a\n"),
+    ] {
+        let Some(found) = printed(LLAMA, line) else { return };
+        assert_eq!(found.unwrap(), expected, "{line:?}");
+    }
+}
+
+#[test]
+fn bad_usage_is_named() {
+    for (line, message) in [
+        (&["tokenize"][..], "--prompt, --file or --stdin"),
+        (&["tokenize", "-f", "no/such/file"], "cannot read no/such/file"),
+        (&["tokenize", "-p", r"\xff"], "byte 0 is not valid"),
+        (&["detokenize", "1", "x2"], "\"x2\" is not the number of a token"),
+        (&["detokenize", "32000"], "there is no token 32000: the vocabulary has 32000"),
+        (&["tokenize", "-p", "a", "--override-kv", "x"], "is not of the form KEY=TYPE:VALUE"),
+    ] {
+        let Some(found) = printed(LLAMA, line) else { return };
+        let found = found.unwrap_err().to_string();
+        assert!(found.contains(message), "{line:?}: {found}");
+    }
+    let overridden = ["tokenize", "-p", "a", "--override-kv", "tokenizer.ggml.pre=str:nonsense"];
+    let Some(found) = printed(SMOLLM2, &overridden) else { return };
+    let found = found.unwrap_err().to_string();
+    assert!(found.contains(SMOLLM2) && found.contains("\"nonsense\" is not supported"), "{found}");
+}
