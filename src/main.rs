@@ -1,3 +1,7 @@
-//! The `rope-cpu` program.
+//! The `rope-cpu` program: what was typed becomes a run, and the run an exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rope_cpu::cli::run(std::env::args_os().collect())
+}

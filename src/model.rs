@@ -9,6 +9,7 @@ mod batch;
 mod config;
 mod error;
 mod forward;
+pub mod memory;
 mod session;
 mod state;
 mod weights;

@@ -1,7 +1,6 @@
 //! `rope-cpu tokenize` and `rope-cpu detokenize`: between text and tokens, as llama-tokenize
 //! prints them.
 
-mod escapes;
 mod input;
 
 use std::{

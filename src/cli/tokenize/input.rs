@@ -6,8 +6,8 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Error, escapes};
-use crate::Token;
+use super::Error;
+use crate::{Token, cli::escapes};
 
 /// The text to take apart.
 #[derive(Debug, clap::Args)]

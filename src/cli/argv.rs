@@ -1,0 +1,282 @@
+//! From a command line as people type it for llama-cli to one that clap reads.
+//!
+//! llama-cli has short options of several letters (`-ctk`), takes whatever follows an option as
+//! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
+//! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
+
+use std::{
+    collections::HashSet,
+    ffi::{OsStr, OsString},
+};
+
+use clap::{Arg, Command};
+
+use super::{
+    error::Error,
+    llama_cli::{self, Fate, Value},
+};
+
+/// Short options of several letters, and what they stand for.
+pub const SHORT_FORMS: &[(&str, &str)] = &[
+    ("-sys", "system-prompt"),
+    ("-sysf", "system-prompt-file"),
+    ("-cnv", "conversation"),
+    ("-no-cnv", "no-conversation"),
+    ("-st", "single-turn"),
+    ("-sp", "special"),
+    ("-ub", "ubatch-size"),
+    ("-ctk", "cache-type-k"),
+    ("-ctv", "cache-type-v"),
+    ("-co", "color"),
+];
+
+/// Options whose value is text, which may look like an option itself.
+const FREE_TEXT: &[&str] =
+    &["prompt", "system-prompt", "reverse-prompt", "chat-template", "chat-template-kwargs"];
+
+/// A command line for clap, and what the user should know about those parts that are not in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Normalized {
+    /// The program's name, then what was typed.
+    pub argv: Vec<OsString>,
+    /// One sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Rewrites `argv`, which starts with the program's name, for `command`.
+///
+/// # Errors
+/// An option of llama-cli that rope-cpu does not have.
+pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, Error> {
+    let first = argv.get(1).and_then(|arg| arg.to_str());
+    let other_command = first.is_some_and(|name| {
+        name != "run" && (name == "help" || command.find_subcommand(name).is_some())
+    });
+    if other_command {
+        return Ok(Normalized { argv, notes: Vec::new() });
+    }
+    let mut typed = argv.into_iter().peekable();
+    let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
+    let mut gpu = Vec::new();
+    let mut always = Vec::new();
+
+    while let Some(arg) = typed.next() {
+        if arg == "--" {
+            argv.push(arg);
+            argv.extend(typed);
+            break;
+        }
+        let Some(text) = arg.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
+            argv.push(arg);
+            continue;
+        };
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        let inline = name.len() < text.len();
+
+        if let Some(option) = find(command, name) {
+            let long = option.get_long().unwrap_or_default();
+            let follows =
+                !inline && typed.peek().is_some_and(|next| is_value(command, option, long, next));
+            argv.push(match typed.next_if(|_| follows) {
+                Some(value) => joined(long, &value),
+                None if inline => format!("--{long}{}", &text[name.len()..]).into(),
+                None => format!("--{long}").into(),
+            });
+            continue;
+        }
+        let Some((value, fate)) = llama_cli::find(name) else {
+            argv.push(arg); // clap knows what to say
+            continue;
+        };
+        let refused = |hint: &str| {
+            let hint = if hint.is_empty() { String::new() } else { format!(": {hint}") };
+            Error::usage(format_args!(
+                "{name} is a llama-cli option that rope-cpu does not have (yet){hint}"
+            ))
+        };
+        if let Fate::Missing(hint) = fate {
+            return Err(refused(hint));
+        }
+        let is_listed = |list: &[&str], value: &OsStr| list.iter().any(|v| value == *v);
+        match value {
+            _ if inline => {}
+            Value::No => {}
+            Value::Any => drop(typed.next()),
+            Value::OneOf(list) => {
+                if typed.next().is_some_and(|value| !is_listed(list, &value)) {
+                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                }
+            }
+            Value::Optional(list) => match typed.peek() {
+                Some(next) if is_listed(list, next) => drop(typed.next()),
+                Some(next) if !next.as_encoded_bytes().starts_with(b"-") => {
+                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                }
+                _ => {}
+            },
+        }
+        if fate == Fate::Gpu { &mut gpu } else { &mut always }.push(name.to_string());
+    }
+
+    let mut notes = Vec::new();
+    if !gpu.is_empty() {
+        notes.push(format!("ignored, since rope-cpu runs on the CPU alone: {}", once(gpu)));
+    }
+    if !always.is_empty() {
+        notes.push(format!("without effect, since always so in rope-cpu: {}", once(always)));
+    }
+    Ok(Normalized { argv, notes })
+}
+
+/// The option of `run` that is typed as `name`.
+fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    let has = |long: &str| {
+        command.get_arguments().find(|arg| {
+            arg.get_long() == Some(long)
+                || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+        })
+    };
+    if let Some(long) = name.strip_prefix("--") {
+        return has(long);
+    }
+    if let Some((_, long)) = SHORT_FORMS.iter().find(|(short, _)| *short == name) {
+        return has(long);
+    }
+    let mut letters = name.chars().skip(1);
+    match (letters.next(), letters.next()) {
+        // -h is not --help, which says more.
+        (Some(letter), None) if letter != 'h' => {
+            command.get_arguments().find(|arg| arg.get_short() == Some(letter))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `next` is the value of `option` that was typed before it.
+fn is_value(command: &Command, option: &Arg, long: &str, next: &OsStr) -> bool {
+    let Some(range) = option.get_num_args().filter(|range| range.takes_values()) else {
+        return false;
+    };
+    let text = next.to_string_lossy();
+    if range.min_values() == 0 {
+        return option.get_possible_values().iter().any(|v| v.matches(&text, false));
+    }
+    // A forgotten value is better told than the next option taken for it.
+    let is_option = text.starts_with('-')
+        && (find(command, &text).is_some() || llama_cli::find(&text).is_some());
+    FREE_TEXT.contains(&long) || !is_option
+}
+
+fn joined(long: &str, value: &OsStr) -> OsString {
+    let mut arg = OsString::from(format!("--{long}="));
+    arg.push(value);
+    arg
+}
+
+/// The names, separated by commas, each once.
+fn once(names: Vec<String>) -> String {
+    let mut seen = HashSet::new();
+    let names: Vec<_> = names.into_iter().filter(|name| seen.insert(name.clone())).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+
+    fn normalized(typed: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
+        let argv = ["rope-cpu"].iter().chain(typed).map(OsString::from).collect();
+        normalize(&command(), argv)
+            .map(|n| {
+                let argv = n.argv.into_iter().skip(1).map(|a| a.into_string().unwrap()).collect();
+                (argv, n.notes)
+            })
+            .map_err(|e| e.to_string())
+    }
+
+    fn argv(typed: &[&str]) -> Vec<String> {
+        let (argv, notes) = normalized(typed).unwrap();
+        assert!(notes.is_empty(), "{notes:?}");
+        argv
+    }
+
+    #[test]
+    fn each_short_form_is_an_option_and_its_help_says_so() {
+        let command = command();
+        for (short, long) in SHORT_FORMS {
+            let option = find(&command, short).unwrap_or_else(|| panic!("--{long} is missing"));
+            let help = option.get_help().unwrap().to_string();
+            assert!(help.contains(&format!("[{short}]")), "{long}: {help}");
+        }
+    }
+
+    #[test]
+    fn values_are_taken_as_llama_cli_takes_them() {
+        assert_eq!(argv(&["-m", "x", "-n", "-1"]), ["--model=x", "--predict=-1"]);
+        assert_eq!(argv(&["-p", "-st"]), ["--prompt=-st"]);
+        assert_eq!(argv(&["-p", "", "--ctx=7"]), ["--prompt=", "--ctx=7"]);
+        assert_eq!(
+            argv(&["-ctk", "q8_0", "-no-cnv"]),
+            ["--cache-type-k=q8_0", "--no-conversation"]
+        );
+        assert_eq!(argv(&["--ctx-size", "9", "-c", "8"]), ["--ctx=9", "--ctx=8"]);
+        assert_eq!(argv(&["--color", "-m", "x"]), ["--color", "--model=x"]);
+        assert_eq!(argv(&["-co", "off"]), ["--color=off"]);
+    }
+
+    #[test]
+    fn a_forgotten_value_does_not_swallow_the_next_option() {
+        assert_eq!(argv(&["-m", "-p", "x"]), ["--model", "--prompt=x"]);
+    }
+
+    #[test]
+    fn gpu_options_go_with_one_note() {
+        let typed = ["-ngl", "99", "-m", "x", "--no-host", "-sm", "row", "-ngl", "0"];
+        let (argv, notes) = normalized(&typed).unwrap();
+        assert_eq!(argv, ["--model=x"]);
+        assert_eq!(notes, ["ignored, since rope-cpu runs on the CPU alone: -ngl, --no-host, -sm"]);
+    }
+
+    #[test]
+    fn what_is_always_so_goes_with_a_note_and_its_opposite_is_refused() {
+        let (argv, notes) = normalized(&["-fa", "on", "--mmap", "-fa", "-m", "x"]).unwrap();
+        assert_eq!(argv, ["--model=x"]);
+        assert_eq!(notes, ["without effect, since always so in rope-cpu: -fa, --mmap"]);
+        for refused in [["-fa", "off"], ["-np", "2"], ["-lm", "mlock"]] {
+            let message = normalized(&refused).unwrap_err();
+            assert!(message.starts_with(&format!("{} is a llama-cli option", refused[0])));
+        }
+    }
+
+    #[test]
+    fn a_missing_option_is_refused_by_name() {
+        let message = normalized(&["--grammar", "root ::= x"]).unwrap_err();
+        assert_eq!(message, "--grammar is a llama-cli option that rope-cpu does not have (yet)");
+        let message = normalized(&["-m", "x", "-hf=y"]).unwrap_err();
+        assert!(message.contains("-hf is a llama-cli option"), "{message}");
+        assert!(message.ends_with("give it with -m"), "{message}");
+    }
+
+    #[test]
+    fn no_option_of_ours_is_also_called_missing() {
+        let command = command();
+        for arg in command.get_arguments() {
+            let long = arg.get_long().into_iter().map(|long| format!("--{long}"));
+            let short = arg.get_short().into_iter().map(|short| format!("-{short}"));
+            for name in long.chain(short) {
+                assert_eq!(llama_cli::find(&name), None, "{name}");
+            }
+        }
+        for (short, _) in SHORT_FORMS {
+            assert_eq!(llama_cli::find(short), None, "{short}");
+        }
+    }
+
+    #[test]
+    fn other_commands_and_what_follows_two_dashes_are_left_alone() {
+        assert_eq!(argv(&["inspect", "-ngl"]), ["inspect", "-ngl"]);
+        assert_eq!(argv(&["run", "-st", "--", "-st"]), ["run", "--single-turn", "--", "-st"]);
+        assert_eq!(argv(&["--no-such-thing", "-", "-h"]), ["--no-such-thing", "-", "-h"]);
+    }
+}

@@ -1,0 +1,212 @@
+//! `rope-cpu run`: a model continues a text, or converses.
+
+mod args;
+mod conversation;
+mod line;
+mod prompt;
+mod resources;
+mod screen;
+mod summary;
+mod writer;
+
+use std::{
+    io::{self, IsTerminal},
+    time::Instant,
+};
+
+pub use args::Args;
+
+use super::{error::Error, note};
+use crate::{
+    chat::Template,
+    generate::{End, Timings},
+    gguf::{File, Gguf},
+    model::{Model, Session},
+    platform::interrupt,
+    rope::{Facts, Plan, Rope},
+    sample::Sampler,
+    tokenizer::{Ends, Special, Tokenizer},
+};
+use conversation::{Conversation, converse};
+use line::Lines;
+use screen::Screen;
+use writer::Writer;
+
+/// How the prompt is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// As text that is continued once.
+    Complete,
+    /// As messages of a conversation in a chat template.
+    Chat,
+    /// As text that both sides continue in turn.
+    Continue,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, a failure while running, or Ctrl-C where one answer was asked for.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let started = Instant::now();
+    let typed = &args.prompt;
+    args.sampling.settings().check().map_err(Error::usage)?;
+    let limits = writer::limits(&args.answer, typed)?;
+    let system = prompt::system(typed)?;
+
+    let overrides: Vec<_> = args.override_kv.iter().flat_map(|list| list.iter().cloned()).collect();
+    let file = File::open(args.model()?).map_err(Error::usage)?;
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
+    let model = Model::load(&gguf).map_err(|e| named(args, e))?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| named(args, e))?;
+
+    let resources = resources::plan(args, &gguf, &model)?;
+    let rope = rope(args, &gguf, &model, &resources)?;
+    if args.memory.dry_run {
+        return resources.show_and_stop(&rope);
+    }
+    resources.check()?;
+
+    let prompt = prompt::prompt(typed)?;
+    let mut conversation = match mode(args, &gguf, system.is_some(), prompt.is_some())? {
+        Mode::Complete => None,
+        Mode::Chat => Some(Conversation::chat(template(args, &gguf, &tokenizer)?, system)),
+        Mode::Continue => Some(Conversation::plain()),
+    };
+
+    interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+    note(&resources);
+    note(rope.plan());
+    for warning in &rope.plan().warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    let session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let sampler = Sampler::new(args.sampling.settings()).map_err(Error::failed)?;
+    let seed = sampler.seed();
+    let screen = Screen::new(args.answer.color, resources.options().micro_batch);
+    let load = started.elapsed();
+    let mut writer = Writer {
+        session,
+        tokenizer: &tokenizer,
+        sampler,
+        limits,
+        screen,
+        verbose_prompt: typed.verbose_prompt,
+        total: Timings::default(),
+    };
+
+    let result = match &mut conversation {
+        None => complete(&prompt.unwrap_or_default(), args, &mut writer),
+        Some(conversation) => {
+            let lines = lines(args, prompt.is_some(), &writer)?;
+            converse(conversation, prompt, &mut writer, lines, args)
+        }
+    };
+    let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
+    if shown && !args.answer.no_show_timings {
+        note(summary::summary(load, &writer.total, seed));
+    }
+    result
+}
+
+/// An error in the model file, with its name.
+fn named(args: &Args, error: impl std::fmt::Display) -> Error {
+    let file = args.model.as_deref().unwrap_or("".as_ref());
+    Error::usage(format_args!("{}: {error}", file.display()))
+}
+
+/// What RoPE does, from flags and metadata.
+fn rope(
+    args: &Args,
+    gguf: &Gguf,
+    model: &Model,
+    resources: &resources::Resources,
+) -> Result<Rope, Error> {
+    let config = &model.config;
+    let facts = Facts {
+        architecture: config.architecture.name(),
+        n_rot: config.n_rot,
+        context_train: config.context_train,
+        window: config.window.is_some(),
+    };
+    let factors = model.rope_factors();
+    let context = resources.context.clone();
+    Plan::resolve(&facts, gguf.metadata(), factors, &args.rope.flags(), context)
+        .map(Rope::new)
+        .map_err(Error::usage)
+}
+
+/// The chat template of the command line, or else of the model.
+fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template, Error> {
+    let typed = &args.prompt;
+    let (origin, template) = match (&typed.chat_template, &typed.chat_template_file) {
+        // What has no tags is a name; as a template it would say the same to every message.
+        (Some(text), _) => {
+            let template = match text.contains('{') {
+                true => Template::for_tokenizer(text, tokenizer),
+                false => Template::builtin(text, tokenizer),
+            };
+            ("--chat-template".to_string(), template)
+        }
+        (None, Some(path)) => {
+            let source = prompt::file(path)?;
+            (path.display().to_string(), Template::for_tokenizer(&source, tokenizer))
+        }
+        (None, None) => {
+            let found = Template::from_metadata(gguf.metadata(), tokenizer).transpose();
+            let none = "it has no chat template: give one with --chat-template or \
+                        --chat-template-file, or continue plain text with -no-cnv";
+            ("the model".to_string(), found.ok_or_else(|| named(args, none))?)
+        }
+    };
+    let template = template.map_err(|e| Error::usage(format_args!("{origin}: {e}")))?;
+    match &typed.chat_template_kwargs {
+        Some(object) => template
+            .arguments(object)
+            .map_err(|e| Error::usage(format_args!("--chat-template-kwargs: {e}"))),
+        None => Ok(template),
+    }
+}
+
+/// How the prompt is read: as the flags say, or else as suits what there is.
+fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Error> {
+    let typed = &args.prompt;
+    let asking = [
+        (typed.conversation, "-cnv"),
+        (typed.single_turn, "-st"),
+        (system, "-sys"),
+        (typed.chat_template.is_some(), "--chat-template"),
+        (typed.chat_template_file.is_some(), "--chat-template-file"),
+        (typed.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
+    ];
+    let asking = asking.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
+    let has_template = gguf.metadata().get("tokenizer.chat_template").is_some();
+    match (asking, typed.no_conversation) {
+        (Some(flag), true) => Err(Error::usage(format_args!(
+            "{flag} asks for a conversation and -no-cnv for none: leave one of them out"
+        ))),
+        (Some(_), false) => Ok(Mode::Chat),
+        (None, _) if prompt => Ok(Mode::Complete),
+        (None, false) if has_template => Ok(Mode::Chat),
+        (None, _) => Ok(Mode::Continue),
+    }
+}
+
+/// The terminal, if more is to be typed.
+fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<Lines>, Error> {
+    let typing = io::stdin().is_terminal() && !(args.prompt.single_turn && prompt);
+    typing.then(|| Lines::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
+}
+
+/// Writes the prompt and what follows it.
+fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
+    let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
+    let room = writer.session.context();
+    if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= room {
+        writer.screen.typed(prompt);
+    }
+    match writer.write(&tokens)?.end {
+        End::Caller => Err(Error::Interrupted),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! Turns of a conversation: what the model reads before each answer.
+
+use super::{
+    Args,
+    line::{HELP, Lines, Typed},
+    summary,
+    writer::Writer,
+};
+use crate::{
+    Token,
+    chat::{Message, Template},
+    cli::{error::Error, note},
+    generate::{Answer, End},
+    tokenizer::{Ends, Special, Tokenizer},
+};
+
+/// What was said so far.
+pub enum Conversation {
+    /// Messages in a chat template.
+    Chat {
+        /// The template.
+        template: Box<Template>,
+        /// All messages, the first of them perhaps the system's.
+        messages: Vec<Message>,
+    },
+    /// One text, which both sides continue.
+    Plain {
+        /// Its tokens.
+        tokens: Vec<Token>,
+    },
+}
+
+impl Conversation {
+    /// A conversation in a chat template.
+    pub fn chat(template: Template, system: Option<String>) -> Self {
+        let messages = system.into_iter().map(|text| Message::new("system", text)).collect();
+        Conversation::Chat { template: Box::new(template), messages }
+    }
+
+    /// A text that is continued.
+    pub fn plain() -> Self {
+        Conversation::Plain { tokens: Vec::new() }
+    }
+
+    /// Forgets what was said; the system message stays.
+    pub fn clear(&mut self) {
+        match self {
+            Conversation::Chat { messages, .. } => messages.retain(|m| m.role == "system"),
+            Conversation::Plain { tokens } => tokens.clear(),
+        }
+    }
+
+    /// All that the model reads before it answers `text`.
+    fn prompt(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
+        match self {
+            Conversation::Chat { template, messages, .. } => {
+                let mut messages = messages.clone();
+                messages.push(Message::new("user", text));
+                let rendered = template.render(&messages, true).map_err(Error::usage)?;
+                Ok(tokenizer.encode_chat(&rendered))
+            }
+            Conversation::Plain { tokens } => {
+                let ends = if tokens.is_empty() { Ends::Add } else { Ends::Omit };
+                let mut prompt = tokens.clone();
+                prompt.extend(tokenizer.encode(text, Special::Parse, ends));
+                Ok(prompt)
+            }
+        }
+    }
+
+    /// Adds a turn that was answered.
+    fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Answer) {
+        match self {
+            Conversation::Chat { messages, .. } => {
+                messages.push(Message::new("user", text));
+                messages.push(Message::new("assistant", answer.text.as_str()));
+            }
+            Conversation::Plain { tokens } => {
+                *tokens = prompt;
+                tokens.extend_from_slice(&answer.tokens);
+            }
+        }
+    }
+
+    /// One turn: the model answers `text`. A turn that was stopped before the answer began
+    /// leaves no trace.
+    fn turn(&mut self, text: &str, writer: &mut Writer) -> Result<Answer, Error> {
+        let prompt = self.prompt(text, writer.tokenizer)?;
+        let answer = writer.write(&prompt)?;
+        if answer.end != End::Caller || !answer.tokens.is_empty() {
+            self.add(text, prompt, &answer);
+        }
+        Ok(answer)
+    }
+}
+
+/// Answers `first`, if there is one, then what is typed, until the user leaves. Without `lines`,
+/// or with `single_turn`, it ends after one answer.
+///
+/// # Errors
+/// Where nothing can be typed, also [`Error::Usage`] if the message is too long, and
+/// [`Error::Interrupted`].
+pub fn converse(
+    conversation: &mut Conversation,
+    mut first: Option<String>,
+    writer: &mut Writer,
+    mut lines: Option<Lines>,
+    args: &Args,
+) -> Result<(), Error> {
+    let single = args.prompt.single_turn || lines.is_none();
+    loop {
+        let text = match (first.take(), &mut lines) {
+            (Some(text), _) => text,
+            (None, None) => return Ok(()),
+            (None, Some(lines)) => match lines.read()? {
+                Typed::Text(text) => text,
+                Typed::Exit => return Ok(()),
+                Typed::Clear => {
+                    conversation.clear();
+                    continue;
+                }
+                Typed::Help => {
+                    note(HELP);
+                    continue;
+                }
+                Typed::Unknown(command) => {
+                    note(format_args!("{command} is no command here: /help lists them"));
+                    continue;
+                }
+            },
+        };
+        match conversation.turn(&text, writer) {
+            Ok(answer) if single => {
+                return if answer.end == End::Caller { Err(Error::Interrupted) } else { Ok(()) };
+            }
+            Ok(answer) => {
+                if !args.answer.no_show_timings {
+                    note(summary::turn(&answer.timings));
+                }
+            }
+            // A message that is too long is told, and another one may be typed.
+            Err(error @ Error::Usage(_)) if !single => {
+                note(format_args!("{error} (/clear forgets what was said so far)"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a run takes of the machine, settled before any of it is taken.
+
+use std::{fmt, io::Write};
+
+use rope_cpu_kernels::Cpu;
+
+use super::{Args, args::MemoryArgs};
+use crate::{
+    cli::{error::Error, note},
+    gguf::Gguf,
+    model::{
+        Model, Options,
+        memory::{Bytes, PAGE, Request, Shape},
+    },
+    platform::{
+        memory::{self, Available},
+        processors::{self, Threads},
+    },
+    rope::{Origin, Rope, Sourced},
+};
+
+/// Memory, threads and instruction set of a run.
+pub struct Resources {
+    /// Tokens that there is room for, and who says so.
+    pub context: Sourced<usize>,
+    model: String,
+    shape: Shape,
+    request: Request,
+    available: Option<Available>,
+    must_fit: bool,
+    threads: Threads,
+    cpu: Cpu,
+}
+
+/// Settles what the flags leave open.
+pub fn plan(args: &Args, gguf: &Gguf, model: &Model) -> Result<Resources, Error> {
+    let config = &model.config;
+    let threads = match usize::try_from(args.machine.threads) {
+        Ok(count) => Threads { count, reason: format!("--threads {count}") },
+        Err(_) => processors::default_threads(),
+    };
+    let weights_bytes = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
+    let shape = Shape::of(config, weights_bytes, threads.count);
+    let available = memory::available();
+    let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = args.memory;
+
+    let mut request = Request {
+        context: config.context_train,
+        micro_batch: ubatch_size.min(batch_size),
+        keys: cache_type_k,
+        values: cache_type_v,
+    };
+    let context = match (args.memory.context, available) {
+        (0, Some(available)) => {
+            let fits = shape.largest_context(&request, config.context_train, available.bytes);
+            if fits < config.context_train {
+                let fits = fits.max(PAGE.min(config.context_train));
+                Sourced { value: fits, origin: Origin::Computed("the most that memory allows") }
+            } else {
+                trained(model)
+            }
+        }
+        (0, None) => trained(model),
+        (context, _) => Sourced::flag(context, format!("--ctx {context}")),
+    };
+    request.context = context.value;
+    Ok(Resources {
+        context,
+        model: describe(gguf, model, weights_bytes),
+        shape,
+        request,
+        available,
+        must_fit: !args.memory.no_memory_check,
+        threads,
+        cpu: args.machine.isa.unwrap_or_else(Cpu::best),
+    })
+}
+
+fn trained(model: &Model) -> Sourced<usize> {
+    let key = format!("{}.context_length", model.config.architecture.name());
+    Sourced::key(model.config.context_train, key)
+}
+
+fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
+    // A name of another type is for `inspect` to show; here it is only left out.
+    let name = gguf.metadata().string("general.name").ok().flatten().unwrap_or("unnamed");
+    let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+    format!(
+        "{name} ({}), {} of weights, trained for {} tokens",
+        model.config.architecture.name(),
+        Bytes(weights_bytes),
+        model.config.context_train
+    )
+}
+
+impl Resources {
+    /// What the session is made with.
+    pub fn options(&self) -> Options {
+        let Request { context, micro_batch, keys, values } = self.request;
+        Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
+    }
+
+    /// Checks that there is enough memory, as far as the system tells.
+    ///
+    /// # Errors
+    /// If there is not, with the numbers and what would fit.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.available {
+            Some(available) if self.must_fit => {
+                self.shape.check(&self.request, available).map(drop).map_err(Error::failed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows the plan on stdout, for `--dry-run`.
+    ///
+    /// # Errors
+    /// As [`Resources::check`], after the plan is shown.
+    pub fn show_and_stop(&self, rope: &Rope) -> Result<(), Error> {
+        writeln!(std::io::stdout(), "{self}\n{}", rope.plan())?;
+        for warning in &rope.plan().warnings {
+            note(format_args!("warning: {warning}"));
+        }
+        self.check()
+    }
+}
+
+/// Three lines: the model, the memory, the threads.
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let need = self.shape.need(&self.request);
+        writeln!(f, "Model: {}", self.model)?;
+        write!(f, "Memory: {} for a context of {}", Bytes(need.total()), self.context)?;
+        write!(f, ": {}; ", need.parts(&self.request))?;
+        match self.available {
+            Some(available) => writeln!(f, "{} available", Bytes(available.bytes))?,
+            None => writeln!(f, "this system does not say what is available")?,
+        }
+        write!(f, "Threads: {} ({}), {}", self.threads.count, self.threads.reason, self.cpu.name())
+    }
+}

@@ -1,0 +1,163 @@
+//! What the user sees while the model reads and writes: text on stdout, the rest on stderr.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::args::When;
+use crate::{cli::error::Error, generate::Event, platform::interrupt};
+
+/// Green, for what was typed, and back to normal.
+pub const TYPED: (&str, &str) = ("\x1b[32m", "\x1b[0m");
+
+/// Stdout, and a bar on stderr while a long prompt is read.
+pub struct Screen {
+    out: io::Stdout,
+    color: bool,
+    terminal: bool,
+    /// Whether the cursor of stdout stands at the start of a line.
+    line_start: bool,
+    failure: Option<io::Error>,
+    bar: Option<Bar>,
+    bar_from: usize,
+}
+
+/// A progress bar and when it began.
+struct Bar {
+    bar: ProgressBar,
+    began: Instant,
+}
+
+impl Screen {
+    /// `bar_from` is the number of tokens above which reading a prompt shows a bar.
+    pub fn new(color: When, bar_from: usize) -> Self {
+        let out = io::stdout();
+        let terminal = out.is_terminal();
+        let color = match color {
+            When::On => true,
+            When::Off => false,
+            When::Auto => terminal,
+        };
+        Screen { out, color, terminal, line_start: true, failure: None, bar: None, bar_from }
+    }
+
+    /// Whether what was typed is shown in color.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// One step of the model: shows it, and stops at Ctrl-C or where nobody reads stdout.
+    pub fn show(&mut self, event: Event<'_>) -> ControlFlow<()> {
+        match event {
+            Event::Reading { done, reused, total } => self.progress(done, reused, total),
+            Event::Text(text) => self.write(text),
+        }
+        match self.failure.is_some() || interrupt::raised() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Text that was typed, not written by the model.
+    pub fn typed(&mut self, text: &str) {
+        if self.color && !text.is_empty() {
+            self.write(TYPED.0);
+            self.write(text);
+            self.write(TYPED.1);
+            self.line_start = text.ends_with('\n');
+        } else {
+            self.write(text);
+        }
+    }
+
+    /// Ends an answer: on a terminal, what follows begins on a line of its own.
+    ///
+    /// # Errors
+    /// If stdout could not be written to.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.bar = None;
+        if self.terminal && !self.line_start {
+            self.write("\n");
+        }
+        self.failure.take().map_or(Ok(()), |e| Err(Error::Output(e)))
+    }
+
+    fn write(&mut self, text: &str) {
+        if text.is_empty() || self.failure.is_some() {
+            return;
+        }
+        self.bar = None;
+        self.line_start = text.ends_with('\n');
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        self.failure = written.err();
+    }
+
+    fn progress(&mut self, done: usize, reused: usize, total: usize) {
+        if total - reused <= self.bar_from || !io::stderr().is_terminal() {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| Bar::new(reused, total));
+        bar.at(done - reused);
+        if done == total {
+            self.bar = None;
+        }
+    }
+}
+
+impl Bar {
+    fn new(reused: usize, total: usize) -> Self {
+        let bar = ProgressBar::new((total - reused) as u64);
+        // The template is a constant of a known good form; the default is no worse than a panic.
+        if let Ok(style) = ProgressStyle::with_template("reading [{bar:24}] {pos}/{len} {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Bar { bar, began: Instant::now() }
+    }
+
+    /// Shows that `read` of the tokens are done.
+    fn at(&self, read: usize) {
+        let total = self.bar.length().unwrap_or_default() as usize;
+        self.bar.set_message(pace(read, total, self.began.elapsed()));
+        self.bar.set_position(read as u64);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Tokens a second so far, and the time left at that pace.
+fn pace(done: usize, total: usize, time: Duration) -> String {
+    if done == 0 || time.is_zero() {
+        return "tokens".into();
+    }
+    let per_second = done as f64 / time.as_secs_f64();
+    let left = (total - done) as f64 / per_second;
+    let left = match left.ceil() as u64 {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        seconds => format!("{}:{:02} h", seconds / 3600, seconds % 3600 / 60),
+    };
+    format!("tokens, {per_second:.1} tokens/s, {left} left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_pace() {
+        let pace = |done, total, seconds| pace(done, total, Duration::from_secs(seconds));
+        assert_eq!(pace(0, 100, 3), "tokens");
+        assert_eq!(pace(512, 2048, 4), "tokens, 128.0 tokens/s, 12 s left");
+        assert_eq!(pace(100, 10_000, 10), "tokens, 10.0 tokens/s, 16:30 min left");
+        assert_eq!(pace(1, 5401, 1), "tokens, 1.0 tokens/s, 1:30 h left");
+        assert_eq!(pace(5, 5, 1), "tokens, 5.0 tokens/s, 0 s left");
+    }
+}

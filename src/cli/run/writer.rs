@@ -1,0 +1,93 @@
+//! All that it takes to write an answer, and what was written so far.
+
+use super::{args::AnswerArgs, prompt, screen::Screen, summary};
+use crate::{
+    Token,
+    cli::{error::Error, note},
+    generate::{self, Answer, End, Limits, Timings, generate},
+    model::Session,
+    platform::interrupt,
+    sample::Sampler,
+    tokenizer::Tokenizer,
+};
+
+/// A model that has a session, and where its text goes.
+pub struct Writer<'s, 'm> {
+    /// The tokens read so far.
+    pub session: Session<'m>,
+    /// Text to tokens and back.
+    pub tokenizer: &'s Tokenizer<'m>,
+    /// How tokens are chosen.
+    pub sampler: Sampler,
+    /// What ends an answer.
+    pub limits: Limits,
+    /// Where it is shown.
+    pub screen: Screen,
+    /// Show the tokens of each prompt.
+    pub verbose_prompt: bool,
+    /// What all answers took.
+    pub total: Timings,
+}
+
+impl Writer<'_, '_> {
+    /// Reads `prompt` and writes what follows. An answer that Ctrl-C stopped is an answer, which
+    /// ended with [`End::Caller`].
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the prompt is empty or too long, after which one may go on.
+    pub fn write(&mut self, prompt: &[Token]) -> Result<Answer, Error> {
+        if self.verbose_prompt {
+            self.show_tokens(prompt);
+        }
+        interrupt::clear();
+        let Writer { session, tokenizer, sampler, limits, screen, .. } = self;
+        let answer =
+            generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
+        self.screen.finish()?;
+        let answer = answer.map_err(|e| match e {
+            generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. } => Error::usage(e),
+            generate::Error::Model(_) | generate::Error::Sample(_) => Error::failed(e),
+        })?;
+        self.total = summary::sum(&self.total, &answer.timings);
+        if let Some(tokens) = self.session.take_recomputed() {
+            note(format_args!(
+                "note: so long a sequence has other RoPE frequencies: {tokens} tokens were computed \
+                 again"
+            ));
+        }
+        if answer.end == End::ContextFull {
+            note(format_args!(
+                "note: the context of {} tokens is full, so the answer ends here: choose a larger \
+                 one with -c",
+                self.session.context()
+            ));
+        }
+        Ok(answer)
+    }
+
+    fn show_tokens(&self, prompt: &[Token]) {
+        note(format_args!("prompt of {} tokens:", prompt.len()));
+        for &token in prompt {
+            let piece = self.tokenizer.piece(token, true);
+            note(format_args!("{token:6} -> '{}'", String::from_utf8_lossy(&piece)));
+        }
+    }
+}
+
+/// What ends an answer, as the command line says.
+pub fn limits(args: &AnswerArgs, escapes: &super::args::PromptArgs) -> Result<Limits, Error> {
+    let stops: Result<Vec<_>, Error> = args
+        .reverse_prompt
+        .iter()
+        .map(|text| match text.is_empty() {
+            true => Err(Error::usage("--reverse-prompt is empty: nothing would be written")),
+            false => prompt::unescaped("--reverse-prompt", text, escapes),
+        })
+        .collect();
+    Ok(Limits {
+        tokens_max: usize::try_from(args.predict).ok(),
+        stops: stops?,
+        ignore_end: args.ignore_eos,
+        show_special: args.special,
+    })
+}

@@ -1,0 +1,377 @@
+//! The memory that a model and a context take, computed before any of it is asked for.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::Config;
+use crate::{
+    kv_cache::{self, CacheType},
+    platform::memory::{Available, Limit},
+};
+
+/// Positions that the cache grows by.
+pub const PAGE: usize = kv_cache::POSITIONS;
+
+/// The program itself and the header of the file.
+const PROGRAM_BYTES: usize = 16 << 20;
+
+/// The numbers of a model that decide how much memory it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of all weights, mapped from the file.
+    pub weights_bytes: u64,
+    /// Layers that attend to the whole context.
+    pub global_layers: usize,
+    /// Layers that attend to the last `window` tokens.
+    pub window_layers: usize,
+    /// Tokens that these see; 0 where there are none.
+    pub window: usize,
+    /// Heads of keys and values in each layer.
+    pub kv_heads: usize,
+    /// Values in the key of one head.
+    pub key_dim: usize,
+    /// Values in the value of one head.
+    pub value_dim: usize,
+    /// Bytes that computing takes for each token of a micro-batch.
+    pub token_bytes: u64,
+    /// Bytes that computing takes besides, such as the logits.
+    pub fixed_bytes: u64,
+    /// Bytes that computing takes for each position of the context: cosines and sines, and
+    /// partial results of attention.
+    pub position_bytes: u64,
+}
+
+/// What a run asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Positions that there is to be room for.
+    pub context: usize,
+    /// Tokens computed together while reading a prompt.
+    pub micro_batch: usize,
+    /// How keys are stored.
+    pub keys: CacheType,
+    /// How values are stored.
+    pub values: CacheType,
+}
+
+/// What it takes, in bytes. Sizes beyond all measure stop at `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The weights: pages of the file that the system keeps for as long as there is room.
+    pub weights: u64,
+    /// The keys of all positions.
+    pub keys: u64,
+    /// The values of all positions.
+    pub values: u64,
+    /// Everything that computing takes besides.
+    pub buffers: u64,
+}
+
+impl Need {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        [self.weights, self.keys, self.values, self.buffers]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+impl Shape {
+    /// The shape of a model whose weights take `weights_bytes`, computed by `threads` threads.
+    ///
+    /// Buffers are those of the forward pass, counted from above: floats are 4 bytes, and the 8-bit
+    /// activations of a product 1.5 bytes a value in spans of 256.
+    pub fn of(config: &Config, weights_bytes: u64, threads: usize) -> Self {
+        let window_layers =
+            (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
+        let spans = |values: usize| values.div_ceil(256) * 384;
+        let Config { embedding, feed_forward, heads, kv_heads, head_dim, vocabulary, .. } = *config;
+        let attended = heads * head_dim;
+        let query_key_value = attended + 2 * kv_heads * head_dim;
+        // hidden, normed, projected; attended, its parts; gate, up, gated.
+        let floats = 3 * embedding + query_key_value + 2 * attended + 2 * heads + 3 * feed_forward;
+        let rounded = spans(embedding) + spans(attended) + spans(feed_forward);
+        let widest = embedding.max(feed_forward).max(attended);
+        let private = 128 * widest + (1 << 20);
+        let logits = 16 * 4 * vocabulary;
+        // Each known token: its text, its place in the vocabulary's index, its rank or score.
+        let tokenizer = 256 * vocabulary;
+        // Up to 8 tokens at a time are attended in parts of 1024 positions.
+        let partials = (8 * 4 * heads * (head_dim + 2)).div_ceil(1024);
+        let tables = 1 + usize::from(config.window.is_some());
+        Shape {
+            weights_bytes,
+            global_layers: config.layers - window_layers,
+            window_layers,
+            window: config.window.unwrap_or(0),
+            kv_heads,
+            key_dim: head_dim,
+            value_dim: head_dim,
+            token_bytes: (4 * floats + rounded) as u64,
+            fixed_bytes: (threads * private + logits + tokenizer + PROGRAM_BYTES) as u64,
+            position_bytes: (tables * config.n_rot * 4 + partials) as u64,
+        }
+    }
+
+    /// The memory that `request` takes.
+    pub fn need(&self, request: &Request) -> Need {
+        let global = pages(request.context);
+        // A window layer needs what the oldest query of a micro-batch sees, and all after it, which
+        // may begin within a page.
+        let window = self.window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
+        let window = pages(request.context.min(window));
+        let rows = product(&[self.global_layers as u64, global])
+            .saturating_add(product(&[self.window_layers as u64, window]))
+            .saturating_mul(self.kv_heads as u64);
+        let row_bytes = |cache: CacheType, values| cache.row_bytes(values) as u64;
+        let micro_batch = request.micro_batch.min(request.context) as u64;
+        Need {
+            weights: self.weights_bytes,
+            keys: rows.saturating_mul(row_bytes(request.keys, self.key_dim)),
+            values: rows.saturating_mul(row_bytes(request.values, self.value_dim)),
+            buffers: product(&[self.token_bytes, micro_batch])
+                .saturating_add(product(&[self.position_bytes, global]))
+                .saturating_add(self.fixed_bytes),
+        }
+    }
+
+    /// The largest context up to `context_max` for which `request`, changed to it, fits in
+    /// `bytes`: in whole pages, and 0 where not even one fits.
+    pub fn largest_context(&self, request: &Request, context_max: usize, bytes: u64) -> usize {
+        let fits = |context| self.need(&Request { context, ..*request }).total() <= bytes;
+        if fits(context_max) {
+            return context_max;
+        }
+        // The need grows with the pages: `low` of them fit, `high` do not.
+        let (mut low, mut high) = (0, context_max.div_ceil(PAGE));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle * PAGE) { low = middle } else { high = middle }
+        }
+        low * PAGE
+    }
+
+    /// The types for keys and values with which `request` would fit in `bytes`, those that keep
+    /// the most first. Keys bear coarser storage less well than values do.
+    pub fn fitting_types(&self, request: &Request, bytes: u64) -> Vec<(CacheType, CacheType)> {
+        use CacheType::{F16, Q4_0, Q8_0};
+        [(F16, F16), (Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]
+            .into_iter()
+            .filter(|&(keys, values)| {
+                self.need(&Request { keys, values, ..*request }).total() <= bytes
+            })
+            .collect()
+    }
+
+    /// Checks that `request` fits.
+    ///
+    /// # Errors
+    /// If it does not, with all that would help.
+    pub fn check(&self, request: &Request, available: Available) -> Result<Need, TooLarge> {
+        let need = self.need(request);
+        if need.total() <= available.bytes {
+            return Ok(need);
+        }
+        Err(TooLarge {
+            request: *request,
+            need,
+            available,
+            context: self.largest_context(request, request.context, available.bytes),
+            types: self.fitting_types(request, available.bytes),
+        })
+    }
+}
+
+/// Positions rounded up to whole pages.
+fn pages(positions: usize) -> u64 {
+    (positions as u64).div_ceil(PAGE as u64).saturating_mul(PAGE as u64)
+}
+
+fn product(factors: &[u64]) -> u64 {
+    factors.iter().fold(1, |product, factor| product.saturating_mul(*factor))
+}
+
+/// A run that the memory is too small for, and what would fit.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct TooLarge {
+    /// What was asked for.
+    pub request: Request,
+    /// What it takes.
+    pub need: Need,
+    /// What there is.
+    pub available: Available,
+    /// The largest context that fits with the same types; 0 for none.
+    pub context: usize,
+    /// Types with which this context would fit.
+    pub types: Vec<(CacheType, CacheType)>,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Request { context, .. } = self.request;
+        write!(f, "a context of {context} tokens needs {}, ", Bytes(self.need.total()))?;
+        write!(f, "but {} is available", Bytes(self.available.bytes))?;
+        if self.available.limit == Limit::Cgroup {
+            write!(f, " within the limit of the control group")?;
+        }
+        write!(f, ": {}.", self.need.parts(&self.request))?;
+        match self.context {
+            0 => write!(f, " No context fits with these cache types.")?,
+            largest => write!(f, " The largest context that fits is {largest} (-c {largest}).")?,
+        }
+        if let Some(((keys, values), more)) = self.types.split_first() {
+            let (keys, values) = (keys.name(), values.name());
+            write!(f, " This one would fit with -ctk {keys} -ctv {values}")?;
+            for (keys, values) in more {
+                write!(f, " or -ctk {} -ctv {}", keys.name(), values.name())?;
+            }
+            write!(f, ".")?;
+        }
+        write!(f, " To try anyway: --no-memory-check")
+    }
+}
+
+impl Need {
+    /// The parts in words: `weights 94.0 MiB, keys (f16) 180.0 MiB, ..`.
+    pub fn parts(&self, request: &Request) -> String {
+        format!(
+            "weights {}, keys ({}) {}, values ({}) {}, buffers {}",
+            Bytes(self.weights),
+            request.keys.name(),
+            Bytes(self.keys),
+            request.values.name(),
+            Bytes(self.values),
+            Bytes(self.buffers),
+        )
+    }
+}
+
+/// A number of bytes, shown as people read it: `94.2 MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut size = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        // 1023.95 would be shown as 1024.0 of its unit.
+        while size >= 1023.95 && unit + 1 < UNITS.len() {
+            size /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{size:.1} {}", UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use CacheType::{F16, F32, Q4_0, Q8_0};
+
+    /// SmolLM2-135M: 30 layers, 3 KV heads of 64.
+    fn smollm2() -> Shape {
+        Shape {
+            weights_bytes: 96_000_000,
+            global_layers: 30,
+            window_layers: 0,
+            window: 0,
+            kv_heads: 3,
+            key_dim: 64,
+            value_dim: 64,
+            token_bytes: 1000,
+            fixed_bytes: 500,
+            position_bytes: 256,
+        }
+    }
+
+    fn request(context: usize, keys: CacheType, values: CacheType) -> Request {
+        Request { context, micro_batch: 512, keys, values }
+    }
+
+    fn machine(bytes: u64) -> Available {
+        Available { bytes, limit: Limit::Machine }
+    }
+
+    #[test]
+    fn a_cache_is_layers_times_heads_times_rows() {
+        let need = smollm2().need(&request(16384, F16, Q8_0));
+        assert_eq!(need.weights, 96_000_000);
+        assert_eq!(need.keys, 30 * 3 * 16384 * 64 * 2);
+        assert_eq!(need.values, 30 * 3 * 16384 * (64 / 32 * 34));
+        assert_eq!(need.buffers, 512 * 1000 + 16384 * 256 + 500);
+        assert_eq!(need.total(), need.weights + need.keys + need.values + need.buffers);
+    }
+
+    #[test]
+    fn contexts_fill_whole_pages() {
+        let keys = |context| smollm2().need(&request(context, F32, Q4_0)).keys;
+        assert_eq!(keys(1), 30 * 3 * 256 * 64 * 4);
+        assert_eq!(keys(256), keys(1));
+        assert_eq!(keys(257), 2 * keys(1));
+    }
+
+    #[test]
+    fn window_layers_hold_the_window_and_a_micro_batch() {
+        let shape = Shape { global_layers: 3, window_layers: 15, window: 512, ..smollm2() };
+        let keys = |context| shape.need(&request(context, F16, F16)).keys;
+        let row = 3 * 64 * 2;
+        assert_eq!(keys(32768), (3 * 32768 + 15 * 1280) * row);
+        // Not more than the context, where that is shorter.
+        assert_eq!(keys(600), (3 + 15) * 768 * row);
+    }
+
+    #[test]
+    fn the_largest_context_fits_and_one_page_more_does_not() {
+        let shape = smollm2();
+        for bytes in [0, 96_000_000, 97_000_000, 150_000_000, 1_000_000_000, 10_000_000_000] {
+            let request = request(1 << 17, F16, F16);
+            let largest = shape.largest_context(&request, 1 << 17, bytes);
+            let total = |context| shape.need(&Request { context, ..request }).total();
+            assert!(largest == 0 || total(largest) <= bytes, "{bytes}: {largest}");
+            assert!(largest == 1 << 17 || total(largest + 1) > bytes, "{bytes}: {largest}");
+        }
+        // A context that fits is not rounded.
+        assert_eq!(shape.largest_context(&request(1, F16, F16), 1000, u64::MAX), 1000);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let shape = smollm2();
+        let request = request(16384, F16, F16);
+        let q8 = shape.need(&Request { keys: Q8_0, values: Q8_0, ..request }).total();
+        let error = shape.check(&request, machine(q8)).unwrap_err();
+        assert_eq!(error.types, [(Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]);
+        assert_eq!(error.context, 8704);
+        let message = error.to_string();
+        for part in ["16384 tokens needs 456.0 MiB", "is available:", "(-c 8704)", "-ctk q8_0"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        assert!(shape.check(&request, machine(error.need.total())).is_ok());
+
+        let error =
+            shape.check(&request, Available { bytes: 5, limit: Limit::Cgroup }).unwrap_err();
+        assert!(error.types.is_empty() && error.context == 0);
+        let message = error.to_string();
+        assert!(message.contains("limit of the control group"), "{message}");
+        assert!(message.contains("No context fits"), "{message}");
+    }
+
+    #[test]
+    fn sizes_beyond_measure_saturate() {
+        let request = Request { micro_batch: usize::MAX, ..request(usize::MAX, F32, F32) };
+        assert_eq!(smollm2().need(&request).total(), u64::MAX);
+        let largest = smollm2().largest_context(&request, usize::MAX, 1 << 30);
+        assert!(largest < 1 << 20, "{largest}");
+    }
+
+    #[test]
+    fn bytes_read_well() {
+        for (bytes, shown) in
+            [(0, "0.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), ((1 << 30) - 1, "1.0 GiB")]
+        {
+            assert_eq!(Bytes(bytes).to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The program, run as a user runs it.
+
+mod model;
+#[cfg(unix)]
+mod terminal;
+mod usage;
+
+use std::path::PathBuf;
+
+use assert_cmd::Command;
+
+/// The program, with nothing of the environment that changes what it does.
+fn rope_cpu(arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"));
+    command.args(arguments).env_remove("ROPE_CPU_ISA").timeout(std::time::Duration::from_secs(300));
+    command
+}
+
+/// What a run left behind.
+struct Run {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(arguments: &[&str]) -> Run {
+    finish(rope_cpu(arguments))
+}
+
+fn finish(mut command: Command) -> Run {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+impl Run {
+    /// Checks that the program ended with `code`, wrote nothing to stdout, and said `parts`.
+    #[track_caller]
+    fn refused(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert_eq!(self.stdout, "");
+        self.said(parts);
+    }
+
+    #[track_caller]
+    fn said(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not in:\n{}", self.stderr);
+        }
+    }
+}
+
+/// SmolLM2-135M-Instruct, which `scripts/fetch-models` fetches. Without it the test is skipped,
+/// and fails where CI=true.
+fn smollm2() -> Option<String> {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    if path.exists() {
+        return Some(path.to_str().unwrap().into());
+    }
+    let missing = format!("{} is missing: scripts/fetch-models fetches it", path.display());
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+    eprintln!("skipped: {missing}");
+    None
+}

@@ -1,0 +1,187 @@
+//! Runs of a real model.
+
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
+
+use crate::{Run, finish, rope_cpu, run, smollm2};
+
+/// A run of the model that writes the likeliest text after `-p`.
+fn likeliest(model: &str, options: &[&str]) -> Run {
+    let arguments = [&["-m", model, "--temp", "0"], options].concat();
+    run(&arguments)
+}
+
+fn text(model: &str, options: &[&str]) -> String {
+    let run = likeliest(model, options);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.stdout
+}
+
+const PROMPT: &str = "The capital of France is";
+
+#[test]
+fn text_goes_to_stdout_and_all_else_to_stderr() {
+    let Some(model) = smollm2() else { return };
+    let run = likeliest(&model, &["-p", PROMPT, "-n", "12"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let answer = run.stdout.strip_prefix(PROMPT).unwrap();
+    assert!(answer.contains("Paris"), "{answer}");
+    run.said(&["RoPE: no scaling", "Memory: ", "Threads: ", "prompt  ", "answer  ", "tokens/s"]);
+    run.said(&["memory  ", "seed    "]);
+    assert!(!run.stdout.contains("RoPE") && !run.stdout.contains("tokens/s"), "{}", run.stdout);
+
+    // The same text, from a file and from standard input, without the prompt.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("prompt.txt");
+    std::fs::write(&file, format!("{PROMPT}\n")).unwrap();
+    let options = ["-f", file.to_str().unwrap(), "-n", "12", "--no-display-prompt"];
+    assert_eq!(text(&model, &options), answer);
+    let quiet = ["-m", &model, "--temp", "0", "-n", "12", "--no-display-prompt"];
+    let mut piped = rope_cpu(&[&quiet[..], &["--no-show-timings"]].concat());
+    piped.write_stdin(PROMPT);
+    let piped = finish(piped);
+    assert_eq!(piped.stdout, answer);
+    assert!(!piped.stderr.contains("tokens/s"), "{}", piped.stderr);
+}
+
+#[test]
+fn the_requested_context_is_the_context_and_rope_says_why() {
+    let Some(model) = smollm2() else { return };
+    let options =
+        ["--ctx", "16384", "--rope-freq-scale", "0.5", "-p", PROMPT, "-n", "4", "-ngl", "99"];
+    let run = likeliest(&model, &options);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.said(&["RoPE: linear, factor 2 (--rope-freq-scale 0.5)", "context 16384 (--ctx 16384)"]);
+    run.said(&["note: ignored, since rope-cpu runs on the CPU alone: -ngl\n"]);
+}
+
+#[test]
+fn contradictory_rope_options_are_errors() {
+    let Some(model) = smollm2() else { return };
+    let both = ["--rope-scale", "4", "--rope-freq-scale", "0.25", "-p", "x"];
+    likeliest(&model, &both).refused(2, &["--rope-scale 4", "--rope-freq-scale 0.25"]);
+    let none = ["--rope-scaling", "none", "--rope-scale", "4", "-p", "x"];
+    likeliest(&model, &none).refused(2, &["--rope-scaling none"]);
+}
+
+#[test]
+fn a_dry_run_shows_the_plan_and_computes_nothing() {
+    let Some(model) = smollm2() else { return };
+    let dry = |options: &[&str]| run(&[&["-m", &model, "--dry-run"], options].concat());
+    let plan = dry(&["-c", "16384", "-ctk", "q8_0", "-ctv", "f32"]);
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    // 30 layers of 3 heads of 64 values: 34 bytes for 32 of them as q8_0, 128 as f32.
+    for part in ["keys (q8_0) 95.6 MiB", "values (f32) 360.0 MiB", "context of 16384", "RoPE: "] {
+        assert!(plan.stdout.contains(part), "{part}: {}", plan.stdout);
+    }
+
+    let huge = dry(&["-c", "1000000000"]);
+    assert_eq!(huge.code, Some(1));
+    assert!(huge.stdout.contains("TiB"), "{}", huge.stdout);
+    huge.said(&["error: a context of 1000000000 tokens needs", "The largest context that fits is"]);
+    assert_eq!(dry(&["-c", "1000000000", "--no-memory-check"]).code, Some(0));
+
+    let refused = likeliest(&model, &["-c", "1000000000", "-p", "x"]);
+    refused.refused(1, &["The largest context that fits is"]);
+}
+
+#[test]
+fn a_prompt_beyond_the_context_is_refused_with_the_numbers() {
+    let Some(model) = smollm2() else { return };
+    let options = ["-c", "8", "-p", "one two three four five six seven eight nine ten"];
+    likeliest(&model, &options).refused(2, &["the prompt has 10 tokens", "the context of 8"]);
+    likeliest(&model, &["-p", ""]).refused(2, &["the prompt is empty"]);
+}
+
+#[test]
+fn a_full_context_is_told() {
+    let Some(model) = smollm2() else { return };
+    let run = likeliest(&model, &["-c", "12", "--ignore-eos", "-p", PROMPT]);
+    assert_eq!(run.code, Some(0));
+    run.said(&["the context of 12 tokens is full", "answer  7 tokens"]);
+}
+
+#[test]
+fn stop_strings_end_the_text_wherever_tokens_end() {
+    let Some(model) = smollm2() else { return };
+    let options = ["-p", PROMPT, "-n", "16", "--no-display-prompt"];
+    let whole = text(&model, &options);
+    // From within one word to within the next.
+    let at = whole.char_indices().filter(|(_, c)| *c == ' ').nth(3).unwrap().0;
+    let stop = &whole[at - 2..at + 3];
+    let before = whole.find(stop).unwrap();
+    let stopped = text(&model, &[&options[..], &["-r", stop, "-r", "never there"]].concat());
+    assert_eq!(stopped, whole[..before]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text() {
+    let Some(model) = smollm2() else { return };
+    let draw = |seed| {
+        let options = ["-m", &model, "-p", "Once", "-n", "12", "--temp", "1.5", "-s", seed];
+        let run = run(&options);
+        run.said(&[&format!("seed    {seed}")]);
+        run.stdout
+    };
+    assert_eq!(draw("7"), draw("7"));
+    assert_ne!(draw("7"), draw("8"));
+}
+
+#[test]
+fn threads_do_not_change_the_text() {
+    let Some(model) = smollm2() else { return };
+    let with = |threads| text(&model, &["-p", PROMPT, "-n", "24", "-t", threads]);
+    assert_eq!(with("1"), with("3"));
+}
+
+#[test]
+fn one_answer_in_the_chat_template() {
+    let Some(model) = smollm2() else { return };
+    let options = ["-st", "-p", "What is 2+2?", "-n", "40"];
+    let plain = text(&model, &options);
+    assert!(plain.contains('4') && !plain.contains("<|im_end|>"), "{plain}");
+    let special = text(&model, &[&options[..], &["-sp"]].concat());
+    assert_eq!(special, format!("{plain}<|im_end|>"));
+
+    let shown =
+        likeliest(&model, &[&options[..], &["--verbose-prompt", "-sys", "Be brief."]].concat());
+    shown.said(&["1 -> '<|im_start|>'", " brief'"]);
+
+    likeliest(&model, &["-no-cnv", "-sys", "x", "-p", "x"]).refused(2, &["-sys", "-no-cnv"]);
+    likeliest(&model, &["--chat-template", "{% if %}", "-p", "x"]).refused(2, &["--chat-template"]);
+}
+
+#[test]
+fn escapes_are_read_unless_told_not_to() {
+    let Some(model) = smollm2() else { return };
+    let echoed = |options: &[&str]| text(&model, &[&["-n", "0", "-p", r"a\tb"], options].concat());
+    assert_eq!(echoed(&[]), "a\tb");
+    assert_eq!(echoed(&["--no-escape"]), r"a\tb");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_closed_pipe_ends_the_text_quietly() {
+    let Some(model) = smollm2() else { return };
+    let (code, stderr) = with_closed_stdout(&["-m", &model, "-p", "Once upon a time", "-n", "400"]);
+    assert_eq!(code, Some(0));
+    assert!(!stderr.contains("error") && !stderr.contains("tokens/s"), "{stderr}");
+}
+
+/// Runs the program with a stdout that nobody reads; returns its exit code and stderr.
+#[cfg(unix)]
+pub fn with_closed_stdout(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    (child.wait().unwrap().code(), stderr)
+}

@@ -1,0 +1,227 @@
+//! Conversations on a terminal.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    pty::openpty,
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::smollm2;
+
+/// The program on a pseudo terminal of its own.
+struct Terminal {
+    child: Child,
+    keys: File,
+    shown: Receiver<Vec<u8>>,
+    /// What was shown and not yet waited for.
+    rest: String,
+    _home: tempfile::TempDir,
+}
+
+impl Terminal {
+    fn new(arguments: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let pty = openpty(None, None).unwrap();
+        let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
+            .args(arguments)
+            .env("TERM", "xterm")
+            .env("XDG_STATE_HOME", home.path())
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let keys = File::from(pty.master);
+        let mut screen = keys.try_clone().unwrap();
+        let (sender, shown) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The end of a terminal is an error (EIO).
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal { child, keys, shown, rest: String::new(), _home: home }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until a line can be typed: the editor then asks for brackets around what is pasted.
+    #[track_caller]
+    fn ready(&mut self) -> String {
+        self.until("\x1b[?2004h")
+    }
+
+    /// Types a line when one can be typed.
+    #[track_caller]
+    fn enter(&mut self, line: &str) {
+        self.ready();
+        self.press(&format!("{line}\r"));
+        self.until("\x1b[?2004l");
+    }
+
+    /// Waits for the line that ends an answer.
+    #[track_caller]
+    fn timings(&mut self) -> String {
+        self.until("[prompt ");
+        self.until("]")
+    }
+
+    /// Waits until `text` is shown; returns what came before it.
+    #[track_caller]
+    fn until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            if let Some(at) = self.rest.find(text) {
+                let before = self.rest[..at].to_string();
+                self.rest.drain(..at + text.len());
+                return before;
+            }
+            match self.shown.recv_timeout(deadline - Instant::now()) {
+                Ok(bytes) => self.rest.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Timeout) => panic!("{text:?} never came: {}", self.rest),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("ended before {text:?}: {}", self.rest)
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(mut self, code: i32) {
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.rest);
+    }
+}
+
+/// The number before `word` in the line that ends an answer.
+fn number_before(line: &str, word: &str) -> usize {
+    let before = line.split(word).next().unwrap();
+    before.rsplit(' ').find_map(|part| part.parse().ok()).unwrap()
+}
+
+#[test]
+fn turns_reuse_what_was_read_and_clear_forgets_it() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "12", "-c", "512"]);
+    terminal.until("RoPE: ");
+    terminal.enter("My name is Ada. Who are you?");
+    let first = terminal.timings();
+    assert_eq!(number_before(&first, " reused"), 0);
+    let read = number_before(&first, " tokens in");
+
+    terminal.enter("And what is my name?");
+    let second = terminal.timings();
+    // All of the first prompt, and most of its answer.
+    assert!(number_before(&second, " reused") >= read, "{first} {second}");
+    assert!(number_before(&second, " tokens in") < read, "{first} {second}");
+
+    terminal.enter("/help");
+    terminal.until("/clear   forget");
+    terminal.enter("/nonsense");
+    terminal.until("/nonsense is no command here");
+    terminal.enter("/clear");
+    terminal.enter("Who are you?");
+    let again = terminal.timings();
+    // No more than the system message of the template.
+    assert!(number_before(&again, " reused") < read, "{again}");
+    assert!(number_before(&again, " tokens in") < read, "{again}");
+
+    terminal.ready();
+    terminal.press("\u{4}"); // Ctrl-D
+    terminal.until("seed    ");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn lines_typed_ahead_are_not_lost() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "4", "-c", "512"]);
+    terminal.ready();
+    terminal.press("One\rTwo\r/exit\r");
+    terminal.timings();
+    terminal.timings();
+    terminal.ends_with(0);
+}
+
+#[test]
+fn ctrl_c_stops_the_answer_and_not_the_program() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "--ignore-eos", "--temp", "0"]);
+    terminal.enter("Count to one thousand.");
+    terminal.until(" "); // the answer has begun
+    kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
+    terminal.timings();
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn ctrl_c_ends_a_single_answer_with_130() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal =
+        Terminal::new(&["-m", &model, "--ignore-eos", "-p", "Once upon a time", "-s", "1"]);
+    terminal.until("Once upon a time");
+    terminal.until(" ");
+    kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
+    terminal.until("seed    1");
+    terminal.ends_with(130);
+}
+
+#[test]
+fn without_a_template_text_is_continued() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal =
+        Terminal::new(&["-m", &model, "--temp", "0", "-n", "8", "-no-cnv", "-c", "256"]);
+    terminal.enter("One, two, three, \\\rfour,");
+    let first = terminal.timings();
+    terminal.enter(" and");
+    let second = terminal.timings();
+    // All but the last token of the answer, which nothing was computed after.
+    let expected = number_before(&first, " tokens in") + 7;
+    assert_eq!(number_before(&second, " reused"), expected, "{first} {second}");
+
+    terminal.ready();
+    terminal.press("\u{3}"); // Ctrl-C, as the line editor reads it
+    terminal.until("Ctrl-D or /exit");
+    terminal.ready();
+    terminal.press("\u{3}");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn a_message_that_is_too_long_is_told_and_another_may_follow() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "4", "-c", "64"]);
+    terminal.enter(&"word ".repeat(80));
+    terminal.until("more than the context of 64");
+    terminal.enter("Hi");
+    terminal.timings();
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn long_prompts_show_a_progress_bar() {
+    let Some(model) = smollm2() else { return };
+    let prompt = "All work and no play makes Jack a dull boy. ".repeat(12);
+    let arguments = ["-m", &model, "-ub", "32", "-n", "1", "--no-display-prompt", "-p", &prompt];
+    let mut terminal = Terminal::new(&arguments);
+    terminal.until("reading [");
+    terminal.until("tokens/s, ");
+    terminal.until(" left");
+    terminal.until("seed    ");
+    terminal.ends_with(0);
+}

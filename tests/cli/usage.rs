@@ -1,0 +1,130 @@
+//! What is typed wrong, and what is asked about.
+
+use crate::{finish, rope_cpu, run};
+
+#[test]
+fn short_help_fits_a_terminal_of_80_columns() {
+    let commands = run(&["-h"]).stdout;
+    let names = commands.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names: Vec<_> = names.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.contains(&"run") && names.contains(&"inspect"), "{names:?}");
+    for arguments in names.iter().map(|name| vec![*name, "-h"]).chain([vec!["-h"]]) {
+        let help = run(&arguments);
+        assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        for line in help.stdout.lines() {
+            assert!(line.chars().count() <= 79, "{arguments:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn short_help_takes_one_line_for_each_option() {
+    let help = run(&["-h"]).stdout;
+    let options = help.split("\nModel:").nth(1).unwrap().split("\nExamples:").next().unwrap();
+    for line in options.lines().filter(|line| line.starts_with(' ')) {
+        assert!(line.trim_start().starts_with('-'), "{line}");
+    }
+}
+
+#[test]
+fn long_help_says_more() {
+    let help = run(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    assert!(help.stdout.len() > run(&["-h"]).stdout.len());
+    for part in ["--rope-freq-scale", "[-ctk]", "Examples:", "--display-prompt"] {
+        assert!(help.stdout.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn nothing_typed_shows_the_usage() {
+    run(&[]).refused(2, &["Usage: rope-cpu [OPTIONS] --model <FILE>"]);
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(run(&["--version"]).stdout, concat!("rope-cpu ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn unknown_and_missing_options_are_told() {
+    run(&["--no-such-option"]).refused(2, &["--no-such-option"]);
+    run(&["-p", "hello"]).refused(2, &["--model <FILE>"]);
+    run(&["-m"]).refused(2, &["--model <FILE>"]);
+    run(&["run"]).refused(2, &["--model <FILE>"]);
+    run(&["no-such-command"]).refused(2, &["no-such-command"]);
+}
+
+#[test]
+fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
+    for option in ["--grammar", "-hf", "--mirostat", "-gan", "--keep", "--lora", "-tb"] {
+        let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
+        run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
+    }
+}
+
+#[test]
+fn values_out_of_range_are_told_with_what_is_possible() {
+    let cases: [(&[&str], &str); 12] = [
+        (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
+        (&["--isa", "mmx"], "scalar"),
+        (&["-c", "-5"], "--ctx"),
+        (&["-c", "99999999999"], "at most 1073741824"),
+        (&["-ub", "0"], "at least 1"),
+        (&["-n", "-3"], "--predict"),
+        (&["-t", "0"], "from 1 to 1024"),
+        (&["-s", "4294967296"], "--seed"),
+        (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
+        (&["--rope-scaling", "dynamic"], "none, linear, yarn, longrope"),
+        (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
+        (&["-r", ""], "--reverse-prompt is empty"),
+    ];
+    for (options, said) in cases {
+        let arguments = [&["-m", "x.gguf"], options].concat();
+        run(&arguments).refused(2, &[said]);
+    }
+}
+
+#[test]
+fn options_that_exclude_each_other_are_told() {
+    run(&["-m", "x", "-p", "a", "-f", "b"]).refused(2, &["--prompt", "--file"]);
+    run(&["-m", "x", "-sys", "a", "-sysf", "b"]).refused(2, &["--system-prompt-file"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    run(&["-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
+    run(&["inspect", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
+}
+
+#[test]
+fn a_file_that_is_no_model_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("empty.gguf", &b""[..]), ("text.gguf", b"once upon a time there was")] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap();
+        run(&["-m", path]).refused(2, &[path]);
+        run(&["inspect", path]).refused(2, &[path]);
+    }
+}
+
+#[test]
+fn the_instruction_set_comes_from_the_environment_too() {
+    let mut command = rope_cpu(&["-m", "/no/such.gguf"]);
+    command.env("ROPE_CPU_ISA", "mmx");
+    finish(command).refused(2, &["mmx", "scalar"]);
+    let mut command = rope_cpu(&["-m", "/no/such.gguf"]);
+    command.env("ROPE_CPU_ISA", "scalar");
+    finish(command).refused(2, &["/no/such.gguf"]);
+}
+
+/// `rope-cpu .. | head -c 0`: the reader is gone before the first byte.
+#[test]
+#[cfg(unix)]
+fn a_closed_pipe_ends_help_and_reports_quietly() {
+    for arguments in [&["--help"][..], &["--version"]] {
+        let (code, stderr) = crate::model::with_closed_stdout(arguments);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
