@@ -11,7 +11,11 @@ from measure import distance
 from reference import Model as Reference
 
 TEXT = (ROOT / "tests/data/jargon.txt").read_text()
-MEAN_KL, DIFFERENCE = 1e-5, 1e-2  # llama.cpp's two attention paths differ by up to 1.3e-6 and 2.9e-2
+# Of two programs that compute the same in f32: rounding alone. The reference and llama.cpp differ by up to
+# 3e-11 and 1.1e-4 on SmolLM2 without drift or tables; llama.cpp's own two attention paths by 1e-6 and 3e-2.
+MEAN_KL, DIFFERENCE = 1e-8, 1e-3
+# What llama.cpp's GELU, through a table of f16 values, does to Gemma 3: at most 4.2e-7 and 1.9e-2 (check 1 measures it).
+TABLE_MEAN_KL, TABLE_DIFFERENCE = 1e-6, 2e-2
 
 
 def settings(base):
@@ -26,9 +30,9 @@ def settings(base):
 def exact_weights(ours, report):
     """1. Every scaling rule, 256 tokens, on the F32 twins with an f32 cache.
 
-    llama.cpp's GELU reads a table of f16 values, which only Gemma 3 meets. What that does to the logits
-    is measured here, by the reference computed with and without the table, and allowed on top; and
-    against the reference without it, ours has to keep the bound as it is.
+    llama.cpp's GELU reads a table of f16 values, which only Gemma 3 meets. So there ours is held to the reference,
+    whose GELU is exact, and to llama.cpp only within twice what the table does: that is measured here too,
+    by the reference with and without the table.
     """
     for name in QUANTIZED:
         path = f32_twin(name)
@@ -36,19 +40,15 @@ def exact_weights(ours, report):
         with Model(path) as llama:
             tokens = llama.tokenize(TEXT)[:256]
             for rule, rope in settings(reference.rope_base).items():
-                label, table = f"1 {name}, {rule}", 0.0
                 theirs = llama.logits(tokens, rope)
                 mine = ours.logits(path, tokens, rope)
-                if reference.gemma:
-                    exact = reference.logits(tokens, rope, len(tokens))
-                    table = distance(exact, reference.logits(tokens, rope, len(tokens), like_llama_cpp=True)).diff_999
-                    within(report, f"{label}, from the exact GELU", distance(exact, mine))
-                within(report, label, distance(theirs, mine), DIFFERENCE + table)
-
-
-def within(report, label, found, difference=DIFFERENCE):
-    report.at_most(f"{label}: mean KL", found.mean_kl, MEAN_KL)
-    report.at_most(f"{label}: 99.9 % of logit differences", found.diff_999, difference)
+                if not reference.gemma:
+                    compared(report, f"1 {name}, {rule}", theirs, mine, (MEAN_KL, DIFFERENCE))
+                    continue
+                exact = reference.logits(tokens, rope, len(tokens))
+                table = distance(exact, reference.logits(tokens, rope, len(tokens), like_llama_cpp=True))
+                compared(report, f"1 {name}, {rule}, from the reference", exact, mine, (MEAN_KL, DIFFERENCE))
+                compared(report, f"1 {name}, {rule}", theirs, mine, (2 * table.mean_kl, 2 * table.diff_999))
 
 
 # What the drift of llama.cpp's angles does to the last 256 of 9,000 tokens under YaRN x 4, by the reference
@@ -70,11 +70,13 @@ def long_context(ours, report):
     with Model(path) as llama:
         tokens = llama.tokenize(TEXT)[:LONG]
         theirs = llama.logits(tokens, yarn, last=256)
+        theirs_short = llama.logits(tokens[:1024], yarn, last=256)
     compared(report, "2 smollm2, 9,000 tokens, YaRN x 4", theirs, ours.logits(path, tokens, yarn, last=256), bound)
-    control(report, "2 smollm2 without scaling", theirs, ours.logits(path, tokens, last=256), bound)
+    mine = ours.logits(path, tokens[:1024], last=256)
+    control(report, "2 smollm2 without scaling, 1,024 tokens", theirs_short, mine, bound)
 
     path = f32_twin("gemma3")
-    bound = (MEAN_KL, 2 * DIFFERENCE)  # the GELU table's share is below 2e-2: see check 1
+    bound = (2 * TABLE_MEAN_KL, 2 * TABLE_DIFFERENCE)
     with Model(path) as llama:
         tokens = llama.tokenize(TEXT)[:1024]  # twice the window
         theirs = llama.logits(tokens, last=256)
@@ -136,7 +138,7 @@ PROMPTS = [
     "Q: What is the difference between a virus and a bacterium?\nA:",
     "The old clock in the hall struck midnight, and",
 ]
-GAP = {"smollm2": 0.03, "gemma3": 0.2}  # several times the differences that check 1 allows
+GAP = {"smollm2": 0.03, "gemma3": 0.2}  # ten times and more what check 1 allows, so that rounding can't decide
 
 
 def greedy_text(ours, report):
