@@ -1,8 +1,8 @@
 //! Text to tokens and back, from the vocabulary in a GGUF file.
 //!
-//! Two algorithms, both equal to llama.cpp's token for token: [`spm`], which merges pieces by
-//! score, and [`bpe`], which cuts text into words ([`pre`]) and merges their bytes by rank. Before
-//! either runs, [`special`] cuts out the tokens that text may name in full, such as `<|im_end|>`.
+//! Two algorithms, both equal to llama.cpp's token for token: `spm`, which merges pieces by
+//! score, and `bpe`, which cuts text into words (`pre`) and merges their bytes by rank. Before
+//! either runs, `special` cuts out the tokens that text may name in full, such as `<|im_end|>`.
 //!
 //! Token texts are borrowed from the file; loading 262,144 of them takes tens of milliseconds.
 

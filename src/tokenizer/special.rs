@@ -4,7 +4,7 @@
 //! differs from taking the longest token at each place: of `<a` and `a><b`, the text `<a><b` holds
 //! only the second. Of two of the same length the lower number comes first.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::{
     Error, Special,
@@ -24,16 +24,23 @@ pub(super) enum Fragment<'t> {
 /// Looks for the special tokens of one vocabulary.
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// For each byte, how long the special tokens are that begin with it.
-    lengths: Vec<Vec<usize>>,
+    /// The lengths that special tokens have, in bytes, the longest first.
+    lengths: Vec<Length>,
     /// The tokens that take the white space after them along. llama.cpp has a rule for white space
     /// before tokens as well, but only for embedding models.
     strips_after: Vec<Token>,
 }
 
+#[derive(Debug)]
+struct Length {
+    len: usize,
+    /// For each byte, whether a special token of this length begins with it.
+    begins: Vec<bool>,
+}
+
 impl Finder {
     pub fn new(vocabulary: &Vocabulary, metadata: &Metadata) -> Result<Self, Error> {
-        let mut lengths = vec![Vec::new(); 256];
+        let mut begins = BTreeMap::new();
         let mut strips_after = Vec::new();
         let name = metadata.string("general.name")?.unwrap_or_default().to_lowercase();
         // A Phi 3 file does not say that its tokens strip, so llama.cpp goes by its name.
@@ -41,7 +48,7 @@ impl Finder {
         for (token, text, kind) in vocabulary.iter() {
             let special = matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown);
             if special && let Some(&first) = text.as_bytes().first() {
-                lengths[first as usize].push(text.len());
+                begins.entry(text.len()).or_insert_with(|| vec![false; 256])[first as usize] = true;
             }
             if is_phi3
                 && (special || text == "</s>")
@@ -50,11 +57,8 @@ impl Finder {
                 strips_after.push(token);
             }
         }
-        for lengths in &mut lengths {
-            lengths.sort_unstable();
-            lengths.dedup();
-        }
-        Ok(Self { lengths, strips_after })
+        let lengths = begins.into_iter().rev().map(|(len, begins)| Length { len, begins });
+        Ok(Self { lengths: lengths.collect(), strips_after })
     }
 
     /// Cuts the special tokens out of a text.
@@ -64,69 +68,74 @@ impl Finder {
         vocabulary: &Vocabulary,
         special: Special,
     ) -> Vec<Fragment<'t>> {
-        let mut found = self.occurrences(text, vocabulary, special);
-        found.sort_unstable_by_key(|&(start, token, len)| (Reverse(len), token, start));
-
-        let mut taken = vec![false; if found.is_empty() { 0 } else { text.len() }];
-        found.retain(|&(start, token, len)| {
-            if taken[start..start + len].contains(&true) {
-                return false;
+        let mut taken = vec![false; text.len()];
+        let mut found = Vec::new();
+        for length in &self.lengths {
+            let mut candidates = length.candidates(text, &taken, vocabulary, special);
+            candidates.sort_unstable();
+            for (token, start) in candidates {
+                let mut end = start + length.len;
+                if taken[start..end].contains(&true) {
+                    continue;
+                }
+                found.push((start, end, token));
+                if self.strips_after.contains(&token) {
+                    end += spaces_at(&text.as_bytes()[end..], &taken[end..]);
+                }
+                taken[start..end].fill(true);
             }
-            let mut end = start + len;
-            if self.strips_after.contains(&token) {
-                let is_space = |&b: &u8| b.is_ascii_whitespace() || b == b'\x0b';
-                let after = text.as_bytes()[end..].iter().zip(&taken[end..]);
-                end += after.take_while(|(byte, taken)| is_space(byte) && !**taken).count();
-            }
-            taken[start..end].fill(true);
-            true
-        });
+        }
         found.sort_unstable();
 
         let mut fragments = Vec::with_capacity(2 * found.len() + 1);
-        let mut start = 0;
-        for (at, token, len) in found {
-            // What was stripped is taken, but part of no token.
-            while start < at && taken[start] {
-                start += 1;
+        let mut rest = 0;
+        let end_of_text = (text.len(), text.len(), None);
+        let found = found.into_iter().map(|(start, end, token)| (start, end, Some(token)));
+        for (start, end, token) in found.chain([end_of_text]) {
+            // White space that was stripped is taken, but part of no token.
+            let stripped = taken[rest..start].iter().take_while(|taken| **taken).count();
+            if rest + stripped < start {
+                fragments.push(Fragment::Text(&text[rest + stripped..start]));
             }
-            if start < at {
-                fragments.push(Fragment::Text(&text[start..at]));
-            }
-            fragments.push(Fragment::Token(token));
-            start = at + len;
-        }
-        while taken.get(start) == Some(&true) {
-            start += 1;
-        }
-        if start < text.len() {
-            fragments.push(Fragment::Text(&text[start..]));
+            fragments.extend(token.map(Fragment::Token));
+            rest = end;
         }
         fragments
     }
+}
 
-    /// Where each special token stands in a text, overlapping ones included: start, token, bytes.
-    fn occurrences(
+impl Length {
+    /// The special tokens of this length in what is left of a text, and where each starts.
+    /// They may overlap.
+    fn candidates(
         &self,
         text: &str,
+        taken: &[bool],
         vocabulary: &Vocabulary,
         special: Special,
-    ) -> Vec<(usize, Token, usize)> {
-        let mut found = Vec::new();
+    ) -> Vec<(Token, usize)> {
+        let mut candidates = Vec::new();
         for (start, first) in text.bytes().enumerate() {
-            for &len in &self.lengths[first as usize] {
-                let Some(candidate) = text.get(start..start + len) else { continue };
-                let Some(token) = vocabulary.token(candidate) else { continue };
-                let wanted = match vocabulary.kind(token) {
-                    Kind::UserDefined => true,
-                    Kind::Control | Kind::Unknown => special == Special::Parse,
-                    _ => false,
-                };
-                if wanted {
-                    found.push((start, token, len));
-                }
+            if !self.begins[first as usize] || taken[start] {
+                continue;
+            }
+            let Some(candidate) = text.get(start..start + self.len) else { continue };
+            let Some(token) = vocabulary.token(candidate) else { continue };
+            let wanted = match vocabulary.kind(token) {
+                Kind::UserDefined => true,
+                Kind::Control | Kind::Unknown => special == Special::Parse,
+                _ => false,
+            };
+            if wanted {
+                candidates.push((token, start));
             }
         }
-        found
+        candidates
     }
+}
+
+/// How many bytes at the start are white space, and not taken.
+fn spaces_at(bytes: &[u8], taken: &[bool]) -> usize {
+    let is_space = |b: u8| b.is_ascii_whitespace() || b == b'\x0b';
+    bytes.iter().zip(taken).take_while(|(byte, taken)| is_space(**byte) && !**taken).count()
 }
