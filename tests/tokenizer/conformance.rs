@@ -21,7 +21,7 @@ fn conforms(vocabulary: &str) {
     let tokens = read(".out");
     let (mut texts, tokens): (Vec<_>, Vec<_>) =
         (texts.split(SEPARATOR).collect(), tokens.lines().collect());
-    // llama.cpp's reader takes a separator at the very end for one between texts, as we do not.
+    // The last text is followed by a separator, too.
     texts.truncate(tokens.len());
     assert_eq!(texts.len(), tokens.len());
     assert!(texts.len() > 40);
