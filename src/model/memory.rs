@@ -152,6 +152,12 @@ impl Shape {
         low * PAGE
     }
 
+    /// The context of a run that asks for none: `context_train`, or the most that fits where that
+    /// is less, though never less than a page.
+    pub fn default_context(&self, request: &Request, context_train: usize, bytes: u64) -> usize {
+        self.largest_context(request, context_train, bytes).max(PAGE.min(context_train))
+    }
+
     /// The types for keys and values with which `request` would fit in `bytes`, those that keep
     /// the most first. Keys bear coarser storage less well than values do.
     pub fn fitting_types(&self, request: &Request, bytes: u64) -> Vec<(CacheType, CacheType)> {
@@ -334,6 +340,16 @@ mod tests {
         }
         // A context that fits is not rounded.
         assert_eq!(shape.largest_context(&request(1, F16, F16), 1000, u64::MAX), 1000);
+    }
+
+    #[test]
+    fn the_default_context_is_as_trained_or_as_fits() {
+        let request = request(0, F16, F16);
+        let context = |bytes| smollm2().default_context(&request, 8192, bytes);
+        assert_eq!(context(u64::MAX), 8192);
+        assert_eq!(context(200_000_000), 4352);
+        assert_eq!(context(0), PAGE);
+        assert_eq!(smollm2().default_context(&request, 100, 0), 100);
     }
 
     #[test]

@@ -87,6 +87,26 @@ fn a_dry_run_shows_the_plan_and_computes_nothing() {
     refused.refused(1, &["The largest context that fits is"]);
 }
 
+/// The plan counts from above, and not by far: what a run that fills its context takes is within.
+#[test]
+fn the_plan_covers_what_a_run_takes() {
+    let Some(model) = smollm2() else { return };
+    let mebibytes = |text: &str, before: &str| {
+        let number = text.split(before).nth(1).and_then(|rest| rest.split(' ').next());
+        number.and_then(|n| n.parse::<f64>().ok()).unwrap_or_else(|| panic!("{before}: {text}"))
+    };
+    let prompt = "All work and no play makes Jack a dull boy. ".repeat(90); // 991 tokens
+    for types in [["-ctk", "f32", "-ctv", "f32"], ["-ctk", "q8_0", "-ctv", "q4_0"]] {
+        let mut options = vec!["-c", "1024", "--ignore-eos", "-p", &prompt];
+        options.extend(types);
+        let run = likeliest(&model, &options);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let planned = mebibytes(&run.stderr, "Memory: ");
+        let taken = mebibytes(&run.stderr, "memory  ");
+        assert!(taken <= planned && planned <= 1.5 * taken, "{taken} of {planned} MiB: {types:?}");
+    }
+}
+
 #[test]
 fn a_prompt_beyond_the_context_is_refused_with_the_numbers() {
     let Some(model) = smollm2() else { return };

@@ -10,7 +10,7 @@ use crate::{
     gguf::Gguf,
     model::{
         Model, Options,
-        memory::{Bytes, PAGE, Request, Shape},
+        memory::{Bytes, Request, Shape},
     },
     platform::{
         memory::{self, Available},
@@ -52,12 +52,12 @@ pub fn plan(args: &Args, gguf: &Gguf, model: &Model) -> Result<Resources, Error>
     };
     let context = match (args.memory.context, available) {
         (0, Some(available)) => {
-            let fits = shape.largest_context(&request, config.context_train, available.bytes);
-            if fits < config.context_train {
-                let fits = fits.max(PAGE.min(config.context_train));
-                Sourced { value: fits, origin: Origin::Computed("the most that memory allows") }
-            } else {
-                trained(model)
+            let trained = trained(model);
+            match shape.default_context(&request, trained.value, available.bytes) {
+                value if value < trained.value => {
+                    Sourced { value, origin: Origin::Computed("the most that memory allows") }
+                }
+                _ => trained,
             }
         }
         (0, None) => trained(model),
