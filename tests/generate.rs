@@ -1,0 +1,188 @@
+//! The loop from a prompt to text, as a library calls it, on a real model.
+
+use std::{ops::ControlFlow, path::PathBuf};
+
+use rope_cpu::{
+    Token,
+    generate::{Answer, End, Error, Event, Limits, generate},
+    gguf::File,
+    kv_cache::CacheType,
+    model::{Model, Options, Session},
+    rope::{Facts, Flags, Plan, Rope, Sourced},
+    sample::{Sampler, Settings},
+    tokenizer::{Ends, Special, Tokenizer},
+};
+use rope_cpu_kernels::Cpu;
+
+const PROMPT: &str = "The capital of France is";
+
+/// A session of SmolLM2 with a context of 512, and greedy choices.
+struct Loop<'m> {
+    session: Session<'m>,
+    tokenizer: &'m Tokenizer<'m>,
+    sampler: Sampler,
+}
+
+impl Loop<'_> {
+    fn run(
+        &mut self,
+        prompt: &[Token],
+        limits: &Limits,
+        each: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Answer, Error> {
+        generate(&mut self.session, self.tokenizer, &mut self.sampler, prompt, limits, each)
+    }
+
+    fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Answer {
+        let limits = Limits { tokens_max: Some(tokens_max), ..Limits::default() };
+        self.run(prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap()
+    }
+}
+
+/// Runs `test` with a function that makes loops, and the tokenizer. Without the model file it is
+/// skipped, and fails where CI=true.
+fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m>)) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    if !path.exists() {
+        let missing = format!("{} is missing: scripts/fetch-models fetches it", path.display());
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let file = File::open(&path).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    let model = Model::load(&gguf).unwrap();
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+    let make = |context| {
+        let config = &model.config;
+        let facts = Facts {
+            architecture: config.architecture.name(),
+            n_rot: config.n_rot,
+            context_train: config.context_train,
+            window: false,
+        };
+        let flags = Flags::default();
+        let room = Sourced::default(context);
+        let plan =
+            Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &flags, room).unwrap();
+        let options = Options {
+            context,
+            micro_batch: 8,
+            keys: CacheType::F32,
+            values: CacheType::F32,
+            threads: 2,
+            cpu: Cpu::best(),
+        };
+        let settings = Settings { temperature: 0.0, ..Settings::default() };
+        Loop {
+            session: Session::new(&model, Rope::new(plan), options).unwrap(),
+            tokenizer: &tokenizer,
+            sampler: Sampler::new(settings).unwrap(),
+        }
+    };
+    test(&make, &tokenizer);
+}
+
+fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Token> {
+    tokenizer.encode(text, Special::Parse, Ends::Add)
+}
+
+#[test]
+fn turns_that_reuse_what_was_read_equal_one_long_prompt() {
+    with_model(|make, tokenizer| {
+        let mut turns = make(512);
+        let mut text = tokens(tokenizer, PROMPT);
+        let first = turns.answer(&text, 12);
+        assert_eq!((first.timings.reused, first.timings.read), (0, text.len()));
+        text.extend(&first.tokens);
+        text.extend(tokens(tokenizer, " And the capital of Italy is"));
+        let second = turns.answer(&text, 12);
+        // The last token of an answer is not read.
+        assert_eq!(second.timings.reused, tokens(tokenizer, PROMPT).len() + 11);
+        assert_eq!(make(512).answer(&text, 12).tokens, second.tokens);
+
+        // Another end of the same beginning: what differs is forgotten.
+        let mut other = text[..10].to_vec();
+        other.extend(tokens(tokenizer, " Once upon a time"));
+        let third = turns.answer(&other, 12);
+        assert_eq!(third.timings.reused, 10);
+        assert_eq!(make(512).answer(&other, 12).tokens, third.tokens);
+        // The same prompt again: only its last token is read.
+        let again = turns.answer(&other, 12);
+        assert_eq!((again.timings.reused, again.tokens), (other.len() - 1, third.tokens));
+    });
+}
+
+#[test]
+fn a_caller_that_stops_the_reading_keeps_what_was_read() {
+    with_model(|make, tokenizer| {
+        let prompt = tokens(tokenizer, &"one two three ".repeat(20));
+        let mut stopped = make(512);
+        let answer = stopped.run(&prompt, &Limits::default(), &mut |event| match event {
+            Event::Reading { done, .. } if done >= 16 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        let answer = answer.unwrap();
+        assert_eq!((answer.end, answer.tokens.len(), answer.text.as_str()), (End::Caller, 0, ""));
+        assert_eq!(stopped.session.tokens(), &prompt[..16]);
+        let after = stopped.answer(&prompt, 4);
+        assert_eq!(after.timings.reused, 16);
+        assert_eq!(after.tokens, make(512).answer(&prompt, 4).tokens);
+    });
+}
+
+#[test]
+fn a_caller_that_stops_the_writing_has_the_text_so_far() {
+    with_model(|make, tokenizer| {
+        let prompt = tokens(tokenizer, PROMPT);
+        let mut seen = String::new();
+        let mut count = 0;
+        let answer = make(512).run(&prompt, &Limits::default(), &mut |event| {
+            if let Event::Text(text) = event {
+                seen += text;
+                count += 1;
+            }
+            if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let answer = answer.unwrap();
+        assert_eq!((answer.end, answer.tokens.len()), (End::Caller, 3));
+        assert_eq!(answer.text, seen);
+    });
+}
+
+#[test]
+fn a_full_context_ends_the_answer_and_a_longer_prompt_is_refused() {
+    with_model(|make, tokenizer| {
+        let prompt = tokens(tokenizer, PROMPT);
+        for room in 0..3 {
+            let mut full = make(prompt.len() + room);
+            let limits = Limits { ignore_end: true, ..Limits::default() };
+            let answer = full.run(&prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+            // One token follows from the last position, and needs none of its own.
+            assert_eq!((answer.end, answer.tokens.len()), (End::ContextFull, room + 1));
+        }
+        let mut read = 0;
+        let refused = make(prompt.len() - 1).run(&prompt, &Limits::default(), &mut |_| {
+            read += 1;
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(refused, Err(Error::PromptTooLong { tokens: 5, context: 4 })));
+        assert_eq!(read, 0);
+        assert!(matches!(
+            make(8).run(&[], &Limits::default(), &mut |_| ControlFlow::Continue(())),
+            Err(Error::PromptEmpty)
+        ));
+    });
+}
+
+#[test]
+fn no_tokens_are_written_where_none_are_wanted() {
+    with_model(|make, tokenizer| {
+        let prompt = tokens(tokenizer, PROMPT);
+        let mut session = make(512);
+        let answer = session.answer(&prompt, 0);
+        assert_eq!((answer.end, answer.tokens.len()), (End::TokensMax, 0));
+        assert_eq!(session.session.tokens(), prompt);
+    });
+}
