@@ -11,17 +11,18 @@ pub(crate) trait Tile {
     fn run<const N: usize>(&mut self, first: usize);
 }
 
-/// Splits `tokens` into tiles of `largest` (8, 6, 4 or 3) and, at the end, smaller ones.
+/// Splits `tokens` into tiles of `largest` (8, 6, 4, 3 or 2) and, at the end, smaller ones.
 #[inline(always)]
 pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
     let mut first = 0;
     while first < tokens {
-        let size = [largest, 4, 3, 1].into_iter().find(|&n| n <= largest && n <= tokens - first);
+        let size = [largest, 4, 3, 2, 1].into_iter().find(|&n| n <= largest && n <= tokens - first);
         match size {
             Some(8) => tile.run::<8>(first),
             Some(6) => tile.run::<6>(first),
             Some(4) => tile.run::<4>(first),
             Some(3) => tile.run::<3>(first),
+            Some(2) => tile.run::<2>(first),
             _ => tile.run::<1>(first),
         }
         first += size.unwrap_or(1);

@@ -130,7 +130,7 @@ impl Avx2 {
 
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
-    const INT_TILE: usize = 3;
+    const INT_TILE: usize = 2;
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
     wide_as_pair!();
