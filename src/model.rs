@@ -1,7 +1,7 @@
 //! A model: its configuration, its weights, and the forward pass.
 //!
-//! [`Config`] says what the metadata says, [`weights`] borrows the tensors, `state` holds every
-//! buffer of a step, [`forward`](Session::extend) reads them as prose. A [`Session`] is what
+//! [`Config`] says what the metadata says, `weights` borrows the tensors, `state` holds every
+//! buffer of a step, and `forward` reads as prose. A [`Session`] is what
 //! callers use.
 
 mod attention;

@@ -13,7 +13,7 @@
 //!
 //! Queries that read the same keys (those of a group of heads, and of neighbouring tokens) come
 //! together. Few of them read each row of the cache as it is; many first have the page unpacked
-//! into panels, so that the tile of [`crate::tile`] does the work for every cache type.
+//! into panels, so that the tile of `tile` does the work for every cache type.
 
 mod few;
 mod many;

@@ -1,7 +1,7 @@
 //! Vector kernels of rope-cpu: products of GGUF weights, attention over a cache, and the
 //! element-wise steps between them.
 //!
-//! Reading order: [`isa`] (what a machine can do), [`format`] (what the bytes mean), then the
+//! Reading order: [`isa`] (what a machine can do), [`mod@format`] (what the bytes mean), then the
 //! drivers, each written once for all formats and machines: [`activations`], [`product`] with its
 //! two ways `dot` (few tokens, bound by memory) and `gemm` (many tokens, bound by arithmetic),
 //! [`attention`], [`vector`].
