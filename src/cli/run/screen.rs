@@ -1,6 +1,7 @@
 //! What the user sees while the model reads and writes: text on stdout, the rest on stderr.
 
 use std::{
+    env,
     io::{self, IsTerminal, Write},
     ops::ControlFlow,
     time::{Duration, Instant},
@@ -40,7 +41,8 @@ impl Screen {
         let color = match color {
             When::On => true,
             When::Off => false,
-            When::Auto => terminal,
+            // https://no-color.org
+            When::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         };
         Screen { out, color, terminal, line_start: true, failure: None, bar: None, bar_from }
     }
