@@ -21,6 +21,12 @@ pub enum Error {
     Value { key: String, value: String, reason: &'static str },
     #[error("this is a model with {0} experts; mixtures of experts do not run here")]
     Experts(u32),
+    #[error(
+        "this file is part {} of a model split into {parts} files, which does not run here; \
+         join them with llama-gguf-split --merge",
+        part + 1
+    )]
+    Split { part: u32, parts: u32 },
     #[error("tensor {0} is missing")]
     MissingTensor(String),
     #[error("tensor {tensor} has shape {found:?}, where {expected:?} is expected")]
