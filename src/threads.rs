@@ -47,7 +47,7 @@ impl Threads {
             .thread_name(|i| format!("worker {i}"))
             .build()?;
         let shared = Shared {
-            barrier: Barrier::new(count),
+            barrier: Barrier::new(pool.current_num_threads()),
             next: AtomicUsize::new(0),
             phase: AtomicU64::new(1),
         };
@@ -64,9 +64,11 @@ impl Threads {
     /// same phases. One step of a team runs at a time.
     ///
     /// # Panics
-    /// When a worker panics, the others stop at their next barrier and the panic is passed on.
+    /// When a worker panics, the others stop at their next barrier and the panic is passed on. The
+    /// team is of no use after that: every further step panics.
     pub fn step(&self, work: impl Fn(&mut Worker<'_>) + Sync) {
         let shared = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.barrier.refuse_poison();
         self.pool.broadcast(|context| {
             let poison = shared.barrier.poison_on_panic();
             let mut worker = Worker {

@@ -36,14 +36,17 @@ impl Barrier {
     pub(super) fn wait(&self, last: impl FnOnce()) {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.refuse_poison();
             self.arrived.store(0, Ordering::Relaxed);
             last();
             self.open();
             return;
         }
+        // A poisoned barrier opens too: whoever sees that it did also sees why.
         let closed = || {
-            assert!(!self.poisoned.load(Ordering::Relaxed), "another worker panicked");
-            self.generation.load(Ordering::Acquire) == generation
+            let closed = self.generation.load(Ordering::Acquire) == generation;
+            self.refuse_poison();
+            closed
         };
         for _ in 0..SPINS {
             if !closed() {
@@ -55,6 +58,11 @@ impl Barrier {
         while closed() {
             guard = self.opened.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Panics if a thread has panicked: its count of arrivals is no longer to be trusted.
+    pub(super) fn refuse_poison(&self) {
+        assert!(!self.poisoned.load(Ordering::Relaxed), "another worker panicked");
     }
 
     fn open(&self) {

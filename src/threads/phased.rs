@@ -73,18 +73,20 @@ impl<T: Zeroable + Copy> Phased<T> {
     pub fn write<'p>(&'p self, run: &'p mut Run<'_>, unit: usize) -> &'p mut [T] {
         self.claim(run.phase, Kind::Runs, unit);
         let len = self.elements.len();
-        let range = (run.tasks.start * unit).min(len)..(run.tasks.end * unit).min(len);
+        let range = run.tasks.start.saturating_mul(unit).min(len)
+            ..run.tasks.end.saturating_mul(unit).min(len);
         let start = UnsafeCell::raw_get(self.elements[range.clone()].as_ptr());
         // SAFETY: no other run of this phase has these tasks, and this run is borrowed for as long
-        // as the result lives; `claim` made sure that all runs of the phase use the same unit.
+        // as the result lives; `claim` made sure that all runs of the phase use the same unit, and
+        // the product saturates, so that different tasks never have the same elements.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
     /// The columns of the run's tasks, in every row: task `i` owns `unit * i .. unit * (i + 1)`.
     pub fn columns<'p>(&'p self, run: &'p mut Run<'_>, unit: usize) -> Columns<'p, T> {
         self.claim(run.phase, Kind::Columns, unit);
-        let range =
-            (run.tasks.start * unit).min(self.width)..(run.tasks.end * unit).min(self.width);
+        let range = run.tasks.start.saturating_mul(unit).min(self.width)
+            ..run.tasks.end.saturating_mul(unit).min(self.width);
         Columns { elements: &self.elements, width: self.width, range, run: PhantomData }
     }
 
@@ -117,7 +119,7 @@ pub struct Columns<'p, T> {
 impl<T> Columns<'_, T> {
     /// The columns' elements in one row.
     pub fn row(&mut self, row: usize) -> &mut [T] {
-        let at = row * self.width;
+        let at = row.saturating_mul(self.width);
         let cells = &self.elements[at..at + self.width][self.range.clone()];
         let start = UnsafeCell::raw_get(cells.as_ptr());
         // SAFETY: these columns belong to the tasks of one run, which is borrowed as long as this
@@ -169,6 +171,23 @@ mod tests {
             phase.each(|run| a.write(run, 1)[0] = 1);
             let _ = a.read(&phase);
         });
+    }
+
+    #[test]
+    fn a_team_is_of_no_use_after_a_panic() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let team = Threads::new(2).unwrap();
+        let step = |fail: bool| {
+            catch_unwind(AssertUnwindSafe(|| {
+                team.step(|worker| {
+                    assert!(!fail || worker.index() != 1, "on purpose");
+                    drop(worker.phase(1));
+                });
+            }))
+        };
+        assert!(step(false).is_ok());
+        assert!(step(true).is_err());
+        assert!(step(false).is_err());
     }
 
     #[test]
