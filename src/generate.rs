@@ -68,7 +68,8 @@ pub enum End {
 pub struct Answer {
     /// The text.
     pub text: String,
-    /// The tokens written, without the one that ended the answer.
+    /// The tokens written, without one by which the model ended. Those that spell a stop string
+    /// are among them.
     pub tokens: Vec<Token>,
     /// Why it ended.
     pub end: End,
@@ -141,6 +142,7 @@ pub fn generate(
     // The last token is read in any case, since the logits follow from it.
     let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
     let reused = session.truncate(shared.min(prompt.len() - 1));
+    sampler.forget();
     for &token in prompt {
         sampler.accept(token);
     }
@@ -177,7 +179,11 @@ pub fn generate(
         };
         sampler.accept(token);
         let ends = tokenizer.is_end_of_generation(token);
-        let end = out.push(&tokenizer.piece(token, limits.show_special));
+        let piece = tokenizer.piece(token, false);
+        if limits.show_special && piece.is_empty() {
+            out.show(&tokenizer.piece(token, true));
+        }
+        let end = out.push(&piece);
         if ends {
             break End::Model;
         }
@@ -222,6 +228,11 @@ impl<'c> Out<'c> {
             Some(stop) => Some(End::Stop(stop)),
             None => flow.is_break().then_some(End::Caller),
         }
+    }
+
+    /// Shows the name of a control token, which is not part of the text.
+    fn show(&mut self, name: &[u8]) {
+        let _ = (self.each)(Event::Text(&String::from_utf8_lossy(name)));
     }
 
     /// Passes on what was held back, unless a stop string ended the text.

@@ -133,6 +133,11 @@ impl Sampler {
         self.penalties.accept(token);
     }
 
+    /// Forgets all tokens, for a text that begins anew; the random numbers go on.
+    pub fn forget(&mut self) {
+        self.penalties.forget();
+    }
+
     /// Draws the next token; `logits` has one value for each token of the vocabulary.
     pub fn choose(&mut self, logits: &[f32]) -> Result<Token, Error> {
         // 53 random bits: every multiple of 2^-53 in [0, 1), with equal chances.

@@ -47,6 +47,11 @@ impl Penalties {
         self.counts[index] += 1;
     }
 
+    pub fn forget(&mut self) {
+        self.recent.clear();
+        self.counts.fill(0);
+    }
+
     /// The logit of a token after penalties.
     pub fn apply(&self, token: usize, logit: f32) -> f32 {
         match self.counts.get(token) {

@@ -11,6 +11,7 @@ use crate::{
     chat::{Message, Template},
     cli::{error::Error, note},
     generate::{Answer, End},
+    platform::interrupt,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -113,7 +114,11 @@ pub fn converse(
             (Some(text), _) => text,
             (None, None) => return Ok(()),
             (None, Some(lines)) => match lines.read()? {
-                Typed::Text(text) => text,
+                Typed::Text(text) => {
+                    // What was interrupted until now has ended.
+                    interrupt::clear();
+                    text
+                }
                 Typed::Exit => return Ok(()),
                 Typed::Clear => {
                     conversation.clear();

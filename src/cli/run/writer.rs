@@ -6,7 +6,6 @@ use crate::{
     cli::{error::Error, note},
     generate::{self, Answer, End, Limits, Timings, generate},
     model::Session,
-    platform::interrupt,
     sample::Sampler,
     tokenizer::Tokenizer,
 };
@@ -39,7 +38,6 @@ impl Writer<'_, '_> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }
-        interrupt::clear();
         let Writer { session, tokenizer, sampler, limits, screen, .. } = self;
         let answer =
             generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
