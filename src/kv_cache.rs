@@ -78,9 +78,6 @@ impl KvCache {
         for pages in &mut sequence.layers {
             let kept = len.div_ceil(POSITIONS).min(pages.len());
             self.free.extend(pages.drain(kept..).flatten());
-            if len == 0 {
-                self.free.extend(pages.drain(..).flatten());
-            }
         }
         len
     }

@@ -23,7 +23,8 @@
 //!   set and no file.
 //! - The forward pass sees RoPE as rows of cosines and sines alone: a new rule touches [`rope`] only.
 //! - Weights are never copied out of the map.
-//! - No buffer is made while tokens are computed, but pages of the cache as it grows.
+//! - No buffer is made for a token, but pages of keys and values, and of cosines and sines, as a
+//!   sequence grows.
 //! - Nothing under [`cli`] does arithmetic on activations.
 //! - The same inputs give the same bits on any number of threads.
 //! - A file's bytes are hostile: whatever they hold gives an error that names the key or tensor.

@@ -55,7 +55,6 @@ pub struct Queries<'a> {
 }
 
 /// What one thread needs while it attends.
-#[derive(Default)]
 pub struct Scratch {
     /// (queries, PAGE)
     scores: Vec<f32>,

@@ -1,8 +1,8 @@
 //! Instruction sets, each reduced to the few vector operations that the kernels use.
 //!
 //! A value of a type that implements [`Isa`] is proof that the running CPU has those
-//! instructions, so every operation on it is safe. With the prefetch and the dot product of
-//! NEON, the macro below is the only `unsafe` arithmetic of the program.
+//! instructions, so every operation on it is safe. With the dot product of NEON, the
+//! macros below hold the only `unsafe` arithmetic of the program.
 
 /// Defines operations of an instruction set in terms of its intrinsics.
 ///

@@ -37,11 +37,6 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { dtype, rows, columns, bytes })
     }
 
-    /// The format of its weights.
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-
     /// Rows: outputs of the product.
     pub fn rows(&self) -> usize {
         self.rows
@@ -122,7 +117,6 @@ pub trait Output {
 }
 
 /// What one thread needs while it multiplies.
-#[derive(Default)]
 pub struct Scratch {
     pub(crate) groups: Vec<gemm::PanelGroup>,
     pub(crate) floats: Vec<[f32; LANES]>,

@@ -111,8 +111,22 @@ impl Keys<'_, '_> {
         self.size(key, most)
     }
 
+    fn epsilon(&self) -> Result<f32, Error> {
+        let key = "attention.layer_norm_rms_epsilon";
+        Metadata::require(&self.name(key), self.metadata.f32(&self.name(key))?)?;
+        Ok(self.positive(key)?.unwrap_or(0.0))
+    }
+
+    /// A number that is not negative, where 0 means that there is none.
     fn positive(&self, key: &str) -> Result<Option<f32>, Error> {
-        Ok(self.metadata.f32(&self.name(key))?.filter(|x| *x != 0.0))
+        let name = self.name(key);
+        match self.metadata.f32(&name)? {
+            Some(x) if x < 0.0 => {
+                let reason = "it cannot be negative";
+                Err(Error::Value { key: name, value: x.to_string(), reason })
+            }
+            x => Ok(x.filter(|x| *x != 0.0)),
+        }
     }
 }
 
@@ -120,6 +134,9 @@ impl Keys<'_, '_> {
 const DIMENSION_MAX: usize = 1 << 20;
 /// Larger than in any model; some buffers of a head are arrays of this length.
 pub const HEAD_DIM_MAX: usize = 1 << 10;
+/// Query heads that share a head of keys and values, at most.
+const GROUP_MAX: usize = 1 << 10;
+const VOCABULARY_MAX: u64 = 1 << 23;
 const LAYERS_MAX: usize = 1 << 12;
 const CONTEXT_MAX: usize = 1 << 30;
 
@@ -146,23 +163,29 @@ impl Config {
         let heads = keys.size("attention.head_count", DIMENSION_MAX)?;
         let kv_heads = keys.size_or("attention.head_count_kv", heads, heads)?;
         let head_dim = keys.size_or("attention.key_length", HEAD_DIM_MAX, embedding / heads)?;
-        let value_dim = keys.size_or("attention.value_length", DIMENSION_MAX, head_dim)?;
-        let n_rot = keys.size_or("rope.dimension_count", head_dim, head_dim)?;
         let invalid = |key: &str, value: usize, reason| {
             Err(Error::Value { key: keys.name(key), value: value.to_string(), reason })
         };
-        if !(1..=HEAD_DIM_MAX).contains(&head_dim) {
-            return invalid("attention.head_count", heads, "gives heads of no such size");
+        if !(1..=HEAD_DIM_MAX).contains(&head_dim) || heads * head_dim > DIMENSION_MAX {
+            return invalid("attention.head_count", heads, "no model has heads of such a size");
         }
         if !heads.is_multiple_of(kv_heads) {
             return invalid("attention.head_count_kv", kv_heads, "does not divide the heads");
         }
+        if heads / kv_heads > GROUP_MAX {
+            return invalid("attention.head_count_kv", kv_heads, "too few for so many heads");
+        }
+        let value_dim = keys.size_or("attention.value_length", DIMENSION_MAX, head_dim)?;
+        let n_rot = keys.size_or("rope.dimension_count", head_dim, head_dim)?;
         if value_dim != head_dim {
             return invalid("attention.value_length", value_dim, "values must be as long as keys");
         }
         let Some(tokens) = gguf.tensor("token_embd.weight") else {
             return Err(Error::MissingTensor("token_embd.weight".into()));
         };
+        if tokens.rows() > VOCABULARY_MAX {
+            return Err(Error::Vocabulary(tokens.rows()));
+        }
 
         let mut config = Config {
             architecture,
@@ -176,10 +199,7 @@ impl Config {
             vocabulary: tokens.rows() as usize,
             n_rot,
             pairing: Pairing::Adjacent,
-            epsilon: Metadata::require(
-                &keys.name("attention.layer_norm_rms_epsilon"),
-                metadata.f32(&keys.name("attention.layer_norm_rms_epsilon"))?,
-            )?,
+            epsilon: keys.epsilon()?,
             activation: Activation::Silu,
             embedding_scale: 1.0,
             attention_scale: keys
@@ -201,7 +221,7 @@ impl Config {
         self.activation = Activation::GeluTanh;
         self.embedding_scale = (self.embedding as f32).sqrt();
         // The 27B model, known by its layers, divides by the values per head of the embedding.
-        if self.layers == 62 {
+        if self.layers == 62 && self.heads <= self.embedding {
             self.attention_scale = 1.0 / ((self.embedding / self.heads) as f32).sqrt();
         }
         self.window = keys.number("attention.sliding_window")?.filter(|&window| window > 0);

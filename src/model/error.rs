@@ -27,6 +27,8 @@ pub enum Error {
         part + 1
     )]
     Split { part: u32, parts: u32 },
+    #[error("tensor token_embd.weight has {0} rows: no model knows so many tokens")]
+    Vocabulary(u64),
     #[error("tensor {0} is missing")]
     MissingTensor(String),
     #[error("tensor {tensor} has shape {found:?}, where {expected:?} is expected")]

@@ -197,8 +197,7 @@ impl Forward<'_> {
                 let (start, end) = (range.start.max(part.column), range.end.min(end));
                 if start < end {
                     to.shift = part.column as isize - range.start as isize;
-                    // Heads add theirs when they are rotated.
-                    to.bias = part.bias.filter(|_| weights.parts.len() != 3);
+                    to.bias = part.bias.filter(|_| !weights.bias_later);
                     let rows = start - part.column..end - part.column;
                     multiply(
                         self.state.cpu,

@@ -2,9 +2,13 @@
 
 use std::fmt;
 
+use rope_cpu_kernels::{attention::partial_len, cache::UNIT};
 use thiserror::Error;
 
-use super::Config;
+use super::{
+    Config,
+    attention::{Plan, TILE_QUERIES},
+};
 use crate::{
     kv_cache::{self, CacheType},
     platform::memory::{Available, Limit},
@@ -87,18 +91,26 @@ impl Shape {
             (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
         let spans = |values: usize| values.div_ceil(256) * 384;
         let Config { embedding, feed_forward, heads, kv_heads, head_dim, vocabulary, .. } = *config;
+        // A head of the cache is filled up to whole units, and so are its partial results.
+        let padded = head_dim.next_multiple_of(UNIT);
+        let partial_row = heads * partial_len(padded);
         let attended = heads * head_dim;
         let query_key_value = attended + 2 * kv_heads * head_dim;
         // hidden, normed, projected; attended, its parts; gate, up, gated.
-        let floats = 3 * embedding + query_key_value + 2 * attended + 2 * heads + 3 * feed_forward;
+        let floats = 3 * embedding + query_key_value + attended + partial_row + 3 * feed_forward;
         let rounded = spans(embedding) + spans(attended) + spans(feed_forward);
         let widest = embedding.max(feed_forward).max(attended);
-        let private = 128 * widest + (1 << 20);
+        // Panels of a product and of attention; scores and queries of a tile.
+        let queries = TILE_QUERIES.max(config.group());
+        let private = 128 * widest + 4 * (PAGE * padded + queries * (PAGE + padded)) + (64 << 10);
+        // Partial results are made for whole tiles.
+        let tile = 4 * Plan::tile_rows(config, usize::MAX) * partial_row;
         let logits = 16 * 4 * vocabulary;
         // Each known token: its text, its place in the vocabulary's index, its rank or score.
         let tokenizer = 256 * vocabulary;
         // Up to 8 tokens at a time are attended in parts of 1024 positions.
-        let partials = (8 * 4 * heads * (head_dim + 2)).div_ceil(1024);
+        let few = 8usize.next_multiple_of(Plan::tile_rows(config, 8));
+        let partials = (few * 4 * partial_row).div_ceil(1024);
         let tables = 1 + usize::from(config.window.is_some());
         Shape {
             weights_bytes,
@@ -109,7 +121,7 @@ impl Shape {
             key_dim: head_dim,
             value_dim: head_dim,
             token_bytes: (4 * floats + rounded) as u64,
-            fixed_bytes: (threads * private + logits + tokenizer + PROGRAM_BYTES) as u64,
+            fixed_bytes: (threads * private + tile + logits + tokenizer + PROGRAM_BYTES) as u64,
             position_bytes: (tables * config.n_rot * 4 + partials) as u64,
         }
     }

@@ -169,7 +169,10 @@ impl<'m> Session<'m> {
         let effective_length = self.rope.effective_length(end);
         if effective_length != self.effective_length {
             self.effective_length = effective_length;
-            self.recompute();
+            self.rope.clear();
+            if !self.recompute(progress) {
+                return Ok(false);
+            }
         }
         let mut done = 0;
         for part in tokens.chunks(self.options.micro_batch.max(1)) {
@@ -184,14 +187,19 @@ impl<'m> Session<'m> {
         Ok(true)
     }
 
-    /// Computes what is in the cache again, with other frequencies.
-    fn recompute(&mut self) {
+    /// Computes what is in the cache again, with other frequencies. Returns whether it did all;
+    /// what it did not is forgotten.
+    fn recompute(&mut self, progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> bool {
         let tokens = std::mem::take(&mut self.tokens);
         self.cache.truncate(SEQUENCE, 0);
         for part in tokens.chunks(self.options.micro_batch.max(1)) {
             self.micro_batch(part, &|_| false, &mut |_, _| {});
+            *self.recomputed.get_or_insert(0) += part.len();
+            if progress(0).is_break() {
+                return false;
+            }
         }
-        self.recomputed = (!tokens.is_empty()).then_some(tokens.len());
+        true
     }
 
     fn micro_batch(

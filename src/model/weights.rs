@@ -34,6 +34,8 @@ pub struct Layer<'a> {
 pub struct Linear<'a> {
     pub parts: Vec<Part<'a>>,
     pub width: usize,
+    /// Whether biases are left to who reads the outputs: heads add theirs when they are rotated.
+    pub bias_later: bool,
 }
 
 /// One of them.
@@ -55,7 +57,7 @@ impl<'a> Linear<'a> {
             Part { column, matrix, bias }
         });
         let parts = parts.collect();
-        Linear { parts, width }
+        Linear { parts, width, bias_later: false }
     }
 
     /// Where the outputs of each part begin.
@@ -172,11 +174,14 @@ impl<'a> Layer<'a> {
             |tensor: &str, len: usize| gemma.then(|| source.vector(&name(tensor), len)).transpose();
         Ok(Layer {
             attention_norm: norm("attn_norm.weight")?,
-            query_key_value: Linear::new([
-                source.linear(&name("attn_q"), heads, embedding)?,
-                source.linear(&name("attn_k"), kv_heads, embedding)?,
-                source.linear(&name("attn_v"), kv_heads, embedding)?,
-            ]),
+            query_key_value: Linear {
+                bias_later: true,
+                ..Linear::new([
+                    source.linear(&name("attn_q"), heads, embedding)?,
+                    source.linear(&name("attn_k"), kv_heads, embedding)?,
+                    source.linear(&name("attn_v"), kv_heads, embedding)?,
+                ])
+            },
             query_norm: if_gemma("attn_q_norm.weight", head_dim)?,
             key_norm: if_gemma("attn_k_norm.weight", head_dim)?,
             attention_output: Linear::new([source.linear(

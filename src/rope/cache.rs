@@ -40,6 +40,11 @@ impl Rope {
         self.plan.effective_length(tokens)
     }
 
+    /// Drops all rows, as those of one effective length are of no use to another.
+    pub fn clear(&mut self) {
+        self.tables.clear();
+    }
+
     /// Computes the rows of positions `0..positions_end` that are not there yet.
     pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions_end: usize) {
         let rows = match self.tables.iter().position(|r| r.is(layers, effective_length)) {

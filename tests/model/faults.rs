@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use rope_cpu::{gguf::Gguf, model::Model};
 
 use crate::{
-    build::{Builder, STRING, U32, string},
+    build::{Builder, F32, STRING, U32, string},
     tiny::{How, Tiny, add_tensor, tokens, with_session},
 };
 
@@ -40,6 +40,18 @@ fn each_fault_names_the_key_or_tensor() {
         (
             number("attention.head_count_kv", 4),
             "metadata key llama.attention.head_count_kv is 4: does not divide the heads",
+        ),
+        (
+            number("attention.head_count", 1 << 19),
+            "metadata key llama.attention.head_count is 524288: no model has heads of such a size",
+        ),
+        (
+            without("rms_epsilon").key(
+                "llama.attention.layer_norm_rms_epsilon",
+                F32,
+                (-1.0f32).to_le_bytes(),
+            ),
+            "metadata key llama.attention.layer_norm_rms_epsilon is -1: it cannot be negative",
         ),
         (
             number("attention.value_length", 8),
