@@ -4,7 +4,7 @@ usage: .cache/venv/bin/python scripts/parity [--only 1,2,3,4] [--instead llama.c
        (after scripts/fetch-models --all; scripts/python-tools makes the environment)
 
 --instead tests the test: "llama.cpp" puts llama.cpp in rope-cpu's place, and everything must pass; "wrong"
-does so with a rotary base that is 3 % too large, and every check must fail.
+does so with half the frequencies, and every check must fail.
 """
 import argparse
 import sys
@@ -37,7 +37,7 @@ def main():
         if len(report.failures) == failed:
             passed.append(number)
     if arguments.instead == "wrong":
-        sys.exit(f"these did not see a wrong rotary base: {passed}" if passed else None)
+        sys.exit(f"these did not see wrong frequencies: {passed}" if passed else None)
     sys.exit("parity: " + "; ".join(report.failures) if report.failures else None)
 
 

@@ -2,7 +2,6 @@
 from dataclasses import replace
 
 from llama import Model, Rope
-from reference import Model as Reference
 
 
 class LlamaCpp:
@@ -11,12 +10,12 @@ class LlamaCpp:
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
         with Model(path) as llama:
-            return llama.logits(tokens, self.spoilt(path, rope), last, cache_type=cache_type)
+            return llama.logits(tokens, self.spoilt(rope), last, cache_type=cache_type)
 
     def greedy(self, path, tokens, count):
         with Model(path) as llama:
-            return llama.greedy(tokens, count, self.spoilt(path, Rope()))
+            return llama.greedy(tokens, count, self.spoilt(Rope()))
 
-    def spoilt(self, path, rope):
-        base = rope.rope_freq_base or Reference(path).rope_base
-        return replace(rope, rope_freq_base=1.03 * base) if self.wrong else rope
+    def spoilt(self, rope):
+        scale = rope.rope_freq_scale or 1.0
+        return replace(rope, rope_freq_scale=scale / 2) if self.wrong else rope
