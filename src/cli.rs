@@ -1,10 +1,14 @@
 //! The command line: what may be typed, and which command runs.
 
+mod args;
 mod argv;
+pub mod bench;
 mod error;
 mod escapes;
 pub mod inspect;
+mod llama_bench;
 mod llama_cli;
+mod resources;
 pub mod run;
 pub mod tokenize;
 
@@ -38,6 +42,8 @@ enum Subcommands {
     #[command(after_help = EXAMPLES)]
     Run(Box<run::Args>),
 
+    /// Measure how fast a model runs, as llama-bench does
+    Bench(Box<bench::Args>),
     /// Show what is in a model file
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -82,6 +88,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     let result = match line.command {
         None => run::run(&line.run),
         Some(Subcommands::Run(args)) => run::run(&args),
+        Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }

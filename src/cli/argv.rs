@@ -3,6 +3,7 @@
 //! llama-cli has short options of several letters (`-ctk`), takes whatever follows an option as
 //! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
 //! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
+//! For `bench`, the same goes for llama-bench.
 
 use std::{
     collections::HashSet,
@@ -13,6 +14,7 @@ use clap::{Arg, Command};
 
 use super::{
     error::Error,
+    llama_bench,
     llama_cli::{self, Fate, Value},
 };
 
@@ -28,11 +30,38 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-ctk", "cache-type-k"),
     ("-ctv", "cache-type-v"),
     ("-co", "color"),
+    ("-pg", "prompt-gen"),
+    ("-oe", "output-err"),
 ];
 
 /// Options whose value is text, which may look like an option itself.
 const FREE_TEXT: &[&str] =
     &["prompt", "system-prompt", "reverse-prompt", "chat-template", "chat-template-kwargs"];
+
+/// The options that a command has, and those of the program whose command lines it takes.
+struct Dialect<'c> {
+    command: &'c Command,
+    program: &'static str,
+    foreign: fn(&str) -> Option<(Value, Fate)>,
+}
+
+impl<'c> Dialect<'c> {
+    /// That of a command line whose first word is `first`; `None` for commands like no other's.
+    fn of(command: &'c Command, first: Option<&str>) -> Option<Self> {
+        let llama_cli =
+            |command| Dialect { command, program: "llama-cli", foreign: llama_cli::find };
+        match first {
+            Some("bench") => Some(Dialect {
+                command: command.find_subcommand("bench")?,
+                program: "llama-bench",
+                foreign: llama_bench::find,
+            }),
+            Some("help") => None,
+            Some(name) if name != "run" && command.find_subcommand(name).is_some() => None,
+            _ => Some(llama_cli(command)),
+        }
+    }
+}
 
 /// A command line for clap, and what the user should know about those parts that are not in it.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,19 +75,17 @@ pub struct Normalized {
 /// Rewrites `argv`, which starts with the program's name, for `command`.
 ///
 /// # Errors
-/// An option of llama-cli that rope-cpu does not have.
+/// An option of llama-cli or llama-bench that rope-cpu does not have.
 pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, Error> {
     let first = argv.get(1).and_then(|arg| arg.to_str());
-    let other_command = first.is_some_and(|name| {
-        name != "run" && (name == "help" || command.find_subcommand(name).is_some())
-    });
-    if other_command {
+    let Some(dialect) = Dialect::of(command, first) else {
         return Ok(Normalized { argv, notes: Vec::new() });
-    }
+    };
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut gpu = Vec::new();
     let mut always = Vec::new();
+    let mut no_effect = Vec::new();
 
     while let Some(arg) = typed.next() {
         if arg == "--" {
@@ -73,10 +100,10 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
         let name = text.split_once('=').map_or(text, |(name, _)| name);
         let inline = name.len() < text.len();
 
-        if let Some(option) = find(command, name) {
+        if let Some(option) = find(dialect.command, name) {
             let long = option.get_long().unwrap_or_default();
             let follows =
-                !inline && typed.peek().is_some_and(|next| is_value(command, option, long, next));
+                !inline && typed.peek().is_some_and(|next| is_value(&dialect, option, long, next));
             argv.push(match typed.next_if(|_| follows) {
                 Some(value) => joined(long, &value),
                 None if inline => format!("--{long}{}", &text[name.len()..]).into(),
@@ -84,14 +111,15 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
             });
             continue;
         }
-        let Some((value, fate)) = llama_cli::find(name) else {
+        let Some((value, fate)) = (dialect.foreign)(name) else {
             argv.push(arg); // clap knows what to say
             continue;
         };
         let refused = |hint: &str| {
             let hint = if hint.is_empty() { String::new() } else { format!(": {hint}") };
             Error::usage(format_args!(
-                "{name} is a llama-cli option that rope-cpu does not have (yet){hint}"
+                "{name} is a {} option that rope-cpu does not have (yet){hint}",
+                dialect.program
             ))
         };
         if let Fate::Missing(hint) = fate {
@@ -115,7 +143,12 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
                 _ => {}
             },
         }
-        if fate == Fate::Gpu { &mut gpu } else { &mut always }.push(name.to_string());
+        let kind = match fate {
+            Fate::Gpu => &mut gpu,
+            Fate::NoEffect => &mut no_effect,
+            _ => &mut always,
+        };
+        kind.push(name.to_string());
     }
 
     let mut notes = Vec::new();
@@ -125,10 +158,13 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
     if !always.is_empty() {
         notes.push(format!("without effect, since always so in rope-cpu: {}", once(always)));
     }
+    if !no_effect.is_empty() {
+        notes.push(format!("without effect in rope-cpu: {}", once(no_effect)));
+    }
     Ok(Normalized { argv, notes })
 }
 
-/// The option of `run` that is typed as `name`.
+/// The option of `command` that is typed as `name`.
 fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     let has = |long: &str| {
         command.get_arguments().find(|arg| {
@@ -153,7 +189,7 @@ fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
 }
 
 /// Whether `next` is the value of `option` that was typed before it.
-fn is_value(command: &Command, option: &Arg, long: &str, next: &OsStr) -> bool {
+fn is_value(dialect: &Dialect<'_>, option: &Arg, long: &str, next: &OsStr) -> bool {
     let Some(range) = option.get_num_args().filter(|range| range.takes_values()) else {
         return false;
     };
@@ -163,7 +199,7 @@ fn is_value(command: &Command, option: &Arg, long: &str, next: &OsStr) -> bool {
     }
     // A forgotten value is better told than the next option taken for it.
     let is_option = text.starts_with('-')
-        && (find(command, &text).is_some() || llama_cli::find(&text).is_some());
+        && (find(dialect.command, &text).is_some() || (dialect.foreign)(&text).is_some());
     FREE_TEXT.contains(&long) || !is_option
 }
 
@@ -185,6 +221,10 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
+    fn dialects(command: &Command) -> [Dialect<'_>; 2] {
+        ["run", "bench"].map(|name| Dialect::of(command, Some(name)).unwrap())
+    }
+
     fn normalized(typed: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
         let argv = ["rope-cpu"].iter().chain(typed).map(OsString::from).collect();
         normalize(&command(), argv)
@@ -205,9 +245,14 @@ mod tests {
     fn each_short_form_is_an_option_and_its_help_says_so() {
         let command = command();
         for (short, long) in SHORT_FORMS {
-            let option = find(&command, short).unwrap_or_else(|| panic!("--{long} is missing"));
-            let help = option.get_help().unwrap().to_string();
-            assert!(help.contains(&format!("[{short}]")), "{long}: {help}");
+            let dialects = dialects(&command);
+            let options: Vec<_> =
+                dialects.iter().filter_map(|dialect| find(dialect.command, short)).collect();
+            assert!(!options.is_empty(), "--{long} is missing");
+            for option in options {
+                let help = option.get_help().unwrap().to_string();
+                assert!(help.contains(&format!("[{short}]")), "{long}: {help}");
+            }
         }
     }
 
@@ -261,16 +306,34 @@ mod tests {
     #[test]
     fn no_option_of_ours_is_also_called_missing() {
         let command = command();
-        for arg in command.get_arguments() {
-            let long = arg.get_long().into_iter().map(|long| format!("--{long}"));
-            let short = arg.get_short().into_iter().map(|short| format!("-{short}"));
-            for name in long.chain(short) {
-                assert_eq!(llama_cli::find(&name), None, "{name}");
+        for dialect in dialects(&command) {
+            for arg in dialect.command.get_arguments() {
+                let long = arg.get_long().into_iter().map(|long| format!("--{long}"));
+                let short = arg.get_short().into_iter().map(|short| format!("-{short}"));
+                for name in long.chain(short) {
+                    assert_eq!((dialect.foreign)(&name), None, "{name}");
+                }
+            }
+            for (short, _) in SHORT_FORMS {
+                assert_eq!((dialect.foreign)(short), None, "{short}");
             }
         }
-        for (short, _) in SHORT_FORMS {
-            assert_eq!(llama_cli::find(short), None, "{short}");
-        }
+    }
+
+    #[test]
+    fn bench_takes_the_options_of_llama_bench() {
+        let typed = ["bench", "-ngl", "99", "-p", "1,2", "-pg", "3,4", "-fa", "0,1", "-sm", "row"];
+        let (argv, notes) = normalized(&typed).unwrap();
+        assert_eq!(argv, ["bench", "--n-prompt=1,2", "--prompt-gen=3,4"]);
+        assert_eq!(
+            notes,
+            [
+                "ignored, since rope-cpu runs on the CPU alone: -ngl, -sm",
+                "without effect in rope-cpu: -fa"
+            ]
+        );
+        let message = normalized(&["bench", "-hf", "x"]).unwrap_err();
+        assert!(message.starts_with("-hf is a llama-bench option"), "{message}");
     }
 
     #[test]

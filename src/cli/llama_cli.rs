@@ -8,6 +8,8 @@ pub enum Fate {
     Gpu,
     /// It asks for what rope-cpu does in any case: left out, with a note.
     Always,
+    /// It tunes what rope-cpu does in its own way: left out, with a note.
+    NoEffect,
     /// It is refused, with what to do instead, if there is something.
     Missing(&'static str),
 }
@@ -30,16 +32,22 @@ use Value::{Any, No, OneOf, Optional};
 
 /// The option of this name, if it is one of those.
 pub fn find(name: &str) -> Option<(Value, Fate)> {
-    OPTIONS
+    among(OPTIONS, name)
+}
+
+/// The option of this name among `options`: names separated by spaces, the value, and the fate.
+/// The value of a refused option is not read.
+pub fn among(options: &[(&str, Value, Fate)], name: &str) -> Option<(Value, Fate)> {
+    options
         .iter()
         .find(|(names, ..)| names.split_whitespace().any(|n| n == name))
         .map(|&(_, value, fate)| (value, fate))
 }
 
-const DOWNLOAD: &str = "download the file, then give it with -m";
+/// What to do instead of having a file downloaded.
+pub const DOWNLOAD: &str = "download the file, then give it with -m";
 const THREADS: &str = "-t sets the threads for everything";
 
-/// Names separated by spaces, the value, and the fate. The value of a refused option is not read.
 const OPTIONS: &[(&str, Value, Fate)] = &[
     ("-ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split", Any, Gpu),
     ("-mg --main-gpu -dev --device -ot --override-tensor -ncmoe --n-cpu-moe", Any, Gpu),

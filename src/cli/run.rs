@@ -4,7 +4,6 @@ mod args;
 mod conversation;
 mod line;
 mod prompt;
-mod resources;
 mod screen;
 mod summary;
 mod writer;
@@ -16,14 +15,13 @@ use std::{
 
 pub use args::Args;
 
-use super::{error::Error, note};
+use super::{args::all_overrides, error::Error, note, resources};
 use crate::{
     chat::Template,
     generate::{End, Timings},
     gguf::{File, Gguf},
     model::{Model, Session},
     platform::interrupt,
-    rope::{Facts, Plan, Rope},
     sample::Sampler,
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -54,14 +52,14 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let limits = writer::limits(&args.answer, typed)?;
     let system = prompt::system(typed)?;
 
-    let overrides: Vec<_> = args.override_kv.iter().flat_map(|list| list.iter().cloned()).collect();
-    let file = File::open(args.model()?).map_err(Error::usage)?;
+    let file = File::open(args.model.file()?).map_err(Error::usage)?;
+    let overrides = all_overrides(&args.model.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| named(args, e))?;
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| named(args, e))?;
+    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
 
-    let resources = resources::plan(args, &gguf, &model)?;
-    let rope = rope(args, &gguf, &model, &resources)?;
+    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
+    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }
@@ -109,33 +107,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
     result
 }
 
-/// An error in the model file, with its name.
-fn named(args: &Args, error: impl std::fmt::Display) -> Error {
-    let file = args.model.as_deref().unwrap_or("".as_ref());
-    Error::usage(format_args!("{}: {error}", file.display()))
-}
-
-/// What RoPE does, from flags and metadata.
-fn rope(
-    args: &Args,
-    gguf: &Gguf,
-    model: &Model,
-    resources: &resources::Resources,
-) -> Result<Rope, Error> {
-    let config = &model.config;
-    let facts = Facts {
-        architecture: config.architecture.name(),
-        n_rot: config.n_rot,
-        context_train: config.context_train,
-        window: config.window.is_some(),
-    };
-    let factors = model.rope_factors();
-    let context = resources.context.clone();
-    Plan::resolve(&facts, gguf.metadata(), factors, &args.rope.flags(), context)
-        .map(Rope::new)
-        .map_err(Error::usage)
-}
-
 /// The chat template of the command line, or else of the model.
 fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template, Error> {
     let typed = &args.prompt;
@@ -156,7 +127,7 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template,
             let found = Template::from_metadata(gguf.metadata(), tokenizer).transpose();
             let none = "it has no chat template: give one with --chat-template or \
                         --chat-template-file, or continue plain text with -no-cnv";
-            ("the model".to_string(), found.ok_or_else(|| named(args, none))?)
+            ("the model".to_string(), found.ok_or_else(|| args.model.named(none))?)
         }
     };
     let template = template.map_err(|e| Error::usage(format_args!("{origin}: {e}")))?;

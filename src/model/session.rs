@@ -47,6 +47,8 @@ pub struct Session<'m> {
     /// The effective length whose RoPE frequencies `tokens` were computed with.
     effective_length: usize,
     rows: Vec<Row>,
+    /// Where sliding windows stop dropping keys.
+    held: usize,
     /// How many tokens were computed again because the frequencies changed, since last asked.
     recomputed: Option<usize>,
 }
@@ -83,6 +85,7 @@ impl<'m> Session<'m> {
             tokens: Vec::new(),
             effective_length: 0,
             rows: Vec::with_capacity(rows),
+            held: usize::MAX,
             recomputed: None,
         })
     }
@@ -140,6 +143,13 @@ impl<'m> Session<'m> {
         let kept = self.cache.truncate(SEQUENCE, len.min(self.tokens.len()));
         self.tokens.truncate(kept);
         kept
+    }
+
+    /// From now on sliding windows keep what the token at `len` sees, however much is read after
+    /// it, so that the session can be truncated to `len` again and again. That takes memory: their
+    /// layers then hold all that is read beyond `len`.
+    pub fn hold(&mut self, len: usize) {
+        self.held = len;
     }
 
     /// How many tokens had to be computed again because a longer sequence has other RoPE
@@ -236,7 +246,7 @@ impl<'m> Session<'m> {
             }
         }
         self.tokens.extend_from_slice(tokens);
-        self.cache.release(SEQUENCE, end);
+        self.cache.release(SEQUENCE, end.min(self.held));
     }
 
     fn forward(&self) -> Forward<'_> {

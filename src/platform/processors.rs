@@ -24,6 +24,14 @@ pub fn default_threads() -> Threads {
     Threads { count, reason: plural(count, "logical processor") }
 }
 
+/// What the processor is called, where the system tells.
+pub fn name() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    return linux::name(std::path::Path::new("/"));
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
@@ -74,6 +82,13 @@ mod linux {
             reason += &format!("; a CPU quota of {quota:.1}");
         }
         Some(Threads { count, reason })
+    }
+
+    pub fn name(root: &Path) -> Option<String> {
+        let text = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, name) = fields.find(|(key, _)| key.trim() == "model name")?;
+        Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// The processors that this process may run on.

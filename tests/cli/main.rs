@@ -1,8 +1,13 @@
 //! The program, run as a user runs it.
 
+mod bench;
+#[path = "../gguf/build.rs"]
+#[allow(dead_code, reason = "made for other tests as well")]
+mod build;
 mod model;
 #[cfg(unix)]
 mod terminal;
+mod tiny;
 mod usage;
 
 use std::path::PathBuf;

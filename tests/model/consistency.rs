@@ -74,6 +74,22 @@ fn what_was_truncated_leaves_no_trace() {
 }
 
 #[test]
+fn what_is_held_can_be_truncated_to_again_and_again() {
+    let tiny = Tiny::gemma3();
+    let tokens = tokens(&tiny, 400);
+    let whole = run(&tiny, &How::default(), 400);
+    with_session(&tiny, &How::default(), |session| {
+        session.hold(300);
+        logits(session, &tokens[..300]);
+        for _ in 0..2 {
+            logits(session, &[7; 600]);
+            assert_eq!(session.truncate(300), 300);
+        }
+        assert!(difference(&whole[300..], &logits(session, &tokens[300..])) < BOUND);
+    });
+}
+
+#[test]
 fn reading_can_be_stopped_and_taken_up_again() {
     let tiny = Tiny::llama();
     let tokens = tokens(&tiny, 200);

@@ -1,30 +1,19 @@
 //! The options of `run`, named as llama-cli names them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::{
-    cli::error::Error,
-    gguf::Override,
-    kv_cache::CacheType,
-    rope::{self, Scaling},
+    cli::args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs},
     sample,
 };
 use clap::ValueEnum;
-use rope_cpu_kernels::Cpu;
 
 /// The options of `run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The model: a GGUF file
-    #[arg(short, long, value_name = "FILE", required = true, help_heading = "Model")]
-    pub model: Option<PathBuf>, // an option for the sake of other commands, which lack it
-
-    /// Change metadata, as KEY=TYPE:VALUE[,...]
-    ///
-    /// The types are int, float, bool and str. An item with a comma in it is put in double quotes.
-    #[arg(long, value_name = "LIST", value_parser = overrides, help_heading = "Model")]
-    pub override_kv: Vec<Overrides>,
-
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub model: ModelArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub prompt: PromptArgs,
@@ -43,23 +32,6 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub machine: MachineArgs,
-}
-
-impl Args {
-    /// The file of the model.
-    ///
-    /// # Errors
-    /// If none is given, which clap does not let happen.
-    pub fn model(&self) -> Result<&Path, Error> {
-        self.model.as_deref().ok_or_else(|| Error::usage("no model: give one with -m FILE"))
-    }
-}
-
-/// The items of one `--override-kv`.
-pub type Overrides = std::sync::Arc<[Override]>;
-
-fn overrides(list: &str) -> Result<Overrides, String> {
-    Override::parse_list(list).map(Into::into).map_err(|e| e.to_string())
 }
 
 /// What the model reads.
@@ -201,128 +173,6 @@ pub enum When {
     Auto,
 }
 
-/// What the model keeps.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Context and memory")]
-pub struct MemoryArgs {
-    /// Room in tokens; 0: as trained [--ctx-size]
-    ///
-    /// By default the length that the model was trained for, or the most that memory allows, if
-    /// that is less. More than the trained length needs one of the RoPE methods below.
-    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", default_value = "0")]
-    #[arg(value_parser = up_to_limit, hide_default_value = true)]
-    pub context: usize,
-
-    /// Keys: f16, or f32 bf16 q8_0 q4_0 [-ctk]
-    ///
-    /// How the keys of past tokens are stored.
-    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
-    pub cache_type_k: CacheType,
-
-    /// Values: f16, or f32 bf16 q8_0 q4_0 [-ctv]
-    ///
-    /// How the values of past tokens are stored.
-    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
-    pub cache_type_v: CacheType,
-
-    /// Tokens computed together [-ub]
-    #[arg(long, value_name = "N", default_value = "512", value_parser = at_least_one)]
-    pub ubatch_size: usize,
-
-    /// An upper limit for -ub
-    #[arg(short, long, value_name = "N", default_value = "2048", value_parser = at_least_one)]
-    pub batch_size: usize,
-
-    /// Show what the run would take, and stop
-    #[arg(long)]
-    pub dry_run: bool,
-
-    /// Run even where the memory seems too small
-    #[arg(long)]
-    pub no_memory_check: bool,
-}
-
-/// More tokens than any model has seen, and few enough that sizes cannot overflow.
-const TOKENS_MAX: usize = 1 << 30;
-
-fn up_to_limit(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(tokens) if tokens <= TOKENS_MAX => Ok(tokens),
-        Ok(_) => Err(format!("at most {TOKENS_MAX} are possible")),
-        Err(e) => Err(format!("{e}")),
-    }
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match up_to_limit(text)? {
-        0 => Err("at least 1 is needed".into()),
-        tokens => Ok(tokens),
-    }
-}
-
-/// How positions are rotated.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "RoPE: a context longer than trained")]
-pub struct RopeArgs {
-    /// The method: none, linear, yarn or longrope
-    #[arg(long, value_name = "METHOD")]
-    pub rope_scaling: Option<Scaling>,
-
-    /// Extend the context N times
-    ///
-    /// Linear scaling keeps the distances between far tokens within what the model has seen,
-    /// YaRN (with --rope-scaling yarn) those between near ones too, and needs no fine-tuning.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_scale: Option<f64>,
-
-    /// The inverse: 0.25 extends it 4 times
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_freq_scale: Option<f64>,
-
-    /// The base of the frequencies
-    ///
-    /// NTK-aware scaling raises it.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_freq_base: Option<f64>,
-
-    /// YaRN: the context before; 0: as trained
-    #[arg(long, value_name = "N")]
-    pub yarn_orig_ctx: Option<usize>,
-
-    /// YaRN: 1 keeps high frequencies, 0 scales all
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_ext_factor: Option<f64>,
-
-    /// YaRN: multiplies the attention scale
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_attn_factor: Option<f64>,
-
-    /// YaRN: scale what turns less often
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_beta_slow: Option<f64>,
-
-    /// YaRN: keep what turns more often
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_beta_fast: Option<f64>,
-}
-
-impl RopeArgs {
-    /// The same, for the library.
-    pub fn flags(&self) -> rope::Flags {
-        rope::Flags {
-            scaling: self.rope_scaling,
-            scale: self.rope_scale,
-            freq_scale: self.rope_freq_scale,
-            freq_base: self.rope_freq_base,
-            yarn_orig_ctx: self.yarn_orig_ctx,
-            yarn_ext_factor: self.yarn_ext_factor,
-            yarn_attn_factor: self.yarn_attn_factor,
-            yarn_beta_fast: self.yarn_beta_fast,
-            yarn_beta_slow: self.yarn_beta_slow,
-        }
-    }
-}
-
 /// How the next token is chosen.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sampling")]
@@ -386,35 +236,4 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
         }
     }
-}
-
-/// What computes.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Machine")]
-pub struct MachineArgs {
-    /// Threads; -1: one for each performance core
-    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
-    #[arg(value_parser = threads)]
-    pub threads: i64,
-
-    /// The instruction set, instead of the best
-    ///
-    /// Also by the environment variable ROPE_CPU_ISA.
-    #[arg(long, value_name = "NAME", env = "ROPE_CPU_ISA", hide_env = true, value_parser = isa)]
-    pub isa: Option<Cpu>,
-}
-
-fn threads(text: &str) -> Result<i64, String> {
-    match text.parse() {
-        Ok(count @ (-1 | 1..=1024)) => Ok(count),
-        Ok(_) => Err("choose from 1 to 1024, or -1".into()),
-        Err(e) => Err(format!("{e}")),
-    }
-}
-
-fn isa(name: &str) -> Result<Cpu, String> {
-    if !Cpu::NAMES.contains(&name) {
-        return Err(format!("choose one of {}", Cpu::NAMES.join(", ")));
-    }
-    Cpu::named(name).ok_or_else(|| "this CPU does not have it".into())
 }

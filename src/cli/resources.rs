@@ -4,16 +4,20 @@ use std::{fmt, io::Write};
 
 use rope_cpu_kernels::Cpu;
 
-use super::{Args, args::MemoryArgs};
+use super::{
+    args::{MachineArgs, MemoryArgs},
+    error::Error,
+    note,
+};
 use crate::{
-    cli::{error::Error, note},
     gguf::Gguf,
     model::{
         Model, Options,
         memory::{Bytes, Request, Shape},
     },
     platform::{
-        memory::{self, Available},
+        self,
+        memory::Available,
         processors::{self, Threads},
     },
     rope::{Origin, Rope, Sourced},
@@ -33,16 +37,16 @@ pub struct Resources {
 }
 
 /// Settles what the flags leave open.
-pub fn plan(args: &Args, gguf: &Gguf, model: &Model) -> Result<Resources, Error> {
+pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Model) -> Resources {
     let config = &model.config;
-    let threads = match usize::try_from(args.machine.threads) {
+    let threads = match usize::try_from(machine.threads) {
         Ok(count) => Threads { count, reason: format!("--threads {count}") },
         Err(_) => processors::default_threads(),
     };
     let weights_bytes = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
     let shape = Shape::of(config, weights_bytes, threads.count);
-    let available = memory::available();
-    let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = args.memory;
+    let available = platform::memory::available();
+    let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = *memory;
 
     let mut request = Request {
         context: config.context_train,
@@ -50,7 +54,7 @@ pub fn plan(args: &Args, gguf: &Gguf, model: &Model) -> Result<Resources, Error>
         keys: cache_type_k,
         values: cache_type_v,
     };
-    let context = match (args.memory.context, available) {
+    let context = match (memory.context, available) {
         (0, Some(available)) => {
             let trained = trained(model);
             match shape.default_context(&request, trained.value, available.bytes) {
@@ -64,16 +68,16 @@ pub fn plan(args: &Args, gguf: &Gguf, model: &Model) -> Result<Resources, Error>
         (context, _) => Sourced::flag(context, format!("--ctx {context}")),
     };
     request.context = context.value;
-    Ok(Resources {
+    Resources {
         context,
         model: describe(gguf, model, weights_bytes),
         shape,
         request,
         available,
-        must_fit: !args.memory.no_memory_check,
+        must_fit: !memory.no_memory_check,
         threads,
-        cpu: args.machine.isa.unwrap_or_else(Cpu::best),
-    })
+        cpu: machine.isa.unwrap_or_else(Cpu::best),
+    }
 }
 
 fn trained(model: &Model) -> Sourced<usize> {

@@ -1,0 +1,253 @@
+//! Groups of options that several commands have.
+
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+};
+
+use rope_cpu_kernels::Cpu;
+
+use super::error::Error;
+use crate::{
+    gguf::{Gguf, Override},
+    kv_cache::CacheType,
+    model::Model,
+    rope::{self, Facts, Plan, Rope, Scaling, Sourced},
+};
+
+/// Which model.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// The model: a GGUF file
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub model: Option<PathBuf>, // an option for the sake of other commands, which lack it
+
+    /// Change metadata, as KEY=TYPE:VALUE[,...]
+    ///
+    /// The types are int, float, bool and str. An item with a comma in it is put in double quotes.
+    #[arg(long, value_name = "LIST", value_parser = overrides)]
+    pub override_kv: Vec<Overrides>,
+}
+
+impl ModelArgs {
+    /// The file of the model.
+    ///
+    /// # Errors
+    /// If none is given, which clap does not let happen.
+    pub fn file(&self) -> Result<&Path, Error> {
+        self.model.as_deref().ok_or_else(|| Error::usage("no model: give one with -m FILE"))
+    }
+
+    /// An error in the file, with its name.
+    pub fn named(&self, error: impl Display) -> Error {
+        named(self.model.as_deref().unwrap_or("".as_ref()), error)
+    }
+}
+
+/// An error in a file, with its name.
+pub fn named(file: &Path, error: impl Display) -> Error {
+    Error::usage(format_args!("{}: {error}", file.display()))
+}
+
+/// The items of one `--override-kv`.
+pub type Overrides = std::sync::Arc<[Override]>;
+
+/// Parses the value of `--override-kv`.
+///
+/// # Errors
+/// If it is no such list.
+pub fn overrides(list: &str) -> Result<Overrides, String> {
+    Override::parse_list(list).map(Into::into).map_err(|e| e.to_string())
+}
+
+/// All items of all of them.
+pub fn all_overrides(lists: &[Overrides]) -> Vec<Override> {
+    lists.iter().flat_map(|list| list.iter().cloned()).collect()
+}
+
+/// What the model keeps.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Context and memory")]
+pub struct MemoryArgs {
+    /// Room in tokens; 0: as trained [--ctx-size]
+    ///
+    /// By default the length that the model was trained for, or the most that memory allows, if
+    /// that is less. More than the trained length needs one of the RoPE methods below.
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", default_value = "0")]
+    #[arg(value_parser = up_to_limit, hide_default_value = true)]
+    pub context: usize,
+
+    /// Keys: f16, or f32 bf16 q8_0 q4_0 [-ctk]
+    ///
+    /// How the keys of past tokens are stored.
+    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
+    pub cache_type_k: CacheType,
+
+    /// Values: f16, or f32 bf16 q8_0 q4_0 [-ctv]
+    ///
+    /// How the values of past tokens are stored.
+    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
+    pub cache_type_v: CacheType,
+
+    /// Tokens computed together [-ub]
+    #[arg(long, value_name = "N", default_value = "512", value_parser = at_least_one)]
+    pub ubatch_size: usize,
+
+    /// An upper limit for -ub
+    #[arg(short, long, value_name = "N", default_value = "2048", value_parser = at_least_one)]
+    pub batch_size: usize,
+
+    /// Show what the run would take, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Run even where the memory seems too small
+    #[arg(long)]
+    pub no_memory_check: bool,
+}
+
+/// More tokens than any model has seen, and few enough that sizes cannot overflow.
+const TOKENS_MAX: usize = 1 << 30;
+
+/// A number of tokens.
+///
+/// # Errors
+/// If it is none, or too large.
+pub fn up_to_limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(tokens) if tokens <= TOKENS_MAX => Ok(tokens),
+        Ok(_) => Err(format!("at most {TOKENS_MAX} are possible")),
+        Err(e) => Err(format!("{e}")),
+    }
+}
+
+/// A number of tokens or the like, of which at least one is needed.
+///
+/// # Errors
+/// If it is none, or too large.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match up_to_limit(text)? {
+        0 => Err("at least 1 is needed".into()),
+        tokens => Ok(tokens),
+    }
+}
+
+/// How positions are rotated.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "RoPE: a context longer than trained")]
+pub struct RopeArgs {
+    /// The method: none, linear, yarn or longrope
+    #[arg(long, value_name = "METHOD")]
+    pub rope_scaling: Option<Scaling>,
+
+    /// Extend the context N times
+    ///
+    /// Linear scaling keeps the distances between far tokens within what the model has seen,
+    /// YaRN (with --rope-scaling yarn) those between near ones too, and needs no fine-tuning.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_scale: Option<f64>,
+
+    /// The inverse: 0.25 extends it 4 times
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_freq_scale: Option<f64>,
+
+    /// The base of the frequencies
+    ///
+    /// NTK-aware scaling raises it.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_freq_base: Option<f64>,
+
+    /// YaRN: the context before; 0: as trained
+    #[arg(long, value_name = "N")]
+    pub yarn_orig_ctx: Option<usize>,
+
+    /// YaRN: 1 keeps high frequencies, 0 scales all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_ext_factor: Option<f64>,
+
+    /// YaRN: multiplies the attention scale
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_attn_factor: Option<f64>,
+
+    /// YaRN: scale what turns less often
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_beta_slow: Option<f64>,
+
+    /// YaRN: keep what turns more often
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_beta_fast: Option<f64>,
+}
+
+impl RopeArgs {
+    /// The same, for the library.
+    pub fn flags(&self) -> rope::Flags {
+        rope::Flags {
+            scaling: self.rope_scaling,
+            scale: self.rope_scale,
+            freq_scale: self.rope_freq_scale,
+            freq_base: self.rope_freq_base,
+            yarn_orig_ctx: self.yarn_orig_ctx,
+            yarn_ext_factor: self.yarn_ext_factor,
+            yarn_attn_factor: self.yarn_attn_factor,
+            yarn_beta_fast: self.yarn_beta_fast,
+            yarn_beta_slow: self.yarn_beta_slow,
+        }
+    }
+    /// What RoPE does with `model` in a context of `context`, by these flags and metadata.
+    ///
+    /// # Errors
+    /// Flags or metadata that contradict each other or make no sense.
+    pub fn resolve(
+        &self,
+        gguf: &Gguf,
+        model: &Model,
+        context: Sourced<usize>,
+    ) -> Result<Rope, Error> {
+        let config = &model.config;
+        let facts = Facts {
+            architecture: config.architecture.name(),
+            n_rot: config.n_rot,
+            context_train: config.context_train,
+            window: config.window.is_some(),
+        };
+        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &self.flags(), context)
+            .map(Rope::new)
+            .map_err(Error::usage)
+    }
+}
+
+/// What computes.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Machine")]
+pub struct MachineArgs {
+    /// Threads; -1: one for each performance core
+    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
+    #[arg(value_parser = threads)]
+    pub threads: i64,
+
+    /// The instruction set, instead of the best
+    ///
+    /// Also by the environment variable ROPE_CPU_ISA.
+    #[arg(long, value_name = "NAME", env = "ROPE_CPU_ISA", hide_env = true, value_parser = isa)]
+    pub isa: Option<Cpu>,
+}
+
+fn threads(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(count @ (-1 | 1..=1024)) => Ok(count),
+        Ok(_) => Err("choose from 1 to 1024, or -1".into()),
+        Err(e) => Err(format!("{e}")),
+    }
+}
+
+/// An instruction set of this CPU.
+///
+/// # Errors
+/// A name of none, or of one that the CPU lacks.
+pub fn isa(name: &str) -> Result<Cpu, String> {
+    if !Cpu::NAMES.contains(&name) {
+        return Err(format!("choose one of {}", Cpu::NAMES.join(", ")));
+    }
+    Cpu::named(name).ok_or_else(|| "this CPU does not have it".into())
+}

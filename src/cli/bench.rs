@@ -1,0 +1,169 @@
+//! `rope-cpu bench`: tests as llama-bench runs them, and its tables.
+
+mod args;
+mod columns;
+mod format;
+mod lists;
+mod markdown;
+mod progress;
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
+
+use rope_cpu_kernels::Cpu;
+
+pub use args::Args;
+
+use super::{
+    args::{all_overrides, named},
+    error::Error,
+};
+use crate::{
+    eval::{
+        bench::{Bench, Test},
+        work::Work,
+    },
+    gguf::{File, Gguf},
+    kv_cache::CacheType,
+    model::{
+        Model, Options,
+        memory::{Request, Shape},
+    },
+    platform,
+    rope::{Plan, Sourced},
+};
+use columns::Outcome;
+use format::Printer;
+use progress::Progress;
+
+/// What the tests of one round have in common.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    batch: usize,
+    micro_batch: usize,
+    keys: CacheType,
+    values: CacheType,
+    threads: usize,
+    depth: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, or too little memory.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let tests = args.tests()?;
+    let settings = args.settings();
+    let mut printers = Vec::new();
+    let outputs: [(_, Box<dyn Write>); 2] =
+        [(Some(args.output), Box::new(io::stdout())), (args.output_err, Box::new(io::stderr()))];
+    for (output, to) in outputs {
+        if let Some(format) = output {
+            printers.push(Printer::new(format, to, args.shown()));
+        }
+    }
+    for printer in &mut printers {
+        printer.begin()?;
+    }
+    let mut progress =
+        Progress::new(args.progress, args.model.len() * settings.len() * tests.len());
+    for path in &args.model {
+        of_model(args, path, &settings, &tests, &mut printers, &mut progress)?;
+    }
+    drop(progress);
+    printers.iter_mut().try_for_each(Printer::end)?;
+    Ok(())
+}
+
+fn of_model(
+    args: &Args,
+    path: &Path,
+    settings: &[Setting],
+    tests: &[Test],
+    printers: &mut [Printer],
+    progress: &mut Progress,
+) -> Result<(), Error> {
+    let file = File::open(path).map_err(Error::usage)?;
+    let overrides = all_overrides(&args.override_kv);
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
+    let model = Model::load(&gguf).map_err(|e| named(path, e))?;
+    let work = Work::new(&gguf, &model.config);
+    let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
+    for setting in settings {
+        let context = setting.depth + longest;
+        let options = Options {
+            context,
+            micro_batch: setting.micro_batch.min(setting.batch),
+            keys: setting.keys,
+            values: setting.values,
+            threads: setting.threads,
+            cpu: args.isa.unwrap_or_else(Cpu::best),
+        };
+        let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
+        let rope = args.rope.resolve(&gguf, &model, asked)?;
+        let plan: Plan = rope.plan().clone();
+        if !args.no_memory_check {
+            check_memory(&model, work.weights_bytes, &options, longest)?;
+        }
+        let mut stage = |stage| progress.show(stage);
+        let mut bench = Bench::new(&model, rope, options.clone(), setting.depth, &mut stage)
+            .map_err(Error::failed)?;
+        for test in tests {
+            progress.next();
+            std::thread::sleep(Duration::from_secs(args.delay));
+            let mut stage = |stage| progress.show(stage);
+            let measured = bench
+                .measure(*test, args.repetitions, !args.no_warmup, &mut stage)
+                .map_err(Error::failed)?;
+            let outcome = Outcome {
+                path,
+                model: describe(&gguf, &model),
+                work: &work,
+                setting,
+                options: &options,
+                rope: &plan,
+                measured: &measured,
+            };
+            progress.hide(|| printers.iter_mut().try_for_each(|printer| printer.row(&outcome)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that there is memory for tests of up to `longest` tokens behind the depth, as far as the
+/// system tells.
+fn check_memory(
+    model: &Model,
+    weights_bytes: u64,
+    options: &Options,
+    longest: usize,
+) -> Result<(), Error> {
+    let Options { context, micro_batch, keys, values, .. } = *options;
+    let Some(available) = platform::memory::available() else { return Ok(()) };
+    let mut shape = Shape::of(&model.config, weights_bytes, options.threads);
+    // Sliding windows keep what the depth needs while a test goes on.
+    shape.window = shape.window.saturating_add(longest);
+    let request = Request { context, micro_batch, keys, values };
+    shape.check(&request, available).map(drop).map_err(Error::failed)
+}
+
+/// The model in a few words: `llama 135M Q4_1`.
+fn describe(gguf: &Gguf, model: &Model) -> String {
+    let label = gguf.metadata().string("general.size_label").ok().flatten();
+    let label = label.filter(|label| label.len() <= 16 && !label.contains(char::is_control));
+    // The format of the most weights.
+    let mut formats: Vec<(&str, u64)> = Vec::new();
+    for tensor in gguf.tensors() {
+        let name = tensor.ggml_type.name;
+        match formats.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, weights)) => *weights += tensor.elements(),
+            None => formats.push((name, tensor.elements())),
+        }
+    }
+    let format = formats.iter().max_by_key(|(_, weights)| *weights).map_or("", |(name, _)| *name);
+    let words = [model.config.architecture.name(), label.unwrap_or(""), &format.to_uppercase()];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,113 @@
+//! One test as named values: llama-bench's columns, then those that it does not have.
+
+use std::path::Path;
+
+use super::Setting;
+use crate::{
+    eval::{
+        bench::Measured,
+        statistics::Spread,
+        work::{Operations, Work},
+    },
+    model::Options,
+    platform::processors,
+    rope::Plan,
+};
+
+/// Everything about one test.
+pub struct Outcome<'a> {
+    pub path: &'a Path,
+    pub model: String,
+    pub work: &'a Work,
+    pub setting: &'a Setting,
+    pub options: &'a Options,
+    pub rope: &'a Plan,
+    pub measured: &'a Measured,
+}
+
+/// A value. Numbers may be missing: the speed of writing where nothing was written, and the like.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    Text(String),
+    Bool(bool),
+    Integer(Option<i128>),
+    Number(Option<f64>),
+}
+
+fn text(text: impl Into<String>) -> Cell {
+    Cell::Text(text.into())
+}
+
+fn integer<T: Into<i128>>(number: T) -> Cell {
+    Cell::Integer(Some(number.into()))
+}
+
+fn number(number: f64) -> Cell {
+    Cell::Number(Some(number))
+}
+
+/// The names of all columns and, for `outcome`, their values. What llama-bench says of GPUs and of
+/// what rope-cpu does not vary is what it says by default on a CPU.
+pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
+    let Outcome { path, model, work, setting, options, rope, measured } = outcome;
+    let nanoseconds: Vec<f64> = measured.nanoseconds().iter().map(|&ns| ns as f64).collect();
+    let nanoseconds = Spread::of(&nanoseconds);
+    let speed = Spread::of(&measured.tokens_per_second());
+    let giga = |per_second: Option<f64>| Cell::Number(per_second.map(|x| x / 1e9));
+    let bytes_per_second = measured.bytes_per_second(work, options);
+    let operations_per_second = measured.operations_per_second(work);
+    vec![
+        ("build_commit", text(concat!("rope-cpu-", env!("CARGO_PKG_VERSION")))),
+        ("build_number", integer(0)),
+        ("cpu_info", text(processors::name().unwrap_or_else(|| "CPU".into()))),
+        ("gpu_info", text("")),
+        ("backends", text("CPU")),
+        ("model_filename", text(path.to_string_lossy())),
+        ("model_type", text(model.clone())),
+        ("model_size", integer(work.weights_bytes)),
+        ("model_n_params", integer(work.parameters)),
+        ("n_batch", integer(setting.batch as u64)),
+        ("n_ubatch", integer(setting.micro_batch as u64)),
+        ("n_threads", integer(setting.threads as u64)),
+        ("cpu_mask", text("0x0")),
+        ("cpu_strict", Cell::Bool(false)),
+        ("poll", integer(50)),
+        ("type_k", text(setting.keys.name())),
+        ("type_v", text(setting.values.name())),
+        ("n_gpu_layers", integer(-1)),
+        ("n_cpu_moe", integer(0)),
+        ("split_mode", text("layer")),
+        ("main_gpu", integer(0)),
+        ("no_kv_offload", Cell::Bool(false)),
+        ("flash_attn", integer(-1)),
+        ("devices", text("auto")),
+        ("tensor_split", text("0.00")),
+        ("tensor_buft_overrides", text("none")),
+        ("load_mode", text("auto")),
+        ("lazy_mode", text("auto")),
+        ("embeddings", Cell::Bool(false)),
+        ("no_op_offload", integer(0)),
+        ("no_host", Cell::Bool(false)),
+        ("repack", Cell::Bool(true)),
+        ("fit_target", integer(0)),
+        ("fit_min_ctx", integer(0)),
+        ("n_prompt", integer(measured.test.prompt as u64)),
+        ("n_gen", integer(measured.test.generation as u64)),
+        ("n_depth", integer(measured.depth as u64)),
+        ("test_time", text(measured.began.clone())),
+        ("avg_ns", integer(nanoseconds.mean.round() as u64)),
+        ("stddev_ns", integer(nanoseconds.deviation.round() as u64)),
+        ("avg_ts", number(speed.mean)),
+        ("stddev_ts", number(speed.deviation)),
+        //
+        ("rope_type", text(rope.scaling.value.name())),
+        ("rope_factor", number(rope.factor.value)),
+        ("rope_base", number(rope.base.value)),
+        ("isa", text(options.cpu.name())),
+        ("cache_bytes", integer(measured.cache_bytes as u64)),
+        ("gb_per_s", giga(bytes_per_second)),
+        ("gops", giga(operations_per_second.map(|o: Operations| o.total()))),
+        ("time_to_first_token_ns", integer((1e9 * measured.first_token_seconds()).round() as u64)),
+        ("peak_memory_bytes", Cell::Integer(measured.peak_memory_bytes.map(i128::from))),
+    ]
+}

@@ -1,0 +1,116 @@
+//! The table to read: llama-bench's columns and widths, and those of ours that say the most.
+
+use super::columns::Outcome;
+use crate::eval::statistics::Spread;
+
+/// Columns that are shown only where they are not as always.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    pub batch: bool,
+    pub micro_batch: bool,
+    pub keys: bool,
+    pub values: bool,
+    pub rope: bool,
+    pub isa: bool,
+}
+
+/// A column: its name, its width, whether its values stand at the left, and its value in a row.
+struct Column {
+    name: &'static str,
+    width: usize,
+    left: bool,
+    value: fn(&Outcome<'_>) -> String,
+}
+
+/// The columns that `shown` leaves.
+fn columns(shown: &Shown) -> Vec<Column> {
+    let column = |shown: bool, name, width, value: fn(&Outcome<'_>) -> String| {
+        shown.then_some(Column { name, width, left: false, value })
+    };
+    let left = |shown: bool, name, width, value: fn(&Outcome<'_>) -> String| {
+        shown.then_some(Column { name, width, left: true, value })
+    };
+    [
+        left(true, "model", 30, |r| r.model.clone()),
+        column(true, "size", 10, |r| size(r.work.weights_bytes)),
+        column(true, "params", 10, |r| params(r.work.parameters)),
+        left(true, "backend", 10, |_| "CPU".into()),
+        column(true, "threads", 7, |r| r.setting.threads.to_string()),
+        column(shown.batch, "n_batch", 7, |r| r.setting.batch.to_string()),
+        column(shown.micro_batch, "n_ubatch", 8, |r| r.setting.micro_batch.to_string()),
+        column(shown.keys, "type_k", 6, |r| r.setting.keys.name().into()),
+        column(shown.values, "type_v", 6, |r| r.setting.values.name().into()),
+        left(shown.rope, "rope", 10, rope),
+        left(shown.isa, "isa", 10, |r| r.options.cpu.name().into()),
+        column(true, "test", 15, test),
+        column(true, "t/s", 20, |r| {
+            let speed = Spread::of(&r.measured.tokens_per_second());
+            format!("{:.2} ± {:.2}", speed.mean, speed.deviation)
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The names, and the line below them.
+pub fn header(shown: &Shown) -> String {
+    let columns = columns(shown);
+    let names = columns.iter().map(|column| cell(column, column.name));
+    let lines = columns.iter().map(|Column { width, left, .. }| {
+        format!(" {}{} |", "-".repeat(width - 1), if *left { "-" } else { ":" })
+    });
+    format!("|{}\n|{}\n", names.collect::<String>(), lines.collect::<String>())
+}
+
+/// A row.
+pub fn row(outcome: &Outcome<'_>, shown: &Shown) -> String {
+    let columns = columns(shown);
+    let cells =
+        columns.iter().map(|column| cell(column, &(column.value)(outcome))).collect::<String>();
+    format!("|{cells}\n")
+}
+
+fn cell(Column { width, left, .. }: &Column, text: &str) -> String {
+    match left {
+        true => format!(" {text:<width$} |"),
+        false => format!(" {text:>width$} |"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let mebibytes = bytes as f64 / (1 << 20) as f64;
+    match bytes < 1 << 30 {
+        true => format!("{mebibytes:.2} MiB"),
+        false => format!("{:.2} GiB", mebibytes / 1024.0),
+    }
+}
+
+fn params(count: u64) -> String {
+    match count < 1_000_000_000 {
+        true => format!("{:.2} M", count as f64 / 1e6),
+        false => format!("{:.2} B", count as f64 / 1e9),
+    }
+}
+
+fn rope(outcome: &Outcome<'_>) -> String {
+    let plan = outcome.rope;
+    match plan.factor.value {
+        1.0 => format!("{}, base {}", plan.scaling.value, plan.base.value),
+        factor => format!("{} x{factor}", plan.scaling.value),
+    }
+}
+
+/// `pp512`, `tg128` or `pp512+tg128`, and the depth.
+fn test(outcome: &Outcome<'_>) -> String {
+    let measured = outcome.measured;
+    let name = match (measured.test.prompt, measured.test.generation) {
+        (prompt, 0) => format!("pp{prompt}"),
+        (0, generation) => format!("tg{generation}"),
+        (prompt, generation) => format!("pp{prompt}+tg{generation}"),
+    };
+    match measured.depth {
+        0 => name,
+        depth => format!("{name} @ d{depth}"),
+    }
+}

@@ -1,0 +1,68 @@
+//! A model of a few thousand random weights: two layers of 4 heads, one head of keys and values.
+
+use tempfile::NamedTempFile;
+
+use crate::build::{Builder, F32, STRING, U32, string};
+
+const VOCABULARY: u64 = 40;
+const EMBEDDING: u64 = 64;
+const FEED_FORWARD: u64 = 96;
+const HEADS: u64 = 4;
+const HEAD_DIM: u64 = 16;
+
+/// Weights of the matrices of a layer: queries and outputs, keys and values, feed-forward.
+pub const LAYER_WEIGHTS: u64 = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96;
+/// Weights of the embeddings, which are the output matrix too.
+pub const EMBEDDINGS: u64 = VOCABULARY * EMBEDDING;
+/// All weights: two norms in a layer, and one at the end.
+pub const WEIGHTS: u64 = 2 * (LAYER_WEIGHTS + 2 * EMBEDDING) + EMBEDDINGS + EMBEDDING;
+
+/// The model as a file; it has no tokenizer.
+pub fn tiny() -> NamedTempFile {
+    let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
+    b = b.key("general.size_label", STRING, string("58K"));
+    let numbers = [
+        ("context_length", 256),
+        ("embedding_length", EMBEDDING),
+        ("block_count", 2),
+        ("feed_forward_length", FEED_FORWARD),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", 1),
+    ];
+    for (key, number) in numbers {
+        b = b.key(format!("llama.{key}"), U32, (number as u32).to_le_bytes());
+    }
+    b = b.key("llama.attention.layer_norm_rms_epsilon", F32, 1e-5f32.to_le_bytes());
+    let mut tensors = vec![
+        ("token_embd.weight".to_string(), vec![EMBEDDING, VOCABULARY]),
+        ("output_norm.weight".to_string(), vec![EMBEDDING]),
+    ];
+    for layer in 0..2 {
+        let (e, f, heads) = (EMBEDDING, FEED_FORWARD, HEADS * HEAD_DIM);
+        for (name, dims) in [
+            ("attn_q", vec![e, heads]),
+            ("attn_k", vec![e, HEAD_DIM]),
+            ("attn_v", vec![e, HEAD_DIM]),
+            ("attn_output", vec![heads, e]),
+            ("ffn_gate", vec![e, f]),
+            ("ffn_up", vec![e, f]),
+            ("ffn_down", vec![f, e]),
+            ("attn_norm", vec![e]),
+            ("ffn_norm", vec![e]),
+        ] {
+            tensors.push((format!("blk.{layer}.{name}.weight"), dims));
+        }
+    }
+    let mut state = 1u32;
+    for (name, dims) in tensors {
+        let offset = b.data.len() as u64;
+        b = b.tensor(&name, &dims, 0, offset);
+        for _ in 0..dims.iter().product::<u64>() {
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            let weight = (state >> 8) as f32 / (1 << 27) as f32 - 0.0625;
+            b.data.extend(weight.to_le_bytes());
+        }
+        b.data.resize(b.data.len().next_multiple_of(32), 0);
+    }
+    b.file()
+}
