@@ -10,6 +10,7 @@ mod llama_bench;
 mod llama_cli;
 mod resources;
 pub mod run;
+pub mod sweep;
 pub mod tokenize;
 
 use std::{ffi::OsString, fmt, io::Write, process::ExitCode};
@@ -44,6 +45,8 @@ enum Subcommands {
 
     /// Measure how fast a model runs, as llama-bench does
     Bench(Box<bench::Args>),
+    /// Measure how speed falls with depth, as llama-sweep-bench does
+    Sweep(Box<sweep::Args>),
     /// Show what is in a model file
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -89,6 +92,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         None => run::run(&line.run),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Bench(args)) => bench::run(&args),
+        Some(Subcommands::Sweep(args)) => sweep::run(&args),
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }

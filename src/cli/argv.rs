@@ -56,6 +56,7 @@ impl<'c> Dialect<'c> {
                 program: "llama-bench",
                 foreign: llama_bench::find,
             }),
+            Some("sweep") => command.find_subcommand("sweep").map(llama_cli),
             Some("help") => None,
             Some(name) if name != "run" && command.find_subcommand(name).is_some() => None,
             _ => Some(llama_cli(command)),
@@ -221,8 +222,8 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
-    fn dialects(command: &Command) -> [Dialect<'_>; 2] {
-        ["run", "bench"].map(|name| Dialect::of(command, Some(name)).unwrap())
+    fn dialects(command: &Command) -> [Dialect<'_>; 3] {
+        ["run", "bench", "sweep"].map(|name| Dialect::of(command, Some(name)).unwrap())
     }
 
     fn normalized(typed: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
@@ -306,7 +307,8 @@ mod tests {
     #[test]
     fn no_option_of_ours_is_also_called_missing() {
         let command = command();
-        for dialect in dialects(&command) {
+        let [run, bench, _] = dialects(&command); // sweep is like run, but with -o
+        for dialect in [run, bench] {
             for arg in dialect.command.get_arguments() {
                 let long = arg.get_long().into_iter().map(|long| format!("--{long}"));
                 let short = arg.get_short().into_iter().map(|short| format!("-{short}"));

@@ -5,6 +5,7 @@ mod bench;
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
 mod model;
+mod sweep;
 #[cfg(unix)]
 mod terminal;
 mod tiny;

@@ -1,0 +1,128 @@
+//! `rope-cpu sweep`: speed against depth, as ik_llama.cpp's llama-sweep-bench shows it.
+
+mod plot;
+mod table;
+
+use std::{
+    fs::File as Output,
+    io::{self, Write},
+    ops::ControlFlow,
+    path::PathBuf,
+};
+
+use super::{
+    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, all_overrides, at_least_one},
+    error::Error,
+    note, resources,
+};
+use crate::{
+    eval::sweep::{self, Point, Settings},
+    gguf::File,
+    model::{Model, Session},
+};
+use table::{Form, Run};
+
+/// The options of `sweep`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub model: ModelArgs,
+
+    /// Tokens from one depth to the next [default: -ub]
+    ///
+    /// They are read at each depth, and that is timed.
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Sweep")]
+    pub step: Option<usize>,
+
+    /// Tokens written at each depth [default: -ub / 4]
+    #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help_heading = "Sweep")]
+    pub predict: Option<usize>,
+
+    /// Measure from the first token on
+    #[arg(long, help_heading = "Sweep")]
+    pub no_warmup: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub rope: RopeArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub machine: MachineArgs,
+
+    /// The form: md, jsonl or csv [default: md]
+    #[arg(short, long, value_name = "FORM", default_value = "md", hide_default_value = true)]
+    #[arg(hide_possible_values = true, help_heading = "Output")]
+    pub output: Form,
+
+    /// Draw the speeds into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, too little memory, or a drawing that cannot be written.
+pub fn run(args: &Args) -> Result<(), Error> {
+    let overrides = all_overrides(&args.model.override_kv);
+    let file = File::open(args.model.file()?).map_err(Error::usage)?;
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
+    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
+    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    if args.memory.dry_run {
+        return resources.show_and_stop(&rope);
+    }
+    resources.check()?;
+
+    let options = resources.options();
+    let settings = Settings {
+        prompt: args.step.unwrap_or(options.micro_batch),
+        generation: args.predict.unwrap_or(options.micro_batch / 4).max(1),
+        warm_up: !args.no_warmup,
+    };
+    if settings.longest() > options.context {
+        return Err(Error::usage(format_args!(
+            "a step of {} tokens does not fit in the context of {}: choose a larger one with -c, \
+             or a smaller step with --step or -n",
+            settings.longest(),
+            options.context
+        )));
+    }
+    // Before hours are spent on what it is to show.
+    let plot = args.plot.as_ref().map(|path| {
+        let failed = |e| Error::usage(format_args!("{}: {e}", path.display()));
+        Output::create(path).map_err(failed)
+    });
+    let mut plot = plot.transpose()?;
+
+    note(&resources);
+    note(rope.plan());
+    for warning in &rope.plan().warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    let mut session = Session::new(&model, rope, options.clone()).map_err(Error::failed)?;
+    let run = Run { options: &options, batch: args.memory.batch_size };
+    let mut out = io::stdout();
+    out.write_all(run.header(args.output).as_bytes())?;
+    let mut points: Vec<Point> = Vec::new();
+    let mut written = Ok(());
+    sweep::sweep(&mut session, &model, settings, &mut |point| {
+        points.push(point);
+        let row = run.row(args.output, &point);
+        written = out.write_all(row.as_bytes()).and_then(|()| out.flush());
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .map_err(Error::failed)?;
+    written?;
+    if let Some(file) = &mut plot {
+        let svg = plot::draw(&points).map_err(Error::failed)?;
+        file.write_all(svg.as_bytes())?;
+    }
+    Ok(())
+}

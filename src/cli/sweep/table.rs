@@ -1,0 +1,81 @@
+//! The points of a sweep as text: llama-sweep-bench's table and objects, and rows of CSV.
+
+use clap::ValueEnum;
+
+use crate::{eval::sweep::Point, model::Options};
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A table to read.
+    Md,
+    /// An object on each line.
+    Jsonl,
+    /// Rows of values.
+    Csv,
+}
+
+/// What all points of a sweep have in common.
+pub struct Run<'a> {
+    pub options: &'a Options,
+    pub batch: usize,
+}
+
+impl Run<'_> {
+    /// What comes before the points.
+    pub fn header(&self, form: Form) -> String {
+        match form {
+            Form::Md => format!(
+                "|{:>6} | {:>6} | {:>6} | {:>8} | {:>8} | {:>8} | {:>8} |\n\
+                 |{}-|-{}-|-{}-|-{}-|-{}-|-{}-|-{}-|\n",
+                "PP",
+                "TG",
+                "N_KV",
+                "T_PP s",
+                "S_PP t/s",
+                "T_TG s",
+                "S_TG t/s",
+                "------",
+                "------",
+                "------",
+                "--------",
+                "--------",
+                "--------",
+                "--------",
+            ),
+            Form::Jsonl => String::new(),
+            Form::Csv => "pp,tg,n_kv,t_pp,speed_pp,t_tg,speed_tg,cache_bytes\n".into(),
+        }
+    }
+
+    /// A point as a line.
+    pub fn row(&self, form: Form, point: &Point) -> String {
+        let Point { depth, prompt, generation, cache_bytes, .. } = *point;
+        let (prompt_time, generation_time) =
+            (point.prompt_time.as_secs_f64(), point.generation_time.as_secs_f64());
+        let (read, written) = (point.prompt_per_second(), point.generation_per_second());
+        match form {
+            Form::Md => format!(
+                "|{prompt:>6} | {generation:>6} | {depth:>6} | {prompt_time:>8.3} | {read:>8.2} | \
+                 {generation_time:>8.3} | {written:>8.2} |\n"
+            ),
+            Form::Csv => format!(
+                "{prompt},{generation},{depth},{prompt_time:.6},{read:.6},{generation_time:.6},\
+                 {written:.6},{cache_bytes}\n"
+            ),
+            Form::Jsonl => {
+                let Run { options, batch, .. } = *self;
+                let (context, threads) = (options.context, options.threads);
+                format!(
+                    "{{\"n_kv_max\": {context}, \"n_batch\": {batch}, \"n_ubatch\": {}, \
+                     \"flash_attn\": 1, \"n_gpu_layers\": 0, \"n_threads\": {threads}, \
+                     \"n_threads_batch\": {threads}, \"pp\": {prompt}, \"tg\": {generation}, \
+                     \"n_kv\": {depth}, \"t_pp\": {prompt_time:.6}, \"speed_pp\": {read:.6}, \
+                     \"t_tg\": {generation_time:.6}, \"speed_tg\": {written:.6}, \
+                     \"cache_bytes\": {cache_bytes}}}\n",
+                    options.micro_batch
+                )
+            }
+        }
+    }
+}
