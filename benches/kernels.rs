@@ -41,7 +41,7 @@ fn products(c: &mut Criterion) {
             let Ok(weights) = Matrix::new(dtype, ROWS, COLUMNS, &bytes) else { continue };
             let input = Input { tokens, floats: &floats, spans: &spans };
             let mut out = Table(vec![0.0; tokens * ROWS]);
-            let mut scratch = Scratch::for_columns(COLUMNS);
+            let mut scratch = Scratch::new(COLUMNS, tokens);
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
                 group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
                     b.iter(|| multiply(cpu, &weights, 0..ROWS, input, &mut scratch, &mut out));

@@ -12,16 +12,27 @@ use crate::{
 
 /// 256 activations in eight groups of 32: each is `scale * quant`, `-127 <= quant <= 127`.
 #[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
+#[repr(C, align(32))]
 pub struct Span {
     /// The quants of each group, signed.
     pub quants: [[u8; 32]; 8],
     /// The scale of each group.
     pub scale: [f32; 8],
-    /// `scale * sum of quants` over the first and the second half of each group.
-    pub sums: [[f32; 8]; 2],
-    /// The sum of all quants of each group.
-    pub quant_sum: [i32; 8],
+    /// The sums of the quants over the [`Part`]s of each group.
+    pub quant_sums: [[i32; 8]; 3],
+    /// The same times the scale.
+    pub sums: [[f32; 8]; 3],
+}
+
+/// What of a group has a scale of its own in a format of weights.
+#[derive(Clone, Copy)]
+pub enum Part {
+    /// The first 16.
+    First = 0,
+    /// The last 16.
+    Last = 1,
+    /// All 32.
+    Whole = 2,
 }
 
 /// Spans that hold `columns` activations; the last one is filled up with zeros.
@@ -71,13 +82,14 @@ fn quantize_span<I: Isa>(isa: I, x: &[f32; SPAN], out: &mut Span) {
         for (q, x) in quants.iter_mut().zip(x) {
             *q = isa.i8_from_floats(isa.mul(isa.load_f32(x), inverse));
         }
-        let half_sum: [i32; 2] = from_fn(|h| {
+        let [first, last]: [i32; 2] = from_fn(|h| {
             quants[2 * h..2 * h + 2].as_flattened().iter().map(|&q| i32::from(q)).sum()
         });
         out.quants[g] = bytemuck::must_cast(quants);
         out.scale[g] = scale;
-        out.sums[0][g] = scale * half_sum[0] as f32;
-        out.sums[1][g] = scale * half_sum[1] as f32;
-        out.quant_sum[g] = half_sum[0] + half_sum[1];
+        for (part, sum) in [first, last, first + last].into_iter().enumerate() {
+            out.quant_sums[part][g] = sum;
+            out.sums[part][g] = scale * sum as f32;
+        }
     }
 }

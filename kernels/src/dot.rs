@@ -6,76 +6,31 @@
 //! ```
 //! Two accumulators take turns, so that one addition need not wait for the last.
 
-use std::{marker::PhantomData, ops::Range};
+use std::marker::PhantomData;
 
 use bytemuck::cast_slice;
 
 use crate::{
-    activations::Span,
-    format::{FloatFormat, Format, spans},
+    activations::{Part, Span},
+    format::{FloatFormat, Format, GROUP, SPAN, spans, tail},
     isa::{Isa, Kernel, LANES},
-    product::{Input, Matrix, Output},
+    panel::parts,
+    product::Product,
 };
 
 /// Rows of weights times each token.
-pub struct Dot<'a, F> {
-    weights: &'a Matrix<'a>,
-    rows: Range<usize>,
-    input: Input<'a>,
-    out: &'a mut dyn Output,
-    format: PhantomData<F>,
-}
+pub(crate) struct Dot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 /// The same for floating-point weights.
-pub struct FloatDot<'a, F>(Dot<'a, F>);
-
-impl<'a, F> Dot<'a, F> {
-    /// See [`crate::multiply`].
-    pub fn new(
-        weights: &'a Matrix<'a>,
-        rows: Range<usize>,
-        input: Input<'a>,
-        out: &'a mut dyn Output,
-    ) -> Self {
-        Dot { weights, rows, input, out, format: PhantomData }
-    }
-
-    /// Calls `dot` for each row and token, and hands the results on a few rows at a time.
-    #[inline(always)]
-    fn each(self, mut dot: impl FnMut(&[u8], usize) -> f32) {
-        let mut row = self.rows.start;
-        while row < self.rows.end {
-            let n = LANES.min(self.rows.end - row);
-            for token in 0..self.input.tokens {
-                let mut values = [0.0; LANES];
-                for (i, value) in values[..n].iter_mut().enumerate() {
-                    *value = dot(self.weights.row(row + i), token);
-                }
-                self.out.put(token, row, &values[..n]);
-            }
-            row += n;
-        }
-    }
-}
-
-impl<'a, F> FloatDot<'a, F> {
-    /// See [`crate::multiply`].
-    pub fn new(
-        weights: &'a Matrix<'a>,
-        rows: Range<usize>,
-        input: Input<'a>,
-        out: &'a mut dyn Output,
-    ) -> Self {
-        FloatDot(Dot::new(weights, rows, input, out))
-    }
-}
+pub(crate) struct FloatDot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: Format> Kernel for Dot<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let (input, columns) = (self.input, self.weights.columns());
-        self.each(
+        let (input, columns) = (self.0.input, self.0.weights.columns());
+        each(
+            self.0,
             #[inline(always)]
             |row, token| dot::<I, F>(isa, row, input.spans_of(token, columns)),
         );
@@ -87,22 +42,41 @@ impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let (input, columns) = (self.0.input, self.0.weights.columns());
-        self.0.each(
+        each(
+            self.0,
             #[inline(always)]
             |row, token| float_dot::<I, F>(isa, cast_slice(row), input.floats_of(token, columns)),
         );
     }
 }
 
+/// Calls `dot` for each row and token, and hands the results on a few rows at a time.
+#[inline(always)]
+fn each(product: Product<'_>, mut dot: impl FnMut(&[u8], usize) -> f32) {
+    let Product { weights, rows, input, out, .. } = product;
+    for first in rows.clone().step_by(LANES) {
+        let n = LANES.min(rows.end - first);
+        for token in 0..input.tokens {
+            let mut values = [0.0; LANES];
+            for (i, value) in values[..n].iter_mut().enumerate() {
+                *value = dot(weights.row(first + i), token);
+            }
+            out.put(token, first, &values[..n]);
+        }
+    }
+}
+
 #[inline(always)]
 fn dot<I: Isa, F: Format>(isa: I, row: &[u8], x: &[Span]) -> f32 {
     let mut sums = Sums { products: [isa.splat_f32(0.0); 2], offsets: isa.splat_f32(0.0) };
-    let (whole, tail) = spans::<F>(row);
+    let (whole, rest) = spans::<F>(row);
+    let (x, x_tail) = x.split_at(whole.len());
     for (w, x) in whole.iter().zip(x) {
         span_dot::<I, F>(isa, w, x, 8, &mut sums);
     }
-    if let (Some((w, groups)), Some(x)) = (tail, x.last()) {
-        span_dot::<I, F>(isa, &w, x, groups, &mut sums);
+    if let Some(x) = x_tail.first() {
+        let groups = rest.len() * (SPAN / GROUP) / size_of::<F::Span>();
+        span_dot::<I, F>(isa, &tail::<F>(rest), x, groups, &mut sums);
     }
     isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets)
 }
@@ -130,9 +104,14 @@ fn span_dot<I: Isa, F: Format>(isa: I, w: &F::Span, x: &Span, groups: usize, sum
         };
         sums.products[g % 2] = isa.mul_add(isa.to_floats(ints), scale, sums.products[g % 2]);
     }
-    if F::OFFSET {
-        for (offset, x_sum) in scales.offset.into_iter().zip(&x.sums) {
-            sums.offsets = isa.mul_add(offset, isa.load_f32(x_sum), sums.offsets);
+    for part in 0..parts::<F>() {
+        let x_sum = isa.load_f32(&x.sums[if F::SPLIT { part } else { Part::Whole as usize }]);
+        if F::CENTER > 0 {
+            let center = isa.mul(scales.scale[part], isa.splat_f32(f32::from(F::CENTER)));
+            sums.offsets = isa.mul_add(center, x_sum, sums.offsets);
+        }
+        if F::OFFSET {
+            sums.offsets = isa.mul_add(scales.offset[part], x_sum, sums.offsets);
         }
     }
 }

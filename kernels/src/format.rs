@@ -35,7 +35,7 @@ pub const SPAN: usize = 256;
 /// Weights that one vector of bytes holds.
 pub const GROUP: usize = 32;
 
-/// What a span's quants stand for: weight = `scale * quant - offset`.
+/// What a span's quants stand for: weight = `scale * (quant - CENTER) - offset`.
 ///
 /// Index 0 holds the first 16 weights of each of the eight groups, index 1 the last 16.
 pub struct Scales<I: Isa> {
@@ -55,10 +55,14 @@ pub trait Format: 'static {
     type Span: Pod;
     /// Whether the two halves of a group have scales of their own.
     const SPLIT: bool = false;
-    /// Whether quants are signed bytes, rather than unsigned and at most 127.
+    /// Whether quants are signed bytes, rather than unsigned.
     const SIGNED: bool = false;
+    /// The largest magnitude of a quant.
+    const MAX: u8;
+    /// The unsigned quant that stands for zero, where that is the same one for every scale.
+    const CENTER: u8 = 0;
     /// Whether there is an offset.
-    const OFFSET: bool = true;
+    const OFFSET: bool = false;
 
     /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
@@ -80,21 +84,25 @@ pub trait FloatFormat: 'static {
     fn load<I: Isa>(isa: I, elements: &[Self::Element; 8]) -> I::Floats;
 }
 
-/// A span that is not whole in the file, and the number of groups that are.
-pub(crate) type Tail<F> = (<F as Format>::Span, usize);
-
-/// A row's spans: the whole ones as they are, and the last one filled up with zero blocks, which
-/// stand for zero weights, with the number of groups that are really there.
+/// A row's whole spans, and the bytes of what follows them.
 #[inline(always)]
-pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], Option<Tail<F>>) {
-    let bytes = size_of::<F::Span>();
-    let (whole, rest) = row.split_at(row.len() - row.len() % bytes);
-    let tail = (!rest.is_empty()).then(|| {
-        let mut span = F::Span::zeroed();
-        bytes_of_mut(&mut span)[..rest.len()].copy_from_slice(rest);
-        (span, rest.len() / (bytes / (SPAN / GROUP)))
-    });
-    (cast_slice(whole), tail)
+pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], &[u8]) {
+    let (whole, rest) = row.split_at(row.len() - row.len() % size_of::<F::Span>());
+    (cast_slice(whole), rest)
+}
+
+/// A span of which the file has only the first blocks: filled up with zero blocks, which stand for
+/// zero weights.
+#[inline(always)]
+pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
+    let mut span = F::Span::zeroed();
+    // Block by block: copies of a length known at compile time are no calls.
+    let block = size_of::<F::Span>() / (SPAN / F::BLOCK);
+    let blocks = bytes_of_mut(&mut span).chunks_exact_mut(block);
+    for (to, from) in blocks.zip(rest.chunks_exact(block)) {
+        to.copy_from_slice(from);
+    }
+    span
 }
 
 /// The formats that weights may have.

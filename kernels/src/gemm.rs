@@ -1,107 +1,96 @@
-//! Many tokens: 16 rows are unpacked once into a panel whose lanes are rows, and a register tile
-//! multiplies the panel with a few tokens at a time.
+//! Many tokens, quantized weights: 64 rows by 1024 columns at a time are unpacked into panels whose
+//! lanes are rows, and a register tile multiplies each panel with a few tokens at a time.
 //!
 //! ```text
-//! for each 16 rows:    unpack them into the panel
-//!   for each 8 tokens: for each 32 columns: acc[token] += scale * (panel . token)   (16 rows at once)
+//! for each 64 rows:  for each 1024 columns:  unpack them into four panels     (in the L2 cache)
+//!   for each 8 tokens:                                                        (in the L1 cache)
+//!     for each panel:  for each 32 columns:  acc[token] += scale * (panel . token)
 //! ```
-//! Lanes never meet, so there is no reduction at the end and no machine differs from another.
+//! Lanes never meet, so there is no reduction at the end and no machine differs from another. An
+//! accumulator that waits for its next columns is kept as it is, so the blocks change no bit.
 
 use std::{array::from_fn, marker::PhantomData, ops::Range};
 
-use bytemuck::{Pod, Zeroable, cast_slice};
-
 use crate::{
-    activations::Span,
-    format::{FloatFormat, Format, spans},
-    isa::{Isa, Kernel, LANES},
-    product::{Input, Matrix, Output},
-    tile::{Tile, float_tile, tiles},
+    activations::{Part, Span},
+    format::{Format, SPAN},
+    isa::{Isa, Kernel, LANES, Line},
+    panel::{FOURS, GROUPS, STRIDE_MAX, parts, stride, unpack},
+    product::{Input, Output, Product},
+    tile::{Tile, tiles},
 };
 
-/// 32 columns of 16 rows; lane `r` of every vector belongs to row `r`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub struct PanelGroup {
-    /// Columns `4 j ..` of all rows.
-    quants: [[u8; 4 * LANES]; 8],
-    /// For the first and the last 16 columns.
-    scale: [[f32; LANES]; 2],
-    offset: [[f32; LANES]; 2],
+/// Panels that share the tokens in the L1 cache.
+const PANELS: usize = 4;
+/// Spans of columns that are unpacked at a time.
+const SPANS: usize = 4;
+/// Lines that a span of a panel takes at most.
+const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
+
+/// What one thread needs.
+pub(crate) struct Scratch {
+    /// (panels, spans, lines)
+    panels: Vec<Line>,
+    /// (tokens, panels)
+    sums: Vec<[f32; LANES]>,
+}
+
+impl Scratch {
+    pub(crate) const fn bytes(tokens: usize) -> usize {
+        PANELS * (SPANS * SPAN_LINES * size_of::<Line>() + tokens * size_of::<[f32; LANES]>())
+    }
+
+    pub(crate) fn for_tokens(tokens: usize) -> Self {
+        Scratch {
+            panels: vec![bytemuck::Zeroable::zeroed(); PANELS * SPANS * SPAN_LINES],
+            sums: vec![[0.0; LANES]; tokens * PANELS],
+        }
+    }
 }
 
 /// Rows of quantized weights times each token.
-pub struct Gemm<'a, F> {
-    weights: &'a Matrix<'a>,
-    rows: Range<usize>,
-    input: Input<'a>,
-    panel: &'a mut [PanelGroup],
-    out: &'a mut dyn Output,
-    format: PhantomData<F>,
-}
-
-impl<'a, F> Gemm<'a, F> {
-    /// See [`crate::multiply`]; `panel` has columns / 32 groups.
-    pub fn new(
-        weights: &'a Matrix<'a>,
-        rows: Range<usize>,
-        input: Input<'a>,
-        panel: &'a mut [PanelGroup],
-        out: &'a mut dyn Output,
-    ) -> Self {
-        Gemm { weights, rows, input, panel, out, format: PhantomData }
-    }
-}
+pub(crate) struct Gemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: Format> Kernel for Gemm<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Gemm { weights, rows, input, panel, out, .. } = self;
-        for first in rows.clone().step_by(LANES) {
-            let count = LANES.min(rows.end - first);
-            for lane in 0..LANES {
-                // Lanes without a row repeat the last one; nobody reads them.
-                let row = weights.row(first + lane.min(count - 1));
-                unpack::<I, F>(isa, row, lane, panel);
-            }
-            let columns = weights.columns();
-            let mut tile = IntTile::<I, F> {
-                isa,
-                panel,
-                input,
-                columns,
-                first,
-                count,
-                out,
-                format: PhantomData,
-            };
-            tiles(input.tokens, I::INT_TILE, &mut tile);
-        }
-    }
-}
-
-/// Writes a row into lane `lane` of the panel.
-#[inline(always)]
-fn unpack<I: Isa, F: Format>(isa: I, row: &[u8], lane: usize, panel: &mut [PanelGroup]) {
-    let (whole, tail) = spans::<F>(row);
-    let all = whole.iter().chain(tail.as_ref().map(|(span, _)| span));
-    for (span, groups) in all.zip(panel.chunks_mut(8)) {
-        let scales = F::scales(isa, span);
-        let scale = [isa.to_f32s(scales.scale[0]), isa.to_f32s(scales.scale[1])];
-        let offset = [isa.to_f32s(scales.offset[0]), isa.to_f32s(scales.offset[1])];
-        for (g, group) in groups.iter_mut().enumerate() {
-            let mut quants = F::quants(isa, span, g);
-            if F::SIGNED {
-                quants = isa.xor(quants, isa.splat(I::SIGNED_BIAS));
-            }
-            let quants = isa.to_bytes(quants);
-            for (four, to) in quants.as_chunks::<4>().0.iter().zip(&mut group.quants) {
-                to.as_chunks_mut::<4>().0[lane] = *four;
-            }
-            for h in 0..2 {
-                group.scale[h][lane] = scale[h][g];
-                group.offset[h][lane] = -offset[h][g];
+        let Product { weights, rows, input, scratch, out } = self.0;
+        let Scratch { panels, sums } = &mut scratch.gemm;
+        let columns = weights.columns();
+        for first in rows.clone().step_by(PANELS * LANES) {
+            let rows = first..rows.end.min(first + PANELS * LANES);
+            let all = columns.div_ceil(SPAN);
+            for start in (0..all).step_by(SPANS) {
+                let end = all.min(start + SPANS);
+                let groups = (columns.min(end * SPAN) - start * SPAN) / 32;
+                for (p, panel) in
+                    rows.clone().step_by(LANES).zip(panels.chunks_mut(SPANS * SPAN_LINES))
+                {
+                    // Lanes without a row repeat the last one; nobody reads them.
+                    let rows: [&[u8]; LANES] = from_fn(
+                        #[inline(always)]
+                        |lane| weights.row((p + lane).min(rows.end - 1)),
+                    );
+                    let panel = &mut panel[..groups * stride::<F>()];
+                    for (s, panel) in panel.chunks_mut(GROUPS * stride::<F>()).enumerate() {
+                        unpack::<I, F>(isa, &rows, start + s, panel);
+                    }
+                }
+                let mut tile = IntTile::<I, F> {
+                    isa,
+                    panels: &*panels,
+                    groups,
+                    input,
+                    columns,
+                    spans: start..end,
+                    rows: rows.clone(),
+                    last: end == all,
+                    sums,
+                    out,
+                    format: PhantomData,
+                };
+                tiles(input.tokens, I::INT_TILE, &mut tile);
             }
         }
     }
@@ -109,11 +98,17 @@ fn unpack<I: Isa, F: Format>(isa: I, row: &[u8], lane: usize, panel: &mut [Panel
 
 struct IntTile<'a, I, F> {
     isa: I,
-    panel: &'a [PanelGroup],
+    panels: &'a [Line],
+    /// Groups of columns in each panel.
+    groups: usize,
     input: Input<'a>,
     columns: usize,
-    first: usize,
-    count: usize,
+    /// The spans of the input that the panels' columns are.
+    spans: Range<usize>,
+    rows: Range<usize>,
+    /// Whether no columns follow.
+    last: bool,
+    sums: &'a mut [[f32; LANES]],
     out: &'a mut dyn Output,
     format: PhantomData<F>,
 }
@@ -124,153 +119,110 @@ impl<I: Isa, F: Format> Tile for IntTile<'_, I, F> {
         let isa = self.isa;
         let x: [&[Span]; N] = from_fn(
             #[inline(always)]
-            |t| self.input.spans_of(token + t, self.columns),
+            |t| &self.input.spans_of(token + t, self.columns)[self.spans.clone()],
         );
-        let mut acc = [isa.wide_splat(0.0); N];
-        for (s, groups) in self.panel.chunks(8).enumerate() {
-            let x: [&Span; N] = from_fn(
-                #[inline(always)]
-                |t| &x[t][s],
-            );
-            for (g, group) in groups.iter().enumerate() {
-                if F::SPLIT {
-                    group_tile::<I, F, N>(isa, group, x, g, 0..4, 0, &mut acc);
-                    group_tile::<I, F, N>(isa, group, x, g, 4..8, 1, &mut acc);
+        let panels = self.panels.chunks(SPANS * SPAN_LINES);
+        for (p, (row, panel)) in self.rows.clone().step_by(LANES).zip(panels).enumerate() {
+            let mut acc = [isa.wide_splat(0.0); N];
+            if self.spans.start > 0 {
+                for t in 0..N {
+                    acc[t] = isa.wide_load_f32(&self.sums[(token + t) * PANELS + p]);
+                }
+            }
+            let panel = &panel[..self.groups * stride::<F>()];
+            for (s, panel) in panel.chunks(GROUPS * stride::<F>()).enumerate() {
+                let x: [&Span; N] = from_fn(
+                    #[inline(always)]
+                    |t| &x[t][s],
+                );
+                span_tile::<I, F, N>(isa, panel, x, &mut acc);
+            }
+            let count = LANES.min(self.rows.end - row);
+            for (t, acc) in acc.into_iter().enumerate() {
+                let acc = isa.wide_to_f32s(acc);
+                if self.last {
+                    self.out.put(token + t, row, &acc[..count]);
                 } else {
-                    group_tile::<I, F, N>(isa, group, x, g, 0..8, 0, &mut acc);
+                    self.sums[(token + t) * PANELS + p] = acc;
                 }
             }
         }
-        for (t, acc) in acc.into_iter().enumerate() {
-            self.out.put(token + t, self.first, &isa.wide_to_f32s(acc)[..self.count]);
+    }
+}
+
+/// Adds the products of a span of a panel.
+#[inline(always)]
+fn span_tile<I: Isa, F: Format, const N: usize>(
+    isa: I,
+    panel: &[Line],
+    x: [&Span; N],
+    acc: &mut [I::WideFloats; N],
+) {
+    if F::SPLIT {
+        // What the integer sums begin with takes care of the center.
+        let starts = [starts::<I, F, N>(x, Part::First), starts::<I, F, N>(x, Part::Last)];
+        for (g, lines) in panel.chunks_exact(stride::<F>()).enumerate() {
+            part_tile::<I, F, N>(isa, lines, x, g, Part::First, &starts[0], acc);
+            part_tile::<I, F, N>(isa, lines, x, g, Part::Last, &starts[1], acc);
+        }
+    } else {
+        let starts = starts::<I, F, N>(x, Part::Whole);
+        for (g, lines) in panel.chunks_exact(stride::<F>()).enumerate() {
+            part_tile::<I, F, N>(isa, lines, x, g, Part::Whole, &starts, acc);
         }
     }
 }
 
-/// Adds the products of the `fours` of a group, which share the scales of half `h`.
+/// `-center * sum of the activations' quants`, for each group of a part.
 #[inline(always)]
-fn group_tile<I: Isa, F: Format, const N: usize>(
+fn starts<I: Isa, F: Format, const N: usize>(x: [&Span; N], part: Part) -> [[i32; GROUPS]; N] {
+    let center = i32::from(if F::SIGNED { I::SIGNED_BIAS } else { F::CENTER });
+    from_fn(
+        #[inline(always)]
+        |t| x[t].quant_sums[part as usize].map(|sum| -center * sum),
+    )
+}
+
+/// Adds the products of a part of a group, whose columns share their scales.
+#[inline(always)]
+fn part_tile<I: Isa, F: Format, const N: usize>(
     isa: I,
-    group: &PanelGroup,
+    lines: &[Line],
     x: [&Span; N],
     g: usize,
-    fours: Range<usize>,
-    h: usize,
+    part: Part,
+    starts: &[[i32; GROUPS]; N],
     acc: &mut [I::WideFloats; N],
 ) {
-    const { assert!(!(F::SIGNED && F::SPLIT)) };
-    let mut sums: [I::WideInts; N] = from_fn(
+    const { assert!(!(F::SIGNED && (F::SPLIT || F::OFFSET))) };
+    let (fours, index) = match part {
+        Part::First => (0..FOURS / 2, 0),
+        Part::Last => (FOURS / 2..FOURS, 1),
+        Part::Whole => (0..FOURS, 0),
+    };
+    let a: [&[[u8; 4]]; N] = from_fn(
         #[inline(always)]
-        |t| {
-            if F::SIGNED {
-                isa.wide_ints(-i32::from(I::SIGNED_BIAS) * x[t].quant_sum[g])
-            } else {
-                isa.wide_ints(0)
-            }
-        },
+        |t| &x[t].quants[g].as_chunks::<4>().0[fours.clone()],
     );
-    for j in fours {
-        let w = isa.wide_load(&group.quants[j]);
-        for t in 0..N {
-            let a = &x[t].quants[g].as_chunks::<4>().0[j];
-            sums[t] = if F::SIGNED {
-                isa.wide_dot_signed(sums[t], w, a)
-            } else {
-                isa.wide_dot_unsigned(sums[t], w, a)
-            };
-        }
-    }
-    let (scale, offset) = (isa.wide_load_f32(&group.scale[h]), isa.wide_load_f32(&group.offset[h]));
+    let start: [i32; N] = from_fn(
+        #[inline(always)]
+        |t| starts[t][g],
+    );
+    let sums = if F::SIGNED {
+        isa.wide_dots_signed(&lines[fours], a, start)
+    } else {
+        isa.wide_dots_unsigned(F::MAX, &lines[fours], a, start)
+    };
+    let scale = isa.wide_load_f32(lines[FOURS + index].floats());
     for t in 0..N {
         let scale = isa.wide_mul(scale, isa.wide_splat(x[t].scale[g]));
         acc[t] = isa.wide_mul_add(isa.wide_to_floats(sums[t]), scale, acc[t]);
-        if F::OFFSET {
-            let sum = if F::SPLIT { x[t].sums[h][g] } else { x[t].sums[0][g] + x[t].sums[1][g] };
-            acc[t] = isa.wide_mul_add(offset, isa.wide_splat(sum), acc[t]);
-        }
     }
-}
-
-/// Rows of floating-point weights times each token.
-pub struct FloatGemm<'a, F> {
-    weights: &'a Matrix<'a>,
-    rows: Range<usize>,
-    input: Input<'a>,
-    panel: &'a mut [[f32; LANES]],
-    out: &'a mut dyn Output,
-    format: PhantomData<F>,
-}
-
-impl<'a, F> FloatGemm<'a, F> {
-    /// See [`crate::multiply`]; `panel` has as many entries as there are columns.
-    pub fn new(
-        weights: &'a Matrix<'a>,
-        rows: Range<usize>,
-        input: Input<'a>,
-        panel: &'a mut [[f32; LANES]],
-        out: &'a mut dyn Output,
-    ) -> Self {
-        FloatGemm { weights, rows, input, panel, out, format: PhantomData }
-    }
-}
-
-impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let FloatGemm { weights, rows, input, panel, out, .. } = self;
-        for first in rows.clone().step_by(LANES) {
-            let count = LANES.min(rows.end - first);
-            for lane in 0..LANES {
-                let row = weights.row(first + lane.min(count - 1));
-                unpack_floats::<I, F>(isa, cast_slice(row), lane, panel);
-            }
-            let columns = weights.columns();
-            let mut tile = RowsTile { isa, panel, input, columns, first, count, out };
-            tiles(input.tokens, I::FLOAT_TILE, &mut tile);
-        }
-    }
-}
-
-#[inline(always)]
-fn unpack_floats<I: Isa, F: FloatFormat>(
-    isa: I,
-    row: &[F::Element],
-    lane: usize,
-    panel: &mut [[f32; LANES]],
-) {
-    let (eights, rest) = row.as_chunks::<8>();
-    for (w, to) in eights.iter().zip(panel.chunks_mut(8)) {
-        for (w, to) in isa.to_f32s(F::load(isa, w)).into_iter().zip(to) {
-            to[lane] = w;
-        }
-    }
-    for (w, to) in rest.iter().zip(&mut panel[8 * eights.len()..]) {
-        to[lane] = F::decode(*w);
-    }
-}
-
-struct RowsTile<'a, I> {
-    isa: I,
-    panel: &'a [[f32; LANES]],
-    input: Input<'a>,
-    columns: usize,
-    first: usize,
-    count: usize,
-    out: &'a mut dyn Output,
-}
-
-impl<I: Isa> Tile for RowsTile<'_, I> {
-    #[inline(always)]
-    fn run<const N: usize>(&mut self, token: usize) {
-        let isa = self.isa;
-        let x: [&[f32]; N] = from_fn(
-            #[inline(always)]
-            |t| self.input.floats_of(token + t, self.columns),
-        );
-        let acc = float_tile(isa, self.panel, x, [isa.wide_splat(0.0); N]);
-        for (t, acc) in acc.into_iter().enumerate() {
-            self.out.put(token + t, self.first, &isa.wide_to_f32s(acc)[..self.count]);
+    if F::OFFSET {
+        let offset = isa.wide_load_f32(lines[FOURS + parts::<F>() + index].floats());
+        for t in 0..N {
+            let sum = isa.wide_splat(x[t].sums[part as usize][g]);
+            acc[t] = isa.wide_mul_add(offset, sum, acc[t]);
         }
     }
 }

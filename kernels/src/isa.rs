@@ -4,6 +4,8 @@
 //! instructions, so every operation on it is safe. With the dot product of NEON, the
 //! macros below hold the only `unsafe` arithmetic of the program.
 
+use bytemuck::{Pod, Zeroable, must_cast_ref};
+
 /// Defines operations of an instruction set in terms of its intrinsics.
 ///
 /// Each becomes a method whose body is compiled with the instruction set enabled, so the
@@ -177,6 +179,10 @@ pub trait Isa: Copy + 'static {
     fn round(self, a: Self::Floats) -> Self::Floats;
     /// `2^a` for integers `-126 <= a <= 127`, and 0 for -127.
     fn power_of_two(self, a: Self::Floats) -> Self::Floats;
+    /// Four bytes are an element: element `i` of result `j` is element `j` of `rows[i]`.
+    fn transpose(self, rows: [Self::Bytes; 8]) -> [Self::Bytes; 8];
+    /// Element `i` of result `j` is element `j` of `rows[i]`.
+    fn transpose_floats(self, rows: [Self::Floats; 8]) -> [Self::Floats; 8];
     /// The sum of all lanes, in one fixed order.
     #[inline(always)]
     fn sum(self, a: Self::Floats) -> f32 {
@@ -208,6 +214,49 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
+    /// In each lane, for each of `N` tokens: `start` + products of unsigned `w`, at most `max`, with
+    /// the bytes of `a`, four to a line.
+    #[inline(always)]
+    fn wide_dots_unsigned<const N: usize>(
+        self,
+        max: u8,
+        w: &[Line],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [Self::WideInts; N] {
+        let _ = max;
+        let mut sums = start.map(
+            #[inline(always)]
+            |start| self.wide_ints(start),
+        );
+        for (j, w) in w.iter().enumerate() {
+            let w = self.wide_load(&w.0);
+            for t in 0..N {
+                sums[t] = self.wide_dot_unsigned(sums[t], w, &a[t][j]);
+            }
+        }
+        sums
+    }
+    /// The same for signed `w`, where it had [`Isa::SIGNED_BIAS`] flipped into it.
+    #[inline(always)]
+    fn wide_dots_signed<const N: usize>(
+        self,
+        w: &[Line],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [Self::WideInts; N] {
+        let mut sums = start.map(
+            #[inline(always)]
+            |start| self.wide_ints(start),
+        );
+        for (j, w) in w.iter().enumerate() {
+            let w = self.wide_load(&w.0);
+            for t in 0..N {
+                sums[t] = self.wide_dot_signed(sums[t], w, &a[t][j]);
+            }
+        }
+        sums
+    }
     /// Integers as floats.
     fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
     /// Reads a float for each lane.
@@ -229,3 +278,16 @@ pub trait Isa: Copy + 'static {
 
 /// Lanes of a wide vector: rows of weights, or cache positions, side by side.
 pub const LANES: usize = 16;
+
+/// Four bytes, or a float, for each lane.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; 4 * LANES]);
+
+impl Line {
+    /// A float for each lane.
+    #[inline(always)]
+    pub fn floats(&self) -> &[f32; LANES] {
+        must_cast_ref(self)
+    }
+}

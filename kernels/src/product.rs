@@ -1,13 +1,13 @@
 //! Products of weights with activations, of any format, on any machine, for any number of tokens.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use bytemuck::cast_slice;
 
 use crate::{
     activations::{self, Span},
-    dot,
-    format::{DType, FloatFormat, Format, SPAN, Visitor, spans},
+    dot, float_gemm,
+    format::{DType, FloatFormat, Format, SPAN, Visitor, spans, tail},
     gemm,
     isa::{Cpu, LANES},
 };
@@ -68,8 +68,9 @@ struct Decode<'a> {
 impl Visitor for Decode<'_> {
     type Output = ();
     fn quantized<F: Format>(self) {
-        let (whole, tail) = spans::<F>(self.row);
-        let all = whole.iter().chain(tail.as_ref().map(|(span, _)| span));
+        let (whole, rest) = spans::<F>(self.row);
+        let tail = tail::<F>(rest);
+        let all = whole.iter().chain([&tail]);
         let mut values = [0.0; SPAN];
         for (span, out) in all.zip(self.out.chunks_mut(SPAN)) {
             F::decode(span, &mut values);
@@ -118,17 +119,20 @@ pub trait Output {
 
 /// What one thread needs while it multiplies.
 pub struct Scratch {
-    pub(crate) groups: Vec<gemm::PanelGroup>,
+    pub(crate) gemm: gemm::Scratch,
+    /// One panel of floats: (columns)
     pub(crate) floats: Vec<[f32; LANES]>,
 }
 
 impl Scratch {
-    /// Scratch for matrices of up to `columns`.
-    pub fn for_columns(columns: usize) -> Self {
-        Scratch {
-            groups: vec![bytemuck::Zeroable::zeroed(); columns.div_ceil(32)],
-            floats: vec![[0.0; LANES]; columns],
-        }
+    /// Scratch for matrices of up to `columns`, and up to `tokens`.
+    pub fn new(columns: usize, tokens: usize) -> Self {
+        Scratch { gemm: gemm::Scratch::for_tokens(tokens), floats: vec![[0.0; LANES]; columns] }
+    }
+
+    /// Bytes of [`Scratch::new`].
+    pub const fn bytes(columns: usize, tokens: usize) -> usize {
+        gemm::Scratch::bytes(tokens) + columns * size_of::<[f32; LANES]>()
     }
 }
 
@@ -148,36 +152,39 @@ pub fn multiply(
     out: &mut dyn Output,
 ) {
     assert!(rows.end <= weights.rows);
-    weights.dtype.visit(Multiply { cpu, weights, rows, input, scratch, out });
+    weights.dtype.visit(Multiply { cpu, product: Product { weights, rows, input, scratch, out } });
+}
+
+/// What is to be multiplied, and where to.
+pub(crate) struct Product<'a> {
+    pub(crate) weights: &'a Matrix<'a>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) input: Input<'a>,
+    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) out: &'a mut dyn Output,
 }
 
 struct Multiply<'a> {
     cpu: Cpu,
-    weights: &'a Matrix<'a>,
-    rows: Range<usize>,
-    input: Input<'a>,
-    scratch: &'a mut Scratch,
-    out: &'a mut dyn Output,
+    product: Product<'a>,
 }
 
 impl Visitor for Multiply<'_> {
     type Output = ();
     fn quantized<F: Format>(self) {
-        let Multiply { cpu, weights, rows, input, scratch, out } = self;
-        if input.tokens < MANY_TOKENS {
-            cpu.call(dot::Dot::<F>::new(weights, rows, input, out));
+        let Multiply { cpu, product } = self;
+        if product.input.tokens < MANY_TOKENS {
+            cpu.call(dot::Dot::<F>(product, PhantomData));
         } else {
-            let panel = &mut scratch.groups[..weights.columns / 32];
-            cpu.call(gemm::Gemm::<F>::new(weights, rows, input, panel, out));
+            cpu.call(gemm::Gemm::<F>(product, PhantomData));
         }
     }
     fn float<F: FloatFormat>(self) {
-        let Multiply { cpu, weights, rows, input, scratch, out } = self;
-        if input.tokens < MANY_TOKENS {
-            cpu.call(dot::FloatDot::<F>::new(weights, rows, input, out));
+        let Multiply { cpu, product } = self;
+        if product.input.tokens < MANY_TOKENS {
+            cpu.call(dot::FloatDot::<F>(product, PhantomData));
         } else {
-            let panel = &mut scratch.floats[..weights.columns];
-            cpu.call(gemm::FloatGemm::<F>::new(weights, rows, input, panel, out));
+            cpu.call(float_gemm::FloatGemm::<F>(product, PhantomData));
         }
     }
 }

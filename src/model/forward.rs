@@ -74,13 +74,8 @@ impl Forward<'_> {
         let heads = Heads { cpu, config, layer, index, rope, effective_length };
 
         self.norm(worker, private, layer.attention_norm);
-        self.product(
-            worker,
-            private,
-            &layer.query_key_value,
-            &state.normed,
-            &state.query_key_value,
-        );
+        let (normed, query_key_value) = (&state.normed, &state.query_key_value);
+        self.product(worker, private, &layer.query_key_value, rows.len(), normed, query_key_value);
 
         let phase = worker.phase(config.kv_heads * BLOCKS);
         let query_key_value = state.query_key_value.read(&phase);
@@ -106,14 +101,16 @@ impl Forward<'_> {
         });
         drop(phase);
 
-        self.product(worker, private, &layer.attention_output, &state.attended, &state.projected);
+        let (attended, projected) = (&state.attended, &state.projected);
+        self.product(worker, private, &layer.attention_output, rows.len(), attended, projected);
         self.add_projected(worker, private, layer.post_attention_norm);
     }
 
     fn feed_forward(&self, worker: &mut Worker<'_>, private: &mut Private, layer: &Layer<'_>) {
         let (state, config) = (self.state, self.config);
         self.norm(worker, private, layer.feed_forward_norm);
-        self.product(worker, private, &layer.gate_up, &state.normed, &state.gate_up);
+        let tokens = self.rows.len();
+        self.product(worker, private, &layer.gate_up, tokens, &state.normed, &state.gate_up);
 
         let [gates, ups] = layer.gate_up.columns();
         let phase = worker.phase(self.rows.len());
@@ -127,7 +124,7 @@ impl Forward<'_> {
         });
         drop(phase);
 
-        self.product(worker, private, &layer.down, &state.gated, &state.projected);
+        self.product(worker, private, &layer.down, tokens, &state.gated, &state.projected);
         self.add_projected(worker, private, layer.post_feed_forward_norm);
     }
 
@@ -165,32 +162,23 @@ impl Forward<'_> {
         quantize(self.state.cpu, x, to.spans.write(run, to.spans.width()));
     }
 
-    /// `out = weights x`, for all rows.
+    /// `out = weights x`, for the first `tokens` rows of `x`.
     fn product(
         &self,
         worker: &mut Worker<'_>,
         private: &mut Private,
         weights: &Linear<'_>,
-        x: &Activations,
-        out: &Phased<f32>,
-    ) {
-        self.product_of(worker, private, weights, x, out, self.rows.len());
-    }
-
-    fn product_of(
-        &self,
-        worker: &mut Worker<'_>,
-        private: &mut Private,
-        weights: &Linear<'_>,
-        x: &Activations,
-        out: &Phased<f32>,
         tokens: usize,
+        x: &Activations,
+        out: &Phased<f32>,
     ) {
-        let phase = worker.phase(weights.width / Linear::BLOCK);
+        let unit = Linear::unit(tokens);
+        let phase = worker.phase(weights.width.div_ceil(unit));
         let input = Input { tokens, floats: x.floats.read(&phase), spans: x.spans.read(&phase) };
         while let Some(mut run) = phase.take() {
-            let columns = out.columns(&mut run, Linear::BLOCK);
+            let columns = out.columns(&mut run, unit);
             let range = columns.range();
+            let range = range.start..range.end.min(weights.width);
             let mut to = PartOutput { columns, shift: 0, bias: None };
             for part in &weights.parts {
                 let end = part.column + part.matrix.rows();
@@ -199,14 +187,8 @@ impl Forward<'_> {
                     to.shift = part.column as isize - range.start as isize;
                     to.bias = part.bias.filter(|_| !weights.bias_later);
                     let rows = start - part.column..end - part.column;
-                    multiply(
-                        self.state.cpu,
-                        &part.matrix,
-                        rows,
-                        input,
-                        &mut private.product,
-                        &mut to,
-                    );
+                    let scratch = &mut private.product;
+                    multiply(self.state.cpu, &part.matrix, rows, input, scratch, &mut to);
                 }
             }
         }
@@ -227,15 +209,8 @@ impl Forward<'_> {
                 self.put(run, x, &state.normed);
             });
             drop(phase);
-            let output = &self.weights.output;
-            self.product_of(
-                worker,
-                &mut private,
-                output,
-                &state.normed,
-                &state.logits,
-                wanted.len(),
-            );
+            let (output, tokens) = (&self.weights.output, wanted.len());
+            self.product(worker, &mut private, output, tokens, &state.normed, &state.logits);
             if let Some(cap) = self.config.logit_soft_cap {
                 worker.phase(wanted.len()).each(|run| {
                     soft_cap(state.cpu, state.logits.write(run, state.logits.width()), cap);

@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use rope_cpu_kernels::{attention::partial_len, cache::UNIT};
+use rope_cpu_kernels::{
+    Scratch,
+    activations::{Span, spans_for},
+    attention::partial_len,
+    cache::UNIT,
+};
 use thiserror::Error;
 
 use super::{
@@ -84,12 +89,11 @@ impl Need {
 impl Shape {
     /// The shape of a model whose weights take `weights_bytes`, computed by `threads` threads.
     ///
-    /// Buffers are those of the forward pass, counted from above: floats are 4 bytes, and the 8-bit
-    /// activations of a product 1.5 bytes a value in spans of 256.
+    /// Buffers are those of the forward pass, counted from above.
     pub fn of(config: &Config, weights_bytes: u64, threads: usize) -> Self {
         let window_layers =
             (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
-        let spans = |values: usize| values.div_ceil(256) * 384;
+        let spans = |values: usize| spans_for(values) * size_of::<Span>();
         let Config { embedding, feed_forward, heads, kv_heads, head_dim, vocabulary, .. } = *config;
         // A head of the cache is filled up to whole units, and so are its partial results.
         let padded = head_dim.next_multiple_of(UNIT);
@@ -102,7 +106,10 @@ impl Shape {
         let widest = embedding.max(feed_forward).max(attended);
         // Panels of a product and of attention; scores and queries of a tile.
         let queries = TILE_QUERIES.max(config.group());
-        let private = 128 * widest + 4 * (PAGE * padded + queries * (PAGE + padded)) + (64 << 10);
+        let row = 4 * widest;
+        let attention = 4 * (PAGE * padded + queries * (PAGE + padded));
+        let private = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
+        let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0);
         // Partial results are made for whole tiles.
         let tile = 4 * Plan::tile_rows(config, usize::MAX) * partial_row;
         let logits = 16 * 4 * vocabulary;
@@ -120,7 +127,7 @@ impl Shape {
             kv_heads,
             key_dim: head_dim,
             value_dim: head_dim,
-            token_bytes: (4 * floats + rounded) as u64,
+            token_bytes: (4 * floats + rounded + threads * private_token) as u64,
             fixed_bytes: (threads * private + tile + logits + tokenizer + PROGRAM_BYTES) as u64,
             position_bytes: (tables * config.n_rot * 4 + partials) as u64,
         }

@@ -80,7 +80,7 @@ impl State {
         let widest = config.embedding.max(config.feed_forward).max(heads);
         let private = || {
             Mutex::new(Private {
-                product: Scratch::for_columns(widest),
+                product: Scratch::new(widest, rows),
                 attention: attention::Scratch::new(
                     TILE_QUERIES.max(config.group()),
                     shape.padded_dim(),

@@ -49,6 +49,12 @@ impl<'a> Linear<'a> {
     /// Outputs that are computed together.
     pub const BLOCK: usize = 16;
 
+    /// Outputs that a worker takes at least. For many tokens these are as many as share one read
+    /// of the tokens, for few they are few, so that all workers end at the same time.
+    pub fn unit(tokens: usize) -> usize {
+        if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
+    }
+
     fn new(parts: impl IntoIterator<Item = (Matrix<'a>, Option<&'a [f32]>)>) -> Self {
         let mut width = 0;
         let parts = parts.into_iter().map(|(matrix, bias)| {

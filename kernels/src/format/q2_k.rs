@@ -26,6 +26,8 @@ impl Format for Q2K {
     const BLOCK: usize = 256;
     type Span = Block;
     const SPLIT: bool = true;
+    const MAX: u8 = 3;
+    const OFFSET: bool = true;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let (d, dmin) = (f16::from_le_bytes(b.d).to_f32(), f16::from_le_bytes(b.dmin).to_f32());

@@ -36,6 +36,8 @@ impl Format for Q3K {
     const BLOCK: usize = 256;
     type Span = Block;
     const SPLIT: bool = true;
+    const MAX: u8 = 7;
+    const CENTER: u8 = 4;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
@@ -53,8 +55,7 @@ impl Format for Q3K {
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(2 * g)))),
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(2 * g + 1)))),
         ];
-        let four = isa.splat_f32(4.0);
-        Scales { scale, offset: [isa.mul(scale[0], four), isa.mul(scale[1], four)] }
+        Scales { scale, offset: [isa.splat_f32(0.0); 2] }
     }
 
     #[inline(always)]

@@ -21,6 +21,8 @@ impl Format for Q4_0 {
     const NAME: &'static str = "q4_0";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
+    const MAX: u8 = 15;
+    const CENTER: u8 = 8;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
@@ -35,7 +37,7 @@ impl Format for Q4_0 {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
-        Scales { scale: [scale; 2], offset: [isa.mul(scale, isa.splat_f32(8.0)); 2] }
+        Scales { scale: [scale; 2], offset: [isa.splat_f32(0.0); 2] }
     }
 
     #[inline(always)]

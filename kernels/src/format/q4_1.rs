@@ -22,6 +22,8 @@ impl Format for Q4_1 {
     const NAME: &'static str = "q4_1";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
+    const MAX: u8 = 15;
+    const OFFSET: bool = true;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {

@@ -69,6 +69,8 @@ impl Format for Q4K {
     const NAME: &'static str = "q4_k";
     const BLOCK: usize = 256;
     type Span = Block;
+    const MAX: u8 = 15;
+    const OFFSET: bool = true;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {

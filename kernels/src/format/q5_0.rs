@@ -36,6 +36,8 @@ impl Format for Q5_0 {
     const NAME: &'static str = "q5_0";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
+    const MAX: u8 = 31;
+    const CENTER: u8 = 16;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
@@ -47,7 +49,7 @@ impl Format for Q5_0 {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
-        Scales { scale: [scale; 2], offset: [isa.mul(scale, isa.splat_f32(16.0)); 2] }
+        Scales { scale: [scale; 2], offset: [isa.splat_f32(0.0); 2] }
     }
 
     #[inline(always)]

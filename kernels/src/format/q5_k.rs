@@ -24,6 +24,8 @@ impl Format for Q5K {
     const NAME: &'static str = "q5_k";
     const BLOCK: usize = 256;
     type Span = Block;
+    const MAX: u8 = 31;
+    const OFFSET: bool = true;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {

@@ -26,6 +26,8 @@ impl Format for Q6K {
     const BLOCK: usize = 256;
     type Span = Block;
     const SPLIT: bool = true;
+    const MAX: u8 = 63;
+    const CENTER: u8 = 32;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
@@ -44,8 +46,7 @@ impl Format for Q6K {
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g]))),
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g + 1]))),
         ];
-        let middle = isa.splat_f32(32.0);
-        Scales { scale, offset: [isa.mul(scale[0], middle), isa.mul(scale[1], middle)] }
+        Scales { scale, offset: [isa.splat_f32(0.0); 2] }
     }
 
     #[inline(always)]

@@ -22,7 +22,7 @@ impl Format for Q8_0 {
     const BLOCK: usize = 32;
     type Span = [Block; 8];
     const SIGNED: bool = true;
-    const OFFSET: bool = false;
+    const MAX: u8 = 128;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {

@@ -2,7 +2,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
 
-use super::{Half, Isa, Kernel, pair::wide_as_pair};
+use super::{Half, Isa, Kernel, Line, pair::wide_as_pair};
 
 /// AVX2 with FMA and F16C.
 #[derive(Clone, Copy)]
@@ -26,6 +26,11 @@ macro_rules! on_32_bytes {
         type Floats = __m256;
 
         call_with!($features);
+
+        #[inline(always)]
+        fn transpose(self, rows: [__m256i; 8]) -> [__m256i; 8] {
+            must_cast(self.transpose_floats(must_cast(rows)))
+        }
 
         operations! { $features:
             fn load(self, p: &[u8; 32]) -> __m256i { must_cast(*p) }
@@ -98,6 +103,29 @@ macro_rules! on_32_bytes {
                 let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
             }
+            fn transpose_floats(self, rows: [__m256; 8]) -> [__m256; 8] {
+                let [a, b, c, d, e, f, g, h] = rows;
+                let pairs = [
+                    _mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b),
+                    _mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d),
+                    _mm256_unpacklo_ps(e, f), _mm256_unpackhi_ps(e, f),
+                    _mm256_unpacklo_ps(g, h), _mm256_unpackhi_ps(g, h),
+                ];
+                let p = pairs.map(|x| _mm256_castps_pd(x));
+                let fours = [
+                    _mm256_unpacklo_pd(p[0], p[2]), _mm256_unpackhi_pd(p[0], p[2]),
+                    _mm256_unpacklo_pd(p[1], p[3]), _mm256_unpackhi_pd(p[1], p[3]),
+                    _mm256_unpacklo_pd(p[4], p[6]), _mm256_unpackhi_pd(p[4], p[6]),
+                    _mm256_unpacklo_pd(p[5], p[7]), _mm256_unpackhi_pd(p[5], p[7]),
+                ];
+                let q = fours.map(|x| _mm256_castpd_ps(x));
+                [
+                    _mm256_permute2f128_ps::<0x20>(q[0], q[4]), _mm256_permute2f128_ps::<0x20>(q[1], q[5]),
+                    _mm256_permute2f128_ps::<0x20>(q[2], q[6]), _mm256_permute2f128_ps::<0x20>(q[3], q[7]),
+                    _mm256_permute2f128_ps::<0x31>(q[0], q[4]), _mm256_permute2f128_ps::<0x31>(q[1], q[5]),
+                    _mm256_permute2f128_ps::<0x31>(q[2], q[6]), _mm256_permute2f128_ps::<0x31>(q[3], q[7]),
+                ]
+            }
             fn sum(self, a: __m256) -> f32 {
                 let b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
                 let c = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -120,6 +148,11 @@ impl Avx2 {
         fn dot_add(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
             _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)))
         }
+        fn dot_pairs(self, w: __m256i, a: __m256i) -> __m256i { _mm256_maddubs_epi16(w, a) }
+        fn add_pairs(self, a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
+        fn add_up_pairs(self, acc: __m256i, a: __m256i) -> __m256i {
+            _mm256_add_epi32(acc, _mm256_madd_epi16(a, _mm256_set1_epi16(1)))
+        }
         // |w| times a with the sign of w: the same product with an unsigned first factor.
         fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
@@ -134,6 +167,41 @@ impl Isa for Avx2 {
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
     wide_as_pair!();
+
+    /// Small weights: sums of several products fit in 16 bits, so that only their sum is widened.
+    #[inline(always)]
+    fn wide_dots_unsigned<const N: usize>(
+        self,
+        max: u8,
+        w: &[Line],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [Self::WideInts; N] {
+        let mut sums = start.map(
+            #[inline(always)]
+            |start| self.wide_ints(start),
+        );
+        let lines = usize::from(i16::MAX as u16 / (2 * 127 * u16::from(max))).min(w.len());
+        for first in (0..w.len()).step_by(lines) {
+            let mut pairs = [[self.splat(0); 2]; N];
+            for j in first..first + lines {
+                let w = self.wide_load(&w[j].0);
+                for t in 0..N {
+                    let a = self.splat4(&a[t][j]);
+                    for half in 0..2 {
+                        let products = self.dot_pairs(w[half], a);
+                        pairs[t][half] = self.add_pairs(pairs[t][half], products);
+                    }
+                }
+            }
+            for t in 0..N {
+                for half in 0..2 {
+                    sums[t][half] = self.add_up_pairs(sums[t][half], pairs[t][half]);
+                }
+            }
+        }
+        sums
+    }
 
     #[inline(always)]
     fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {

@@ -57,7 +57,26 @@ impl Isa for Neon {
     call_with!("neon,dotprod");
     wide_as_pair!();
 
+    #[inline(always)]
+    fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {
+        must_cast(self.transpose_floats(must_cast(rows)))
+    }
+
     operations! { "neon,dotprod":
+        fn transpose_floats(self, rows: [Floats; 8]) -> [Floats; 8] {
+            // A 4 x 4 block of each quarter: rows `from ..`, half `half` of their elements.
+            let block = |from: usize, half: usize| {
+                let [a, b, c, d]: [float32x4_t; 4] = std::array::from_fn(|i| rows[from + i][half]);
+                let ab = [vtrn1q_f32(a, b), vtrn2q_f32(a, b)].map(|x| vreinterpretq_f64_f32(x));
+                let cd = [vtrn1q_f32(c, d), vtrn2q_f32(c, d)].map(|x| vreinterpretq_f64_f32(x));
+                [
+                    vtrn1q_f64(ab[0], cd[0]), vtrn1q_f64(ab[1], cd[1]),
+                    vtrn2q_f64(ab[0], cd[0]), vtrn2q_f64(ab[1], cd[1]),
+                ].map(|x| vreinterpretq_f32_f64(x))
+            };
+            let [a, b, c, d] = [block(0, 0), block(4, 0), block(0, 1), block(4, 1)];
+            std::array::from_fn(|j| if j < 4 { [a[j], b[j]] } else { [c[j - 4], d[j - 4]] })
+        }
         fn load(self, p: &[u8; 32]) -> Bytes { must_cast(*p) }
         fn to_bytes(self, a: Bytes) -> [u8; 32] { must_cast(a) }
         fn nibbles(self, p: &[u8; 16]) -> Bytes {

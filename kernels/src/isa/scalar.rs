@@ -97,6 +97,12 @@ impl Isa for Scalar {
     fn splat_f32(self, x: f32) -> Floats {
         [x; 8]
     }
+    fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {
+        from_fn(|j| from_fn(|i| rows[i / 4][4 * j + i % 4]))
+    }
+    fn transpose_floats(self, rows: [Floats; 8]) -> [Floats; 8] {
+        from_fn(|j| from_fn(|i| rows[i][j]))
+    }
     fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
         p.map(|x| self.f32_from_f16(x))
     }

@@ -61,9 +61,9 @@ impl Visitor for Unpack<'_> {
             for (i, expected) in expected.into_iter().enumerate() {
                 let (group, half) = (i / 32, i / 16 % 2);
                 let q = quants[group][i % 32];
-                assert!(F::SIGNED || q <= 127, "{}", F::NAME);
                 let q = if F::SIGNED { f32::from(q as i8) } else { f32::from(q) };
-                let scaled = scale[half][group] * q;
+                assert!(q.abs() <= f32::from(F::MAX), "{}", F::NAME);
+                let scaled = scale[half][group] * (q - f32::from(F::CENTER));
                 let offset = if F::OFFSET { offset[half][group] } else { 0.0 };
                 // Two roundings here and two there, of numbers no larger than these.
                 let bound = 4.0 * f32::EPSILON * scaled.abs().max(offset.abs());

@@ -1,0 +1,78 @@
+//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel whose lanes are rows,
+//! and a register tile multiplies the panel with a few tokens at a time.
+
+use std::{array::from_fn, marker::PhantomData};
+
+use bytemuck::cast_slice;
+
+use crate::{
+    format::FloatFormat,
+    isa::{Isa, Kernel, LANES},
+    product::{Input, Output, Product},
+    tile::{Tile, float_tile, tiles},
+};
+
+/// Rows of floating-point weights times each token.
+pub(crate) struct FloatGemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
+
+impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Product { weights, rows, input, scratch, out } = self.0;
+        let panel = &mut scratch.floats[..weights.columns()];
+        for first in rows.clone().step_by(LANES) {
+            let count = LANES.min(rows.end - first);
+            for lane in 0..LANES {
+                let row = weights.row(first + lane.min(count - 1));
+                unpack_floats::<I, F>(isa, cast_slice(row), lane, panel);
+            }
+            let columns = weights.columns();
+            let mut tile = RowsTile { isa, panel, input, columns, first, count, out };
+            tiles(input.tokens, I::FLOAT_TILE, &mut tile);
+        }
+    }
+}
+
+#[inline(always)]
+fn unpack_floats<I: Isa, F: FloatFormat>(
+    isa: I,
+    row: &[F::Element],
+    lane: usize,
+    panel: &mut [[f32; LANES]],
+) {
+    let (eights, rest) = row.as_chunks::<8>();
+    for (w, to) in eights.iter().zip(panel.chunks_mut(8)) {
+        for (w, to) in isa.to_f32s(F::load(isa, w)).into_iter().zip(to) {
+            to[lane] = w;
+        }
+    }
+    for (w, to) in rest.iter().zip(&mut panel[8 * eights.len()..]) {
+        to[lane] = F::decode(*w);
+    }
+}
+
+struct RowsTile<'a, I> {
+    isa: I,
+    panel: &'a [[f32; LANES]],
+    input: Input<'a>,
+    columns: usize,
+    first: usize,
+    count: usize,
+    out: &'a mut dyn Output,
+}
+
+impl<I: Isa> Tile for RowsTile<'_, I> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, token: usize) {
+        let isa = self.isa;
+        let x: [&[f32]; N] = from_fn(
+            #[inline(always)]
+            |t| self.input.floats_of(token + t, self.columns),
+        );
+        let acc = float_tile(isa, self.panel, x, [isa.wide_splat(0.0); N]);
+        for (t, acc) in acc.into_iter().enumerate() {
+            self.out.put(token + t, self.first, &isa.wide_to_f32s(acc)[..self.count]);
+        }
+    }
+}

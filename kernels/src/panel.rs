@@ -1,0 +1,108 @@
+//! Panels: quantized weights unpacked for many tokens, so that the lanes of every vector are rows.
+//!
+//! Each 32 columns of 16 rows take [`stride`] lines of 64 bytes: eight of quants (line `j` has
+//! columns `4 j ..` of all rows), one of scales for each part of a group that has its own, and
+//! likewise of offsets.
+
+use std::array::from_fn;
+
+use bytemuck::must_cast_mut;
+
+use crate::{
+    format::{Format, SPAN, spans, tail},
+    isa::{Isa, LANES, Line},
+};
+
+/// Groups of a span.
+pub(crate) const GROUPS: usize = 8;
+/// Lines of quants in a group.
+pub(crate) const FOURS: usize = 8;
+/// Rows that are unpacked together.
+const EIGHT: usize = 8;
+
+/// Parts of a group that have scales of their own.
+pub(crate) const fn parts<F: Format>() -> usize {
+    if F::SPLIT { 2 } else { 1 }
+}
+
+/// Lines of a group.
+pub(crate) const fn stride<F: Format>() -> usize {
+    FOURS + parts::<F>() * if F::OFFSET { 2 } else { 1 }
+}
+
+/// The lines of a group at most, in any format.
+pub(crate) const STRIDE_MAX: usize = FOURS + 4;
+
+/// Unpacks span `span` of 16 rows into `panel`, whose groups are those that the rows have there.
+#[inline(always)]
+pub(crate) fn unpack<I: Isa, F: Format>(
+    isa: I,
+    rows: &[&[u8]; LANES],
+    span: usize,
+    panel: &mut [Line],
+) {
+    for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
+        if span < spans::<F>(rows[0]).0.len() {
+            let whole: [&F::Span; EIGHT] = from_fn(
+                #[inline(always)]
+                |r| &spans::<F>(rows[r]).0[span],
+            );
+            unpack_eight::<I, F>(isa, whole, half, panel);
+        } else {
+            let tails: [F::Span; EIGHT] = from_fn(
+                #[inline(always)]
+                |r| tail::<F>(spans::<F>(rows[r]).1),
+            );
+            unpack_eight::<I, F>(isa, tails.each_ref(), half, panel);
+        }
+    }
+}
+
+/// Unpacks a span of eight rows into one half of the lanes.
+#[inline(always)]
+fn unpack_eight<I: Isa, F: Format>(
+    isa: I,
+    rows: [&F::Span; EIGHT],
+    half: usize,
+    panel: &mut [Line],
+) {
+    const { assert!(SPAN == GROUPS * 4 * FOURS) };
+    let scales: [_; EIGHT] = from_fn(
+        #[inline(always)]
+        |r| F::scales(isa, rows[r]),
+    );
+    for part in 0..parts::<F>() {
+        let scale = isa.transpose_floats(from_fn(
+            #[inline(always)]
+            |r| scales[r].scale[part],
+        ));
+        let offset = isa.transpose_floats(from_fn(
+            #[inline(always)]
+            |r| scales[r].offset[part],
+        ));
+        for (g, group) in panel.chunks_exact_mut(stride::<F>()).enumerate() {
+            *eight_floats(&mut group[FOURS + part], half) = isa.to_f32s(scale[g]);
+            if F::OFFSET {
+                let line = &mut group[FOURS + parts::<F>() + part];
+                *eight_floats(line, half) = isa.to_f32s(isa.mul(offset[g], isa.splat_f32(-1.0)));
+            }
+        }
+    }
+    for (g, group) in panel.chunks_exact_mut(stride::<F>()).enumerate() {
+        let fours = isa.transpose(from_fn(
+            #[inline(always)]
+            |r| {
+                let quants = F::quants(isa, rows[r], g);
+                if F::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
+            },
+        ));
+        for (four, line) in fours.into_iter().zip(group) {
+            line.0.as_chunks_mut::<32>().0[half] = isa.to_bytes(four);
+        }
+    }
+}
+
+#[inline(always)]
+fn eight_floats(line: &mut Line, half: usize) -> &mut [f32; EIGHT] {
+    &mut must_cast_mut::<Line, [[f32; EIGHT]; 2]>(line)[half]
+}
