@@ -51,6 +51,8 @@ mod pair;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 mod cpu;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -60,6 +62,8 @@ mod scalar;
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+pub use avxvnni::AvxVnni;
 pub use cpu::Cpu;
 #[cfg(target_arch = "aarch64")]
 pub use neon::Neon;

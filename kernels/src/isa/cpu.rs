@@ -3,7 +3,7 @@
 #[cfg(target_arch = "aarch64")]
 use super::Neon;
 #[cfg(target_arch = "x86_64")]
-use super::{Avx2, Avx512};
+use super::{Avx2, Avx512, AvxVnni};
 use super::{Isa, Kernel, Scalar};
 
 /// An instruction set that the running CPU has. The variant carries the proof.
@@ -14,6 +14,9 @@ pub enum Cpu {
     /// AVX2 with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    /// AVX2 with AVX-VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(AvxVnni),
     /// AVX-512 with VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
@@ -29,6 +32,8 @@ impl Cpu {
         #[cfg(target_arch = "x86_64")]
         Avx2::NAME,
         #[cfg(target_arch = "x86_64")]
+        AvxVnni::NAME,
+        #[cfg(target_arch = "x86_64")]
         Avx512::NAME,
         #[cfg(target_arch = "aarch64")]
         Neon::NAME,
@@ -40,6 +45,8 @@ impl Cpu {
             Some(Cpu::Scalar(Scalar)),
             #[cfg(target_arch = "x86_64")]
             Avx2::new().map(Cpu::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            AvxVnni::new().map(Cpu::AvxVnni),
             #[cfg(target_arch = "x86_64")]
             Avx512::new().map(Cpu::Avx512),
             #[cfg(target_arch = "aarch64")]
@@ -80,6 +87,8 @@ impl Cpu {
             Cpu::Scalar(isa) => isa.call(kernel),
             #[cfg(target_arch = "x86_64")]
             Cpu::Avx2(isa) => isa.call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Cpu::AvxVnni(isa) => isa.call(kernel),
             #[cfg(target_arch = "x86_64")]
             Cpu::Avx512(isa) => isa.call(kernel),
             #[cfg(target_arch = "aarch64")]

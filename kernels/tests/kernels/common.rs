@@ -15,6 +15,9 @@ macro_rules! on_every_isa {
             fn avx2() { with("avx2", super::$check) }
             #[cfg(target_arch = "x86_64")]
             #[test]
+            fn avxvnni() { crate::common::with_if_there("avxvnni", super::$check) }
+            #[cfg(target_arch = "x86_64")]
+            #[test]
             fn avx512() { with("avx512", super::$check) }
             #[cfg(target_arch = "aarch64")]
             #[test]
@@ -32,6 +35,16 @@ pub fn with(name: &str, check: fn(Cpu)) {
         None if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
             panic!("this CPU has no {name}, which CI must test")
         }
+        None => eprintln!("skipped: this CPU has no {name}"),
+    }
+}
+
+/// The same for an instruction set that few machines which run the tests have, and that differs
+/// from another one in a single operation: it may be missing anywhere.
+#[cfg(target_arch = "x86_64")]
+pub fn with_if_there(name: &str, check: fn(Cpu)) {
+    match Cpu::named(name) {
+        Some(cpu) => check(cpu),
         None => eprintln!("skipped: this CPU has no {name}"),
     }
 }

@@ -1,0 +1,48 @@
+use std::arch::x86_64::*;
+
+use bytemuck::must_cast;
+
+use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes, pair::wide_as_pair};
+
+/// AVX2 with the dot product of AVX-VNNI: laptops since Alder Lake, which lack AVX-512.
+#[derive(Clone, Copy)]
+pub struct AvxVnni(());
+
+impl AvxVnni {
+    /// Proof, if the running CPU has these instructions.
+    pub fn new() -> Option<Self> {
+        let has = Avx2::new().is_some() && is_x86_feature_detected!("avxvnni");
+        has.then_some(Self(()))
+    }
+
+    operations! { "avx2,avxvnni":
+        fn ints(self, x: i32) -> __m256i { _mm256_set1_epi32(x) }
+        fn splat4(self, p: &[u8; 4]) -> __m256i { _mm256_set1_epi32(i32::from_ne_bytes(*p)) }
+        fn dot_add(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+            _mm256_dpbusd_avx_epi32(acc, w, a)
+        }
+    }
+    // The bias makes w unsigned; the accumulator was started with what it adds too much.
+    #[inline(always)]
+    fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+        self.dot_add(acc, w, a)
+    }
+}
+
+impl Isa for AvxVnni {
+    const NAME: &'static str = "avxvnni";
+    const INT_TILE: usize = 3;
+    const FLOAT_TILE: usize = 6;
+    const SIGNED_BIAS: u8 = 128;
+    on_32_bytes!("avx2,fma,f16c,avxvnni");
+    wide_as_pair!();
+
+    operations! { "avx2,avxvnni":
+        fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {
+            _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, a)
+        }
+        fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
+            _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+        }
+    }
+}
