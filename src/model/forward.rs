@@ -41,23 +41,25 @@ impl Forward<'_> {
         team.step(|worker| {
             let mut private =
                 state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
-            self.embed(worker);
+            self.embed(worker, &mut private);
             for (index, layer) in self.weights.layers.iter().enumerate() {
                 self.attention(worker, &mut private, &plan, index, layer);
-                self.feed_forward(worker, &mut private, layer);
+                self.feed_forward(worker, &mut private, index, layer);
             }
         });
     }
 
-    fn embed(&self, worker: &mut Worker<'_>) {
+    fn embed(&self, worker: &mut Worker<'_>, private: &mut Private) {
         let embedding = self.config.embedding;
         worker.phase(self.rows.len()).each(|run| {
             let row = self.rows[run.task()];
-            let x = self.state.hidden.write(run, embedding);
+            let x = &mut private.row[..embedding];
             self.weights.tokens.decode_row(row.token as usize, x);
             if self.config.embedding_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
             }
+            self.state.hidden.write(run, embedding).copy_from_slice(x);
+            self.norm(run, x, self.weights.layers[0].attention_norm);
         });
     }
 
@@ -73,7 +75,6 @@ impl Forward<'_> {
         let Forward { config, rope, effective_length, rows, .. } = *self;
         let heads = Heads { cpu, config, layer, index, rope, effective_length };
 
-        self.norm(worker, private, layer.attention_norm);
         let (normed, query_key_value) = (&state.normed, &state.query_key_value);
         self.product(worker, private, &layer.query_key_value, rows.len(), normed, query_key_value);
 
@@ -103,12 +104,18 @@ impl Forward<'_> {
 
         let (attended, projected) = (&state.attended, &state.projected);
         self.product(worker, private, &layer.attention_output, rows.len(), attended, projected);
-        self.add_projected(worker, private, layer.post_attention_norm);
+        let next = Some(layer.feed_forward_norm);
+        self.add_projected(worker, private, layer.post_attention_norm, next);
     }
 
-    fn feed_forward(&self, worker: &mut Worker<'_>, private: &mut Private, layer: &Layer<'_>) {
+    fn feed_forward(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        index: usize,
+        layer: &Layer<'_>,
+    ) {
         let (state, config) = (self.state, self.config);
-        self.norm(worker, private, layer.feed_forward_norm);
         let tokens = self.rows.len();
         self.product(worker, private, &layer.gate_up, tokens, &state.normed, &state.gate_up);
 
@@ -125,24 +132,18 @@ impl Forward<'_> {
         drop(phase);
 
         self.product(worker, private, &layer.down, tokens, &state.gated, &state.projected);
-        self.add_projected(worker, private, layer.post_feed_forward_norm);
+        let next = self.weights.layers.get(index + 1).map(|next| next.attention_norm);
+        self.add_projected(worker, private, layer.post_feed_forward_norm, next);
     }
 
-    /// `normed = norm(hidden)`.
-    fn norm(&self, worker: &mut Worker<'_>, private: &mut Private, weight: &[f32]) {
-        let (state, embedding) = (self.state, self.config.embedding);
-        let phase = worker.phase(self.rows.len());
-        let hidden = state.hidden.read(&phase);
-        phase.each(|run| {
-            let x = &mut private.row[..embedding];
-            x.copy_from_slice(&hidden[run.task() * embedding..][..embedding]);
-            rms_norm(state.cpu, x, weight, self.config.epsilon);
-            self.put(run, x, &state.normed);
-        });
-    }
-
-    /// `hidden += projected`, which may be normed first.
-    fn add_projected(&self, worker: &mut Worker<'_>, private: &mut Private, norm: Option<&[f32]>) {
+    /// `hidden += projected`, which may be normed first; `normed = norm(hidden)` for what is `next`.
+    fn add_projected(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        norm: Option<&[f32]>,
+        next: Option<&[f32]>,
+    ) {
         let (state, embedding) = (self.state, self.config.embedding);
         let phase = worker.phase(self.rows.len());
         let projected = state.projected.read(&phase);
@@ -152,8 +153,19 @@ impl Forward<'_> {
             if let Some(norm) = norm {
                 rms_norm(state.cpu, x, norm, self.config.epsilon);
             }
-            add(state.cpu, state.hidden.write(run, embedding), x);
+            let hidden = state.hidden.write(run, embedding);
+            add(state.cpu, hidden, x);
+            x.copy_from_slice(hidden);
+            if let Some(next) = next {
+                self.norm(run, x, next);
+            }
         });
+    }
+
+    /// Norms a row of `hidden` and hands it on.
+    fn norm(&self, run: &mut Run<'_>, x: &mut [f32], weight: &[f32]) {
+        rms_norm(self.state.cpu, x, weight, self.config.epsilon);
+        self.put(run, x, &self.state.normed);
     }
 
     /// Hands a row on to the products of the next phase.
@@ -205,8 +217,7 @@ impl Forward<'_> {
             phase.each(|run| {
                 let x = &mut private.row[..embedding];
                 x.copy_from_slice(&hidden[wanted[run.task()] * embedding..][..embedding]);
-                rms_norm(state.cpu, x, self.weights.output_norm, self.config.epsilon);
-                self.put(run, x, &state.normed);
+                self.norm(run, x, self.weights.output_norm);
             });
             drop(phase);
             let (output, tokens) = (&self.weights.output, wanted.len());
