@@ -8,6 +8,7 @@ mod escapes;
 pub mod inspect;
 mod llama_bench;
 mod llama_cli;
+pub mod machine;
 mod resources;
 pub mod run;
 pub mod sweep;
@@ -49,6 +50,7 @@ enum Subcommands {
     Sweep(Box<sweep::Args>),
     /// Show what is in a model file
     Inspect(inspect::InspectArgs),
+    Machine(machine::Args),
     Tokenize(tokenize::TokenizeArgs),
     Detokenize(tokenize::DetokenizeArgs),
 }
@@ -96,6 +98,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }
+        Some(Subcommands::Machine(args)) => machine::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Tokenize(args)) => {
             tokenize::tokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }

@@ -6,6 +6,7 @@
 pub mod interrupt;
 pub mod memory;
 pub mod processors;
+pub mod topology;
 
 #[cfg(target_os = "linux")]
 mod cgroup;

@@ -4,7 +4,7 @@
 //! Reading order: [`isa`] (what a machine can do), [`mod@format`] (what the bytes mean), then the
 //! drivers, each written once for all formats and machines: [`activations`], [`product`] with its
 //! two ways `dot` (few tokens, bound by memory) and `gemm` (many tokens, bound by arithmetic),
-//! [`attention`], [`vector`].
+//! [`attention`], [`vector`]. [`probe`] measures what a machine can do at most.
 //!
 //! Invariants:
 //! - Nothing here knows of files, models or RoPE rules.
@@ -23,6 +23,7 @@ pub mod format;
 mod gemm;
 pub mod isa;
 mod panel;
+pub mod probe;
 pub mod product;
 mod tile;
 pub mod vector;

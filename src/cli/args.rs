@@ -12,6 +12,7 @@ use crate::{
     gguf::{Gguf, Override},
     kv_cache::CacheType,
     model::Model,
+    platform::processors::{self, Threads},
     rope::{self, Facts, Plan, Rope, Scaling, Sourced},
 };
 
@@ -231,6 +232,16 @@ pub struct MachineArgs {
     /// Also by the environment variable ROPE_CPU_ISA.
     #[arg(long, value_name = "NAME", env = "ROPE_CPU_ISA", hide_env = true, value_parser = isa)]
     pub isa: Option<Cpu>,
+}
+
+impl MachineArgs {
+    /// How many threads, and why.
+    pub fn threads(&self) -> Threads {
+        match usize::try_from(self.threads) {
+            Ok(count) => Threads { count, reason: format!("--threads {count}") },
+            Err(_) => processors::default_threads(),
+        }
+    }
 }
 
 fn threads(text: &str) -> Result<i64, String> {

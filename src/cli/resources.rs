@@ -15,11 +15,7 @@ use crate::{
         Model, Options,
         memory::{Bytes, Request, Shape},
     },
-    platform::{
-        self,
-        memory::Available,
-        processors::{self, Threads},
-    },
+    platform::{self, memory::Available, processors::Threads},
     rope::{Origin, Rope, Sourced},
 };
 
@@ -39,10 +35,7 @@ pub struct Resources {
 /// Settles what the flags leave open.
 pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Model) -> Resources {
     let config = &model.config;
-    let threads = match usize::try_from(machine.threads) {
-        Ok(count) => Threads { count, reason: format!("--threads {count}") },
-        Err(_) => processors::default_threads(),
-    };
+    let threads = machine.threads();
     let weights_bytes = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
     let shape = Shape::of(config, weights_bytes, threads.count);
     let available = platform::memory::available();

@@ -24,144 +24,49 @@ pub fn default_threads() -> Threads {
     Threads { count, reason: plural(count, "logical processor") }
 }
 
-/// What the processor is called, where the system tells.
-pub fn name() -> Option<String> {
-    #[cfg(target_os = "linux")]
-    return linux::name(std::path::Path::new("/"));
-    #[cfg(not(target_os = "linux"))]
-    None
-}
-
-fn plural(count: usize, noun: &str) -> String {
+/// `1 core`, `2 cores`.
+pub fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{Threads, plural};
-    use crate::platform::cgroup;
-    use std::{collections::BTreeSet, fs, path::Path};
-
-    /// Numbers of logical processors.
-    type Set = BTreeSet<usize>;
+    use crate::platform::topology::linux::{Processors, Set, quota};
+    use std::path::Path;
 
     pub fn threads(root: &Path) -> Option<Threads> {
-        let cpus = root.join("sys/devices/system/cpu");
-        let online = list(&cpus.join("online"))?;
-        let allowed = match affinity(root) {
-            Some(mask) => &online & &mask,
-            None => online.clone(),
-        };
-        let fast = performance(root, &online).unwrap_or_else(|| online.clone());
+        let Processors { online, allowed, performance } = &Processors::read(root)?;
+        let fast = performance.as_ref().unwrap_or(online);
         let hybrid = fast != online;
         // A process that was pinned to efficiency cores is to use them.
-        let chosen = if fast.is_disjoint(&allowed) { allowed.clone() } else { &fast & &allowed };
-        let cores = cores(&cpus, &chosen);
-        if cores == 0 {
+        let chosen = if fast.is_disjoint(allowed) { allowed.clone() } else { fast & allowed };
+        let cores = |set: &Set| Processors::cores(root, set);
+        let mut count = cores(&chosen);
+        if count == 0 {
             return None;
         }
 
-        let kind = match (hybrid, fast.is_disjoint(&allowed)) {
+        let kind = match (hybrid, fast.is_disjoint(allowed)) {
             (false, _) => "physical core",
             (true, false) => "performance core",
             (true, true) => "efficiency core",
         };
-        let mut reason = plural(cores, kind);
-        let slow = self::cores(&cpus, &(&allowed - &chosen));
+        let mut reason = plural(count, kind);
+        let slow = cores(&(allowed - &chosen));
         if hybrid && slow > 0 {
             reason += &format!("; {} left out", plural(slow, "efficiency core"));
         }
         if allowed.len() < online.len() {
             reason += &format!("; {} of {} processors allowed", allowed.len(), online.len());
         }
-        let mut count = cores;
         if let Some(quota) = quota(root)
-            && quota < cores as f64
+            && quota < count as f64
         {
             count = (quota as usize).max(1);
             reason += &format!("; a CPU quota of {quota:.1}");
         }
         Some(Threads { count, reason })
-    }
-
-    pub fn name(root: &Path) -> Option<String> {
-        let text = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
-        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-        let (_, name) = fields.find(|(key, _)| key.trim() == "model name")?;
-        Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
-    }
-
-    /// The processors that this process may run on.
-    fn affinity(root: &Path) -> Option<Set> {
-        let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
-        parse(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
-    }
-
-    /// The processors of performance cores, where there are two kinds of cores.
-    fn performance(root: &Path, online: &Set) -> Option<Set> {
-        // Intel: one performance-counter device for each kind of core.
-        let device = |kind| list(&root.join("sys/devices").join(kind).join("cpus"));
-        if let (Some(core), Some(_)) = (device("cpu_core"), device("cpu_atom")) {
-            return Some(&core & online);
-        }
-        // Arm: capacities relative to the fastest core, which has 1024. Middle cores of a
-        // three-tier design (about 70 %) help; little ones (20 to 40 %) do not.
-        let capacity = |cpu: &usize| {
-            let path = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity"));
-            fs::read_to_string(path).ok()?.trim().parse::<u32>().ok()
-        };
-        let capacities: Option<Vec<_>> =
-            online.iter().map(|cpu| Some((*cpu, capacity(cpu)?))).collect();
-        let capacities = capacities?;
-        let most = capacities.iter().map(|&(_, capacity)| capacity).max()?;
-        Some(capacities.iter().filter(|(_, c)| *c > most / 2).map(|(cpu, _)| *cpu).collect())
-    }
-
-    /// Physical cores behind `set`: processors that are siblings count once.
-    fn cores(cpus: &Path, set: &Set) -> usize {
-        let first_sibling = |cpu: &usize| {
-            let siblings = list(&cpus.join(format!("cpu{cpu}/topology/thread_siblings_list")));
-            siblings.and_then(|s| s.first().copied()).unwrap_or(*cpu)
-        };
-        set.iter().map(first_sibling).collect::<Set>().len()
-    }
-
-    /// Processors' worth of time that the control groups grant.
-    fn quota(root: &Path) -> Option<f64> {
-        cgroup::groups(root, "cpu")
-            .iter()
-            .filter_map(|group| {
-                let (quota, period) = if group.unified {
-                    let text = group.read("cpu.max")?; // "max 100000" or "200000 100000"
-                    let (quota, period) = text.trim().split_once(' ')?;
-                    (quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?)
-                } else {
-                    // A quota of -1 means none, and is no u64.
-                    (group.number("cpu.cfs_quota_us")?, group.number("cpu.cfs_period_us")?)
-                };
-                (period > 0).then_some(quota as f64 / period as f64)
-            })
-            .reduce(f64::min)
-    }
-
-    fn list(path: &Path) -> Option<Set> {
-        parse(&fs::read_to_string(path).ok()?)
-    }
-
-    /// The kernel's lists: `0-3,8,10-11`.
-    fn parse(text: &str) -> Option<Set> {
-        /// Above what Linux can be built for; a cap, so that no file makes us loop for long.
-        const PROCESSORS_MAX: usize = 1 << 16;
-        let mut set = Set::new();
-        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-            if last >= PROCESSORS_MAX {
-                return None;
-            }
-            set.extend(first..=last);
-        }
-        Some(set)
     }
 
     #[cfg(test)]
@@ -254,12 +159,7 @@ mod linux {
         }
 
         #[test]
-        fn lists_that_make_no_sense_are_no_lists() {
-            assert_eq!(parse("0-2,5\n"), Some(Set::from([0, 1, 2, 5])));
-            assert_eq!(parse(""), Some(Set::new()));
-            for text in ["a", "1-", "0-99999999999", "-1"] {
-                assert_eq!(parse(text), None, "{text}");
-            }
+        fn a_system_that_says_nothing_has_no_answer() {
             assert_eq!(threads_in(&[("sys/devices/system/cpu/online", "x\n")]), None);
             assert_eq!(threads_in(&[]), None);
         }

@@ -4,6 +4,7 @@ mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod machine;
 mod model;
 mod sweep;
 #[cfg(unix)]

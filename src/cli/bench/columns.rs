@@ -10,7 +10,7 @@ use crate::{
         work::{Operations, Work},
     },
     model::Options,
-    platform::processors,
+    platform::topology,
     rope::Plan,
 };
 
@@ -59,7 +59,7 @@ pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
     vec![
         ("build_commit", text(concat!("rope-cpu-", env!("CARGO_PKG_VERSION")))),
         ("build_number", integer(0)),
-        ("cpu_info", text(processors::name().unwrap_or_else(|| "CPU".into()))),
+        ("cpu_info", text(topology::model().unwrap_or_else(|| "CPU".into()))),
         ("gpu_info", text("")),
         ("backends", text("CPU")),
         ("model_filename", text(path.to_string_lossy())),

@@ -1,0 +1,175 @@
+//! Fixed programs that keep one resource of a core busy and nothing else: what the kernels can
+//! reach at most.
+//!
+//! Two are the inner loops of the products without what surrounds them, on data that stays in the
+//! first cache: int8 dot products, and multiply-adds of floats. The third reads memory.
+
+use std::{array::from_fn, hint::black_box};
+
+use crate::isa::{Cpu, Isa, Kernel, LANES};
+
+/// Steps of a round: long enough that its ends don't count, and short enough for the first cache.
+const STEPS: usize = 64;
+
+/// Parts of a buffer that are read side by side: one stream does not fill a core's line buffers.
+const STREAMS: usize = 4;
+
+/// Does `rounds` rounds of independent int8 dot products and returns how many operations that
+/// was, a multiplication and an addition for each pair of bytes.
+///
+/// These are products of full bytes. AVX2 without VNNI can do better with weights of few bits,
+/// whose products it adds up in 16 bits for a while.
+pub fn int8_dot(cpu: Cpu, rounds: usize) -> u64 {
+    cpu.call(Int8Dot { rounds })
+}
+
+/// Does `rounds` rounds of independent multiply-adds of `f32` and returns how many operations
+/// that was, two for each.
+pub fn f32_fma(cpu: Cpu, rounds: usize) -> u64 {
+    cpu.call(F32Fma { rounds })
+}
+
+/// Reads all bytes once, in four streams, and returns their exclusive or.
+pub fn read(cpu: Cpu, bytes: &[u8]) -> u8 {
+    cpu.call(Read { bytes })
+}
+
+struct Int8Dot {
+    rounds: usize,
+}
+
+impl Kernel for Int8Dot {
+    type Output = u64;
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> u64 {
+        // As many accumulators as registers hold: they hide the latency of an operation.
+        match I::INT_TILE {
+            8 => int8_rounds::<I, 2, 6>(isa, self.rounds),
+            _ => int8_rounds::<I, 1, 4>(isa, self.rounds),
+        }
+    }
+}
+
+#[inline(always)]
+fn int8_rounds<I: Isa, const ROWS: usize, const TOKENS: usize>(isa: I, rounds: usize) -> u64 {
+    let weights = [[[1u8; 4 * LANES]; ROWS]; STEPS];
+    // The products cancel, so that no accumulator overflows.
+    let tokens = [[[1i8, -1, 1, -1].map(|a| a as u8); TOKENS]; STEPS];
+    let mut acc = [[isa.wide_ints(0); TOKENS]; ROWS];
+    for _ in 0..rounds {
+        // Unknown from round to round, or products would be computed once and for all.
+        let (weights, tokens) = (black_box(&weights), black_box(&tokens));
+        for step in 0..STEPS {
+            for r in 0..ROWS {
+                let w = isa.wide_load(&weights[step][r]);
+                for t in 0..TOKENS {
+                    acc[r][t] = isa.wide_dot_unsigned(acc[r][t], w, &tokens[step][t]);
+                }
+            }
+        }
+    }
+    for lanes in acc.into_iter().flatten() {
+        black_box(isa.wide_to_f32s(isa.wide_to_floats(lanes)));
+    }
+    (rounds * STEPS * ROWS * TOKENS * LANES * 4 * 2) as u64
+}
+
+struct F32Fma {
+    rounds: usize,
+}
+
+impl Kernel for F32Fma {
+    type Output = u64;
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> u64 {
+        match I::FLOAT_TILE {
+            8 => f32_rounds::<I, 2, 6>(isa, self.rounds),
+            _ => f32_rounds::<I, 1, 6>(isa, self.rounds),
+        }
+    }
+}
+
+#[inline(always)]
+fn f32_rounds<I: Isa, const ROWS: usize, const TOKENS: usize>(isa: I, rounds: usize) -> u64 {
+    let weights = [[[0.5f32; LANES]; ROWS]; STEPS];
+    let tokens: [[f32; TOKENS]; STEPS] = from_fn(
+        #[inline(always)]
+        |step| [if step % 2 == 0 { 1.0 } else { -1.0 }; TOKENS],
+    );
+    let mut acc = [[isa.wide_splat(0.0); TOKENS]; ROWS];
+    for _ in 0..rounds {
+        let (weights, tokens) = (black_box(&weights), black_box(&tokens));
+        for step in 0..STEPS {
+            for r in 0..ROWS {
+                let w = isa.wide_load_f32(&weights[step][r]);
+                for t in 0..TOKENS {
+                    let x = isa.wide_splat(tokens[step][t]);
+                    acc[r][t] = isa.wide_mul_add(w, x, acc[r][t]);
+                }
+            }
+        }
+    }
+    for lanes in acc.into_iter().flatten() {
+        black_box(isa.wide_to_f32s(lanes));
+    }
+    (rounds * STEPS * ROWS * TOKENS * LANES * 2) as u64
+}
+
+struct Read<'a> {
+    bytes: &'a [u8],
+}
+
+impl Kernel for Read<'_> {
+    type Output = u8;
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> u8 {
+        // A line of the caches at a time, as two vectors.
+        let (lines, rest) = self.bytes.as_chunks::<64>();
+        let (streamed, more) = lines.split_at(lines.len() / STREAMS * STREAMS);
+        let length = streamed.len() / STREAMS;
+        let streams: [&[[u8; 64]]; STREAMS] = from_fn(
+            #[inline(always)]
+            |s| &streamed[s * length..][..length],
+        );
+        let mut acc = [[isa.splat(0); 2]; STREAMS];
+        for i in 0..length {
+            for s in 0..STREAMS {
+                let halves = streams[s][i].as_chunks::<32>().0;
+                for h in 0..2 {
+                    acc[s][h] = isa.xor(acc[s][h], isa.load(&halves[h]));
+                }
+            }
+        }
+        let mut sum = 0;
+        for vector in acc.into_iter().flatten() {
+            sum = isa.to_bytes(vector).into_iter().fold(sum, |a, b| a ^ b);
+        }
+        more.as_flattened().iter().chain(rest).fold(sum, |a, b| a ^ b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_read_once() {
+        for cpu in Cpu::available() {
+            for length in [0, 1, 63, 64, 255, 256, 257, 1024, 5000] {
+                let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
+                let expected = bytes.iter().fold(0, |a, b| a ^ b);
+                assert_eq!(read(cpu, &bytes), expected, "{cpu:?}, {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn operations_are_those_of_the_rounds() {
+        for cpu in Cpu::available() {
+            for program in [int8_dot, f32_fma] {
+                assert_eq!(program(cpu, 0), 0, "{cpu:?}");
+                assert_eq!(program(cpu, 10), 10 * program(cpu, 1), "{cpu:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What this machine can do at most: fixed programs, timed.
+//!
+//! A model's speed is bound by how fast its weights can be read (one token at a time) or
+//! multiplied (many tokens together). The programs of [`rope_cpu_kernels::probe`] do nothing but
+//! one of these, on all threads of a team at once.
+
+use std::time::{Duration, Instant};
+
+use rope_cpu_kernels::{Cpu, probe};
+
+use crate::{platform::memory, threads::Threads};
+
+/// How long a pass should take, so that starting it does not count.
+const PASS: Duration = Duration::from_millis(20);
+
+/// Passes, of which the best counts: whatever else runs makes a pass slower, never faster.
+const PASSES: usize = 6;
+
+/// Pieces of a pass for each thread, which threads take as they can: slow cores take fewer.
+const PIECES: usize = 64;
+
+/// The most that is read in one pass.
+const BUFFER: u64 = 512 << 20;
+
+/// What a team of threads reaches at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probes {
+    /// Bytes read from memory each second, by all threads together.
+    pub read_bandwidth: f64,
+    /// Operations of int8 dot products each second, two for each multiply-accumulate.
+    pub int8_dot: f64,
+    /// Operations of `f32` multiply-adds each second, two for each.
+    pub f32_fma: f64,
+}
+
+/// Measures all three, in about a second.
+///
+/// What is read is a buffer of 512 MiB, larger than the last cache of nearly any machine, or a
+/// quarter of the memory that is available, where that is less. Caches larger than that, or than
+/// the buffer, make the bandwidth look better than that of the memory.
+pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
+    Probes {
+        read_bandwidth: read_bandwidth(team, cpu),
+        int8_dot: int8_dot(team, cpu),
+        f32_fma: best_rate(team, |rounds| probe::f32_fma(cpu, rounds)),
+    }
+}
+
+/// [`Probes::int8_dot`] alone.
+pub fn int8_dot(team: &Threads, cpu: Cpu) -> f64 {
+    best_rate(team, |rounds| probe::int8_dot(cpu, rounds))
+}
+
+/// Operations a second of `program`, which takes a number of rounds and returns its operations.
+fn best_rate(team: &Threads, program: impl Fn(usize) -> u64 + Sync) -> f64 {
+    let pieces = PIECES * team.count();
+    let pass = |rounds| {
+        timed(team, pieces, |_| {
+            program(rounds);
+        })
+    };
+    let mut rounds = 1;
+    while pass(rounds) < PASS && rounds < 1 << 24 {
+        rounds *= 2;
+    }
+    let operations = program(rounds) as f64 * pieces as f64;
+    operations / best(|| pass(rounds)).as_secs_f64()
+}
+
+fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
+    let bytes = memory::available().map_or(BUFFER, |available| (available.bytes / 4).min(BUFFER));
+    // Written, since pages that never were are all one and the same page of zeros.
+    let mut buffer = Vec::new();
+    let bytes = match buffer.try_reserve_exact(bytes as usize) {
+        Ok(()) => bytes as usize,
+        Err(_) => 1 << 20,
+    };
+    buffer.resize(bytes, 1u8);
+    let pieces = PIECES * team.count();
+    let size = bytes.div_ceil(pieces).max(1);
+    let pass = || {
+        timed(team, pieces, |piece| {
+            let end = ((piece + 1) * size).min(bytes);
+            std::hint::black_box(probe::read(cpu, &buffer[(piece * size).min(end)..end]));
+        })
+    };
+    bytes as f64 / best(pass).as_secs_f64()
+}
+
+/// How long the team takes for `pieces` pieces of work.
+fn timed(team: &Threads, pieces: usize, work: impl Fn(usize) + Sync) -> Duration {
+    let began = Instant::now();
+    team.step(|worker| worker.phase(pieces).each(|run| work(run.task())));
+    began.elapsed()
+}
+
+/// The shortest time; at least a nanosecond, since it is to be divided by.
+fn best(mut pass: impl FnMut() -> Duration) -> Duration {
+    let shortest = (0..PASSES).map(|_| pass()).min().unwrap_or_default();
+    shortest.max(Duration::from_nanos(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn a_rate_is_operations_by_time() {
+        // A program whose operation takes a microsecond: at most a million a second and thread.
+        let team = Threads::new(2).unwrap();
+        let rate = best_rate(&team, |rounds| {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(rounds as u64) {
+                std::hint::spin_loop();
+            }
+            rounds as u64
+        });
+        assert!(rate > 1e4 && rate <= 2.02e6, "{rate}");
+    }
+
+    #[test]
+    fn every_piece_is_done_once() {
+        let team = Threads::new(3).unwrap();
+        let sum = AtomicU64::new(0);
+        timed(&team, 100, |piece| {
+            sum.fetch_add(1 << (piece % 50), Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 2 * ((1 << 50) - 1));
+    }
+
+    #[test]
+    fn every_instruction_set_has_its_peaks() {
+        let team = Threads::new(1).unwrap();
+        for cpu in Cpu::available() {
+            let rate = int8_dot(&team, cpu);
+            assert!(rate > 1e6 && rate < 1e14, "{cpu:?}: {rate}");
+        }
+        let probes = probe(&team, Cpu::best());
+        assert!(probes.read_bandwidth > 1e7 && probes.f32_fma > 1e6, "{probes:?}");
+    }
+}
