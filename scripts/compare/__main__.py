@@ -1,0 +1,92 @@
+"""Measures rope-cpu and llama.cpp in turns on this machine and prints a markdown table of tokens a second.
+
+usage: scripts/compare-llama-cpp [OPTIONS]      (which makes what this needs)
+
+Each row is the median of the samples of several rounds; in a round every program runs once, one after the other.
+"""
+import argparse
+import os
+import sys
+import time
+
+from engines import RopeCpu, machine, peers
+from models import MODELS
+from rows import MEASUREMENTS, QUICK
+from table import markdown, write_readme
+
+QUIET = 0.5
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", metavar="NAME,...", help="only these (--list names them)")
+    parser.add_argument("--list", action="store_true", help="name the rows, and stop")
+    parser.add_argument("--quick", action="store_true", help="a few rows, one round")
+    parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
+    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("-r", "--repetitions", type=int, default=2, help="samples a round and program [2]")
+    parser.add_argument("-t", "--threads", type=int, help="for all programs [what rope-cpu machine chooses]")
+    return parser.parse_args()
+
+
+def selected(a):
+    names = a.rows.split(",") if a.rows else QUICK if a.quick else MEASUREMENTS
+    for name in names:
+        if name not in MEASUREMENTS:
+            sys.exit(f"compare: there is no row {name}; there are {', '.join(MEASUREMENTS)}")
+    return {name: MEASUREMENTS[name] for name in names}
+
+
+def measure(m, threads, a):
+    """{engine: {test: samples}}, the programs one after the other in each round."""
+    samples = {}
+    for _ in range(1 if a.quick else m.rounds):
+        for engine in [RopeCpu(), *peers(m, a.ik)]:
+            for test, values in engine.measure(m, threads, a.repetitions).items():
+                samples.setdefault(engine.name, {}).setdefault(test, []).extend(values)
+    return samples
+
+
+def main():
+    a = arguments()
+    if a.list:
+        for name, m in MEASUREMENTS.items():
+            rows = ", ".join(label for _, label in m.rows())
+            print(f"{name:14} {MODELS[m.model].name}{m.what and ', ' + m.what}: {rows}")
+        return
+    chosen = selected(a)
+    for m in chosen.values():
+        MODELS[m.model].path()
+        for engine in peers(m, a.ik):
+            engine.python()
+
+    # What was built and written just now is not to be counted as others' work.
+    before = os.getloadavg()[0]
+    busy = before > QUIET
+    if busy:
+        print(f"compare: WARNING: this machine is busy (load {before:.2f}): these numbers say little", file=sys.stderr)
+    facts = machine()
+    threads = a.threads or facts["threads"]
+    results = []
+    for name, m in chosen.items():
+        began = time.monotonic()
+        results.append((m, measure(m, threads, a)))
+        print(f"compare: {name} took {time.monotonic() - began:.0f} s", file=sys.stderr)
+    after = os.getloadavg()[0]
+
+    topology, all_threads = facts["topology"] or {}, facts["measured"][-1]
+    notes = [
+        f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
+        f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s "
+        f"(`rope-cpu machine`). Medians of runs in turns; load {before:.2f} before, {after:.2f} after.",
+    ]
+    if busy:
+        notes += ["", "**The machine was busy: these numbers say little.**"]
+    names = ["llama.cpp"] + (["ik_llama.cpp"] if a.ik else [])
+    text = markdown(results, names, notes)
+    print(text)
+    if a.readme:
+        write_readme(text)
+
+
+main()

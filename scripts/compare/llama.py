@@ -1,0 +1,118 @@
+"""Measures llama.cpp (or ik_llama.cpp) on one model: a program of its own, run with the python of an environment.
+
+It prints JSON lines: first what was compiled, then for each test the samples in tokens a second. A test is
+`prompt` tokens at once or `generation` tokens one by one, behind `depth` others that are read once.
+"""
+import argparse
+import ctypes
+import json
+import random
+import sys
+import time
+
+try:
+    import llama_cpp as C
+    ik = False
+except ImportError:
+    import ik_llama_cpp._ctypes_api as C
+    ik = True
+
+# ggml's own numbers, which one of the bindings lacks.
+TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
+BATCH = 512
+
+
+class Context:
+    def __init__(self, path, size, threads, cache_type, rope_freq_scale):
+        C.llama_backend_init()
+        self.model = C.llama_model_load_from_file(path.encode(), C.llama_model_default_params())
+        if not self.model:
+            sys.exit(f"{path}: llama.cpp can't load it")
+        self.vocabulary = C.llama_vocab_n_tokens(C.llama_model_get_vocab(self.model))
+        options = C.llama_context_default_params()
+        options.n_ctx, options.n_batch, options.n_ubatch = size, BATCH, BATCH
+        options.n_threads = options.n_threads_batch = threads
+        options.type_k = options.type_v = TYPES[cache_type]
+        options.rope_freq_scale = rope_freq_scale
+        # llama.cpp chooses by itself; ik_llama.cpp has it on and off.
+        if ik:
+            options.flash_attn = True
+        self.pointer = C.llama_init_from_model(self.model, options)
+        if not self.pointer:
+            sys.exit(f"{path}: llama.cpp can't make a context of {size}")
+
+    def feed(self, tokens, position):
+        """Reads tokens from `position` on, and waits for the logits of the last."""
+        for start in range(0, len(tokens), BATCH):
+            part = tokens[start:start + BATCH]
+            batch = C.llama_batch_init(len(part), 0, 1)
+            batch.n_tokens = len(part)
+            for i, token in enumerate(part):
+                batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position + start + i, 1
+                batch.seq_id[i][0] = 0
+                batch.logits[i] = start + i == len(tokens) - 1
+            if C.llama_decode(self.pointer, batch) != 0:
+                sys.exit("llama_decode failed")
+            C.llama_batch_free(batch)
+        C.llama_get_logits_ith(self.pointer, -1)
+
+    def forget(self, position):
+        """Drops what stands from `position` on."""
+        if ik:
+            remove = C._lib.llama_kv_cache_seq_rm
+            remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+            remove.restype = ctypes.c_bool
+            removed = remove(self.pointer, 0, position, -1)
+        else:
+            removed = C.llama_memory_seq_rm(C.llama_get_memory(self.pointer), 0, position, -1)
+        if not removed:
+            sys.exit(f"llama.cpp can't forget from position {position} on")
+
+
+def system_info():
+    if not ik:
+        return C.llama_print_system_info().decode()
+    C._lib.llama_print_system_info.restype = ctypes.c_char_p
+    return C._lib.llama_print_system_info().decode()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", required=True, metavar="FILE")
+    parser.add_argument("-t", type=int, required=True, metavar="THREADS")
+    parser.add_argument("-p", type=int, default=0, metavar="PROMPT")
+    parser.add_argument("-n", type=int, default=0, metavar="GENERATION")
+    parser.add_argument("-d", type=int, default=0, metavar="DEPTH")
+    parser.add_argument("-r", type=int, default=2, metavar="REPETITIONS")
+    parser.add_argument("--cache-type", choices=TYPES, default="f16")
+    parser.add_argument("--rope-freq-scale", type=float, default=0.0)
+    a = parser.parse_args()
+
+    print(json.dumps({"system_info": system_info()}), flush=True)
+    context = Context(a.m, a.d + max(a.p, a.n) + 8, a.t, a.cache_type, a.rope_freq_scale)
+    numbers = random.Random(1)
+
+    def tokens(count):
+        return [numbers.randrange(3, context.vocabulary) for _ in range(count)]
+
+    context.feed(tokens(32), 0)
+    context.forget(0)
+    if a.d:
+        context.feed(tokens(a.d), 0)
+    for kind, size in (("prompt", a.p), ("generation", a.n)):
+        samples = []
+        for _ in range(a.r if size else 0):
+            given = tokens(size)
+            began = time.perf_counter()
+            if kind == "prompt":
+                context.feed(given, a.d)
+            else:
+                for i, token in enumerate(given):
+                    context.feed([token], a.d + i)
+            samples.append(size / (time.perf_counter() - began))
+            context.forget(a.d)
+        if samples:
+            print(json.dumps({"test": kind, "samples": samples}), flush=True)
+
+
+main()

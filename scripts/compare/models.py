@@ -1,0 +1,48 @@
+"""The models that are measured: shapes with random weights, made when they are missing, and SmolLM2."""
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = 8
+
+
+@dataclass(frozen=True)
+class Made:
+    shape: str
+    quant: str
+    name: str
+
+    def path(self):
+        """The file; 8 layers say what 32 do, in a quarter of the time and the space."""
+        path = ROOT / f".cache/bench/{self.shape}-{LAYERS}l-{self.quant}.gguf"
+        if not path.exists():
+            print(f"compare: writing {path}", file=sys.stderr)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            maker = [sys.executable, str(ROOT / "scripts/make-bench-model"), str(part)]
+            subprocess.run([*maker, "--shape", self.shape, "--quant", self.quant, "--layers", str(LAYERS)], check=True)
+            part.rename(path)
+        return path
+
+
+@dataclass(frozen=True)
+class Fetched:
+    name: str
+
+    def path(self):
+        path = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+        if not path.exists():
+            subprocess.run([ROOT / "scripts/fetch-models"], check=True, stdout=sys.stderr)
+        return path
+
+
+def seven(quant):
+    return Made("llama2-7b", quant, f"Llama 2 7B, {LAYERS} of 32 layers, {quant.upper()}")
+
+
+MODELS = {quant: seven(quant) for quant in ("q4_0", "q4_1", "q4_k_m", "q5_k", "q6_k", "q8_0")} | {
+    "llama3": Made("llama3-8b", "q4_k_m", f"Llama 3 8B, {LAYERS} of 32 layers, Q4_K_M"),
+    "smollm2": Fetched("SmolLM2-135M, Q4_1"),
+}

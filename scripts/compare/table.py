@@ -1,0 +1,38 @@
+"""The results as a markdown table, and its place in README.md."""
+import re
+from statistics import median
+
+from models import MODELS, ROOT
+
+BEGIN, END = "<!-- speed: from scripts/compare-llama-cpp --readme -->", "<!-- end of speed -->"
+
+
+def markdown(results, peers, notes):
+    """`results`: (measurement, {engine: {test: samples}}) of each run; `notes`: sentences for below."""
+    header = ["Model", "Tokens a second", "rope-cpu"]
+    for peer in peers:
+        header += [peer, "ratio"]
+    out = ["| " + " | ".join(header) + " |", "|---|---|" + "--:|" * (len(header) - 2)]
+    for m, engines in results:
+        name = MODELS[m.model].name + (f", {m.what}" if m.what else "")
+        for test, label in m.rows():
+            ours = median(engines["rope-cpu"][test])
+            cells = [name, label, number(ours)]
+            for peer in peers:
+                samples = engines.get(peer, {}).get(test)
+                cells += [number(median(samples)), f"{ours / median(samples):.2f}"] if samples else ["", ""]
+            out.append("| " + " | ".join(cells) + " |")
+    return "\n".join(out + [""] + notes)
+
+
+def number(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def write_readme(text):
+    path = ROOT / "README.md"
+    before = path.read_text()
+    block = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
+    if len(block.findall(before)) != 1:
+        raise SystemExit(f"compare: README.md needs these two lines, once: {BEGIN} and {END}")
+    path.write_text(block.sub(lambda _: f"{BEGIN}\n{text}\n{END}", before))
