@@ -8,6 +8,7 @@ mod markdown;
 mod progress;
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     io::{self, Write},
     path::Path,
     time::Duration,
@@ -24,6 +25,7 @@ use super::{
 use crate::{
     eval::{
         bench::{Bench, Test},
+        probe::{Probes, probe},
         work::Work,
     },
     gguf::{File, Gguf},
@@ -34,6 +36,7 @@ use crate::{
     },
     platform,
     rope::{Plan, Sourced},
+    threads::Threads,
 };
 use columns::Outcome;
 use format::Printer;
@@ -70,6 +73,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let mut progress =
         Progress::new(args.progress, args.model.len() * settings.len() * tests.len());
+    let settings = with_probes(args, settings)?;
     for path in &args.model {
         of_model(args, path, &settings, &tests, &mut printers, &mut progress)?;
     }
@@ -78,10 +82,30 @@ pub fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
+fn cpu(args: &Args) -> Cpu {
+    args.isa.unwrap_or_else(Cpu::best)
+}
+
+/// Each setting with what the machine can do at most with so many threads.
+fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Probes)>, Error> {
+    let mut known = HashMap::new();
+    let with_probe = |setting: Setting| {
+        let probes = match known.entry(setting.threads) {
+            Entry::Occupied(probes) => *probes.get(),
+            Entry::Vacant(none) => {
+                let team = Threads::new(setting.threads).map_err(Error::failed)?;
+                *none.insert(probe(&team, cpu(args)))
+            }
+        };
+        Ok((setting, probes))
+    };
+    settings.into_iter().map(with_probe).collect()
+}
+
 fn of_model(
     args: &Args,
     path: &Path,
-    settings: &[Setting],
+    settings: &[(Setting, Probes)],
     tests: &[Test],
     printers: &mut [Printer],
     progress: &mut Progress,
@@ -92,7 +116,7 @@ fn of_model(
     let model = Model::load(&gguf).map_err(|e| named(path, e))?;
     let work = Work::new(&gguf, &model.config);
     let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
-    for setting in settings {
+    for (setting, probes) in settings {
         let context = setting.depth + longest;
         let options = Options {
             context,
@@ -100,7 +124,7 @@ fn of_model(
             keys: setting.keys,
             values: setting.values,
             threads: setting.threads,
-            cpu: args.isa.unwrap_or_else(Cpu::best),
+            cpu: cpu(args),
         };
         let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
         let rope = args.rope.resolve(&gguf, &model, asked)?;
@@ -125,6 +149,7 @@ fn of_model(
                 setting,
                 options: &options,
                 rope: &plan,
+                probes,
                 measured: &measured,
             };
             progress.hide(|| printers.iter_mut().try_for_each(|printer| printer.row(&outcome)))?;

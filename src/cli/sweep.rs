@@ -16,9 +16,14 @@ use super::{
     note, resources,
 };
 use crate::{
-    eval::sweep::{self, Point, Settings},
+    eval::{
+        probe::probe,
+        sweep::{self, Point, Settings},
+        work::Work,
+    },
     gguf::File,
     model::{Model, Session},
+    threads::Threads,
 };
 use table::{Form, Run};
 
@@ -106,8 +111,13 @@ pub fn run(args: &Args) -> Result<(), Error> {
     for warning in &rope.plan().warnings {
         note(format_args!("warning: {warning}"));
     }
+    let work = Work::new(&gguf, &model.config);
+    let team = Threads::new(options.threads).map_err(Error::failed)?;
+    let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
+    drop(team);
     let mut session = Session::new(&model, rope, options.clone()).map_err(Error::failed)?;
-    let run = Run { options: &options, batch: args.memory.batch_size };
+    let batch = args.memory.batch_size;
+    let run = Run { options: &options, batch, work: &work, read_bandwidth };
     let mut out = io::stdout();
     out.write_all(run.header(args.output).as_bytes())?;
     let mut points: Vec<Point> = Vec::new();
@@ -121,7 +131,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     .map_err(Error::failed)?;
     written?;
     if let Some(file) = &mut plot {
-        let svg = plot::draw(&points).map_err(Error::failed)?;
+        let svg = plot::draw(&run, &points).map_err(Error::failed)?;
         file.write_all(svg.as_bytes())?;
     }
     Ok(())

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    probe::Probes,
     random::RandomTokens,
     statistics::Spread,
     work::{Operations, Work},
@@ -73,7 +74,8 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     /// Bytes that the cache held after it.
     pub cache_bytes: usize,
-    /// The most memory that the process has held until then, where the system tells.
+    /// The most memory that the process has held since the depth began to be filled, where the
+    /// system tells.
     pub peak_memory_bytes: Option<u64>,
 }
 
@@ -93,6 +95,7 @@ impl<'m> Bench<'m> {
         depth: usize,
         progress: &mut dyn FnMut(Stage),
     ) -> Result<Self, Error> {
+        platform::memory::reset_peak();
         let mut random = RandomTokens::new(model.config.vocabulary);
         let depth = random.take(depth);
         let mut session = Session::new(model, rope, options)?;
@@ -208,12 +211,25 @@ impl Measured {
         (self.test.generation > 0 && seconds > 0.0).then(|| bytes / seconds)
     }
 
+    /// The share of the bandwidth of memory that this is. It may be more than 1 for a model that
+    /// fits in the caches.
+    pub fn bandwidth_share(&self, work: &Work, options: &Options, probes: &Probes) -> Option<f64> {
+        Some(self.bytes_per_second(work, options)? / probes.read_bandwidth)
+    }
+
     /// Operations done for the prompt in a second, if there is one.
     pub fn operations_per_second(&self, work: &Work) -> Option<Operations> {
         let Operations { integer, float } = work.prompt_operations(self.read());
         let seconds = self.mean_seconds(|sample| sample.prompt);
         (self.test.prompt > 0 && seconds > 0.0)
             .then(|| Operations { integer: integer / seconds, float: float / seconds })
+    }
+
+    /// The share of the time of the prompt that these operations take where each kind of them runs
+    /// as fast as it can.
+    pub fn peak_share(&self, work: &Work, probes: &Probes) -> Option<f64> {
+        let Operations { integer, float } = self.operations_per_second(work)?;
+        Some(integer / probes.int8_dot + float / probes.f32_fma)
     }
 
     /// The positions of the prompt.

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::random::RandomTokens;
-use crate::model::{Error, Model, Session};
+use super::{random::RandomTokens, work::Work};
+use crate::model::{Error, Model, Options, Session};
 
 /// What is done at each depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,14 @@ impl Point {
     /// Tokens written in a second.
     pub fn generation_per_second(&self) -> f64 {
         rate(self.generation, self.generation_time)
+    }
+
+    /// Tokens that could be written in a second if nothing but reading bytes took time, where
+    /// `read_bandwidth` of them are read in a second.
+    pub fn generation_limit(&self, work: &Work, options: &Options, read_bandwidth: f64) -> f64 {
+        let positions = self.depth..self.depth + self.generation;
+        let bytes = work.generation_bytes(positions, options.keys, options.values);
+        self.generation as f64 * read_bandwidth / bytes
     }
 }
 

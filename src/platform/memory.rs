@@ -26,12 +26,20 @@ pub fn available() -> Option<Available> {
     None
 }
 
-/// The most memory that this process has held at once, in bytes, mapped file pages included.
+/// The most memory that this process has held at once, in bytes, mapped file pages included:
+/// since it began or since [`reset_peak`].
 pub fn peak_resident() -> Option<u64> {
     #[cfg(target_os = "linux")]
     return linux::kilobytes("/proc/self/status".as_ref(), "VmHWM:");
     #[cfg(not(target_os = "linux"))]
     None
+}
+
+/// Has [`peak_resident`] begin anew, with what is held now. A system that does not let it counts on.
+pub fn reset_peak() {
+    // See proc(5), clear_refs: 5 resets the peak. Where it may not be written, nothing is lost.
+    #[cfg(target_os = "linux")]
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(target_os = "linux")]
@@ -150,6 +158,9 @@ mod linux {
         fn this_process_has_a_peak_and_this_machine_has_memory() {
             assert!(crate::platform::memory::peak_resident().unwrap() > 100_000);
             assert!(crate::platform::memory::available().is_some());
+            let before = crate::platform::memory::peak_resident();
+            crate::platform::memory::reset_peak();
+            assert!(crate::platform::memory::peak_resident() <= before);
         }
     }
 }

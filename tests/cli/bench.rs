@@ -40,7 +40,7 @@ fn the_table_is_that_of_llama_bench() {
     let names: Vec<_> = lines[0].split('|').map(str::trim).collect();
     let expected = ["", "model", "size", "params", "backend", "threads", "test", "t/s"];
     assert_eq!(names[..8], expected);
-    assert_eq!(lines[0].find("t/s").unwrap() + 5, lines[0].len(), "{}", lines[0]);
+    assert_eq!(names[8..], ["of limit", ""]);
     assert!(lines[1].starts_with("| ------------------------------ | ---------: |"));
     let width = |line: &str| line.chars().count();
     for (line, test) in
@@ -51,6 +51,11 @@ fn the_table_is_that_of_llama_bench() {
         assert_eq!(cells[1], "llama 58K F32");
         assert_eq!((cells[4], cells[5], cells[6]), ("CPU", "1", test));
         let (speed, deviation) = cells[7].split_once(" ± ").unwrap();
+        let kind = [" % peak", " % read", " %"][["pp8", "tg2", "pp4"]
+            .iter()
+            .position(|name| test.split([' ', '+']).next() == Some(name))
+            .unwrap()];
+        assert!(cells[8].ends_with(kind), "{line}");
         assert!(speed.parse::<f64>().unwrap() > 0.0 && deviation.parse::<f64>().is_ok(), "{line}");
     }
     assert!(lines[9].starts_with("build: rope-cpu-"), "{}", lines[9]);
@@ -97,8 +102,12 @@ fn json_has_the_columns_and_the_samples() {
         // A page of 256 positions in each of two layers: 16 values as f16, as q8_0 filled to 32.
         assert_eq!(number("cache_bytes"), (2 * 256 * (2 * 32 + 34)) as f64);
         assert!(number("time_to_first_token_ns") > 0.0 && number("peak_memory_bytes") > 1e6);
-        assert_eq!(row["gops"].is_null(), prompt == 0);
-        assert_eq!(row["gb_per_s"].is_null(), generation == 0);
+        for name in ["gops", "peak_share"] {
+            assert_eq!(row[name].is_null(), prompt == 0, "{name}");
+        }
+        for name in ["gb_per_s", "bandwidth_share"] {
+            assert_eq!(row[name].is_null(), generation == 0, "{name}");
+        }
     }
 }
 

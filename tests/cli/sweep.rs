@@ -50,6 +50,7 @@ fn objects_and_rows_have_the_same_points() {
         assert_eq!((cells.len(), &cells[..2]), (names.len(), &["20", "3"][..]), "{line}");
         assert_eq!((number(point, "n_kv"), cells[2].parse().unwrap()), (depth, depth));
         assert_eq!((number(point, "n_kv_max"), number(point, "n_ubatch")), (60.0, 16.0));
+        assert!(number(point, "limit_tg") > 0.0 && number(point, "cache_bytes") > 0.0, "{point}");
         let speed = 20.0 / number(point, "t_pp");
         // Times have a resolution of a microsecond in the output.
         let bound = 1e-6 / number(point, "t_pp") * speed;
@@ -65,11 +66,13 @@ fn a_plot_has_both_speeds() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    for part in ["prompt", "answer", "tokens/s", "depth in tokens"] {
+    for part in
+        ["prompt", "answer", "all that memory can be read for", "tokens/s", "depth in tokens"]
+    {
         assert!(svg.contains(part), "{part}: {svg}");
     }
-    // One mark for each of three points, in both charts.
-    assert!(svg.matches("<circle").count() >= 6, "{svg}");
+    // One mark for each of three points, on each of three lines.
+    assert!(svg.matches("<circle").count() >= 9, "{svg}");
 }
 
 #[test]

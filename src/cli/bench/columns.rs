@@ -6,6 +6,7 @@ use super::Setting;
 use crate::{
     eval::{
         bench::Measured,
+        probe::Probes,
         statistics::Spread,
         work::{Operations, Work},
     },
@@ -22,6 +23,7 @@ pub struct Outcome<'a> {
     pub setting: &'a Setting,
     pub options: &'a Options,
     pub rope: &'a Plan,
+    pub probes: &'a Probes,
     pub measured: &'a Measured,
 }
 
@@ -49,7 +51,7 @@ fn number(number: f64) -> Cell {
 /// The names of all columns and, for `outcome`, their values. What llama-bench says of GPUs and of
 /// what rope-cpu does not vary is what it says by default on a CPU.
 pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
-    let Outcome { path, model, work, setting, options, rope, measured } = outcome;
+    let Outcome { path, model, work, setting, options, rope, probes, measured } = outcome;
     let nanoseconds: Vec<f64> = measured.nanoseconds().iter().map(|&ns| ns as f64).collect();
     let nanoseconds = Spread::of(&nanoseconds);
     let speed = Spread::of(&measured.tokens_per_second());
@@ -106,7 +108,9 @@ pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
         ("isa", text(options.cpu.name())),
         ("cache_bytes", integer(measured.cache_bytes as u64)),
         ("gb_per_s", giga(bytes_per_second)),
+        ("bandwidth_share", Cell::Number(measured.bandwidth_share(work, options, probes))),
         ("gops", giga(operations_per_second.map(|o: Operations| o.total()))),
+        ("peak_share", Cell::Number(measured.peak_share(work, probes))),
         ("time_to_first_token_ns", integer((1e9 * measured.first_token_seconds()).round() as u64)),
         ("peak_memory_bytes", Cell::Integer(measured.peak_memory_bytes.map(i128::from))),
     ]

@@ -47,6 +47,7 @@ fn columns(shown: &Shown) -> Vec<Column> {
             let speed = Spread::of(&r.measured.tokens_per_second());
             format!("{:.2} ± {:.2}", speed.mean, speed.deviation)
         }),
+        column(true, "of limit", 11, share),
     ]
     .into_iter()
     .flatten()
@@ -98,6 +99,20 @@ fn rope(outcome: &Outcome<'_>) -> String {
     match plan.factor.value {
         1.0 => format!("{}, base {}", plan.scaling.value, plan.base.value),
         factor => format!("{} x{factor}", plan.scaling.value),
+    }
+}
+
+/// How much of what the machine can do: `43 % peak` of arithmetic for prompts, `71 % read` of the
+/// bandwidth of memory for answers, and both for both.
+fn share(outcome: &Outcome<'_>) -> String {
+    let Outcome { work, options, probes, measured, .. } = outcome;
+    let peak = measured.peak_share(work, probes).map(|share| 100.0 * share);
+    let read = measured.bandwidth_share(work, options, probes).map(|share| 100.0 * share);
+    match (peak, read) {
+        (Some(peak), None) => format!("{peak:.0} % peak"),
+        (None, Some(read)) => format!("{read:.0} % read"),
+        (Some(peak), Some(read)) => format!("{peak:.0} %, {read:.0} %"),
+        (None, None) => String::new(),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use plotters::prelude::*;
 
+use super::table::Run;
 use crate::eval::sweep::Point;
 
 const SIZE: (u32, u32) = (900, 800);
+const FONT: (&str, u32) = ("sans-serif", 14);
 const READ: RGBColor = RGBColor(31, 119, 180);
 const WRITTEN: RGBColor = RGBColor(214, 39, 40);
+const LIMIT: RGBColor = RGBColor(127, 127, 127);
 
 /// A line of a chart.
 struct Line {
@@ -19,14 +22,17 @@ struct Line {
 ///
 /// # Errors
 /// If the drawing does not succeed.
-pub fn draw(points: &[Point]) -> Result<String, String> {
+pub fn draw(run: &Run<'_>, points: &[Point]) -> Result<String, String> {
     let line = |name, color, speed: &dyn Fn(&Point) -> f64| Line {
         name,
         color,
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
     };
     let read = vec![line("prompt", READ, &Point::prompt_per_second)];
-    let written = vec![line("answer", WRITTEN, &Point::generation_per_second)];
+    let written = vec![
+        line("answer", WRITTEN, &Point::generation_per_second),
+        line("all that memory can be read for", LIMIT, &|point| run.limit(point)),
+    ];
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -56,6 +62,8 @@ fn chart<'s>(area: &Area<'s>, lines: &[Line]) -> Result<(), Failure<'s>> {
         .configure_mesh()
         .x_desc("depth in tokens")
         .y_desc("tokens/s")
+        .axis_desc_style(FONT)
+        .label_style(FONT)
         .x_label_formatter(&|depth| format!("{depth:.0}"))
         .light_line_style(TRANSPARENT)
         .draw()?;
@@ -67,5 +75,12 @@ fn chart<'s>(area: &Area<'s>, lines: &[Line]) -> Result<(), Failure<'s>> {
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
         chart.draw_series(points.iter().map(|point| Circle::new(*point, 2, color.filled())))?;
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()
+    // Speeds fall: the upper right is free.
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .label_font(FONT)
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .draw()
 }

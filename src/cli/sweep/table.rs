@@ -2,7 +2,10 @@
 
 use clap::ValueEnum;
 
-use crate::{eval::sweep::Point, model::Options};
+use crate::{
+    eval::{sweep::Point, work::Work},
+    model::Options,
+};
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,6 +22,9 @@ pub enum Form {
 pub struct Run<'a> {
     pub options: &'a Options,
     pub batch: usize,
+    pub work: &'a Work,
+    /// Bytes that the machine reads in a second.
+    pub read_bandwidth: f64,
 }
 
 impl Run<'_> {
@@ -44,8 +50,13 @@ impl Run<'_> {
                 "--------",
             ),
             Form::Jsonl => String::new(),
-            Form::Csv => "pp,tg,n_kv,t_pp,speed_pp,t_tg,speed_tg,cache_bytes\n".into(),
+            Form::Csv => "pp,tg,n_kv,t_pp,speed_pp,t_tg,speed_tg,limit_tg,cache_bytes\n".into(),
         }
+    }
+
+    /// Tokens that could be written in a second at a point.
+    pub fn limit(&self, point: &Point) -> f64 {
+        point.generation_limit(self.work, self.options, self.read_bandwidth)
     }
 
     /// A point as a line.
@@ -54,6 +65,7 @@ impl Run<'_> {
         let (prompt_time, generation_time) =
             (point.prompt_time.as_secs_f64(), point.generation_time.as_secs_f64());
         let (read, written) = (point.prompt_per_second(), point.generation_per_second());
+        let limit = self.limit(point);
         match form {
             Form::Md => format!(
                 "|{prompt:>6} | {generation:>6} | {depth:>6} | {prompt_time:>8.3} | {read:>8.2} | \
@@ -61,7 +73,7 @@ impl Run<'_> {
             ),
             Form::Csv => format!(
                 "{prompt},{generation},{depth},{prompt_time:.6},{read:.6},{generation_time:.6},\
-                 {written:.6},{cache_bytes}\n"
+                 {written:.6},{limit:.6},{cache_bytes}\n"
             ),
             Form::Jsonl => {
                 let Run { options, batch, .. } = *self;
@@ -72,7 +84,7 @@ impl Run<'_> {
                      \"n_threads_batch\": {threads}, \"pp\": {prompt}, \"tg\": {generation}, \
                      \"n_kv\": {depth}, \"t_pp\": {prompt_time:.6}, \"speed_pp\": {read:.6}, \
                      \"t_tg\": {generation_time:.6}, \"speed_tg\": {written:.6}, \
-                     \"cache_bytes\": {cache_bytes}}}\n",
+                     \"limit_tg\": {limit:.6}, \"cache_bytes\": {cache_bytes}}}\n",
                     options.micro_batch
                 )
             }
