@@ -9,7 +9,7 @@ use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Scratch,
     activations::{Span, quantize, spans_for},
     attention::{self, PAGE, Queries, Rows, attend, clear, partial_len},
-    cache::CacheType,
+    cache::{CacheType, store},
     multiply,
 };
 
@@ -60,16 +60,19 @@ fn attentions(c: &mut Criterion) {
         let mut group = c.benchmark_group(name);
         group.throughput(Throughput::Elements((2 * queries * PAGE * dim) as u64));
         for dtype in CacheType::ALL {
-            let bytes: Vec<u8> =
-                (0..PAGE * dtype.row_bytes(dim)).map(|i| (i * i % 251) as u8 & 0x3b).collect();
+            let mut bytes = vec![0; PAGE * dtype.row_bytes(dim)];
+            for (i, row) in bytes.chunks_exact_mut(dtype.row_bytes(dim)).enumerate() {
+                let values: Vec<f32> = (0..dim).map(|j| ((i * dim + j) as f32).cos()).collect();
+                store(Cpu::best(), dtype, &values, row);
+            }
             let rows = Rows { dtype, bytes: &bytes };
             let mut scratch = attention::Scratch::new(queries, dim);
             let mut partials = vec![0.0; queries * partial_len(dim)];
             clear(&mut partials, dim);
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
-                let q = Queries { queries: &q, dim, visible: &visible, soft_cap: None };
+                scratch.prepare(cpu, Queries { queries: &q, dim, soft_cap: None }, dtype);
                 group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
-                    b.iter(|| attend(cpu, q, rows, rows, &mut scratch, &mut partials));
+                    b.iter(|| attend(cpu, &visible, rows, rows, &mut scratch, &mut partials));
                 });
             }
         }

@@ -6,7 +6,7 @@ use std::array::from_fn;
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
-    format::SPAN,
+    format::{GROUP, SPAN},
     isa::{Cpu, Isa, Kernel},
 };
 
@@ -70,18 +70,8 @@ impl Kernel for Quantize<'_> {
 
 #[inline(always)]
 fn quantize_span<I: Isa>(isa: I, x: &[f32; SPAN], out: &mut Span) {
-    for (g, x) in x.as_chunks::<32>().0.iter().enumerate() {
-        let x = x.as_chunks::<8>().0;
-        let mut largest = isa.abs(isa.load_f32(&x[0]));
-        for part in &x[1..] {
-            largest = isa.max(largest, isa.abs(isa.load_f32(part)));
-        }
-        let scale = isa.max_lane(largest) / 127.0;
-        let inverse = isa.splat_f32(if scale > 0.0 { 1.0 / scale } else { 0.0 });
-        let mut quants = [[0i8; 8]; 4];
-        for (q, x) in quants.iter_mut().zip(x) {
-            *q = isa.i8_from_floats(isa.mul(isa.load_f32(x), inverse));
-        }
+    for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
+        let (quants, scale) = quantize_group(isa, x);
         let [first, last]: [i32; 2] = from_fn(|h| {
             quants[2 * h..2 * h + 2].as_flattened().iter().map(|&q| i32::from(q)).sum()
         });
@@ -92,4 +82,21 @@ fn quantize_span<I: Isa>(isa: I, x: &[f32; SPAN], out: &mut Span) {
             out.sums[part][g] = scale * sum as f32;
         }
     }
+}
+
+/// 32 floats as signed bytes of at most 127, and what one of them stands for.
+#[inline(always)]
+pub(crate) fn quantize_group<I: Isa>(isa: I, x: &[f32; GROUP]) -> ([[i8; 8]; 4], f32) {
+    let x = x.as_chunks::<8>().0;
+    let mut largest = isa.abs(isa.load_f32(&x[0]));
+    for part in &x[1..] {
+        largest = isa.max(largest, isa.abs(isa.load_f32(part)));
+    }
+    let scale = isa.max_lane(largest) / 127.0;
+    let inverse = isa.splat_f32(if scale > 0.0 { 1.0 / scale } else { 0.0 });
+    let mut quants = [[0; 8]; 4];
+    for (q, x) in quants.iter_mut().zip(x) {
+        *q = isa.i8_from_floats(isa.mul(isa.load_f32(x), inverse));
+    }
+    (quants, scale)
 }

@@ -12,25 +12,28 @@
 //! different pages can be merged, so a long cache can be split among threads.
 //!
 //! Queries that read the same keys (those of a group of heads, and of neighbouring tokens) come
-//! together. Few of them read each row of the cache as it is; many first have the page unpacked
-//! into panels, so that the tile of `tile` does the work for every cache type.
+//! together. A few of them read each row of the cache as it is (`few`); for many, rows are
+//! unpacked once and multiplied by tiles (`many`). With a cache of floats, scores are computed in
+//! single precision; for quantized keys, queries are rounded to 8 bits, as activations are for
+//! quantized weights. The weighted values are in single precision always.
 
 mod few;
 mod many;
+mod queries;
 
 use std::ops::Range;
 
+use bytemuck::{Pod, Zeroable, cast_slice_mut};
+
+use self::queries::Prepared;
 use crate::{
-    cache::{CacheType, UNIT},
+    cache::{self, CacheType},
     isa::{Cpu, Isa, Kernel, LANES},
-    vector::{exp, soft_capped},
+    vector::exp,
 };
 
 /// Positions of a page.
 pub const PAGE: usize = 256;
-
-/// Queries from which unpacking a page pays.
-const MANY_QUERIES: usize = 8;
 
 /// One head's keys or values in a page: a row of the cache for each position.
 #[derive(Clone, Copy)]
@@ -41,34 +44,47 @@ pub struct Rows<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Queries that read the same page.
+/// Queries that read the same keys.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
     /// (queries, dim), scaled by 1 / sqrt(head_dim) or what the model asks for.
     pub queries: &'a [f32],
-    /// Values of a head, filled up with zeros to a multiple of [`UNIT`].
+    /// Values of a head, filled up with zeros to a multiple of [`cache::UNIT`].
     pub dim: usize,
-    /// For each query, which positions of the page it sees.
-    pub visible: &'a [Range<usize>],
     /// Limits scores to +-cap by tanh (Gemma 2).
     pub soft_cap: Option<f32>,
 }
 
+/// Sixteen floats, aligned so that they are read at once.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; LANES]);
+
 /// What one thread needs while it attends.
 pub struct Scratch {
-    /// (queries, PAGE)
-    scores: Vec<f32>,
-    /// Keys, then values: ([`PAGE`] x dim) in lanes of 16.
-    panel: Vec<[f32; LANES]>,
+    queries: Prepared,
+    /// A few queries: (queries, PAGE). Many: (queries / 16, PAGE), lanes being queries.
+    scores: Vec<Line>,
+    /// Rows of the cache as floats: (PAGE, dim).
+    rows: Vec<Line>,
+    scales: few::Scales,
 }
 
 impl Scratch {
     /// Scratch for up to `queries` of `dim` values.
     pub fn new(queries: usize, dim: usize) -> Self {
+        let line = Line([0.0; LANES]);
         Scratch {
-            scores: vec![0.0; queries * PAGE],
-            panel: vec![[0.0; LANES]; PAGE / LANES * dim.next_multiple_of(UNIT)],
+            queries: Prepared::new(queries, dim),
+            scores: vec![line; queries.div_ceil(LANES) * PAGE],
+            rows: vec![line; PAGE * dim.div_ceil(LANES)],
+            scales: few::Scales::new(dim),
         }
+    }
+
+    /// Takes the queries that [`attend`] will compare with keys stored as `keys`.
+    pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType) {
+        self.queries.fill(cpu, queries, keys);
     }
 }
 
@@ -85,108 +101,52 @@ pub fn clear(partials: &mut [f32], dim: usize) {
     }
 }
 
-/// Adds a page to the partials (queries, [`partial_len`]).
+/// Adds a page to the partials (queries, [`partial_len`]) of the queries that `scratch` was
+/// prepared with. `visible` says which positions of the page each query sees.
 pub fn attend(
     cpu: Cpu,
-    q: Queries<'_>,
+    visible: &[Range<usize>],
     keys: Rows<'_>,
     values: Rows<'_>,
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
-    let seen = q.visible.iter().filter(|v| !v.is_empty());
+    let seen = visible.iter().filter(|v| !v.is_empty());
     let (Some(start), Some(end)) = (seen.clone().map(|v| v.start).min(), seen.map(|v| v.end).max())
     else {
         return;
     };
-    let scores = &mut scratch.scores[..q.visible.len() * PAGE];
-    let panel = &mut scratch.panel;
-    if q.visible.len() < MANY_QUERIES {
-        few::scores(cpu, q, keys, start..end, scores);
-        cpu.call(Softmax { q, span: start..end, scores, partials });
-        few::weighted_values(cpu, q, values, start..end, scores, partials);
+    let Scratch { queries, scores, rows, scales } = scratch;
+    assert_eq!(visible.len(), queries.count);
+    let page = &Page { queries, visible, span: start..end };
+    if queries.are_many() {
+        let scores = scores.as_chunks_mut().0;
+        cache::run(cpu, keys.dtype, many::Scores { page, keys: keys.bytes, rows, scores });
+        cpu.call(many::Softmax { page, scores, partials });
+        cache::run(
+            cpu,
+            values.dtype,
+            many::Values { page, values: values.bytes, rows, scores, partials },
+        );
     } else {
-        many::scores(cpu, q, keys, start..end, panel, scores);
-        cpu.call(Softmax { q, span: start..end, scores, partials });
-        many::weighted_values(cpu, q, values, start..end, panel, scores, partials);
+        let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
+        cache::run(cpu, keys.dtype, few::Scores { page, keys: keys.bytes, scales, scores });
+        cpu.call(few::Softmax { page, scores, partials });
+        cache::run(
+            cpu,
+            values.dtype,
+            few::Values { page, values: values.bytes, scales, scores, partials },
+        );
     }
 }
 
-/// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
-struct Softmax<'a> {
-    q: Queries<'a>,
-    /// The positions that any query sees.
+/// What is done with one page.
+struct Page<'a> {
+    queries: &'a Prepared,
+    /// The positions that each query sees.
+    visible: &'a [Range<usize>],
+    /// Those that any query sees.
     span: Range<usize>,
-    scores: &'a mut [f32],
-    partials: &'a mut [f32],
-}
-
-impl Kernel for Softmax<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let dim = self.q.dim;
-        let rows = self.scores.as_chunks_mut::<PAGE>().0;
-        let partials = self.partials.chunks_exact_mut(partial_len(dim));
-        for ((scores, visible), partial) in rows.iter_mut().zip(self.q.visible).zip(partials) {
-            let scores = &mut scores[self.span.clone()];
-            if visible.is_empty() {
-                scores.fill(0.0);
-                continue;
-            }
-            scores[..visible.start - self.span.start].fill(f32::NEG_INFINITY);
-            scores[visible.end - self.span.start..].fill(f32::NEG_INFINITY);
-            softmax(isa, scores, self.q.soft_cap, partial, dim);
-        }
-    }
-}
-
-/// One query's scores to probabilities; scales what `partial` holds to the new maximum.
-#[inline(always)]
-fn softmax<I: Isa>(
-    isa: I,
-    scores: &mut [f32],
-    soft_cap: Option<f32>,
-    partial: &mut [f32],
-    dim: usize,
-) {
-    let mut largest = isa.splat_f32(partial[dim]);
-    for part in scores.chunks_mut(8) {
-        let mut s = isa.load_f32(&padded(part));
-        if let Some(cap) = soft_cap {
-            // Scores that are not visible stay minus infinity.
-            let capped = isa.to_f32s(soft_capped(isa, s, cap));
-            for (s, capped) in part.iter_mut().zip(capped) {
-                *s = if *s == f32::NEG_INFINITY { *s } else { capped };
-            }
-            s = isa.load_f32(&padded(part));
-        }
-        largest = isa.max(largest, s);
-    }
-    let maximum = isa.max_lane(largest);
-    let new = isa.splat_f32(-maximum);
-    let factor = isa.to_f32s(exp(isa, isa.add(isa.splat_f32(partial[dim]), new)))[0];
-    let mut sum = isa.splat_f32(0.0);
-    for part in scores.chunks_mut(8) {
-        let p = exp(isa, isa.add(isa.load_f32(&padded(part)), new));
-        sum = isa.add(sum, p);
-        part.copy_from_slice(&isa.to_f32s(p)[..part.len()]);
-    }
-    for values in partial[..dim].as_chunks_mut::<8>().0 {
-        *values = isa.to_f32s(isa.mul(isa.load_f32(values), isa.splat_f32(factor)));
-    }
-    partial[dim] = maximum;
-    partial[dim + 1] = partial[dim + 1] * factor + isa.sum(sum);
-}
-
-/// Up to eight scores, filled up with what no query sees.
-#[inline(always)]
-fn padded(scores: &[f32]) -> [f32; 8] {
-    scores.as_array().copied().unwrap_or_else(|| {
-        let mut eight = [f32::NEG_INFINITY; 8];
-        eight[..scores.len()].copy_from_slice(scores);
-        eight
-    })
 }
 
 /// Adds partial `from` to partial `into`, as if one query had seen the pages of both.
@@ -209,15 +169,18 @@ impl Kernel for Merge<'_> {
             return;
         }
         let maximum = a.max(b);
-        let weights = isa.to_f32s(exp(isa, isa.halves(a - maximum, b - maximum)));
-        let (wa, wb) = (isa.splat_f32(weights[0]), isa.splat_f32(weights[7]));
-        let to = self.into[..dim].as_chunks_mut::<8>().0;
-        for (to, from) in to.iter_mut().zip(self.from.as_chunks::<8>().0) {
-            let scaled = isa.mul(isa.load_f32(to), wa);
-            *to = isa.to_f32s(isa.mul_add(isa.load_f32(from), wb, scaled));
+        let [wa, wb] = [a, b].map(
+            #[inline(always)]
+            |old| exp(isa, isa.wide_splat(old - maximum)),
+        );
+        let to = self.into[..dim].as_chunks_mut().0;
+        for (to, from) in to.iter_mut().zip(self.from.as_chunks().0) {
+            let scaled = isa.wide_mul(isa.wide_load_f32(to), wa);
+            *to = isa.wide_to_f32s(isa.wide_mul_add(isa.wide_load_f32(from), wb, scaled));
         }
         self.into[dim] = maximum;
-        self.into[dim + 1] = self.into[dim + 1] * weights[0] + self.from[dim + 1] * weights[7];
+        let [wa, wb] = [isa.wide_to_f32s(wa)[0], isa.wide_to_f32s(wb)[0]];
+        self.into[dim + 1] = self.into[dim + 1] * wa + self.from[dim + 1] * wb;
     }
 }
 

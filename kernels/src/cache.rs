@@ -1,12 +1,14 @@
 //! How keys and values are stored between tokens: five formats, in units of 32 values.
 
-use std::str::FromStr;
+use std::{marker::PhantomData, str::FromStr};
 
+use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
 use crate::{
+    activations::quantize_group,
     format::{Bf16, F16, F32, FloatFormat},
-    isa::{Cpu, Isa, Kernel},
+    isa::{Cpu, Half, Isa, Kernel, LANES},
 };
 
 /// Values that are stored together; rows of the cache are filled up to a multiple of it.
@@ -41,25 +43,19 @@ impl CacheType {
 
     /// Bytes of a row of `values`, which are filled up to a multiple of [`UNIT`].
     pub fn row_bytes(self, values: usize) -> usize {
-        struct Bytes;
-        impl CacheVisitor for Bytes {
-            type Output = usize;
-            fn visit<C: CacheFormat>(self) -> usize {
-                C::BYTES
+        values.div_ceil(UNIT)
+            * match self {
+                CacheType::F32 => size_of::<<Floats<F32> as CacheFormat>::Unit>(),
+                CacheType::F16 => size_of::<<Floats<F16> as CacheFormat>::Unit>(),
+                CacheType::Bf16 => size_of::<<Floats<Bf16> as CacheFormat>::Unit>(),
+                CacheType::Q8_0 => size_of::<<Q8 as CacheFormat>::Unit>(),
+                CacheType::Q4_0 => size_of::<<Q4 as CacheFormat>::Unit>(),
             }
-        }
-        values.div_ceil(UNIT) * self.visit(Bytes)
     }
 
-    #[inline(always)]
-    pub(crate) fn visit<V: CacheVisitor>(self, visitor: V) -> V::Output {
-        match self {
-            CacheType::F32 => visitor.visit::<Floats<F32>>(),
-            CacheType::F16 => visitor.visit::<Floats<F16>>(),
-            CacheType::Bf16 => visitor.visit::<Floats<Bf16>>(),
-            CacheType::Q8_0 => visitor.visit::<Q8>(),
-            CacheType::Q4_0 => visitor.visit::<Q4>(),
-        }
+    /// Whether values are integers with a scale for each [`UNIT`].
+    pub(crate) fn is_quantized(self) -> bool {
+        matches!(self, CacheType::Q8_0 | CacheType::Q4_0)
     }
 }
 
@@ -74,153 +70,227 @@ impl FromStr for CacheType {
     }
 }
 
-pub(crate) trait CacheVisitor {
-    type Output;
-    fn visit<C: CacheFormat>(self) -> Self::Output;
-}
-
 /// One of the formats: how 32 values are written and read.
 pub(crate) trait CacheFormat: 'static {
-    /// Bytes of 32 values.
-    const BYTES: usize;
-    /// Writes 32 values to [`CacheFormat::BYTES`] bytes.
-    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut [u8]);
-    /// Reads 32 values from [`CacheFormat::BYTES`] bytes.
-    fn load<I: Isa>(isa: I, bytes: &[u8]) -> [I::Floats; 4];
+    /// 32 values as stored.
+    type Unit: Pod;
+    /// Whether what [`CacheFormat::load`] gives is still to be multiplied by the unit's scale.
+    const SCALED: bool = false;
+    /// Writes 32 values.
+    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Self::Unit);
+    /// Values `16 * half ..` without their scale.
+    fn load<I: Isa>(isa: I, unit: &Self::Unit, half: usize) -> I::WideFloats;
+    /// The scale.
+    #[inline(always)]
+    fn scale(_: &Self::Unit) -> Half {
+        f16::ONE.to_le_bytes()
+    }
+}
+
+/// A format whose values are integers with a scale.
+pub(crate) trait Quantized: CacheFormat {
+    /// The 32 integers, signed and of magnitude at most 127.
+    fn quants<I: Isa>(isa: I, unit: &Self::Unit) -> I::Bytes;
+}
+
+/// A computation that reads or writes the cache: written once, compiled for every format and
+/// instruction set.
+pub(crate) trait CacheKernel: Sized {
+    /// The computation on any format.
+    fn run<I: Isa, C: CacheFormat>(self, isa: I);
+    /// The same where it is another one on quantized formats.
+    #[inline(always)]
+    fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
+        self.run::<I, C>(isa);
+    }
+}
+
+/// Runs `kernel` for `dtype` on `cpu`.
+pub(crate) fn run(cpu: Cpu, dtype: CacheType, kernel: impl CacheKernel) {
+    match dtype {
+        CacheType::F32 => cpu.call(Any::<Floats<F32>, _>(kernel, PhantomData)),
+        CacheType::F16 => cpu.call(Any::<Floats<F16>, _>(kernel, PhantomData)),
+        CacheType::Bf16 => cpu.call(Any::<Floats<Bf16>, _>(kernel, PhantomData)),
+        CacheType::Q8_0 => cpu.call(Integers::<Q8, _>(kernel, PhantomData)),
+        CacheType::Q4_0 => cpu.call(Integers::<Q4, _>(kernel, PhantomData)),
+    }
+}
+
+struct Any<C, K>(K, PhantomData<C>);
+
+impl<C: CacheFormat, K: CacheKernel> Kernel for Any<C, K> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        self.0.run::<I, C>(isa);
+    }
+}
+
+struct Integers<C, K>(K, PhantomData<C>);
+
+impl<C: Quantized, K: CacheKernel> Kernel for Integers<C, K> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        self.0.run_quantized::<I, C>(isa);
+    }
 }
 
 /// A floating-point format of weights, used for the cache.
-pub(crate) struct Floats<F>(F);
+pub(crate) struct Floats<F>(PhantomData<F>);
 
-/// How one of them is written.
-pub(crate) trait StoreEight: FloatFormat {
-    fn store_eight<I: Isa>(isa: I, x: &[f32; 8], out: &mut [u8]);
-}
-
-impl StoreEight for F32 {
-    #[inline(always)]
-    fn store_eight<I: Isa>(_: I, x: &[f32; 8], out: &mut [u8]) {
-        out.copy_from_slice(bytemuck::bytes_of(&x.map(f32::to_le_bytes)));
-    }
-}
-impl StoreEight for F16 {
-    #[inline(always)]
-    fn store_eight<I: Isa>(isa: I, x: &[f32; 8], out: &mut [u8]) {
-        out.copy_from_slice(isa.f16_from_floats(isa.load_f32(x)).as_flattened());
-    }
-}
-impl StoreEight for Bf16 {
-    #[inline(always)]
-    fn store_eight<I: Isa>(_: I, x: &[f32; 8], out: &mut [u8]) {
-        out.copy_from_slice(x.map(|x| bf16::from_f32(x).to_le_bytes()).as_flattened());
-    }
+/// How one of them is written and read.
+pub(crate) trait FloatCache: FloatFormat {
+    fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Self::Element; 8];
+    fn load_wide<I: Isa>(isa: I, x: &[Self::Element; LANES]) -> I::WideFloats;
 }
 
-impl<F: StoreEight> CacheFormat for Floats<F> {
-    const BYTES: usize = UNIT * size_of::<F::Element>();
+impl FloatCache for F32 {
     #[inline(always)]
-    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut [u8]) {
-        for (x, out) in values.as_chunks::<8>().0.iter().zip(out.chunks_exact_mut(Self::BYTES / 4))
-        {
-            F::store_eight(isa, x, out);
+    fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [[u8; 4]; 8] {
+        x.map(f32::to_le_bytes)
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[[u8; 4]; LANES]) -> I::WideFloats {
+        isa.wide_load_f32(&x.map(f32::from_le_bytes))
+    }
+}
+impl FloatCache for F16 {
+    #[inline(always)]
+    fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Half; 8] {
+        isa.f16_from_floats(isa.load_f32(x))
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_f16(x)
+    }
+}
+impl FloatCache for Bf16 {
+    #[inline(always)]
+    fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [Half; 8] {
+        x.map(|x| bf16::from_f32(x).to_le_bytes())
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_bf16(x)
+    }
+}
+
+impl<F: FloatCache> CacheFormat for Floats<F> {
+    type Unit = [[F::Element; LANES]; 2];
+    #[inline(always)]
+    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Self::Unit) {
+        let out = out.as_flattened_mut().as_chunks_mut::<8>().0;
+        for (x, out) in values.as_chunks().0.iter().zip(out) {
+            *out = F::store_eight(isa, x);
         }
     }
     #[inline(always)]
-    fn load<I: Isa>(isa: I, bytes: &[u8]) -> [I::Floats; 4] {
-        let all: &[F::Element] = bytemuck::cast_slice(&bytes[..Self::BYTES]);
-        let eights = all.as_chunks::<8>().0;
-        [
-            F::load(isa, &eights[0]),
-            F::load(isa, &eights[1]),
-            F::load(isa, &eights[2]),
-            F::load(isa, &eights[3]),
-        ]
+    fn load<I: Isa>(isa: I, unit: &Self::Unit, half: usize) -> I::WideFloats {
+        F::load_wide(isa, &unit[half])
     }
 }
 
 /// Q8_0 as in GGUF: a half-precision scale, then 32 signed bytes.
 pub(crate) struct Q8;
 
+/// 32 values of [`Q8`].
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Q8Unit {
+    scale: Half,
+    quants: [[u8; LANES]; 2],
+}
+
 impl CacheFormat for Q8 {
-    const BYTES: usize = 34;
+    type Unit = Q8Unit;
+    const SCALED: bool = true;
     #[inline(always)]
-    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut [u8]) {
-        let scale = values.iter().fold(0.0, |m: f32, x| m.max(x.abs())) / 127.0;
-        let inverse = isa.splat_f32(if scale > 0.0 { 1.0 / scale } else { 0.0 });
-        let (d, quants) = out.split_at_mut(2);
-        d.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-        for (x, out) in values.as_chunks::<8>().0.iter().zip(quants.as_chunks_mut::<8>().0) {
-            *out = bytemuck::must_cast(isa.i8_from_floats(isa.mul(isa.load_f32(x), inverse)));
-        }
+    fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Q8Unit) {
+        let (quants, scale) = quantize_group(isa, values);
+        out.scale = f16::from_f32(scale).to_le_bytes();
+        out.quants = bytemuck::must_cast(quants);
     }
     #[inline(always)]
-    fn load<I: Isa>(isa: I, bytes: &[u8]) -> [I::Floats; 4] {
-        let (d, quants) = (&bytes.as_chunks::<2>().0[0], &bytes[2..].as_chunks::<32>().0[0]);
-        let scale = isa.splat_f32(isa.f32_from_f16(*d));
-        let [a, b, c, d] = isa.signed_to_floats(isa.load(quants));
-        [isa.mul(a, scale), isa.mul(b, scale), isa.mul(c, scale), isa.mul(d, scale)]
+    fn load<I: Isa>(isa: I, unit: &Q8Unit, half: usize) -> I::WideFloats {
+        isa.wide_from_i8(&unit.quants[half])
+    }
+    #[inline(always)]
+    fn scale(unit: &Q8Unit) -> Half {
+        unit.scale
+    }
+}
+
+impl Quantized for Q8 {
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, unit: &Q8Unit) -> I::Bytes {
+        isa.load(bytemuck::must_cast_ref(&unit.quants))
     }
 }
 
 /// Q4_0 as in GGUF: a half-precision scale, then 32 nibbles that stand for -8 ..= 7.
 pub(crate) struct Q4;
 
+/// 32 values of [`Q4`].
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Q4Unit {
+    scale: Half,
+    nibbles: [u8; LANES],
+}
+
 impl CacheFormat for Q4 {
-    const BYTES: usize = 18;
+    type Unit = Q4Unit;
+    const SCALED: bool = true;
     #[inline(always)]
-    fn store<I: Isa>(_: I, values: &[f32; UNIT], out: &mut [u8]) {
+    fn store<I: Isa>(_: I, values: &[f32; UNIT], out: &mut Q4Unit) {
         // The value of largest magnitude becomes -8, as in ggml.
         let largest = values.iter().fold(0.0, |m: f32, &x| if x.abs() > m.abs() { x } else { m });
         let scale = largest / -8.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
         let quant = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
-        let (d, nibbles) = out.split_at_mut(2);
-        d.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-        for (i, byte) in nibbles[..16].iter_mut().enumerate() {
+        out.scale = f16::from_f32(scale).to_le_bytes();
+        for (i, byte) in out.nibbles.iter_mut().enumerate() {
             *byte = quant(values[i]) | quant(values[i + 16]) << 4;
         }
     }
     #[inline(always)]
-    fn load<I: Isa>(isa: I, bytes: &[u8]) -> [I::Floats; 4] {
-        let (d, nibbles) = (&bytes.as_chunks::<2>().0[0], &bytes[2..].as_chunks::<16>().0[0]);
-        let scale = isa.splat_f32(isa.f32_from_f16(*d));
-        let offset = isa.mul(scale, isa.splat_f32(-8.0));
-        let [a, b, c, d] = isa.signed_to_floats(isa.nibbles(nibbles));
-        [
-            isa.mul_add(a, scale, offset),
-            isa.mul_add(b, scale, offset),
-            isa.mul_add(c, scale, offset),
-            isa.mul_add(d, scale, offset),
-        ]
+    fn load<I: Isa>(isa: I, unit: &Q4Unit, half: usize) -> I::WideFloats {
+        if half == 0 {
+            isa.wide_from_nibbles::<0>(&unit.nibbles)
+        } else {
+            isa.wide_from_nibbles::<4>(&unit.nibbles)
+        }
+    }
+    #[inline(always)]
+    fn scale(unit: &Q4Unit) -> Half {
+        unit.scale
+    }
+}
+
+impl Quantized for Q4 {
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, unit: &Q4Unit) -> I::Bytes {
+        isa.sub(isa.nibbles(&unit.nibbles), isa.splat(8))
     }
 }
 
 /// Writes a row of values, a multiple of [`UNIT`] of them, to `out` ([`CacheType::row_bytes`]).
 pub fn store(cpu: Cpu, dtype: CacheType, values: &[f32], out: &mut [u8]) {
     assert_eq!((values.len() % UNIT, out.len()), (0, dtype.row_bytes(values.len())));
-    dtype.visit(Store { cpu, values, out });
+    run(cpu, dtype, Store { values, out });
 }
 
 struct Store<'a> {
-    cpu: Cpu,
     values: &'a [f32],
     out: &'a mut [u8],
 }
 
-impl CacheVisitor for Store<'_> {
-    type Output = ();
-    fn visit<C: CacheFormat>(self) {
-        self.cpu.call(StoreAs::<C>(self.values, self.out, std::marker::PhantomData));
-    }
-}
-
-struct StoreAs<'a, C>(&'a [f32], &'a mut [u8], std::marker::PhantomData<C>);
-
-impl<C: CacheFormat> Kernel for StoreAs<'_, C> {
-    type Output = ();
+impl CacheKernel for Store<'_> {
     #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        for (x, out) in self.0.as_chunks::<UNIT>().0.iter().zip(self.1.chunks_exact_mut(C::BYTES)) {
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let units: &mut [C::Unit] = bytemuck::cast_slice_mut(self.out);
+        for (x, out) in self.values.as_chunks().0.iter().zip(units) {
             C::store(isa, x, out);
         }
     }
@@ -229,37 +299,32 @@ impl<C: CacheFormat> Kernel for StoreAs<'_, C> {
 /// Reads a row back: `out` takes a multiple of [`UNIT`] values.
 pub fn load(cpu: Cpu, dtype: CacheType, row: &[u8], out: &mut [f32]) {
     assert_eq!((out.len() % UNIT, row.len()), (0, dtype.row_bytes(out.len())));
-    dtype.visit(Load { cpu, row, out });
+    run(cpu, dtype, Load { row, out });
 }
 
 struct Load<'a> {
-    cpu: Cpu,
     row: &'a [u8],
     out: &'a mut [f32],
 }
 
-impl CacheVisitor for Load<'_> {
-    type Output = ();
-    fn visit<C: CacheFormat>(self) {
-        self.cpu.call(LoadAs::<C>(self.row, self.out, std::marker::PhantomData));
+impl CacheKernel for Load<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        load_row::<I, C>(isa, bytemuck::cast_slice(self.row), self.out.as_chunks_mut().0);
     }
 }
 
-struct LoadAs<'a, C>(&'a [u8], &'a mut [f32], std::marker::PhantomData<C>);
-
-impl<C: CacheFormat> Kernel for LoadAs<'_, C> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        for (bytes, out) in self.0.chunks_exact(C::BYTES).zip(self.1.as_chunks_mut::<UNIT>().0) {
-            *out = load_32::<I, C>(isa, bytes);
+/// A row as plain floats.
+#[inline(always)]
+pub(crate) fn load_row<I: Isa, C: CacheFormat>(isa: I, row: &[C::Unit], out: &mut [[f32; LANES]]) {
+    for (unit, out) in row.iter().zip(out.as_chunks_mut::<2>().0) {
+        let scale = isa.wide_splat(isa.f32_from_f16(C::scale(unit)));
+        for half in 0..2 {
+            let mut x = C::load(isa, unit, half);
+            if C::SCALED {
+                x = isa.wide_mul(x, scale);
+            }
+            out[half] = isa.wide_to_f32s(x);
         }
     }
-}
-
-/// 32 values as plain floats.
-#[inline(always)]
-pub(crate) fn load_32<I: Isa, C: CacheFormat>(isa: I, bytes: &[u8]) -> [f32; UNIT] {
-    let [a, b, c, d] = C::load(isa, bytes);
-    bytemuck::must_cast([isa.to_f32s(a), isa.to_f32s(b), isa.to_f32s(c), isa.to_f32s(d)])
 }

@@ -96,6 +96,8 @@ pub trait Isa: Copy + 'static {
     const FLOAT_TILE: usize;
     /// What is added to signed weights in a panel, where the dot product takes unsigned ones.
     const SIGNED_BIAS: u8 = 0;
+    /// Wide vectors that the registers hold.
+    const WIDE_REGISTERS: usize = 8;
 
     /// 32 bytes.
     type Bytes: Copy;
@@ -278,6 +280,61 @@ pub trait Isa: Copy + 'static {
         b: Self::WideFloats,
         c: Self::WideFloats,
     ) -> Self::WideFloats;
+
+    // Operations of attention, and of the element-wise steps.
+
+    /// `a - b`, bytes wrapping around.
+    fn sub(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// `bias` + sums of four products of signed `w` and `a`, `|a| <= 127`, where `w` had
+    /// [`Isa::SIGNED_BIAS`] flipped into it.
+    fn dot_biased(self, bias: &[i32; 8], w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
+    /// The [`Isa::sum`] of each vector.
+    #[inline(always)]
+    fn sums(self, a: [Self::Floats; 8]) -> Self::Floats {
+        self.load_f32(&a.map(
+            #[inline(always)]
+            |a| self.sum(a),
+        ))
+    }
+    /// The lower lanes and the upper ones.
+    fn wide_halves(self, a: Self::WideFloats) -> [Self::Floats; 2];
+    /// IEEE half precision to single.
+    fn wide_from_f16(self, p: &[Half; LANES]) -> Self::WideFloats;
+    /// `bfloat16` to single.
+    fn wide_from_bf16(self, p: &[Half; LANES]) -> Self::WideFloats;
+    /// Signed bytes to single.
+    fn wide_from_i8(self, p: &[u8; LANES]) -> Self::WideFloats;
+    /// The four bits from bit `SHIFT` (0 or 4) on of each byte, less 8, to single.
+    fn wide_from_nibbles<const SHIFT: i32>(self, p: &[u8; LANES]) -> Self::WideFloats;
+    /// Reads an integer for each lane.
+    fn wide_load_ints(self, p: &[i32; LANES]) -> Self::WideInts;
+    /// In each lane: `acc` + four products of signed `w` and `a`, `|w| <= 127`, where `a` had
+    /// [`Isa::SIGNED_BIAS`] flipped into it.
+    fn wide_dot_biased(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts;
+    /// `a + b`.
+    fn wide_add(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
+    /// `a / b`.
+    fn wide_div(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
+    /// `c - a * b`, rounded once.
+    fn wide_neg_mul_add(
+        self,
+        a: Self::WideFloats,
+        b: Self::WideFloats,
+        c: Self::WideFloats,
+    ) -> Self::WideFloats;
+    /// The larger; unspecified where one is not a number.
+    fn wide_max(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
+    /// The smaller; unspecified where one is not a number.
+    fn wide_min(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
+    /// To the nearest integer, ties to even.
+    fn wide_round(self, a: Self::WideFloats) -> Self::WideFloats;
+    /// `2^a` for integers `-126 <= a <= 127`, and 0 for -127.
+    fn wide_power_of_two(self, a: Self::WideFloats) -> Self::WideFloats;
 }
 
 /// Lanes of a wide vector: rows of weights, or cache positions, side by side.

@@ -1,8 +1,6 @@
 //! The register tile of float products: 16 lanes by a few tokens. Weights, scores of attention and
 //! weighted values all go through it.
 
-use std::array::from_fn;
-
 use crate::isa::{Isa, LANES};
 
 /// What [`tiles`] calls for each run of tokens.
@@ -35,16 +33,53 @@ pub(crate) fn float_tile<I: Isa, const N: usize>(
     isa: I,
     panel: &[[f32; LANES]],
     x: [&[f32]; N],
-    mut acc: [I::WideFloats; N],
+    acc: [I::WideFloats; N],
 ) -> [I::WideFloats; N] {
-    let x: [&[f32]; N] = from_fn(
-        #[inline(always)]
-        |t| &x[t][..panel.len()],
-    );
-    for (k, lanes) in panel.iter().enumerate() {
-        let w = isa.wide_load_f32(lanes);
+    wide_float_tile(isa, [panel], x, [acc])[0]
+}
+
+/// The same for several panels of one length.
+#[inline(always)]
+pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
+    isa: I,
+    panels: [&[[f32; LANES]]; W],
+    x: [&[f32]; N],
+    mut acc: [[I::WideFloats; N]; W],
+) -> [[I::WideFloats; N]; W] {
+    const STEPS: usize = 16;
+    let len = panels[0].len();
+    // Lengths are compared once for several steps.
+    for i in 0..len / STEPS {
+        let mut vectors = [&[[0.0; LANES]; STEPS]; W];
+        for w in 0..W {
+            vectors[w] = &panels[w].as_chunks().0[i];
+        }
+        let mut factors = [&[0.0; STEPS]; N];
         for t in 0..N {
-            acc[t] = isa.wide_mul_add(w, isa.wide_splat(x[t][k]), acc[t]);
+            factors[t] = &x[t].as_chunks().0[i];
+        }
+        for k in 0..STEPS {
+            acc = step(isa, vectors.map(|v| &v[k]), factors.map(|x| x[k]), acc);
+        }
+    }
+    for k in len / STEPS * STEPS..len {
+        acc = step(isa, panels.map(|v| &v[k]), x.map(|x| x[k]), acc);
+    }
+    acc
+}
+
+/// `acc[i][t] + vectors[i] * factors[t]`, lane by lane.
+#[inline(always)]
+pub(crate) fn step<I: Isa, const W: usize, const N: usize>(
+    isa: I,
+    vectors: [&[f32; LANES]; W],
+    factors: [f32; N],
+    mut acc: [[I::WideFloats; N]; W],
+) -> [[I::WideFloats; N]; W] {
+    for t in 0..N {
+        let factor = isa.wide_splat(factors[t]);
+        for i in 0..W {
+            acc[i][t] = isa.wide_mul_add(isa.wide_load_f32(vectors[i]), factor, acc[i][t]);
         }
     }
     acc

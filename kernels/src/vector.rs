@@ -1,45 +1,45 @@
 //! The element-wise steps between products.
 
-use crate::isa::{Cpu, Isa, Kernel};
+use crate::isa::{Cpu, Isa, Kernel, LANES};
 
 /// `e^x`, to about one unit in the last place; exactly 0 below -87.7, at most `e^88`.
 /// (Cephes' `expf`: the argument is reduced by multiples of ln 2, the rest a polynomial.)
 #[inline(always)]
-pub(crate) fn exp<I: Isa>(isa: I, x: I::Floats) -> I::Floats {
-    let x = isa.min(isa.max(x, isa.splat_f32(-88.0)), isa.splat_f32(88.0));
-    let n = isa.round(isa.mul(x, isa.splat_f32(std::f32::consts::LOG2_E)));
-    let r = isa.neg_mul_add(n, isa.splat_f32(0.693_359_4), x);
-    let r = isa.neg_mul_add(n, isa.splat_f32(-2.121_944_4e-4), r);
-    let mut p = isa.splat_f32(1.987_569_1e-4);
+pub(crate) fn exp<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
+    let x = isa.wide_min(isa.wide_max(x, isa.wide_splat(-88.0)), isa.wide_splat(88.0));
+    let n = isa.wide_round(isa.wide_mul(x, isa.wide_splat(std::f32::consts::LOG2_E)));
+    let r = isa.wide_neg_mul_add(n, isa.wide_splat(0.693_359_4), x);
+    let r = isa.wide_neg_mul_add(n, isa.wide_splat(-2.121_944_4e-4), r);
+    let mut p = isa.wide_splat(1.987_569_1e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = isa.mul_add(p, r, isa.splat_f32(c));
+        p = isa.wide_mul_add(p, r, isa.wide_splat(c));
     }
-    let p = isa.mul_add(p, isa.mul(r, r), isa.add(r, isa.splat_f32(1.0)));
-    isa.mul(p, isa.power_of_two(n))
+    let p = isa.wide_mul_add(p, isa.wide_mul(r, r), isa.wide_add(r, isa.wide_splat(1.0)));
+    isa.wide_mul(p, isa.wide_power_of_two(n))
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
-fn sigmoid<I: Isa>(isa: I, x: I::Floats) -> I::Floats {
-    let one = isa.splat_f32(1.0);
-    isa.div(one, isa.add(one, exp(isa, isa.mul(x, isa.splat_f32(-1.0)))))
+fn sigmoid<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
+    let one = isa.wide_splat(1.0);
+    isa.wide_div(one, isa.wide_add(one, exp(isa, isa.wide_mul(x, isa.wide_splat(-1.0)))))
 }
 
-/// The eight floats from `8 i` on, filled up with zeros past the end.
+/// The `N` floats from `N i` on, filled up with zeros past the end.
 #[inline(always)]
-fn eight(x: &[f32], i: usize) -> [f32; 8] {
-    let rest = &x[8 * i..];
+fn lanes<const N: usize>(x: &[f32], i: usize) -> [f32; N] {
+    let rest = &x[N * i..];
     rest.first_chunk().copied().unwrap_or_else(|| {
-        let mut padded = [0.0; 8];
+        let mut padded = [0.0; N];
         padded[..rest.len()].copy_from_slice(rest);
         padded
     })
 }
 
-/// Writes the eight floats from `8 i` on, as many as there are.
+/// Writes the `N` floats from `N i` on, as many as there are.
 #[inline(always)]
-fn put(x: &mut [f32], i: usize, values: [f32; 8]) {
-    let rest = &mut x[8 * i..];
+fn put<const N: usize>(x: &mut [f32], i: usize, values: [f32; N]) {
+    let rest = &mut x[N * i..];
     match rest.first_chunk_mut() {
         Some(whole) => *whole = values,
         None => rest.copy_from_slice(&values[..rest.len()]),
@@ -65,14 +65,14 @@ impl Kernel for RmsNorm<'_> {
         let n = self.x.len();
         let mut sums = [isa.splat_f32(0.0); 4];
         for i in 0..n.div_ceil(8) {
-            let v = isa.load_f32(&eight(self.x, i));
+            let v = isa.load_f32(&lanes(self.x, i));
             sums[i % 4] = isa.mul_add(v, v, sums[i % 4]);
         }
         let sum = isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])));
         let scale = isa.splat_f32(1.0 / (sum / n as f32 + self.epsilon).sqrt());
         for i in 0..n.div_ceil(8) {
-            let v = isa.mul(isa.load_f32(&eight(self.x, i)), scale);
-            let v = isa.mul(v, isa.load_f32(&eight(self.weight, i)));
+            let v = isa.mul(isa.load_f32(&lanes(self.x, i)), scale);
+            let v = isa.mul(v, isa.load_f32(&lanes(self.weight, i)));
             put(self.x, i, isa.to_f32s(v));
         }
     }
@@ -80,7 +80,7 @@ impl Kernel for RmsNorm<'_> {
 
 /// Something done to each element of `x`, with that of `y`.
 trait Each {
-    fn each<I: Isa>(&self, isa: I, x: I::Floats, y: I::Floats) -> I::Floats;
+    fn each<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats;
 }
 
 struct Map<'a, E> {
@@ -94,9 +94,10 @@ impl<E: Each> Kernel for Map<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         assert_eq!(self.x.len(), self.y.len());
-        for i in 0..self.x.len().div_ceil(8) {
-            let (x, y) = (isa.load_f32(&eight(self.x, i)), isa.load_f32(&eight(self.y, i)));
-            put(self.x, i, isa.to_f32s(self.each.each(isa, x, y)));
+        for i in 0..self.x.len().div_ceil(LANES) {
+            let (x, y) =
+                (isa.wide_load_f32(&lanes(self.x, i)), isa.wide_load_f32(&lanes(self.y, i)));
+            put(self.x, i, isa.wide_to_f32s(self.each.each(isa, x, y)));
         }
     }
 }
@@ -106,8 +107,8 @@ pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     struct Add;
     impl Each for Add {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::Floats, y: I::Floats) -> I::Floats {
-            isa.add(x, y)
+        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats {
+            isa.wide_add(x, y)
         }
     }
     cpu.call(Map { x, y, each: Add });
@@ -127,18 +128,18 @@ pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     struct Silu;
     impl Each for Silu {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::Floats, up: I::Floats) -> I::Floats {
-            isa.mul(isa.mul(x, sigmoid(isa, x)), up)
+        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
+            isa.wide_mul(isa.wide_mul(x, sigmoid(isa, x)), up)
         }
     }
     // 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
     struct GeluTanh;
     impl Each for GeluTanh {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::Floats, up: I::Floats) -> I::Floats {
-            let cube = isa.mul(isa.mul(x, x), isa.splat_f32(0.044_715));
-            let u = isa.mul(isa.mul_add(cube, x, x), isa.splat_f32(2.0 * 0.797_884_6));
-            isa.mul(isa.mul(x, sigmoid(isa, u)), up)
+        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
+            let cube = isa.wide_mul(isa.wide_mul(x, x), isa.wide_splat(0.044_715));
+            let u = isa.wide_mul(isa.wide_mul_add(cube, x, x), isa.wide_splat(2.0 * 0.797_884_6));
+            isa.wide_mul(isa.wide_mul(x, sigmoid(isa, u)), up)
         }
     }
     match activation {
@@ -161,18 +162,18 @@ impl Kernel for SoftCap<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        for i in 0..self.x.len().div_ceil(8) {
-            let x = isa.load_f32(&eight(self.x, i));
-            put(self.x, i, isa.to_f32s(soft_capped(isa, x, self.cap)));
+        for i in 0..self.x.len().div_ceil(LANES) {
+            let x = isa.wide_load_f32(&lanes(self.x, i));
+            put(self.x, i, isa.wide_to_f32s(soft_capped(isa, x, self.cap)));
         }
     }
 }
 
 /// `cap * tanh(x / cap)`, with tanh y = 2 sigmoid(2y) - 1.
 #[inline(always)]
-pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::Floats, cap: f32) -> I::Floats {
-    let s = sigmoid(isa, isa.mul(x, isa.splat_f32(2.0 / cap)));
-    isa.mul_add(s, isa.splat_f32(2.0 * cap), isa.splat_f32(-cap))
+pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::WideFloats, cap: f32) -> I::WideFloats {
+    let s = sigmoid(isa, isa.wide_mul(x, isa.wide_splat(2.0 / cap)));
+    isa.wide_mul_add(s, isa.wide_splat(2.0 * cap), isa.wide_splat(-cap))
 }
 
 /// Rotates a head whose pairs are halves apart: element `i` with element `i + n/2`, by the angle
@@ -194,8 +195,8 @@ impl Kernel for Rotate<'_> {
         let (a, b) = self.head.split_at_mut(half);
         let (cos, sin) = self.row.split_at(half);
         for i in 0..half.div_ceil(8) {
-            let (x, y) = (isa.load_f32(&eight(a, i)), isa.load_f32(&eight(b, i)));
-            let (c, s) = (isa.load_f32(&eight(cos, i)), isa.load_f32(&eight(sin, i)));
+            let (x, y) = (isa.load_f32(&lanes(a, i)), isa.load_f32(&lanes(b, i)));
+            let (c, s) = (isa.load_f32(&lanes(cos, i)), isa.load_f32(&lanes(sin, i)));
             put(a, i, isa.to_f32s(isa.neg_mul_add(y, s, isa.mul(x, c))));
             put(b, i, isa.to_f32s(isa.mul_add(x, s, isa.mul(y, c))));
         }
@@ -211,12 +212,12 @@ mod tests {
     fn exp_is_right_to_two_units_in_the_last_place() {
         for i in -8768..=8800 {
             let x = i as f32 / 100.0;
-            let found = f64::from(exp(Scalar, [x; 8])[0]);
+            let found = f64::from(exp(Scalar, [[x; 8]; 2])[0][0]);
             let expected = f64::from(x).exp();
             let error = (found - expected).abs() / expected;
             assert!(error <= 2.0 * f64::from(f32::EPSILON), "e^{x} = {expected}, not {found}");
         }
-        assert_eq!(exp(Scalar, [f32::NEG_INFINITY; 8]), [0.0; 8]);
-        assert_eq!(exp(Scalar, [-90.0; 8]), [0.0; 8]);
+        assert_eq!(exp(Scalar, [[f32::NEG_INFINITY; 8]; 2]), [[0.0; 8]; 2]);
+        assert_eq!(exp(Scalar, [[-90.0; 8]; 2]), [[0.0; 8]; 2]);
     }
 }

@@ -221,6 +221,12 @@ impl Heads<'_> {
                 query.iter_mut().for_each(|x| *x *= self.config.attention_scale);
             }
         }
+        let queries = Queries {
+            queries: &private.queries[..count * dim],
+            dim,
+            soft_cap: self.config.attention_soft_cap,
+        };
+        private.attention.prepare(self.cpu, queries, cache.shape().keys);
 
         for page in positions.start / POSITIONS..positions.end.div_ceil(POSITIONS) {
             let start = page * POSITIONS;
@@ -232,14 +238,8 @@ impl Heads<'_> {
                 let visible = within(from)..within((row.position + 1).min(positions.end));
                 private.visible.extend(std::iter::repeat_n(visible, group));
             }
-            let queries = Queries {
-                queries: &private.queries[..count * dim],
-                dim,
-                visible: &private.visible,
-                soft_cap: self.config.attention_soft_cap,
-            };
             let (keys, values) = (page.keys(phase, kv_head), page.values(phase, kv_head));
-            attend(self.cpu, queries, keys, values, &mut private.attention, partials);
+            attend(self.cpu, &private.visible, keys, values, &mut private.attention, partials);
         }
     }
 }

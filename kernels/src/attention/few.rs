@@ -1,158 +1,461 @@
 //! A few queries: each row of the cache is read once, as it is stored.
 
-use std::{array::from_fn, marker::PhantomData, ops::Range};
+use std::array::from_fn;
 
-use super::{PAGE, Queries, Rows, partial_len};
+use bytemuck::{cast_slice, must_cast_slice};
+
+use super::{PAGE, Page, partial_len, queries::QueryUnit};
 use crate::{
-    cache::{CacheFormat, CacheVisitor, UNIT},
-    isa::{Cpu, Isa, Kernel},
+    cache::{CacheFormat, CacheKernel, Quantized, UNIT},
+    isa::{Half, Isa, Kernel, LANES},
     tile::{Tile, tiles},
+    vector::{exp, soft_capped},
 };
 
-/// Queries that share a row while it is in registers.
+/// Positions whose rows are read together.
+const ROWS: usize = 8;
+/// Queries that share the rows while they are at hand.
 const TILE: usize = 4;
 
-/// Scores of all queries with the keys at positions `span`.
-pub(super) fn scores(
-    cpu: Cpu,
-    q: Queries<'_>,
-    keys: Rows<'_>,
-    span: Range<usize>,
-    scores: &mut [f32],
-) {
-    keys.dtype.visit(Scores { cpu, q, keys: keys.bytes, span, scores });
+/// Computes scores with the keys that any query sees.
+pub(super) struct Scores<'a> {
+    pub page: &'a Page<'a>,
+    pub keys: &'a [u8],
+    pub scales: &'a mut Scales,
+    /// (queries, PAGE)
+    pub scores: &'a mut [[f32; PAGE]],
 }
 
-struct Scores<'a> {
-    cpu: Cpu,
-    q: Queries<'a>,
-    keys: &'a [u8],
-    span: Range<usize>,
-    scores: &'a mut [f32],
-}
+impl CacheKernel for Scores<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let Scores { page, keys, scores, .. } = self;
+        let queries = must_cast_slice(&page.queries.floats);
+        for (position, keys) in page.rows::<C>(keys) {
+            let mut tile = FloatTile::<I, C> { isa, page, queries, position, keys, scores };
+            tiles(page.queries.count, TILE, &mut tile);
+        }
+    }
 
-impl CacheVisitor for Scores<'_> {
-    type Output = ();
-    fn visit<C: CacheFormat>(self) {
-        self.cpu.call(ScoresOf::<C>(self, PhantomData));
+    #[inline(always)]
+    fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
+        let Scores { page, keys, scales, scores } = self;
+        scales.collect::<C>(page, keys);
+        let Scales { halves, factors } = scales;
+        let queries = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
+        let halves = halves.chunks_exact(page.queries.dim / UNIT);
+        for ((position, keys), scales) in page.rows::<C>(keys).zip(halves) {
+            let mut tile = IntTile::<I, C> { isa, page, position, keys, scales, factors, scores };
+            tiles(page.queries.count, queries, &mut tile);
+        }
     }
 }
 
-struct ScoresOf<'a, C>(Scores<'a>, PhantomData<C>);
-
-impl<C: CacheFormat> Kernel for ScoresOf<'_, C> {
-    type Output = ();
+impl Page<'_> {
+    /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), after the
+    /// position of the first of them.
     #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let n = self.0.q.visible.len();
-        tiles(n, TILE, &mut ScoreTile::<I, C> { isa, job: self.0, format: PhantomData });
+    fn rows<'a, C: CacheFormat>(
+        &self,
+        bytes: &'a [u8],
+    ) -> impl Iterator<Item = (usize, &'a [C::Unit])> {
+        let units = self.queries.dim / UNIT;
+        let all: &[C::Unit] = cast_slice(bytes);
+        let seen = &all[self.span.start * units..self.span.end * units];
+        self.span.clone().step_by(ROWS).zip(seen.chunks(ROWS * units))
     }
 }
 
-struct ScoreTile<'a, I, C> {
-    isa: I,
-    job: Scores<'a>,
-    format: PhantomData<C>,
+/// The scales of units, as tiles need them: those of [`ROWS`] positions side by side. They are
+/// collected from a whole page at a time: what has just been written piece by piece can't be
+/// read as a whole at once.
+pub(super) struct Scales {
+    /// (PAGE / ROWS, units)
+    halves: Vec<[Half; ROWS]>,
+    /// The scales of one tile times a factor of each query: (units, up to [`TILE`] queries).
+    factors: Vec<[f32; ROWS]>,
 }
 
-impl<I: Isa, C: CacheFormat> Tile for ScoreTile<'_, I, C> {
+impl Scales {
+    pub fn new(dim: usize) -> Self {
+        let units = dim.div_ceil(UNIT);
+        Scales {
+            halves: vec![[[0; 2]; ROWS]; PAGE / ROWS * units],
+            factors: vec![[0.0; ROWS]; units * TILE],
+        }
+    }
+
     #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, dim) = (self.isa, self.job.q.dim);
-        let queries: [&[[f32; UNIT]]; N] = from_fn(
-            #[inline(always)]
-            |t| self.job.q.queries[(first + t) * dim..][..dim].as_chunks().0,
-        );
-        let row_bytes = dim / UNIT * C::BYTES;
-        for position in self.job.span.clone() {
-            let row = &self.job.keys[position * row_bytes..][..row_bytes];
-            let mut sums = [[isa.splat_f32(0.0); 2]; N];
-            for (u, bytes) in row.chunks_exact(C::BYTES).enumerate() {
-                let k = C::load(isa, bytes);
-                for t in 0..N {
-                    let x = queries[t][u].as_chunks::<8>().0;
-                    for i in 0..4 {
-                        sums[t][i % 2] = isa.mul_add(k[i], isa.load_f32(&x[i]), sums[t][i % 2]);
-                    }
+    fn collect<C: CacheFormat>(&mut self, page: &Page<'_>, bytes: &[u8]) {
+        let units = page.queries.dim / UNIT;
+        for ((_, rows), halves) in page.rows::<C>(bytes).zip(self.halves.chunks_exact_mut(units)) {
+            for (p, row) in rows.chunks_exact(units).enumerate() {
+                for (unit, halves) in row.iter().zip(&mut *halves) {
+                    halves[p] = C::scale(unit);
                 }
-            }
-            for t in 0..N {
-                self.job.scores[(first + t) * PAGE + position] =
-                    isa.sum(isa.add(sums[t][0], sums[t][1]));
             }
         }
     }
 }
 
-/// Adds the values at positions `span`, weighted by their probabilities, to the partials.
-pub(super) fn weighted_values(
-    cpu: Cpu,
-    q: Queries<'_>,
-    values: Rows<'_>,
-    span: Range<usize>,
-    probabilities: &[f32],
-    partials: &mut [f32],
-) {
-    values.dtype.visit(Values { cpu, q, values: values.bytes, span, probabilities, partials });
+struct FloatTile<'a, I, C: CacheFormat> {
+    isa: I,
+    page: &'a Page<'a>,
+    /// (queries, dim)
+    queries: &'a [[f32; LANES]],
+    position: usize,
+    /// (up to [`ROWS`], units)
+    keys: &'a [C::Unit],
+    scores: &'a mut [[f32; PAGE]],
 }
 
-struct Values<'a> {
-    cpu: Cpu,
-    q: Queries<'a>,
-    values: &'a [u8],
-    span: Range<usize>,
-    probabilities: &'a [f32],
-    partials: &'a mut [f32],
-}
-
-impl CacheVisitor for Values<'_> {
-    type Output = ();
-    fn visit<C: CacheFormat>(self) {
-        self.cpu.call(ValuesOf::<C>(self, PhantomData));
+impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let lines = self.page.queries.dim / LANES;
+        let mut queries: [&[[f32; LANES]]; N] = [&[]; N];
+        for t in 0..N {
+            queries[t] = &self.queries[(first + t) * lines..][..lines];
+        }
+        let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
+        // As many rows at a time as leave their sums in registers.
+        if self.keys.len() < ROWS * lines / 2 {
+            self.some_rows::<N, 1>(queries, &mut sums);
+        } else if N == 1 || I::WIDE_REGISTERS >= 32 {
+            self.some_rows::<N, 4>(queries, &mut sums);
+        } else if N == 2 {
+            self.some_rows::<N, 2>(queries, &mut sums);
+        } else {
+            self.some_rows::<N, 1>(queries, &mut sums);
+        }
+        put(
+            self.isa,
+            &sums,
+            self.keys.len() / (lines / 2),
+            self.position,
+            &mut self.scores[first..],
+        );
     }
 }
 
-struct ValuesOf<'a, C>(Values<'a>, PhantomData<C>);
+impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
+    /// Scores with all rows, `P` at a time.
+    #[inline(always)]
+    fn some_rows<const N: usize, const P: usize>(
+        &self,
+        queries: [&[[f32; LANES]]; N],
+        sums: &mut [[I::Floats; ROWS]; N],
+    ) {
+        let (isa, units) = (self.isa, self.page.queries.dim / UNIT);
+        for (i, keys) in self.keys.chunks_exact(P * units).enumerate() {
+            let keys: [&[C::Unit]; P] = rows(keys, units);
+            let mut acc = [[isa.wide_splat(0.0); P]; N];
+            for u in 0..units {
+                for half in 0..2 {
+                    let mut q = [isa.wide_splat(0.0); N];
+                    for t in 0..N {
+                        q[t] = isa.wide_load_f32(&queries[t][2 * u + half]);
+                    }
+                    for p in 0..P {
+                        let k = C::load(isa, &keys[p][u], half);
+                        for t in 0..N {
+                            acc[t][p] = isa.wide_mul_add(k, q[t], acc[t][p]);
+                        }
+                    }
+                }
+            }
+            for t in 0..N {
+                for p in 0..P {
+                    let [a, b] = isa.wide_halves(acc[t][p]);
+                    sums[t][i * P + p] = isa.add(a, b);
+                }
+            }
+        }
+    }
+}
 
-impl<C: CacheFormat> Kernel for ValuesOf<'_, C> {
+struct IntTile<'a, I, C: CacheFormat> {
+    isa: I,
+    page: &'a Page<'a>,
+    position: usize,
+    /// (up to [`ROWS`], units)
+    keys: &'a [C::Unit],
+    /// (units)
+    scales: &'a [[Half; ROWS]],
+    /// (units, queries of the tile)
+    factors: &'a mut [[f32; ROWS]],
+    scores: &'a mut [[f32; PAGE]],
+}
+
+impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let isa = self.isa;
+        let units = self.scales.len();
+        let mut queries: [&[QueryUnit]; N] = [&[]; N];
+        for t in 0..N {
+            queries[t] = &self.page.queries.units[(first + t) * units..][..units];
+        }
+        let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
+        for u in 0..units {
+            let scale = isa.floats_from_f16(&self.scales[u]);
+            for t in 0..N {
+                let factor = isa.mul(scale, isa.splat_f32(queries[t][u].scale));
+                factors[u][t] = isa.to_f32s(factor);
+            }
+        }
+        let mut sums = [[isa.splat_f32(0.0); ROWS]; N];
+        if self.keys.len() == ROWS * units {
+            self.some_rows::<N, ROWS>(0, queries, &mut sums);
+        } else {
+            for p in 0..self.keys.len() / units {
+                self.some_rows::<N, 1>(p, queries, &mut sums);
+            }
+        }
+        put(isa, &sums, self.keys.len() / units, self.position, &mut self.scores[first..]);
+    }
+}
+
+impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
+    /// Scores with rows `from .. from + P` of the tile.
+    #[inline(always)]
+    fn some_rows<const N: usize, const P: usize>(
+        &self,
+        from: usize,
+        queries: [&[QueryUnit]; N],
+        sums: &mut [[I::Floats; ROWS]; N],
+    ) {
+        let (isa, units) = (self.isa, self.scales.len());
+        let keys: [&[C::Unit]; P] = rows(&self.keys[from * units..], units);
+        let factors = &self.factors.as_chunks::<N>().0[..units];
+        let mut acc = [[isa.splat_f32(0.0); P]; N];
+        for u in 0..units {
+            for p in 0..P {
+                let k = isa.xor(C::quants(isa, &keys[p][u]), isa.splat(I::SIGNED_BIAS));
+                for t in 0..N {
+                    let q = &queries[t][u];
+                    let products = isa.dot_biased(&q.bias, k, isa.load(&q.quants));
+                    let factor = isa.splat_f32(factors[u][t][from + p]);
+                    acc[t][p] = isa.mul_add(isa.to_floats(products), factor, acc[t][p]);
+                }
+            }
+        }
+        for t in 0..N {
+            for p in 0..P {
+                sums[t][from + p] = acc[t][p];
+            }
+        }
+    }
+}
+
+/// `P` rows of units.
+#[inline(always)]
+fn rows<U, const P: usize>(all: &[U], units: usize) -> [&[U]; P] {
+    let mut rows: [&[U]; P] = [&[]; P];
+    for p in 0..P {
+        rows[p] = &all[p * units..][..units];
+    }
+    rows
+}
+
+/// Writes the sums of `count` positions, the first of which is `position`.
+#[inline(always)]
+fn put<I: Isa, const N: usize>(
+    isa: I,
+    sums: &[[I::Floats; ROWS]; N],
+    count: usize,
+    position: usize,
+    scores: &mut [[f32; PAGE]],
+) {
+    for (sums, scores) in sums.iter().zip(scores) {
+        let sums = isa.to_f32s(isa.sums(*sums));
+        match scores[position..].first_chunk_mut() {
+            Some(all) if count == ROWS => *all = sums,
+            _ => scores[position..][..count].copy_from_slice(&sums[..count]),
+        }
+    }
+}
+
+/// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
+pub(super) struct Softmax<'a> {
+    pub page: &'a Page<'a>,
+    pub scores: &'a mut [[f32; PAGE]],
+    pub partials: &'a mut [f32],
+}
+
+impl Kernel for Softmax<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let n = self.0.q.visible.len();
-        tiles(n, TILE, &mut ValueTile::<I, C> { isa, job: self.0, format: PhantomData });
+        let Page { queries, visible, span } = self.page;
+        let partials = self.partials.chunks_exact_mut(partial_len(queries.dim));
+        for ((scores, visible), partial) in self.scores.iter_mut().zip(*visible).zip(partials) {
+            if visible.is_empty() {
+                scores[span.clone()].fill(0.0);
+                continue;
+            }
+            scores[span.start..visible.start].fill(0.0);
+            scores[visible.end..span.end].fill(0.0);
+            softmax(isa, &mut scores[visible.clone()], queries.soft_cap, partial);
+        }
     }
 }
 
-struct ValueTile<'a, I, C> {
+/// One query's visible scores to probabilities; scales what `partial` holds to the new maximum.
+#[inline(always)]
+fn softmax<I: Isa>(isa: I, scores: &mut [f32], soft_cap: Option<f32>, partial: &mut [f32]) {
+    let Some((values, [maximum, sum])) = partial.split_last_chunk_mut() else { return };
+    let mut largest = isa.wide_splat(*maximum);
+    for part in scores.chunks_mut(LANES) {
+        let mut s = isa.wide_load_f32(&padded(part));
+        if let Some(cap) = soft_cap {
+            let capped = isa.wide_to_f32s(soft_capped(isa, s, cap));
+            part.copy_from_slice(&capped[..part.len()]);
+            s = isa.wide_load_f32(&padded(part));
+        }
+        largest = isa.wide_max(largest, s);
+    }
+    let [a, b] = isa.wide_halves(largest);
+    let new = isa.max_lane(isa.max(a, b));
+    let minus_new = isa.wide_splat(-new);
+    let factor = exp(isa, isa.wide_splat(*maximum - new));
+    let mut sums = isa.wide_splat(0.0);
+    for part in scores.chunks_mut(LANES) {
+        let p = exp(isa, isa.wide_add(isa.wide_load_f32(&padded(part)), minus_new));
+        sums = isa.wide_add(sums, p);
+        part.copy_from_slice(&isa.wide_to_f32s(p)[..part.len()]);
+    }
+    for values in values.as_chunks_mut().0 {
+        *values = isa.wide_to_f32s(isa.wide_mul(isa.wide_load_f32(values), factor));
+    }
+    let [a, b] = isa.wide_halves(sums);
+    *sum = *sum * isa.wide_to_f32s(factor)[0] + isa.sum(isa.add(a, b));
+    *maximum = new;
+}
+
+/// Up to 16 scores, filled up with what no query sees.
+#[inline(always)]
+fn padded(scores: &[f32]) -> [f32; LANES] {
+    scores.as_array().copied().unwrap_or_else(|| {
+        let mut all = [f32::NEG_INFINITY; LANES];
+        all[..scores.len()].copy_from_slice(scores);
+        all
+    })
+}
+
+/// Adds the values that any query sees, weighted by their probabilities, to the partials.
+pub(super) struct Values<'a> {
+    pub page: &'a Page<'a>,
+    pub values: &'a [u8],
+    pub scales: &'a mut Scales,
+    /// Probabilities by now: (queries, PAGE).
+    pub scores: &'a [[f32; PAGE]],
+    pub partials: &'a mut [f32],
+}
+
+impl CacheKernel for Values<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let Values { page, values, scales, scores, partials } = self;
+        if C::SCALED {
+            scales.collect::<C>(page, values);
+        }
+        let Scales { halves, factors } = scales;
+        // As many queries as leave their sums in registers.
+        let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
+        let halves = halves.chunks_exact(page.queries.dim / UNIT);
+        for ((position, values), scales) in page.rows::<C>(values).zip(halves) {
+            let mut tile =
+                ValueTile::<I, C> { isa, position, values, scales, factors, scores, partials };
+            tiles(page.queries.count, queries, &mut tile);
+        }
+    }
+}
+
+struct ValueTile<'a, I, C: CacheFormat> {
     isa: I,
-    job: Values<'a>,
-    format: PhantomData<C>,
+    position: usize,
+    /// (up to [`ROWS`], units)
+    values: &'a [C::Unit],
+    /// (units)
+    scales: &'a [[Half; ROWS]],
+    /// (units, queries of the tile)
+    factors: &'a mut [[f32; ROWS]],
+    scores: &'a [[f32; PAGE]],
+    partials: &'a mut [f32],
 }
 
 impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, dim) = (self.isa, self.job.q.dim);
-        let row_bytes = dim / UNIT * C::BYTES;
-        for u in 0..dim / UNIT {
-            let mut sums = [[isa.splat_f32(0.0); 4]; N];
-            for position in self.job.span.clone() {
-                let v = C::load(
-                    isa,
-                    &self.job.values[position * row_bytes + u * C::BYTES..][..C::BYTES],
-                );
+        let (isa, units) = (self.isa, self.scales.len());
+        let count = self.values.len() / units;
+        let mut probabilities = [[0.0; ROWS]; N];
+        for t in 0..N {
+            let all = &self.scores[first + t][self.position..][..count];
+            match all.as_array() {
+                Some(all) => probabilities[t] = *all,
+                None => probabilities[t][..count].copy_from_slice(all),
+            }
+        }
+        if C::SCALED {
+            let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
+            for u in 0..units {
+                let scale = isa.floats_from_f16(&self.scales[u]);
                 for t in 0..N {
-                    let p = isa.splat_f32(self.job.probabilities[(first + t) * PAGE + position]);
-                    for i in 0..4 {
-                        sums[t][i] = isa.mul_add(v[i], p, sums[t][i]);
+                    let factor = isa.mul(isa.load_f32(&probabilities[t]), scale);
+                    factors[u][t] = isa.to_f32s(factor);
+                }
+            }
+        }
+        if count == ROWS {
+            self.some_rows::<N, ROWS>(first, 0, &probabilities);
+        } else {
+            for p in 0..count {
+                self.some_rows::<N, 1>(first, p, &probabilities);
+            }
+        }
+    }
+}
+
+impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
+    /// Adds rows `from .. from + P` of the tile.
+    #[inline(always)]
+    fn some_rows<const N: usize, const P: usize>(
+        &mut self,
+        first: usize,
+        from: usize,
+        probabilities: &[[f32; ROWS]; N],
+    ) {
+        let (isa, units) = (self.isa, self.scales.len());
+        let values: [&[C::Unit]; P] = rows(&self.values[from * units..], units);
+        let factors = &self.factors.as_chunks::<N>().0[..units];
+        let mut all = self.partials.chunks_exact_mut(partial_len(units * UNIT)).skip(first);
+        let mut partials: [&mut [[[f32; LANES]; 2]]; N] = from_fn(|_| Default::default());
+        for t in 0..N {
+            let partial = all.next().unwrap_or_default();
+            partials[t] = &mut partial.as_chunks_mut().0.as_chunks_mut().0[..units];
+        }
+        for u in 0..units {
+            let factors = if C::SCALED { &factors[u] } else { probabilities };
+            let mut acc = [[isa.wide_splat(0.0); 2]; N];
+            for t in 0..N {
+                for half in 0..2 {
+                    acc[t][half] = isa.wide_load_f32(&partials[t][u][half]);
+                }
+            }
+            for p in 0..P {
+                let v = [C::load(isa, &values[p][u], 0), C::load(isa, &values[p][u], 1)];
+                for t in 0..N {
+                    let factor = isa.wide_splat(factors[t][from + p]);
+                    for half in 0..2 {
+                        acc[t][half] = isa.wide_mul_add(v[half], factor, acc[t][half]);
                     }
                 }
             }
             for t in 0..N {
-                let partial = &mut self.job.partials[(first + t) * partial_len(dim)..][..dim];
-                let to = partial[u * UNIT..][..UNIT].as_chunks_mut::<8>().0;
-                for (to, sum) in to.iter_mut().zip(sums[t]) {
-                    *to = isa.to_f32s(isa.add(isa.load_f32(to), sum));
+                for half in 0..2 {
+                    partials[t][u][half] = isa.wide_to_f32s(acc[t][half]);
                 }
             }
         }

@@ -1,209 +1,339 @@
-//! Many queries: a page is unpacked into panels once, and multiplied by tiles.
+//! Many queries: rows are unpacked once, and multiplied by tiles of 16 queries and more.
+//!
+//! Scores lie as tiles make them, 16 queries side by side for each position, so that the softmax
+//! needs no sums over lanes either. Of the weighted values, lanes are values of a row.
 
-use std::{array::from_fn, marker::PhantomData, ops::Range};
+use std::array::from_fn;
 
-use super::{PAGE, Queries, Rows, partial_len};
+use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
+
+use super::{Line, PAGE, Page, partial_len, queries::PanelUnit};
 use crate::{
-    cache::{CacheFormat, CacheVisitor, UNIT, load_32},
-    isa::{Cpu, Isa, Kernel, LANES},
-    tile::{Tile, float_tile, tiles},
+    cache::{CacheFormat, CacheKernel, Quantized, UNIT, load_row},
+    isa::{Isa, Kernel, LANES},
+    tile::{Tile, float_tile, step, tiles, wide_float_tile},
+    vector::{exp, soft_capped},
 };
 
-/// Scores of all queries with the keys at positions `span` (and their neighbours, to whole lanes).
-pub(super) fn scores(
-    cpu: Cpu,
-    q: Queries<'_>,
-    keys: Rows<'_>,
-    span: Range<usize>,
-    panel: &mut [[f32; LANES]],
-    scores: &mut [f32],
-) {
-    let span = span.start / LANES * LANES..span.end;
-    let panel = &mut panel[..PAGE / LANES * q.dim];
-    keys.dtype.visit(Unpack {
-        cpu,
-        rows: keys.bytes,
-        span: span.clone(),
-        dim: q.dim,
-        lanes: Lanes::Positions,
-        panel,
-    });
-    cpu.call(Scores { q, span, panel, scores });
+/// Computes scores with the keys that any query sees.
+pub(super) struct Scores<'a> {
+    pub page: &'a Page<'a>,
+    pub keys: &'a [u8],
+    pub rows: &'a mut [Line],
+    /// (queries / 16, PAGE)
+    pub scores: &'a mut [[Line; PAGE]],
 }
 
-/// Adds the values at positions `span`, weighted by their probabilities, to the partials.
-pub(super) fn weighted_values(
-    cpu: Cpu,
-    q: Queries<'_>,
-    values: Rows<'_>,
-    span: Range<usize>,
-    panel: &mut [[f32; LANES]],
-    probabilities: &[f32],
-    partials: &mut [f32],
-) {
-    let panel = &mut panel[..PAGE / LANES * q.dim];
-    values.dtype.visit(Unpack {
-        cpu,
-        rows: values.bytes,
-        span: span.clone(),
-        dim: q.dim,
-        lanes: Lanes::Values,
-        panel,
-    });
-    cpu.call(WeightedValues { q, span, panel, probabilities, partials });
+/// Floats of which a tile reads each several times.
+const CACHED: usize = 8192;
+
+/// Vectors and factors of a tile that leave its sums in registers.
+#[inline(always)]
+const fn float_tile_size<I: Isa>() -> (usize, usize) {
+    if I::WIDE_REGISTERS >= 32 { (2, 8) } else { (1, 6) }
 }
 
-/// What lies side by side in a panel.
-#[derive(Clone, Copy)]
-enum Lanes {
-    /// 16 positions: entry `position / 16 * dim + value`.
-    Positions,
-    /// 16 values of a row: entry `value / 16 * PAGE + position`.
-    Values,
-}
+impl CacheKernel for Scores<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let Scores { page, keys, rows, scores } = self;
+        let mut tile = KeyTile::<I, C> {
+            isa,
+            page,
+            keys: cast_slice(keys),
+            rows: must_cast_slice_mut(rows),
+            scores: &mut scores[..page.queries.count.div_ceil(LANES)],
+        };
+        tiles(page.span.len(), float_tile_size::<I>().1, &mut tile);
+    }
 
-struct Unpack<'a> {
-    cpu: Cpu,
-    rows: &'a [u8],
-    span: Range<usize>,
-    dim: usize,
-    lanes: Lanes,
-    panel: &'a mut [[f32; LANES]],
-}
-
-impl CacheVisitor for Unpack<'_> {
-    type Output = ();
-    fn visit<C: CacheFormat>(self) {
-        self.cpu.call(UnpackFrom::<C>(self, PhantomData));
+    #[inline(always)]
+    fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
+        let Scores { page, keys, rows, scores } = self;
+        let mut tile = IntKeyTile::<I, C> {
+            isa,
+            page,
+            keys: cast_slice(keys),
+            rows: must_cast_slice_mut(rows),
+            scores: &mut scores[..page.queries.count.div_ceil(LANES)],
+        };
+        tiles(page.span.len(), I::INT_TILE, &mut tile);
     }
 }
 
-struct UnpackFrom<'a, C>(Unpack<'a>, PhantomData<C>);
+/// A few keys times all queries.
+struct KeyTile<'a, I, C: CacheFormat> {
+    isa: I,
+    page: &'a Page<'a>,
+    keys: &'a [C::Unit],
+    rows: &'a mut [f32],
+    scores: &'a mut [[Line; PAGE]],
+}
 
-impl<C: CacheFormat> Kernel for UnpackFrom<'_, C> {
+impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let (isa, dim) = (self.isa, self.page.queries.dim);
+        let position = self.page.span.start + first;
+        let units = dim / UNIT;
+        let keys = &self.keys[position * units..][..N * units];
+        load_row::<I, C>(isa, keys, self.rows.as_chunks_mut().0);
+        let rows: [&[f32]; N] = from_fn(
+            #[inline(always)]
+            |t| &self.rows[t * dim..][..dim],
+        );
+        let panels: &[[f32; LANES]] = must_cast_slice(&self.page.queries.floats);
+        let mut panels = panels.chunks_exact(dim);
+        let (pairs, last) = if float_tile_size::<I>().0 == 2 {
+            self.scores.as_chunks_mut::<2>()
+        } else {
+            (&mut [][..], &mut *self.scores)
+        };
+        for scores in pairs {
+            let (Some(a), Some(b)) = (panels.next(), panels.next()) else { return };
+            let acc = wide_float_tile(isa, [a, b], rows, [[isa.wide_splat(0.0); N]; 2]);
+            for i in 0..2 {
+                put(isa, acc[i], &mut scores[i][position..]);
+            }
+        }
+        for (scores, panel) in last.iter_mut().zip(panels) {
+            let acc = float_tile(isa, panel, rows, [isa.wide_splat(0.0); N]);
+            put(isa, acc, &mut scores[position..]);
+        }
+    }
+}
+
+#[inline(always)]
+fn put<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores: &mut [Line]) {
+    for (acc, scores) in acc.into_iter().zip(scores) {
+        scores.0 = isa.wide_to_f32s(acc);
+    }
+}
+
+/// A few quantized keys times all queries.
+struct IntKeyTile<'a, I, C: CacheFormat> {
+    isa: I,
+    page: &'a Page<'a>,
+    keys: &'a [C::Unit],
+    /// Used for the integers of the keys.
+    rows: &'a mut [[u8; UNIT]],
+    scores: &'a mut [[Line; PAGE]],
+}
+
+impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let (isa, units) = (self.isa, self.page.queries.dim / UNIT);
+        let position = self.page.span.start + first;
+        let keys = &self.keys[position * units..][..N * units];
+        for (key, row) in keys.iter().zip(&mut *self.rows) {
+            *row = isa.to_bytes(isa.xor(C::quants(isa, key), isa.splat(I::SIGNED_BIAS)));
+        }
+        let rows: [&[[u8; UNIT]]; N] = from_fn(
+            #[inline(always)]
+            |t| &self.rows[t * units..][..units],
+        );
+        let keys: [&[C::Unit]; N] = from_fn(
+            #[inline(always)]
+            |t| &keys[t * units..][..units],
+        );
+        let panels = self.page.queries.panels.chunks_exact(units);
+        for (scores, panel) in self.scores.iter_mut().zip(panels) {
+            let mut acc = [isa.wide_splat(0.0); N];
+            for (u, unit) in panel.iter().enumerate() {
+                let quants: [&[[u8; 4]]; N] = from_fn(
+                    #[inline(always)]
+                    |t| rows[t][u].as_chunks().0,
+                );
+                let products = products(isa, unit, quants);
+                for t in 0..N {
+                    let key_scale = isa.wide_splat(isa.f32_from_f16(C::scale(&keys[t][u])));
+                    let scale = isa.wide_mul(isa.wide_load_f32(&unit.scale), key_scale);
+                    acc[t] = isa.wide_mul_add(isa.wide_to_floats(products[t]), scale, acc[t]);
+                }
+            }
+            put(isa, acc, &mut scores[position..]);
+        }
+    }
+}
+
+/// 32 integers of 16 queries times those of a few keys.
+#[inline(always)]
+fn products<I: Isa, const N: usize>(
+    isa: I,
+    unit: &PanelUnit,
+    keys: [&[[u8; 4]]; N],
+) -> [I::WideInts; N] {
+    let mut sums = [isa.wide_load_ints(&unit.bias); N];
+    for j in 0..UNIT / 4 {
+        let w = isa.wide_load(&unit.quants[j]);
+        for t in 0..N {
+            sums[t] = isa.wide_dot_biased(sums[t], w, &keys[t][j]);
+        }
+    }
+    sums
+}
+
+/// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
+pub(super) struct Softmax<'a> {
+    pub page: &'a Page<'a>,
+    pub scores: &'a mut [[Line; PAGE]],
+    pub partials: &'a mut [f32],
+}
+
+impl Kernel for Softmax<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Unpack { rows, span, dim, lanes, panel, .. } = self.0;
-        let row_bytes = dim / UNIT * C::BYTES;
-        for position in span {
-            let row = &rows[position * row_bytes..][..row_bytes];
-            for (u, bytes) in row.chunks_exact(C::BYTES).enumerate() {
-                let values = load_32::<I, C>(isa, bytes);
-                match lanes {
-                    Lanes::Positions => {
-                        let to = &mut panel[position / LANES * dim + u * UNIT..][..UNIT];
-                        for (to, x) in to.iter_mut().zip(values) {
-                            to[position % LANES] = x;
-                        }
-                    }
-                    Lanes::Values => {
-                        for (h, sixteen) in values.as_chunks::<LANES>().0.iter().enumerate() {
-                            panel[(UNIT / LANES * u + h) * PAGE + position] = *sixteen;
-                        }
-                    }
+        let Page { queries, visible, span } = self.page;
+        let partials = self.partials.chunks_mut(LANES * partial_len(queries.dim));
+        for ((scores, visible), partials) in
+            self.scores.iter_mut().zip(visible.chunks(LANES)).zip(partials)
+        {
+            let scores = &mut scores[span.clone()];
+            if let Some(cap) = queries.soft_cap {
+                for s in &mut *scores {
+                    s.0 = isa.wide_to_f32s(soft_capped(isa, isa.wide_load_f32(&s.0), cap));
+                }
+            }
+            for (lane, visible) in visible.iter().enumerate() {
+                let (before, after) = if visible.is_empty() {
+                    (scores.len(), scores.len())
+                } else {
+                    (visible.start - span.start, visible.end - span.start)
+                };
+                for s in &mut scores[..before] {
+                    s.0[lane] = f32::NEG_INFINITY;
+                }
+                for s in &mut scores[after..] {
+                    s.0[lane] = f32::NEG_INFINITY;
+                }
+            }
+            softmax(isa, scores, partials, queries.dim);
+        }
+    }
+}
+
+/// The same for up to 16 queries, whose partials are scaled to their new maxima.
+#[inline(always)]
+fn softmax<I: Isa>(isa: I, scores: &mut [Line], partials: &mut [f32], dim: usize) {
+    let mut old = [f32::NEG_INFINITY; LANES];
+    for (old, partial) in old.iter_mut().zip(partials.chunks_exact(partial_len(dim))) {
+        *old = partial[dim];
+    }
+    let old = isa.wide_load_f32(&old);
+    let mut new = old;
+    for s in &*scores {
+        new = isa.wide_max(new, isa.wide_load_f32(&s.0));
+    }
+    // A query that has seen nothing yet keeps minus infinity, from which nothing can be taken.
+    let minus_new = isa.wide_mul(isa.wide_max(new, isa.wide_splat(f32::MIN)), isa.wide_splat(-1.0));
+    let factors = isa.wide_to_f32s(exp(isa, isa.wide_add(old, minus_new)));
+    let mut sums = isa.wide_splat(0.0);
+    for s in &mut *scores {
+        let p = exp(isa, isa.wide_add(isa.wide_load_f32(&s.0), minus_new));
+        sums = isa.wide_add(sums, p);
+        s.0 = isa.wide_to_f32s(p);
+    }
+    let (maxima, sums) = (isa.wide_to_f32s(new), isa.wide_to_f32s(sums));
+    for (lane, partial) in partials.chunks_exact_mut(partial_len(dim)).enumerate() {
+        let factor = isa.wide_splat(factors[lane]);
+        for values in partial[..dim].as_chunks_mut().0 {
+            *values = isa.wide_to_f32s(isa.wide_mul(isa.wide_load_f32(values), factor));
+        }
+        partial[dim] = maxima[lane];
+        partial[dim + 1] = partial[dim + 1] * factors[lane] + sums[lane];
+    }
+}
+
+/// Adds the values that any query sees, weighted by their probabilities, to the partials.
+pub(super) struct Values<'a> {
+    pub page: &'a Page<'a>,
+    pub values: &'a [u8],
+    pub rows: &'a mut [Line],
+    /// Probabilities by now: (queries / 16, PAGE).
+    pub scores: &'a [[Line; PAGE]],
+    pub partials: &'a mut [f32],
+}
+
+impl CacheKernel for Values<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let Values { page, values, rows, scores, partials } = self;
+        let dim = page.queries.dim;
+        let values: &[C::Unit] = cast_slice(values);
+        let rows: &mut [[f32; LANES]] = must_cast_slice_mut(rows);
+        let (wide, sums) = float_tile_size::<I>();
+        // As many rows at a time as stay in the first cache.
+        let some = (CACHED / dim).max(1);
+        for start in page.span.clone().step_by(some) {
+            let span = start..page.span.end.min(start + some);
+            let values = &values[span.start * dim / UNIT..span.end * dim / UNIT];
+            let rows = &mut rows[..span.len() * dim / LANES];
+            load_row::<I, C>(isa, values, rows);
+            let partials = partials.chunks_mut(LANES * partial_len(dim));
+            for (scores, partials) in scores.iter().zip(partials) {
+                let probabilities: &[[f32; LANES]] = must_cast_slice(&scores[span.clone()]);
+                let queries = partials.len() / partial_len(dim);
+                let mut tile = ValueTile { isa, dim, line: 0, probabilities, rows, partials };
+                while tile.line < dim / LANES {
+                    tiles(queries, sums, &mut tile);
+                    tile.line += wide;
                 }
             }
         }
     }
 }
 
-struct Scores<'a> {
-    q: Queries<'a>,
-    span: Range<usize>,
-    panel: &'a [[f32; LANES]],
-    scores: &'a mut [f32],
-}
-
-impl Kernel for Scores<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let dim = self.q.dim;
-        for position in self.span.clone().step_by(LANES) {
-            let panel = &self.panel[position / LANES * dim..][..dim];
-            let (q, scores) = (self.q, &mut *self.scores);
-            let mut tile = ScoreTile { isa, q, panel, position, scores };
-            tiles(q.visible.len(), I::FLOAT_TILE, &mut tile);
-        }
-    }
-}
-
-struct ScoreTile<'a, I> {
-    isa: I,
-    q: Queries<'a>,
-    panel: &'a [[f32; LANES]],
-    position: usize,
-    scores: &'a mut [f32],
-}
-
-impl<I: Isa> Tile for ScoreTile<'_, I> {
-    #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, dim) = (self.isa, self.q.dim);
-        let x: [&[f32]; N] = from_fn(
-            #[inline(always)]
-            |t| &self.q.queries[(first + t) * dim..][..dim],
-        );
-        let acc = float_tile(isa, self.panel, x, [isa.wide_splat(0.0); N]);
-        for (t, acc) in acc.into_iter().enumerate() {
-            let to = &mut self.scores[(first + t) * PAGE + self.position..][..LANES];
-            to.copy_from_slice(&isa.wide_to_f32s(acc));
-        }
-    }
-}
-
-struct WeightedValues<'a> {
-    q: Queries<'a>,
-    span: Range<usize>,
-    panel: &'a [[f32; LANES]],
-    probabilities: &'a [f32],
-    partials: &'a mut [f32],
-}
-
-impl Kernel for WeightedValues<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let WeightedValues { q, span, panel, probabilities, partials } = self;
-        for value in (0..q.dim).step_by(LANES) {
-            let panel = &panel[value / LANES * PAGE..][span.clone()];
-            let (start, partials) = (span.start, &mut *partials);
-            let mut tile =
-                ValueTile { isa, dim: q.dim, panel, start, value, probabilities, partials };
-            tiles(q.visible.len(), I::FLOAT_TILE, &mut tile);
-        }
-    }
-}
-
+/// A few queries' sums of 16 or 32 values.
 struct ValueTile<'a, I> {
     isa: I,
     dim: usize,
-    panel: &'a [[f32; LANES]],
-    start: usize,
-    value: usize,
-    probabilities: &'a [f32],
+    /// Which values: from `LANES * line` on.
+    line: usize,
+    /// (positions, 16 queries)
+    probabilities: &'a [[f32; LANES]],
+    /// (positions, dim)
+    rows: &'a [[f32; LANES]],
+    /// (up to 16 queries, partial)
     partials: &'a mut [f32],
 }
 
 impl<I: Isa> Tile for ValueTile<'_, I> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
+        if float_tile_size::<I>().0 == 2 {
+            self.add::<2, N>(first);
+        } else {
+            self.add::<1, N>(first);
+        }
+    }
+}
+
+impl<I: Isa> ValueTile<'_, I> {
+    #[inline(always)]
+    fn add<const W: usize, const N: usize>(&mut self, first: usize) {
         let isa = self.isa;
-        let x: [&[f32]; N] = from_fn(
-            #[inline(always)]
-            |t| &self.probabilities[(first + t) * PAGE + self.start..][..self.panel.len()],
-        );
-        let at = |t| (first + t) * partial_len(self.dim) + self.value;
-        let mut acc = [isa.wide_splat(0.0); N];
-        for t in 0..N {
-            if let Some(values) = self.partials[at(t)..].first_chunk() {
-                acc[t] = isa.wide_load_f32(values);
+        let at = |i: usize, t: usize| (first + t) * partial_len(self.dim) + (self.line + i) * LANES;
+        let mut acc = [[isa.wide_splat(0.0); N]; W];
+        for i in 0..W {
+            for t in 0..N {
+                if let Some(values) = self.partials[at(i, t)..].first_chunk() {
+                    acc[i][t] = isa.wide_load_f32(values);
+                }
             }
         }
-        let acc = float_tile(isa, self.panel, x, acc);
-        for (t, acc) in acc.into_iter().enumerate() {
-            self.partials[at(t)..][..LANES].copy_from_slice(&isa.wide_to_f32s(acc));
+        let rows = self.rows[self.line..].chunks(self.dim / LANES);
+        let probabilities = self.probabilities.as_flattened()[first..].chunks(LANES);
+        for (row, p) in rows.zip(probabilities) {
+            if let (Some(row), Some(p)) = (row.first_chunk::<W>(), p.first_chunk()) {
+                acc = step(isa, row.each_ref(), *p, acc);
+            }
+        }
+        for i in 0..W {
+            for t in 0..N {
+                self.partials[at(i, t)..][..LANES].copy_from_slice(&isa.wide_to_f32s(acc[i][t]));
+            }
         }
     }
 }

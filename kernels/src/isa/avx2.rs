@@ -136,6 +136,25 @@ macro_rules! on_32_bytes {
                 let c = _mm_max_ps(b, _mm_movehl_ps(b, b));
                 _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)))
             }
+
+            // Operations of attention.
+
+            fn sub(self, a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
+            // As `sum`: two vectors side by side, then four, then eight.
+            fn sums(self, a: [__m256; 8]) -> __m256 {
+                let mut b = [_mm256_setzero_ps(); 4];
+                for i in 0..4 {
+                    let (x, y) = (a[i], a[i + 4]);
+                    b[i] = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(x, y), _mm256_permute2f128_ps::<0x31>(x, y));
+                }
+                let mut c = [_mm256_setzero_ps(); 2];
+                for i in 0..2 {
+                    let (x, y) = (_mm256_castps_pd(b[2 * i]), _mm256_castps_pd(b[2 * i + 1]));
+                    let (even, odd) = (_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y));
+                    c[i] = _mm256_add_ps(_mm256_castpd_ps(even), _mm256_castpd_ps(odd));
+                }
+                _mm256_add_ps(_mm256_shuffle_ps::<0x88>(c[0], c[1]), _mm256_shuffle_ps::<0xdd>(c[0], c[1]))
+            }
         }
     };
 }
@@ -158,6 +177,7 @@ impl Avx2 {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
+        fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
     }
 }
 

@@ -25,6 +25,7 @@ impl Isa for Avx512 {
     const INT_TILE: usize = 8;
     const FLOAT_TILE: usize = 8;
     const SIGNED_BIAS: u8 = 128;
+    const WIDE_REGISTERS: usize = 32;
     type WideBytes = __m512i;
     type WideInts = __m512i;
     type WideFloats = __m512;
@@ -52,5 +53,42 @@ impl Isa for Avx512 {
         fn wide_splat(self, x: f32) -> __m512 { _mm512_set1_ps(x) }
         fn wide_mul(self, a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
         fn wide_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
+
+        // Operations of attention, and of the element-wise steps.
+
+        fn dot_biased(self, bias: &[i32; 8], w: __m256i, a: __m256i) -> __m256i {
+            _mm256_dpbusd_epi32(must_cast(*bias), w, a)
+        }
+        fn wide_halves(self, a: __m512) -> [__m256; 2] {
+            let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(a));
+            [_mm512_castps512_ps256(a), _mm256_castpd_ps(upper)]
+        }
+        fn wide_from_f16(self, p: &[Half; 16]) -> __m512 { _mm512_cvtph_ps(must_cast(*p)) }
+        fn wide_from_bf16(self, p: &[Half; 16]) -> __m512 {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(must_cast(*p))))
+        }
+        fn wide_from_i8(self, p: &[u8; 16]) -> __m512 { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(must_cast(*p))) }
+        // A table of all values; of each index only the lowest four bits count.
+        fn wide_from_nibbles<const SHIFT: i32>(self, p: &[u8; 16]) -> __m512 {
+            let table = _mm512_setr_ps(-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0);
+            let index = _mm512_cvtepu8_epi32(must_cast(*p));
+            _mm512_permutexvar_ps(if SHIFT == 0 { index } else { _mm512_srli_epi32::<4>(index) }, table)
+        }
+        fn wide_load_ints(self, p: &[i32; 16]) -> __m512i { must_cast(*p) }
+        fn wide_dot_biased(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
+            _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(i32::from_ne_bytes(*a)), w)
+        }
+        fn wide_add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        fn wide_div(self, a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+        fn wide_neg_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fnmadd_ps(a, b, c) }
+        fn wide_max(self, a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+        fn wide_min(self, a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        fn wide_round(self, a: __m512) -> __m512 {
+            _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
+        }
+        fn wide_power_of_two(self, a: __m512) -> __m512 {
+            let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        }
     }
 }

@@ -21,6 +21,7 @@ impl AvxVnni {
         fn dot_add(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
             _mm256_dpbusd_avx_epi32(acc, w, a)
         }
+        fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
     }
     // The bias makes w unsigned; the accumulator was started with what it adds too much.
     #[inline(always)]

@@ -37,6 +37,7 @@ type Floats = [float32x4_t; 2];
 
 impl Neon {
     operations! { "neon,dotprod":
+        fn load_ints(self, p: &[i32; 8]) -> Ints { must_cast(*p) }
         fn ints(self, x: i32) -> Ints { [vdupq_n_s32(x); 2] }
         fn splat4(self, p: &[u8; 4]) -> Bytes { [vreinterpretq_u8_u32(vdupq_n_u32(u32::from_ne_bytes(*p))); 2] }
         fn dot_add(self, acc: Ints, w: Bytes, a: Bytes) -> Ints { [sdot(acc[0], w[0], a[0]), sdot(acc[1], w[1], a[1])] }
@@ -155,6 +156,20 @@ impl Isa for Neon {
                 vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(a[0]), one))),
                 vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(a[1]), one))),
             ]
+        }
+
+        // Operations of attention.
+
+        fn sub(self, a: Bytes, b: Bytes) -> Bytes { [vsubq_u8(a[0], b[0]), vsubq_u8(a[1], b[1])] }
+        // As `sum`: two vectors side by side, then four.
+        fn sums(self, a: [Floats; 8]) -> Floats {
+            let mut b = [vdupq_n_f32(0.0); 4];
+            for i in 0..4 {
+                let x = vreinterpretq_f64_f32(vaddq_f32(a[2 * i][0], a[2 * i][1]));
+                let y = vreinterpretq_f64_f32(vaddq_f32(a[2 * i + 1][0], a[2 * i + 1][1]));
+                b[i] = vaddq_f32(vreinterpretq_f32_f64(vtrn1q_f64(x, y)), vreinterpretq_f32_f64(vtrn2q_f64(x, y)));
+            }
+            [vpaddq_f32(b[0], b[1]), vpaddq_f32(b[2], b[3])]
         }
     }
 }

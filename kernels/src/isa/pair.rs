@@ -65,6 +65,85 @@ macro_rules! wide_as_pair {
         ) -> Self::WideFloats {
             [self.mul_add(a[0], b[0], c[0]), self.mul_add(a[1], b[1], c[1])]
         }
+
+        // Operations of attention, and of the element-wise steps.
+
+        #[inline(always)]
+        fn dot_biased(self, bias: &[i32; 8], w: Self::Bytes, a: Self::Bytes) -> Self::Ints {
+            self.dot_add_signed(self.load_ints(bias), w, a)
+        }
+        #[inline(always)]
+        fn wide_halves(self, a: Self::WideFloats) -> [Self::Floats; 2] {
+            a
+        }
+        #[inline(always)]
+        fn wide_from_f16(self, p: &[Half; 16]) -> Self::WideFloats {
+            let halves = p.as_chunks::<8>().0;
+            [self.floats_from_f16(&halves[0]), self.floats_from_f16(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_from_bf16(self, p: &[Half; 16]) -> Self::WideFloats {
+            let halves = p.as_chunks::<8>().0;
+            [self.floats_from_bf16(&halves[0]), self.floats_from_bf16(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_from_i8(self, p: &[u8; 16]) -> Self::WideFloats {
+            let halves: [[i8; 8]; 2] = bytemuck::must_cast(*p);
+            [self.floats_from_i8(&halves[0]), self.floats_from_i8(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_from_nibbles<const SHIFT: i32>(self, p: &[u8; 16]) -> Self::WideFloats {
+            let bytes = self.to_bytes(self.sub(self.nibbles(p), self.splat(8)));
+            self.wide_from_i8(&bytes.as_chunks::<16>().0[SHIFT as usize / 4])
+        }
+        #[inline(always)]
+        fn wide_load_ints(self, p: &[i32; 16]) -> Self::WideInts {
+            let halves = p.as_chunks::<8>().0;
+            [self.load_ints(&halves[0]), self.load_ints(&halves[1])]
+        }
+        #[inline(always)]
+        fn wide_dot_biased(
+            self,
+            acc: Self::WideInts,
+            w: Self::WideBytes,
+            a: &[u8; 4],
+        ) -> Self::WideInts {
+            let a = self.splat4(a);
+            [self.dot_add_signed(acc[0], a, w[0]), self.dot_add_signed(acc[1], a, w[1])]
+        }
+        #[inline(always)]
+        fn wide_add(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
+            [self.add(a[0], b[0]), self.add(a[1], b[1])]
+        }
+        #[inline(always)]
+        fn wide_div(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
+            [self.div(a[0], b[0]), self.div(a[1], b[1])]
+        }
+        #[inline(always)]
+        fn wide_neg_mul_add(
+            self,
+            a: Self::WideFloats,
+            b: Self::WideFloats,
+            c: Self::WideFloats,
+        ) -> Self::WideFloats {
+            [self.neg_mul_add(a[0], b[0], c[0]), self.neg_mul_add(a[1], b[1], c[1])]
+        }
+        #[inline(always)]
+        fn wide_max(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
+            [self.max(a[0], b[0]), self.max(a[1], b[1])]
+        }
+        #[inline(always)]
+        fn wide_min(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
+            [self.min(a[0], b[0]), self.min(a[1], b[1])]
+        }
+        #[inline(always)]
+        fn wide_round(self, a: Self::WideFloats) -> Self::WideFloats {
+            [self.round(a[0]), self.round(a[1])]
+        }
+        #[inline(always)]
+        fn wide_power_of_two(self, a: Self::WideFloats) -> Self::WideFloats {
+            [self.power_of_two(a[0]), self.power_of_two(a[1])]
+        }
     };
 }
 pub(super) use wide_as_pair;

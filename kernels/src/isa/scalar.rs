@@ -18,6 +18,9 @@ fn dot(w: Bytes, a: Bytes, weight: fn(u8) -> i32) -> Ints {
 }
 
 impl Scalar {
+    fn load_ints(self, p: &Ints) -> Ints {
+        *p
+    }
     fn ints(self, x: i32) -> Ints {
         [x; 8]
     }
@@ -153,5 +156,8 @@ impl Isa for Scalar {
     }
     fn power_of_two(self, a: Floats) -> Floats {
         a.map(|x| f32::from_bits(((x as i32 + 127) as u32) << 23))
+    }
+    fn sub(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
     }
 }

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use bytemuck::Zeroable;
 use rope_cpu_kernels::{
     Cpu,
+    activations::{Span, quantize, spans_for},
     attention::{PAGE, Queries, Rows, Scratch, attend, clear, finish, merge, partial_len},
     cache::{CacheType, load, store},
 };
@@ -25,10 +27,10 @@ const POSITIONS: usize = 2 * PAGE;
 impl Case {
     fn all() -> Vec<Case> {
         let causal = |n: usize| (0..n).map(|i| 0..300 + i + 1).collect::<Vec<_>>();
-        let window = |n: usize| (0..n).map(|i| 260 + 9 * i..300 + 9 * i).collect::<Vec<_>>();
+        let window = |n: usize| (0..n).map(|i| 230 + 5 * i..270 + 5 * i).collect::<Vec<_>>();
         let mut cases = Vec::new();
         for (i, keys) in CacheType::ALL.into_iter().enumerate() {
-            for n in [1, 3, 7, 8, 13] {
+            for n in [1, 2, 3, 7, 8, 13, 37] {
                 let (dim, values) = ([32, 64, 96][n % 3], CacheType::ALL[(i + n) % 5]);
                 cases.push(Case { dim, keys, values, soft_cap: None, visible: causal(n) });
                 let soft_cap = Some(2.0);
@@ -58,6 +60,8 @@ impl Case {
         let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
+        let q = Queries { queries: &queries, dim, soft_cap: self.soft_cap };
+        scratch.prepare(cpu, q, self.keys);
         let mut partials =
             [vec![f32::NAN; n * partial_len(dim)], vec![f32::NAN; n * partial_len(dim)]];
         partials.iter_mut().for_each(|p| clear(p, dim));
@@ -70,10 +74,9 @@ impl Case {
                 let len = PAGE * dtype.row_bytes(dim);
                 bytes[page * len..][..len].to_vec()
             };
-            let q = Queries { queries: &queries, dim, visible: &visible, soft_cap: self.soft_cap };
             attend(
                 cpu,
-                q,
+                &visible,
                 Rows { dtype: self.keys, bytes: &part(&keys, self.keys) },
                 Rows { dtype: self.values, bytes: &part(&values, self.values) },
                 &mut scratch,
@@ -103,8 +106,12 @@ impl Case {
             out
         };
         let (keys, values) = (decoded(self.keys, 31), decoded(self.values, 32));
+        let mut queries = self.queries();
+        if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) {
+            queries.chunks_exact_mut(self.dim).for_each(rounded);
+        }
         let mut out = Vec::new();
-        for (query, visible) in self.queries().chunks_exact(self.dim).zip(&self.visible) {
+        for (query, visible) in queries.chunks_exact(self.dim).zip(&self.visible) {
             let score = |p: usize| {
                 let key = &keys[p * self.dim..][..self.dim];
                 let dot: f64 =
@@ -119,6 +126,16 @@ impl Case {
             }));
         }
         out
+    }
+}
+
+/// A query as it is compared with quantized keys: rounded to 8 bits, as activations are.
+fn rounded(query: &mut [f32]) {
+    let mut spans = vec![Span::zeroed(); spans_for(query.len())];
+    quantize(scalar(), query, &mut spans);
+    for (i, x) in query.iter_mut().enumerate() {
+        let (span, group) = (&spans[i / 256], i % 256 / 32);
+        *x = span.scale[group] * f32::from(span.quants[group][i % 32] as i8);
     }
 }
 
