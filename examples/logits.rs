@@ -93,6 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         yarn_attn_factor: args.yarn_attn_factor,
         yarn_beta_fast: args.yarn_beta_fast,
         yarn_beta_slow: args.yarn_beta_slow,
+        ..Flags::default()
     };
     let facts = Facts {
         architecture: config.architecture.name(),

@@ -2,38 +2,50 @@
 //! rows of cosines and sines that the forward pass rotates with.
 //!
 //! Read in this order: [`Flags`] (what the user may say), `plan` (what is in force, and why),
-//! `resolve` (how flags, metadata and defaults become a plan), one file for each rule (`linear`,
-//! `ntk`, `yarn`, `longrope`, and `divisors` for frequencies that a file brings along), `table`
-//! (a plan and a length become frequencies) and `cache` (frequencies become rows).
+//! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
+//! (`linear`, `ntk`, `ntk_mixed`, `yarn`, `llama3`, `dprope`; `longrope` and `divisors` for
+//! frequencies that a file brings along), `table` (a plan and a length become frequencies) and
+//! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
 //! module changes, since a forward pass sees [`Rope::row`] alone.
 
 mod cache;
+mod disturbance;
 mod divisors;
+mod dprope;
 mod error;
 mod flags;
+mod given;
 mod keys;
 mod linear;
+mod llama3;
 mod longrope;
 mod ntk;
+mod ntk_mixed;
 mod plan;
 mod resolve;
+mod rule;
 mod sourced;
 mod table;
 mod warn;
 mod yarn;
 
 pub use cache::Rope;
+pub use disturbance::{Direction, Histogram, Trained};
 pub use divisors::{Divisors, Factors};
+pub use dprope::{Choice, DpRope, Pair};
 pub use error::Error;
 pub use flags::{Flags, Scaling};
+pub use llama3::Llama3;
 pub use longrope::LongRope;
-pub use plan::{Plan, Rule};
+pub use ntk_mixed::NtkMixed;
+pub use plan::Plan;
 pub use resolve::Facts;
+pub use rule::Rule;
 pub use sourced::{Origin, Sourced};
 pub use table::Table;
-pub use yarn::Yarn;
+pub use yarn::{Ramp, Yarn};
 
 /// The layers that rotate alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,9 @@
 //! Groups of options that several commands have.
 
+mod rope;
+
+pub use rope::RopeArgs;
+
 use std::{
     fmt::Display,
     path::{Path, PathBuf},
@@ -9,11 +13,9 @@ use rope_cpu_kernels::Cpu;
 
 use super::error::Error;
 use crate::{
-    gguf::{Gguf, Override},
+    gguf::Override,
     kv_cache::CacheType,
-    model::Model,
     platform::processors::{self, Threads},
-    rope::{self, Facts, Plan, Rope, Scaling, Sourced},
 };
 
 /// Which model.
@@ -131,90 +133,6 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     match up_to_limit(text)? {
         0 => Err("at least 1 is needed".into()),
         tokens => Ok(tokens),
-    }
-}
-
-/// How positions are rotated.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "RoPE: a context longer than trained")]
-pub struct RopeArgs {
-    /// The method: none, linear, yarn or longrope
-    #[arg(long, value_name = "METHOD")]
-    pub rope_scaling: Option<Scaling>,
-
-    /// Extend the context N times
-    ///
-    /// Linear scaling keeps the distances between far tokens within what the model has seen,
-    /// YaRN (with --rope-scaling yarn) those between near ones too, and needs no fine-tuning.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_scale: Option<f64>,
-
-    /// The inverse: 0.25 extends it 4 times
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_freq_scale: Option<f64>,
-
-    /// The base of the frequencies
-    ///
-    /// NTK-aware scaling raises it.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub rope_freq_base: Option<f64>,
-
-    /// YaRN: the context before; 0: as trained
-    #[arg(long, value_name = "N")]
-    pub yarn_orig_ctx: Option<usize>,
-
-    /// YaRN: 1 keeps high frequencies, 0 scales all
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_ext_factor: Option<f64>,
-
-    /// YaRN: multiplies the attention scale
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_attn_factor: Option<f64>,
-
-    /// YaRN: scale what turns less often
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_beta_slow: Option<f64>,
-
-    /// YaRN: keep what turns more often
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub yarn_beta_fast: Option<f64>,
-}
-
-impl RopeArgs {
-    /// The same, for the library.
-    pub fn flags(&self) -> rope::Flags {
-        rope::Flags {
-            scaling: self.rope_scaling,
-            scale: self.rope_scale,
-            freq_scale: self.rope_freq_scale,
-            freq_base: self.rope_freq_base,
-            yarn_orig_ctx: self.yarn_orig_ctx,
-            yarn_ext_factor: self.yarn_ext_factor,
-            yarn_attn_factor: self.yarn_attn_factor,
-            yarn_beta_fast: self.yarn_beta_fast,
-            yarn_beta_slow: self.yarn_beta_slow,
-        }
-    }
-    /// What RoPE does with `model` in a context of `context`, by these flags and metadata.
-    ///
-    /// # Errors
-    /// Flags or metadata that contradict each other or make no sense.
-    pub fn resolve(
-        &self,
-        gguf: &Gguf,
-        model: &Model,
-        context: Sourced<usize>,
-    ) -> Result<Rope, Error> {
-        let config = &model.config;
-        let facts = Facts {
-            architecture: config.architecture.name(),
-            n_rot: config.n_rot,
-            context_train: config.context_train,
-            window: config.window.is_some(),
-        };
-        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &self.flags(), context)
-            .map(Rope::new)
-            .map_err(Error::usage)
     }
 }
 

@@ -2,31 +2,36 @@
 
 use thiserror::Error;
 
-use super::{Origin, Scaling};
+use super::{Origin, Scaling, Sourced};
 use crate::gguf;
 
 /// Settings that cannot be used, each naming the flag, key or tensor at fault.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the message of each variant names its fields")]
 pub enum Error {
-    #[error("unknown RoPE scaling {name:?}: it is one of none, linear, yarn, longrope")]
-    UnknownScaling { name: String },
+    #[error("unknown {what} {name:?}: it is one of {known}")]
+    Unknown { what: &'static str, name: String, known: String },
     #[error("{key}: unknown RoPE scaling {}; choose one with --rope-scaling", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("{value}: must be {expected}")]
-    Value { value: String, expected: &'static str },
-    #[error(
-        "--rope-scale {scale} and --rope-freq-scale {freq_scale} both set the factor: give one"
-    )]
-    TwoFactors { scale: f64, freq_scale: f64 },
+    Value { value: String, expected: String },
+    #[error("{one} and {other} both set {what}: give one")]
+    Both { one: String, other: String, what: &'static str },
+    #[error("{0} needs {1} beside it: Hugging Face uses neither alone")]
+    Alone(&'static str, &'static str),
     #[error("{factor} contradicts --rope-scaling none: leave one of them out")]
     NoneWithFactor { factor: Origin },
     #[error("{factor} needs --rope-scaling linear or yarn: the file says none ({key})")]
     NoneInFile { factor: Origin, key: Origin },
     #[error(
-        "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling yarn, or leave it out"
+        "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or leave it out"
     )]
-    NoEffect { flag: &'static str, scaling: Scaling },
+    NoEffect { flag: &'static str, scaling: Scaling, needs: Scaling },
+    #[error(
+        "RoPE scaling {scaling} does not go with the LongRoPE divisors of the file: choose longrope, \
+         none, linear or yarn"
+    )]
+    LongRopeFile { scaling: Scaling },
     #[error("RoPE scaling longrope needs the tensor {tensor}, which the file lacks")]
     MissingFactors { tensor: &'static str },
     #[error("tensor {tensor} has {found} values: {expected} are needed, one for each rotated pair")]
@@ -39,6 +44,32 @@ pub enum Error {
         "RoPE over {n_rot} dimensions: they rotate in pairs, so an even number above 0 is needed"
     )]
     Dimensions { n_rot: usize },
+    #[error("RoPE scaling {scaling} over {n_rot} dimensions: at least 4 are needed")]
+    TooFewDimensions { scaling: Scaling, n_rot: usize },
+    #[error(
+        "--llama3-high-freq-factor {high}: must be above --llama3-low-freq-factor, which is {low}"
+    )]
+    Turns { low: f64, high: f64 },
+    #[error("{}: must be an even number, as dimensions rotate in pairs", dims.origin)]
+    Odd { dims: Sourced<usize> },
+    #[error(
+        "DPRoPE counts the angles of 1 to {most} positions: an original context of {tokens} times \
+         the factor {factor} is out of that range"
+    )]
+    Positions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
+}
+
+/// The value that is called `name`.
+pub(super) fn one_of<T: Copy>(
+    what: &'static str,
+    name: &str,
+    all: &[T],
+    name_of: fn(T) -> &'static str,
+) -> Result<T, Error> {
+    all.iter().copied().find(|value| name_of(*value) == name).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|value| name_of(*value)).collect();
+        Error::Unknown { what, name: name.into(), known: known.join(", ") }
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::Error;
+use super::{Direction, Error, Ramp, error};
 
 /// Every RoPE flag, as given: `None` where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +15,8 @@ pub struct Flags {
     pub freq_scale: Option<f64>,
     /// `--rope-freq-base`: the base of the frequencies (NTK-aware scaling raises it).
     pub freq_base: Option<f64>,
-    /// `--yarn-orig-ctx`: the context before the extension; 0 means that of the model.
+    /// `--yarn-orig-ctx`: the context before the extension, for any rule that needs it; 0 means
+    /// that of the model.
     pub yarn_orig_ctx: Option<usize>,
     /// `--yarn-ext-factor`: how far YaRN keeps high frequencies, 0 to 1; -1 means the default.
     pub yarn_ext_factor: Option<f64>,
@@ -25,6 +26,28 @@ pub struct Flags {
     pub yarn_beta_fast: Option<f64>,
     /// `--yarn-beta-slow`: pairs that turn less often are interpolated; -1 means the default.
     pub yarn_beta_slow: Option<f64>,
+    /// `--yarn-ramp`: the form of the ramp (Hugging Face's `truncate: false` is the exact one).
+    pub yarn_ramp: Option<Ramp>,
+    /// `--yarn-attention-factor`: the attention scale itself, as Hugging Face's `attention_factor`.
+    pub yarn_attention_factor: Option<f64>,
+    /// `--yarn-mscale`: Hugging Face's `mscale`, the weight of the magnitude.
+    pub yarn_mscale: Option<f64>,
+    /// `--yarn-mscale-all-dim`: Hugging Face's `mscale_all_dim`, the weight of what divides it.
+    pub yarn_mscale_all_dim: Option<f64>,
+    /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.
+    pub ntk_mixed_exponent: Option<f64>,
+    /// `--llama3-low-freq-factor`: what turns less often is divided.
+    pub llama3_low_freq_factor: Option<f64>,
+    /// `--llama3-high-freq-factor`: what turns more often is kept.
+    pub llama3_high_freq_factor: Option<f64>,
+    /// `--dprope-intervals`: b, the intervals of the circle.
+    pub dprope_intervals: Option<usize>,
+    /// `--dprope-threshold`: t, what interpolation must gain.
+    pub dprope_threshold: Option<f64>,
+    /// `--dprope-dims`: n̂, the number of dimensions to interpolate.
+    pub dprope_dims: Option<usize>,
+    /// `--dprope-direction`: which divergence is the disturbance.
+    pub dprope_direction: Option<Direction>,
 }
 
 impl Flags {
@@ -41,6 +64,30 @@ impl Flags {
             ..self.clone()
         }
     }
+
+    /// The flags that shape a rule: the name, whether it is given, and the rules that it shapes.
+    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 15] {
+        use Scaling::{DpRope, Llama3, Ntk, NtkMixed, Yarn};
+        const EXTENDING: &[Scaling] = &[Yarn, Ntk, NtkMixed, Llama3, DpRope];
+        let f = self;
+        [
+            ("--yarn-orig-ctx", f.yarn_orig_ctx.is_some(), EXTENDING),
+            ("--yarn-ext-factor", f.yarn_ext_factor.is_some(), &[Yarn]),
+            ("--yarn-beta-fast", f.yarn_beta_fast.is_some(), &[Yarn]),
+            ("--yarn-beta-slow", f.yarn_beta_slow.is_some(), &[Yarn]),
+            ("--yarn-ramp", f.yarn_ramp.is_some(), &[Yarn]),
+            ("--yarn-attention-factor", f.yarn_attention_factor.is_some(), &[Yarn]),
+            ("--yarn-mscale", f.yarn_mscale.is_some(), &[Yarn]),
+            ("--yarn-mscale-all-dim", f.yarn_mscale_all_dim.is_some(), &[Yarn]),
+            ("--ntk-mixed-exponent", f.ntk_mixed_exponent.is_some(), &[NtkMixed]),
+            ("--llama3-low-freq-factor", f.llama3_low_freq_factor.is_some(), &[Llama3]),
+            ("--llama3-high-freq-factor", f.llama3_high_freq_factor.is_some(), &[Llama3]),
+            ("--dprope-intervals", f.dprope_intervals.is_some(), &[DpRope]),
+            ("--dprope-threshold", f.dprope_threshold.is_some(), &[DpRope]),
+            ("--dprope-dims", f.dprope_dims.is_some(), &[DpRope]),
+            ("--dprope-direction", f.dprope_direction.is_some(), &[DpRope]),
+        ]
+    }
 }
 
 /// The scaling rules, as `--rope-scaling` and `{arch}.rope.scaling.type` name them.
@@ -50,24 +97,44 @@ pub enum Scaling {
     None,
     /// Positions (or frequencies: the same) divided by the factor.
     Linear,
+    /// A larger base: the lower a frequency, the more it is divided.
+    Ntk,
+    /// The same, spread by a power of the index.
+    NtkMixed,
     /// High frequencies kept, low ones divided by the factor, a ramp between.
     Yarn,
+    /// The same, between other limits.
+    Llama3,
     /// Two sets of divisors from the file, for short and for long sequences.
     LongRope,
+    /// Each frequency kept or divided, whichever disturbs its angles less.
+    DpRope,
 }
 
 impl Scaling {
     /// Every rule.
-    pub const ALL: [Scaling; 4] =
-        [Scaling::None, Scaling::Linear, Scaling::Yarn, Scaling::LongRope];
+    pub const ALL: [Scaling; 8] = [
+        Scaling::None,
+        Scaling::Linear,
+        Scaling::Ntk,
+        Scaling::NtkMixed,
+        Scaling::Yarn,
+        Scaling::Llama3,
+        Scaling::LongRope,
+        Scaling::DpRope,
+    ];
 
     /// The name, as on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Scaling::None => "none",
             Scaling::Linear => "linear",
+            Scaling::Ntk => "ntk",
+            Scaling::NtkMixed => "ntk-mixed",
             Scaling::Yarn => "yarn",
+            Scaling::Llama3 => "llama3",
             Scaling::LongRope => "longrope",
+            Scaling::DpRope => "dprope",
         }
     }
 }
@@ -82,9 +149,6 @@ impl FromStr for Scaling {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL
-            .into_iter()
-            .find(|s| s.name() == name)
-            .ok_or_else(|| Error::UnknownScaling { name: name.into() })
+        error::one_of("RoPE scaling", name, &Self::ALL, Self::name)
     }
 }

@@ -51,6 +51,12 @@ impl Keys<'_> {
         }
     }
 
+    /// NTK's factor; 0 says nothing.
+    pub fn alpha(&self) -> Result<Option<Sourced<f64>>, Error> {
+        let alpha = self.number("scaling.alpha")?.filter(|alpha| alpha.value != 0.0);
+        alpha.map(Sourced::factor).transpose()
+    }
+
     /// The context before any extension; `context_train` where the file is silent.
     pub fn original_context(
         &self,
@@ -90,7 +96,7 @@ impl Keys<'_> {
 
     /// Keys that are there, say something, and are not read for this architecture: llama.cpp's
     /// converter writes them for every model and its loader reads them for few.
-    pub fn unread(&self) -> Result<Vec<String>, Error> {
+    pub fn unread(&self, scaling: Scaling) -> Result<Vec<String>, Error> {
         let neutral = [
             ("scaling.alpha", 0.0),
             ("scaling.yarn_ext_factor", 1.0),
@@ -101,7 +107,9 @@ impl Keys<'_> {
         ];
         let mut warnings = Vec::new();
         for (name, neutral) in neutral {
-            if name.ends_with("log_multiplier") && self.reads_log_multiplier() {
+            let read = name.ends_with("log_multiplier") && self.reads_log_multiplier()
+                || name.ends_with("alpha") && scaling == Scaling::Ntk;
+            if read {
                 continue;
             }
             if let Some(found) = self.number(name)?

@@ -1,4 +1,22 @@
 //! NTK-aware scaling: a larger base divides the lowest frequency by `alpha` and keeps the highest.
+//!
+//! bloc97, "NTK-Aware Scaled RoPE" (2023); as the YaRN paper (arXiv:2309.00071) writes it in section
+//! 3.1: h(θ_i) = b'^(-2i/d) with b' = b · α^(d/(d-2)), so that θ'_i = θ_i · α^(-2i/(d-2)).
+
+use super::{Error, Scaling};
+
+/// Multiplies the frequencies by α^(-2i/(d-2)): the first stays, the last is divided by `alpha`.
+pub(super) fn stretch(inv_freq: &mut [f64], alpha: f64) {
+    let d = 2.0 * inv_freq.len() as f64;
+    for (i, theta) in inv_freq.iter_mut().enumerate() {
+        *theta *= alpha.powf(-2.0 * i as f64 / (d - 2.0));
+    }
+}
+
+/// An error unless there is a first pair to keep and another, last one to stretch.
+pub(super) fn check(n_rot: usize, scaling: Scaling) -> Result<(), Error> {
+    if n_rot < 4 { Err(Error::TooFewDimensions { scaling, n_rot }) } else { Ok(()) }
+}
 
 /// The base that extends the context by `alpha`: base · alpha^(d/(d-2)), with d = `n_rot`.
 pub(super) fn base(n_rot: usize, base: f64, alpha: f64) -> f64 {

@@ -2,16 +2,7 @@
 
 use std::fmt;
 
-use super::{Divisors, Origin, Scaling, Sourced, Yarn, ntk, sourced::short};
-
-/// How the factor acts on the frequencies.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
-    /// All are divided by it. Without scaling, it is 1.
-    Linear,
-    /// Low ones are, high ones are not.
-    Yarn(Yarn),
-}
+use super::{Divisors, Origin, Rule, Scaling, Sourced, ntk, sourced::short};
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
 #[derive(Clone, Debug, PartialEq)]
@@ -70,12 +61,7 @@ impl fmt::Display for Plan {
         if scaled {
             write!(f, ", factor {}", self.factor)?;
         }
-        if let Rule::Yarn(yarn) = &self.rule {
-            write!(f, ", original context {}", yarn.original_context)?;
-            write!(f, ", ext factor {}", yarn.ext_factor)?;
-            write!(f, ", beta fast {}", yarn.beta_fast)?;
-            write!(f, ", beta slow {}", yarn.beta_slow)?;
-        }
+        write!(f, "{}", self.rule)?;
         match &self.divisors {
             Divisors::None => {}
             Divisors::Fixed(_) => write!(f, ", frequencies divided (rope_freqs.weight)")?,

@@ -6,10 +6,11 @@
 //! is computed where the file has none; layers with a sliding window are never scaled at all.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced, Yarn,
+    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced,
     divisors::{LONG, ROPE_FREQS, SHORT, check},
+    given::Given,
     keys::Keys,
-    longrope, warn, yarn,
+    longrope, table, warn,
 };
 use crate::gguf::Metadata;
 
@@ -46,18 +47,25 @@ impl Plan {
 
         let base_train = keys.base("freq_base")?;
         let base = match flags.freq_base {
-            Some(base) => number("--rope-freq-base", base).base()?,
+            Some(base) => Sourced::number("--rope-freq-base", base).base()?,
             None => base_train.clone(),
         };
         let window_base = window.then(|| keys.base("freq_base_swa")).transpose()?;
         let scaling = scaling(&keys, &flags)?;
-        let factor = factor(&keys, &flags, &scaling)?;
-        let rule = rule(&keys, &flags, &scaling, &factor, &context_train)?;
-        let mut warnings = keys.unread()?;
+        let mut warnings = keys.unread(scaling.value)?;
         let divisors =
             divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
-        let attention_scale =
-            attention_scale(&keys, &flags, &rule, &factor, &divisors, &context_train)?;
+        let given = Given {
+            keys,
+            flags: &flags,
+            scaling: &scaling,
+            context_train: &context_train,
+            context: &context,
+        };
+        let factor = given.factor()?;
+        let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
+        let rule = Rule::resolve(&given, &factor, &inv_freq)?;
+        let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
 
         let mut plan = Plan {
             n_rot,
@@ -78,83 +86,11 @@ impl Plan {
     }
 }
 
-/// A value from the command line.
-fn number(flag: &str, value: f64) -> Sourced<f64> {
-    Sourced::flag(value, format!("{flag} {value}"))
-}
-
 fn scaling(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
     match flags.scaling {
         Some(scaling) => Ok(Sourced::flag(scaling, format!("--rope-scaling {scaling}"))),
         None => keys.scaling(),
     }
-}
-
-/// The factor: 1 for scaling none, whatever the file says.
-fn factor(keys: &Keys, flags: &Flags, scaling: &Sourced<Scaling>) -> Result<Sourced<f64>, Error> {
-    let given = match (flags.scale, flags.freq_scale) {
-        (Some(scale), Some(freq_scale)) => return Err(Error::TwoFactors { scale, freq_scale }),
-        (Some(scale), None) => Some(number("--rope-scale", scale).factor()?),
-        (None, Some(freq_scale)) => {
-            let freq_scale = number("--rope-freq-scale", freq_scale).factor()?;
-            Some(Sourced { value: 1.0 / freq_scale.value, origin: freq_scale.origin })
-        }
-        (None, None) => None,
-    };
-    match (scaling.value, given) {
-        (Scaling::None, Some(Sourced { value, origin: factor })) if value != 1.0 => {
-            Err(match &scaling.origin {
-                Origin::Flag(_) => Error::NoneWithFactor { factor },
-                key => Error::NoneInFile { factor, key: key.clone() },
-            })
-        }
-        (Scaling::None, _) => Ok(Sourced { value: 1.0, origin: scaling.origin.clone() }),
-        (_, Some(given)) => Ok(given),
-        (_, None) => keys.factor(),
-    }
-}
-
-/// YaRN's ramp acts where the extrapolation factor is not 0, whatever the scaling is called; the
-/// flags that shape it are refused where they shape nothing.
-fn rule(
-    keys: &Keys,
-    flags: &Flags,
-    scaling: &Sourced<Scaling>,
-    factor: &Sourced<f64>,
-    context_train: &Sourced<usize>,
-) -> Result<Rule, Error> {
-    let is_yarn = scaling.value == Scaling::Yarn;
-    let ext_factor = match flags.yarn_ext_factor {
-        Some(ext_factor) => number("--yarn-ext-factor", ext_factor).share()?,
-        None => Sourced::default(if is_yarn { 1.0 } else { 0.0 }),
-    };
-    let acts = is_yarn || ext_factor.value != 0.0 && factor.value != 1.0;
-    if !acts {
-        let idle = [
-            ("--yarn-ext-factor", flags.yarn_ext_factor.is_some()),
-            ("--yarn-orig-ctx", flags.yarn_orig_ctx.is_some()),
-            ("--yarn-beta-fast", flags.yarn_beta_fast.is_some()),
-            ("--yarn-beta-slow", flags.yarn_beta_slow.is_some()),
-        ];
-        return match idle.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Error::NoEffect { flag, scaling: scaling.value }),
-            None => Ok(Rule::Linear),
-        };
-    }
-    let original_context = match flags.yarn_orig_ctx {
-        Some(tokens) => Sourced::flag(tokens, format!("--yarn-orig-ctx {tokens}")),
-        None => keys.original_context(context_train)?,
-    };
-    let beta = |flag, given: Option<f64>, default| match given {
-        Some(beta) => number(flag, beta).factor(),
-        None => Ok(Sourced::default(default)),
-    };
-    Ok(Rule::Yarn(Yarn {
-        original_context,
-        ext_factor,
-        beta_fast: beta("--yarn-beta-fast", flags.yarn_beta_fast, 32.0)?,
-        beta_slow: beta("--yarn-beta-slow", flags.yarn_beta_slow, 1.0)?,
-    }))
 }
 
 /// What the file divides frequencies by. It belongs to the model: no flag switches it off.
@@ -171,6 +107,10 @@ fn divisors(
     };
     let file = keys.scaling(); // which a flag may have replaced, then even an unknown one
     if scaling.value == Scaling::LongRope || file.is_ok_and(|s| s.value == Scaling::LongRope) {
+        use Scaling::{Linear, LongRope as Own, None as Plain, Yarn};
+        if !matches!(scaling.value, Own | Plain | Linear | Yarn) {
+            return Err(Error::LongRopeFile { scaling: scaling.value });
+        }
         if factors.rope_freqs.is_some() {
             ignored(ROPE_FREQS, "LongRoPE has its own");
         }
@@ -189,6 +129,10 @@ fn divisors(
         }
     }
     match factors.rope_freqs {
+        Some(_) if scaling.value == Scaling::Llama3 => {
+            warnings.push(format!("tensor {ROPE_FREQS} is replaced by {}", scaling.origin));
+            Ok(Divisors::None)
+        }
         Some(_) if !keys.reads_rope_freqs() => {
             ignored(ROPE_FREQS, &format!("{} does not use it", keys.architecture));
             Ok(Divisors::None)
@@ -198,36 +142,35 @@ fn divisors(
     }
 }
 
-/// The product of what the user gives, what the rule asks for, and what the file gives.
+/// What the user gives as the whole of it, or else the product of what the user gives as a part,
+/// what the rule asks for, and what the file gives.
 fn attention_scale(
-    keys: &Keys,
-    flags: &Flags,
+    given: &Given,
     rule: &Rule,
     factor: &Sourced<f64>,
     divisors: &Divisors,
-    context_train: &Sourced<usize>,
 ) -> Result<Sourced<f64>, Error> {
-    let mut parts = Vec::new();
-    if let Some(given) = flags.yarn_attn_factor {
-        parts.push(number("--yarn-attn-factor", given).factor()?);
+    let Given { flags, keys, context_train, .. } = given;
+    if let Some(whole) = flags.yarn_attention_factor {
+        let whole = Sourced::number("--yarn-attention-factor", whole).factor()?;
+        return match flags.yarn_attn_factor {
+            None => Ok(whole),
+            Some(part) => Err(Error::Both {
+                one: whole.origin.to_string(),
+                other: format!("--yarn-attn-factor {part}"),
+                what: "the attention scale",
+            }),
+        };
     }
-    if let Rule::Yarn(yarn) = rule
-        && yarn.ext_factor.value != 0.0
-        && factor.value > 1.0
-    {
-        parts.push(match keys.magnitude_weights()? {
-            Some((above, below, key)) => Sourced {
-                value: yarn::magnitude(factor.value, above) / yarn::magnitude(factor.value, below),
-                origin: key,
-            },
-            None => Sourced {
-                value: yarn::magnitude(factor.value, 1.0),
-                origin: Origin::Computed("1 + 0.1 ln factor"),
-            },
-        });
+    let mut parts = Vec::new();
+    if let Some(part) = flags.yarn_attn_factor {
+        parts.push(Sourced::number("--yarn-attn-factor", part).factor()?);
+    }
+    if let Rule::Yarn(yarn) = rule {
+        parts.extend(yarn.magnitude(given, factor.value)?);
     }
     match (keys.attention_factor()?, divisors) {
-        (Some(given), _) => parts.push(given),
+        (Some(part), _) => parts.push(part),
         (None, Divisors::LongRope(sets)) => {
             let extension = context_train.value as f64 / sets.original_context as f64;
             parts.push(Sourced {

@@ -45,6 +45,16 @@ pub enum Origin {
     Default,
 }
 
+impl Origin {
+    /// The value with its name, for an error: a flag as typed, `key = value` else.
+    pub(super) fn with(&self, value: impl fmt::Display) -> String {
+        match self {
+            Origin::Flag(text) => text.clone(),
+            other => format!("{other} = {value}"),
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,7 +90,28 @@ impl fmt::Display for Sourced<usize> {
 /// Factors stay within this distance of 1, far beyond any use, so that no angle overflows.
 const FACTOR_MAX: f64 = 1e6;
 
+impl Sourced<usize> {
+    /// A whole number from the command line.
+    pub(super) fn whole(flag: &str, value: usize) -> Self {
+        Sourced::flag(value, format!("{flag} {value}"))
+    }
+
+    /// The value, if it is in this range.
+    pub(super) fn between(self, from: usize, to: usize) -> Result<Self, Error> {
+        if (from..=to).contains(&self.value) {
+            return Ok(self);
+        }
+        let value = self.origin.with(self.value);
+        Err(Error::Value { value, expected: format!("a whole number from {from} to {to}") })
+    }
+}
+
 impl Sourced<f64> {
+    /// A number from the command line.
+    pub(super) fn number(flag: &str, value: f64) -> Self {
+        Sourced::flag(value, format!("{flag} {value}"))
+    }
+
     /// The product of all values; 1 if there are none.
     pub(super) fn product(mut parts: Vec<Self>) -> Self {
         match parts.len() {
@@ -95,30 +126,31 @@ impl Sourced<f64> {
 
     /// The value, if it can multiply or divide.
     pub(super) fn factor(self) -> Result<Self, Error> {
-        self.check("a number from 0.000001 to 1000000", |x| {
+        self.check("a number from 0.000001 to 1000000".into(), |x| {
             (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&x)
         })
     }
 
     /// The value, if it is zero or can multiply.
     pub(super) fn share(self) -> Result<Self, Error> {
-        self.check("a number from 0 to 1000000", |x| (0.0..=FACTOR_MAX).contains(&x))
+        self.within(0.0, FACTOR_MAX)
+    }
+
+    /// The value, if it is in this range.
+    pub(super) fn within(self, from: f64, to: f64) -> Result<Self, Error> {
+        self.check(format!("a number from {from} to {to}"), |x| (from..=to).contains(&x))
     }
 
     /// The value, if frequencies can be its powers.
     pub(super) fn base(self) -> Result<Self, Error> {
-        self.check("a finite number above 1", |x| x > 1.0 && x.is_finite())
+        self.check("a finite number above 1".into(), |x| x > 1.0 && x.is_finite())
     }
 
-    fn check(self, expected: &'static str, ok: impl Fn(f64) -> bool) -> Result<Self, Error> {
+    fn check(self, expected: String, ok: impl Fn(f64) -> bool) -> Result<Self, Error> {
         if ok(self.value) {
             return Ok(self);
         }
-        let value = match &self.origin {
-            Origin::Flag(text) => text.clone(),
-            other => format!("{other} = {}", self.value),
-        };
-        Err(Error::Value { value, expected })
+        Err(Error::Value { value: self.origin.with(self.value), expected })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frequencies: what a plan means for sequences of one length.
 
-use super::{Layers, Plan, Rule, linear};
+use super::{Layers, Plan, linear};
 
 /// Rotation by `position * inv_freq[i]` of pair i, with cosine and sine multiplied by `scale`.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,18 +42,16 @@ impl Table {
 
 /// Divisors first, then the scaling rule: they compose, as in ggml's kernel.
 fn global(plan: &Plan, effective_length: usize) -> Vec<f64> {
-    let mut inv_freq: Vec<f64> = linear::frequencies(plan.n_rot, plan.base.value).collect();
-    if let Some(divisors) = plan.divisors.at(effective_length) {
+    let mut inv_freq = unscaled(plan.n_rot, plan.base.value, plan.divisors.at(effective_length));
+    plan.rule.scale(&mut inv_freq, plan.base.value, plan.factor.value);
+    inv_freq
+}
+
+/// The model's own frequencies: what a scaling rule starts from.
+pub(super) fn unscaled(n_rot: usize, base: f64, divisors: Option<&[f32]>) -> Vec<f64> {
+    let mut inv_freq: Vec<f64> = linear::frequencies(n_rot, base).collect();
+    if let Some(divisors) = divisors {
         inv_freq.iter_mut().zip(divisors).for_each(|(theta, f)| *theta /= f64::from(*f));
-    }
-    let freq_scale = 1.0 / plan.factor.value;
-    match &plan.rule {
-        Rule::Linear => inv_freq.iter_mut().for_each(|theta| *theta *= freq_scale),
-        Rule::Yarn(yarn) => {
-            for (theta, kept) in inv_freq.iter_mut().zip(yarn.kept(plan.n_rot, plan.base.value)) {
-                *theta = freq_scale * *theta * (1.0 - kept) + *theta * kept;
-            }
-        }
     }
     inv_freq
 }

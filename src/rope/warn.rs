@@ -51,10 +51,7 @@ fn beyond(plan: &Plan) -> Option<String> {
     let trained_base = plan.base_train.value;
     let alpha = ntk::alpha(plan.n_rot, trained_base, plan.base.value);
     let factor = plan.factor.value * alpha;
-    let reach = match &plan.rule {
-        Rule::Linear => trained * factor,
-        Rule::Yarn(yarn) => trained.max(yarn.original_context.value as f64 * factor),
-    };
+    let reach = plan.rule.reach(trained, factor);
     let context = plan.context.value;
     if context as f64 <= reach.ceil() {
         return None;

@@ -1,12 +1,14 @@
 //! YaRN: frequencies that turn often within the original context are kept, those that turn less
 //! than about once are interpolated, with a ramp between; the attention is sharpened a little.
 //!
-//! As in the code of YaRN, Hugging Face and ggml, the ramp is linear in the index of the pair,
-//! where the paper's is linear in the number of turns.
+//! Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models"
+//! (arXiv:2309.00071): the ramp is equation 18 with 11, the blend definition 2, the attention scale
+//! equation 22. As in the code of YaRN, Hugging Face and ggml, the ramp is linear in the index of the
+//! pair, where the paper's is linear in the number of turns; [`Ramp`] has both.
 
-use std::f64::consts::TAU;
+use std::{f64::consts::TAU, fmt, str::FromStr};
 
-use super::Sourced;
+use super::{Error, Origin, Scaling, Sourced, error, given::Given, linear};
 
 /// What YaRN needs to know besides the factor.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,25 +21,155 @@ pub struct Yarn {
     pub beta_fast: Sourced<f64>,
     /// Turns below which a frequency is interpolated.
     pub beta_slow: Sourced<f64>,
+    /// The form of the ramp between.
+    pub ramp: Sourced<Ramp>,
+}
+
+/// How YaRN goes from what it interpolates to what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ramp {
+    /// Linear in the index, between whole pairs.
+    Whole,
+    /// Linear in the index, between the exact ends (`truncate: false` of Hugging Face; gpt-oss).
+    Exact,
+    /// Linear in the number of turns, as the paper has it.
+    Turns,
+}
+
+impl Ramp {
+    /// Every form.
+    pub const ALL: [Ramp; 3] = [Ramp::Whole, Ramp::Exact, Ramp::Turns];
+
+    /// The name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ramp::Whole => "whole",
+            Ramp::Exact => "exact",
+            Ramp::Turns => "turns",
+        }
+    }
+}
+
+impl FromStr for Ramp {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        error::one_of("ramp of YaRN", name, &Ramp::ALL, Ramp::name)
+    }
 }
 
 impl Yarn {
+    /// The extrapolation factor: that of the flag, or 1 for YaRN and 0 for other scalings.
+    pub(super) fn ext_factor(given: &Given) -> Result<Sourced<f64>, Error> {
+        match given.flags.yarn_ext_factor {
+            Some(ext_factor) => Sourced::number("--yarn-ext-factor", ext_factor).share(),
+            None if given.scaling.value == Scaling::Yarn => Ok(Sourced::default(1.0)),
+            None => Ok(Sourced::default(0.0)),
+        }
+    }
+
+    pub(super) fn resolve(given: &Given, ext_factor: Sourced<f64>) -> Result<Self, Error> {
+        let flags = given.flags;
+        let beta = |flag, value: Option<f64>, default| match value {
+            Some(beta) => Sourced::number(flag, beta).factor(),
+            None => Ok(Sourced::default(default)),
+        };
+        Ok(Yarn {
+            original_context: given.original_context()?,
+            ext_factor,
+            beta_fast: beta("--yarn-beta-fast", flags.yarn_beta_fast, 32.0)?,
+            beta_slow: beta("--yarn-beta-slow", flags.yarn_beta_slow, 1.0)?,
+            ramp: match flags.yarn_ramp {
+                Some(ramp) => Sourced::flag(ramp, format!("--yarn-ramp {}", ramp.name())),
+                None => Sourced::default(Ramp::Whole),
+            },
+        })
+    }
+
+    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64) {
+        let freq_scale = 1.0 / factor;
+        let kept = self.kept(2 * inv_freq.len(), base);
+        for (theta, kept) in inv_freq.iter_mut().zip(kept) {
+            *theta = freq_scale * *theta * (1.0 - kept) + *theta * kept;
+        }
+    }
+
     /// For each pair, the share of the frequency that is kept; the rest is interpolated.
-    pub(super) fn kept(&self, n_rot: usize, base: f64) -> impl Iterator<Item = f64> {
-        // The (fractional) pair that makes `turns` turns within the original context.
-        let d = n_rot as f64;
+    fn kept(&self, n_rot: usize, base: f64) -> Vec<f64> {
         let context = self.original_context.value as f64;
+        let (fast, slow) = (self.beta_fast.value, self.beta_slow.value);
+        let d = n_rot as f64;
+        // The (fractional) pair that makes `turns` turns within the original context.
         let pair = |turns: f64| d * (context / (turns * TAU)).ln() / (2.0 * base.ln());
+        let (low, high) = match self.ramp.value {
+            Ramp::Whole => (pair(fast).floor(), pair(slow).ceil()),
+            _ => (pair(fast), pair(slow)),
+        };
         // d - 1 and not d/2 - 1: so it is in every implementation.
-        let low = pair(self.beta_fast.value).floor().max(0.0);
-        let high = pair(self.beta_slow.value).ceil().min(d - 1.0);
+        let (low, high) = (low.max(0.0), high.min(d - 1.0));
         let width = (high - low).max(0.001);
-        let ext_factor = self.ext_factor.value;
-        (0..n_rot / 2).map(move |i| (1.0 - ((i as f64 - low) / width).clamp(0.0, 1.0)) * ext_factor)
+        let by_index = |i: usize| 1.0 - ((i as f64 - low) / width).clamp(0.0, 1.0);
+        let by_turns = |theta: f64| {
+            ((context * theta / TAU - slow) / (fast - slow).max(0.001)).clamp(0.0, 1.0)
+        };
+        linear::frequencies(n_rot, base)
+            .enumerate()
+            .map(|(i, theta)| match self.ramp.value {
+                Ramp::Whole | Ramp::Exact => by_index(i) * self.ext_factor.value,
+                Ramp::Turns => by_turns(theta) * self.ext_factor.value,
+            })
+            .collect()
+    }
+
+    /// By how much attention is sharpened, if it is: m(s), or the quotient of two that Hugging
+    /// Face makes of `mscale` and `mscale_all_dim`, which files of DeepSeek and Mistral have too.
+    pub(super) fn magnitude(
+        &self,
+        given: &Given,
+        factor: f64,
+    ) -> Result<Option<Sourced<f64>>, Error> {
+        let weights = match (given.flags.yarn_mscale, given.flags.yarn_mscale_all_dim) {
+            (None, None) => given.keys.magnitude_weights()?,
+            (Some(above), Some(below)) => {
+                let above_ok = Sourced::number("--yarn-mscale", above).share()?;
+                let below_ok = Sourced::number("--yarn-mscale-all-dim", below).share()?;
+                let typed = format!("{}, {}", above_ok.origin, below_ok.origin);
+                // As there, a weight of 0 is none.
+                (above != 0.0 && below != 0.0).then_some((above, below, Origin::Flag(typed)))
+            }
+            (Some(_), None) => return Err(Error::Alone("--yarn-mscale", "--yarn-mscale-all-dim")),
+            (None, Some(_)) => return Err(Error::Alone("--yarn-mscale-all-dim", "--yarn-mscale")),
+        };
+        if self.ext_factor.value == 0.0 || factor <= 1.0 {
+            return Ok(None);
+        }
+        Ok(Some(match weights {
+            Some((above, below, origin)) => {
+                let value = magnitude(factor, above) / magnitude(factor, below);
+                Sourced { value, origin }
+            }
+            None => Sourced {
+                value: magnitude(factor, 1.0),
+                origin: Origin::Computed("1 + 0.1 ln factor"),
+            },
+        }))
+    }
+}
+
+impl fmt::Display for Yarn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", original context {}", self.original_context)?;
+        write!(f, ", ext factor {}", self.ext_factor)?;
+        write!(f, ", beta fast {}", self.beta_fast)?;
+        write!(f, ", beta slow {}", self.beta_slow)?;
+        match &self.ramp.origin {
+            Origin::Default => Ok(()),
+            origin => write!(f, ", ramp {} ({origin})", self.ramp.value.name()),
+        }
     }
 }
 
 /// m(s) = 1 + 0.1 · weight · ln s: how much cosine and sine grow with the factor s; 1 up to s = 1.
-pub(super) fn magnitude(factor: f64, weight: f64) -> f64 {
+fn magnitude(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * weight * factor.ln() }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rope_cpu::rope::{Factors, Flags, Layers, Scaling, Table};
+use rope_cpu::{
+    gguf::Metadata,
+    rope::{Factors, Flags, Layers, Ramp, Scaling, Table},
+};
 use serde_json::Value;
 
 use crate::{Case, close, floats, golden};
@@ -13,77 +16,106 @@ const EXACT: f64 = 1e-14;
 /// Divisors pass through tensors of f32, which round by half a unit in the last place.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + EXACT;
 
-/// YaRN's growth of cosine and sine for a factor above 1.
-fn magnitude(factor: f64) -> f64 {
-    1.0 + 0.1 * factor.ln()
-}
-
-/// The model and flags that mean the same as a case, the length of its sequence, and the
-/// precision with which frequencies come out; `None` for methods that there is no flag for yet.
-fn translate(method: &str, params: &Value) -> Option<(Case, usize, f64)> {
+/// The models and flags that mean the same as a case, the length of its sequence, and the
+/// precision with which frequencies come out.
+fn translate(reference: &Value) -> Option<Vec<(Case, usize, f64)>> {
+    let params = &reference["params"];
     let given = |name: &str| params.get(name).and_then(Value::as_f64);
     let whole = |name: &str| given(name).map(|x| x as usize);
     let divisors = |name: &str| -> Option<Vec<f32>> {
         Some(floats(params.get(name)?).iter().map(|f| *f as f32).collect())
     };
     let base = given("base").unwrap();
-    let case = Case {
-        n_rot: whole("n_rot").unwrap(),
-        context_train: whole("max_pos").or(whole("n_ctx_orig")).unwrap(),
-        ..Case::default()
-    }
-    .float("freq_base", base as f32);
-    let yarn = Flags {
-        scaling: Some(Scaling::Yarn),
-        scale: given("factor"),
-        yarn_beta_fast: given("beta_fast"),
-        yarn_beta_slow: given("beta_slow"),
+    let case = || {
+        Case {
+            n_rot: whole("n_rot").unwrap(),
+            context_train: whole("max_pos").or(whole("n_ctx_orig")).unwrap(),
+            ..Case::default()
+        }
+        .float("freq_base", base as f32)
+    };
+    let flags = |name: &str| Flags {
+        scaling: Some(name.parse().unwrap()),
+        scale: given("factor").or(given("alpha")).or(given("k")).or(given("s")),
         ..Flags::default()
     };
+    let yarn = || Flags {
+        yarn_beta_fast: given("beta_fast").or(given("beta")),
+        yarn_beta_slow: given("beta_slow"),
+        ..flags("yarn")
+    };
     let length = whole("seq_len").unwrap_or(1);
-    let (case, precision) = match method {
-        "none" => (case, EXACT),
-        "linear" => (case.flags(Flags { scale: given("factor"), ..Flags::default() }), EXACT),
+    let exact = |case: Case, flags: Flags| vec![(case.flags(flags), length, EXACT)];
+    Some(match reference["method"].as_str().unwrap() {
+        "none" => exact(case(), Flags::default()),
+        "linear" => exact(case(), Flags { scale: given("factor"), ..Flags::default() }),
         "ntk_static" => {
             let d = given("n_rot").unwrap();
             let freq_base = base * given("alpha").unwrap().powf(d / (d - 2.0));
-            (case.flags(Flags { freq_base: Some(freq_base), ..Flags::default() }), EXACT)
+            let by_base = Flags { freq_base: Some(freq_base), ..Flags::default() };
+            let mut cases = exact(case(), by_base);
+            cases.extend(exact(case(), flags("ntk")));
+            cases
         }
-        "yarn_hf" if params.get("truncate") == Some(&Value::Bool(false)) => return None,
+        "ntk_mixed" => {
+            exact(case(), Flags { ntk_mixed_exponent: given("b"), ..flags("ntk-mixed") })
+        }
         "yarn_hf" => {
-            let factor = given("factor").unwrap();
-            let flags = Flags {
-                // There it replaces the magnitude, here it multiplies it.
-                yarn_attn_factor: given("attention_factor").map(|a| a / magnitude(factor)),
-                ..yarn
+            let exact_ramp = params.get("truncate") == Some(&Value::Bool(false));
+            let by_flags = Flags {
+                yarn_attention_factor: given("attention_factor"),
+                yarn_mscale: given("mscale"),
+                yarn_mscale_all_dim: given("mscale_all_dim"),
+                yarn_ramp: exact_ramp.then_some(Ramp::Exact),
+                ..yarn()
             };
-            let weights = (given("mscale"), given("mscale_all_dim"));
-            let case = match weights {
-                (Some(above), Some(below)) => {
-                    // In files of DeepSeek 2 both weights are one, and stored as a tenth.
-                    let deepseek = above == below;
-                    assert!(deepseek || above == 1.0, "no file can say {weights:?}");
-                    let stored = if deepseek { 0.1 * below } else { below };
-                    let architecture = if deepseek { "deepseek2" } else { "mistral3" };
-                    Case { architecture, ..case }
-                        .float("freq_base", base as f32)
-                        .float("scaling.yarn_log_multiplier", stored as f32)
-                }
-                _ => case,
-            };
-            (case.flags(flags), EXACT)
+            let mut cases = exact(case(), by_flags);
+            if let (Some(above), Some(below)) = (given("mscale"), given("mscale_all_dim")) {
+                // In files of DeepSeek 2 both weights are one, and stored as a tenth.
+                let deepseek = above == below;
+                assert!(deepseek || above == 1.0, "no file can say {above}, {below}");
+                let stored = if deepseek { 0.1 * below } else { below };
+                let architecture = if deepseek { "deepseek2" } else { "mistral3" };
+                let case = Case { architecture, metadata: Metadata::default(), ..case() }
+                    .float("freq_base", base as f32)
+                    .float("scaling.yarn_log_multiplier", stored as f32);
+                cases.extend(exact(case, yarn()));
+            }
+            cases
+        }
+        "yarn_paper" => {
+            let slow = given("alpha");
+            let ramp = Some(Ramp::Turns);
+            let s = given("s");
+            exact(case(), Flags { scale: s, yarn_beta_slow: slow, yarn_ramp: ramp, ..yarn() })
         }
         "yarn_llamacpp" => {
             let flags = Flags {
                 freq_scale: given("freq_scale"),
                 yarn_ext_factor: given("ext_factor"),
                 yarn_attn_factor: given("attn_factor"),
-                ..yarn
+                ..yarn()
             };
             let rope_freqs = divisors("freq_factors");
             let precision = if rope_freqs.is_some() { THROUGH_F32 } else { EXACT };
             let factors = Factors { rope_freqs, ..Factors::default() };
-            (Case { factors, ..case }.flags(flags), precision)
+            vec![(Case { factors, ..case() }.flags(flags), length, precision)]
+        }
+        "llama3" => {
+            let by_flags = Flags {
+                llama3_low_freq_factor: given("low_freq_factor"),
+                llama3_high_freq_factor: given("high_freq_factor"),
+                ..flags("llama3")
+            };
+            // The divisors that the converter would have written into the file.
+            let divisors = floats(&reference["freq_factors"]).iter().map(|f| *f as f32).collect();
+            let factors = Factors { rope_freqs: Some(divisors), ..Factors::default() };
+            let by_tensor = Case { factors: factors.clone(), ..case() };
+            let replaced = Case { factors, ..case() }.flags(by_flags.clone());
+            let mut cases = exact(case(), by_flags);
+            cases.push((by_tensor, length, THROUGH_F32));
+            cases.push((replaced, length, EXACT));
+            cases
         }
         "longrope" => {
             let original = whole("n_ctx_orig").unwrap() as u32;
@@ -92,14 +124,13 @@ fn translate(method: &str, params: &Value) -> Option<(Case, usize, f64)> {
                 long: divisors("long_factor"),
                 rope_freqs: None,
             };
-            let case = Case { factors, ..case }
+            let case = Case { factors, ..case() }
                 .scaling("longrope")
                 .key("scaling.original_context_length", rope_cpu::gguf::Value::U32(original));
-            (case, THROUGH_F32)
+            vec![(case, length, THROUGH_F32)]
         }
         _ => return None,
-    };
-    Some((case, length, precision))
+    })
 }
 
 #[test]
@@ -109,40 +140,25 @@ fn frequencies_equal_the_reference() {
     let mut left_out = BTreeSet::new();
     for reference in golden["rope"].as_array().unwrap() {
         let id = reference["id"].as_str().unwrap();
-        let method = reference["method"].as_str().unwrap();
-        let (case, length, precision) = if method == "llama3" {
-            // The divisors that the converter would have written into the file.
-            let divisors = floats(&reference["freq_factors"]).iter().map(|f| *f as f32).collect();
-            let (case, length, _) = translate("none", &reference["params"]).unwrap();
-            let factors = Factors { rope_freqs: Some(divisors), ..Factors::default() };
-            (Case { factors, ..case }, length, THROUGH_F32)
-        } else if let Some(translated) = translate(method, &reference["params"]) {
-            translated
-        } else {
-            left_out.insert(method);
+        let Some(cases) = translate(reference) else {
+            left_out.insert(reference["method"].as_str().unwrap());
             continue;
         };
-        let plan = case.plan().unwrap();
-        let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
-        let expected = floats(&reference["inv_freq"]);
-        assert_eq!(table.inv_freq.len(), expected.len(), "{id}");
-        for (i, (found, expected)) in table.inv_freq.iter().zip(expected).enumerate() {
-            close(&format!("{id}, pair {i}"), *found, expected, precision);
+        for (way, (case, length, precision)) in cases.into_iter().enumerate() {
+            let plan = case.plan().unwrap();
+            let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
+            let expected = floats(&reference["inv_freq"]);
+            assert_eq!(table.inv_freq.len(), expected.len(), "{id}");
+            for (i, (found, expected)) in table.inv_freq.iter().zip(expected).enumerate() {
+                close(&format!("{id}, way {way}, pair {i}"), *found, expected, precision);
+            }
+            let expected = reference["attn_scale"].as_f64().unwrap();
+            close(&format!("{id}, way {way}, attention scale"), table.scale, expected, EXACT);
         }
-        let expected = reference["attn_scale"].as_f64().unwrap();
-        close(&format!("{id}, attention scale"), table.scale, expected, EXACT);
         compared += 1;
     }
-    assert_eq!(compared, 31);
-    let later = [
-        "ntk_dynamic_fu1",
-        "ntk_dynamic_fu2",
-        "ntk_dynamic_hf",
-        "ntk_mixed",
-        "yarn_dynamic",
-        "yarn_hf", // without truncation: gpt-oss alone
-        "yarn_paper",
-    ];
+    assert_eq!(compared, 35);
+    let later = ["ntk_dynamic_fu1", "ntk_dynamic_fu2", "ntk_dynamic_hf", "yarn_dynamic"];
     assert_eq!(left_out, BTreeSet::from(later));
 }
 

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Scaling},
+    rope::{Factors, Flags, Ramp, Scaling},
 };
 
 use crate::Case;
@@ -49,6 +49,49 @@ fn one_line_says_what_is_in_force_and_why() {
         "RoPE: linear (gemma3.rope.scaling.type), factor 8 (gemma3.rope.scaling.factor), \
          base 1000000 (gemma3.rope.freq_base), window layers base 10000 (default), trained \
          context 8192 (gemma3.context_length), context 8192 (default)"
+    );
+}
+
+#[test]
+fn parameters_are_in_the_line() {
+    let starts = |flags: Flags, start: &str| {
+        let case = Case { context: Some(32768), ..Case::default() };
+        let line = line(case.flags(Flags { scale: Some(4.0), ..flags }));
+        assert!(line.starts_with(start), "{line}");
+    };
+    starts(
+        Flags { yarn_orig_ctx: Some(4096), ..scaling(Scaling::Ntk) },
+        "RoPE: ntk (--rope-scaling ntk), factor 4 (--rope-scale 4), base 10000 (default), trained",
+    );
+    starts(
+        Flags { ntk_mixed_exponent: Some(0.5), ..scaling(Scaling::NtkMixed) },
+        "RoPE: ntk-mixed (--rope-scaling ntk-mixed), factor 4 (--rope-scale 4), exponent 0.5 \
+         (--ntk-mixed-exponent 0.5), base",
+    );
+    starts(
+        Flags { llama3_high_freq_factor: Some(5.0), ..scaling(Scaling::Llama3) },
+        "RoPE: llama3 (--rope-scaling llama3), factor 4 (--rope-scale 4), original context 8192 \
+         (llama.context_length), low freq factor 1 (default), high freq factor 5 \
+         (--llama3-high-freq-factor 5), base",
+    );
+    starts(
+        Flags { dprope_dims: Some(40), ..scaling(Scaling::DpRope) },
+        "RoPE: dprope (--rope-scaling dprope), factor 4 (--rope-scale 4), 40 of 64 dimensions \
+         interpolated, original context 8192 (llama.context_length), dimensions 40 (--dprope-dims \
+         40), intervals 360 (default), direction code (default), base",
+    );
+    let yarn = Flags {
+        yarn_ramp: Some(Ramp::Exact),
+        yarn_mscale: Some(1.0),
+        yarn_mscale_all_dim: Some(0.5),
+        ..scaling(Scaling::Yarn)
+    };
+    starts(
+        yarn,
+        "RoPE: yarn (--rope-scaling yarn), factor 4 (--rope-scale 4), original context 8192 \
+         (llama.context_length), ext factor 1 (default), beta fast 32 (default), beta slow 1 \
+         (default), ramp exact (--yarn-ramp exact), attention scale 1.06482 (--yarn-mscale 1, \
+         --yarn-mscale-all-dim 0.5), base",
     );
 }
 
@@ -217,6 +260,103 @@ fn yarn_flags_without_effect_are_errors() {
 }
 
 #[test]
+fn flags_of_another_method_are_errors() {
+    let two = |scaling| Flags { scaling: Some(scaling), scale: Some(2.0), ..Flags::default() };
+    let cases = [
+        (Flags { dprope_dims: Some(8), ..two(Scaling::Yarn) }, "--dprope-dims", "yarn", "dprope"),
+        (Flags { yarn_mscale: Some(1.0), ..two(Scaling::Ntk) }, "--yarn-mscale", "ntk", "yarn"),
+        (
+            Flags { ntk_mixed_exponent: Some(1.0), ..two(Scaling::Ntk) },
+            "--ntk-mixed-exponent",
+            "ntk",
+            "ntk-mixed",
+        ),
+        (
+            Flags { llama3_low_freq_factor: Some(1.0), ..two(Scaling::DpRope) },
+            "--llama3-low-freq-factor",
+            "dprope",
+            "llama3",
+        ),
+    ];
+    for (flags, flag, scaling, needs) in cases {
+        let expected = format!(
+            "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or leave \
+             it out"
+        );
+        assert_eq!(Case::default().flags(flags).error(), expected);
+    }
+}
+
+#[test]
+fn parameters_out_of_range_are_errors() {
+    let error = |flags: Flags| Case::default().flags(Flags { scale: Some(2.0), ..flags }).error();
+    let dprope = || scaling(Scaling::DpRope);
+    let llama3 = || scaling(Scaling::Llama3);
+    let yarn = || scaling(Scaling::Yarn);
+    assert_eq!(
+        error(Flags { dprope_dims: Some(66), ..dprope() }),
+        "--dprope-dims 66: must be a whole number from 0 to 64"
+    );
+    assert_eq!(
+        error(Flags { dprope_dims: Some(7), ..dprope() }),
+        "--dprope-dims 7: must be an even number, as dimensions rotate in pairs"
+    );
+    assert_eq!(
+        error(Flags { dprope_dims: Some(8), dprope_threshold: Some(0.5), ..dprope() }),
+        "--dprope-threshold 0.5 and --dprope-dims 8 both set what DPRoPE interpolates: give one"
+    );
+    assert_eq!(
+        error(Flags { dprope_intervals: Some(1), ..dprope() }),
+        "--dprope-intervals 1: must be a whole number from 2 to 65536"
+    );
+    assert_eq!(
+        error(Flags { dprope_threshold: Some(f64::NAN), ..dprope() }),
+        "--dprope-threshold NaN: must be a number from -1000 to 1000"
+    );
+    assert_eq!(
+        error(Flags { yarn_orig_ctx: Some(3_000_000), ..dprope() }),
+        "DPRoPE counts the angles of 1 to 4194304 positions: an original context of 3000000 \
+         (--yarn-orig-ctx 3000000) times the factor 2 (--rope-scale 2) is out of that range"
+    );
+    assert_eq!(
+        error(Flags { llama3_high_freq_factor: Some(1.0), ..llama3() }),
+        "--llama3-high-freq-factor 1: must be above --llama3-low-freq-factor, which is 1"
+    );
+    assert_eq!(
+        error(Flags { llama3_low_freq_factor: Some(0.0), ..llama3() }),
+        "--llama3-low-freq-factor 0: must be a number from 0.000001 to 1000000"
+    );
+    let mixed = Flags { ntk_mixed_exponent: Some(-1.0), ..scaling(Scaling::NtkMixed) };
+    assert_eq!(error(mixed), "--ntk-mixed-exponent -1: must be a number from 0 to 16");
+    assert_eq!(
+        error(Flags { yarn_mscale: Some(1.0), ..yarn() }),
+        "--yarn-mscale needs --yarn-mscale-all-dim beside it: Hugging Face uses neither alone"
+    );
+    let twice = Flags { yarn_attention_factor: Some(1.5), yarn_attn_factor: Some(2.0), ..yarn() };
+    assert_eq!(
+        error(twice),
+        "--yarn-attention-factor 1.5 and --yarn-attn-factor 2 both set the attention scale: give one"
+    );
+    let two = Case { n_rot: 2, ..Case::default() };
+    assert_eq!(
+        two.flags(scaling(Scaling::Ntk)).error(),
+        "RoPE scaling ntk over 2 dimensions: at least 4 are needed"
+    );
+    let set = || Some(vec![2.0; 32]);
+    let factors = Factors { long: set(), short: set(), rope_freqs: None };
+    let longrope = Case { factors, ..Case::default() }.scaling("longrope");
+    assert_eq!(
+        longrope.flags(dprope()).error(),
+        "RoPE scaling dprope does not go with the LongRoPE divisors of the file: choose longrope, \
+         none, linear or yarn"
+    );
+    assert_eq!(
+        "step".parse::<Ramp>().unwrap_err().to_string(),
+        "unknown ramp of YaRN \"step\": it is one of whole, exact, turns"
+    );
+}
+
+#[test]
 fn values_out_of_range_are_errors_that_name_the_flag() {
     for bad in [0.0, -1.5, f64::NAN, f64::INFINITY, 1e-300, 1e300] {
         let yarn = scaling(Scaling::Yarn);
@@ -257,7 +397,8 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     Case::default().scaling("su").flags(scaling(Scaling::Linear)).plan().unwrap();
     assert_eq!(
         "su".parse::<Scaling>().unwrap_err().to_string(),
-        "unknown RoPE scaling \"su\": it is one of none, linear, yarn, longrope"
+        "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, yarn, llama3, \
+         longrope, dprope"
     );
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),

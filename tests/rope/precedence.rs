@@ -59,6 +59,7 @@ fn plans_equal_those_of_llama_cpp() {
                 close("beta_slow", yarn.beta_slow.value, expected("beta_slow"), 0.0);
                 yarn.ext_factor.value
             }
+            other => panic!("{other:?}"),
         };
         assert_eq!(ext_factor, expected("ext_factor"));
 
@@ -103,7 +104,7 @@ fn factor_is_flag_then_key_then_old_key_then_one() {
 fn original_context(case: Case) -> usize {
     match case.plan().unwrap().rule {
         Rule::Yarn(yarn) => yarn.original_context.value,
-        Rule::Linear => panic!("not YaRN"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -213,4 +214,36 @@ fn divisors_and_factor_compose() {
     let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
     let table = Table::new(&plan, Layers::Global, 8192);
     assert_eq!(table.inv_freq[0], 1.0 / 8.0);
+}
+
+#[test]
+fn factor_of_ntk_and_the_like_reaches_the_context() {
+    let case = |name: &str, context| {
+        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+        Case { context: Some(context), ..Case::default() }.flags(flags)
+    };
+    let computed = Origin::Computed("context / original context");
+    for name in ["ntk", "ntk-mixed", "llama3", "dprope"] {
+        assert_eq!(factor(case(name, 24576)), (3.0, computed.clone()), "{name}");
+        // Never below what the model can do anyway.
+        assert_eq!(factor(case(name, 100)), (1.0, computed.clone()), "{name}");
+        let said = case(name, 24576).float("scaling.factor", 2.0);
+        assert_eq!(factor(said).0, 2.0, "{name}");
+        let plan = case(name, 24576).plan().unwrap();
+        assert_eq!(plan.warnings, [""; 0], "{name}");
+    }
+    let alpha = || case("ntk", 24576).float("scaling.factor", 2.0).float("scaling.alpha", 5.0);
+    assert_eq!(factor(alpha()).0, 5.0);
+    assert_eq!(alpha().plan().unwrap().warnings, [""; 0]);
+    let original = Flags { yarn_orig_ctx: Some(4096), ..case("llama3", 0).flags };
+    assert_eq!(factor(case("llama3", 24576).flags(original)).0, 6.0);
+}
+
+#[test]
+fn llama3_replaces_the_tensor_of_the_file() {
+    let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
+    let flags = Flags { scaling: Some(Scaling::Llama3), scale: Some(4.0), ..Flags::default() };
+    let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
+    assert_eq!(plan.divisors, Divisors::None);
+    assert_eq!(plan.warnings, ["tensor rope_freqs.weight is replaced by --rope-scaling llama3"]);
 }

@@ -1,0 +1,182 @@
+//! The options of RoPE.
+
+use crate::{
+    cli::error::Error,
+    gguf::Gguf,
+    model::Model,
+    rope::{Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced},
+};
+
+/// How positions are rotated.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "RoPE: a context longer than trained")]
+pub struct RopeArgs {
+    /// The method: none, linear, ntk, yarn, dprope, ...
+    ///
+    /// none: positions as trained. linear: all are divided by the factor (PI). ntk: a larger base,
+    /// so that low frequencies are divided and high ones are kept; the factor is alpha. ntk-mixed:
+    /// the same with another spread. yarn: low frequencies are divided, high ones kept, with a ramp
+    /// between. llama3: the rule of Llama 3.1, by its parameters instead of the file's tensor.
+    /// longrope: the divisors in the file. dprope: each frequency is divided or kept, whichever
+    /// disturbs the distribution of its angles less.
+    #[arg(long, value_name = "METHOD")]
+    pub rope_scaling: Option<Scaling>,
+
+    /// Extend the context N times
+    ///
+    /// Linear scaling keeps the distances between far tokens within what the model has seen,
+    /// YaRN (with --rope-scaling yarn) those between near ones too, and needs no fine-tuning.
+    /// For ntk, ntk-mixed, llama3 and dprope it is by default what reaches the context.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_scale: Option<f64>,
+
+    /// The inverse: 0.25 extends it 4 times
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_freq_scale: Option<f64>,
+
+    /// The base of the frequencies
+    ///
+    /// NTK-aware scaling raises it.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub rope_freq_base: Option<f64>,
+
+    /// The context before; 0: as trained
+    ///
+    /// What YaRN, llama3 and dprope take for the length that the model was trained for. Also
+    /// --rope-orig-ctx.
+    #[arg(long, alias = "rope-orig-ctx", value_name = "N")]
+    pub yarn_orig_ctx: Option<usize>,
+
+    /// YaRN: 1 keeps high frequencies, 0 scales all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_ext_factor: Option<f64>,
+
+    /// YaRN: multiplies the attention scale
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_attn_factor: Option<f64>,
+
+    /// YaRN: scale what turns less often
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_beta_slow: Option<f64>,
+
+    /// YaRN: keep what turns more often
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub yarn_beta_fast: Option<f64>,
+
+    /// YaRN: the form of the ramp: whole, exact or turns
+    ///
+    /// whole: linear in the index, between whole pairs (the default). exact: between the exact
+    /// ends, as Hugging Face with "truncate": false. turns: linear in the number of turns, as in
+    /// the paper.
+    #[arg(long, value_name = "FORM", hide_short_help = true)]
+    pub yarn_ramp: Option<Ramp>,
+
+    /// YaRN: the attention scale itself
+    ///
+    /// As "attention_factor" of Hugging Face, in place of all that would else make it up.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub yarn_attention_factor: Option<f64>,
+
+    /// YaRN: the weight of the attention scale
+    ///
+    /// As "mscale" of Hugging Face; with --yarn-mscale-all-dim.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub yarn_mscale: Option<f64>,
+
+    /// YaRN: the weight of what divides it
+    ///
+    /// As "mscale_all_dim" of Hugging Face; with --yarn-mscale.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub yarn_mscale_all_dim: Option<f64>,
+
+    /// ntk-mixed: how unevenly the pairs are stretched [default: 0.75]
+    ///
+    /// From 0, where all are divided alike, to 16.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub ntk_mixed_exponent: Option<f64>,
+
+    /// llama3: divide what turns less often [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub llama3_low_freq_factor: Option<f64>,
+
+    /// llama3: keep what turns more often [default: 4]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub llama3_high_freq_factor: Option<f64>,
+
+    /// dprope: intervals of the circle [default: 360]
+    ///
+    /// From 2 to 65536.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dprope_intervals: Option<usize>,
+
+    /// dprope: what dividing must gain [default: 0]
+    ///
+    /// In nats, from -1000 to 1000. At 0, differences of sampling noise decide for some of the
+    /// high frequencies; at 0.001 mostly the low ones are divided.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub dprope_threshold: Option<f64>,
+
+    /// dprope: divide so many dimensions
+    ///
+    /// An even number, up to those that rotate; in place of the threshold. The paper has 80 of
+    /// 128 for twice the context and 64 for four times.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dprope_dims: Option<usize>,
+
+    /// dprope: the divergence: code or paper [default: code]
+    ///
+    /// code: from the trained distribution to the new one, as in the authors' program. paper: the
+    /// other way, as their equation 8 is printed.
+    #[arg(long, value_name = "WAY", hide_short_help = true)]
+    pub dprope_direction: Option<Direction>,
+}
+
+impl RopeArgs {
+    /// The same, for the library.
+    pub fn flags(&self) -> Flags {
+        Flags {
+            scaling: self.rope_scaling,
+            scale: self.rope_scale,
+            freq_scale: self.rope_freq_scale,
+            freq_base: self.rope_freq_base,
+            yarn_orig_ctx: self.yarn_orig_ctx,
+            yarn_ext_factor: self.yarn_ext_factor,
+            yarn_attn_factor: self.yarn_attn_factor,
+            yarn_beta_fast: self.yarn_beta_fast,
+            yarn_beta_slow: self.yarn_beta_slow,
+            yarn_ramp: self.yarn_ramp,
+            yarn_attention_factor: self.yarn_attention_factor,
+            yarn_mscale: self.yarn_mscale,
+            yarn_mscale_all_dim: self.yarn_mscale_all_dim,
+            ntk_mixed_exponent: self.ntk_mixed_exponent,
+            llama3_low_freq_factor: self.llama3_low_freq_factor,
+            llama3_high_freq_factor: self.llama3_high_freq_factor,
+            dprope_intervals: self.dprope_intervals,
+            dprope_threshold: self.dprope_threshold,
+            dprope_dims: self.dprope_dims,
+            dprope_direction: self.dprope_direction,
+        }
+    }
+
+    /// What RoPE does with `model` in a context of `context`, by these flags and metadata.
+    ///
+    /// # Errors
+    /// Flags or metadata that contradict each other or make no sense.
+    pub fn resolve(
+        &self,
+        gguf: &Gguf,
+        model: &Model,
+        context: Sourced<usize>,
+    ) -> Result<Rope, Error> {
+        let config = &model.config;
+        let facts = Facts {
+            architecture: config.architecture.name(),
+            n_rot: config.n_rot,
+            context_train: config.context_train,
+            window: config.window.is_some(),
+        };
+        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &self.flags(), context)
+            .map(Rope::new)
+            .map_err(Error::usage)
+    }
+}

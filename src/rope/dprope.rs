@@ -1,0 +1,157 @@
+//! DPRoPE: each pair is either interpolated or left alone, whichever disturbs the distribution of
+//! its angles less.
+//!
+//! "Extending LLMs' Context Window with Distribution-Preserving RoPE", equations 5 to 9: pair i has
+//! θ_i / s where D(left alone) > D(interpolated) + t, and else θ_i; ties are left alone. The
+//! number n̂ of dimensions to interpolate may be given instead of t: those with the largest
+//! difference. It is decided once, when the plan is made.
+
+use std::fmt;
+
+use super::{
+    Error, Sourced,
+    disturbance::{Direction, Trained},
+    given::Given,
+};
+
+/// What decides, and what was decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DpRope {
+    /// The context L that the model was trained for before any extension.
+    pub original_context: Sourced<usize>,
+    /// b: how many intervals the circle is cut into.
+    pub intervals: Sourced<usize>,
+    /// Which divergence is the disturbance.
+    pub direction: Sourced<Direction>,
+    /// How the pairs are chosen.
+    pub choice: Choice,
+    /// What was found for each pair.
+    pub pairs: Vec<Pair>,
+}
+
+/// How DPRoPE chooses the pairs to interpolate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// Those that it helps by more than t.
+    Threshold(Sourced<f64>),
+    /// n̂ dimensions (two of each pair), those that it helps most.
+    Dimensions(Sourced<usize>),
+}
+
+/// A pair of dimensions under DPRoPE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// The disturbance if it is left alone.
+    pub extrapolating: f64,
+    /// The disturbance if it is interpolated.
+    pub interpolating: f64,
+    /// Whether it is.
+    pub interpolated: bool,
+}
+
+/// Positions that are counted at most: seconds of work.
+const POSITIONS_MAX: f64 = (1 << 22) as f64;
+
+impl DpRope {
+    pub(super) fn resolve(
+        given: &Given,
+        factor: &Sourced<f64>,
+        inv_freq: &[f64],
+    ) -> Result<Self, Error> {
+        let original_context = given.original_context()?;
+        let extended = (original_context.value as f64 * factor.value).round();
+        if original_context.value == 0 || !(1.0..=POSITIONS_MAX).contains(&extended) {
+            let (tokens, factor) = (original_context, factor.clone());
+            return Err(Error::Positions { tokens, factor, most: POSITIONS_MAX as usize });
+        }
+        let flags = given.flags;
+        let intervals = match flags.dprope_intervals {
+            Some(b) => Sourced::whole("--dprope-intervals", b).between(2, 65536)?,
+            None => Sourced::default(360),
+        };
+        let direction = match flags.dprope_direction {
+            Some(way) => Sourced::flag(way, format!("--dprope-direction {}", way.name())),
+            None => Sourced::default(Direction::Code),
+        };
+        let choice = Choice::resolve(given, 2 * inv_freq.len())?;
+
+        let trained = Trained::new(inv_freq, original_context.value, intervals.value);
+        let divided: Vec<f64> = inv_freq.iter().map(|theta| theta / factor.value).collect();
+        let [alone, divided] = [inv_freq, &divided]
+            .map(|inv_freq| trained.disturbances(inv_freq, extended as usize, direction.value));
+        let mut pairs: Vec<Pair> = alone
+            .into_iter()
+            .zip(divided)
+            .map(|(extrapolating, interpolating)| Pair {
+                extrapolating,
+                interpolating,
+                interpolated: false,
+            })
+            .collect();
+        choice.apply(&mut pairs);
+        Ok(DpRope { original_context, intervals, direction, choice, pairs })
+    }
+
+    pub(super) fn scale(&self, inv_freq: &mut [f64], factor: f64) {
+        let interpolated =
+            inv_freq.iter_mut().zip(&self.pairs).filter(|(_, pair)| pair.interpolated);
+        interpolated.for_each(|(theta, _)| *theta /= factor);
+    }
+
+    /// Dimensions that are interpolated.
+    pub fn dimensions(&self) -> usize {
+        2 * self.pairs.iter().filter(|pair| pair.interpolated).count()
+    }
+}
+
+impl Choice {
+    fn resolve(given: &Given, n_rot: usize) -> Result<Choice, Error> {
+        match (given.flags.dprope_threshold, given.flags.dprope_dims) {
+            (None, None) => Ok(Choice::Threshold(Sourced::default(0.0))),
+            (Some(t), None) => {
+                let t = Sourced::number("--dprope-threshold", t);
+                Ok(Choice::Threshold(t.within(-1000.0, 1000.0)?))
+            }
+            (None, Some(dims)) => {
+                let dims = Sourced::whole("--dprope-dims", dims).between(0, n_rot)?;
+                match dims.value.is_multiple_of(2) {
+                    true => Ok(Choice::Dimensions(dims)),
+                    false => Err(Error::Odd { dims }),
+                }
+            }
+            (Some(t), Some(dims)) => Err(Error::Both {
+                one: format!("--dprope-threshold {t}"),
+                other: format!("--dprope-dims {dims}"),
+                what: "what DPRoPE interpolates",
+            }),
+        }
+    }
+
+    fn apply(&self, pairs: &mut [Pair]) {
+        let gain = |pair: &Pair| pair.extrapolating - pair.interpolating;
+        match self {
+            Choice::Threshold(t) => {
+                pairs.iter_mut().for_each(|pair| pair.interpolated = gain(pair) > t.value);
+            }
+            Choice::Dimensions(dims) => {
+                let mut order: Vec<&mut Pair> = pairs.iter_mut().rev().collect();
+                // Stable: of equal ones, the pair that turns more slowly comes first.
+                order.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+                order.into_iter().take(dims.value / 2).for_each(|pair| pair.interpolated = true);
+            }
+        }
+    }
+}
+
+impl fmt::Display for DpRope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", {} of {} dimensions interpolated", self.dimensions(), 2 * self.pairs.len())?;
+        write!(f, ", original context {}", self.original_context)?;
+        match &self.choice {
+            Choice::Threshold(t) => write!(f, ", threshold {t}")?,
+            Choice::Dimensions(dims) => write!(f, ", dimensions {dims}")?,
+        }
+        write!(f, ", intervals {}", self.intervals)?;
+        write!(f, ", direction {} ({})", self.direction.value.name(), self.direction.origin)
+    }
+}

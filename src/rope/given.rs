@@ -1,0 +1,74 @@
+//! What a rule is made from: flags, metadata, and the values that all rules share.
+
+use super::{Error, Flags, Origin, Scaling, Sourced, keys::Keys};
+
+/// All that is known before the rule is.
+pub(super) struct Given<'a> {
+    pub keys: Keys<'a>,
+    pub flags: &'a Flags,
+    pub scaling: &'a Sourced<Scaling>,
+    /// Tokens that the model was trained for.
+    pub context_train: &'a Sourced<usize>,
+    /// Tokens that were asked for.
+    pub context: &'a Sourced<usize>,
+}
+
+impl Given<'_> {
+    /// The context before any extension: the flag, else the key, else the trained one.
+    pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
+        match self.flags.yarn_orig_ctx {
+            Some(tokens) => Ok(Sourced::flag(tokens, format!("--yarn-orig-ctx {tokens}"))),
+            None => self.keys.original_context(self.context_train),
+        }
+    }
+
+    /// The factor by which the context is extended: 1 for scaling none, whatever the file says.
+    pub fn factor(&self) -> Result<Sourced<f64>, Error> {
+        let flags = self.flags;
+        let given = match (flags.scale, flags.freq_scale) {
+            (Some(scale), Some(freq_scale)) => {
+                let (one, other) = ("--rope-scale", "--rope-freq-scale");
+                return Err(Error::Both {
+                    one: format!("{one} {scale}"),
+                    other: format!("{other} {freq_scale}"),
+                    what: "the factor",
+                });
+            }
+            (Some(scale), None) => Some(Sourced::number("--rope-scale", scale).factor()?),
+            (None, Some(freq_scale)) => {
+                let freq_scale = Sourced::number("--rope-freq-scale", freq_scale).factor()?;
+                Some(Sourced { value: 1.0 / freq_scale.value, origin: freq_scale.origin })
+            }
+            (None, None) => None,
+        };
+        match (self.scaling.value, given) {
+            (Scaling::None, Some(Sourced { value, origin: factor })) if value != 1.0 => {
+                Err(match &self.scaling.origin {
+                    Origin::Flag(_) => Error::NoneWithFactor { factor },
+                    key => Error::NoneInFile { factor, key: key.clone() },
+                })
+            }
+            (Scaling::None, _) => Ok(Sourced { value: 1.0, origin: self.scaling.origin.clone() }),
+            (_, Some(given)) => Ok(given),
+            (Scaling::Linear | Scaling::Yarn | Scaling::LongRope, None) => self.keys.factor(),
+            (Scaling::Ntk, None) => match self.keys.alpha()? {
+                Some(alpha) => Ok(alpha),
+                None => self.factor_of_file_or_context(),
+            },
+            (Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope, None) => {
+                self.factor_of_file_or_context()
+            }
+        }
+    }
+
+    /// The factor of the file, or else what reaches the context that was asked for.
+    fn factor_of_file_or_context(&self) -> Result<Sourced<f64>, Error> {
+        let factor = self.keys.factor()?;
+        if factor.origin != Origin::Default {
+            return Ok(factor);
+        }
+        let ratio = self.context.value as f64 / self.original_context()?.value.max(1) as f64;
+        let origin = Origin::Computed("context / original context");
+        Sourced { value: ratio.max(1.0), origin }.factor()
+    }
+}

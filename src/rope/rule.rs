@@ -1,0 +1,105 @@
+//! How the factor acts on the frequencies: the rule in force, one file for each.
+
+use std::fmt;
+
+use super::{
+    DpRope, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn, given::Given, linear, ntk,
+};
+
+/// How the factor acts on the frequencies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// All are divided by it. Without scaling, it is 1.
+    Linear,
+    /// The lower a frequency, the more it is divided; the factor is NTK's α.
+    Ntk,
+    /// The same, by a power of the index.
+    NtkMixed(NtkMixed),
+    /// Low ones are divided, high ones are not.
+    Yarn(Yarn),
+    /// The same, between other limits.
+    Llama3(Llama3),
+    /// Those are divided whose angles then look more as in training.
+    DpRope(DpRope),
+}
+
+impl Rule {
+    /// The rule for frequencies of `inv_freq`, which are the model's own. YaRN's ramp acts where
+    /// the extrapolation factor is not 0, whatever the scaling is called; flags that shape a
+    /// rule which is not in force are refused.
+    pub(super) fn resolve(
+        given: &Given,
+        factor: &Sourced<f64>,
+        inv_freq: &[f64],
+    ) -> Result<Rule, Error> {
+        let scaling = given.scaling.value;
+        let n_rot = 2 * inv_freq.len();
+        let ext_factor = Yarn::ext_factor(given)?;
+        let linear = matches!(scaling, Scaling::None | Scaling::Linear | Scaling::LongRope);
+        let ramp = linear && ext_factor.value != 0.0 && factor.value != 1.0;
+        refuse_idle(given.flags, if ramp { Scaling::Yarn } else { scaling }, scaling)?;
+        Ok(match scaling {
+            _ if ramp => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
+            Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
+            Scaling::Ntk => {
+                ntk::check(n_rot, scaling)?;
+                Rule::Ntk
+            }
+            Scaling::NtkMixed => Rule::NtkMixed(NtkMixed::resolve(given)?),
+            Scaling::Yarn => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
+            Scaling::Llama3 => Rule::Llama3(Llama3::resolve(given)?),
+            Scaling::DpRope => Rule::DpRope(DpRope::resolve(given, factor, inv_freq)?),
+        })
+    }
+
+    /// Scales the model's own frequencies.
+    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64) {
+        match self {
+            Rule::Linear => linear::scale(inv_freq, factor),
+            Rule::Ntk => ntk::stretch(inv_freq, factor),
+            Rule::NtkMixed(mixed) => mixed.scale(inv_freq, factor),
+            Rule::Yarn(yarn) => yarn.scale(inv_freq, base, factor),
+            Rule::Llama3(llama3) => llama3.scale(inv_freq, factor),
+            Rule::DpRope(dprope) => dprope.scale(inv_freq, factor),
+        }
+    }
+
+    /// The tokens that the model can read with this rule, of `trained` without it.
+    pub(super) fn reach(&self, trained: f64, factor: f64) -> f64 {
+        let extended = |original: &Sourced<usize>| trained.max(original.value as f64 * factor);
+        match self {
+            Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => trained * factor,
+            Rule::Yarn(yarn) => extended(&yarn.original_context),
+            Rule::Llama3(llama3) => extended(&llama3.original_context),
+            Rule::DpRope(dprope) => extended(&dprope.original_context),
+        }
+    }
+}
+
+/// The parameters, each with its origin and a comma before it.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Linear | Rule::Ntk => Ok(()),
+            Rule::NtkMixed(mixed) => write!(f, ", exponent {}", mixed.exponent),
+            Rule::Yarn(yarn) => write!(f, "{yarn}"),
+            Rule::Llama3(llama3) => {
+                write!(f, ", original context {}", llama3.original_context)?;
+                write!(f, ", low freq factor {}", llama3.low_freq_factor)?;
+                write!(f, ", high freq factor {}", llama3.high_freq_factor)
+            }
+            Rule::DpRope(dprope) => write!(f, "{dprope}"),
+        }
+    }
+}
+
+/// An error if a flag shapes another rule than `acting`, which the user knows as `scaling`.
+fn refuse_idle(flags: &Flags, acting: Scaling, scaling: Scaling) -> Result<(), Error> {
+    for (flag, given, needs) in flags.parameters() {
+        if given && !needs.contains(&acting) {
+            let needs = needs[0];
+            return Err(Error::NoEffect { flag, scaling, needs });
+        }
+    }
+    Ok(())
+}
