@@ -3,8 +3,8 @@
 //!
 //! Read in this order: [`Flags`] (what the user may say), `plan` (what is in force, and why),
 //! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
-//! (`linear`, `ntk`, `ntk_mixed`, `yarn`, `llama3`, `dprope`; `longrope` and `divisors` for
-//! frequencies that a file brings along), `table` (a plan and a length become frequencies) and
+//! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`; `longrope`
+//! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
 //! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
@@ -14,6 +14,8 @@ mod cache;
 mod disturbance;
 mod divisors;
 mod dprope;
+mod dynamic;
+mod dynamic_yarn;
 mod error;
 mod flags;
 mod given;
@@ -35,6 +37,8 @@ pub use cache::Rope;
 pub use disturbance::{Direction, Histogram, Trained};
 pub use divisors::{Divisors, Factors};
 pub use dprope::{Choice, DpRope, Pair};
+pub use dynamic::{Dynamic, Variant};
+pub use dynamic_yarn::DynamicYarn;
 pub use error::Error;
 pub use flags::{Flags, Scaling};
 pub use llama3::Llama3;
@@ -45,7 +49,7 @@ pub use resolve::Facts;
 pub use rule::Rule;
 pub use sourced::{Origin, Sourced};
 pub use table::Table;
-pub use yarn::{Ramp, Yarn};
+pub use yarn::{Ramp, Weights, Yarn};
 
 /// The layers that rotate alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,6 +44,13 @@ pub enum Error {
         "RoPE over {n_rot} dimensions: they rotate in pairs, so an even number above 0 is needed"
     )]
     Dimensions { n_rot: usize },
+    #[error("{0} needs {1} beside it")]
+    Needs(&'static str, &'static str),
+    #[error(
+        "{factor} has no effect with RoPE scaling {scaling}, whose factor is the length of the \
+         sequence over the original context: leave it out"
+    )]
+    FactorByLength { factor: Origin, scaling: Scaling },
     #[error("RoPE scaling {scaling} over {n_rot} dimensions: at least 4 are needed")]
     TooFewDimensions { scaling: Scaling, n_rot: usize },
     #[error(

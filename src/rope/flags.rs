@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Direction, Error, Ramp, error};
+use super::{Direction, Error, Ramp, Variant, error};
 
 /// Every RoPE flag, as given: `None` where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +34,12 @@ pub struct Flags {
     pub yarn_mscale: Option<f64>,
     /// `--yarn-mscale-all-dim`: Hugging Face's `mscale_all_dim`, the weight of what divides it.
     pub yarn_mscale_all_dim: Option<f64>,
+    /// `--dynamic-variant`: the formula of dynamic NTK.
+    pub dynamic_variant: Option<Variant>,
+    /// `--dynamic-target`: C', up to which the second formula of Fu et al. is constant.
+    pub dynamic_target: Option<usize>,
+    /// `--rope-step`: the grid that lengths are rounded up to where frequencies follow them.
+    pub step: Option<usize>,
     /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.
     pub ntk_mixed_exponent: Option<f64>,
     /// `--llama3-low-freq-factor`: what turns less often is divided.
@@ -66,19 +72,24 @@ impl Flags {
     }
 
     /// The flags that shape a rule: the name, whether it is given, and the rules that it shapes.
-    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 15] {
-        use Scaling::{DpRope, Llama3, Ntk, NtkMixed, Yarn};
-        const EXTENDING: &[Scaling] = &[Yarn, Ntk, NtkMixed, Llama3, DpRope];
+    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 18] {
+        use Scaling::{DpRope, Dynamic, DynamicYarn, Llama3, Ntk, NtkMixed};
+        const EXTENDING: &[Scaling] =
+            &[Scaling::Yarn, Ntk, NtkMixed, Dynamic, DynamicYarn, Llama3, DpRope];
+        const YARN: &[Scaling] = &[Scaling::Yarn, DynamicYarn];
         let f = self;
         [
             ("--yarn-orig-ctx", f.yarn_orig_ctx.is_some(), EXTENDING),
-            ("--yarn-ext-factor", f.yarn_ext_factor.is_some(), &[Yarn]),
-            ("--yarn-beta-fast", f.yarn_beta_fast.is_some(), &[Yarn]),
-            ("--yarn-beta-slow", f.yarn_beta_slow.is_some(), &[Yarn]),
-            ("--yarn-ramp", f.yarn_ramp.is_some(), &[Yarn]),
-            ("--yarn-attention-factor", f.yarn_attention_factor.is_some(), &[Yarn]),
-            ("--yarn-mscale", f.yarn_mscale.is_some(), &[Yarn]),
-            ("--yarn-mscale-all-dim", f.yarn_mscale_all_dim.is_some(), &[Yarn]),
+            ("--yarn-ext-factor", f.yarn_ext_factor.is_some(), YARN),
+            ("--yarn-beta-fast", f.yarn_beta_fast.is_some(), YARN),
+            ("--yarn-beta-slow", f.yarn_beta_slow.is_some(), YARN),
+            ("--yarn-ramp", f.yarn_ramp.is_some(), YARN),
+            ("--yarn-attention-factor", f.yarn_attention_factor.is_some(), YARN),
+            ("--yarn-mscale", f.yarn_mscale.is_some(), YARN),
+            ("--yarn-mscale-all-dim", f.yarn_mscale_all_dim.is_some(), YARN),
+            ("--dynamic-variant", f.dynamic_variant.is_some(), &[Dynamic]),
+            ("--dynamic-target", f.dynamic_target.is_some(), &[Dynamic]),
+            ("--rope-step", f.step.is_some(), &[Dynamic, DynamicYarn]),
             ("--ntk-mixed-exponent", f.ntk_mixed_exponent.is_some(), &[NtkMixed]),
             ("--llama3-low-freq-factor", f.llama3_low_freq_factor.is_some(), &[Llama3]),
             ("--llama3-high-freq-factor", f.llama3_high_freq_factor.is_some(), &[Llama3]),
@@ -101,8 +112,12 @@ pub enum Scaling {
     Ntk,
     /// The same, spread by a power of the index.
     NtkMixed,
+    /// NTK that follows the length of the sequence.
+    Dynamic,
     /// High frequencies kept, low ones divided by the factor, a ramp between.
     Yarn,
+    /// YaRN that follows the length of the sequence.
+    DynamicYarn,
     /// The same, between other limits.
     Llama3,
     /// Two sets of divisors from the file, for short and for long sequences.
@@ -113,12 +128,14 @@ pub enum Scaling {
 
 impl Scaling {
     /// Every rule.
-    pub const ALL: [Scaling; 8] = [
+    pub const ALL: [Scaling; 10] = [
         Scaling::None,
         Scaling::Linear,
         Scaling::Ntk,
         Scaling::NtkMixed,
+        Scaling::Dynamic,
         Scaling::Yarn,
+        Scaling::DynamicYarn,
         Scaling::Llama3,
         Scaling::LongRope,
         Scaling::DpRope,
@@ -131,7 +148,9 @@ impl Scaling {
             Scaling::Linear => "linear",
             Scaling::Ntk => "ntk",
             Scaling::NtkMixed => "ntk-mixed",
+            Scaling::Dynamic => "dynamic",
             Scaling::Yarn => "yarn",
+            Scaling::DynamicYarn => "dynamic-yarn",
             Scaling::Llama3 => "llama3",
             Scaling::LongRope => "longrope",
             Scaling::DpRope => "dprope",

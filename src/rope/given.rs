@@ -1,6 +1,6 @@
 //! What a rule is made from: flags, metadata, and the values that all rules share.
 
-use super::{Error, Flags, Origin, Scaling, Sourced, keys::Keys};
+use super::{Dynamic, Error, Flags, Origin, Scaling, Sourced, keys::Keys};
 
 /// All that is known before the rule is.
 pub(super) struct Given<'a> {
@@ -49,12 +49,24 @@ impl Given<'_> {
                 })
             }
             (Scaling::None, _) => Ok(Sourced { value: 1.0, origin: self.scaling.origin.clone() }),
+            (scaling @ Scaling::DynamicYarn, Some(Sourced { origin: factor, .. })) => {
+                Err(Error::FactorByLength { factor, scaling })
+            }
+            (Scaling::DynamicYarn, None) => Ok(Sourced::default(1.0)),
             (_, Some(given)) => Ok(given),
             (Scaling::Linear | Scaling::Yarn | Scaling::LongRope, None) => self.keys.factor(),
             (Scaling::Ntk, None) => match self.keys.alpha()? {
                 Some(alpha) => Ok(alpha),
                 None => self.factor_of_file_or_context(),
             },
+            (Scaling::Dynamic, None) => {
+                let factor = self.keys.factor()?;
+                if factor.origin == Origin::Default {
+                    Dynamic::default_factor(self)
+                } else {
+                    Ok(factor)
+                }
+            }
             (Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope, None) => {
                 self.factor_of_file_or_context()
             }

@@ -23,7 +23,8 @@ pub struct Plan {
     pub window_base: Option<Sourced<f64>>,
     /// What the file divides the frequencies by.
     pub divisors: Divisors,
-    /// Multiplies cosine and sine, for queries and keys alike.
+    /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
+    /// the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
     /// Tokens that the model was trained for.
     pub context_train: Sourced<usize>,
@@ -40,7 +41,7 @@ impl Plan {
         match &self.divisors {
             Divisors::LongRope(sets) if tokens <= sets.original_context => sets.original_context,
             Divisors::LongRope(sets) => self.context.value.max(sets.original_context + 1),
-            _ => self.context.value,
+            _ => self.rule.effective_length(tokens).unwrap_or(self.context.value),
         }
     }
 }

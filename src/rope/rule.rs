@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    DpRope, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn, given::Given, linear, ntk,
+    DpRope, Dynamic, DynamicYarn, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn,
+    given::Given, linear, ntk,
 };
 
 /// How the factor acts on the frequencies.
@@ -15,8 +16,12 @@ pub enum Rule {
     Ntk,
     /// The same, by a power of the index.
     NtkMixed(NtkMixed),
+    /// NTK with an α that follows the length of the sequence.
+    Dynamic(Dynamic),
     /// Low ones are divided, high ones are not.
     Yarn(Yarn),
+    /// The same, with a factor that follows the length of the sequence.
+    DynamicYarn(DynamicYarn),
     /// The same, between other limits.
     Llama3(Llama3),
     /// Those are divided whose angles then look more as in training.
@@ -46,21 +51,46 @@ impl Rule {
                 Rule::Ntk
             }
             Scaling::NtkMixed => Rule::NtkMixed(NtkMixed::resolve(given)?),
+            Scaling::Dynamic => {
+                ntk::check(n_rot, scaling)?;
+                Rule::Dynamic(Dynamic::resolve(given)?)
+            }
             Scaling::Yarn => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
+            Scaling::DynamicYarn => Rule::DynamicYarn(DynamicYarn::resolve(given, ext_factor)?),
             Scaling::Llama3 => Rule::Llama3(Llama3::resolve(given)?),
             Scaling::DpRope => Rule::DpRope(DpRope::resolve(given, factor, inv_freq)?),
         })
     }
 
-    /// Scales the model's own frequencies.
-    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64) {
+    /// Of all lengths of a sequence that rotate as `tokens` do, always the same one; `None` if
+    /// that is every length.
+    pub(super) fn effective_length(&self, tokens: usize) -> Option<usize> {
+        match self {
+            Rule::Dynamic(dynamic) => Some(dynamic.effective_length(tokens)),
+            Rule::DynamicYarn(yarn) => Some(yarn.effective_length(tokens)),
+            _ => None,
+        }
+    }
+
+    /// Scales the model's own frequencies for sequences of this length.
+    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, length: usize) {
         match self {
             Rule::Linear => linear::scale(inv_freq, factor),
             Rule::Ntk => ntk::stretch(inv_freq, factor),
             Rule::NtkMixed(mixed) => mixed.scale(inv_freq, factor),
+            Rule::Dynamic(dynamic) => ntk::stretch(inv_freq, dynamic.alpha(factor, length)),
             Rule::Yarn(yarn) => yarn.scale(inv_freq, base, factor),
+            Rule::DynamicYarn(d) => d.yarn.scale(inv_freq, base, d.factor(length)),
             Rule::Llama3(llama3) => llama3.scale(inv_freq, factor),
             Rule::DpRope(dprope) => dprope.scale(inv_freq, factor),
+        }
+    }
+
+    /// What multiplies the attention scale of the plan for sequences of this length.
+    pub(super) fn magnitude(&self, length: usize) -> f64 {
+        match self {
+            Rule::DynamicYarn(yarn) => yarn.magnitude(length),
+            _ => 1.0,
         }
     }
 
@@ -69,6 +99,7 @@ impl Rule {
         let extended = |original: &Sourced<usize>| trained.max(original.value as f64 * factor);
         match self {
             Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => trained * factor,
+            Rule::Dynamic(_) | Rule::DynamicYarn(_) => f64::INFINITY,
             Rule::Yarn(yarn) => extended(&yarn.original_context),
             Rule::Llama3(llama3) => extended(&llama3.original_context),
             Rule::DpRope(dprope) => extended(&dprope.original_context),
@@ -82,7 +113,9 @@ impl fmt::Display for Rule {
         match self {
             Rule::Linear | Rule::Ntk => Ok(()),
             Rule::NtkMixed(mixed) => write!(f, ", exponent {}", mixed.exponent),
+            Rule::Dynamic(dynamic) => write!(f, "{dynamic}"),
             Rule::Yarn(yarn) => write!(f, "{yarn}"),
+            Rule::DynamicYarn(yarn) => write!(f, "{yarn}"),
             Rule::Llama3(llama3) => {
                 write!(f, ", original context {}", llama3.original_context)?;
                 write!(f, ", low freq factor {}", llama3.low_freq_factor)?;

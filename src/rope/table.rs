@@ -21,7 +21,7 @@ impl Table {
             },
             _ => Table {
                 inv_freq: global(plan, effective_length),
-                scale: plan.attention_scale.value,
+                scale: plan.attention_scale.value * plan.rule.magnitude(effective_length),
             },
         }
     }
@@ -43,7 +43,7 @@ impl Table {
 /// Divisors first, then the scaling rule: they compose, as in ggml's kernel.
 fn global(plan: &Plan, effective_length: usize) -> Vec<f64> {
     let mut inv_freq = unscaled(plan.n_rot, plan.base.value, plan.divisors.at(effective_length));
-    plan.rule.scale(&mut inv_freq, plan.base.value, plan.factor.value);
+    plan.rule.scale(&mut inv_freq, plan.base.value, plan.factor.value, effective_length);
     inv_freq
 }
 

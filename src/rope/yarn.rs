@@ -63,7 +63,9 @@ impl Yarn {
     pub(super) fn ext_factor(given: &Given) -> Result<Sourced<f64>, Error> {
         match given.flags.yarn_ext_factor {
             Some(ext_factor) => Sourced::number("--yarn-ext-factor", ext_factor).share(),
-            None if given.scaling.value == Scaling::Yarn => Ok(Sourced::default(1.0)),
+            None if matches!(given.scaling.value, Scaling::Yarn | Scaling::DynamicYarn) => {
+                Ok(Sourced::default(1.0))
+            }
             None => Ok(Sourced::default(0.0)),
         }
     }
@@ -121,38 +123,55 @@ impl Yarn {
             .collect()
     }
 
-    /// By how much attention is sharpened, if it is: m(s), or the quotient of two that Hugging
-    /// Face makes of `mscale` and `mscale_all_dim`, which files of DeepSeek and Mistral have too.
+    /// By how much attention is sharpened for this factor, if it is.
     pub(super) fn magnitude(
         &self,
         given: &Given,
         factor: f64,
     ) -> Result<Option<Sourced<f64>>, Error> {
-        let weights = match (given.flags.yarn_mscale, given.flags.yarn_mscale_all_dim) {
+        let weights = Weights::resolve(given)?;
+        let sharper = self.ext_factor.value != 0.0 && factor > 1.0;
+        Ok(sharper.then(|| {
+            let value = weights.magnitude(factor);
+            Sourced { value, origin: weights.origin }
+        }))
+    }
+}
+
+/// What the attention scale is made of: m(s) of one weight over m(s) of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// `mscale` of Hugging Face.
+    pub above: f64,
+    /// `mscale_all_dim`.
+    pub below: f64,
+    /// Where they came from.
+    pub origin: Origin,
+}
+
+impl Weights {
+    /// Those of the flags, else of the file (DeepSeek and Mistral have them there), else 1 and 0.
+    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
+        let typed = match (given.flags.yarn_mscale, given.flags.yarn_mscale_all_dim) {
             (None, None) => given.keys.magnitude_weights()?,
             (Some(above), Some(below)) => {
-                let above_ok = Sourced::number("--yarn-mscale", above).share()?;
-                let below_ok = Sourced::number("--yarn-mscale-all-dim", below).share()?;
-                let typed = format!("{}, {}", above_ok.origin, below_ok.origin);
+                let above = Sourced::number("--yarn-mscale", above).share()?;
+                let below = Sourced::number("--yarn-mscale-all-dim", below).share()?;
+                let origin = Origin::Flag(format!("{}, {}", above.origin, below.origin));
                 // As there, a weight of 0 is none.
-                (above != 0.0 && below != 0.0).then_some((above, below, Origin::Flag(typed)))
+                let both = above.value != 0.0 && below.value != 0.0;
+                both.then_some((above.value, below.value, origin))
             }
             (Some(_), None) => return Err(Error::Alone("--yarn-mscale", "--yarn-mscale-all-dim")),
             (None, Some(_)) => return Err(Error::Alone("--yarn-mscale-all-dim", "--yarn-mscale")),
         };
-        if self.ext_factor.value == 0.0 || factor <= 1.0 {
-            return Ok(None);
-        }
-        Ok(Some(match weights {
-            Some((above, below, origin)) => {
-                let value = magnitude(factor, above) / magnitude(factor, below);
-                Sourced { value, origin }
-            }
-            None => Sourced {
-                value: magnitude(factor, 1.0),
-                origin: Origin::Computed("1 + 0.1 ln factor"),
-            },
-        }))
+        let (above, below, origin) =
+            typed.unwrap_or((1.0, 0.0, Origin::Computed("1 + 0.1 ln factor")));
+        Ok(Weights { above, below, origin })
+    }
+
+    pub(super) fn magnitude(&self, factor: f64) -> f64 {
+        magnitude(factor, self.above) / magnitude(factor, self.below)
     }
 }
 

@@ -75,7 +75,10 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         (&["-t", "0"], "from 1 to 1024"),
         (&["-s", "4294967296"], "--seed"),
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
-        (&["--rope-scaling", "su"], "none, linear, ntk, ntk-mixed, yarn, llama3, longrope, dprope"),
+        (
+            &["--rope-scaling", "su"],
+            "none, linear, ntk, ntk-mixed, dynamic, yarn, dynamic-yarn, llama3, longrope, dprope",
+        ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["-r", ""], "--reverse-prompt is empty"),
     ];

@@ -138,12 +138,14 @@ fn disturbances_of_other_methods_equal_the_reference() {
         };
         let unscaled = inv_freq(Flags::default());
         let measure = Trained::new(&unscaled, trained, whole(params, "b"));
+        let dynamic = Flags { scale: Some(2.0), step: Some(1), ..flags("dynamic") };
         let methods = [
             ("none", Flags::default()),
             ("linear", flags("linear")),
             ("ntk_static", flags("ntk")),
             ("yarn_hf", flags("yarn")),
             ("yarn_hf_notrunc", Flags { yarn_ramp: Some(Ramp::Exact), ..flags("yarn") }),
+            ("ntk_dynamic_hf_f2", dynamic),
             ("yarn_paper", Flags { yarn_ramp: Some(Ramp::Turns), ..flags("yarn") }),
         ];
         for (method, flags) in methods {

@@ -1,10 +1,8 @@
 //! Frequencies and attention scales of every rule, against the reference.
 
-use std::collections::BTreeSet;
-
 use rope_cpu::{
     gguf::Metadata,
-    rope::{Factors, Flags, Layers, Ramp, Scaling, Table},
+    rope::{Factors, Flags, Layers, Ramp, Scaling, Table, Variant},
 };
 use serde_json::Value;
 
@@ -18,7 +16,7 @@ const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + EXACT;
 
 /// The models and flags that mean the same as a case, the length of its sequence, and the
 /// precision with which frequencies come out.
-fn translate(reference: &Value) -> Option<Vec<(Case, usize, f64)>> {
+fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
     let params = &reference["params"];
     let given = |name: &str| params.get(name).and_then(Value::as_f64);
     let whole = |name: &str| given(name).map(|x| x as usize);
@@ -44,9 +42,15 @@ fn translate(reference: &Value) -> Option<Vec<(Case, usize, f64)>> {
         yarn_beta_slow: given("beta_slow"),
         ..flags("yarn")
     };
-    let length = whole("seq_len").unwrap_or(1);
+    let length = whole("seq_len").or(whole("C_test")).unwrap_or(1);
+    // A grid of 1 is no grid: the reference has none.
+    let dynamic = |name: &str, flags: Flags| Flags {
+        scaling: Some(name.parse().unwrap()),
+        step: Some(1),
+        ..flags
+    };
     let exact = |case: Case, flags: Flags| vec![(case.flags(flags), length, EXACT)];
-    Some(match reference["method"].as_str().unwrap() {
+    match reference["method"].as_str().unwrap() {
         "none" => exact(case(), Flags::default()),
         "linear" => exact(case(), Flags { scale: given("factor"), ..Flags::default() }),
         "ntk_static" => {
@@ -57,6 +61,27 @@ fn translate(reference: &Value) -> Option<Vec<(Case, usize, f64)>> {
             cases.extend(exact(case(), flags("ntk")));
             cases
         }
+        "ntk_dynamic_hf" => {
+            let flags = Flags { scale: given("factor"), ..Flags::default() };
+            let fu1 = Flags { dynamic_variant: Some(Variant::Fu1), ..flags.clone() };
+            let mut cases = exact(case(), dynamic("dynamic", flags));
+            cases.extend(exact(case(), dynamic("dynamic", fu1)));
+            cases
+        }
+        "ntk_dynamic_fu1" => {
+            let flags = Flags { scale: given("s"), ..Flags::default() };
+            let fu1 = Flags { dynamic_variant: Some(Variant::Fu1), ..flags };
+            exact(case(), dynamic("dynamic", fu1))
+        }
+        "ntk_dynamic_fu2" => {
+            let fu2 = Flags { dynamic_variant: Some(Variant::Fu2), ..Flags::default() };
+            let by_flag = Flags { dynamic_target: whole("C_prime"), ..fu2.clone() };
+            let by_context = Case { context: whole("C_prime"), ..case() };
+            let mut cases = exact(case(), dynamic("dynamic", by_flag));
+            cases.extend(exact(by_context, dynamic("dynamic", fu2)));
+            cases
+        }
+        "yarn_dynamic" => exact(case(), dynamic("dynamic-yarn", Flags::default())),
         "ntk_mixed" => {
             exact(case(), Flags { ntk_mixed_exponent: given("b"), ..flags("ntk-mixed") })
         }
@@ -129,21 +154,17 @@ fn translate(reference: &Value) -> Option<Vec<(Case, usize, f64)>> {
                 .key("scaling.original_context_length", rope_cpu::gguf::Value::U32(original));
             vec![(case, length, THROUGH_F32)]
         }
-        _ => return None,
-    })
+        other => panic!("method {other}"),
+    }
 }
 
 #[test]
 fn frequencies_equal_the_reference() {
     let golden = golden();
     let mut compared = 0;
-    let mut left_out = BTreeSet::new();
     for reference in golden["rope"].as_array().unwrap() {
         let id = reference["id"].as_str().unwrap();
-        let Some(cases) = translate(reference) else {
-            left_out.insert(reference["method"].as_str().unwrap());
-            continue;
-        };
+        let cases = translate(reference);
         for (way, (case, length, precision)) in cases.into_iter().enumerate() {
             let plan = case.plan().unwrap();
             let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
@@ -157,9 +178,7 @@ fn frequencies_equal_the_reference() {
         }
         compared += 1;
     }
-    assert_eq!(compared, 35);
-    let later = ["ntk_dynamic_fu1", "ntk_dynamic_fu2", "ntk_dynamic_hf", "yarn_dynamic"];
-    assert_eq!(left_out, BTreeSet::from(later));
+    assert_eq!(compared, 47);
 }
 
 #[test]
@@ -205,4 +224,42 @@ fn rules_without_length_have_one_effective_length() {
     let plan = Case { context: Some(16384), ..Case::default() }.plan().unwrap();
     let lengths = [1, 8192, 8193, 1 << 40].map(|tokens| plan.effective_length(tokens));
     assert_eq!(lengths, [16384; 4]);
+}
+
+#[test]
+fn dynamic_rules_change_on_a_grid_beyond_the_trained_context() {
+    let lengths = |name: &str, flags: Flags, tokens: &[usize]| -> Vec<usize> {
+        let scaling = Some(name.parse().unwrap());
+        let case = Case { context_train: 1000, context: Some(4000), ..Case::default() };
+        let plan = case.flags(Flags { scaling, ..flags }).plan().unwrap();
+        tokens.iter().map(|tokens| plan.effective_length(*tokens)).collect()
+    };
+    for name in ["dynamic", "dynamic-yarn"] {
+        let tokens = [1, 999, 1000, 1001, 1024, 1025, 1280, 1281, usize::MAX];
+        let expected = [1000, 1000, 1000, 1024, 1024, 1280, 1280, 1536, usize::MAX];
+        assert_eq!(lengths(name, Flags::default(), &tokens), expected, "{name}");
+        let step = Flags { step: Some(600), ..Flags::default() };
+        assert_eq!(lengths(name, step, &[1000, 1001, 1201]), [1000, 1200, 1800], "{name}");
+    }
+    // The second formula of Fu et al. is constant up to the context.
+    let fu2 = Flags { dynamic_variant: Some(Variant::Fu2), ..Flags::default() };
+    assert_eq!(lengths("dynamic", fu2, &[1, 4000, 4001]), [4000, 4000, 4096]);
+}
+
+#[test]
+fn dynamic_rules_leave_short_sequences_alone() {
+    let plain = Case::default().plan().unwrap();
+    let plain = Table::new(&plain, Layers::Global, 8192);
+    for name in ["dynamic", "dynamic-yarn"] {
+        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+        let plan = Case { context: Some(65536), ..Case::default() }.flags(flags).plan().unwrap();
+        let short = Table::new(&plan, Layers::Global, plan.effective_length(8192));
+        assert_eq!(short.scale, 1.0);
+        for (found, expected) in short.inv_freq.iter().zip(&plain.inv_freq) {
+            close(name, *found, *expected, EXACT);
+        }
+        let long = Table::new(&plan, Layers::Global, plan.effective_length(8193));
+        assert!(long.inv_freq[31] < 0.97 * plain.inv_freq[31]);
+        assert_eq!(plan.warnings, [""; 0]);
+    }
 }

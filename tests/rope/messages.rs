@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Ramp, Scaling},
+    rope::{Factors, Flags, Ramp, Scaling, Variant},
 };
 
 use crate::Case;
@@ -80,6 +80,20 @@ fn parameters_are_in_the_line() {
          interpolated, original context 8192 (llama.context_length), dimensions 40 (--dprope-dims \
          40), intervals 360 (default), direction code (default), base",
     );
+    let fu2 = Some(Variant::Fu2);
+    starts(
+        Flags { dynamic_variant: fu2, step: Some(512), ..scaling(Scaling::Dynamic) },
+        "RoPE: dynamic (--rope-scaling dynamic), factor 4 (--rope-scale 4), alpha by length from \
+         8192 (llama.context_length), variant fu2 (--dynamic-variant fu2), target 32768 (--ctx), \
+         step 512 (--rope-step 512), base",
+    );
+    let case = Case::default().flags(scaling(Scaling::DynamicYarn));
+    let found = line(case);
+    let start = "RoPE: dynamic-yarn (--rope-scaling dynamic-yarn), factor by length, step 256 \
+                 (default), original context 8192 (llama.context_length), ext factor 1 (default), \
+                 beta fast 32 (default), beta slow 1 (default), attention scale by factor (1 + 0.1 \
+                 ln factor), base";
+    assert!(found.starts_with(start), "{found}");
     let yarn = Flags {
         yarn_ramp: Some(Ramp::Exact),
         yarn_mscale: Some(1.0),
@@ -337,6 +351,25 @@ fn parameters_out_of_range_are_errors() {
         error(twice),
         "--yarn-attention-factor 1.5 and --yarn-attn-factor 2 both set the attention scale: give one"
     );
+    let dynamic = || scaling(Scaling::Dynamic);
+    assert_eq!(
+        error(Flags { dynamic_target: Some(16384), ..dynamic() }),
+        "--dynamic-target needs --dynamic-variant fu2 beside it"
+    );
+    let variant = Some(Variant::Fu2);
+    assert_eq!(
+        error(Flags { dynamic_target: Some(100), dynamic_variant: variant, ..dynamic() }),
+        "--dynamic-target 100: must be a whole number from 8192 to 1073741824"
+    );
+    assert_eq!(
+        error(Flags { step: Some(0), ..dynamic() }),
+        "--rope-step 0: must be a whole number from 1 to 1073741824"
+    );
+    assert_eq!(
+        error(scaling(Scaling::DynamicYarn)),
+        "--rope-scale 2 has no effect with RoPE scaling dynamic-yarn, whose factor is the length of \
+         the sequence over the original context: leave it out"
+    );
     let two = Case { n_rot: 2, ..Case::default() };
     assert_eq!(
         two.flags(scaling(Scaling::Ntk)).error(),
@@ -397,8 +430,8 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     Case::default().scaling("su").flags(scaling(Scaling::Linear)).plan().unwrap();
     assert_eq!(
         "su".parse::<Scaling>().unwrap_err().to_string(),
-        "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, yarn, llama3, \
-         longrope, dprope"
+        "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
+         dynamic-yarn, llama3, longrope, dprope"
     );
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),

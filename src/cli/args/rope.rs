@@ -4,7 +4,7 @@ use crate::{
     cli::error::Error,
     gguf::Gguf,
     model::Model,
-    rope::{Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced},
+    rope::{Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced, Variant},
 };
 
 /// How positions are rotated.
@@ -15,8 +15,9 @@ pub struct RopeArgs {
     ///
     /// none: positions as trained. linear: all are divided by the factor (PI). ntk: a larger base,
     /// so that low frequencies are divided and high ones are kept; the factor is alpha. ntk-mixed:
-    /// the same with another spread. yarn: low frequencies are divided, high ones kept, with a ramp
-    /// between. llama3: the rule of Llama 3.1, by its parameters instead of the file's tensor.
+    /// the same with another spread. dynamic: ntk with an alpha that follows the length of the
+    /// sequence. yarn: low frequencies are divided, high ones kept, with a ramp
+    /// between. dynamic-yarn: yarn with a factor that follows the length. llama3: the rule of Llama 3.1, by its parameters instead of the file's tensor.
     /// longrope: the divisors in the file. dprope: each frequency is divided or kept, whichever
     /// disturbs the distribution of its angles less.
     #[arg(long, value_name = "METHOD")]
@@ -89,6 +90,24 @@ pub struct RopeArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
     pub yarn_mscale_all_dim: Option<f64>,
 
+    /// dynamic: the formula: hf, fu1 or fu2 [default: hf]
+    ///
+    /// hf: alpha is N x length / trained - (N - 1), with N of --rope-scale, by default 1. fu1: the
+    /// same. fu2: constant up to the target, with N = target / (2 x trained) by default.
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub dynamic_variant: Option<Variant>,
+
+    /// dynamic: the target of fu2 [default: the context]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dynamic_target: Option<usize>,
+
+    /// dynamic, dynamic-yarn: steps of the length [default: 256]
+    ///
+    /// Beyond the trained length, the length that decides the frequencies is rounded up to a
+    /// multiple of this. Where it changes, all tokens are computed again.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub rope_step: Option<usize>,
+
     /// ntk-mixed: how unevenly the pairs are stretched [default: 0.75]
     ///
     /// From 0, where all are divided alike, to 16.
@@ -148,6 +167,9 @@ impl RopeArgs {
             yarn_attention_factor: self.yarn_attention_factor,
             yarn_mscale: self.yarn_mscale,
             yarn_mscale_all_dim: self.yarn_mscale_all_dim,
+            dynamic_variant: self.dynamic_variant,
+            dynamic_target: self.dynamic_target,
+            step: self.rope_step,
             ntk_mixed_exponent: self.ntk_mixed_exponent,
             llama3_low_freq_factor: self.llama3_low_freq_factor,
             llama3_high_freq_factor: self.llama3_high_freq_factor,

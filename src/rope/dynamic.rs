@@ -1,0 +1,149 @@
+//! Dynamic NTK: NTK-aware scaling whose α follows the length of the sequence, so that short ones
+//! are not changed at all.
+//!
+//! emozilla, "Dynamically Scaled RoPE" (2023), which is `rope_type` dynamic of Hugging Face and
+//! section 3.3 of the YaRN paper (arXiv:2309.00071): α = s · n/C - (s - 1) for a sequence of n tokens
+//! and a model that was trained with C. Fu et al. have two variants with a hyper-parameter s: the
+//! same with s from 1 to C'/C, and for a context of C' tokens that is known beforehand
+//! α = s · max(C', n)/C - (s - 1) with s = C'/(2C), which is constant up to C'.
+//!
+//! All tokens of a sequence have the frequencies of its whole length, as where Hugging Face reads
+//! a prompt. The length is rounded up to a grid, or each new token would change them.
+
+use std::{fmt, str::FromStr};
+
+use super::{Error, Origin, Sourced, error, given::Given};
+
+/// How α follows the length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dynamic {
+    /// Which formula.
+    pub variant: Sourced<Variant>,
+    /// C: the context that the model was trained for.
+    pub trained: Sourced<usize>,
+    /// C': the longest sequence for which α is constant, if there is one.
+    pub target: Option<Sourced<usize>>,
+    /// The grid that lengths beyond are rounded up to.
+    pub step: Sourced<usize>,
+}
+
+/// The formula for α.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Hugging Face's.
+    HuggingFace,
+    /// The first of Fu et al.: the same, with another name for the factor.
+    Fu1,
+    /// The second of Fu et al.: constant up to the context that is asked for.
+    Fu2,
+}
+
+impl Variant {
+    /// Every formula.
+    pub const ALL: [Variant; 3] = [Variant::HuggingFace, Variant::Fu1, Variant::Fu2];
+
+    /// The name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::HuggingFace => "hf",
+            Variant::Fu1 => "fu1",
+            Variant::Fu2 => "fu2",
+        }
+    }
+}
+
+impl FromStr for Variant {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        error::one_of("variant of dynamic NTK", name, &Variant::ALL, Variant::name)
+    }
+}
+
+impl Dynamic {
+    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
+        let variant = match given.flags.dynamic_variant {
+            Some(variant) => {
+                Sourced::flag(variant, format!("--dynamic-variant {}", variant.name()))
+            }
+            None => Sourced::default(Variant::HuggingFace),
+        };
+        let trained = trained(given);
+        let target = match (variant.value, given.flags.dynamic_target) {
+            (Variant::Fu2, _) => Some(target(given, &trained)?),
+            (_, None) => None,
+            (_, Some(_)) => {
+                return Err(Error::Needs("--dynamic-target", "--dynamic-variant fu2"));
+            }
+        };
+        Ok(Dynamic { variant, trained, target, step: step(given)? })
+    }
+
+    /// s, where neither a flag nor the file gives it.
+    pub(super) fn default_factor(given: &Given) -> Result<Sourced<f64>, Error> {
+        if given.flags.dynamic_variant != Some(Variant::Fu2) {
+            return Ok(Sourced::default(1.0));
+        }
+        let trained = trained(given);
+        let ratio = target(given, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
+        Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
+    }
+
+    /// Of all lengths that have the frequencies of `tokens`, always the same one.
+    pub(super) fn effective_length(&self, tokens: usize) -> usize {
+        let constant = self.target.as_ref().unwrap_or(&self.trained).value;
+        effective_length(constant, self.step.value, tokens)
+    }
+
+    pub(super) fn alpha(&self, factor: f64, length: usize) -> f64 {
+        let least = self.target.as_ref().unwrap_or(&self.trained).value;
+        let ratio = length.max(least) as f64 / self.trained.value.max(1) as f64;
+        factor * ratio - (factor - 1.0)
+    }
+}
+
+impl fmt::Display for Dynamic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", alpha by length from {}", self.trained)?;
+        write!(f, ", variant {} ({})", self.variant.value.name(), self.variant.origin)?;
+        if let Some(target) = &self.target {
+            write!(f, ", target {target}")?;
+        }
+        write!(f, ", step {}", self.step)
+    }
+}
+
+/// C: Hugging Face's `max_position_embeddings`, and not the original context of an extended model.
+fn trained(given: &Given) -> Sourced<usize> {
+    match given.flags.yarn_orig_ctx {
+        Some(tokens) => Sourced::whole("--yarn-orig-ctx", tokens),
+        None => given.context_train.clone(),
+    }
+}
+
+/// C': the flag, or else the context that was asked for; not below C.
+fn target(given: &Given, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
+    match given.flags.dynamic_target {
+        Some(tokens) => {
+            Sourced::whole("--dynamic-target", tokens).between(trained.value, TOKENS_MAX)
+        }
+        None if given.context.value > trained.value => Ok(given.context.clone()),
+        None => Ok(trained.clone()),
+    }
+}
+
+/// More tokens than any sequence has.
+const TOKENS_MAX: usize = 1 << 30;
+
+/// The grid of lengths.
+pub(super) fn step(given: &Given) -> Result<Sourced<usize>, Error> {
+    match given.flags.step {
+        Some(step) => Sourced::whole("--rope-step", step).between(1, TOKENS_MAX),
+        None => Ok(Sourced::default(256)),
+    }
+}
+
+/// `constant` for sequences up to it, and beyond it the next multiple of `step`.
+pub(super) fn effective_length(constant: usize, step: usize, tokens: usize) -> usize {
+    if tokens <= constant { constant } else { tokens.div_ceil(step).saturating_mul(step) }
+}
