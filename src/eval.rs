@@ -3,10 +3,14 @@
 //! [`mod@bench`] repeats tests at a depth, [`mod@sweep`] walks through a context, [`work`] counts what
 //! a token takes in bytes and operations, [`mod@probe`] has what the machine can do at most, and
 //! [`statistics`] has the mean and the deviation.
+//! [`mod@rope`] looks at what RoPE methods do to frequencies, and [`table3`] repeats what one of their
+//! papers found.
 
 pub mod bench;
 pub mod probe;
 mod random;
+pub mod rope;
 pub mod statistics;
 pub mod sweep;
+pub mod table3;
 pub mod work;

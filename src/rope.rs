@@ -5,7 +5,8 @@
 //! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
 //! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`; `longrope`
 //! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
-//! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by.
+//! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by;
+//! `form` and `llama_cpp` put a plan in words.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
 //! module changes, since a forward pass sees [`Rope::row`] alone.
@@ -18,10 +19,12 @@ mod dynamic;
 mod dynamic_yarn;
 mod error;
 mod flags;
+mod form;
 mod given;
 mod keys;
 mod linear;
 mod llama3;
+mod llama_cpp;
 mod longrope;
 mod ntk;
 mod ntk_mixed;
@@ -47,7 +50,7 @@ pub use ntk_mixed::NtkMixed;
 pub use plan::Plan;
 pub use resolve::Facts;
 pub use rule::Rule;
-pub use sourced::{Origin, Sourced};
+pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
 pub use yarn::{Ramp, Weights, Yarn};
 

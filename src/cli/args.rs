@@ -2,7 +2,7 @@
 
 mod rope;
 
-pub use rope::RopeArgs;
+pub use rope::{RopeArgs, resolve};
 
 use std::{
     fmt::Display,

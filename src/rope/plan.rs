@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Divisors, Origin, Rule, Scaling, Sourced, ntk, sourced::short};
+use super::{Divisors, Origin, Rule, Scaling, Sourced, ntk, sourced::short, table};
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Plan {
     /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
     /// the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
+    /// Tokens that the model was trained for before any extension.
+    pub original_context: Sourced<usize>,
     /// Tokens that the model was trained for.
     pub context_train: Sourced<usize>,
     /// Tokens that were asked for, which is what one gets.
@@ -35,6 +37,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The frequencies that the model was trained with before any extension: no scaling, and of
+    /// the flags none.
+    pub fn trained_inv_freq(&self) -> Vec<f64> {
+        let divisors = self.divisors.at(self.original_context.value);
+        table::unscaled(self.n_rot, self.base_train.value, divisors)
+    }
+
     /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
     /// rotate alike, always the same one.
     pub fn effective_length(&self, tokens: usize) -> usize {

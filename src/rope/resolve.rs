@@ -66,6 +66,7 @@ impl Plan {
         let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
         let rule = Rule::resolve(&given, &factor, &inv_freq)?;
         let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
+        let original_context = given.original_context()?;
 
         let mut plan = Plan {
             n_rot,
@@ -77,6 +78,7 @@ impl Plan {
             window_base,
             divisors,
             attention_scale,
+            original_context,
             context_train,
             context,
             warnings,

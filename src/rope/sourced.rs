@@ -155,7 +155,7 @@ impl Sourced<f64> {
 }
 
 /// `value` with at most six significant digits: 0.25, 3.33333, 10000.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = (5 - value.abs().log10().floor().clamp(-9.0, 5.0) as i64).max(0) as usize;
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }

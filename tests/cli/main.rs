@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod machine;
 mod model;
+mod rope;
 mod sweep;
 #[cfg(unix)]
 mod terminal;

@@ -6,6 +6,7 @@ mod golden;
 mod messages;
 mod precedence;
 mod rows;
+mod table3;
 mod tensors;
 
 use rope_cpu::{

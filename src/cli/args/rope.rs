@@ -4,7 +4,7 @@ use crate::{
     cli::error::Error,
     gguf::Gguf,
     model::Model,
-    rope::{Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced, Variant},
+    rope::{self, Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced, Variant},
 };
 
 /// How positions are rotated.
@@ -190,15 +190,26 @@ impl RopeArgs {
         model: &Model,
         context: Sourced<usize>,
     ) -> Result<Rope, Error> {
-        let config = &model.config;
-        let facts = Facts {
-            architecture: config.architecture.name(),
-            n_rot: config.n_rot,
-            context_train: config.context_train,
-            window: config.window.is_some(),
-        };
-        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &self.flags(), context)
-            .map(Rope::new)
-            .map_err(Error::usage)
+        resolve(&self.flags(), gguf, model, context).map(Rope::new).map_err(Error::usage)
     }
+}
+
+/// What RoPE does with `model` by these flags.
+///
+/// # Errors
+/// Flags or metadata that contradict each other or make no sense.
+pub fn resolve(
+    flags: &Flags,
+    gguf: &Gguf,
+    model: &Model,
+    context: Sourced<usize>,
+) -> Result<Plan, rope::Error> {
+    let config = &model.config;
+    let facts = Facts {
+        architecture: config.architecture.name(),
+        n_rot: config.n_rot,
+        context_train: config.context_train,
+        window: config.window.is_some(),
+    };
+    Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), flags, context)
 }

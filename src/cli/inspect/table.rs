@@ -2,12 +2,15 @@
 
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use indicatif::HumanBytes;
 
 use super::Report;
 use super::totals::{self, Total};
-use crate::gguf::{Value, escaped};
+use crate::{
+    cli::table::{section, table},
+    gguf::{Value, escaped},
+};
 
 /// Elements of an array that are shown where not all are.
 const ELEMENTS_SHOWN: usize = 6;
@@ -87,30 +90,6 @@ fn tokenizer(report: &Report<'_>) -> String {
         text += &format!(", {tokens} tokens");
     }
     text
-}
-
-fn table(header: &[&str], right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    if !header.is_empty() {
-        table.set_header(header);
-    }
-    for &column in right {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-fn section(out: &mut dyn Write, title: Option<&str>, table: &Table) -> std::io::Result<()> {
-    if table.is_empty() {
-        return Ok(());
-    }
-    if let Some(title) = title {
-        writeln!(out, "\n{title}")?;
-    }
-    writeln!(out, "{}", table.trim_fmt())
 }
 
 fn sum(name: &str, total: Total) -> [String; 5] {

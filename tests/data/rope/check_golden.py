@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recomputes every frequency, resolution and rotation of golden.json with rope_ref.py (needs numpy)."""
+"""Recomputes every frequency, resolution, rotation and disturbance of golden.json with rope_ref.py (needs numpy)."""
 import json
 import math
 import sys
@@ -45,5 +45,38 @@ def check():
         same("rotation", ref.apply_rope(case["x"], case["pos"], yarn, case["style"]), case["y"])
 
 
+def near(what, found, expected):
+    assert abs(found - expected) <= 1e-12, f"{what}: {found} is not {expected}"
+
+
+def check_disturbances():
+    golden = json.loads((FOLDER / "golden.json").read_text())
+    for case in golden["dprope"]:
+        params = case["params"]
+        choices = [{**case, "n_hat": None}, *case.get("n_hat", [])]
+        for choice in choices:
+            found = ref.dprope(**{**params, "n_hat": choice["n_hat"]})
+            mask = "".join("I" if interpolated else "E" for interpolated in found.mask)
+            assert mask == choice["mask"], (params, choice["n_hat"])
+            near(params, found.D, choice["D"])
+    for case in golden["disturbance"]:
+        n_rot, base, L, L_new, b = (case["params"][name] for name in ("n_rot", "base", "L", "L_new", "b"))
+        s = L_new / L
+        methods = {
+            "none": ref.none(n_rot, base),
+            "linear": ref.linear(n_rot, base, s),
+            "ntk_static": ref.ntk_static(n_rot, base, s),
+            "yarn_hf": ref.yarn_hf(n_rot, base, s, L),
+            "yarn_hf_notrunc": ref.yarn_hf(n_rot, base, s, L, truncate=False),
+            "yarn_paper": ref.yarn_paper(n_rot, base, s, L),
+            "ntk_dynamic_hf_f2": ref.ntk_dynamic_hf(n_rot, base, 2.0, L, L_new),
+        }
+        for name, rope in methods.items():
+            for column, kl in (("code", "code"), ("paper_eps1e_6", "paper")):
+                mean, _ = ref.disturbance(rope.inv_freq, ref.inv_freq(n_rot, base), L, L_new, b, kl)
+                near((case["params"], name, kl), mean, case[column][name])
+
+
 check()
+check_disturbances()
 print("golden.json is what rope_ref.py computes")

@@ -1,0 +1,105 @@
+//! Charts of lines, drawn as SVG.
+
+use plotters::prelude::*;
+
+/// A line of a chart.
+pub struct Line {
+    pub name: String,
+    pub color: RGBColor,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over one pair of axes.
+pub struct Chart {
+    pub x: String,
+    pub y: String,
+    /// Whether points have marks.
+    pub marks: bool,
+    pub lines: Vec<Line>,
+}
+
+pub const BLUE: RGBColor = RGBColor(31, 119, 180);
+pub const RED: RGBColor = RGBColor(214, 39, 40);
+pub const GREY: RGBColor = RGBColor(127, 127, 127);
+
+/// Colors that can be told apart.
+pub const COLORS: [RGBColor; 10] = [
+    BLUE,
+    RED,
+    RGBColor(44, 160, 44),
+    RGBColor(255, 127, 14),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(227, 119, 194),
+    GREY,
+    RGBColor(188, 189, 34),
+    RGBColor(23, 190, 207),
+];
+
+const FONT: (&str, u32) = ("sans-serif", 14);
+
+/// The charts below each other, each 900 by 400 points.
+///
+/// # Errors
+/// If the drawing does not succeed.
+pub fn draw(charts: &[Chart]) -> Result<String, String> {
+    let mut svg = String::new();
+    {
+        let size = (900, 400 * charts.len() as u32);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(|e| e.to_string())?;
+        let parts = root.split_evenly((charts.len(), 1));
+        for (part, chart) in parts.iter().zip(charts) {
+            chart.draw(part).map_err(|e| e.to_string())?;
+        }
+        root.present().map_err(|e| e.to_string())?;
+    }
+    Ok(svg)
+}
+
+type Area<'s> = DrawingArea<SVGBackend<'s>, plotters::coord::Shift>;
+type Failure<'s> = DrawingAreaErrorKind<<SVGBackend<'s> as DrawingBackend>::ErrorType>;
+
+impl Chart {
+    fn draw<'s>(&self, area: &Area<'s>) -> Result<(), Failure<'s>> {
+        let all = || self.lines.iter().flat_map(|line| &line.points);
+        let x_to = all().map(|(x, _)| *x).fold(1.0, f64::max);
+        let y_to = 1.05 * all().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .margin(16)
+            .x_label_area_size(40)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..x_to, 0.0..y_to)?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .axis_desc_style(FONT)
+            .label_style(FONT)
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        for Line { name, color, points } in &self.lines {
+            let color = *color;
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
+                });
+            if self.marks {
+                chart.draw_series(
+                    points.iter().map(|point| Circle::new(*point, 2, color.filled())),
+                )?;
+            }
+        }
+        // What is drawn mostly falls: the upper right is free.
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font(FONT)
+            .background_style(WHITE)
+            .border_style(BLACK)
+            .draw()
+    }
+}

@@ -1,0 +1,170 @@
+//! `rope-cpu rope explain`: the plan of a run, and what it means for each pair of dimensions.
+
+use std::{f64::consts::TAU, io::Write};
+
+use serde_json::json;
+
+use super::{Error, ModelArgs, Subject, length, open, short};
+use crate::{
+    cli::{
+        args::RopeArgs,
+        table::{section, table},
+    },
+    eval::rope::{Baseline, View, mean},
+    rope::{Flags, Scaling},
+};
+
+/// The options of `rope explain`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    model: ModelArgs,
+
+    /// The length of the sequence, in tokens [default: as trained]
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
+    context: Option<usize>,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    rope: RopeArgs,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Intervals of the circle, as in the DPRoPE paper.
+const INTERVALS: usize = 360;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, or output that is not taken.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    open(&args.model, |subject| {
+        let length = args.context.unwrap_or(subject.model.config.context_train);
+        let flags = args.rope.flags();
+        let plan = subject.resolve(&flags, args.context).map_err(Error::usage)?;
+        let baseline = super::baseline(&plan, INTERVALS)?;
+        let view = baseline.view(plan, length);
+        let explained = Explained { subject, flags: &flags, baseline: &baseline, view: &view };
+        if args.json { explained.json(out) } else { explained.text(out) }
+    })
+}
+
+struct Explained<'a> {
+    subject: &'a Subject<'a>,
+    flags: &'a Flags,
+    baseline: &'a Baseline,
+    view: &'a View,
+}
+
+impl Explained<'_> {
+    fn text(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let View { plan, length, table: frequencies, .. } = self.view;
+        writeln!(out, "{plan}")?;
+        for warning in &plan.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        let [g, h] = plan.form();
+        writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
+        writeln!(
+            out,
+            "At {length} tokens cosine and sine are multiplied by {}, and these are the frequencies:",
+            short(frequencies.scale)
+        )?;
+        let trained = self.baseline.context;
+        let turns = format!("turns in {trained}");
+        let header = ["pair", "wavelength", "trained with", &turns, "times trained", "", "D"];
+        let mut pairs = table(&header, &[0, 1, 2, 3, 4, 6]);
+        let fates = self.baseline.fates(self.view);
+        for (i, theta) in frequencies.inv_freq.iter().enumerate() {
+            let own = self.baseline.inv_freq[i];
+            pairs.add_row([
+                i.to_string(),
+                short(TAU / theta),
+                short(TAU / own),
+                short(trained as f64 * own / TAU),
+                format!("{:.4}", self.view.ratios[i]),
+                fates[i].name().to_string(),
+                format!("{:.6}", self.view.code[i]),
+            ]);
+        }
+        section(out, None, &pairs)?;
+
+        let (views, missing) = self.others();
+        let mut methods = table(&["method", "D (code)", "D (paper)"], &[1, 2]);
+        let mut row = |name: &str, view: &View| {
+            let [code, paper] = [&view.code, &view.paper].map(|all| format!("{:.6}", mean(all)));
+            methods.add_row([name.to_string(), code, paper]);
+        };
+        row("in force", self.view);
+        views.iter().for_each(|view| row(view.plan.scaling.value.name(), view));
+        let title = format!(
+            "Disturbance of the angles trained over {trained} tokens, in nats ({INTERVALS} intervals)"
+        );
+        section(out, Some(&title), &methods)?;
+        for (method, reason) in missing {
+            writeln!(out, "{method}: not shown: {reason}")?;
+        }
+        writeln!(out, "\nWhat llama.cpp would do differently:")?;
+        for difference in plan.unlike_llama_cpp(self.flags) {
+            writeln!(out, "- {difference}")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let View { plan, length, table, .. } = self.view;
+        let [g, h] = plan.form();
+        let methods: Vec<_> = self
+            .others()
+            .0
+            .iter()
+            .map(|view| {
+                json!({
+                    "method": view.plan.scaling.value.name(),
+                    "disturbance_code": mean(&view.code),
+                    "disturbance_paper": mean(&view.paper),
+                })
+            })
+            .collect();
+        let fates = self.baseline.fates(self.view);
+        let pairs: Vec<_> = (0..table.inv_freq.len())
+            .map(|i| {
+                json!({
+                    "inv_freq": table.inv_freq[i],
+                    "trained_inv_freq": self.baseline.inv_freq[i],
+                    "wavelength": TAU / table.inv_freq[i],
+                    "ratio": self.view.ratios[i],
+                    "fate": fates[i].name(),
+                    "disturbance_code": self.view.code[i],
+                    "disturbance_paper": self.view.paper[i],
+                })
+            })
+            .collect();
+        let object = json!({
+            "plan": plan.to_string(),
+            "warnings": plan.warnings,
+            "method": plan.scaling.value.name(),
+            "length": length,
+            "trained": self.baseline.context,
+            "attention_scale": table.scale,
+            "g": g,
+            "h": h,
+            "disturbance_code": mean(&self.view.code),
+            "disturbance_paper": mean(&self.view.paper),
+            "pairs": pairs,
+            "methods": methods,
+            "unlike_llama_cpp": plan.unlike_llama_cpp(self.flags),
+        });
+        writeln!(out, "{object:#}")?;
+        Ok(())
+    }
+
+    /// Every method at this length, by just what it needs.
+    fn others(&self) -> (Vec<View>, Vec<(Scaling, crate::rope::Error)>) {
+        self.subject.views(self.baseline, &Scaling::ALL, self.view.length)
+    }
+}

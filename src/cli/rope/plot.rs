@@ -1,0 +1,82 @@
+//! Methods as drawings: frequencies, angles, and the decay of attention with distance.
+
+use std::f64::consts::TAU;
+
+use crate::{
+    cli::plot::{self, COLORS, Chart, Line},
+    eval::rope::{Baseline, View, decay, shares},
+};
+
+/// Intervals of the circle that an eye can tell apart.
+const INTERVALS: usize = 72;
+
+/// Distances at which the decay is computed.
+const DISTANCES: usize = 300;
+
+/// Three charts: each pair's frequency over the trained one; the angles of one pair that does not
+/// turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound of attention scores.
+///
+/// # Errors
+/// If the drawing does not succeed.
+pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
+    let Some(first) = views.first() else { return Err("no method to draw".into()) };
+    let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Line> {
+        views
+            .iter()
+            .zip(COLORS)
+            .map(|(view, color)| {
+                let name = view.plan.scaling.value.name().into();
+                Line { name, color, points: points(view) }
+            })
+            .collect()
+    };
+    let numbered = |values: &[f64]| -> Vec<(f64, f64)> {
+        values.iter().enumerate().map(|(i, value)| (i as f64, *value)).collect()
+    };
+    let frequencies = Chart {
+        x: "pair".into(),
+        y: "frequency over the trained one".into(),
+        marks: false,
+        lines: lines(&|view| numbered(&view.ratios)),
+    };
+
+    let length = first.length;
+    let worst = worst(baseline);
+    let degrees = |shares: Vec<f64>| -> Vec<(f64, f64)> {
+        let width = 360.0 / INTERVALS as f64;
+        shares.iter().enumerate().map(|(i, share)| ((i as f64 + 0.5) * width, *share)).collect()
+    };
+    let mut angles =
+        lines(&|view| degrees(shares(view.table.inv_freq[worst], view.length, INTERVALS)));
+    angles.push(Line {
+        name: "as trained".into(),
+        color: plotters::style::BLACK,
+        points: degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS)),
+    });
+    let angles = Chart {
+        x: format!("angle of pair {worst} in degrees, {length} tokens"),
+        y: "share of positions".into(),
+        marks: false,
+        lines: angles,
+    };
+
+    let distance = |i: usize| length as f64 * i as f64 / DISTANCES as f64;
+    let decay = Chart {
+        x: "distance in tokens".into(),
+        y: "bound of the attention score".into(),
+        marks: false,
+        lines: lines(&|view| {
+            let at = |i| (distance(i), decay(&view.table, distance(i)));
+            (0..=DISTANCES).map(at).collect()
+        }),
+    };
+    plot::draw(&[frequencies, angles, decay])
+}
+
+/// The first pair that turns less than once in training: of those that a longer context takes to
+/// angles that are new to the model, the one that it takes furthest. The slowest, if all turn.
+fn worst(baseline: &Baseline) -> usize {
+    let turns = |theta: &f64| theta * baseline.context as f64 >= TAU;
+    let turning = baseline.inv_freq.iter().filter(|theta| turns(theta)).count();
+    turning.min(baseline.inv_freq.len() - 1)
+}

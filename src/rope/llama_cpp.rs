@@ -1,0 +1,64 @@
+//! What llama.cpp would do differently, as of its tree 11434.
+
+use super::{Divisors, Flags, Plan, Rule, Scaling};
+
+impl Plan {
+    /// Where llama.cpp, with the same file and `flags`, would not do what this plan does: one
+    /// sentence each.
+    pub fn unlike_llama_cpp(&self, flags: &Flags) -> Vec<String> {
+        let mut all = Vec::new();
+        let known =
+            [Scaling::None, Scaling::Linear, Scaling::Yarn, Scaling::LongRope].map(Scaling::name);
+        let scaling = self.scaling.value.name();
+        if !known.contains(&scaling) {
+            let why = match &self.rule {
+                Rule::Dynamic(_) | Rule::DynamicYarn(_) => {
+                    "it has no scaling that follows the length of a sequence"
+                }
+                Rule::Ntk => "the same frequencies come from --rope-freq-base",
+                _ => "a file with these divisors in rope_freqs.weight gives the same frequencies",
+            };
+            all.push(format!("it has no --rope-scaling {scaling}: {why}"));
+        }
+        let own = [
+            ("--yarn-ramp", flags.yarn_ramp.is_some()),
+            ("--yarn-attention-factor", flags.yarn_attention_factor.is_some()),
+            ("--yarn-mscale", flags.yarn_mscale.is_some()),
+        ];
+        for (flag, _) in own.iter().filter(|(_, given)| *given) {
+            all.push(format!("it has no {flag}"));
+        }
+        let ramp = matches!(&self.rule, Rule::Yarn(yarn) if yarn.ext_factor.value != 0.0);
+        if ramp && flags.given().yarn_attn_factor.is_some() {
+            all.push("it ignores --yarn-attn-factor wherever YaRN's ramp acts".into());
+        }
+        if let Divisors::LongRope(sets) = &self.divisors {
+            let original = sets.original_context;
+            if self.context.value > original {
+                all.push(format!(
+                    "its context of {} tokens alone makes it use the long divisors, also for \
+                     sequences of up to {original}",
+                    self.context.value
+                ));
+            }
+            all.push(
+                "it computes no attention scale for LongRoPE: without \
+                 rope.scaling.attn_factor in the file, its scale is 1"
+                    .into(),
+            );
+        }
+        if self.attention_scale.value != 1.0 && known.contains(&scaling) {
+            all.push(
+                "its context shift multiplies all cached keys by the attention scale once more, \
+                 each time"
+                    .into(),
+            );
+        }
+        all.push(
+            "it multiplies angles up in single precision, which is off by up to 2e-3 at position \
+             16,383 and 1.5e-2 at 131,071 (base 10000)"
+                .into(),
+        );
+        all
+    }
+}

@@ -1,0 +1,178 @@
+//! `rope` on a tiny model: 16 dimensions, base 10000, trained for 256 tokens.
+
+use serde_json::Value;
+
+use crate::{Run, run, tiny::tiny};
+
+/// Runs `rope` with the tiny model.
+fn rope(what: &str, options: &[&str]) -> Run {
+    let file = tiny();
+    let model = file.path().to_str().unwrap();
+    run(&[&["rope", what, "-m", model], options].concat())
+}
+
+fn shown(run: Run) -> String {
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.stdout
+}
+
+fn json(run: Run) -> Value {
+    rope_cpu::json::parse(&shown(run)).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn explain_says_what_is_in_force_and_what_it_does() {
+    let text =
+        shown(rope("explain", &["-c", "1024", "--rope-scaling", "linear", "--rope-scale", "4"]));
+    for part in [
+        "RoPE: linear (--rope-scaling linear), factor 4 (--rope-scale 4), base 10000 (default)",
+        "context 1024 (--ctx 1024)",
+        "g(m) = m / 4 and h(θ_i) = θ_i",
+        "turns in 256",
+        "D (paper)",
+        "longrope: not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
+        "What llama.cpp would do differently:\n- it multiplies angles up in single precision",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    assert_eq!(text.matches("interpolated").count(), 8, "{text}");
+    let text =
+        shown(rope("explain", &["-c", "1024", "--rope-scaling", "dprope", "--dprope-dims", "6"]));
+    assert_eq!(text.matches("extrapolated").count(), 5, "{text}");
+    assert!(text.contains("it has no --rope-scaling dprope"), "{text}");
+    assert!(shown(rope("explain", &[])).contains("context 256 (llama.context_length)"));
+    // Wrong flags are told as where they act.
+    rope("explain", &["--rope-scale", "0"]).refused(2, &["--rope-scale 0: must be a number from"]);
+}
+
+#[test]
+fn explain_as_json_has_the_same() {
+    let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4", "--json"];
+    let explained = json(rope("explain", &yarn));
+    assert!(explained["plan"].as_str().unwrap().starts_with("RoPE: yarn (--rope-scaling yarn)"));
+    let pairs = explained["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 8);
+    // corr(32) = 0.21 and corr(1) = 3.22 of 16 dimensions: the ramp goes from pair 0 to 4.
+    let fates: Vec<_> = pairs.iter().map(|pair| pair["fate"].as_str().unwrap()).collect();
+    assert_eq!(fates[0], "extrapolated");
+    assert!(fates[1..4].iter().all(|fate| *fate == "between"), "{fates:?}");
+    assert!(fates[4..].iter().all(|fate| *fate == "interpolated"), "{fates:?}");
+    assert!((number(&pairs[1]["ratio"]) - (0.75 + 0.25 / 4.0)).abs() < 1e-14, "{}", pairs[1]);
+    let scale = 1.0 + 0.1 * 4f64.ln();
+    assert!((number(&explained["attention_scale"]) - scale).abs() < 1e-14);
+    // In force is what the list calls yarn.
+    let methods = explained["methods"].as_array().unwrap();
+    let yarn = methods.iter().find(|method| method["method"] == "yarn").unwrap();
+    assert_eq!(yarn["disturbance_code"], explained["disturbance_code"]);
+    let notes = explained["unlike_llama_cpp"].to_string();
+    assert!(notes.contains("context shift multiplies all cached keys"), "{notes}");
+}
+
+#[test]
+fn compare_shows_methods_side_by_side() {
+    let text =
+        shown(rope("compare", &["-c", "512,1024", "--methods", "linear,dprope,dynamic-yarn"]));
+    let starts = |start: &str| text.lines().filter(|line| line.trim().starts_with(start)).count();
+    assert_eq!((starts("linear"), starts("dprope"), starts("dynamic-yarn")), (2, 2, 2), "{text}");
+    assert!(text.contains("512 tokens, trained for 256"), "{text}");
+
+    let run = rope("compare", &["-c", "512", "--methods", "linear,longrope"]);
+    run.said(&["note: longrope is not shown: RoPE scaling longrope needs the tensor"]);
+
+    let run = rope("compare", &["--json"]);
+    assert_eq!(run.stderr, "");
+    let all = json(run);
+    let all = all.as_array().unwrap();
+    // Twice and four times the trained length, by all methods but longrope.
+    assert_eq!(all.len(), 18);
+    let of = |method: &str, length: u64| {
+        let is = |entry: &&Value| entry["method"] == method && entry["length"] == length;
+        all.iter().find(is).unwrap()
+    };
+    let worse = number(&of("none", 1024)["disturbance_paper"]);
+    for entry in all {
+        assert!(number(&entry["disturbance_code"]) >= 0.0, "{entry}");
+    }
+    // What decides by the disturbance disturbs least of those that choose between two.
+    let [dprope, linear] = ["dprope", "linear"].map(|method| of(method, 1024));
+    assert!(number(&dprope["disturbance_code"]) <= number(&linear["disturbance_code"]));
+    assert!(number(&linear["disturbance_paper"]) < worse);
+    assert_eq!(number(&linear["pairs_interpolated"]), 8.0);
+    assert_eq!(number(&of("none", 512)["pairs_extrapolated"]), 8.0);
+}
+
+#[test]
+fn compare_draws_three_charts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rope.svg");
+    shown(rope("compare", &["-c", "1024", "--plot", path.to_str().unwrap()]));
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    for part in [
+        "frequency over the trained one",
+        "angle of pair 4 in degrees, 1024 tokens",
+        "bound of the attention score",
+        "as trained",
+        "dynamic-yarn",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
+    let nowhere = ["-c", "512", "--plot", "/no/such/folder/x.svg"];
+    let run = rope("compare", &nowhere);
+    assert_eq!(run.code, Some(2));
+    run.said(&["/no/such/folder/x.svg"]);
+}
+
+#[test]
+fn disturbance_is_told_pair_by_pair() {
+    let of = |options: &[&str]| {
+        json(rope(
+            "disturbance",
+            &[&["-c", "1024", "--intervals", "36", "--json"], options].concat(),
+        ))
+    };
+    let code = of(&[]);
+    let values = |name: &str| -> Vec<f64> {
+        code[name]["pairs"].as_array().unwrap().iter().map(number).collect()
+    };
+    let (none, linear, dprope) = (values("none"), values("linear"), values("method"));
+    for i in 0..8 {
+        assert_eq!(dprope[i], none[i].min(linear[i]), "pair {i}");
+    }
+    assert_eq!(code["method"]["name"], "dprope");
+    let paper = of(&["--direction", "paper", "--method", "yarn"]);
+    assert!(number(&paper["none"]["mean"]) > number(&code["none"]["mean"]));
+    let text = shown(rope("disturbance", &["-c", "512"]));
+    assert!(text.contains("at 512 tokens of a model trained for 256, 360 intervals"), "{text}");
+    assert!(text.lines().any(|line| line.trim().starts_with("mean")), "{text}");
+}
+
+#[test]
+fn disturbance_repeats_table_3() {
+    let text = shown(run(&["rope", "disturbance", "--table3"]));
+    for part in ["Double precision", "24.062", "authors' arithmetic", "24.078", "33.670", "22.924"]
+    {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let rows = json(run(&["rope", "disturbance", "--table3", "--json"]));
+    assert_eq!(rows.as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_told() {
+    run(&["rope"]).refused(2, &["explain", "compare", "disturbance"]);
+    run(&["rope", "explain"]).refused(2, &["--model <FILE>"]);
+    run(&["rope", "disturbance"]).refused(2, &["--model <FILE>", "--ctx <N>"]);
+    run(&["rope", "explain", "-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf"]);
+    run(&["rope", "disturbance", "--table3", "-m", "x"]).refused(2, &["--table3"]);
+    rope("explain", &["-c", "0"]).refused(2, &["at least 1"]);
+    rope("explain", &["-c", "4194305"]).refused(2, &["at most 4194304"]);
+    rope("compare", &["--methods", "linear,su"]).refused(2, &["it is one of none, linear, ntk"]);
+    rope("compare", &["--intervals", "1"]).refused(2, &["from 2 to 65536"]);
+    let two = ["-c", "512", "--method", "longrope"];
+    rope("disturbance", &two).refused(2, &["needs the tensor rope_factors_short.weight"]);
+}
