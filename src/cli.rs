@@ -9,12 +9,14 @@ pub mod inspect;
 mod llama_bench;
 mod llama_cli;
 pub mod machine;
+pub mod perplexity;
 mod plot;
 mod resources;
 pub mod rope;
 pub mod run;
 pub mod sweep;
 mod table;
+mod text;
 pub mod tokenize;
 
 use std::{ffi::OsString, fmt, io::Write, process::ExitCode};
@@ -51,6 +53,7 @@ enum Subcommands {
     Bench(Box<bench::Args>),
     /// Measure how speed falls with depth, as llama-sweep-bench does
     Sweep(Box<sweep::Args>),
+    Perplexity(Box<perplexity::Args>),
     /// Explain and compare RoPE methods
     Rope(Box<rope::Args>),
     /// Show what is in a model file
@@ -100,6 +103,9 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
+        Some(Subcommands::Perplexity(args)) => {
+            perplexity::run(&args, &mut std::io::stdout().lock())
+        }
         Some(Subcommands::Rope(args)) => rope::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)

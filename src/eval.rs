@@ -5,8 +5,15 @@
 //! [`statistics`] has the mean and the deviation.
 //! [`mod@rope`] looks at what RoPE methods do to frequencies, and [`table3`] repeats what one of their
 //! papers found.
+//!
+//! [`mod@perplexity`] judges a model on a text, [`kl`] by its distance from another run, whose
+//! log-probabilities are in a [`logits_file`]; [`likelihood`] has what both count.
 
 pub mod bench;
+pub mod kl;
+pub mod likelihood;
+pub mod logits_file;
+pub mod perplexity;
 pub mod probe;
 mod random;
 pub mod rope;

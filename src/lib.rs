@@ -7,7 +7,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`cli`] | the program: flags, conversation, what is printed |
-//! | [`eval`] | how fast a model runs, and what bounds it |
+//! | [`eval`] | how fast a model runs, what bounds it, and how well it predicts a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`], [`tokenizer`], [`chat`] | logits to a token, text to tokens and back, turns to text |
 //! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |

@@ -3,7 +3,7 @@
 //! llama-cli has short options of several letters (`-ctk`), takes whatever follows an option as
 //! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
 //! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
-//! For `bench`, the same goes for llama-bench.
+//! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity.
 
 use std::{
     collections::HashSet,
@@ -57,6 +57,11 @@ impl<'c> Dialect<'c> {
                 foreign: llama_bench::find,
             }),
             Some("sweep") => command.find_subcommand("sweep").map(llama_cli),
+            Some("perplexity") => Some(Dialect {
+                command: command.find_subcommand("perplexity")?,
+                program: "llama-perplexity",
+                foreign: llama_cli::find,
+            }),
             Some("help") => None,
             Some(name) if name != "run" && command.find_subcommand(name).is_some() => None,
             _ => Some(llama_cli(command)),
@@ -76,7 +81,7 @@ pub struct Normalized {
 /// Rewrites `argv`, which starts with the program's name, for `command`.
 ///
 /// # Errors
-/// An option of llama-cli or llama-bench that rope-cpu does not have.
+/// An option of one of those programs that rope-cpu does not have.
 pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, Error> {
     let first = argv.get(1).and_then(|arg| arg.to_str());
     let Some(dialect) = Dialect::of(command, first) else {

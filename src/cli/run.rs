@@ -15,7 +15,7 @@ use std::{
 
 pub use args::Args;
 
-use super::{args::all_overrides, error::Error, note, resources};
+use super::{args::all_overrides, error::Error, note, resources, text};
 use crate::{
     chat::Template,
     generate::{End, Timings},
@@ -120,7 +120,7 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template,
             ("--chat-template".to_string(), template)
         }
         (None, Some(path)) => {
-            let source = prompt::file(path)?;
+            let source = text::file(path)?;
             (path.display().to_string(), Template::for_tokenizer(&source, tokenizer))
         }
         (None, None) => {

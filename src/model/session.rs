@@ -95,6 +95,11 @@ impl<'m> Session<'m> {
         self.options.context
     }
 
+    /// Tokens that the model knows, which is how many logits follow a token.
+    pub fn vocabulary(&self) -> usize {
+        self.model.config.vocabulary
+    }
+
     /// The tokens whose keys and values are in the cache.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens

@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod machine;
 mod model;
+mod perplexity;
 mod rope;
 mod sweep;
 #[cfg(unix)]

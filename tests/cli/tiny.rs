@@ -2,7 +2,7 @@
 
 use tempfile::NamedTempFile;
 
-use crate::build::{Builder, F32, STRING, U32, string};
+use crate::build::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings};
 
 const VOCABULARY: u64 = 40;
 const EMBEDDING: u64 = 64;
@@ -19,6 +19,33 @@ pub const WEIGHTS: u64 = 2 * (LAYER_WEIGHTS + 2 * EMBEDDING) + EMBEDDINGS + EMBE
 
 /// The model as a file; it has no tokenizer.
 pub fn tiny() -> NamedTempFile {
+    builder(1, 1.0).file()
+}
+
+/// The same with random weights from `seed`, and a tokenizer: token 0 is BOS, which is added if
+/// `bos`; then come the letters, and with those merges a few of two letters.
+pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
+    let mut tokens = vec!["<s>".to_string()];
+    tokens.extend(('a'..='z').map(String::from));
+    tokens.extend(["Ġ", "Ċ", ",", ".", "'", "-"].map(String::from));
+    let merges = ["Ġ t", "h e", "i n", "e r", "a n", "r e", "o n"];
+    tokens.extend(merges.map(|merge| merge.replace(' ', "")));
+    assert_eq!(tokens.len() as u64, VOCABULARY);
+    let kinds = (0..VOCABULARY).map(|token| if token == 0 { 3i32 } else { 1 });
+    let kinds = array(I32, VOCABULARY, kinds.map(i32::to_le_bytes));
+    // Larger weights, so that no two tokens are equally likely.
+    builder(seed, 8.0)
+        .key("tokenizer.ggml.model", STRING, string("gpt2"))
+        .key("tokenizer.ggml.pre", STRING, string("gpt-2"))
+        .key("tokenizer.ggml.tokens", ARRAY, strings(&tokens))
+        .key("tokenizer.ggml.token_type", ARRAY, kinds)
+        .key("tokenizer.ggml.merges", ARRAY, strings(&merges))
+        .key("tokenizer.ggml.bos_token_id", U32, 0u32.to_le_bytes())
+        .key("tokenizer.ggml.add_bos_token", BOOL, [u8::from(bos)])
+        .file()
+}
+
+fn builder(seed: u32, scale: f32) -> Builder {
     let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
     b = b.key("general.size_label", STRING, string("58K"));
     let numbers = [
@@ -53,16 +80,16 @@ pub fn tiny() -> NamedTempFile {
             tensors.push((format!("blk.{layer}.{name}.weight"), dims));
         }
     }
-    let mut state = 1u32;
+    let mut state = seed;
     for (name, dims) in tensors {
         let offset = b.data.len() as u64;
         b = b.tensor(&name, &dims, 0, offset);
         for _ in 0..dims.iter().product::<u64>() {
             state = state.wrapping_mul(1664525).wrapping_add(1013904223);
             let weight = (state >> 8) as f32 / (1 << 27) as f32 - 0.0625;
-            b.data.extend(weight.to_le_bytes());
+            b.data.extend((scale * weight).to_le_bytes());
         }
         b.data.resize(b.data.len().next_multiple_of(32), 0);
     }
-    b.file()
+    b
 }

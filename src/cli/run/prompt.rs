@@ -1,13 +1,13 @@
 //! Where the prompt comes from, and what of it is taken literally.
 
-use std::{
-    fs,
-    io::{self, IsTerminal, Read},
-    path::Path,
-};
+use std::io::{self, IsTerminal, Read};
 
 use super::args::PromptArgs;
-use crate::cli::{error::Error, escapes};
+use crate::cli::{
+    error::Error,
+    escapes,
+    text::{file, text},
+};
 
 /// The prompt of the command line, of a file or of standard input; `None` if it is to be typed.
 ///
@@ -40,24 +40,6 @@ pub fn system(args: &PromptArgs) -> Result<Option<String>, Error> {
         (None, Some(path)) => file(path).map(Some),
         (None, None) => Ok(None),
     }
-}
-
-/// The text of a file, without a newline at its end, which editors put there.
-pub fn file(path: &Path) -> Result<String, Error> {
-    let bytes = fs::read(path)
-        .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
-    text(&path.display().to_string(), bytes)
-}
-
-fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
-    let mut text = String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::usage(format_args!("{source} is not UTF-8 text: byte {at} is not valid"))
-    })?;
-    if text.ends_with('\n') {
-        text.pop();
-    }
-    Ok(text)
 }
 
 /// What a text typed on the command line stands for.

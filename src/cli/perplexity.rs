@@ -1,0 +1,224 @@
+//! `rope-cpu perplexity`: a model judged on a text, as llama-perplexity does it.
+
+mod args;
+mod divergence;
+mod report;
+
+use std::{
+    fs::File as Saved,
+    io::{self, BufReader, BufWriter, Write},
+    num::NonZeroUsize,
+    path::Path,
+    time::Instant,
+};
+
+pub use args::Args;
+
+use super::{
+    args::{MemoryArgs, all_overrides, up_to_limit},
+    error::Error,
+    note, resources, text,
+};
+use crate::{
+    Token,
+    eval::{
+        kl,
+        logits_file::Reader,
+        perplexity::{self, Settings, windows::Windows},
+    },
+    gguf::File,
+    model::{Model, Session},
+    rope::{Origin, Sourced},
+    tokenizer::{Ends, Special, Tokenizer},
+};
+
+/// The window of llama-perplexity, and the stride of the literature.
+const WINDOW: usize = 512;
+const STRIDE: usize = 256;
+
+/// What is to be done, settled before the model is looked at.
+enum Work<'a> {
+    /// A text is scored.
+    Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
+    /// A text is compared on.
+    Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, too little memory, or output that cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let work = work(args)?;
+    let file = File::open(args.model.file()?).map_err(Error::usage)?;
+    let overrides = all_overrides(&args.model.override_kv);
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
+    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
+
+    let window = work.window();
+    let context = context(args, window)?;
+    let memory = MemoryArgs { context, ..args.memory.clone() };
+    let mut resources = resources::plan(&memory, &args.machine, &gguf, &model);
+    if context != args.memory.context {
+        let origin = Origin::Computed("a window");
+        resources.context = Sourced { value: context, origin };
+    }
+    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    if args.memory.dry_run {
+        return resources.show_and_stop(&rope);
+    }
+    resources.check()?;
+    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    let windows_max = usize::try_from(args.chunks).ok();
+
+    note(&resources);
+    note(rope.plan());
+    for warning in &rope.plan().warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    let rope_line = rope.plan().to_string();
+    let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let began = Instant::now();
+    match work {
+        Work::Score { text: path, windows, save } => {
+            let text = text::file(path)?;
+            // As llama-perplexity does: a text does not speak in control tokens.
+            let tokens: Vec<Token> = tokenizer.encode(&text, Special::AsText, Ends::Add);
+            let bucket = args.buckets.and_then(NonZeroUsize::new);
+            let settings = Settings { windows, windows_max, bos, bucket };
+            // Told before a file is made for them.
+            windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
+            let mut saved = save.map(create).transpose()?;
+            let saving = saved.as_mut().map(|file| file as &mut dyn Write);
+            let scored =
+                perplexity::perplexity(&mut session, &tokens, settings, saving, &mut |point| {
+                    pace(point.number, point.total, began);
+                    if args.json {
+                        Ok(())
+                    } else {
+                        report::point(args.ppl_output_type, &point, out)
+                    }
+                })
+                .map_err(|e| named(args, path, e))?;
+            if let (Some(mut file), Some(path)) = (saved, save) {
+                file.flush().map_err(|e| unsaved(path, e))?;
+            }
+            match args.json {
+                true => report::json(&scored, windows, tokens.len(), &rope_line, out)?,
+                false => report::text(&scored, out)?,
+            }
+        }
+        Work::Compare { base, mut reader } => {
+            if args.file.is_some() {
+                note(format_args!("note: the text is that of {}, not of --file", base.display()));
+            }
+            let mut rows = divergence::Rows::default();
+            let found = kl::divergence(&mut session, &mut reader, bos, windows_max, &mut |point| {
+                pace(point.number, point.total, began);
+                if args.json { Ok(()) } else { rows.row(&point, out) }
+            })
+            .map_err(|e| named(args, base, e))?;
+            match args.json {
+                true => divergence::json(&found, window, &rope_line, out)?,
+                false => divergence::text(&found, out)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn work(args: &Args) -> Result<Work<'_>, Error> {
+    let base = args.kl_divergence_base.as_deref();
+    if let (true, Some(base)) = (args.kl_divergence, base) {
+        let reader = open(base)?;
+        return Ok(Work::Compare { base, reader: Box::new(reader) });
+    }
+    let text =
+        args.file.as_deref().ok_or_else(|| Error::usage("no text: give one with -f FILE"))?;
+    let context = args.memory.context;
+    let or = |context, other| if context == 0 { other } else { context };
+    let windows = match (args.ppl_stride, args.window, args.stride) {
+        (0, None, None) => Windows::Halves { window: or(context, WINDOW) },
+        (0, window, stride) => {
+            let window = window.unwrap_or(or(context, WINDOW));
+            Windows::Sliding { window, stride: stride.unwrap_or(STRIDE.min(window)) }
+        }
+        (stride, ..) => Windows::Strided { window: or(context, WINDOW) + stride / 2, stride },
+    };
+    Ok(Work::Score { text, windows, save: base })
+}
+
+impl Work<'_> {
+    /// Tokens of a window.
+    fn window(&self) -> usize {
+        match self {
+            Work::Score { windows, .. } => windows.window(),
+            Work::Compare { reader, .. } => reader.window(),
+        }
+    }
+}
+
+/// The context for windows of `window` tokens.
+fn context(args: &Args, window: usize) -> Result<usize, Error> {
+    let (typed, stride) = (args.memory.context, args.ppl_stride);
+    if typed == 0 || stride > 0 {
+        // A file may say anything.
+        return up_to_limit(&window.to_string())
+            .map_err(|e| Error::usage(format_args!("windows of {window} tokens: {e}")));
+    }
+    if window > typed {
+        let whose = match (&args.kl_divergence_base, args.kl_divergence) {
+            (Some(path), true) => format!("{} has windows of {window}", path.display()),
+            _ => format!("--window {window} is"),
+        };
+        return Err(Error::usage(format_args!(
+            "{whose} tokens, more than the context of {typed}: choose at least -c {window}"
+        )));
+    }
+    Ok(typed)
+}
+
+fn open(path: &Path) -> Result<Reader<BufReader<Saved>>, Error> {
+    let named = |e: &dyn std::fmt::Display| Error::usage(format_args!("{}: {e}", path.display()));
+    let file = Saved::open(path).map_err(|e| named(&e))?;
+    let length = file.metadata().map_err(|e| named(&e))?.len();
+    Reader::new(BufReader::with_capacity(1 << 20, file), length).map_err(|e| named(&e))
+}
+
+fn create(path: &Path) -> Result<BufWriter<Saved>, Error> {
+    let file = Saved::create(path);
+    let file = file.map_err(|e| Error::usage(format_args!("{}: {e}", path.display())))?;
+    Ok(BufWriter::with_capacity(1 << 20, file))
+}
+
+fn unsaved(path: &Path, error: io::Error) -> Error {
+    Error::failed(format_args!("cannot write {}: {error}", path.display()))
+}
+
+/// An error with the flag or the file that it is about.
+fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
+    use perplexity::Error as E;
+    let flag = |flag: &str| Error::usage(format_args!("{flag}: {error}"));
+    match error {
+        E::Stride { .. } if args.ppl_stride > 0 => flag("--ppl-stride"),
+        E::Stride { .. } => flag("--stride"),
+        E::Window { .. } if args.window.is_some() => flag("--window"),
+        E::Window { .. } => flag("--ctx"),
+        E::ShortText { .. } | E::LogitsFile(_) | E::Vocabulary { .. } => {
+            flag(&path.display().to_string())
+        }
+        E::Save(e) => unsaved(args.kl_divergence_base.as_deref().unwrap_or(path), e),
+        E::Show(e) => Error::Output(e),
+        other => Error::failed(other),
+    }
+}
+
+/// Says how long it will take, once that is known.
+fn pace(number: usize, total: usize, began: Instant) {
+    if number == 1 && total > 1 {
+        let seconds = began.elapsed().as_secs_f64();
+        let left = seconds * (total - 1) as f64 / 60.0;
+        note(format_args!("{seconds:.2} s for a window; {total} windows, {left:.1} min left"));
+    }
+}

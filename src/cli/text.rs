@@ -1,0 +1,30 @@
+//! Text from files.
+
+use std::{fs, path::Path};
+
+use super::error::Error;
+
+/// The text of a file, without a newline at its end, which editors put there.
+///
+/// # Errors
+/// A file that cannot be read, and bytes that are not UTF-8.
+pub fn file(path: &Path) -> Result<String, Error> {
+    let bytes = fs::read(path)
+        .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
+    text(&path.display().to_string(), bytes)
+}
+
+/// The text that `bytes` are, likewise; `source` is their name in an error.
+///
+/// # Errors
+/// Bytes that are not UTF-8.
+pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
+    let mut text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::usage(format_args!("{source} is not UTF-8 text: byte {at} is not valid"))
+    })?;
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    Ok(text)
+}
