@@ -18,6 +18,10 @@ use crate::{
     product::Product,
 };
 
+/// Bytes that are asked for ahead of their use: more than a core reads while memory answers once.
+/// The unpacking between two lines is too long for the CPU to look ahead by itself.
+const AHEAD: usize = 2048;
+
 /// Rows of weights times each token.
 pub(crate) struct Dot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
@@ -32,7 +36,7 @@ impl<F: Format> Kernel for Dot<'_, F> {
         each(
             self.0,
             #[inline(always)]
-            |row, token| dot::<I, F>(isa, row, input.spans_of(token, columns)),
+            |row, ahead, token| dot::<I, F>(isa, row, ahead, input.spans_of(token, columns)),
         );
     }
 }
@@ -45,21 +49,26 @@ impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
         each(
             self.0,
             #[inline(always)]
-            |row, token| float_dot::<I, F>(isa, cast_slice(row), input.floats_of(token, columns)),
+            |row, ahead, token| {
+                float_dot::<I, F>(isa, cast_slice(row), ahead, input.floats_of(token, columns))
+            },
         );
     }
 }
 
-/// Calls `dot` for each row and token, and hands the results on a few rows at a time.
+/// Calls `dot` for each row, with what is to be prefetched meanwhile, and token, and hands the results on a few rows at a time.
 #[inline(always)]
-fn each(product: Product<'_>, mut dot: impl FnMut(&[u8], usize) -> f32) {
+fn each(product: Product<'_>, mut dot: impl FnMut(&[u8], &[u8], usize) -> f32) {
     let Product { weights, rows, input, out, .. } = product;
     for first in rows.clone().step_by(LANES) {
         let n = LANES.min(rows.end - first);
         for token in 0..input.tokens {
             let mut values = [0.0; LANES];
             for (i, value) in values[..n].iter_mut().enumerate() {
-                *value = dot(weights.row(first + i), token);
+                let row = weights.row(first + i);
+                // Tokens after the first find the row in the cache.
+                let ahead = weights.rows_from(first + i).get(AHEAD..).filter(|_| token == 0);
+                *value = dot(row, ahead.unwrap_or_default(), token);
             }
             out.put(token, first, &values[..n]);
         }
@@ -67,11 +76,12 @@ fn each(product: Product<'_>, mut dot: impl FnMut(&[u8], usize) -> f32) {
 }
 
 #[inline(always)]
-fn dot<I: Isa, F: Format>(isa: I, row: &[u8], x: &[Span]) -> f32 {
+fn dot<I: Isa, F: Format>(isa: I, row: &[u8], ahead: &[u8], x: &[Span]) -> f32 {
     let mut sums = Sums { products: [isa.splat_f32(0.0); 2], offsets: isa.splat_f32(0.0) };
     let (whole, rest) = spans::<F>(row);
     let (x, x_tail) = x.split_at(whole.len());
-    for (w, x) in whole.iter().zip(x) {
+    for (s, (w, x)) in whole.iter().zip(x).enumerate() {
+        prefetch(isa, ahead, s, size_of::<F::Span>());
         span_dot::<I, F>(isa, w, x, 8, &mut sums);
     }
     if let Some(x) = x_tail.first() {
@@ -79,6 +89,14 @@ fn dot<I: Isa, F: Format>(isa: I, row: &[u8], x: &[Span]) -> f32 {
         span_dot::<I, F>(isa, &tail::<F>(rest), x, groups, &mut sums);
     }
     isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets)
+}
+
+/// Asks for the lines of part `i`, of `bytes` bytes, of what is ahead.
+#[inline(always)]
+fn prefetch<I: Isa>(isa: I, ahead: &[u8], i: usize, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        isa.prefetch(ahead, i * bytes + line);
+    }
 }
 
 struct Sums<I: Isa> {
@@ -117,11 +135,12 @@ fn span_dot<I: Isa, F: Format>(isa: I, w: &F::Span, x: &Span, groups: usize, sum
 }
 
 #[inline(always)]
-fn float_dot<I: Isa, F: FloatFormat>(isa: I, w: &[F::Element], x: &[f32]) -> f32 {
+fn float_dot<I: Isa, F: FloatFormat>(isa: I, w: &[F::Element], ahead: &[u8], x: &[f32]) -> f32 {
     let mut sums = [isa.splat_f32(0.0); 4];
     let ((w, w_rest), (x, x_rest)) = (w.as_chunks::<8>(), x.as_chunks::<8>());
     let ((w, w_last), (x, x_last)) = (w.as_chunks::<4>(), x.as_chunks::<4>());
-    for (w, x) in w.iter().zip(x) {
+    for (s, (w, x)) in w.iter().zip(x).enumerate() {
+        prefetch(isa, ahead, s, 32 * size_of::<F::Element>());
         for i in 0..4 {
             sums[i] = isa.mul_add(F::load(isa, &w[i]), isa.load_f32(&x[i]), sums[i]);
         }

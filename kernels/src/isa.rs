@@ -115,6 +115,12 @@ pub trait Isa: Copy + 'static {
     /// Runs `kernel` with this instruction set enabled.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
 
+    /// Asks for the line of `bytes[at]`, which will be read soon. Nothing happens beyond the end,
+    /// or where the machine needs no such hint.
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        let _ = (bytes, at);
+    }
     /// Reads 32 bytes.
     fn load(self, p: &[u8; 32]) -> Self::Bytes;
     /// The bytes in order.

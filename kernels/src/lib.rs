@@ -11,8 +11,8 @@
 //! - A format is described once and a machine once; no function exists for a pair of them.
 //! - Every function gives the same bits on every instruction set. Lanes, the order of groups and
 //!   the order of reductions are fixed by [`isa::Isa`], not by the width of a register.
-//! - `unsafe` stands only in `isa`: in the macro that calls intrinsics, in [`isa::Isa::call`],
-//!   and in one NEON instruction.
+//! - `unsafe` stands only in `isa`: in the macro that calls intrinsics, in [`isa::Isa::call`], in
+//!   one NEON instruction, and in [`isa::Isa::prefetch`] of x86.
 
 pub mod activations;
 pub mod attention;

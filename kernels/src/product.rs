@@ -53,6 +53,11 @@ impl<'a> Matrix<'a> {
         &self.bytes[row * bytes..][..bytes]
     }
 
+    /// The bytes of `row` and all that follow it.
+    pub(crate) fn rows_from(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * (self.bytes.len() / self.rows)..]
+    }
+
     /// Writes the weights of `row` to `out` (columns).
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns);

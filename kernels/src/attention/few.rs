@@ -31,7 +31,7 @@ impl CacheKernel for Scores<'_> {
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Scores { page, keys, scores, .. } = self;
         let queries = must_cast_slice(&page.queries.floats);
-        for (position, keys) in page.rows::<C>(keys) {
+        for (position, keys) in page.rows::<I, C>(isa, keys) {
             let mut tile = FloatTile::<I, C> { isa, page, queries, position, keys, scores };
             tiles(page.queries.count, TILE, &mut tile);
         }
@@ -40,11 +40,11 @@ impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
         let Scores { page, keys, scales, scores } = self;
-        scales.collect::<C>(page, keys);
+        scales.collect::<I, C>(isa, page, keys);
         let Scales { halves, factors } = scales;
         let queries = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
         let halves = halves.chunks_exact(page.queries.dim / UNIT);
-        for ((position, keys), scales) in page.rows::<C>(keys).zip(halves) {
+        for ((position, keys), scales) in page.rows::<I, C>(isa, keys).zip(halves) {
             let mut tile = IntTile::<I, C> { isa, page, position, keys, scales, factors, scores };
             tiles(page.queries.count, queries, &mut tile);
         }
@@ -53,16 +53,26 @@ impl CacheKernel for Scores<'_> {
 
 impl Page<'_> {
     /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), after the
-    /// position of the first of them.
+    /// position of the first of them. What comes next is on its way from memory meanwhile.
     #[inline(always)]
-    fn rows<'a, C: CacheFormat>(
+    fn rows<'a, I: Isa, C: CacheFormat>(
         &self,
+        isa: I,
         bytes: &'a [u8],
     ) -> impl Iterator<Item = (usize, &'a [C::Unit])> {
         let units = self.queries.dim / UNIT;
         let all: &[C::Unit] = cast_slice(bytes);
         let seen = &all[self.span.start * units..self.span.end * units];
-        self.span.clone().step_by(ROWS).zip(seen.chunks(ROWS * units))
+        let row_bytes = units * size_of::<C::Unit>();
+        self.span.clone().step_by(ROWS).zip(seen.chunks(ROWS * units)).inspect(
+            #[inline(always)]
+            move |(position, _)| {
+                let next = (position + ROWS) * row_bytes;
+                for line in (next..next + ROWS * row_bytes).step_by(64) {
+                    isa.prefetch(bytes, line);
+                }
+            },
+        )
     }
 }
 
@@ -86,9 +96,11 @@ impl Scales {
     }
 
     #[inline(always)]
-    fn collect<C: CacheFormat>(&mut self, page: &Page<'_>, bytes: &[u8]) {
+    fn collect<I: Isa, C: CacheFormat>(&mut self, isa: I, page: &Page<'_>, bytes: &[u8]) {
         let units = page.queries.dim / UNIT;
-        for ((_, rows), halves) in page.rows::<C>(bytes).zip(self.halves.chunks_exact_mut(units)) {
+        for ((_, rows), halves) in
+            page.rows::<I, C>(isa, bytes).zip(self.halves.chunks_exact_mut(units))
+        {
             for (p, row) in rows.chunks_exact(units).enumerate() {
                 for (unit, halves) in row.iter().zip(&mut *halves) {
                     halves[p] = C::scale(unit);
@@ -358,13 +370,13 @@ impl CacheKernel for Values<'_> {
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Values { page, values, scales, scores, partials } = self;
         if C::SCALED {
-            scales.collect::<C>(page, values);
+            scales.collect::<I, C>(isa, page, values);
         }
         let Scales { halves, factors } = scales;
         // As many queries as leave their sums in registers.
         let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
         let halves = halves.chunks_exact(page.queries.dim / UNIT);
-        for ((position, values), scales) in page.rows::<C>(values).zip(halves) {
+        for ((position, values), scales) in page.rows::<I, C>(isa, values).zip(halves) {
             let mut tile =
                 ValueTile::<I, C> { isa, position, values, scales, factors, scores, partials };
             tiles(page.queries.count, queries, &mut tile);

@@ -32,6 +32,15 @@ macro_rules! on_32_bytes {
             must_cast(self.transpose_floats(must_cast(rows)))
         }
 
+        #[inline(always)]
+        #[allow(unsafe_code, reason = "prefetching takes a pointer")]
+        fn prefetch(self, bytes: &[u8], at: usize) {
+            if let Some(byte) = bytes.get(at) {
+                // SAFETY: a prefetch reads nothing, and every x86-64 CPU has it.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
+            }
+        }
+
         operations! { $features:
             fn load(self, p: &[u8; 32]) -> __m256i { must_cast(*p) }
             fn to_bytes(self, a: __m256i) -> [u8; 32] { must_cast(a) }
