@@ -5,5 +5,6 @@ mod attention;
 mod cache;
 mod common;
 mod formats;
+mod probes;
 mod products;
 mod vectors;

@@ -2,7 +2,8 @@
 
 use rope_cpu_kernels::{
     Cpu,
-    vector::{Activation, add, gate, rms_norm, rotate, soft_cap},
+    isa::Scalar,
+    vector::{Activation, add, exp, gate, rms_norm, rotate, soft_cap},
 };
 
 use crate::common::{Random, on_every_isa, scalar};
@@ -97,3 +98,16 @@ fn rotations(cpu: Cpu) {
 }
 
 on_every_isa!(norms, gates, sums_and_caps, rotations);
+
+#[test]
+fn exp_is_right_to_two_units_in_the_last_place() {
+    for i in -8768..=8800 {
+        let x = i as f32 / 100.0;
+        let found = f64::from(exp(Scalar, [[x; 8]; 2])[0][0]);
+        let expected = f64::from(x).exp();
+        let error = (found - expected).abs() / expected;
+        assert!(error <= 2.0 * f64::from(f32::EPSILON), "e^{x} = {expected}, not {found}");
+    }
+    assert_eq!(exp(Scalar, [[f32::NEG_INFINITY; 8]; 2]), [[0.0; 8]; 2]);
+    assert_eq!(exp(Scalar, [[-90.0; 8]; 2]), [[0.0; 8]; 2]);
+}
