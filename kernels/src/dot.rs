@@ -4,7 +4,9 @@
 //! for each 32 weights:  sum += scale * (quants . activation quants)
 //! at the end:           sum of lanes - offsets
 //! ```
-//! Two accumulators take turns, so that one addition need not wait for the last.
+//! Two accumulators take turns, so that one addition need not wait for the last. Several rows are
+//! read side by side, from places far apart: a core fetches each such stream by itself, and one
+//! stream alone leaves most of what it could fetch unused.
 
 use std::marker::PhantomData;
 
@@ -15,10 +17,13 @@ use crate::{
     format::{FloatFormat, Format, GROUP, SPAN, spans, tail},
     isa::{Isa, Kernel, LANES},
     panel::parts,
-    product::Product,
+    product::{Input, Matrix, Product},
 };
 
-/// Bytes that are asked for ahead of their use: more than a core reads while memory answers once.
+/// Rows that are read side by side.
+const STREAMS: usize = 4;
+
+/// Bytes that are asked for ahead of their use: more than a stream reads while memory answers once.
 /// The unpacking between two lines is too long for the CPU to look ahead by itself.
 const AHEAD: usize = 2048;
 
@@ -33,11 +38,7 @@ impl<F: Format> Kernel for Dot<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let (input, columns) = (self.0.input, self.0.weights.columns());
-        each(
-            self.0,
-            #[inline(always)]
-            |row, ahead, token| dot::<I, F>(isa, row, ahead, input.spans_of(token, columns)),
-        );
+        each(self.0, Quantized::<I, F> { isa, input, columns, format: PhantomData });
     }
 }
 
@@ -46,49 +47,60 @@ impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let (input, columns) = (self.0.input, self.0.weights.columns());
-        each(
-            self.0,
-            #[inline(always)]
-            |row, ahead, token| {
-                float_dot::<I, F>(isa, cast_slice(row), ahead, input.floats_of(token, columns))
-            },
-        );
+        each(self.0, Floats::<I, F> { isa, input, columns, format: PhantomData });
     }
 }
 
-/// Calls `dot` for each row, with what is to be prefetched meanwhile, and token, and hands the results on a few rows at a time.
+/// One row of weights, and what is to be fetched meanwhile.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    bytes: &'a [u8],
+    ahead: &'a [u8],
+}
+
+impl<'a> Row<'a> {
+    #[inline(always)]
+    fn of(weights: &Matrix<'a>, row: usize, token: usize) -> Row<'a> {
+        // Tokens after the first find the row in the cache.
+        let ahead = weights.rows_from(row).get(AHEAD..).filter(|_| token == 0);
+        Row { bytes: weights.row(row), ahead: ahead.unwrap_or_default() }
+    }
+}
+
+/// Several rows times one token.
+trait Dots {
+    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R];
+}
+
+/// Multiplies each row with each token, and hands the results on a few rows at a time.
 #[inline(always)]
-fn each(product: Product<'_>, mut dot: impl FnMut(&[u8], &[u8], usize) -> f32) {
+fn each(product: Product<'_>, dots: impl Dots) {
     let Product { weights, rows, input, out, .. } = product;
-    for first in rows.clone().step_by(LANES) {
-        let n = LANES.min(rows.end - first);
+    let length = rows.len() / STREAMS;
+    for first in (0..length).step_by(LANES) {
+        let n = LANES.min(length - first);
         for token in 0..input.tokens {
-            let mut values = [0.0; LANES];
-            for (i, value) in values[..n].iter_mut().enumerate() {
-                let row = weights.row(first + i);
-                // Tokens after the first find the row in the cache.
-                let ahead = weights.rows_from(first + i).get(AHEAD..).filter(|_| token == 0);
-                *value = dot(row, ahead.unwrap_or_default(), token);
+            let mut values = [[0.0; LANES]; STREAMS];
+            for i in 0..n {
+                let mut side = [Row { bytes: &[], ahead: &[] }; STREAMS];
+                for s in 0..STREAMS {
+                    side[s] = Row::of(weights, rows.start + s * length + first + i, token);
+                }
+                let sums = dots.dots(side, token);
+                for s in 0..STREAMS {
+                    values[s][i] = sums[s];
+                }
             }
-            out.put(token, first, &values[..n]);
+            for s in 0..STREAMS {
+                out.put(token, rows.start + s * length + first, &values[s][..n]);
+            }
         }
     }
-}
-
-#[inline(always)]
-fn dot<I: Isa, F: Format>(isa: I, row: &[u8], ahead: &[u8], x: &[Span]) -> f32 {
-    let mut sums = Sums { products: [isa.splat_f32(0.0); 2], offsets: isa.splat_f32(0.0) };
-    let (whole, rest) = spans::<F>(row);
-    let (x, x_tail) = x.split_at(whole.len());
-    for (s, (w, x)) in whole.iter().zip(x).enumerate() {
-        prefetch(isa, ahead, s, size_of::<F::Span>());
-        span_dot::<I, F>(isa, w, x, 8, &mut sums);
+    for row in rows.start + STREAMS * length..rows.end {
+        for token in 0..input.tokens {
+            out.put(token, row, &dots.dots([Row::of(weights, row, token)], token));
+        }
     }
-    if let Some(x) = x_tail.first() {
-        let groups = rest.len() * (SPAN / GROUP) / size_of::<F::Span>();
-        span_dot::<I, F>(isa, &tail::<F>(rest), x, groups, &mut sums);
-    }
-    isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets)
 }
 
 /// Asks for the lines of part `i`, of `bytes` bytes, of what is ahead.
@@ -99,38 +111,108 @@ fn prefetch<I: Isa>(isa: I, ahead: &[u8], i: usize, bytes: usize) {
     }
 }
 
+struct Quantized<'a, I, F> {
+    isa: I,
+    input: Input<'a>,
+    columns: usize,
+    format: PhantomData<F>,
+}
+
+impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
+    #[inline(always)]
+    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R] {
+        let isa = self.isa;
+        let zero = isa.splat_f32(0.0);
+        let mut sums = [Sums { products: [zero; 2], offsets: zero }; R];
+        let mut whole = [&[][..]; R];
+        let mut rest = [&[][..]; R];
+        for r in 0..R {
+            (whole[r], rest[r]) = spans::<F>(rows[r].bytes);
+        }
+        let (x, x_tail) = self.input.spans_of(token, self.columns).split_at(whole[0].len());
+        for (s, x) in x.iter().enumerate() {
+            let mut w = [&whole[0][s]; R];
+            for r in 0..R {
+                prefetch(isa, rows[r].ahead, s, size_of::<F::Span>());
+                w[r] = &whole[r][s];
+            }
+            span_dots::<I, F, R>(isa, w, x, 8, &mut sums);
+        }
+        if let Some(x) = x_tail.first() {
+            let groups = rest[0].len() * (SPAN / GROUP) / size_of::<F::Span>();
+            let tails = rest.map(
+                #[inline(always)]
+                |rest| tail::<F>(rest),
+            );
+            span_dots::<I, F, R>(isa, tails.each_ref(), x, groups, &mut sums);
+        }
+        sums.map(
+            #[inline(always)]
+            |sums| isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets),
+        )
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Sums<I: Isa> {
     products: [I::Floats; 2],
     offsets: I::Floats,
 }
 
+/// A span of each row times the same span of a token.
 #[inline(always)]
-fn span_dot<I: Isa, F: Format>(isa: I, w: &F::Span, x: &Span, groups: usize, sums: &mut Sums<I>) {
-    let scales = F::scales(isa, w);
+fn span_dots<I: Isa, F: Format, const R: usize>(
+    isa: I,
+    w: [&F::Span; R],
+    x: &Span,
+    groups: usize,
+    sums: &mut [Sums<I>; R],
+) {
     let x_scale = isa.load_f32(&x.scale);
-    let scale = [
-        isa.to_f32s(isa.mul(scales.scale[0], x_scale)),
-        isa.to_f32s(isa.mul(scales.scale[1], x_scale)),
-    ];
-    for g in 0..groups {
-        let (q, a) = (F::quants(isa, w, g), isa.load(&x.quants[g]));
-        let ints = if F::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-        let scale = if F::SPLIT {
-            isa.halves(scale[0][g], scale[1][g])
-        } else {
-            isa.splat_f32(scale[0][g])
-        };
-        sums.products[g % 2] = isa.mul_add(isa.to_floats(ints), scale, sums.products[g % 2]);
+    let mut scale = [[[0.0; 8]; 2]; R];
+    for r in 0..R {
+        let scales = F::scales(isa, w[r]);
+        for part in 0..parts::<F>() {
+            scale[r][part] = isa.to_f32s(isa.mul(scales.scale[part], x_scale));
+            let x_sum = isa.load_f32(&x.sums[if F::SPLIT { part } else { Part::Whole as usize }]);
+            if F::CENTER > 0 {
+                let center = isa.mul(scales.scale[part], isa.splat_f32(f32::from(F::CENTER)));
+                sums[r].offsets = isa.mul_add(center, x_sum, sums[r].offsets);
+            }
+            if F::OFFSET {
+                sums[r].offsets = isa.mul_add(scales.offset[part], x_sum, sums[r].offsets);
+            }
+        }
     }
-    for part in 0..parts::<F>() {
-        let x_sum = isa.load_f32(&x.sums[if F::SPLIT { part } else { Part::Whole as usize }]);
-        if F::CENTER > 0 {
-            let center = isa.mul(scales.scale[part], isa.splat_f32(f32::from(F::CENTER)));
-            sums.offsets = isa.mul_add(center, x_sum, sums.offsets);
+    for g in 0..groups {
+        let a = isa.load(&x.quants[g]);
+        for r in 0..R {
+            let q = F::quants(isa, w[r], g);
+            let ints = if F::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
+            let [first, last] = scale[r];
+            let scale =
+                if F::SPLIT { isa.halves(first[g], last[g]) } else { isa.splat_f32(first[g]) };
+            let sum = &mut sums[r].products[g % 2];
+            *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
         }
-        if F::OFFSET {
-            sums.offsets = isa.mul_add(scales.offset[part], x_sum, sums.offsets);
-        }
+    }
+}
+
+struct Floats<'a, I, F> {
+    isa: I,
+    input: Input<'a>,
+    columns: usize,
+    format: PhantomData<F>,
+}
+
+impl<I: Isa, F: FloatFormat> Dots for Floats<'_, I, F> {
+    #[inline(always)]
+    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R] {
+        let x = self.input.floats_of(token, self.columns);
+        rows.map(
+            #[inline(always)]
+            |row| float_dot::<I, F>(self.isa, cast_slice(row.bytes), row.ahead, x),
+        )
     }
 }
 
