@@ -7,6 +7,8 @@
 
 mod page;
 
+use std::ops::Range;
+
 pub use rope_cpu_kernels::cache::CacheType;
 
 use self::page::Page;
@@ -42,15 +44,18 @@ impl KvCache {
 
     /// Makes room for positions `start .. end` of a sequence, in every layer.
     pub fn reserve(&mut self, team: &Threads, sequence: usize, start: usize, end: usize) {
-        for pages in &mut self.sequences[sequence].layers {
-            while pages.len() * POSITIONS < end {
-                pages.push(None);
-            }
-            for page in &mut pages[start / POSITIONS..end.div_ceil(POSITIONS)] {
-                if page.is_none() {
-                    *page = Some(self.free.pop().unwrap_or_else(|| Page::new(team, self.shape)));
-                }
-            }
+        let range = start / POSITIONS..end.div_ceil(POSITIONS);
+        let layers = &mut self.sequences[sequence].layers;
+        for pages in &mut *layers {
+            pages.resize_with(pages.len().max(range.end), || None);
+        }
+        let pages = layers.iter_mut().flat_map(|pages| &mut pages[range.clone()]);
+        let missing: Vec<_> = pages.filter(|page| page.is_none()).collect();
+        // All that are new are cut from one piece of memory.
+        let new = missing.len().saturating_sub(self.free.len());
+        self.free.extend(Page::zeros(team, self.shape, new));
+        for page in missing {
+            *page = self.free.pop();
         }
     }
 
@@ -68,23 +73,29 @@ impl KvCache {
     /// Forgets positions from `len` on. Returns how many remain: `len`, or none where a window
     /// has already moved past what the token at `len` would see.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> usize {
-        let sequence = &mut self.sequences[sequence];
-        let complete = sequence.layers.iter().zip(&self.windows).all(|(pages, window)| {
-            let start = window.map_or(0, |window| (len + 1).saturating_sub(window)) / POSITIONS;
-            let needed = start..len.div_ceil(POSITIONS);
-            needed.into_iter().all(|i| pages.get(i).is_some_and(Option::is_some))
-        });
-        let len = if complete { len } else { 0 };
-        for pages in &mut sequence.layers {
+        let len = if self.holds(sequence, len) { len } else { 0 };
+        for pages in &mut self.sequences[sequence].layers {
             let kept = len.div_ceil(POSITIONS).min(pages.len());
             self.free.extend(pages.drain(kept..).flatten());
         }
         len
     }
 
+    /// Whether all is there that the token at `len` sees.
+    pub fn holds(&self, sequence: usize, len: usize) -> bool {
+        self.sequences[sequence].layers.iter().enumerate().all(|(layer, pages)| {
+            self.needed(layer, len).all(|i| pages.get(i).is_some_and(Option::is_some))
+        })
+    }
+
     /// The page of a sequence's layer that holds `position`, if it is there.
     pub fn page(&self, sequence: usize, layer: usize, position: usize) -> Option<&Page> {
         self.sequences[sequence].layers[layer].get(position / POSITIONS)?.as_ref()
+    }
+
+    /// The pages of a layer that hold what the token at `len` sees.
+    fn needed(&self, layer: usize, len: usize) -> Range<usize> {
+        self.first_visible(layer, len) / POSITIONS..len.div_ceil(POSITIONS)
     }
 
     /// The first position that a token at `position` sees in a layer.

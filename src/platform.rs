@@ -5,6 +5,7 @@
 
 pub mod interrupt;
 pub mod memory;
+pub mod pages;
 pub mod processors;
 pub mod topology;
 

@@ -7,6 +7,7 @@
 //! to run; what a task computes does not, so results have the same bits on any number of threads.
 
 mod barrier;
+mod memory;
 mod phased;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
     },
 };
 
+pub use memory::Memory;
 pub use phased::{Columns, Phased};
 
 use self::barrier::Barrier;

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use rope_cpu_kernels::{Cpu, probe};
 
-use crate::{platform::memory, threads::Threads};
+use crate::{
+    platform::{memory, pages},
+    threads::Threads,
+};
 
 /// How long a pass should take, so that starting it does not count.
 const PASS: Duration = Duration::from_millis(20);
@@ -35,7 +38,7 @@ pub struct Probes {
 
 /// Measures all three, in about a second.
 ///
-/// What is read is a buffer of 512 MiB, larger than the last cache of nearly any machine, or a
+/// What is read is a buffer of 512 MiB in large pages, larger than the last cache of nearly any machine, or a
 /// quarter of the memory that is available, where that is less. Caches larger than that, or than
 /// the buffer, make the bandwidth look better than that of the memory.
 pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
@@ -69,13 +72,10 @@ fn best_rate(team: &Threads, program: impl Fn(usize) -> u64 + Sync) -> f64 {
 
 fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
     let bytes = memory::available().map_or(BUFFER, |available| (available.bytes / 4).min(BUFFER));
+    let bytes = bytes as usize;
+    let mut buffer = pages::zeros(bytes);
     // Written, since pages that never were are all one and the same page of zeros.
-    let mut buffer = Vec::new();
-    let bytes = match buffer.try_reserve_exact(bytes as usize) {
-        Ok(()) => bytes as usize,
-        Err(_) => 1 << 20,
-    };
-    buffer.resize(bytes, 1u8);
+    buffer.fill(1);
     let pieces = PIECES * team.count();
     let size = bytes.div_ceil(pieces).max(1);
     let pass = || {

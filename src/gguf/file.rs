@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use super::{Error, Gguf, Override};
+use crate::platform::pages;
 
 /// A model file, mapped into memory for reading.
 #[derive(Debug)]
@@ -66,5 +67,7 @@ fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
     // That nobody shortens or rewrites the file meanwhile is left to whoever runs the program, as
     // with every mapped file: a shortened one ends the process with SIGBUS when the missing part
     // is read. Values of all bit patterns are valid for the plain numbers that are read from it.
-    unsafe { Mmap::map(file) }
+    let map = unsafe { Mmap::map(file) }?;
+    pages::prefer_large(&map);
+    Ok(map)
 }

@@ -7,7 +7,7 @@ use rope_cpu_kernels::{
     isa::Cpu,
 };
 
-use crate::threads::{Phase, Phased, Run, Threads};
+use crate::threads::{Memory, Phase, Phased, Run, Threads};
 
 /// Positions of a page.
 pub const POSITIONS: usize = PAGE;
@@ -42,8 +42,12 @@ impl Shape {
 
     /// Bytes of a page of one layer, keys and values.
     pub fn page_bytes(&self) -> usize {
-        let row = self.keys.row_bytes(self.head_dim) + self.values.row_bytes(self.head_dim);
-        POSITIONS * self.kv_heads * row
+        self.half_bytes(self.keys) + self.half_bytes(self.values)
+    }
+
+    /// Bytes of its keys, or of its values.
+    fn half_bytes(&self, dtype: CacheType) -> usize {
+        POSITIONS * self.kv_heads * dtype.row_bytes(self.head_dim)
     }
 }
 
@@ -60,10 +64,10 @@ struct Half {
 }
 
 impl Half {
-    fn new(team: &Threads, shape: Shape, dtype: CacheType) -> Self {
+    fn new(memory: &mut Memory, team: &Threads, shape: Shape, dtype: CacheType) -> Self {
         let row_bytes = dtype.row_bytes(shape.head_dim);
-        let lines = shape.kv_heads * POSITIONS * row_bytes / size_of::<Line>();
-        Half { dtype, row_bytes, lines: Phased::new(team, 1, lines) }
+        let lines = shape.half_bytes(dtype) / size_of::<Line>();
+        Half { dtype, row_bytes, lines: Phased::within(memory, team, 1, lines) }
     }
 
     fn rows<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
@@ -81,12 +85,15 @@ impl Half {
 }
 
 impl Page {
-    /// A page of zeros.
-    pub fn new(team: &Threads, shape: Shape) -> Self {
-        Page {
-            keys: Half::new(team, shape, shape.keys),
-            values: Half::new(team, shape, shape.values),
-        }
+    /// So many pages of zeros.
+    pub fn zeros(team: &Threads, shape: Shape, count: usize) -> impl Iterator<Item = Page> {
+        let halves = [shape.keys, shape.values];
+        let bytes = (0..count).flat_map(|_| halves.map(|dtype| shape.half_bytes(dtype)));
+        let mut memory = Memory::for_buffers(bytes);
+        (0..count).map(move |_| {
+            let [keys, values] = halves.map(|dtype| Half::new(&mut memory, team, shape, dtype));
+            Page { keys, values }
+        })
     }
 
     /// The keys of a head, in a phase in which nobody stores.
@@ -97,6 +104,11 @@ impl Page {
     /// The values of a head, in a phase in which nobody stores.
     pub fn values<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
         self.values.rows(phase, head)
+    }
+
+    /// All bytes of keys and of values, outside of any step.
+    pub fn bytes(&mut self) -> [&mut [u8]; 2] {
+        [&mut self.keys, &mut self.values].map(|half| cast_slice_mut(half.lines.all()))
     }
 
     /// Stores the key of a position (padded dim). Task `head * BLOCKS + position % 256 / 16` of

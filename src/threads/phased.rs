@@ -11,7 +11,7 @@ use std::{
 
 use bytemuck::Zeroable;
 
-use super::{Phase, Run, Threads};
+use super::{Memory, Phase, Run, Threads, memory::Cells};
 
 /// A buffer of `rows` x `width` elements, which in each phase of its team's steps is used in one
 /// way: read as a whole, written in runs of `unit` elements, or written in columns `unit` wide.
@@ -19,7 +19,7 @@ use super::{Phase, Run, Threads};
 ///
 /// A phase that uses it in two ways panics: that is a mistake in the program, not in its input.
 pub struct Phased<T> {
-    elements: Box<[UnsafeCell<T>]>,
+    elements: Cells<T>,
     width: usize,
     team: u64,
     /// How it was last used: phase number, unit and kind.
@@ -44,7 +44,13 @@ const UNIT_BITS: u32 = 24;
 impl<T: Zeroable + Copy> Phased<T> {
     /// A buffer of zeros.
     pub fn new(team: &Threads, rows: usize, width: usize) -> Self {
-        let elements = (0..rows * width).map(|_| UnsafeCell::new(T::zeroed())).collect();
+        let mut memory = Memory::for_buffers([rows * width * size_of::<T>()]);
+        Phased::within(&mut memory, team, rows, width)
+    }
+
+    /// The same, cut from `memory`.
+    pub fn within(memory: &mut Memory, team: &Threads, rows: usize, width: usize) -> Self {
+        let elements = memory.cut(rows * width);
         Phased { elements, width, team: team.team, used: AtomicU64::new(0) }
     }
 
@@ -55,7 +61,8 @@ impl<T: Zeroable + Copy> Phased<T> {
 
     /// All elements, outside of any step.
     pub fn all(&mut self) -> &mut [T] {
-        let (start, len) = (self.elements.as_mut_ptr().cast(), self.elements.len());
+        let start = UnsafeCell::raw_get(self.elements.as_ptr());
+        let len = self.elements.len();
         // SAFETY: the exclusive borrow of `self` is one of all its elements.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
