@@ -6,6 +6,7 @@
 //! order.
 
 mod page;
+mod saved;
 
 use std::ops::Range;
 

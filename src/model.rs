@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod forward;
 pub mod memory;
+pub mod saved;
 mod session;
 mod state;
 mod weights;

@@ -73,7 +73,6 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--swa-full -dt --defrag-thold --check-tensors --perf", No, Missing("")),
     ("--keep --context-shift", No, Missing("choose a larger context with -c")),
     ("-gan --grp-attn-n -gaw --grp-attn-w", No, Missing("")),
-    ("--prompt-cache --prompt-cache-all --prompt-cache-ro", No, Missing("")),
     ("-cram --cache-ram -ctxcp --ctx-checkpoints --swa-checkpoints", No, Missing("")),
     ("--lora --lora-scaled --control-vector --control-vector-scaled", No, Missing("")),
     ("--control-vector-layer-range", No, Missing("")),

@@ -4,6 +4,7 @@ mod args;
 mod conversation;
 mod line;
 mod prompt;
+mod prompt_cache;
 mod screen;
 mod summary;
 mod writer;
@@ -20,13 +21,14 @@ use crate::{
     chat::Template,
     generate::{End, Timings},
     gguf::{File, Gguf},
-    model::{Model, Session},
+    model::{Model, Session, saved},
     platform::interrupt,
     sample::Sampler,
     tokenizer::{Ends, Special, Tokenizer},
 };
 use conversation::{Conversation, converse};
 use line::Lines;
+use prompt_cache::PromptCache;
 use screen::Screen;
 use writer::Writer;
 
@@ -78,7 +80,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     for warning in &rope.plan().warnings {
         note(format_args!("warning: {warning}"));
     }
-    let session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let prompt_cache = PromptCache::new(typed, || saved::fingerprint(&gguf, &model.config));
+    if let Some(cache) = &prompt_cache {
+        cache.load(&mut session)?;
+    }
     let sampler = Sampler::new(args.sampling.settings()).map_err(Error::failed)?;
     let seed = sampler.seed();
     let screen = Screen::new(args.answer.color, resources.options().micro_batch);
@@ -90,6 +96,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         limits,
         screen,
         verbose_prompt: typed.verbose_prompt,
+        prompt_cache,
         total: Timings::default(),
     };
 
@@ -100,6 +107,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
             converse(conversation, prompt, &mut writer, lines, args)
         }
     };
+    if let Some(cache) = writer.prompt_cache.take().filter(|cache| cache.all) {
+        let len = writer.session.tokens().len();
+        cache.save(&mut writer.session, len)?;
+    }
     let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
     if shown && !args.answer.no_show_timings {
         note(summary::summary(load, &writer.total, seed));

@@ -39,10 +39,10 @@ pub struct Options {
 pub struct Session<'m> {
     model: &'m Model<'m>,
     rope: Rope,
-    options: Options,
-    team: Threads,
+    pub(super) options: Options,
+    pub(super) team: Threads,
     state: State,
-    cache: KvCache,
+    pub(super) cache: KvCache,
     tokens: Vec<Token>,
     /// The effective length whose RoPE frequencies `tokens` were computed with.
     effective_length: usize,
@@ -57,7 +57,7 @@ pub struct Session<'m> {
 type Wanted<'w> = &'w dyn Fn(usize) -> bool;
 
 /// The only sequence of a session's cache.
-const SEQUENCE: usize = 0;
+pub(super) const SEQUENCE: usize = 0;
 
 impl<'m> Session<'m> {
     /// A session that has read nothing.
@@ -148,6 +148,13 @@ impl<'m> Session<'m> {
         let kept = self.cache.truncate(SEQUENCE, len.min(self.tokens.len()));
         self.tokens.truncate(kept);
         kept
+    }
+
+    /// Goes on from `tokens`, whose keys and values are in the cache.
+    pub(super) fn resume(&mut self, tokens: Vec<Token>) {
+        self.effective_length = self.rope.effective_length(tokens.len());
+        self.rope.clear();
+        self.tokens = tokens;
     }
 
     /// From now on sliding windows keep what the token at `len` sees, however much is read after

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Divisors, Origin, Rule, Scaling, Sourced, ntk, sourced::short, table};
+use super::{Divisors, Layers, Origin, Rule, Scaling, Sourced, Table, ntk, sourced::short, table};
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,20 @@ impl Plan {
             Divisors::LongRope(sets) => self.context.value.max(sets.original_context + 1),
             _ => self.rule.effective_length(tokens).unwrap_or(self.context.value),
         }
+    }
+}
+
+impl Plan {
+    /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
+    /// ones can read each other's cache.
+    pub fn identity(&self, tokens: usize) -> Vec<u8> {
+        let length = self.effective_length(tokens);
+        [Layers::Global, Layers::Window]
+            .map(|layers| Table::new(self, layers, length))
+            .iter()
+            .flat_map(|table| table.inv_freq.iter().chain([&table.scale]))
+            .flat_map(|x| x.to_le_bytes())
+            .collect()
     }
 }
 

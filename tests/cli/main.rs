@@ -7,6 +7,7 @@ mod build;
 mod machine;
 mod model;
 mod perplexity;
+mod prompt_cache;
 mod rope;
 mod sweep;
 #[cfg(unix)]

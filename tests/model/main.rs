@@ -7,4 +7,5 @@ mod consistency;
 mod faults;
 mod meaning;
 mod reference;
+mod saved;
 mod tiny;

@@ -110,6 +110,22 @@ pub struct PromptArgs {
     #[arg(long, value_name = "JSON")]
     pub chat_template_kwargs: Option<String>,
 
+    /// Keep what was read in this file
+    ///
+    /// The next run with this file, and with the same model, cache types and RoPE settings, reads
+    /// only what differs from the first prompt of this one. Keys and values take much room: as
+    /// much as in memory.
+    #[arg(long, value_name = "FILE")]
+    pub prompt_cache: Option<PathBuf>,
+
+    /// Keep answers there too
+    #[arg(long, requires = "prompt_cache", conflicts_with = "prompt_cache_ro")]
+    pub prompt_cache_all: bool,
+
+    /// Use that file, but do not change it
+    #[arg(long, requires = "prompt_cache")]
+    pub prompt_cache_ro: bool,
+
     /// Write the continuation alone
     #[arg(long, overrides_with = "display_prompt")]
     pub no_display_prompt: bool,

@@ -1,6 +1,6 @@
 //! All that it takes to write an answer, and what was written so far.
 
-use super::{args::AnswerArgs, prompt, screen::Screen, summary};
+use super::{args::AnswerArgs, prompt, prompt_cache::PromptCache, screen::Screen, summary};
 use crate::{
     Token,
     cli::{error::Error, note},
@@ -24,6 +24,8 @@ pub struct Writer<'s, 'm> {
     pub screen: Screen,
     /// Show the tokens of each prompt.
     pub verbose_prompt: bool,
+    /// Where the first prompt is kept, until it is, or all that is read and written.
+    pub prompt_cache: Option<PromptCache>,
     /// What all answers took.
     pub total: Timings,
 }
@@ -38,9 +40,17 @@ impl Writer<'_, '_> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }
+        let keep = self.prompt_cache.take_if(|cache| !cache.all);
         let Writer { session, tokenizer, sampler, limits, screen, .. } = self;
+        if keep.is_some() {
+            session.hold(prompt.len());
+        }
         let answer =
             generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
+        if let Some(cache) = keep {
+            cache.save(session, prompt.len())?;
+            session.hold(usize::MAX);
+        }
         self.screen.finish()?;
         let answer = answer.map_err(|e| match e {
             generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. } => Error::usage(e),

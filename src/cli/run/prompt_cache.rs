@@ -1,0 +1,81 @@
+//! `--prompt-cache`: what was read, kept in a file for the next run.
+
+use std::{
+    fs::{self, File},
+    io::{BufReader, BufWriter, ErrorKind::NotFound},
+    path::PathBuf,
+};
+
+use super::args::PromptArgs;
+use crate::{
+    cli::{error::Error, note},
+    model::Session,
+};
+
+/// The file, and what is to be kept in it.
+pub struct PromptCache {
+    path: PathBuf,
+    /// What was written too.
+    pub all: bool,
+    read_only: bool,
+    /// The fingerprint of the model.
+    model: u32,
+}
+
+impl PromptCache {
+    /// What the command line asks for, if anything, for a model with this fingerprint.
+    pub fn new(args: &PromptArgs, model: impl FnOnce() -> u32) -> Option<Self> {
+        let path = args.prompt_cache.clone()?;
+        let (all, read_only) = (args.prompt_cache_all, args.prompt_cache_ro);
+        Some(PromptCache { path, all, read_only, model: model() })
+    }
+
+    /// Fills the session with what the file holds. A file that is not there yet, or is empty,
+    /// holds nothing.
+    pub fn load(&self, session: &mut Session) -> Result<(), Error> {
+        let named = |e: &dyn std::fmt::Display| {
+            Error::usage(format_args!("--prompt-cache {}: {e}", self.path.display()))
+        };
+        let size = match fs::metadata(&self.path) {
+            Ok(properties) if properties.is_dir() => return Err(named(&"this is a directory")),
+            Ok(properties) => properties.len(),
+            Err(e) if e.kind() == NotFound && !self.read_only && self.has_directory() => 0,
+            Err(e) => return Err(named(&e)),
+        };
+        if size > 0 {
+            let file = File::open(&self.path).map_err(|e| named(&e))?;
+            session.restore(self.model, BufReader::new(file), size).map_err(|e| named(&e))?;
+        }
+        Ok(())
+    }
+
+    fn has_directory(&self) -> bool {
+        self.path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
+    }
+
+    /// Keeps the first `len` tokens. The file is replaced only when the new one is complete.
+    pub fn save(&self, session: &mut Session, len: usize) -> Result<(), Error> {
+        if self.read_only {
+            return Ok(());
+        }
+        let failed = |e: std::io::Error| {
+            Error::failed(format_args!("--prompt-cache {}: {e}", self.path.display()))
+        };
+        let mut part = self.path.clone().into_os_string();
+        part.push(".part");
+        let file = File::create(&part).map_err(failed)?;
+        let written = session.save(self.model, len, BufWriter::new(file));
+        let written = written.and_then(|n| fs::rename(&part, &self.path).map(|()| n));
+        match written {
+            Ok(0) if len > 0 => note(format_args!(
+                "note: --prompt-cache keeps nothing: a sliding window has dropped keys already"
+            )),
+            Ok(_) => {}
+            Err(e) => {
+                let _ = fs::remove_file(&part);
+                return Err(failed(e));
+            }
+        }
+        Ok(())
+    }
+}

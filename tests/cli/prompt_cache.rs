@@ -1,0 +1,66 @@
+//! `--prompt-cache`: a prompt that was read once need not be read again.
+
+use crate::{Run, run, tiny::tiny_reader};
+
+const PROMPT: &str = "the rain in the north, then the wind on the shore, and in the end";
+
+#[test]
+fn the_next_run_reads_only_what_differs() {
+    let model = tiny_reader(7, true);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    let write = |prompt: &str, more: &[&str]| -> Run {
+        let model = model.path().to_str().unwrap();
+        let cache = cache.to_str().unwrap();
+        let options =
+            ["-m", model, "-p", prompt, "-n", "8", "--temp", "0", "--prompt-cache", cache];
+        let run = run(&[&options[..], &["--ignore-eos"], more].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run
+    };
+    let reused = |run: &Run| -> usize {
+        let line = run.stderr.lines().find(|line| line.starts_with("prompt ")).unwrap();
+        line.split(", ").last().unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+
+    let first = write(PROMPT, &[]);
+    assert_eq!(reused(&first), 0);
+    let again = write(PROMPT, &[]);
+    assert_eq!(again.stdout, first.stdout);
+    // All but the last token, from which the logits follow.
+    let all = reused(&again);
+    assert!(all > 30, "{all}");
+    // Longer prompts go on from it; one that is only read leaves the file as it is.
+    let longer = format!("{PROMPT} of it all");
+    assert_eq!(reused(&write(&longer, &["--prompt-cache-ro"])), all + 1);
+    assert_eq!(reused(&write(&longer, &[])), all + 1);
+    assert!(reused(&write(&longer, &["--prompt-cache-all"])) > all + 1);
+    // Answers are kept too, but for the last token, which was never read.
+    let told = write(&longer, &["--prompt-cache-ro", "--no-display-prompt"]).stdout;
+    let more = write(&format!("{longer}{told}"), &["--prompt-cache-ro"]);
+    let told_and_read = reused(&write(&longer, &["--prompt-cache-ro"])) + 1 + 7;
+    assert!(reused(&more).abs_diff(told_and_read) <= 1, "{} {told_and_read}", more.stderr);
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused() {
+    let (model, other) = (tiny_reader(7, true), tiny_reader(8, true));
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    let cache = cache.to_str().unwrap();
+    let with = |model: &tempfile::NamedTempFile, cache: &str, more: &[&str]| {
+        let model = model.path().to_str().unwrap();
+        let options = ["-m", model, "-p", PROMPT, "-n", "2", "--prompt-cache", cache];
+        run(&[&options[..], more].concat())
+    };
+    with(&model, cache, &["--prompt-cache-ro"]).refused(2, &["--prompt-cache", "prompt.cache"]);
+    assert_eq!(with(&model, cache, &[]).code, Some(0));
+    with(&other, cache, &[]).refused(2, &["prompt.cache", "another model"]);
+    let scaled = ["--rope-freq-scale", "0.5"];
+    with(&model, cache, &scaled).refused(2, &["other RoPE settings", "factor 2"]);
+    with(&model, cache, &["-ctk", "q8_0"]).refused(2, &["-ctk f16"]);
+    with(&model, model.path().to_str().unwrap(), &[]).refused(2, &["no session of rope-cpu"]);
+    with(&model, directory.path().to_str().unwrap(), &[]).refused(2, &["directory"]);
+    let nowhere = directory.path().join("missing/prompt.cache");
+    with(&model, nowhere.to_str().unwrap(), &[]).refused(2, &["missing/prompt.cache"]);
+}

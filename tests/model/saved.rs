@@ -1,0 +1,106 @@
+//! Sessions that are written to a file and read back.
+
+use rope_cpu::{
+    kv_cache::CacheType,
+    model::{Session, saved::Error},
+    rope::{Flags, Scaling},
+};
+
+use crate::tiny::{How, Tiny, logits, tokens, with_session};
+
+const MODEL: u32 = 17;
+
+/// A file of the first `len` of 300 tokens.
+fn written(tiny: &Tiny, how: &How, len: usize) -> Vec<u8> {
+    with_session(tiny, how, |session| {
+        session.hold(len);
+        logits(session, &tokens(tiny, 300));
+        let mut file = Vec::new();
+        assert_eq!(session.save(MODEL, len, &mut file).unwrap(), len);
+        file
+    })
+}
+
+fn restore(session: &mut Session<'_>, file: &[u8]) -> Result<(), Error> {
+    session.restore(MODEL, file, file.len() as u64)
+}
+
+#[test]
+fn a_session_goes_on_with_the_same_bits() {
+    let types = [CacheType::F32, CacheType::F16, CacheType::Q8_0, CacheType::Q4_0];
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        for (keys, values) in types.into_iter().zip(types.into_iter().rev()) {
+            let how = How { keys, values, ..How::default() };
+            let all = tokens(&tiny, 300);
+            let expected = with_session(&tiny, &how, |session| {
+                logits(session, &all[..270]);
+                logits(session, &all[270..])
+            });
+            let file = written(&tiny, &how, 270);
+            with_session(&tiny, &how, |session| {
+                // What was read before makes no difference.
+                logits(session, &tokens(&tiny, 600)[300..]);
+                restore(session, &file).unwrap();
+                assert_eq!(session.tokens(), &all[..270]);
+                assert!(logits(session, &all[270..]) == expected, "{keys:?} {values:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn what_a_window_has_dropped_is_not_written() {
+    let tiny = Tiny::gemma3();
+    with_session(&tiny, &How::default(), |session| {
+        logits(session, &tokens(&tiny, 700));
+        let mut file = Vec::new();
+        assert_eq!(session.save(MODEL, 100, &mut file).unwrap(), 0);
+        restore(session, &file).unwrap();
+        assert!(session.tokens().is_empty());
+    });
+}
+
+#[test]
+fn other_models_and_settings_are_refused_by_name() {
+    let tiny = Tiny::llama();
+    let file = written(&tiny, &How::default(), 300);
+    let refused = |how: &How, model: u32| {
+        with_session(&tiny, how, |session| {
+            let error = session.restore(model, &file[..], file.len() as u64).unwrap_err();
+            assert!(session.tokens().is_empty());
+            error.to_string()
+        })
+    };
+    assert!(refused(&How::default(), MODEL + 1).contains("another model"));
+    let linear = Flags { scaling: Some(Scaling::Linear), scale: Some(4.0), ..Flags::default() };
+    let found = refused(&How { flags: linear, ..How::default() }, MODEL);
+    assert!(found.contains("RoPE: no scaling") && found.contains("factor 4"), "{found}");
+    let found = refused(&How { keys: CacheType::F16, ..How::default() }, MODEL);
+    assert!(found.contains("keys are stored as f32") && found.contains("-ctk f32"), "{found}");
+    let found = refused(&How { values: CacheType::Q8_0, ..How::default() }, MODEL);
+    assert!(found.contains("-ctv f32"), "{found}");
+    let found = refused(&How { context: 299, ..How::default() }, MODEL);
+    assert!(found.contains("300 tokens") && found.contains("-c"), "{found}");
+    // The same frequencies in another context are the same settings.
+    with_session(&tiny, &How { context: 350, ..How::default() }, |session| {
+        restore(session, &file).unwrap();
+    });
+}
+
+#[test]
+fn damage_is_found_wherever_it_is() {
+    let tiny = Tiny::llama();
+    let file = written(&tiny, &How::default(), 20);
+    with_session(&tiny, &How::default(), |session| {
+        for len in [0, 7, 15, 16, 40, file.len() / 2, file.len() - 1] {
+            assert!(restore(session, &file[..len]).is_err(), "{len} bytes");
+        }
+        for at in [0, 9, 12, 20, 60, file.len() / 2, file.len() - 1] {
+            let mut changed = file.clone();
+            changed[at] ^= 4;
+            assert!(restore(session, &changed).is_err(), "byte {at}");
+            assert!(session.tokens().is_empty());
+        }
+        restore(session, &file).unwrap();
+    });
+}
