@@ -1,4 +1,4 @@
-"""Measures rope-cpu and llama.cpp in turns on this machine and prints a markdown table of tokens a second.
+"""Measures rope-cpu and llama.cpp in turns on this machine and prints a markdown table.
 
 usage: scripts/compare-llama-cpp [OPTIONS]      (which makes what this needs)
 
@@ -78,7 +78,8 @@ def main():
     notes = [
         f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
         f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s "
-        f"(`rope-cpu machine`). Medians of runs in turns; load {before:.2f} before, {after:.2f} after.",
+        "(`rope-cpu machine`). `of limit` is rope-cpu's share of what reading memory at the measured rate, or computing at the "
+        f"measured peaks, would allow. Medians of runs in turns; load {before:.2f} before, {after:.2f} after.",
     ]
     if busy:
         notes += ["", "**The machine was busy: these numbers say little.**"]

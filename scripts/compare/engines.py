@@ -1,7 +1,10 @@
-"""The programs that are measured: each takes a measurement and returns samples in tokens a second for each test."""
+"""The programs that are measured: each takes a measurement and returns the samples of each test."""
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass
 
 from models import MODELS, ROOT
@@ -9,28 +12,55 @@ from models import MODELS, ROOT
 BINARY = ROOT / "target/release/rope-cpu"
 
 
-def lines(command):
-    """Runs a program and returns the JSON lines it prints."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        said = "\n".join(done.stderr.splitlines()[-20:])
-        sys.exit(f"compare: {' '.join(map(str, command))} failed:\n{said}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+@dataclass(frozen=True)
+class Finished:
+    """What a program printed as JSON lines, and what it took."""
+    lines: list
+    seconds: float
+    memory: float  # GB at its peak, pages of mapped files included
+
+
+def run(command):
+    command = [str(word) for word in command]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode != 0:
+            said = "\n".join(err.read().splitlines()[-20:])
+            sys.exit(f"compare: {' '.join(command)} failed:\n{said}")
+        lines = [json.loads(line) for line in out.read().splitlines() if line.startswith("{")]
+    return Finished(lines, seconds, usage.ru_maxrss * 1024 / 1e9)
 
 
 def common(m, threads, repetitions):
     return ["-m", MODELS[m.model].path(), "-t", threads, "-p", m.prompt, "-n", m.generation, "-d", m.depth,
-            "-r", repetitions]
+            "-r", 1 if m.whole else repetitions]
 
 
 class RopeCpu:
     name = "rope-cpu"
 
     def measure(self, m, threads, repetitions):
+        if m.start:
+            command = [BINARY, "-m", MODELS[m.model].path(), "-t", threads, "-no-cnv", "-p", "a", "-n", 1]
+            return {"start": [run(command).seconds for _ in range(repetitions)]}
         command = [BINARY, "bench", "-o", "jsonl", *common(m, threads, repetitions), "-ctk", m.cache, "-ctv", m.cache]
         command += ["--isa", m.isa] if m.isa else []
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
-        return {"prompt" if row["n_prompt"] else "generation": row["samples_ts"] for row in lines(command)}
+        done = run(command)
+        if m.whole:
+            return {"seconds": [done.seconds], "memory": [done.memory]}
+        results = {}
+        for row in done.lines:
+            test, limit = ("prompt", "peak_share") if row["n_prompt"] else ("generation", "bandwidth_share")
+            results[test] = row["samples_ts"]
+            results[test, "share"] = [row[limit]]
+        return results
 
 
 @dataclass(frozen=True)
@@ -46,8 +76,12 @@ class Llama:
         command = [self.python(), ROOT / "scripts/compare/llama.py", *common(m, threads, repetitions)]
         command += ["--cache-type", m.cache]
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
-        compiled, *tests = lines(command)
+        command += ["--start"] if m.start else []
+        done = run(command)
+        compiled, *tests = done.lines
         self.check(compiled["system_info"])
+        if m.whole:
+            return {"seconds": [done.seconds], "memory": [done.memory]}
         return {test["test"]: test["samples"] for test in tests}
 
     def check(self, system_info):

@@ -23,9 +23,12 @@ BATCH = 512
 
 
 class Context:
-    def __init__(self, path, size, threads, cache_type, rope_freq_scale):
+    def __init__(self, path, size, threads, cache_type, rope_freq_scale, repack=True):
         C.llama_backend_init()
-        self.model = C.llama_model_load_from_file(path.encode(), C.llama_model_default_params())
+        model = C.llama_model_default_params()
+        if not ik:
+            model.use_extra_bufts = repack
+        self.model = C.llama_model_load_from_file(path.encode(), model)
         if not self.model:
             sys.exit(f"{path}: llama.cpp can't load it")
         self.vocabulary = C.llama_vocab_n_tokens(C.llama_model_get_vocab(self.model))
@@ -40,6 +43,10 @@ class Context:
         self.pointer = C.llama_init_from_model(self.model, options)
         if not self.pointer:
             sys.exit(f"{path}: llama.cpp can't make a context of {size}")
+
+    def close(self):
+        C.llama_free(self.pointer)
+        C.llama_model_free(self.model)
 
     def feed(self, tokens, position):
         """Reads tokens from `position` on, and waits for the logits of the last."""
@@ -76,6 +83,16 @@ def system_info():
     return C._lib.llama_print_system_info().decode()
 
 
+def start(a):
+    """Without Python's own start, and in the default context of rope-cpu."""
+    began = time.perf_counter()
+    context = Context(a.m, 4096, a.t, a.cache_type, a.rope_freq_scale, repack=False)
+    context.feed([3], 0)
+    seconds = time.perf_counter() - began
+    context.close()
+    return seconds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", required=True, metavar="FILE")
@@ -86,9 +103,13 @@ def main():
     parser.add_argument("-r", type=int, default=2, metavar="REPETITIONS")
     parser.add_argument("--cache-type", choices=TYPES, default="f16")
     parser.add_argument("--rope-freq-scale", type=float, default=0.0)
+    parser.add_argument("--start", action="store_true", help="the seconds from nothing to the first token alone")
     a = parser.parse_args()
 
     print(json.dumps({"system_info": system_info()}), flush=True)
+    if a.start:
+        print(json.dumps({"test": "start", "samples": [start(a) for _ in range(a.r)]}), flush=True)
+        return
     context = Context(a.m, a.d + max(a.p, a.n) + 8, a.t, a.cache_type, a.rope_freq_scale)
     numbers = random.Random(1)
 

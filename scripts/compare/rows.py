@@ -14,18 +14,33 @@ class Measurement:
     theirs: bool = True      # whether llama.cpp has the like
     rope_freq_scale: float = 0.0
     rounds: int = 3
+    whole: bool = False      # how long the program takes as a whole, and how much memory
+    start: bool = False      # how long it takes until the first token is read
 
     def rows(self):
         """(test, its name in the table) of each row."""
         behind = f" behind {self.depth:,}" if self.depth else ""
-        if self.prompt:
-            yield "prompt", f"reads {self.prompt:,} tokens{behind}"
-        if self.generation:
-            yield "generation", f"writes {self.generation} tokens{behind}"
+        if self.start:
+            yield "start", "starts, and reads one token (s)"
+        elif self.whole:
+            what = f"reads {self.depth:,} tokens, then writes {self.generation}"
+            yield "seconds", f"{what} (s)"
+            yield "memory", f"{what} (GB)"
+        else:
+            if self.prompt:
+                yield "prompt", f"reads {self.prompt:,} tokens{behind} (tokens/s)"
+            if self.generation:
+                yield "generation", f"writes {self.generation} tokens{behind} (tokens/s)"
 
 
-def deep(cache, **more):
-    return Measurement("q4_0", f"{cache} cache", depth=8192, cache=cache, rounds=2, **more)
+# Where less is better.
+COSTS = ("start", "seconds", "memory")
+
+
+def deep(cache, depth=8192, model="q4_0", **more):
+    """Few samples: reading up to the depth takes llama.cpp minutes."""
+    what = f"{cache} cache"
+    return Measurement(model, what, depth=depth, generation=16, cache=cache, rounds=1, **more)
 
 
 MEASUREMENTS = {
@@ -39,9 +54,17 @@ MEASUREMENTS = {
     "deep-f16": deep("f16"),
     "deep-q8_0": deep("q8_0"),
     "deep-q4_0": deep("q4_0", theirs=False),
+    "deeper-f16": deep("f16", depth=16384),
+    "deeper-q8_0": deep("q8_0", depth=16384, theirs=False),
+    "deep-llama3-f16": deep("f16", model="llama3"),
+    "deep-llama3-q8_0": deep("q8_0", model="llama3"),
     "smollm2": Measurement("smollm2"),
     # Twice what it was trained for.
-    "smollm2-long": Measurement("smollm2", prompt=16384, generation=0, rope_freq_scale=0.5, rounds=2),
+    "smollm2-long": Measurement("smollm2", prompt=16384, generation=0, rope_freq_scale=0.5, rounds=1),
+    # What the program was first written for, with a quarter of the layers.
+    "case": Measurement("q4_0", "--ctx 16384 --rope-freq-scale 0.25", depth=16000, rope_freq_scale=0.25, prompt=0,
+                        rounds=1, whole=True),
+    "start": Measurement("q4_0", start=True),
     "avx2-q4_0": Measurement("q4_0", "AVX2", isa="avx2"),
     "avx2-q4_k_m": Measurement("q4_k_m", "AVX2", isa="avx2"),
     "avx2-q8_0": Measurement("q8_0", "AVX2", isa="avx2"),

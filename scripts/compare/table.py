@@ -3,13 +3,14 @@ import re
 from statistics import median
 
 from models import MODELS, ROOT
+from rows import COSTS
 
 BEGIN, END = "<!-- speed: from scripts/compare-llama-cpp --readme -->", "<!-- end of speed -->"
 
 
 def markdown(results, peers, notes):
     """`results`: (measurement, {engine: {test: samples}}) of each run; `notes`: sentences for below."""
-    header = ["Model", "Tokens a second", "rope-cpu"]
+    header = ["Model", "What", "rope-cpu", "of limit"]
     for peer in peers:
         header += [peer, "ratio"]
     out = ["| " + " | ".join(header) + " |", "|---|---|" + "--:|" * (len(header) - 2)]
@@ -17,12 +18,18 @@ def markdown(results, peers, notes):
         name = MODELS[m.model].name + (f", {m.what}" if m.what else "")
         for test, label in m.rows():
             ours = median(engines["rope-cpu"][test])
-            cells = [name, label, number(ours)]
+            share = engines["rope-cpu"].get((test, "share"))
+            cells = [name, label, number(ours), f"{100 * median(share):.0f} %" if share else ""]
             for peer in peers:
                 samples = engines.get(peer, {}).get(test)
-                cells += [number(median(samples)), f"{ours / median(samples):.2f}"] if samples else ["", ""]
+                cells += [number(median(samples)), ratio(test, ours, median(samples))] if samples else ["", ""]
             out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out + [""] + notes)
+
+
+def ratio(test, ours, theirs):
+    """How many times better."""
+    return f"{theirs / ours if test in COSTS else ours / theirs:.2f}"
 
 
 def number(value):
