@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Config, Session, session::SEQUENCE};
-use crate::{Token, gguf::Gguf};
+use crate::{Token, gguf::Gguf, json};
 
 const MAGIC: &[u8; 8] = b"ropecpu1";
 /// A header is smaller than this.
@@ -112,8 +112,8 @@ impl Session<'_> {
         }
         let mut header = vec![0; length as usize];
         from.read_exact(&mut header)?;
-        let header: Header =
-            serde_json::from_slice(&header).map_err(|_| Error::Damaged("its header"))?;
+        let header = String::from_utf8(header).map_err(|_| Error::Foreign)?;
+        let header: Header = json::parse(&header).map_err(|_| Error::Damaged("its header"))?;
         let tokens = header.tokens;
         self.check(model, header)?;
         let before = (MAGIC.len() + 8) as u64 + length;
