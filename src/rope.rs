@@ -3,15 +3,18 @@
 //!
 //! Read in this order: [`Flags`] (what the user may say), `plan` (what is in force, and why),
 //! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
-//! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`; `longrope`
+//! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`, `clex`; `longrope`
 //! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
 //! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by;
-//! `form` and `llama_cpp` put a plan in words.
+//! `auto` chooses a rule; `form` and `llama_cpp` put a plan in words, `bake` puts it in a file.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
 //! module changes, since a forward pass sees [`Rope::row`] alone.
 
+mod auto;
+mod bake;
 mod cache;
+mod clex;
 mod disturbance;
 mod divisors;
 mod dprope;
@@ -36,14 +39,16 @@ mod table;
 mod warn;
 mod yarn;
 
+pub use bake::Baked;
 pub use cache::Rope;
+pub use clex::{Activation, Clex, ClexWeights};
 pub use disturbance::{Direction, Histogram, Trained};
-pub use divisors::{Divisors, Factors};
+pub use divisors::{Divisors, Factors, ROPE_FREQS, reads_rope_freqs};
 pub use dprope::{Choice, DpRope, Pair};
 pub use dynamic::{Dynamic, Variant};
 pub use dynamic_yarn::DynamicYarn;
 pub use error::Error;
-pub use flags::{Flags, Scaling};
+pub use flags::{Flags, Named, Scaling};
 pub use llama3::Llama3;
 pub use longrope::LongRope;
 pub use ntk_mixed::NtkMixed;

@@ -3,7 +3,8 @@
 use super::{Error, LongRope};
 use crate::gguf::Gguf;
 
-pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
+/// The tensor of divisors that do not depend on the length.
+pub const ROPE_FREQS: &str = "rope_freqs.weight";
 pub(super) const LONG: &str = "rope_factors_long.weight";
 pub(super) const SHORT: &str = "rope_factors_short.weight";
 
@@ -54,6 +55,11 @@ impl Divisors {
             Divisors::LongRope(sets) => Some(sets.divisors(length)),
         }
     }
+}
+
+/// Whether llama.cpp's graph of this architecture uses `rope_freqs.weight`.
+pub fn reads_rope_freqs(architecture: &str) -> bool {
+    architecture == "llama"
 }
 
 /// `divisors`, if there is one above zero for each pair.

@@ -64,6 +64,25 @@ pub enum Error {
          the factor {factor} is out of that range"
     )]
     Positions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
+    #[error("{0}")]
+    ClexFile(String),
+    #[error(
+        "--clex-weights {file}: its matrices are for {found} pairs: {expected} are needed, one for \
+         each rotated pair"
+    )]
+    ClexPairs { file: String, found: usize, expected: usize },
+    #[error(
+        "--clex-weights {file}: for {t} times the original context they give a frequency that is no \
+         positive number; a smaller --clex-step may help, if they are not damaged"
+    )]
+    ClexDiverges { file: String, t: usize },
+    #[error("{flag} has no effect with --rope-scaling auto: name a method, or leave it out")]
+    BesideAuto { flag: &'static str },
+    #[error(
+        "RoPE scaling {scaling} follows the length of the sequence, and a file holds one set of \
+         divisors: choose a method with a fixed factor, such as yarn or ntk"
+    )]
+    BakedByLength { scaling: Scaling },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

@@ -2,13 +2,15 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Direction, Error, Ramp, Variant, error};
+use super::{Activation, ClexWeights, Direction, Error, Ramp, Variant, error};
 
 /// Every RoPE flag, as given: `None` where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flags {
     /// `--rope-scaling`: the rule.
     pub scaling: Option<Scaling>,
+    /// `--rope-scaling auto`: the rule that the context needs.
+    pub auto: bool,
     /// `--rope-scale`: the factor by which the context is extended.
     pub scale: Option<f64>,
     /// `--rope-freq-scale`: its inverse.
@@ -54,6 +56,12 @@ pub struct Flags {
     pub dprope_dims: Option<usize>,
     /// `--dprope-direction`: which divergence is the disturbance.
     pub dprope_direction: Option<Direction>,
+    /// `--clex-weights`: the matrices of the equation.
+    pub clex_weights: Option<ClexWeights>,
+    /// `--clex-step`: the step of its solver.
+    pub clex_step: Option<f64>,
+    /// `--clex-activation`: what stands between the matrices.
+    pub clex_activation: Option<Activation>,
 }
 
 impl Flags {
@@ -71,11 +79,40 @@ impl Flags {
         }
     }
 
+    /// These flags with the factor that takes a model from `original` tokens to `length`, where
+    /// the method has one and nothing says what it is.
+    pub fn reaching(self, original: usize, length: usize) -> Flags {
+        use Scaling::{DpRope, Dynamic, Linear, Llama3, Ntk, NtkMixed, Yarn};
+        let given = [self.scale, self.freq_scale, self.freq_base].iter().any(Option::is_some);
+        let original = self.yarn_orig_ctx.filter(|tokens| *tokens != 0).unwrap_or(original);
+        let needed = (length as f64 / original.max(1) as f64).max(1.0);
+        let scale = match self.scaling {
+            _ if given => self.scale,
+            Some(Linear | Ntk | NtkMixed | Yarn | Llama3 | DpRope) => Some(needed),
+            // A factor of the file is not for lengths that are reached by alpha.
+            Some(Dynamic) if self.dynamic_variant.is_none() => Some(1.0),
+            _ => None,
+        };
+        Flags { scale, ..self }
+    }
+
+    /// The first flag that says what auto is to choose.
+    pub(super) fn first_beside_auto(&self) -> Option<&'static str> {
+        let values = [
+            ("--rope-scale", self.scale.is_some()),
+            ("--rope-freq-scale", self.freq_scale.is_some()),
+            ("--rope-freq-base", self.freq_base.is_some()),
+            ("--yarn-attn-factor", self.yarn_attn_factor.is_some()),
+        ];
+        let shapes = self.parameters().map(|(flag, given, _)| (flag, given));
+        values.into_iter().chain(shapes).find_map(|(flag, given)| given.then_some(flag))
+    }
+
     /// The flags that shape a rule: the name, whether it is given, and the rules that it shapes.
-    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 18] {
-        use Scaling::{DpRope, Dynamic, DynamicYarn, Llama3, Ntk, NtkMixed};
+    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 21] {
+        use Scaling::{Clex, DpRope, Dynamic, DynamicYarn, Llama3, Ntk, NtkMixed};
         const EXTENDING: &[Scaling] =
-            &[Scaling::Yarn, Ntk, NtkMixed, Dynamic, DynamicYarn, Llama3, DpRope];
+            &[Scaling::Yarn, Ntk, NtkMixed, Dynamic, DynamicYarn, Llama3, DpRope, Clex];
         const YARN: &[Scaling] = &[Scaling::Yarn, DynamicYarn];
         let f = self;
         [
@@ -97,6 +134,9 @@ impl Flags {
             ("--dprope-threshold", f.dprope_threshold.is_some(), &[DpRope]),
             ("--dprope-dims", f.dprope_dims.is_some(), &[DpRope]),
             ("--dprope-direction", f.dprope_direction.is_some(), &[DpRope]),
+            ("--clex-weights", f.clex_weights.is_some(), &[Clex]),
+            ("--clex-step", f.clex_step.is_some(), &[Clex]),
+            ("--clex-activation", f.clex_activation.is_some(), &[Clex]),
         ]
     }
 }
@@ -124,11 +164,36 @@ pub enum Scaling {
     LongRope,
     /// Each frequency kept or divided, whichever disturbs its angles less.
     DpRope,
+    /// A learned equation that follows the length of the sequence.
+    Clex,
+}
+
+/// What `--rope-scaling` may say: a rule, or that one is to be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The one that the context needs.
+    Auto,
+    /// This one.
+    Scaling(Scaling),
+}
+
+impl FromStr for Named {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name.parse().map(Named::Scaling) {
+            Err(_) if name == "auto" => Ok(Named::Auto),
+            Err(Error::Unknown { what, name, known }) => {
+                Err(Error::Unknown { what, name, known: format!("{known}, auto") })
+            }
+            found => found,
+        }
+    }
 }
 
 impl Scaling {
     /// Every rule.
-    pub const ALL: [Scaling; 10] = [
+    pub const ALL: [Scaling; 11] = [
         Scaling::None,
         Scaling::Linear,
         Scaling::Ntk,
@@ -139,6 +204,7 @@ impl Scaling {
         Scaling::Llama3,
         Scaling::LongRope,
         Scaling::DpRope,
+        Scaling::Clex,
     ];
 
     /// The name, as on the command line and in files.
@@ -154,6 +220,7 @@ impl Scaling {
             Scaling::Llama3 => "llama3",
             Scaling::LongRope => "longrope",
             Scaling::DpRope => "dprope",
+            Scaling::Clex => "clex",
         }
     }
 }

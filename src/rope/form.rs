@@ -28,6 +28,10 @@ impl Plan {
                 format!("(1 - γ_i) · θ_i / s + γ_i · θ_i, s = max(1, n / {original})")
             }
             Rule::Llama3(_) => format!("(1 - γ_i) · θ_i / {s} + γ_i · θ_i, γ by turns"),
+            Rule::Clex(clex) => {
+                let original = clex.original_context.value;
+                format!("θ_i(t) of the learned equation, t = min(⌈n / {original}⌉, {s})")
+            }
             Rule::DpRope(_) => format!("θ_i / {s} for the pairs that gain by it, else θ_i"),
         };
         ["m".into(), h]

@@ -1,6 +1,6 @@
 //! What a rule is made from: flags, metadata, and the values that all rules share.
 
-use super::{Dynamic, Error, Flags, Origin, Scaling, Sourced, keys::Keys};
+use super::{Clex, Dynamic, Error, Flags, Origin, Scaling, Sourced, keys::Keys};
 
 /// All that is known before the rule is.
 pub(super) struct Given<'a> {
@@ -67,6 +67,7 @@ impl Given<'_> {
                     Ok(factor)
                 }
             }
+            (Scaling::Clex, None) => Clex::default_factor(self),
             (Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope, None) => {
                 self.factor_of_file_or_context()
             }

@@ -85,11 +85,6 @@ impl Keys<'_> {
         Ok(below.map(|w| (if deepseek { w.value } else { 1.0 }, w.value, w.origin)))
     }
 
-    /// Whether llama.cpp's graph of this architecture uses `rope_freqs.weight`.
-    pub fn reads_rope_freqs(&self) -> bool {
-        self.architecture == "llama"
-    }
-
     fn reads_log_multiplier(&self) -> bool {
         matches!(self.architecture, "deepseek2" | "mistral3")
     }

@@ -12,11 +12,11 @@ impl Plan {
         let scaling = self.scaling.value.name();
         if !known.contains(&scaling) {
             let why = match &self.rule {
-                Rule::Dynamic(_) | Rule::DynamicYarn(_) => {
+                Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => {
                     "it has no scaling that follows the length of a sequence"
                 }
                 Rule::Ntk => "the same frequencies come from --rope-freq-base",
-                _ => "a file with these divisors in rope_freqs.weight gives the same frequencies",
+                _ => "a file made by rope-cpu rope bake gives it the same frequencies",
             };
             all.push(format!("it has no --rope-scaling {scaling}: {why}"));
         }

@@ -44,6 +44,17 @@ impl Plan {
         table::unscaled(self.n_rot, self.base_train.value, divisors)
     }
 
+    /// By how much factor and base together extend the context.
+    pub(super) fn extension(&self) -> f64 {
+        let alpha = ntk::alpha(self.n_rot, self.base_train.value, self.base.value);
+        self.factor.value * alpha
+    }
+
+    /// The tokens that the model can read with these settings.
+    pub(super) fn reach(&self) -> f64 {
+        self.rule.reach(self.context_train.value as f64, self.extension())
+    }
+
     /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
     /// rotate alike, always the same one.
     pub fn effective_length(&self, tokens: usize) -> usize {

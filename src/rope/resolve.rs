@@ -6,8 +6,8 @@
 //! is computed where the file has none; layers with a sliding window are never scaled at all.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced,
-    divisors::{LONG, ROPE_FREQS, SHORT, check},
+    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced, auto,
+    divisors::{LONG, ROPE_FREQS, SHORT, check, reads_rope_freqs},
     given::Given,
     keys::Keys,
     longrope, table, warn,
@@ -37,6 +37,9 @@ impl Plan {
         flags: &Flags,
         context: Sourced<usize>,
     ) -> Result<Plan, Error> {
+        if flags.auto {
+            return auto::resolve(model, metadata, factors, flags, context);
+        }
         let Facts { architecture, n_rot, context_train, window } = *model;
         if n_rot == 0 || !n_rot.is_multiple_of(2) {
             return Err(Error::Dimensions { n_rot });
@@ -135,7 +138,7 @@ fn divisors(
             warnings.push(format!("tensor {ROPE_FREQS} is replaced by {}", scaling.origin));
             Ok(Divisors::None)
         }
-        Some(_) if !keys.reads_rope_freqs() => {
+        Some(_) if !reads_rope_freqs(keys.architecture) => {
             ignored(ROPE_FREQS, &format!("{} does not use it", keys.architecture));
             Ok(Divisors::None)
         }

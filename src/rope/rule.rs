@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    DpRope, Dynamic, DynamicYarn, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn,
+    Clex, DpRope, Dynamic, DynamicYarn, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn,
     given::Given, linear, ntk,
 };
 
@@ -26,6 +26,8 @@ pub enum Rule {
     Llama3(Llama3),
     /// Those are divided whose angles then look more as in training.
     DpRope(DpRope),
+    /// All as a learned equation has it for the length of the sequence.
+    Clex(Clex),
 }
 
 impl Rule {
@@ -59,6 +61,7 @@ impl Rule {
             Scaling::DynamicYarn => Rule::DynamicYarn(DynamicYarn::resolve(given, ext_factor)?),
             Scaling::Llama3 => Rule::Llama3(Llama3::resolve(given)?),
             Scaling::DpRope => Rule::DpRope(DpRope::resolve(given, factor, inv_freq)?),
+            Scaling::Clex => Rule::Clex(Clex::resolve(given, factor, inv_freq)?),
         })
     }
 
@@ -68,6 +71,7 @@ impl Rule {
         match self {
             Rule::Dynamic(dynamic) => Some(dynamic.effective_length(tokens)),
             Rule::DynamicYarn(yarn) => Some(yarn.effective_length(tokens)),
+            Rule::Clex(clex) => Some(clex.effective_length(tokens)),
             _ => None,
         }
     }
@@ -83,6 +87,7 @@ impl Rule {
             Rule::DynamicYarn(d) => d.yarn.scale(inv_freq, base, d.factor(length)),
             Rule::Llama3(llama3) => llama3.scale(inv_freq, factor),
             Rule::DpRope(dprope) => dprope.scale(inv_freq, factor),
+            Rule::Clex(clex) => clex.scale(inv_freq, length),
         }
     }
 
@@ -103,6 +108,7 @@ impl Rule {
             Rule::Yarn(yarn) => extended(&yarn.original_context),
             Rule::Llama3(llama3) => extended(&llama3.original_context),
             Rule::DpRope(dprope) => extended(&dprope.original_context),
+            Rule::Clex(clex) => extended(&clex.original_context),
         }
     }
 }
@@ -122,6 +128,7 @@ impl fmt::Display for Rule {
                 write!(f, ", high freq factor {}", llama3.high_freq_factor)
             }
             Rule::DpRope(dprope) => write!(f, "{dprope}"),
+            Rule::Clex(clex) => write!(f, "{clex}"),
         }
     }
 }

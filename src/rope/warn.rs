@@ -47,11 +47,8 @@ fn twice(plan: &Plan) -> Option<String> {
 
 /// A context that nothing has made the model ready for.
 fn beyond(plan: &Plan) -> Option<String> {
-    let trained = plan.context_train.value as f64;
     let trained_base = plan.base_train.value;
-    let alpha = ntk::alpha(plan.n_rot, trained_base, plan.base.value);
-    let factor = plan.factor.value * alpha;
-    let reach = plan.rule.reach(trained, factor);
+    let (factor, reach) = (plan.extension(), plan.reach());
     let context = plan.context.value;
     if context as f64 <= reach.ceil() {
         return None;

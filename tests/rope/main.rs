@@ -1,6 +1,9 @@
 //! RoPE against an independent reference: `tests/data/rope/rope_ref.py` (numpy, f64) computed
 //! `golden.json`.
 
+mod auto;
+mod baked;
+mod clex;
 mod dprope;
 mod golden;
 mod messages;

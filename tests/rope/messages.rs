@@ -431,7 +431,7 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         "su".parse::<Scaling>().unwrap_err().to_string(),
         "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
-         dynamic-yarn, llama3, longrope, dprope"
+         dynamic-yarn, llama3, longrope, dprope, clex"
     );
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),

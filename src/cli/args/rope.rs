@@ -4,14 +4,17 @@ use crate::{
     cli::error::Error,
     gguf::Gguf,
     model::Model,
-    rope::{self, Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced, Variant},
+    rope::{
+        self, Activation, ClexWeights, Direction, Facts, Flags, Named, Plan, Ramp, Rope, Sourced,
+        Variant,
+    },
 };
 
 /// How positions are rotated.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "RoPE: a context longer than trained")]
 pub struct RopeArgs {
-    /// The method: none, linear, ntk, yarn, dprope, ...
+    /// The method: auto, none, linear, ntk, yarn, ...
     ///
     /// none: positions as trained. linear: all are divided by the factor (PI). ntk: a larger base,
     /// so that low frequencies are divided and high ones are kept; the factor is alpha. ntk-mixed:
@@ -19,9 +22,11 @@ pub struct RopeArgs {
     /// sequence. yarn: low frequencies are divided, high ones kept, with a ramp
     /// between. dynamic-yarn: yarn with a factor that follows the length. llama3: the rule of Llama 3.1, by its parameters instead of the file's tensor.
     /// longrope: the divisors in the file. dprope: each frequency is divided or kept, whichever
-    /// disturbs the distribution of its angles less.
+    /// disturbs the distribution of its angles less. clex: frequencies that follow the length along
+    /// a learned equation. auto: what the file says where that reaches the context, and else yarn by
+    /// just the factor that does.
     #[arg(long, value_name = "METHOD")]
-    pub rope_scaling: Option<Scaling>,
+    pub rope_scaling: Option<Named>,
 
     /// Extend the context N times
     ///
@@ -148,13 +153,36 @@ pub struct RopeArgs {
     /// other way, as their equation 8 is printed.
     #[arg(long, value_name = "WAY", hide_short_help = true)]
     pub dprope_direction: Option<Direction>,
+
+    /// clex: the matrices of its equation
+    ///
+    /// A file of safetensors with one tensor whose name ends with ode_up_proj, (pairs, hidden), and
+    /// one that ends with ode_down_proj, (hidden, pairs), as its authors' program saves them.
+    #[arg(long, value_name = "FILE", value_parser = clex_weights, hide_short_help = true)]
+    pub clex_weights: Option<ClexWeights>,
+
+    /// clex: the step of the solver [default: 0.01]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub clex_step: Option<f64>,
+
+    /// clex: between the matrices: tanh or silu [default: tanh]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub clex_activation: Option<Activation>,
+}
+
+fn clex_weights(path: &str) -> Result<ClexWeights, rope::Error> {
+    ClexWeights::read(path.as_ref())
 }
 
 impl RopeArgs {
     /// The same, for the library.
     pub fn flags(&self) -> Flags {
         Flags {
-            scaling: self.rope_scaling,
+            scaling: match self.rope_scaling {
+                Some(Named::Scaling(scaling)) => Some(scaling),
+                _ => None,
+            },
+            auto: self.rope_scaling == Some(Named::Auto),
             scale: self.rope_scale,
             freq_scale: self.rope_freq_scale,
             freq_base: self.rope_freq_base,
@@ -177,6 +205,9 @@ impl RopeArgs {
             dprope_threshold: self.dprope_threshold,
             dprope_dims: self.dprope_dims,
             dprope_direction: self.dprope_direction,
+            clex_weights: self.clex_weights.clone(),
+            clex_step: self.clex_step,
+            clex_activation: self.clex_activation,
         }
     }
 

@@ -1,0 +1,64 @@
+//! `--rope-scaling auto`: which method a context needs, as one rule.
+
+use super::{
+    Divisors, Error, Factors, Facts, Flags, Origin, Plan, Scaling, Sourced, sourced::short,
+};
+use crate::gguf::Metadata;
+
+/// The plan of the method that the context needs; its origin says why that one.
+pub(super) fn resolve(
+    model: &Facts,
+    metadata: &Metadata,
+    factors: Factors,
+    flags: &Flags,
+    context: Sourced<usize>,
+) -> Result<Plan, Error> {
+    if let Some(flag) = flags.given().first_beside_auto() {
+        return Err(Error::BesideAuto { flag });
+    }
+    let none = Flags::default();
+    let own = Plan::resolve(model, metadata, factors.clone(), &none, context.clone())?;
+    let (flags, why) = choose(&own);
+    let mut plan = Plan::resolve(model, metadata, factors, &flags, context)?;
+    plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
+    if flags.scale.is_some() {
+        plan.factor.origin = Origin::Computed("context / original context");
+    }
+    Ok(plan)
+}
+
+/// The rule, given what the file's own settings do in a context:
+///
+/// 1. Where these reach the context, they stand: a model that was trained for a length, or
+///    extended and tuned to it by those who made it, is best as they left it.
+/// 2. Otherwise YaRN with just the factor that reaches it. Nothing here was tuned for the length,
+///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
+///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. Of its two
+///    forms the one with a fixed factor is chosen: that by length is no worse on long
+///    sequences and better on short ones, but computes everything again as an answer grows.
+///
+/// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
+/// to the trained one, and then the trained one counts.
+fn choose(own: &Plan) -> (Flags, String) {
+    let (context, trained) = (own.context.value, own.context_train.value);
+    if context as f64 <= own.reach().ceil() {
+        let why = match context <= trained {
+            true => format!("{context} tokens are within the {trained} of training"),
+            false => format!("the file's own settings reach {context} tokens"),
+        };
+        return (Flags::default(), why);
+    }
+    let (original, yarn_orig_ctx) = match &own.divisors {
+        Divisors::LongRope(_) => (trained, Some(trained)),
+        _ => (own.original_context.value, None),
+    };
+    let factor = context as f64 / original.max(1) as f64;
+    let scaling = Some(Scaling::Yarn);
+    let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..Flags::default() };
+    let times = short(factor);
+    let why = format!(
+        "{context} tokens are {times} times the {original} of training, where YaRN loses least \
+         without tuning"
+    );
+    (flags, why)
+}

@@ -1,0 +1,215 @@
+//! CLEX: frequencies that follow the length along a learned differential equation.
+//!
+//! Chen et al., "CLEX: Continuous Length Extrapolation for Large Language Models" (arXiv:2310.16450),
+//! equations 10 to 12, as in the released code: for z = ln θ, from the model's own at t = 1,
+//!
+//! dz/dt = act((z + n(t)) · up) · down + dn/dt, n_i(t) = -(2i/d) ln 10000 - (2i/(d-2)) ln α, α = 2t - 1,
+//!
+//! with dn/dt = -(2i/(d-2)) · 2/α. A sequence of n tokens has t = ⌈n/L⌉, at most the factor; t = 1 is
+//! the model as trained. Whatever the base of the model, 10000 stands in n: so it was trained. The
+//! equation is solved once, by the 3/8 rule of Runge and Kutta, and what is kept is a table of
+//! frequencies. What some configurations do to queries (their scale by the logarithm of the length) is
+//! a matter of attention, and not done here.
+
+mod weights;
+
+use std::{fmt, str::FromStr};
+
+use super::{Error, Origin, Scaling, Sourced, error, given::Given, ntk};
+pub use weights::ClexWeights;
+use weights::Matrices;
+
+/// The table of frequencies, and what it was computed from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clex {
+    /// L: the context that the model was trained for.
+    pub original_context: Sourced<usize>,
+    /// Where the weights came from.
+    pub weights: Origin,
+    /// The step of the solver.
+    pub step: Sourced<f64>,
+    /// The non-linear step of the equation.
+    pub activation: Sourced<Activation>,
+    /// Radians per position of each pair, for t = 1, 2, ...
+    table: Vec<Vec<f64>>,
+}
+
+/// What is applied between the two matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// x · sigmoid(x).
+    Silu,
+}
+
+impl Activation {
+    /// Both.
+    pub const ALL: [Activation; 2] = [Activation::Tanh, Activation::Silu];
+
+    /// The name, as on the command line and in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Tanh => "tanh",
+            Activation::Silu => "silu",
+        }
+    }
+
+    fn apply(self, x: f64) -> f64 {
+        match self {
+            Activation::Tanh => x.tanh(),
+            Activation::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+}
+
+impl FromStr for Activation {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        error::one_of("activation of CLEX", name, &Activation::ALL, Activation::name)
+    }
+}
+
+/// Largest t; the published models have 16 or 32.
+const FACTOR_MAX: f64 = 1024.0;
+
+impl Clex {
+    pub(super) fn resolve(
+        given: &Given,
+        factor: &Sourced<f64>,
+        inv_freq: &[f64],
+    ) -> Result<Self, Error> {
+        let flags = given.flags;
+        ntk::check(2 * inv_freq.len(), Scaling::Clex)?;
+        let Some(weights) = &flags.clex_weights else {
+            return Err(Error::Needs("--rope-scaling clex", "--clex-weights FILE"));
+        };
+        weights.check(inv_freq.len())?;
+        if factor.value.fract() != 0.0 || !(1.0..=FACTOR_MAX).contains(&factor.value) {
+            let value = factor.origin.with(factor.value);
+            let expected = format!("a whole number from 1 to {FACTOR_MAX} for clex");
+            return Err(Error::Value { value, expected });
+        }
+        let step = match flags.clex_step {
+            Some(step) => Sourced::number("--clex-step", step).within(0.001, 1.0)?,
+            None => Sourced::default(0.01),
+        };
+        let activation = match flags.clex_activation {
+            Some(act) => Sourced::flag(act, format!("--clex-activation {}", act.name())),
+            None => Sourced::default(Activation::Tanh),
+        };
+        let equation = Equation { weights: weights.matrices(), activation: activation.value };
+        let table = equation.solve(inv_freq, factor.value as usize, step.value);
+        if let Some(t) = table.iter().position(|row| !row.iter().all(|theta| theta.is_normal())) {
+            return Err(Error::ClexDiverges { file: weights.name().into(), t: t + 1 });
+        }
+        Ok(Clex {
+            original_context: given.original_context()?,
+            weights: Origin::Flag(format!("--clex-weights {}", weights.name())),
+            step,
+            activation,
+            table,
+        })
+    }
+
+    /// What reaches the context that was asked for.
+    pub(super) fn default_factor(given: &Given) -> Result<Sourced<f64>, Error> {
+        let original = given.original_context()?.value.max(1);
+        let value = given.context.value.div_ceil(original).max(1) as f64;
+        Ok(Sourced { value, origin: Origin::Computed("context / original context, rounded up") })
+    }
+
+    /// Of all lengths that have the frequencies of `tokens`, always the same one.
+    pub(super) fn effective_length(&self, tokens: usize) -> usize {
+        self.t(tokens).saturating_mul(self.original_context.value)
+    }
+
+    pub(super) fn scale(&self, inv_freq: &mut [f64], length: usize) {
+        inv_freq.copy_from_slice(&self.table[self.t(length) - 1]);
+    }
+
+    fn t(&self, tokens: usize) -> usize {
+        tokens.div_ceil(self.original_context.value.max(1)).clamp(1, self.table.len())
+    }
+}
+
+impl fmt::Display for Clex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", weights {}, original context {}", self.weights, self.original_context)?;
+        write!(f, ", activation {} ({})", self.activation.value.name(), self.activation.origin)?;
+        write!(f, ", step {}", self.step)
+    }
+}
+
+struct Equation<'a> {
+    weights: &'a Matrices,
+    activation: Activation,
+}
+
+impl Equation<'_> {
+    /// The frequencies at t = 1, 2, ..., `t_end`. As torchdiffeq has it, the grid is 1 + k · step
+    /// with its last point at `t_end`, and a whole t within a step is interpolated.
+    fn solve(&self, inv_freq: &[f64], t_end: usize, step: f64) -> Vec<Vec<f64>> {
+        let mut z: Vec<f64> = inv_freq.iter().map(|theta| theta.ln()).collect();
+        let mut table = vec![inv_freq.to_vec()];
+        let end = t_end as f64;
+        let points = ((end - 1.0) / step + 1.0).ceil() as usize;
+        let grid = |k: usize| if k + 1 == points { end } else { 1.0 + k as f64 * step };
+        for k in 1..points {
+            let (from, to) = (grid(k - 1), grid(k));
+            let next = self.step(from, to, &z);
+            while table.len() < t_end && to >= (table.len() + 1) as f64 {
+                let t = (table.len() + 1) as f64;
+                // Exact where the whole t is a point of the grid.
+                let share = if t == to { 1.0 } else { (t - from) / (to - from) };
+                let at = z
+                    .iter()
+                    .zip(&next)
+                    .map(|(a, b)| if share == 1.0 { b.exp() } else { (a + share * (b - a)).exp() });
+                table.push(at.collect());
+            }
+            z = next;
+        }
+        table
+    }
+
+    /// One step of Kutta's 3/8 rule.
+    fn step(&self, from: f64, to: f64, z: &[f64]) -> Vec<f64> {
+        let h = to - from;
+        let along = |slope: &dyn Fn(usize) -> f64| -> Vec<f64> {
+            (0..z.len()).map(|i| z[i] + h * slope(i)).collect()
+        };
+        let k1 = self.slope(from, z);
+        let k2 = self.slope(from + h / 3.0, &along(&|i| k1[i] / 3.0));
+        let k3 = self.slope(from + h * 2.0 / 3.0, &along(&|i| k2[i] - k1[i] / 3.0));
+        let k4 = self.slope(to, &along(&|i| k1[i] - k2[i] + k3[i]));
+        along(&|i| (k1[i] + 3.0 * (k2[i] + k3[i]) + k4[i]) * 0.125)
+    }
+
+    /// dz/dt.
+    fn slope(&self, t: f64, z: &[f64]) -> Vec<f64> {
+        const BASE: f64 = 10_000.0;
+        let d = 2.0 * z.len() as f64;
+        let alpha = if t < 1.0 { 1.0 } else { 2.0 * t - 1.0 };
+        let index = |i: usize| 2.0 * i as f64;
+        let ntk = |i: usize| -(index(i) / d) * BASE.ln() - (index(i) / (d - 2.0)) * alpha.ln();
+        let drift = |i: usize| -2.0 * index(i) / (d - 2.0) / alpha;
+        let input: Vec<f64> = z.iter().enumerate().map(|(i, z)| z + ntk(i)).collect();
+        let mut hidden = vec![0.0; self.weights.hidden];
+        product(&input, &self.weights.up, &mut hidden);
+        hidden.iter_mut().for_each(|x| *x = self.activation.apply(*x));
+        let mut slope: Vec<f64> = vec![0.0; z.len()];
+        product(&hidden, &self.weights.down, &mut slope);
+        slope.iter_mut().enumerate().for_each(|(i, x)| *x += drift(i));
+        slope
+    }
+}
+
+/// Adds the row `input` times the `matrix`, (input, out), to `out`.
+fn product(input: &[f64], matrix: &[f64], out: &mut [f64]) {
+    let columns = out.len();
+    for (x, row) in input.iter().zip(matrix.chunks_exact(columns)) {
+        out.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
+    }
+}

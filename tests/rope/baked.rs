@@ -1,0 +1,65 @@
+//! A plan in a file is the same plan.
+
+use rope_cpu::{
+    gguf::Value,
+    rope::{Factors, Flags, Layers, Scaling, Table},
+};
+
+use crate::{Case, close};
+
+/// Divisors are f32: half a unit in the last place, and f64's own rounding.
+const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + 1e-14;
+
+fn case() -> Case {
+    Case { context: Some(32768), ..Case::default() }.float("freq_base", 100_000.0)
+}
+
+#[test]
+fn what_is_baked_reads_back() {
+    let named = |scaling, scale| Flags { scaling: Some(scaling), scale, ..Flags::default() };
+    let own: Vec<f32> = (0..32).map(|i| 1.0 + i as f32 / 8.0).collect();
+    let with_divisors =
+        Case { factors: Factors { rope_freqs: Some(own), ..Factors::default() }, ..case() };
+    let cases = [
+        case(),
+        case().flags(named(Scaling::Linear, Some(4.0))),
+        case().flags(named(Scaling::Ntk, None)),
+        case().flags(named(Scaling::NtkMixed, None)),
+        case().flags(named(Scaling::Yarn, Some(4.0))),
+        case().flags(named(Scaling::Llama3, None)),
+        case().flags(named(Scaling::DpRope, None)),
+        case().flags(Flags { freq_base: Some(800_000.0), ..Flags::default() }),
+        case().flags(Flags { auto: true, ..Flags::default() }),
+        with_divisors.flags(named(Scaling::Yarn, Some(2.0))),
+    ];
+    for case in cases {
+        let plan = case.plan().unwrap();
+        let baked = plan.baked().unwrap();
+        let factors = Factors { rope_freqs: Some(baked.divisors), ..Factors::default() };
+        let read = Case { factors, context_train: 32768, context: Some(32768), ..Case::default() }
+            .float("freq_base", 100_000.0)
+            .scaling("none")
+            .float("scaling.attn_factor", baked.attention_scale as f32);
+        let read = Table::new(&read.plan().unwrap(), Layers::Global, 32768);
+        let expected = Table::new(&plan, Layers::Global, 32768);
+        for (found, expected) in read.inv_freq.iter().zip(&expected.inv_freq) {
+            close(&plan.to_string(), *found, *expected, THROUGH_F32);
+        }
+        close("attention scale", read.scale, expected.scale, THROUGH_F32);
+    }
+}
+
+#[test]
+fn what_follows_the_length_is_refused() {
+    for scaling in [Scaling::Dynamic, Scaling::DynamicYarn] {
+        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
+        let error = case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
+        assert!(error.contains(&format!("RoPE scaling {scaling} follows the length")), "{error}");
+    }
+    let set = || Some(vec![2.0; 32]);
+    let factors = Factors { short: set(), long: set(), rope_freqs: None };
+    let longrope = Case { factors, ..case() }
+        .scaling("longrope")
+        .key("scaling.original_context_length", Value::U32(4096));
+    assert!(longrope.plan().unwrap().baked().is_err());
+}
