@@ -8,7 +8,10 @@ mod escapes;
 pub mod inspect;
 mod llama_bench;
 mod llama_cli;
+mod log;
 pub mod machine;
+mod methods;
+pub mod passkey;
 pub mod perplexity;
 mod plot;
 mod resources;
@@ -54,6 +57,7 @@ enum Subcommands {
     /// Measure how speed falls with depth, as llama-sweep-bench does
     Sweep(Box<sweep::Args>),
     Perplexity(Box<perplexity::Args>),
+    Passkey(Box<passkey::Args>),
     /// Explain and compare RoPE methods
     Rope(Box<rope::Args>),
     /// Show what is in a model file
@@ -106,6 +110,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Perplexity(args)) => {
             perplexity::run(&args, &mut std::io::stdout().lock())
         }
+        Some(Subcommands::Passkey(args)) => passkey::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Rope(args)) => rope::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)

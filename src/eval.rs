@@ -7,12 +7,14 @@
 //! papers found.
 //!
 //! [`mod@perplexity`] judges a model on a text, [`kl`] by its distance from another run, whose
-//! log-probabilities are in a [`logits_file`]; [`likelihood`] has what both count.
+//! log-probabilities are in a [`logits_file`]; [`likelihood`] has what both count. [`passkey`] judges it
+//! by what it finds in a long one.
 
 pub mod bench;
 pub mod kl;
 pub mod likelihood;
 pub mod logits_file;
+pub mod passkey;
 pub mod perplexity;
 pub mod probe;
 mod random;

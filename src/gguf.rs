@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+pub mod copy;
 mod error;
 mod file;
 mod limits;

@@ -56,7 +56,7 @@ impl<'c> Dialect<'c> {
                 program: "llama-bench",
                 foreign: llama_bench::find,
             }),
-            Some("sweep") => command.find_subcommand("sweep").map(llama_cli),
+            Some(name @ ("sweep" | "passkey")) => command.find_subcommand(name).map(llama_cli),
             Some("perplexity") => Some(Dialect {
                 command: command.find_subcommand("perplexity")?,
                 program: "llama-perplexity",

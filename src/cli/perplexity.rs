@@ -3,6 +3,7 @@
 mod args;
 mod divergence;
 mod report;
+mod several;
 
 use std::{
     fs::File as Saved,
@@ -40,6 +41,8 @@ const STRIDE: usize = 256;
 enum Work<'a> {
     /// A text is scored.
     Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
+    /// A text is scored by several methods, or in windows of several lengths.
+    Several { text: &'a Path, windows: Vec<Windows> },
     /// A text is compared on.
     Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },
 }
@@ -56,6 +59,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
 
+    if let Work::Several { text, windows } = &work {
+        return several::run(args, text, windows, &gguf, &model, &tokenizer, out);
+    }
     let window = work.window();
     let context = context(args, window)?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
@@ -82,9 +88,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let began = Instant::now();
     match work {
         Work::Score { text: path, windows, save } => {
-            let text = text::file(path)?;
-            // As llama-perplexity does: a text does not speak in control tokens.
-            let tokens: Vec<Token> = tokenizer.encode(&text, Special::AsText, Ends::Add);
+            let tokens = tokens(path, &tokenizer)?;
             let bucket = args.buckets.and_then(NonZeroUsize::new);
             let settings = Settings { windows, windows_max, bos, bucket };
             // Told before a file is made for them.
@@ -109,6 +113,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 false => report::text(&scored, out)?,
             }
         }
+        Work::Several { .. } => {} // done above
         Work::Compare { base, mut reader } => {
             if args.file.is_some() {
                 note(format_args!("note: the text is that of {}, not of --file", base.display()));
@@ -138,15 +143,22 @@ fn work(args: &Args) -> Result<Work<'_>, Error> {
         args.file.as_deref().ok_or_else(|| Error::usage("no text: give one with -f FILE"))?;
     let context = args.memory.context;
     let or = |context, other| if context == 0 { other } else { context };
-    let windows = match (args.ppl_stride, args.window, args.stride) {
-        (0, None, None) => Windows::Halves { window: or(context, WINDOW) },
-        (0, window, stride) => {
-            let window = window.unwrap_or(or(context, WINDOW));
-            Windows::Sliding { window, stride: stride.unwrap_or(STRIDE.min(window)) }
-        }
-        (stride, ..) => Windows::Strided { window: or(context, WINDOW) + stride / 2, stride },
+    let sliding = |window: usize| {
+        let stride = args.stride.unwrap_or(STRIDE.min(window));
+        Windows::Sliding { window, stride }
     };
-    Ok(Work::Score { text, windows, save: base })
+    let windows: Vec<_> = match (args.ppl_stride, &args.window[..], args.stride) {
+        (0, [], None) => vec![Windows::Halves { window: or(context, WINDOW) }],
+        (0, [], _) => vec![sliding(or(context, WINDOW))],
+        (0, windows, _) => windows.iter().copied().map(sliding).collect(),
+        (stride, ..) => vec![Windows::Strided { window: or(context, WINDOW) + stride / 2, stride }],
+    };
+    match windows[..] {
+        [windows] if args.methods.is_empty() && args.plot.is_none() && args.output.is_none() => {
+            Ok(Work::Score { text, windows, save: base })
+        }
+        _ => Ok(Work::Several { text, windows }),
+    }
 }
 
 impl Work<'_> {
@@ -154,6 +166,9 @@ impl Work<'_> {
     fn window(&self) -> usize {
         match self {
             Work::Score { windows, .. } => windows.window(),
+            Work::Several { windows, .. } => {
+                windows.iter().map(|windows| windows.window()).max().unwrap_or_default()
+            }
             Work::Compare { reader, .. } => reader.window(),
         }
     }
@@ -177,6 +192,11 @@ fn context(args: &Args, window: usize) -> Result<usize, Error> {
         )));
     }
     Ok(typed)
+}
+
+/// The tokens of a text, which, as llama-perplexity has it, does not speak in control tokens.
+fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
+    Ok(tokenizer.encode(&text::file(path)?, Special::AsText, Ends::Add))
 }
 
 fn open(path: &Path) -> Result<Reader<BufReader<Saved>>, Error> {
@@ -203,7 +223,7 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
     match error {
         E::Stride { .. } if args.ppl_stride > 0 => flag("--ppl-stride"),
         E::Stride { .. } => flag("--stride"),
-        E::Window { .. } if args.window.is_some() => flag("--window"),
+        E::Window { .. } if !args.window.is_empty() => flag("--window"),
         E::Window { .. } => flag("--ctx"),
         E::ShortText { .. } | E::LogitsFile(_) | E::Vocabulary { .. } => {
             flag(&path.display().to_string())

@@ -1,6 +1,13 @@
-//! Charts of lines, drawn as SVG.
+//! Charts of lines, drawn as SVG; `heat_map` has grids of shares.
+
+mod heat_map;
+
+use std::{fs::File, path::Path};
 
 use plotters::prelude::*;
+
+use super::{args::named, error::Error};
+pub use heat_map::{HeatMap, heat_maps};
 
 /// A line of a chart.
 pub struct Line {
@@ -15,6 +22,8 @@ pub struct Chart {
     pub y: String,
     /// Whether points have marks.
     pub marks: bool,
+    /// Whether equal steps up are equal factors.
+    pub logarithmic: bool,
     pub lines: Vec<Line>,
 }
 
@@ -37,6 +46,14 @@ pub const COLORS: [RGBColor; 10] = [
 ];
 
 const FONT: (&str, u32) = ("sans-serif", 14);
+
+/// The file for a drawing, before hours are spent on what it is to show.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create(path: &Path) -> Result<File, Error> {
+    File::create(path).map_err(|e| named(path, e))
+}
 
 /// The charts below each other, each 900 by 400 points.
 ///
@@ -64,15 +81,25 @@ impl Chart {
     fn draw<'s>(&self, area: &Area<'s>) -> Result<(), Failure<'s>> {
         let all = || self.lines.iter().flat_map(|line| &line.points);
         let x_to = all().map(|(x, _)| *x).fold(1.0, f64::max);
-        let y_to = 1.05 * all().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max);
+        let logarithmic = self.logarithmic;
+        let scaled = |y: f64| if logarithmic { y.log10() } else { y };
+        let highest = all().map(|(_, y)| scaled(*y)).fold(f64::MIN_POSITIVE, f64::max);
+        let y_from = match logarithmic {
+            true => all().map(|(_, y)| scaled(*y)).fold(highest, f64::min) - 0.02,
+            false => 0.0,
+        };
+        let y_to = y_from + 1.05 * (highest - y_from);
         let mut chart = ChartBuilder::on(area)
             .margin(16)
             .x_label_area_size(40)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..x_to, 0.0..y_to)?;
-        chart
-            .configure_mesh()
-            .x_desc(&self.x)
+            .build_cartesian_2d(0.0..x_to, y_from..y_to)?;
+        let mut mesh = chart.configure_mesh();
+        let power = |y: &f64| crate::rope::short(10f64.powf(*y));
+        if logarithmic {
+            mesh.y_label_formatter(&power);
+        }
+        mesh.x_desc(&self.x)
             .y_desc(&self.y)
             .axis_desc_style(FONT)
             .label_style(FONT)
@@ -81,16 +108,15 @@ impl Chart {
             .draw()?;
         for Line { name, color, points } in &self.lines {
             let color = *color;
+            let points = points.iter().map(|(x, y)| (*x, scaled(*y)));
             chart
-                .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
+                .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
                 .label(name)
                 .legend(move |(x, y)| {
                     PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
                 });
             if self.marks {
-                chart.draw_series(
-                    points.iter().map(|point| Circle::new(*point, 2, color.filled())),
-                )?;
+                chart.draw_series(points.map(|point| Circle::new(point, 2, color.filled())))?;
             }
         }
         // What is drawn mostly falls: the upper right is free.

@@ -1,5 +1,6 @@
 //! `rope-cpu rope`: what RoPE methods do to a model's frequencies, in words, numbers and drawings.
 
+mod bake;
 mod compare;
 mod disturbance;
 mod explain;
@@ -12,6 +13,7 @@ use clap::Subcommand;
 use super::{
     args::{self, ModelArgs, all_overrides},
     error::Error,
+    methods::Method,
 };
 use crate::{
     eval::rope::{Baseline, POSITIONS_MAX, View},
@@ -33,6 +35,8 @@ pub struct Args {
 enum What {
     /// Say what is in force, why, and what it does to each pair of dimensions
     Explain(Box<explain::Args>),
+    /// Write a copy of a model that llama.cpp runs with a scaling
+    Bake(Box<bake::Args>),
     /// Show methods side by side for a model and some lengths
     Compare(compare::Args),
     /// Measure how much a longer context disturbs trained angles
@@ -46,6 +50,7 @@ enum What {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     match &args.what {
         What::Explain(args) => explain::run(args, out),
+        What::Bake(args) => bake::run(args, out),
         What::Compare(args) => compare::run(args, out),
         What::Disturbance(args) => disturbance::run(args, out),
     }
@@ -90,18 +95,25 @@ impl Subject<'_> {
     fn views(
         &self,
         baseline: &Baseline,
-        methods: &[Scaling],
+        methods: &[Method],
         length: usize,
-    ) -> (Vec<View>, Vec<(Scaling, rope::Error)>) {
+    ) -> (Vec<View>, Vec<(Method, rope::Error)>) {
         let (mut views, mut missing) = (Vec::new(), Vec::new());
         for method in methods {
-            match self.resolve(&baseline.flags(*method, length), Some(length)) {
-                Ok(plan) => views.push(baseline.view(plan, length)),
-                Err(error) => missing.push((*method, error)),
+            match self.resolve(&baseline.flags(&method.flags, length), Some(length)) {
+                Ok(plan) => {
+                    views.push(View { name: method.name.clone(), ..baseline.view(plan, length) })
+                }
+                Err(error) => missing.push((method.clone(), error)),
             }
         }
         (views, missing)
     }
+}
+
+/// Every method, by just what a length needs.
+fn every_method() -> Vec<Method> {
+    Scaling::ALL.map(Method::from).to_vec()
 }
 
 /// The model that a plan is for, as trained, its angles counted in so many intervals.

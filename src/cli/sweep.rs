@@ -4,7 +4,6 @@ mod plot;
 mod table;
 
 use std::{
-    fs::File as Output,
     io::{self, Write},
     ops::ControlFlow,
     path::PathBuf,
@@ -99,12 +98,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             options.context
         )));
     }
-    // Before hours are spent on what it is to show.
-    let plot = args.plot.as_ref().map(|path| {
-        let failed = |e| Error::usage(format_args!("{}: {e}", path.display()));
-        Output::create(path).map_err(failed)
-    });
-    let mut plot = plot.transpose()?;
+    let mut plot = args.plot.as_deref().map(super::plot::create).transpose()?;
 
     note(&resources);
     note(rope.plan());

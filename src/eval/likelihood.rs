@@ -1,5 +1,7 @@
 //! Logits as likelihoods, and sums of many of them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Token;
 
 /// What turns a row of logits into log-probabilities.
@@ -34,7 +36,7 @@ impl Softmax {
 }
 
 /// The sums of values and of their squares: enough for a mean and how sure it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     /// How many values.
     pub count: usize,

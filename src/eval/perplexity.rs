@@ -9,6 +9,7 @@ use std::{
     ops::Range,
 };
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
@@ -65,7 +66,7 @@ pub struct Settings {
 }
 
 /// A text that was scored.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scored {
     /// Windows that were read.
     pub windows: usize,
@@ -76,7 +77,7 @@ pub struct Scored {
 }
 
 /// Positions of a window.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Which.
     pub positions: Range<usize>,

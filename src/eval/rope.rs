@@ -23,6 +23,8 @@ pub struct Baseline {
 /// A method at one length.
 #[derive(Clone, Debug)]
 pub struct View {
+    /// What it is called.
+    pub name: String,
     /// What is in force.
     pub plan: Plan,
     /// The length of the sequence, in tokens.
@@ -72,17 +74,12 @@ impl Baseline {
         Some(Baseline { inv_freq, context, intervals, given_context, angles })
     }
 
-    /// The flags by which a method extends this model to a length, by just what it needs.
-    pub fn flags(&self, scaling: Scaling, length: usize) -> Flags {
-        let needed = (length as f64 / self.context as f64).max(1.0);
-        let (scale, yarn_orig_ctx) = match scaling {
-            Scaling::None | Scaling::LongRope => (None, None),
-            Scaling::Linear => (Some(needed), None),
-            Scaling::DynamicYarn => (None, self.given_context),
-            Scaling::Dynamic => (Some(1.0), self.given_context),
-            _ => (Some(needed), self.given_context),
-        };
-        Flags { scaling: Some(scaling), scale, yarn_orig_ctx, ..Flags::default() }
+    /// `flags` for a sequence of this length, with the factor that it needs if they name none.
+    pub fn flags(&self, flags: &Flags, length: usize) -> Flags {
+        let fixed = [Scaling::None, Scaling::LongRope, Scaling::Linear];
+        let read = flags.scaling.is_some_and(|scaling| !fixed.contains(&scaling));
+        let yarn_orig_ctx = flags.yarn_orig_ctx.or(self.given_context.filter(|_| read));
+        Flags { yarn_orig_ctx, ..flags.clone() }.reaching(self.context, length)
     }
 
     /// `plan` for a sequence of `length` tokens, at most [`POSITIONS_MAX`].
@@ -94,7 +91,8 @@ impl Baseline {
         let disturbances =
             |direction| self.angles.disturbances(&table.inv_freq, positions, direction);
         let (code, paper) = (disturbances(Direction::Code), disturbances(Direction::Paper));
-        View { plan, length, table, ratios, code, paper }
+        let name = plan.scaling.value.name().into();
+        View { name, plan, length, table, ratios, code, paper }
     }
 
     /// What becomes of each pair.

@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod machine;
 mod model;
+mod passkey;
 mod perplexity;
 mod prompt_cache;
 mod rope;

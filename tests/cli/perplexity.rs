@@ -395,3 +395,54 @@ fn a_real_model_has_the_perplexity_of_llama_cpp() {
     assert!((found / LLAMA_CPP - 1.0).abs() < 0.01, "{found}");
     assert_eq!((&json["tokens"], &json["text_tokens"]), (&510.into(), &10_091.into()));
 }
+
+#[test]
+fn several_methods_and_windows_are_shown_side_by_side() {
+    let case = Case::new(3, true);
+    let windows = ["--window", "64,260", "--stride", "32", "--buckets", "64"];
+    let both = [&windows[..], &["--methods", "none,linear:rope-scale=2"]].concat();
+    let plot = case.path("plot.svg");
+    let run = case.run(&[&both[..], &["--plot", &plot]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json: Value =
+        rope_cpu::json::parse(&case.run(&[&both[..], &["--json"]].concat()).stdout).unwrap();
+    let rows = json.as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    // Each is what it would be alone.
+    let alone = ["--window", "260", "--stride", "32", "--buckets", "64", "--json"];
+    let linear = case.run(&[&alone[..], &["--rope-scale", "2"]].concat());
+    let linear: Value = rope_cpu::json::parse(&linear.stdout).unwrap();
+    let row = &rows[3];
+    assert_eq!(row["method"], "linear:rope-scale=2");
+    for part in ["perplexity", "tokens", "window", "stride", "windows", "buckets"] {
+        assert_eq!(row[part], linear[part], "{part}");
+    }
+    let shown = format!("{:.4}", row["perplexity"].as_f64().unwrap());
+    assert!(run.stdout.contains(&shown), "{shown} is not in\n{}", run.stdout);
+    let last = format!("{:.4}", row["buckets"][4]["perplexity"].as_f64().unwrap());
+    let line = run.stdout.lines().find(|line| line.trim().starts_with("256 - 259")).unwrap();
+    assert!(line.ends_with(&last), "{last} is not in {line}");
+    assert_eq!(run.stdout.matches("PPL by position in windows of").count(), 2);
+    let svg = fs::read_to_string(&plot).unwrap();
+    for part in ["position in a window of 64", "position in a window of 260", "linear:rope-scale=2"]
+    {
+        assert!(svg.contains(part), "{part}");
+    }
+    // What is kept is not computed again, and what is new is.
+    let kept = case.path("kept.jsonl");
+    let keep = |methods| {
+        case.run(&[&windows[..], &["-o", &kept, "--json", "--methods", methods]].concat())
+    };
+    assert!(!keep("none").stderr.contains("there already"));
+    let again = keep("none,linear:rope-scale=2");
+    again.said(&["1/4: none, windows of 64: there already", "2/4: linear:rope-scale=2"]);
+    let times = |text: &str| -> Vec<Value> {
+        let mut rows: Vec<Value> = rope_cpu::json::parse(text).unwrap();
+        rows.iter_mut().for_each(|row| row["seconds"] = Value::Null);
+        rows
+    };
+    assert_eq!(times(&again.stdout), times(&keep("none,linear:rope-scale=2").stdout));
+    assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 4);
+    case.run(&["--plot", &plot]).refused(2, &["--buckets"]);
+    case.run(&["--window", "64,600"]).refused(2, &["the text has"]);
+}

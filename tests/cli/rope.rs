@@ -1,5 +1,6 @@
 //! `rope` on a tiny model: 16 dimensions, base 10000, trained for 256 tokens.
 
+use rope_cpu::gguf::File;
 use serde_json::Value;
 
 use crate::{Run, run, tiny::tiny};
@@ -175,4 +176,65 @@ fn what_cannot_be_looked_at_is_told() {
     rope("compare", &["--intervals", "1"]).refused(2, &["from 2 to 65536"]);
     let two = ["-c", "512", "--method", "longrope"];
     rope("disturbance", &two).refused(2, &["needs the tensor rope_factors_short.weight"]);
+}
+
+#[test]
+fn what_is_baked_is_read_back() {
+    let model = tiny();
+    let (input, folder) = (model.path().to_str().unwrap(), tempfile::tempdir().unwrap());
+    let output = folder.path().join("baked.gguf");
+    let output = output.to_str().unwrap();
+    let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4"];
+    let bake = |to: &str, flags: &[&str]| {
+        run(&[&["rope", "bake", "-m", input, "-o", to][..], flags].concat())
+    };
+    let said = shown(bake(output, &yarn));
+    assert!(said.contains("7 of 8 pairs divided, attention scale 1.13863, context 1024"), "{said}");
+
+    let explained = |model: &str, flags: &[&str]| {
+        json(run(&[&["rope", "explain", "--json", "-m", model][..], flags].concat()))
+    };
+    let (found, expected) = (explained(output, &[]), explained(input, &yarn));
+    assert_eq!(found["length"], 1024);
+    let plan = found["plan"].as_str().unwrap();
+    assert!(plan.contains("frequencies divided (rope_freqs.weight)"), "{plan}");
+    for (found, expected) in
+        found["pairs"].as_array().unwrap().iter().zip(expected["pairs"].as_array().unwrap())
+    {
+        // Divisors are f32.
+        let (found, expected) = (number(&found["inv_freq"]), number(&expected["inv_freq"]));
+        assert!((found / expected - 1.0).abs() < 1e-7, "{found} {expected}");
+    }
+    let [found, expected] = [found, expected].map(|plan| number(&plan["attention_scale"]));
+    assert!((found - expected).abs() < 1e-7);
+
+    // The rest is the same, byte for byte; a copy of a copy has one set of divisors.
+    let (a, b) = (File::open(input).unwrap(), File::open(output).unwrap());
+    let (a, b) = (a.parse(&[]).unwrap(), b.parse(&[]).unwrap());
+    assert_eq!(b.tensors().len(), a.tensors().len() + 1);
+    for tensor in a.tensors() {
+        let copy = b.tensor(tensor.name).unwrap();
+        assert_eq!((copy.bytes, copy.shape()), (tensor.bytes, tensor.shape()), "{}", tensor.name);
+    }
+    for (key, value) in a.metadata().iter().filter(|(key, _)| *key != "llama.context_length") {
+        assert_eq!(b.metadata().get(key), Some(value), "{key}");
+    }
+    let second = folder.path().join("second.gguf");
+    let baked_again = ["-c", "2048", "--rope-scaling", "linear", "--rope-scale", "2"];
+    shown(run(&[
+        &["rope", "bake", "-m", output, "-o", second.to_str().unwrap()][..],
+        &baked_again,
+    ]
+    .concat()));
+    let second = File::open(&second).unwrap();
+    assert_eq!(second.parse(&[]).unwrap().tensors().len(), b.tensors().len());
+
+    bake(output, &yarn).refused(2, &["baked.gguf is there already"]);
+    bake(input, &yarn).refused(2, &["is there already"]);
+    let other = folder.path().join("other.gguf");
+    let dynamic = bake(other.to_str().unwrap(), &["-c", "1024", "--rope-scaling", "dynamic"]);
+    dynamic.refused(2, &["RoPE scaling dynamic follows the length of the sequence"]);
+    bake("/no/such/folder/x.gguf", &yarn).refused(1, &["/no/such/folder/x.gguf"]);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
 }

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use super::report::OutputType;
-use crate::cli::args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, up_to_limit};
+use crate::cli::{
+    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, up_to_limit},
+    methods::Method,
+};
 
 /// Judge a model on a text, as llama-perplexity does
 ///
@@ -36,9 +39,10 @@ pub struct Args {
     #[arg(value_parser = chunks, help_heading = "Text")]
     pub chunks: i64,
 
-    /// Tokens of a sliding window [default: -c]
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Text")]
-    pub window: Option<usize>,
+    /// Tokens of sliding windows [default: -c]
+    #[arg(long, value_name = "N,...", value_parser = at_least_one, help_heading = "Text")]
+    #[arg(value_delimiter = ',')]
+    pub window: Vec<usize>,
 
     /// Tokens it slides by [default with --window: 256]
     ///
@@ -55,9 +59,29 @@ pub struct Args {
     #[arg(conflicts_with_all = ["window", "stride"], help_heading = "Text")]
     pub ppl_stride: usize,
 
+    /// Methods, as METHOD[:FLAG=VALUE]...
+    ///
+    /// For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a
+    /// method has just what each window needs. By default the one method of the RoPE flags below.
+    /// Several methods or windows are shown side by side.
+    #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Text")]
+    #[arg(conflicts_with_all = ["kl_divergence_base", "ppl_output_type"])]
+    pub methods: Vec<Method>,
+
     /// Also by position in the window, N to a row
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Output")]
     pub buckets: Option<usize>,
+
+    /// Keep results here, and go on from them
+    ///
+    /// A line of JSON for each method and window; what is there already is not computed again.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    #[arg(conflicts_with_all = ["kl_divergence_base", "ppl_output_type"])]
+    pub output: Option<PathBuf>,
+
+    /// Draw these into an SVG file
+    #[arg(long, value_name = "FILE", requires = "buckets", help_heading = "Output")]
+    pub plot: Option<PathBuf>,
 
     /// 0: running values in a line; 1: one a line
     #[arg(long, value_name = "TYPE", default_value = "0", hide_possible_values = true)]
@@ -80,7 +104,7 @@ pub struct Args {
     ///
     /// The text and the windows are those of the file.
     #[arg(long, requires = "kl_divergence_base", help_heading = "Comparison")]
-    #[arg(conflicts_with = "buckets")]
+    #[arg(conflicts_with_all = ["buckets", "plot"])]
     pub kl_divergence: bool,
 
     #[command(flatten)]

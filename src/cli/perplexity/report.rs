@@ -62,6 +62,11 @@ pub fn json(
     rope: &str,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    writeln!(out, "{:#}", object(scored, windows, tokens, rope))
+}
+
+/// What was scored as a JSON object.
+pub fn object(scored: &Scored, windows: Windows, tokens: usize, rope: &str) -> Json {
     let (kind, stride) = match windows {
         Windows::Halves { .. } => ("halves", None),
         Windows::Strided { stride, .. } => ("ppl-stride", Some(stride)),
@@ -81,8 +86,7 @@ pub fn json(
         value
     });
     value["buckets"] = buckets.collect();
-    serde_json::to_writer_pretty(&mut *out, &value).map_err(io::Error::from)?;
-    writeln!(out)
+    value
 }
 
 fn nll(sums: &Sums) -> Json {

@@ -4,14 +4,13 @@ use std::{f64::consts::TAU, fs, io::Write, path::PathBuf};
 
 use serde_json::json;
 
-use super::{Error, ModelArgs, intervals, length, open, plot, short};
+use super::{Error, Method, ModelArgs, every_method, intervals, length, open, plot, short};
 use crate::{
     cli::{
         note,
         table::{section, table},
     },
     eval::rope::{Baseline, Fate, View, mean},
-    rope::Scaling,
 };
 
 /// The options of `rope compare`.
@@ -25,9 +24,12 @@ pub struct Args {
     #[arg(short, long = "ctx", value_name = "N,...", value_delimiter = ',', value_parser = length)]
     contexts: Vec<usize>,
 
-    /// Methods [default: all]
+    /// Methods, as METHOD[:FLAG=VALUE]... [default: all]
+    ///
+    /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has just
+    /// what each length needs.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
-    methods: Vec<Scaling>,
+    methods: Vec<Method>,
 
     /// Intervals of the circle that the disturbance is measured in
     #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
@@ -56,7 +58,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 lengths.push(length.map_err(|e| Error::usage(format_args!("give --ctx: {e}")))?);
             }
         }
-        let methods = if args.methods.is_empty() { &Scaling::ALL[..] } else { &args.methods };
+        let all = every_method();
+        let methods = if args.methods.is_empty() { &all } else { &args.methods };
         let mut objects = Vec::new();
         let mut last = Vec::new();
         for length in lengths {
@@ -110,7 +113,7 @@ fn rows(baseline: &Baseline, views: &[View]) -> comfy_table::Table {
         let [extrapolated, between, interpolated] =
             counts(baseline, view).map(|count| count.to_string());
         shown.add_row([
-            view.plan.scaling.value.name().to_string(),
+            view.name.clone(),
             code,
             paper,
             extrapolated,
@@ -126,7 +129,7 @@ fn rows(baseline: &Baseline, views: &[View]) -> comfy_table::Table {
 fn object(baseline: &Baseline, view: &View) -> serde_json::Value {
     let [extrapolated, between, interpolated] = counts(baseline, view);
     json!({
-        "method": view.plan.scaling.value.name(),
+        "method": view.name,
         "length": view.length,
         "trained": baseline.context,
         "plan": view.plan.to_string(),

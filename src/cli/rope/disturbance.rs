@@ -14,7 +14,7 @@ use crate::{
         rope::mean,
         table3::{Arithmetic, table3},
     },
-    rope::{Direction, Scaling},
+    rope::{Direction, Flags, Scaling},
 };
 
 /// The options of `rope disturbance`.
@@ -116,7 +116,8 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     open(&model, |subject| {
         let baseline = subject.baseline(args.intervals)?;
         let of = |method| {
-            let flags = rope_flags(args, baseline.flags(method, length));
+            let flags = Flags { scaling: Some(method), ..Flags::default() };
+            let flags = rope_flags(args, baseline.flags(&flags, length));
             let plan = subject.resolve(&flags, Some(length)).map_err(Error::usage)?;
             Ok::<_, Error>(baseline.view(plan, length))
         };
@@ -161,9 +162,9 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// DPRoPE decides by the same measure.
-fn rope_flags(args: &Args, flags: crate::rope::Flags) -> crate::rope::Flags {
+fn rope_flags(args: &Args, flags: Flags) -> Flags {
     match flags.scaling {
-        Some(Scaling::DpRope) => crate::rope::Flags {
+        Some(Scaling::DpRope) => Flags {
             dprope_intervals: Some(args.intervals),
             dprope_direction: Some(args.direction),
             ..flags

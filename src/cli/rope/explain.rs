@@ -4,14 +4,14 @@ use std::{f64::consts::TAU, io::Write};
 
 use serde_json::json;
 
-use super::{Error, ModelArgs, Subject, length, open, short};
+use super::{Error, Method, ModelArgs, Subject, every_method, length, open, short};
 use crate::{
     cli::{
         args::RopeArgs,
         table::{section, table},
     },
     eval::rope::{Baseline, View, mean},
-    rope::{Flags, Scaling},
+    rope::Flags,
 };
 
 /// The options of `rope explain`.
@@ -100,7 +100,7 @@ impl Explained<'_> {
             methods.add_row([name.to_string(), code, paper]);
         };
         row("in force", self.view);
-        views.iter().for_each(|view| row(view.plan.scaling.value.name(), view));
+        views.iter().for_each(|view| row(&view.name, view));
         let title = format!(
             "Disturbance of the angles trained over {trained} tokens, in nats ({INTERVALS} intervals)"
         );
@@ -124,7 +124,7 @@ impl Explained<'_> {
             .iter()
             .map(|view| {
                 json!({
-                    "method": view.plan.scaling.value.name(),
+                    "method": view.name,
                     "disturbance_code": mean(&view.code),
                     "disturbance_paper": mean(&view.paper),
                 })
@@ -164,7 +164,7 @@ impl Explained<'_> {
     }
 
     /// Every method at this length, by just what it needs.
-    fn others(&self) -> (Vec<View>, Vec<(Scaling, crate::rope::Error)>) {
-        self.subject.views(self.baseline, &Scaling::ALL, self.view.length)
+    fn others(&self) -> (Vec<View>, Vec<(Method, crate::rope::Error)>) {
+        self.subject.views(self.baseline, &every_method(), self.view.length)
     }
 }

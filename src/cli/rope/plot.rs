@@ -24,10 +24,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         views
             .iter()
             .zip(COLORS)
-            .map(|(view, color)| {
-                let name = view.plan.scaling.value.name().into();
-                Line { name, color, points: points(view) }
-            })
+            .map(|(view, color)| Line { name: view.name.clone(), color, points: points(view) })
             .collect()
     };
     let numbered = |values: &[f64]| -> Vec<(f64, f64)> {
@@ -37,6 +34,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         x: "pair".into(),
         y: "frequency over the trained one".into(),
         marks: false,
+        logarithmic: false,
         lines: lines(&|view| numbered(&view.ratios)),
     };
 
@@ -57,6 +55,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         x: format!("angle of pair {worst} in degrees, {length} tokens"),
         y: "share of positions".into(),
         marks: false,
+        logarithmic: false,
         lines: angles,
     };
 
@@ -65,6 +64,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         x: "distance in tokens".into(),
         y: "bound of the attention score".into(),
         marks: false,
+        logarithmic: false,
         lines: lines(&|view| {
             let at = |i| (distance(i), decay(&view.table, distance(i)));
             (0..=DISTANCES).map(at).collect()

@@ -16,8 +16,10 @@ pub fn draw(run: &Run<'_>, points: &[Point]) -> Result<String, String> {
         color,
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
     };
-    let chart =
-        |lines| Chart { x: "depth in tokens".into(), y: "tokens/s".into(), marks: true, lines };
+    let chart = |lines| {
+        let (x, y) = ("depth in tokens".into(), "tokens/s".into());
+        Chart { x, y, marks: true, logarithmic: false, lines }
+    };
     plot::draw(&[
         chart(vec![line("prompt", BLUE, &Point::prompt_per_second)]),
         chart(vec![

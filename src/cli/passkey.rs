@@ -1,0 +1,195 @@
+//! `rope-cpu passkey`: whether a model finds a number in a long text.
+
+mod args;
+mod progress;
+mod report;
+
+use std::{io::Write, time::Instant};
+
+use serde::{Deserialize, Serialize};
+
+pub use args::Args;
+
+use super::{
+    args::{MemoryArgs, all_overrides},
+    error::Error,
+    log::Log,
+    methods::Methods,
+    note, resources,
+};
+use crate::{
+    eval::{
+        passkey::{Outcome, Prompts, Test, ask},
+        work::Work,
+    },
+    gguf::{File, Gguf},
+    model::{Model, Session},
+    rope::{Plan, Rope},
+    tokenizer::Tokenizer,
+};
+use progress::Progress;
+use report::Grid;
+use resources::Resources;
+
+/// A method at a length.
+struct Run {
+    method: String,
+    length: usize,
+    plan: Plan,
+    resources: Resources,
+}
+
+/// The answer to a prompt, as `--output` keeps it.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    method: String,
+    /// The whole of what RoPE did.
+    rope: String,
+    length: usize,
+    depth: u32,
+    number: usize,
+    seed: u32,
+    key: u32,
+    answer: String,
+    found: bool,
+    tokens: usize,
+    reused: usize,
+    seconds: f64,
+}
+
+impl Record {
+    /// The answer to `test` in `run`, if there is one.
+    fn of<'l>(args: &Args, run: &Run, log: &'l Log<Record>, test: Test) -> Option<&'l Record> {
+        let Test { length, depth, number } = test;
+        let rope = run.plan.to_string();
+        log.entries.iter().find(|r| {
+            (r.length, r.depth, r.number, r.seed) == (length, depth, number, args.seed)
+                && r.rope == rope
+        })
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, too little memory, or output that cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let file = File::open(args.model.file()?).map_err(Error::usage)?;
+    let overrides = all_overrides(&args.model.override_kv);
+    let gguf = file.parse(&overrides).map_err(Error::usage)?;
+    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
+    let runs = runs(args, &gguf, &model)?;
+    if args.memory.dry_run {
+        for run in &runs {
+            run.resources.show_and_stop(&Rope::new(run.plan.clone()))?;
+        }
+        return Ok(());
+    }
+    // All that can be wrong is told before hours are spent.
+    for run in &runs {
+        run.resources.check()?;
+        prompts(&tokenizer, run.length)?;
+    }
+    let mut log = Log::open(args.output.as_deref(), &args.model, &args.memory)?;
+    let mut plot = args.plot.as_deref().map(super::plot::create).transpose()?;
+
+    let work = Work::new(&gguf, &model.config);
+    let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
+    let planned = runs.iter().zip(&todo).flat_map(|(run, tests)| {
+        let first = tests.first().copied();
+        tests.iter().map(move |test| (run.length, *test, Some(*test) == first))
+    });
+    let mut progress = Progress::new(planned, &work);
+    if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
+        let there = log.entries.len();
+        note(format_args!("{}: {there} answers are there already", path.display()));
+    }
+    for (run, tests) in runs.iter().zip(&todo).filter(|(_, tests)| !tests.is_empty()) {
+        let Run { method, length, plan, resources } = run;
+        note(format_args!("{method}, {length} tokens: {plan}"));
+        for warning in &plan.warnings {
+            note(format_args!("warning: {warning}"));
+        }
+        let prompts = prompts(&tokenizer, *length)?;
+        let rope = Rope::new(plan.clone());
+        let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+        // The earliest key decides how much is the same in all prompts.
+        if let [first, .., last] = &tests[..] {
+            let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
+            session.hold(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
+        }
+        for test in tests {
+            let key = test.key(args.seed);
+            let tokens = prompts.tokens(test.depth, key);
+            progress.begin(method, *test);
+            let began = Instant::now();
+            let Outcome { answer, found, reused } =
+                ask(&mut session, &tokenizer, &tokens, key, &mut |done| progress.reading(done))
+                    .map_err(Error::failed)?;
+            log.add(Record {
+                method: method.clone(),
+                rope: plan.to_string(),
+                length: *length,
+                depth: test.depth,
+                number: test.number,
+                seed: args.seed,
+                key,
+                answer,
+                found,
+                tokens: tokens.len(),
+                reused,
+                seconds: began.elapsed().as_secs_f64(),
+            })?;
+            progress.done();
+        }
+    }
+    drop(progress);
+
+    let grids: Vec<Grid> = runs.iter().map(|run| Grid::new(args, run, &log)).collect();
+    if let Some(file) = &mut plot {
+        file.write_all(report::svg(args, &grids).map_err(Error::failed)?.as_bytes())?;
+    }
+    match args.json {
+        true => report::json(args, &grids, out)?,
+        false => report::text(args, &grids, out)?,
+    }
+    Ok(())
+}
+
+/// Every method at every length, the shortest first.
+fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
+    let methods = Methods::new(&args.methods, &args.rope)?;
+    let mut lengths = args.lengths.clone();
+    if args.memory.context > 0 {
+        lengths = vec![args.memory.context];
+    } else if lengths.is_empty() {
+        let trained = model.config.context_train;
+        lengths = vec![trained / 2, trained, trained.saturating_mul(2)];
+    }
+    lengths.sort_unstable();
+    lengths.dedup();
+    let mut runs = Vec::new();
+    for length in lengths {
+        for method in methods.all() {
+            let plan = methods.plan(method, gguf, model, length)?;
+            let memory = MemoryArgs { context: length, ..args.memory.clone() };
+            let resources = resources::plan(&memory, &args.machine, gguf, model);
+            runs.push(Run { method: method.name.clone(), length, plan, resources });
+        }
+    }
+    Ok(runs)
+}
+
+fn prompts<'t, 'a>(tokenizer: &'t Tokenizer<'a>, length: usize) -> Result<Prompts<'t, 'a>, Error> {
+    Prompts::new(tokenizer, length).ok_or_else(|| {
+        Error::usage(format_args!("--lengths {length}: the shortest prompt has more tokens"))
+    })
+}
+
+/// The tests of a run that have no answer yet: the deepest first, so that most of what was read
+/// serves the next.
+fn todo(args: &Args, run: &Run, log: &Log<Record>) -> Vec<Test> {
+    let tests = args.tests(run.length).rev();
+    tests.filter(|test| Record::of(args, run, log, *test).is_none()).collect()
+}

@@ -1,0 +1,214 @@
+//! Several methods, or windows of several lengths: run one after the other, shown side by side.
+
+use std::{
+    io::{self, Write},
+    num::NonZeroUsize,
+    path::Path,
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::{Args, Error, context, named, note, report, tokens};
+use crate::{
+    cli::{
+        args::MemoryArgs,
+        log::Log,
+        methods::Methods,
+        plot::{self, COLORS, Chart, Line},
+        resources,
+        table::{section, table},
+    },
+    eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
+    gguf::Gguf,
+    model::{Model, Session},
+    rope::Rope,
+    tokenizer::Tokenizer,
+};
+
+/// A text as one method in windows of one length predicts it, as `--output` keeps it.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    method: String,
+    #[serde(flatten)]
+    work: Work,
+    scored: Scored,
+    seconds: f64,
+}
+
+/// What decides the numbers, besides the model.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct Work {
+    /// The whole of what RoPE did.
+    rope: String,
+    windows: Windows,
+    windows_max: Option<usize>,
+    bucket: Option<NonZeroUsize>,
+    text: String,
+    text_tokens: usize,
+}
+
+/// Scores the text at `path` by every method in windows of every length.
+///
+/// # Errors
+/// As the command.
+pub fn run(
+    args: &Args,
+    path: &Path,
+    windows: &[Windows],
+    gguf: &Gguf,
+    model: &Model,
+    tokenizer: &Tokenizer,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let methods = Methods::new(&args.methods, &args.rope)?;
+    let mut runs = Vec::new();
+    for &windows in windows {
+        // With a context of its own, a method reaches that.
+        let context = context(args, windows.window())?;
+        let memory = MemoryArgs { context, ..args.memory.clone() };
+        for method in methods.all() {
+            let plan = methods.plan(method, gguf, model, context)?;
+            let resources = resources::plan(&memory, &args.machine, gguf, model);
+            runs.push((&method.name[..], windows, plan, resources));
+        }
+    }
+    if args.memory.dry_run {
+        for (_, _, plan, resources) in runs {
+            resources.show_and_stop(&Rope::new(plan))?;
+        }
+        return Ok(());
+    }
+    let tokens = tokens(path, tokenizer)?;
+    // All that can be wrong is told before hours are spent.
+    for (_, windows, _, resources) in &runs {
+        resources.check()?;
+        windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
+    }
+    let mut plot = args.plot.as_deref().map(plot::create).transpose()?;
+    let mut log: Log<Row> = Log::open(args.output.as_deref(), &args.model, &args.memory)?;
+
+    let total = runs.len();
+    let mut order = Vec::new(); // of what is shown, in the log
+    for (number, (method, windows, plan, resources)) in (1..).zip(runs) {
+        let settings = Settings {
+            windows,
+            windows_max: usize::try_from(args.chunks).ok(),
+            bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
+            bucket: args.buckets.and_then(NonZeroUsize::new),
+        };
+        let work = Work {
+            rope: plan.to_string(),
+            windows,
+            windows_max: settings.windows_max,
+            bucket: settings.bucket,
+            text: path.file_name().unwrap_or_default().to_string_lossy().into(),
+            text_tokens: tokens.len(),
+        };
+        let what = format!("{number}/{total}: {method}, windows of {}", windows.window());
+        let there = log.entries.iter().position(|row| row.method == method && row.work == work);
+        order.push(there.unwrap_or(log.entries.len()));
+        if there.is_some() {
+            note(format_args!("{what}: there already"));
+            continue;
+        }
+        note(format_args!("{what}: {plan}"));
+        for warning in &plan.warnings {
+            note(format_args!("warning: {warning}"));
+        }
+        let rope = Rope::new(plan);
+        let mut session = Session::new(model, rope, resources.options()).map_err(Error::failed)?;
+        let began = Instant::now();
+        let scored = perplexity(&mut session, &tokens, settings, None, &mut |point| {
+            super::pace(point.number, point.total, began);
+            Ok(())
+        })
+        .map_err(|e| named(args, path, e))?;
+        let seconds = began.elapsed().as_secs_f64();
+        note(format_args!("PPL = {:.4}, {seconds:.1} s", scored.all.perplexity().value));
+        log.add(Row { method: method.into(), work, scored, seconds })?;
+    }
+    let rows: Vec<&Row> = order.into_iter().map(|i| &log.entries[i]).collect();
+    if let Some(file) = &mut plot {
+        let charts: Vec<_> = windows.iter().map(|windows| chart(*windows, &rows)).collect();
+        file.write_all(plot::draw(&charts).map_err(Error::failed)?.as_bytes())?;
+    }
+    match args.json {
+        true => json(&rows, out)?,
+        false => text(windows, &rows, out)?,
+    }
+    Ok(())
+}
+
+fn of<'r>(windows: Windows, rows: &'r [&Row]) -> impl Iterator<Item = &'r Row> + Clone {
+    rows.iter().copied().filter(move |row| row.work.windows == windows)
+}
+
+/// A table of all, and for windows of each length one by position.
+fn text(windows: &[Windows], rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+    let header = ["method", "window", "tokens", "PPL", "+/-", "seconds"];
+    let mut all = table(&header, &[1, 2, 3, 4, 5]);
+    for row in rows {
+        let ppl = row.scored.all.perplexity();
+        all.add_row([
+            row.method.clone(),
+            row.work.windows.window().to_string(),
+            row.scored.all.count.to_string(),
+            format!("{:.4}", ppl.value),
+            format!("{:.5}", ppl.uncertainty),
+            format!("{:.1}", row.seconds),
+        ]);
+    }
+    section(out, None, &all)?;
+    for &windows in windows {
+        let Some(first) = of(windows, rows).next() else { continue };
+        let mut header = vec!["positions", "tokens"];
+        header.extend(of(windows, rows).map(|row| &row.method[..]));
+        let right: Vec<_> = (0..header.len()).collect();
+        let mut shown = table(&header, &right);
+        for (i, bucket) in first.scored.buckets.iter().enumerate() {
+            let positions = &bucket.positions;
+            let mut cells = vec![format!("{} - {}", positions.start, positions.end - 1)];
+            cells.push(bucket.nll.count.to_string());
+            cells.extend(
+                of(windows, rows)
+                    .map(|row| format!("{:.4}", row.scored.buckets[i].nll.perplexity().value)),
+            );
+            shown.add_row(cells);
+        }
+        let title = format!("PPL by position in windows of {}", windows.window());
+        section(out, Some(&title), &shown)?;
+    }
+    Ok(())
+}
+
+/// An array of what one run gives as JSON, with the method and the time.
+fn json(rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+    let objects = rows.iter().map(|row| {
+        let Work { rope, windows, text_tokens, .. } = &row.work;
+        let mut value = report::object(&row.scored, *windows, *text_tokens, rope);
+        value["method"] = row.method.clone().into();
+        value["seconds"] = row.seconds.into();
+        value
+    });
+    writeln!(out, "{:#}", Json::Array(objects.collect()))
+}
+
+/// Perplexity by position in windows of one length.
+fn chart(windows: Windows, rows: &[&Row]) -> Chart {
+    let lines = of(windows, rows).zip(COLORS.into_iter().cycle()).map(|(row, color)| {
+        let points = row.scored.buckets.iter().map(|bucket| {
+            let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
+            (middle, bucket.nll.perplexity().value)
+        });
+        Line { name: row.method.clone(), color, points: points.collect() }
+    });
+    Chart {
+        x: format!("position in a window of {}", windows.window()),
+        y: "perplexity, logarithmic".into(),
+        marks: true,
+        logarithmic: true,
+        lines: lines.collect(),
+    }
+}

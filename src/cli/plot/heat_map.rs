@@ -1,0 +1,92 @@
+//! Shares in a grid, as colors.
+
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use super::FONT;
+
+/// Shares from 0 to 1 at every place of a grid.
+pub struct HeatMap {
+    pub title: String,
+    pub x: String,
+    pub y: String,
+    /// What the columns are called.
+    pub columns: Vec<String>,
+    /// What the rows are called, from the top.
+    pub rows: Vec<String>,
+    /// The shares, column by column.
+    pub values: Vec<Vec<f64>>,
+}
+
+const CELL: (i32, i32) = (90, 36);
+/// Room for what stands beside the cells and above them.
+const MARGIN: (i32, i32) = (90, 44);
+const BELOW: i32 = 56;
+
+/// The maps below each other.
+///
+/// # Errors
+/// If the drawing does not succeed.
+pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
+    let height = |map: &HeatMap| MARGIN.1 + CELL.1 * map.rows.len() as i32 + BELOW;
+    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or_default();
+    let size = (
+        (MARGIN.0 + CELL.0 * columns.max(3) as i32 + 16) as u32,
+        maps.iter().map(height).sum::<i32>() as u32,
+    );
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE).map_err(|e| e.to_string())?;
+        let mut top = 0;
+        for map in maps {
+            map.draw(&area, top).map_err(|e| e.to_string())?;
+            top += height(map);
+        }
+        area.present().map_err(|e| e.to_string())?;
+    }
+    Ok(svg)
+}
+
+impl HeatMap {
+    fn draw<'s>(&self, area: &super::Area<'s>, top: i32) -> Result<(), super::Failure<'s>> {
+        let text = |text: String, at: (i32, i32), h: HPos| {
+            let style = FONT.into_text_style(area).pos(Pos::new(h, VPos::Center));
+            area.draw(&Text::new(text, at, style))
+        };
+        let (left, first) = (MARGIN.0, top + MARGIN.1);
+        text(self.title.clone(), (left, top + 14), HPos::Left)?;
+        text(self.y.clone(), (8, top + 32), HPos::Left)?;
+        for (i, row) in (0..).zip(&self.rows) {
+            let y = first + i * CELL.1 + CELL.1 / 2;
+            text(row.clone(), (left - 8, y), HPos::Right)?;
+        }
+        let below = first + self.rows.len() as i32 * CELL.1;
+        for (i, column) in (0..).zip(&self.columns) {
+            let x = left + i * CELL.0;
+            text(column.clone(), (x + CELL.0 / 2, below + 14), HPos::Center)?;
+            for (j, value) in (0..).zip(&self.values[i as usize]) {
+                let y = first + j * CELL.1;
+                let corners = [(x, y), (x + CELL.0 - 1, y + CELL.1 - 1)];
+                area.draw(&Rectangle::new(corners, color(*value).filled()))?;
+                let middle = (x + CELL.0 / 2, y + CELL.1 / 2);
+                text(format!("{:.0} %", 100.0 * value), middle, HPos::Center)?;
+            }
+        }
+        text(self.x.clone(), (left, below + 34), HPos::Left)
+    }
+}
+
+/// From red by yellow to green.
+fn color(value: f64) -> RGBColor {
+    const ENDS: [[f64; 3]; 3] = [[226.0, 92.0, 80.0], [250.0, 224.0, 120.0], [96.0, 176.0, 96.0]];
+    let value = 2.0 * value.clamp(0.0, 1.0);
+    let from = (value as usize).min(1);
+    let part = |i: usize| {
+        let (a, b) = (ENDS[from][i], ENDS[from + 1][i]);
+        (a + (b - a) * (value - from as f64)) as u8
+    };
+    RGBColor(part(0), part(1), part(2))
+}

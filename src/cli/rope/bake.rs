@@ -1,0 +1,103 @@
+//! `rope-cpu rope bake`: a model that other programs run with a scaling they do not know.
+
+use std::{fs, io::Write, path::PathBuf};
+
+use super::{Error, ModelArgs, length, open};
+use crate::{
+    cli::{args::RopeArgs, note},
+    gguf::{
+        Value,
+        copy::{Changes, copy},
+    },
+    rope,
+};
+
+/// The options of `rope bake`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    model: ModelArgs,
+
+    /// The file to write, which must not be there yet
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// The length that the copy is to reach, in tokens
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
+    context: usize,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    rope: RopeArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, a scaling that a file cannot carry, or a copy that cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    open(&args.model, |subject| {
+        let path = &args.output;
+        if path.symlink_metadata().is_ok() {
+            let path = path.display();
+            return Err(Error::usage(format_args!(
+                "{path} is there already: choose another --output"
+            )));
+        }
+        let architecture = subject.model.config.architecture.name();
+        if !rope::reads_rope_freqs(architecture) {
+            return Err(args.model.named(format_args!(
+                "nothing can be baked into {architecture} models: llama.cpp does not use {} for \
+                 them, so that the copy would run unscaled",
+                rope::ROPE_FREQS
+            )));
+        }
+        let plan = subject.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
+        let baked = plan.baked().map_err(Error::usage)?;
+        note(&plan);
+        for warning in &plan.warnings {
+            note(format_args!("warning: {warning}"));
+        }
+
+        let mut changes = Changes::default();
+        let scaling = format!("{architecture}.rope.scaling.");
+        for (key, _) in subject.gguf.metadata().iter() {
+            if key.starts_with(&scaling) || *key == format!("{architecture}.rope.scale_linear") {
+                changes.keys.insert(key.into(), None);
+            }
+        }
+        let mut set = |key: String, value| changes.keys.insert(key, Some(value));
+        set(format!("{scaling}type"), Value::String(b"none"));
+        if baked.attention_scale != 1.0 {
+            let scale = Value::F32(baked.attention_scale as f32);
+            set(format!("{scaling}attn_factor"), scale);
+        }
+        let context = u32::try_from(args.context).map_err(Error::usage)?;
+        set(format!("{architecture}.context_length"), Value::U32(context));
+        changes.rows.insert(rope::ROPE_FREQS, baked.divisors);
+
+        // The copy has its name when it is complete.
+        let mut partial = path.clone().into_os_string();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let written = copy(subject.gguf, &changes, &partial).map_err(Error::failed);
+        let renamed = written.and_then(|()| {
+            let unwritten = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
+            fs::rename(&partial, path).map_err(unwritten)
+        });
+        if renamed.is_err() {
+            let _ = fs::remove_file(&partial);
+        }
+        renamed?;
+        writeln!(
+            out,
+            "{}: {} of {} pairs divided, attention scale {}, context {context}",
+            path.display(),
+            changes.rows[rope::ROPE_FREQS].iter().filter(|divisor| **divisor != 1.0).count(),
+            plan.n_rot / 2,
+            rope::short(baked.attention_scale)
+        )?;
+        Ok(())
+    })
+}

@@ -1,0 +1,133 @@
+//! `passkey` on a tiny model, which finds nothing, and on a real one, which does.
+
+use serde_json::Value;
+
+use crate::{Run, run, smollm2, tiny::tiny_reader};
+
+/// Runs `passkey` with the tiny model, for which every letter is a token: a prompt has 400 or more.
+fn passkey(options: &[&str]) -> Run {
+    let file = tiny_reader(1, true);
+    run(&[&["passkey", "-m", file.path().to_str().unwrap()], options].concat())
+}
+
+#[test]
+fn a_grid_is_shown_for_each_method() {
+    let run = passkey(&[
+        "--lengths",
+        "900,600",
+        "--depths",
+        "3",
+        "--keys",
+        "2",
+        "--methods",
+        "none,linear",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = run.stdout.lines().map(words).collect();
+    let start = lines.iter().position(|line| line == "linear").unwrap();
+    assert_eq!(lines[start + 1], "tokens at 0 % at 50 % at 100 % all seconds");
+    // The shorter length comes first, and nothing is found.
+    assert!(lines[start + 2].starts_with("600 ·· 0/2 ·· 0/2 ·· 0/2 0 % "), "{}", lines[start + 2]);
+    assert!(lines[start + 3].starts_with("900 ·· 0/2"), "{}", lines[start + 3]);
+    assert!(lines.contains(&"none none".into()), "{}", run.stdout);
+    assert!(run.stdout.contains("The largest length up to which at least 20 % are found"));
+    // What each length needs: 600 of 256 tokens.
+    run.said(&[
+        "linear, 600 tokens: RoPE: linear",
+        "factor 2.34375",
+        "1/24: none, 600 tokens, key at 100 %",
+    ]);
+}
+
+#[test]
+fn json_and_drawings_have_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("map.svg");
+    let plot =
+        ["-c", "600", "--depths", "1", "--keys", "1", "--json", "--plot", path.to_str().unwrap()];
+    let run = passkey(&plot);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
+    let method = &json["methods"][0];
+    assert_eq!(method["effective_window"], Value::Null);
+    let length = &method["lengths"][0];
+    assert_eq!((&length["length"], &length["rate"]), (&600.into(), &0.0.into()));
+    let cell = rope_cpu::json::parse::<Value>(r#"{"depth_percent": 50, "found": 0, "keys": 1}"#);
+    assert_eq!(length["cells"][0], cell.unwrap());
+    let svg = std::fs::read_to_string(&path).unwrap();
+    for part in ["as given: keys found", "600", "50 %", "0 %", "#E25C50"] {
+        assert!(svg.contains(part), "{part} is not in {svg}");
+    }
+}
+
+#[test]
+fn what_was_answered_is_not_asked_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("answers.jsonl");
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let with = |options: &[&str]| {
+        let common = ["passkey", "-m", model, "-c", "600", "--keys", "1", "--json", "-o"];
+        run(&[&common[..], &[path.to_str().unwrap()], options].concat())
+    };
+    let first = with(&["--depths", "2"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    let lines = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(lines.lines().count(), 2);
+    let record: Value = rope_cpu::json::parse(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&record["depth"], &record["found"]), (&100.into(), &false.into()));
+    assert_eq!(record["key"].as_u64().unwrap().to_string().len(), 5);
+    assert!(record["tokens"].as_u64().unwrap() <= 600 - 16);
+    // The second key is at the top: nothing but the task is the same.
+    let second: Value = rope_cpu::json::parse(lines.lines().nth(1).unwrap()).unwrap();
+    let reused = second["reused"].as_u64().unwrap();
+    assert!(reused > 100 && reused < 250, "{second}");
+
+    // A line that was not finished is written anew, and a place that is new is asked about.
+    std::fs::write(&path, lines.trim_end()).unwrap();
+    let again = with(&["--depths", "3"]);
+    again.said(&["1 answers are there already", "1/2: as given, 600 tokens, key at 50 %", "2/2"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+    let same = with(&["--depths", "3"]);
+    same.said(&["3 answers are there already"]);
+    assert!(!same.stderr.contains("key at"), "{}", same.stderr);
+    assert_eq!(same.stdout, again.stdout);
+
+    with(&["-ctk", "q8_0"])
+        .refused(2, &["answers.jsonl: line 1 is of another model or cache type"]);
+    with(&["--depths", "1", "--seed", "1"]).said(&["1/1: as given, 600 tokens"]);
+    std::fs::write(&path, "{}\n").unwrap();
+    with(&[]).refused(2, &["answers.jsonl: line 1 is no result of this command"]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_told() {
+    passkey(&["--lengths", "100"])
+        .refused(2, &["--lengths 100: the shortest prompt has more tokens"]);
+    passkey(&["--lengths", "600", "-c", "600"]).refused(2, &["--lengths", "--ctx"]);
+    passkey(&["--methods", "su"]).refused(2, &["'su' for '--methods", "it is one of none, linear"]);
+    passkey(&["--methods", "yarn:no-flag=1"])
+        .refused(2, &["unexpected argument '--no-flag' found"]);
+    passkey(&["--methods", "none:rope-scale=2"]).refused(
+        2,
+        &["--methods none:rope-scale=2: --rope-scale 2 contradicts --rope-scaling none"],
+    );
+    passkey(&["--methods", "none", "--rope-scale", "2"])
+        .refused(2, &["RoPE flags have no effect beside --methods"]);
+    passkey(&["--share", "0"]).refused(2, &["a number above 0, at most 1"]);
+    passkey(&["--depths", "0"]).refused(2, &["--depths"]);
+    passkey(&["-c", "600", "--plot", "/no/such/folder/x.svg"])
+        .refused(2, &["/no/such/folder/x.svg"]);
+}
+
+/// Found as long as the model was trained for such lengths; a shorter context is enough to see it.
+#[test]
+fn a_real_model_finds_keys() {
+    let Some(model) = smollm2() else { return };
+    let run =
+        run(&["passkey", "-m", &model, "-c", "1024", "--depths", "2", "--keys", "2", "--json"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
+    assert_eq!(json["methods"][0]["effective_window"], 1024, "{json:#}");
+}
