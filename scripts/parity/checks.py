@@ -1,11 +1,14 @@
-"""What "correct" means here, as four checks of whole models against llama.cpp.
+"""What "correct" means here, as five checks of whole models against llama.cpp.
 
 Each takes `ours` (rope-cpu, or what stands in for it in a self-test) and a report. The bounds and
 where they come from stand beside each check.
 """
+import tempfile
+from pathlib import Path
+
 import numpy as np
 
-from files import QUANTIZED, ROOT, f32_twin, without_qk_norm, without_window
+from files import CACHE, QUANTIZED, ROOT, f32_twin, without_qk_norm, without_window
 from llama import Model, Rope
 from measure import distance
 from reference import Model as Reference
@@ -166,4 +169,26 @@ def greedy_text(ours, report):
         report.at_least(f"4 {name}: tokens compared before a choice is close", compared, 100)
 
 
-CHECKS = {"1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text}
+STATIC = ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"]
+
+
+def baked_scaling(ours, report):
+    """5. Every rule that does not follow the length, most of which llama.cpp does not know: in a file made by
+    `rope-cpu rope bake`, which has it as divisors, llama.cpp computes what rope-cpu does by its flags.
+    """
+    path = f32_twin("smollm2")
+    with Model(path) as llama:
+        tokens = llama.tokenize(TEXT)[:256]
+        plain = llama.logits(tokens)
+    for name in STATIC:
+        rope = Rope(rope_scaling=name, rope_freq_scale=0.25)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            baked = Path(folder) / "baked.gguf"
+            ours.bake(path, baked, rope, 32768)
+            with Model(baked) as llama:
+                theirs = llama.logits(tokens)
+        compared(report, f"5 smollm2, {name} x 4, baked", theirs, ours.logits(path, tokens, rope), (MEAN_KL, DIFFERENCE))
+        control(report, f"5 smollm2, {name} x 4, from no scaling", theirs, plain, (MEAN_KL, DIFFERENCE))
+
+
+CHECKS = {"1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text, "5": baked_scaling}

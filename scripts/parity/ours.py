@@ -12,8 +12,10 @@ from llama import Rope
 
 class RopeCpu:
     def __init__(self):
-        subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "--example", "logits"], cwd=ROOT, check=True)
-        self.program = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/examples/logits"
+        build = ["cargo", "build", "--quiet", "--release", "--locked", "--bins", "--example", "logits"]
+        subprocess.run(build, cwd=ROOT, check=True)
+        release = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+        self.program, self.rope_cpu = release / "examples/logits", release / "rope-cpu"
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
         """(last or len(tokens), vocabulary): row i is what follows token i, teacher-forced."""
@@ -22,6 +24,11 @@ class RopeCpu:
             self.run(folder, path, tokens, len(tokens), cache_type, *rope.flags(),
                      "--last", str(last or len(tokens)), "-o", str(out))
             return np.fromfile(out, np.float32).reshape(last or len(tokens), -1)
+
+    def bake(self, path, out, rope, context):
+        """A copy of a model that runs with this scaling in programs that don't know it."""
+        command = [self.rope_cpu, "rope", "bake", "-m", path, "-o", out, "-c", str(context), *rope.flags()]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def greedy(self, path, tokens, count):
         """`count` most probable tokens, each fed back."""

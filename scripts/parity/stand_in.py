@@ -1,7 +1,11 @@
 """llama.cpp in rope-cpu's place, right or slightly wrong, to test the checks themselves."""
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
-from llama import Model, Rope
+from files import CACHE
+from llama import SCALING, Model, Rope
+from ours import RopeCpu
 
 
 class LlamaCpp:
@@ -9,8 +13,17 @@ class LlamaCpp:
         self.wrong = wrong
 
     def logits(self, path, tokens, rope=Rope(), last=None, cache_type="f32"):
+        if rope.rope_scaling not in SCALING:  # in the file, then
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                baked = Path(folder) / "baked.gguf"
+                self.bake(path, baked, self.spoilt(rope), 4 * len(tokens))
+                with Model(baked) as llama:
+                    return llama.logits(tokens, Rope(), last, cache_type=cache_type)
         with Model(path) as llama:
             return llama.logits(tokens, self.spoilt(rope), last, cache_type=cache_type)
+
+    def bake(self, *arguments):
+        RopeCpu().bake(*arguments)
 
     def greedy(self, path, tokens, count):
         with Model(path) as llama:
