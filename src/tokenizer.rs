@@ -1,7 +1,7 @@
 //! Text to tokens and back, from the vocabulary in a GGUF file.
 //!
 //! Two algorithms, both equal to llama.cpp's token for token: `spm`, which merges pieces by
-//! score, and `bpe`, which cuts text into words (`pre`) and merges their bytes by rank. Before
+//! score, and `bpe`, which cuts text into words (`pre`) and merges what they are made of by rank. Before
 //! either runs, `special` cuts out the tokens that text may name in full, such as `<|im_end|>`.
 //!
 //! Token texts are borrowed from the file; loading 262,144 of them takes tens of milliseconds.
@@ -14,7 +14,6 @@ mod roles;
 mod special;
 mod spm;
 mod stream;
-mod unicode;
 mod vocabulary;
 
 use std::borrow::Cow;
@@ -78,10 +77,14 @@ impl<'a> Tokenizer<'a> {
                 let spm = spm::Spm::from_metadata(metadata, &vocabulary)?;
                 (Algorithm::Spm(spm), roles::Defaults::SPM)
             }
-            "gpt2" => {
-                let pre = pre::Pre::from_metadata(metadata)?;
+            "gpt2" | "gemma4" => {
+                let (pre, spelling) = match model {
+                    "gpt2" => (pre::Pre::from_metadata(metadata)?, bpe::Spelling::Bytes),
+                    _ => (pre::Pre::named(model)?, bpe::Spelling::Characters),
+                };
                 let defaults = roles::Defaults::bpe(pre.add_bos);
-                (Algorithm::Bpe(bpe::Bpe::from_metadata(metadata, &vocabulary, pre)?), defaults)
+                let bpe = bpe::Bpe::from_metadata(metadata, &vocabulary, pre, spelling)?;
+                (Algorithm::Bpe(bpe), defaults)
             }
             other => return Err(Error::Model { name: other.into() }),
         };
@@ -148,7 +151,7 @@ impl<'a> Tokenizer<'a> {
             Kind::Byte => vocabulary::byte_of(text).map_or(empty, |byte| Cow::Owned(vec![byte])),
             Kind::Normal => match &self.algorithm {
                 Algorithm::Spm(_) => spm::decode(text),
-                Algorithm::Bpe(_) => Cow::Owned(byte_alphabet::decode(text)),
+                Algorithm::Bpe(bpe) => bpe.decode(text),
             },
             Kind::Unused | Kind::Undefined => empty,
         }

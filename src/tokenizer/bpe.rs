@@ -1,15 +1,26 @@
-//! Byte-level BPE: the bytes of each word merged in the order in which training merged them.
+//! BPE: what a word is made of, merged in the order in which training merged it.
 
-use std::{cmp::Reverse, collections::BinaryHeap, collections::HashMap};
+use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
-use super::{Error, byte_alphabet, pre::Pre, vocabulary::Vocabulary};
+use super::{Error, byte_alphabet, pre::Pre, spm, vocabulary::Vocabulary};
 use crate::{Token, gguf::Metadata};
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// What byte-level BPE needs besides the vocabulary.
+/// How a vocabulary spells text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// Byte by byte, in the [`byte_alphabet`].
+    Bytes,
+    /// As it is, but for spaces, which are `▁` as in SentencePiece (Gemma 4). A character that is
+    /// no token becomes one token for each of its bytes.
+    Characters,
+}
+
+/// What BPE needs besides the vocabulary.
 #[derive(Debug)]
 pub(super) struct Bpe {
+    spelling: Spelling,
     pre: Pre,
     /// The token of each single byte, where the vocabulary has it.
     bytes: Vec<Option<Token>>,
@@ -22,6 +33,7 @@ impl Bpe {
         metadata: &Metadata<'a>,
         vocabulary: &Vocabulary<'a>,
         pre: Pre,
+        spelling: Spelling,
     ) -> Result<Self, Error> {
         let lines = Metadata::require(MERGES, metadata.strings(MERGES)?)?;
         let mut merges = HashMap::with_capacity(lines.len());
@@ -42,17 +54,26 @@ impl Bpe {
             // Of two equal merges the first counts.
             merges.entry((token(left)?, token(right)?)).or_insert((rank, token(&joined)?));
         }
-        let bytes = byte_alphabet::CHARACTERS
-            .iter()
-            .map(|character| vocabulary.token(character.encode_utf8(&mut [0; 4])))
-            .collect();
-        Ok(Self { pre, bytes, merges })
+        let bytes = match spelling {
+            Spelling::Bytes => byte_alphabet::CHARACTERS
+                .iter()
+                .map(|character| vocabulary.token(character.encode_utf8(&mut [0; 4])))
+                .collect(),
+            Spelling::Characters => {
+                (0..=255).map(|byte| vocabulary.token(&format!("<0x{byte:02X}>"))).collect()
+            }
+        };
+        Ok(Self { spelling, pre, bytes, merges })
     }
 
     /// Appends the tokens of `text`.
     pub fn encode(&self, text: &str, vocabulary: &Vocabulary, tokens: &mut Vec<Token>) {
+        let text = match self.spelling {
+            Spelling::Bytes => Cow::Borrowed(text),
+            Spelling::Characters => Cow::Owned(spm::escape(text)),
+        };
         let mut spelled = String::new();
-        for word in self.pre.words(text) {
+        for word in self.pre.words(&text) {
             if self.pre.ignore_merges {
                 spelled.clear();
                 byte_alphabet::encode(word.as_bytes(), &mut spelled);
@@ -61,21 +82,42 @@ impl Bpe {
                     continue;
                 }
             }
-            self.merge(word, tokens);
+            self.merge(self.symbols(word, vocabulary), tokens);
         }
     }
 
-    fn merge(&self, word: &str, tokens: &mut Vec<Token>) {
-        // A byte without a token merges with nothing, and is left out in the end.
-        let mut symbols: Vec<Symbol> = word
-            .bytes()
-            .enumerate()
-            .map(|(i, byte)| Symbol {
-                token: self.bytes[byte as usize],
-                previous: i.checked_sub(1),
-                next: Some(i + 1).filter(|&next| next < word.len()),
-            })
-            .collect();
+    /// The bytes that a token stands for, by its text.
+    pub fn decode<'t>(&self, text: &'t str) -> Cow<'t, [u8]> {
+        match self.spelling {
+            Spelling::Bytes => Cow::Owned(byte_alphabet::decode(text)),
+            Spelling::Characters => spm::decode(text),
+        }
+    }
+
+    /// What a word is made of before anything is merged. A byte without a token merges with
+    /// nothing, and is left out in the end.
+    fn symbols(&self, word: &str, vocabulary: &Vocabulary) -> Vec<Symbol> {
+        let byte = |byte: u8| self.bytes[byte as usize];
+        let tokens: Vec<Option<Token>> = match self.spelling {
+            Spelling::Bytes => word.bytes().map(byte).collect(),
+            Spelling::Characters => word
+                .split_inclusive(|_| true)
+                .flat_map(|character| match vocabulary.token(character) {
+                    Some(token) => vec![Some(token)],
+                    None => character.bytes().map(byte).collect(),
+                })
+                .collect(),
+        };
+        let len = tokens.len();
+        let symbol = |(i, token): (usize, _)| Symbol {
+            token,
+            previous: i.checked_sub(1),
+            next: Some(i + 1).filter(|&next| next < len),
+        };
+        tokens.into_iter().enumerate().map(symbol).collect()
+    }
+
+    fn merge(&self, mut symbols: Vec<Symbol>, tokens: &mut Vec<Token>) {
         let mut queue = BinaryHeap::new();
         let propose = |queue: &mut BinaryHeap<_>, symbols: &[Symbol], left: usize, right: usize| {
             if let (Some(a), Some(b)) = (symbols[left].token, symbols[right].token)

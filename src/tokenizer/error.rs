@@ -13,8 +13,8 @@ pub enum Error {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     #[error(
-        "tokenizer model {name:?} is not supported: llama (SentencePiece) and gpt2 (byte-level \
-         BPE) are"
+        "tokenizer model {name:?} is not supported: llama (SentencePiece), gpt2 (byte-level \
+         BPE) and gemma4 (BPE) are"
     )]
     Model { name: String },
     #[error(

@@ -41,7 +41,7 @@ impl Spm {
         tokens: &mut Vec<Token>,
     ) {
         let prefix = if first && self.add_space_prefix { SPACE } else { "" };
-        let text = format!("{prefix}{}", text.replace(' ', SPACE));
+        let text = format!("{prefix}{}", escape(text));
         let merged = Merging::new(&text, vocabulary).run();
         for piece in merged {
             match vocabulary.token(piece) {
@@ -50,6 +50,11 @@ impl Spm {
             }
         }
     }
+}
+
+/// A text with its spaces as vocabularies spell them.
+pub(super) fn escape(text: &str) -> String {
+    text.replace(' ', SPACE)
 }
 
 /// The text of a token with its spaces restored.

@@ -1,10 +1,12 @@
 //! The real models against llama.cpp, on texts of many languages and on hostile ones;
 //! `scripts/make-tokenizer-golden` made the expected tokens.
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use rope_cpu::{
-    Token, json,
+    Token,
+    gguf::{File, Gguf},
+    json,
     tokenizer::{Ends, Special, Tokenizer},
 };
 use serde::Deserialize;
@@ -92,6 +94,44 @@ fn smollm2_conforms() {
 #[test]
 fn gemma3_conforms() {
     conforms("gemma3");
+}
+
+/// Every pre-tokenizer on the texts of a model above, with the vocabulary of Llama 3.
+#[test]
+fn pre_tokenizers_conform() {
+    let sums: HashMap<String, Vec<u32>> =
+        json::parse(include_str!("../data/tokenizer/pre.json")).unwrap();
+    assert_eq!(sums.len(), 25);
+    let texts: Golden = json::parse(include_str!("../data/tokenizer/smollm2.json")).unwrap();
+    let texts: Vec<String> = texts
+        .cases
+        .into_iter()
+        .map(|(Case::Same(text, _) | Case::Differs(text, ..))| text)
+        .collect();
+    for (name, sums) in sums {
+        let (vocabulary, overrides) = match &*name {
+            "gemma4" => ("gemma-4", vec![]),
+            _ => ("llama-bpe", vec![format!("tokenizer.ggml.pre=str:{name}").parse().unwrap()]),
+        };
+        let file = format!("vocab/ggml-vocab-{vocabulary}.gguf");
+        let Some(path) = fetched(&file, "fetch-vocabularies") else { return };
+        let file = File::open(&path).unwrap();
+        let gguf = Gguf::parse(file.bytes(), &overrides).unwrap();
+        let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+        assert_eq!(texts.chunks(8).len(), sums.len());
+        for (texts, sum) in texts.chunks(8).zip(sums) {
+            assert_eq!(checksum(&tokenizer, texts), sum, "{name}: {texts:?}");
+        }
+    }
+}
+
+/// FNV-1a of the numbers of the tokens, with -1 after each text.
+fn checksum(tokenizer: &Tokenizer, texts: &[String]) -> u32 {
+    let tokens = texts.iter().flat_map(|text| {
+        let tokens = tokenizer.encode(text, Special::AsText, Ends::Omit);
+        tokens.into_iter().chain([Token::MAX])
+    });
+    tokens.fold(0x811c_9dc5, |state: u32, token| (state ^ token).wrapping_mul(0x0100_0193))
 }
 
 #[test]
