@@ -16,7 +16,7 @@ use std::{
 use clap::Parser;
 use rope_cpu::{
     Token,
-    gguf::{File, Gguf},
+    gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
     rope::{Facts, Flags, Plan, Rope, Scaling, Sourced},
@@ -80,7 +80,7 @@ struct Args {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let file = File::open(&args.model)?;
-    let gguf = Gguf::parse(file.bytes(), &[])?;
+    let gguf = file.parse(&[])?;
     let model = Model::load(&gguf)?;
     let config = &model.config;
     let flags = Flags {

@@ -3,12 +3,13 @@
 //! A file is untrusted. [`Gguf::parse`] walks its header once, checks every count, length, type,
 //! shape and offset before using it, and hands out views into the map. What it returns needs no
 //! further checks against the file; whether the values make a model is for their readers to say.
+//! [`File::parse`] also joins the parts of a model in several files, each of which is checked alike.
 //!
 //! ```no_run
-//! # use rope_cpu::gguf::{File, Gguf};
+//! # use rope_cpu::gguf::File;
 //! # fn main() -> Result<(), rope_cpu::gguf::Error> {
 //! let file = File::open("model.gguf")?;
-//! let gguf = Gguf::parse(file.bytes(), &[])?;
+//! let gguf = file.parse(&[])?;
 //! if let Some(tensor) = gguf.tensor("token_embd.weight") {
 //!     println!("{} values of type {}", tensor.elements(), tensor.ggml_type.name);
 //! }
@@ -24,6 +25,7 @@ mod metadata;
 mod overrides;
 mod scanner;
 pub mod second_opinion;
+mod split;
 mod tensors;
 mod types;
 
@@ -87,7 +89,7 @@ impl<'a> Gguf<'a> {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// Every tensor, in the order of the file.
+    /// Every tensor, in the order of the file, or of its parts.
     pub fn tensors(&self) -> &[Tensor<'a>] {
         &self.tensors
     }

@@ -58,10 +58,12 @@ pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
     let file = File::open(&args.file)?;
     let gguf = file.parse(&[])?;
     if args.verify {
-        second_opinion::compare(file.bytes(), &gguf)
-            .map_err(|source| Error::SecondOpinion { path: args.file.clone(), source })?;
+        for part in file.parts() {
+            second_opinion::compare(part.bytes(), &Gguf::parse(part.bytes(), &[])?)
+                .map_err(|source| Error::SecondOpinion { path: part.path().into(), source })?;
+        }
     }
-    let report = Report { args, file_bytes: file.bytes().len() as u64, gguf: &gguf };
+    let report = Report { args, parts: file.parts().collect(), gguf: &gguf };
     if args.json {
         json::write(&report, out)?
     } else {
@@ -73,11 +75,16 @@ pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
 /// What both forms of output are made of.
 struct Report<'a> {
     args: &'a InspectArgs,
-    file_bytes: u64,
+    parts: Vec<&'a File>,
     gguf: &'a Gguf<'a>,
 }
 
 impl<'a> Report<'a> {
+    /// The bytes of all parts.
+    fn file_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes().len() as u64).sum()
+    }
+
     /// A string of the metadata, if it is there and is one.
     fn string(&self, key: &str) -> Option<&'a str> {
         match self.gguf.metadata().get(key)? {

@@ -1,6 +1,6 @@
 //! Everything that can be wrong with a GGUF file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -21,6 +21,44 @@ pub enum Error {
     Empty { path: PathBuf },
     #[error("{path}: {source}", path = path.display())]
     In { path: PathBuf, source: Box<Error> },
+
+    #[error(
+        "{path} is part {number} of {count} of a model: give the first one, {first}",
+        path = path.display(), first = first.display()
+    )]
+    SplitNotFirst { path: PathBuf, number: u32, count: u32, first: PathBuf },
+    #[error(
+        "{path} is not there, but {first} is a part of the same model: fetch all parts into one \
+         folder",
+        path = path.display(), first = first.display()
+    )]
+    SplitMissing { path: PathBuf, first: PathBuf },
+    #[error(
+        "{path} is not part {number} of {count} of the model that {first} begins: its metadata keys \
+         split.no, split.count and split.tensors.count say otherwise",
+        path = path.display(), first = first.display()
+    )]
+    SplitForeign { path: PathBuf, number: u32, count: u32, first: PathBuf },
+    #[error(
+        "{path} is part {number} of {count} of a model, but its name does not end in \
+         -{number:05}-of-{count:05}.gguf, by which the other parts could be found: rename it",
+        path = path.display()
+    )]
+    SplitName { path: PathBuf, number: u32, count: u32 },
+    #[error(
+        "metadata key split.count is {count}, but split.no and split.tensors.count do not say which \
+         of these parts this is, and how many tensors they hold"
+    )]
+    SplitKeys { count: u32 },
+    #[error("tensor {tensor} is in an earlier part of the model, too")]
+    SplitTensorTwice { tensor: String },
+    #[error(
+        "metadata key split.tensors.count is {tensors}, but the {count} parts of the model hold \
+         {found} tensors"
+    )]
+    SplitTensors { count: u32, found: usize, tensors: u32 },
+    #[error(transparent)]
+    Metadata(#[from] super::MetadataError),
 
     #[error("not a GGUF file: {found}")]
     Magic { found: &'static str },
@@ -114,6 +152,13 @@ pub enum Error {
     OverrideType { key: String, given: &'static str, found: String },
     #[error("--override-kv cannot change general.alignment, by which the file is laid out")]
     OverrideAlignment,
+}
+
+impl Error {
+    /// The error as one of a file.
+    pub(super) fn of(self, path: &Path) -> Self {
+        Self::In { path: path.into(), source: Box::new(self) }
+    }
 }
 
 /// A name from the file for a message: quoted, control characters escaped, shortened if long.

@@ -1,17 +1,20 @@
 //! The one memory map.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use memmap2::Mmap;
 
-use super::{Error, Gguf, Override};
+use super::{Error, Gguf, Override, split};
 use crate::platform::pages;
 
-/// A model file, mapped into memory for reading.
+/// A model file, mapped into memory for reading; with it, once it is parsed, the other parts of a
+/// model in several files.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
     map: Mmap,
+    others: OnceLock<Vec<File>>,
 }
 
 impl File {
@@ -37,7 +40,11 @@ impl File {
         if file.metadata().map_err(unreadable)?.len() == 0 {
             return Err(Error::Empty { path: path.into() });
         }
-        Ok(Self { path: path.into(), map: map(&file).map_err(unreadable)? })
+        Ok(Self {
+            path: path.into(),
+            map: map(&file).map_err(unreadable)?,
+            others: OnceLock::new(),
+        })
     }
 
     /// Where the file is.
@@ -50,14 +57,38 @@ impl File {
         &self.map
     }
 
-    /// As [`Gguf::parse`], with errors that begin with the path of the file.
+    /// As [`Gguf::parse`], with errors that begin with the path of the file. If this is the first of
+    /// several parts of a model, the others are mapped, too, and their tensors follow its own.
     ///
     /// # Errors
     ///
-    /// [`Error::In`], holding what is wrong with the file.
+    /// [`Error::In`], holding what is wrong with the file or another part; a part that is missing, or
+    /// another one than the first.
     pub fn parse<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
-        Gguf::parse(self.bytes(), overrides)
-            .map_err(|e| Error::In { path: self.path.clone(), source: Box::new(e) })
+        let mut gguf = self.parse_alone(overrides)?;
+        split::join(self, &mut gguf)?;
+        Ok(gguf)
+    }
+
+    /// This file and, once it is parsed, the other parts of the model.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.others.get().into_iter().flatten())
+    }
+
+    /// As [`parse`](Self::parse), without other parts.
+    pub(super) fn parse_alone<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
+        Gguf::parse(self.bytes(), overrides).map_err(|e| e.of(&self.path))
+    }
+
+    /// The other parts, opened by `open` if that has not been done.
+    pub(super) fn others(
+        &self,
+        open: impl FnOnce() -> Result<Vec<Self>, Error>,
+    ) -> Result<&[Self], Error> {
+        match self.others.get() {
+            Some(others) => Ok(others),
+            None => open().map(|others| self.others.get_or_init(|| others).as_slice()),
+        }
     }
 }
 

@@ -151,10 +151,6 @@ impl Config {
             .find(|a| a.name() == name)
             .ok_or_else(|| Error::Architecture { found: name.into() })?;
         let keys = Keys { metadata, architecture: architecture.name() };
-        if let Some(parts @ 2..) = metadata.u32("split.count")? {
-            let part = metadata.u32("split.no")?.unwrap_or(0);
-            return Err(Error::Split { part, parts });
-        }
         if let Some(experts @ 1..) = metadata.u32(&keys.name("expert_count"))? {
             return Err(Error::Experts(experts));
         }

@@ -21,12 +21,6 @@ pub enum Error {
     Value { key: String, value: String, reason: &'static str },
     #[error("this is a model with {0} experts; mixtures of experts do not run here")]
     Experts(u32),
-    #[error(
-        "this file is part {} of a model split into {parts} files, which does not run here; \
-         join them with llama-gguf-split --merge",
-        part + 1
-    )]
-    Split { part: u32, parts: u32 },
     #[error("tensor token_embd.weight has {0} rows: no model knows so many tokens")]
     Vocabulary(u64),
     #[error("tensor {0} is missing")]

@@ -1,5 +1,7 @@
 //! A model of a few thousand random weights: two layers of 4 heads, one head of keys and values.
 
+use std::path::{Path, PathBuf};
+
 use tempfile::NamedTempFile;
 
 use crate::build::{ARRAY, BOOL, Builder, F32, I32, STRING, U32, array, string, strings};
@@ -19,12 +21,33 @@ pub const WEIGHTS: u64 = 2 * (LAYER_WEIGHTS + 2 * EMBEDDING) + EMBEDDINGS + EMBE
 
 /// The model as a file; it has no tokenizer.
 pub fn tiny() -> NamedTempFile {
-    builder(1, 1.0).file()
+    builder(1, 1.0, |_| true).file()
+}
+
+/// [`tiny_reader`] in two files in `folder`, the second with the second layer; returns their paths.
+pub fn tiny_in_parts(seed: u32, folder: &Path) -> [PathBuf; 2] {
+    let second = |name: &str| name.starts_with("blk.1.");
+    let first = reader(seed, true, |name| !second(name));
+    let second = Builder { keys: Vec::new(), ..reader(seed, true, second) };
+    let tensors = (first.tensors.len() + second.tensors.len()) as i32;
+    [(1, first), (2, second)].map(|(number, part)| {
+        let path = folder.join(format!("tiny-{number:05}-of-00002.gguf"));
+        let part = part
+            .key("split.no", 2, (number as u16 - 1).to_le_bytes())
+            .key("split.count", 2, 2u16.to_le_bytes())
+            .key("split.tensors.count", I32, tensors.to_le_bytes());
+        std::fs::write(&path, part.bytes()).unwrap();
+        path
+    })
 }
 
 /// The same with random weights from `seed`, and a tokenizer: token 0 is BOS, which is added if
 /// `bos`; then come the letters, and with those merges a few of two letters.
 pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
+    reader(seed, bos, |_| true).file()
+}
+
+fn reader(seed: u32, bos: bool, kept: impl Fn(&str) -> bool) -> Builder {
     let mut tokens = vec!["<s>".to_string()];
     tokens.extend(('a'..='z').map(String::from));
     tokens.extend(["Ġ", "Ċ", ",", ".", "'", "-"].map(String::from));
@@ -34,7 +57,7 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
     let kinds = (0..VOCABULARY).map(|token| if token == 0 { 3i32 } else { 1 });
     let kinds = array(I32, VOCABULARY, kinds.map(i32::to_le_bytes));
     // Larger weights, so that no two tokens are equally likely.
-    builder(seed, 8.0)
+    builder(seed, 8.0, kept)
         .key("tokenizer.ggml.model", STRING, string("gpt2"))
         .key("tokenizer.ggml.pre", STRING, string("gpt-2"))
         .key("tokenizer.ggml.tokens", ARRAY, strings(&tokens))
@@ -42,10 +65,10 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
         .key("tokenizer.ggml.merges", ARRAY, strings(&merges))
         .key("tokenizer.ggml.bos_token_id", U32, 0u32.to_le_bytes())
         .key("tokenizer.ggml.add_bos_token", BOOL, [u8::from(bos)])
-        .file()
 }
 
-fn builder(seed: u32, scale: f32) -> Builder {
+/// With those of the tensors that are `kept`.
+fn builder(seed: u32, scale: f32, kept: impl Fn(&str) -> bool) -> Builder {
     let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
     b = b.key("general.size_label", STRING, string("58K"));
     let numbers = [
@@ -83,12 +106,17 @@ fn builder(seed: u32, scale: f32) -> Builder {
     let mut state = seed;
     for (name, dims) in tensors {
         let offset = b.data.len() as u64;
-        b = b.tensor(&name, &dims, 0, offset);
-        for _ in 0..dims.iter().product::<u64>() {
+        let weights = (0..dims.iter().product::<u64>()).flat_map(|_| {
             state = state.wrapping_mul(1664525).wrapping_add(1013904223);
             let weight = (state >> 8) as f32 / (1 << 27) as f32 - 0.0625;
-            b.data.extend((scale * weight).to_le_bytes());
+            (scale * weight).to_le_bytes()
+        });
+        let weights: Vec<u8> = weights.collect();
+        if !kept(&name) {
+            continue;
         }
+        b = b.tensor(&name, &dims, 0, offset);
+        b.data.extend(weights);
         b.data.resize(b.data.len().next_multiple_of(32), 0);
     }
     b

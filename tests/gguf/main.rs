@@ -8,3 +8,4 @@ mod inspect;
 mod overrides;
 mod parse;
 mod second_opinion;
+mod split;

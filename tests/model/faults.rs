@@ -61,11 +61,6 @@ fn each_fault_names_the_key_or_tensor() {
             number("expert_count", 8),
             "this is a model with 8 experts; mixtures of experts do not run here",
         ),
-        (
-            without("-").key("split.count", U32, 3u32.to_le_bytes()),
-            "this file is part 1 of a model split into 3 files, which does not run here; join them \
-             with llama-gguf-split --merge",
-        ),
         (without("token_embd.weight"), "tensor token_embd.weight is missing"),
         (without("blk.1.ffn_up.weight"), "tensor blk.1.ffn_up.weight is missing"),
         (

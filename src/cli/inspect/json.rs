@@ -16,6 +16,9 @@ const ELEMENTS_SHOWN: usize = 8;
 struct Output<'a> {
     file: String,
     bytes: u64,
+    /// Of a model in several files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Json>,
     version: u32,
     alignment: u64,
     data_offset: u64,
@@ -55,10 +58,14 @@ fn output<'a>(report: &Report<'a>) -> Output<'a> {
         offset: tensor.offset,
         bytes: tensor.bytes.len(),
     };
+    let part = |part: &&crate::gguf::File| json!({ "file": part.path().display().to_string(), "bytes": part.bytes().len() });
+    let parts: Vec<_> = report.parts.iter().map(part).collect();
+    let parts = if parts.len() > 1 { parts } else { Vec::new() };
     let types = totals::by_type(gguf.tensors()).into_iter();
     Output {
         file: report.args.file.display().to_string(),
-        bytes: report.file_bytes,
+        bytes: report.file_bytes(),
+        parts,
         version: gguf.version(),
         alignment: gguf.alignment(),
         data_offset: gguf.data_offset(),

@@ -69,7 +69,13 @@ fn summary(report: &Report<'_>) -> Table {
     let string = |key| report.string(key).map(|text| escaped(text, CHARS_SHOWN));
     row("file", report.args.file.display().to_string());
     row("format", format!("GGUF version {}, alignment {}", gguf.version(), gguf.alignment()));
-    row("size", format!("{} ({} bytes)", HumanBytes(report.file_bytes), report.file_bytes));
+    let bytes = report.file_bytes();
+    row("size", format!("{} ({bytes} bytes)", HumanBytes(bytes)));
+    if report.parts.len() > 1 {
+        for part in &report.parts {
+            row("part", format!("{} ({} bytes)", part.path().display(), part.bytes().len()));
+        }
+    }
     if report.args.verify {
         row("verified", "gguf-rs reads the same header".into());
     }

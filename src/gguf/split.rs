@@ -1,0 +1,92 @@
+//! Models in several files, `NAME-00001-of-0000N.gguf`, as llama-gguf-split makes them.
+//!
+//! The first part holds the metadata. Each says which one it is: `split.no`, counted from 0, and
+//! `split.count`; and all of them how many tensors the model has: `split.tensors.count`.
+
+use std::path::{Path, PathBuf};
+
+use super::{Error, File, Gguf, quoted};
+
+/// What a part says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    /// Counted from 1, as in the names of files.
+    number: u32,
+    count: u32,
+    tensors: u32,
+}
+
+/// Adds to `gguf`, which is what the file `first` holds, the tensors of all other parts. A model in
+/// one file is left as it is.
+pub(super) fn join<'a>(first: &'a File, gguf: &mut Gguf<'a>) -> Result<(), Error> {
+    let Some(part) = Part::read(gguf).map_err(|e| e.of(first.path()))? else { return Ok(()) };
+    let Part { number, count, tensors } = part;
+    let path = first.path();
+    let wrong_name = || Error::SplitName { path: path.into(), number, count };
+    let stem = stem(path, number, count).ok_or_else(wrong_name)?;
+    if number != 1 {
+        let first = name(stem, 1, count);
+        return Err(Error::SplitNotFirst { path: path.into(), number, count, first });
+    }
+    let others =
+        first.others(|| (2..=count).map(|i| open(&name(stem, i, count), path)).collect())?;
+    for (file, number) in others.iter().zip(2..) {
+        let other = file.parse_alone(&[])?;
+        if Part::read(&other).map_err(|e| e.of(file.path()))? != Some(Part { number, ..part }) {
+            let (path, first) = (file.path().into(), path.into());
+            return Err(Error::SplitForeign { path, number, count, first });
+        }
+        for &tensor in other.tensors() {
+            if gguf.index.insert(tensor.name, gguf.tensors.len()).is_some() {
+                let error = Error::SplitTensorTwice { tensor: quoted(tensor.name) };
+                return Err(error.of(file.path()));
+            }
+            gguf.tensors.push(tensor);
+        }
+    }
+    let found = gguf.tensors.len();
+    if found != tensors as usize {
+        return Err(Error::SplitTensors { count, found, tensors }.of(path));
+    }
+    Ok(())
+}
+
+impl Part {
+    /// Nothing of a file that is a model by itself.
+    fn read(gguf: &Gguf) -> Result<Option<Self>, Error> {
+        let number = |key: &str| gguf.metadata().u32(key);
+        let count = number("split.count")?.unwrap_or(0);
+        if count < 2 {
+            return Ok(None);
+        }
+        let index = number("split.no")?.filter(|&index| index < count);
+        let tensors = number("split.tensors.count")?;
+        match (index, tensors) {
+            (Some(index), Some(tensors)) => Ok(Some(Self { number: index + 1, count, tensors })),
+            _ => Err(Error::SplitKeys { count }),
+        }
+    }
+}
+
+fn open(path: &Path, first: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|error| match error {
+        Error::Open { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
+            Error::SplitMissing { path, first: first.into() }
+        }
+        other => other,
+    })
+}
+
+/// How the names of parts end.
+fn ending(number: u32, count: u32) -> String {
+    format!("-{number:05}-of-{count:05}.gguf")
+}
+
+/// The path of a part without its ending, if it has the one that it should.
+fn stem(path: &Path, number: u32, count: u32) -> Option<&str> {
+    path.to_str()?.strip_suffix(&ending(number, count))
+}
+
+fn name(stem: &str, number: u32, count: u32) -> PathBuf {
+    format!("{stem}{}", ending(number, count)).into()
+}

@@ -1,0 +1,24 @@
+//! A model in two files.
+
+use crate::{
+    run,
+    tiny::{tiny_in_parts, tiny_reader},
+};
+
+#[test]
+fn a_model_in_parts_writes_what_the_whole_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = tiny_in_parts(5, folder.path());
+    let whole = tiny_reader(5, true);
+    let answer = |path: &std::path::Path| {
+        let path = path.to_str().unwrap();
+        run(&["-m", path, "-p", "on the train", "-n", "20", "--temp", "0"])
+    };
+    let found = answer(&first);
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
+    assert_eq!(found.stdout, answer(whole.path()).stdout);
+    let parts = format!("give the first one, {}", first.display());
+    answer(&second).refused(2, &["is part 2 of 2 of a model", &parts]);
+    std::fs::remove_file(&second).unwrap();
+    answer(&first).refused(2, &[&format!("{} is not there", second.display())]);
+}
