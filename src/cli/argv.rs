@@ -35,8 +35,14 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
 ];
 
 /// Options whose value is text, which may look like an option itself.
-const FREE_TEXT: &[&str] =
-    &["prompt", "system-prompt", "reverse-prompt", "chat-template", "chat-template-kwargs"];
+const FREE_TEXT: &[&str] = &[
+    "prompt",
+    "system-prompt",
+    "reverse-prompt",
+    "chat-template",
+    "chat-template-kwargs",
+    "dry-sequence-breaker",
+];
 
 /// The options that a command has, and those of the program whose command lines it takes.
 struct Dialect<'c> {

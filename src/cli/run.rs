@@ -5,6 +5,7 @@ mod conversation;
 mod line;
 mod prompt;
 mod prompt_cache;
+mod sampling;
 mod screen;
 mod summary;
 mod writer;
@@ -23,7 +24,7 @@ use crate::{
     gguf::{File, Gguf},
     model::{Model, Session, saved},
     platform::interrupt,
-    sample::Sampler,
+    sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
 use conversation::{Conversation, converse};
@@ -50,7 +51,7 @@ enum Mode {
 pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
-    args.sampling.settings().check().map_err(Error::usage)?;
+    args.sampling.over(Settings::default()).check().map_err(Error::usage)?;
     let limits = writer::limits(&args.answer, typed)?;
     let system = prompt::system(typed)?;
 
@@ -59,6 +60,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
+
+    let sampling = sampling::settings(args, gguf.metadata(), &tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
@@ -77,6 +80,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
     note(&resources);
     note(rope.plan());
+    sampling::tell(args, &gguf, &sampling);
     for warning in &rope.plan().warnings {
         note(format_args!("warning: {warning}"));
     }
@@ -85,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if let Some(cache) = &prompt_cache {
         cache.load(&mut session)?;
     }
-    let sampler = Sampler::new(args.sampling.settings()).map_err(Error::failed)?;
+    let sampler = Sampler::new(sampling).map_err(Error::failed)?;
     let seed = sampler.seed();
     let screen = Screen::new(args.answer.color, resources.options().micro_batch);
     let load = started.elapsed();

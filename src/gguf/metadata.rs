@@ -339,6 +339,11 @@ impl<'a> Metadata<'a> {
         self.typed(key, "a whole number of 32 bits", |v| v.integer()?.try_into().ok())
     }
 
+    /// A whole number of any integer type that fits in 32 bits with a sign.
+    pub fn i32(&self, key: &str) -> Result<Option<i32>, Error> {
+        self.typed(key, "a whole number of 32 bits", |v| v.integer()?.try_into().ok())
+    }
+
     /// A real number that is finite.
     pub fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.typed(key, "a finite number", |v| match v {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Error, Penalties};
+use super::{Error, stage::Adjust};
 use crate::Token;
 
 /// A token that may be chosen.
@@ -10,7 +10,7 @@ use crate::Token;
 pub struct Candidate {
     /// The token.
     pub token: Token,
-    /// Its logit after penalties.
+    /// Its logit after what the samplers did to it.
     pub logit: f32,
     /// Its probability among the candidates.
     pub probability: f32,
@@ -32,13 +32,12 @@ impl Candidates {
     ///
     /// For a `k` far below the vocabulary, nearly every logit costs one comparison: only those
     /// above the k-th best so far are kept, and the list is cut back to k when it is full.
-    pub fn fill(&mut self, logits: &[f32], penalties: &Penalties, k: usize) -> Result<(), Error> {
+    pub fn fill(&mut self, logits: &[f32], k: usize) -> Result<(), Error> {
         self.list.clear();
         self.sorted = false;
         let full = if k == 0 { usize::MAX } else { k.saturating_mul(2).max(1024) };
         let mut threshold = f32::NEG_INFINITY;
         for (token, &logit) in logits.iter().enumerate() {
-            let logit = penalties.apply(token, logit);
             if logit.is_nan() || logit == f32::INFINITY {
                 return Err(Error::Logit { token, logit });
             }
@@ -88,13 +87,12 @@ impl Candidates {
         self.list.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max)
     }
 
-    /// Sets the probabilities: softmax of logit / `temperature`.
-    pub fn softmax(&mut self, temperature: f32) {
+    /// Sets the probabilities: softmax of the logits.
+    pub fn softmax(&mut self) {
         let max = self.largest_logit();
         let mut sum = 0.0f64;
         for c in &mut self.list {
-            // The difference is divided, not the logit: no temperature above 0 can overflow.
-            c.probability = ((c.logit - max) / temperature).exp();
+            c.probability = (c.logit - max).exp();
             sum += f64::from(c.probability);
         }
         for c in &mut self.list {
@@ -102,18 +100,39 @@ impl Candidates {
         }
     }
 
-    /// Keeps the likeliest alone.
-    pub fn keep_best(&mut self) {
-        if let Some(best) = self.list.iter().copied().min_by(order) {
-            self.list.clear();
-            self.list.push(best);
+    /// Divides the logits, measured from the largest, by a temperature above 0, however small.
+    pub fn divide(&mut self, temperature: f32) {
+        let max = self.largest_logit();
+        for c in &mut self.list {
+            c.logit = (c.logit - max) / temperature;
         }
+    }
+
+    /// Changes the logits of some tokens.
+    pub fn adjust(&mut self, adjust: &impl Adjust) {
+        for c in &mut self.list {
+            c.logit = adjust.adjust(c.token, c.logit);
+        }
+        self.sorted = false;
+    }
+
+    /// Keeps the `k` likeliest alone.
+    pub fn keep_best(&mut self, k: usize) {
+        if !self.sorted {
+            self.cut(k);
+        }
+        self.list.truncate(k);
     }
 
     /// Reorders by `key`, smallest first; among equals, likeliest first.
     pub fn sort_by_key(&mut self, key: impl Fn(&Candidate) -> f32) {
         self.list.sort_unstable_by(|a, b| key(a).total_cmp(&key(b)).then(order(a, b)));
         self.sorted = false;
+    }
+
+    /// Drops the first `count`.
+    pub fn drop_first(&mut self, count: usize) {
+        self.list.drain(..count);
     }
 
     pub fn truncate(&mut self, len: usize) {

@@ -1,8 +1,8 @@
 //! Penalties on tokens that occurred among the last ones.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use super::Settings;
+use super::{Settings, stage::Adjust};
 use crate::Token;
 
 /// The last tokens, and how often each of them occurs.
@@ -13,54 +13,53 @@ pub(super) struct Penalties {
     presence: f32,
     frequency: f32,
     recent: VecDeque<Token>,
-    counts: Vec<u32>, // by token, as long as the largest seen
+    counts: HashMap<Token, u32>,
 }
 
 impl Penalties {
-    pub fn new(settings: &Settings) -> Self {
+    /// `None` if the settings penalize nothing.
+    pub fn new(settings: &Settings) -> Option<Self> {
         let Settings { repeat_penalty, presence_penalty, frequency_penalty, .. } = *settings;
         let off = repeat_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0;
-        Penalties {
-            last_n: if off { 0 } else { settings.repeat_last_n },
+        (!off && settings.repeat_last_n > 0).then(|| Penalties {
+            last_n: settings.repeat_last_n,
             repeat: repeat_penalty,
             presence: presence_penalty,
             frequency: frequency_penalty,
             recent: VecDeque::new(),
-            counts: Vec::new(),
-        }
+            counts: HashMap::new(),
+        })
     }
 
     pub fn accept(&mut self, token: Token) {
-        if self.last_n == 0 {
-            return;
-        }
         if self.recent.len() == self.last_n
             && let Some(oldest) = self.recent.pop_front()
+            && let Some(count) = self.counts.get_mut(&oldest)
         {
-            self.counts[oldest as usize] -= 1;
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&oldest);
+            }
         }
         self.recent.push_back(token);
-        let index = token as usize;
-        if self.counts.len() <= index {
-            self.counts.resize(index + 1, 0);
-        }
-        self.counts[index] += 1;
+        *self.counts.entry(token).or_default() += 1;
     }
 
     pub fn forget(&mut self) {
         self.recent.clear();
-        self.counts.fill(0);
+        self.counts.clear();
+    }
+}
+
+impl Adjust for Penalties {
+    fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.counts.keys().copied()
     }
 
-    /// The logit of a token after penalties.
-    pub fn apply(&self, token: usize, logit: f32) -> f32 {
-        match self.counts.get(token) {
-            None | Some(0) => logit,
-            Some(&count) => {
-                // Dividing a negative logit would make it likelier.
-                let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
-                repeated - (count as f32 * self.frequency + self.presence)
-            }
-        }
+    fn adjust(&self, token: Token, logit: f32) -> f32 {
+        let Some(&count) = self.counts.get(&token) else { return logit };
+        // Dividing a negative logit would make it likelier.
+        let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
+        repeated - (count as f32 * self.frequency + self.presence)
     }
 }

@@ -10,6 +10,7 @@ mod passkey;
 mod perplexity;
 mod prompt_cache;
 mod rope;
+mod sampling;
 mod split;
 mod sweep;
 #[cfg(unix)]

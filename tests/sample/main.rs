@@ -1,7 +1,10 @@
 //! Samplers on distributions small enough to work out by hand.
 
+mod chain;
 mod draws;
+mod dry;
 mod kept;
+mod mirostat;
 mod settings;
 
 use rope_cpu::sample::{Sampler, Settings};

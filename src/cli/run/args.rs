@@ -1,11 +1,12 @@
 //! The options of `run`, named as llama-cli names them.
 
+mod sampling;
+
+pub use sampling::SamplingArgs;
+
 use std::path::PathBuf;
 
-use crate::{
-    cli::args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs},
-    sample,
-};
+use crate::cli::args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs};
 use clap::ValueEnum;
 
 /// The options of `run`.
@@ -187,69 +188,4 @@ pub enum When {
     Off,
     /// If the output is a terminal.
     Auto,
-}
-
-/// How the next token is chosen.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Sampling")]
-pub struct SamplingArgs {
-    /// Same seed, same text; -1: random
-    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i64).range(-1..=u32::MAX as i64))]
-    pub seed: i64,
-
-    /// Temperature; 0: the likeliest
-    #[arg(long = "temp", alias = "temperature", value_name = "N", default_value_t = 0.8)]
-    #[arg(allow_negative_numbers = true)]
-    pub temperature: f32,
-
-    /// Of the N likeliest; 0: of all
-    #[arg(long, value_name = "N", default_value_t = 40, allow_negative_numbers = true)]
-    pub top_k: i32,
-
-    /// Of the likeliest that sum to N
-    #[arg(long, value_name = "N", default_value_t = 0.95)]
-    pub top_p: f32,
-
-    /// Of those N times the likeliest
-    #[arg(long, value_name = "N", default_value_t = 0.05)]
-    pub min_p: f32,
-
-    /// Of the most typical that sum to N
-    #[arg(long = "typical", alias = "typical-p", value_name = "N", default_value_t = 1.0)]
-    pub typical_p: f32,
-
-    /// Tokens the penalties look back at
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub repeat_last_n: usize,
-
-    /// For repeated tokens; 1: none
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
-    pub repeat_penalty: f32,
-
-    /// For tokens that are there; 0: none
-    #[arg(long, value_name = "N", default_value_t = 0.0, allow_negative_numbers = true)]
-    pub presence_penalty: f32,
-
-    /// For each time they are; 0: none
-    #[arg(long, value_name = "N", default_value_t = 0.0, allow_negative_numbers = true)]
-    pub frequency_penalty: f32,
-}
-
-impl SamplingArgs {
-    /// The same, for the library.
-    pub fn settings(&self) -> sample::Settings {
-        sample::Settings {
-            seed: u32::try_from(self.seed).ok(),
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            typical_p: self.typical_p,
-            repeat_last_n: self.repeat_last_n,
-            repeat_penalty: self.repeat_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-        }
-    }
 }

@@ -1,0 +1,252 @@
+//! How the next token is chosen. What is not given is as the model's file says, or else as in llama.cpp.
+
+use std::str::FromStr;
+
+use crate::{
+    Token,
+    sample::{SamplerKind, Settings},
+};
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Same seed, same text; -1: random
+    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..=u32::MAX as i64))]
+    pub seed: i64,
+
+    /// Which act, in their order [default: penalties;dry;...]
+    ///
+    /// Names with semicolons between. By default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;
+    /// min_p;xtc;temperature. One that is left out does not act.
+    #[arg(long, value_name = "LIST", value_parser = names)]
+    pub samplers: Option<Order>,
+
+    /// The same by letters [default: edskypmxt]
+    #[arg(long, alias = "sampling-seq", value_name = "LETTERS", value_parser = letters)]
+    #[arg(conflicts_with = "samplers", hide_short_help = true)]
+    pub sampler_seq: Option<Order>,
+
+    /// Temperature; 0: the likeliest [default: 0.8]
+    #[arg(long = "temp", alias = "temperature", value_name = "N", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+
+    /// Of the N likeliest; 0: of all [default: 40]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub top_k: Option<i32>,
+
+    /// Of the likeliest that sum to N [default: 0.95]
+    #[arg(long, value_name = "N")]
+    pub top_p: Option<f32>,
+
+    /// Of those N times the likeliest [default: 0.05]
+    #[arg(long, value_name = "N")]
+    pub min_p: Option<f32>,
+
+    /// Of the most typical that sum to N [default: 1]
+    #[arg(long = "typical", alias = "typical-p", value_name = "N")]
+    pub typical_p: Option<f32>,
+
+    /// Of logits N deviations from the best [default: -1]
+    ///
+    /// Standard deviations of all logits; 0 or less for all tokens.
+    #[arg(long, alias = "top-nsigma", value_name = "N", allow_negative_numbers = true)]
+    pub top_n_sigma: Option<f32>,
+
+    /// How often XTC drops the likeliest [default: 0]
+    ///
+    /// It drops all tokens of at least --xtc-threshold but the least likely of them.
+    #[arg(long, value_name = "N")]
+    pub xtc_probability: Option<f32>,
+
+    /// XTC: what is likely enough to be dropped [default: 0.1]
+    ///
+    /// Above 0.5, nothing is.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub xtc_threshold: Option<f32>,
+
+    /// How far the temperature varies [default: 0]
+    ///
+    /// It is low where the model is sure, and high where it is not.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub dynatemp_range: Option<f32>,
+
+    /// The power of the entropy that it follows [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub dynatemp_exp: Option<f32>,
+
+    /// Tokens the penalties look back at [default: 64]
+    #[arg(long, value_name = "N")]
+    pub repeat_last_n: Option<usize>,
+
+    /// For repeated tokens; 1: none [default: 1]
+    #[arg(long, value_name = "N")]
+    pub repeat_penalty: Option<f32>,
+
+    /// For tokens that are there; 0: none [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub presence_penalty: Option<f32>,
+
+    /// For each time they are; 0: none [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub frequency_penalty: Option<f32>,
+
+    /// For going on repeating; 0: none [default: 0]
+    ///
+    /// DRY's penalty for the token that would continue a repetition of --dry-allowed-length.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub dry_multiplier: Option<f32>,
+
+    /// DRY: times this for each token more [default: 1.75]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dry_base: Option<f32>,
+
+    /// DRY: the repetition that is allowed [default: 2]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dry_allowed_length: Option<usize>,
+
+    /// DRY: the tokens it looks back at [default: 64]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub dry_penalty_last_n: Option<usize>,
+
+    /// DRY: repetitions end at this text; may be repeated
+    ///
+    /// By default a newline, a colon, a quotation mark and an asterisk. \"none\" stands for no text.
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    pub dry_sequence_breaker: Vec<String>,
+
+    /// Keep the surprise steady: 1 or 2; 0: don't [default: 0]
+    ///
+    /// Mirostat, version 1 or 2, in place of all other samplers but the temperature.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2))]
+    pub mirostat: Option<u32>,
+
+    /// Mirostat: the surprise of a token, in bits [default: 5]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub mirostat_ent: Option<f32>,
+
+    /// Mirostat: how fast it corrects itself [default: 0.1]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub mirostat_lr: Option<f32>,
+
+    /// Add to a token's logit, as ID+N or ID-N
+    ///
+    /// May be repeated. 15043-inf makes sure that token 15043 is never chosen. `rope-cpu tokenize`
+    /// shows the numbers of tokens.
+    #[arg(short, long, value_name = "ID+N")]
+    pub logit_bias: Vec<Bias>,
+}
+
+/// A list of samplers; a type of its own, since clap takes a `Vec` for an option that is repeated.
+pub type Order = std::sync::Arc<[SamplerKind]>;
+
+fn names(list: &str) -> Result<Order, String> {
+    SamplerKind::parse_names(list).map(Into::into).map_err(|e| e.to_string())
+}
+
+fn letters(list: &str) -> Result<Order, String> {
+    SamplerKind::parse_letters(list).map(Into::into).map_err(|e| e.to_string())
+}
+
+/// A token, and what is added to its logit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bias(pub Token, pub f32);
+
+impl FromStr for Bias {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (token, bias) = text.split_at(text.find(['+', '-'])?);
+            Some(Self(token.trim().parse().ok()?, bias.parse().ok()?))
+        };
+        parse().ok_or_else(|| "not the number of a token, + or -, and a number".into())
+    }
+}
+
+impl SamplingArgs {
+    /// What is given here, over `base`; the texts of DRY's breakers are left out.
+    pub fn over(&self, base: Settings) -> Settings {
+        let samplers = self.samplers.as_ref().or(self.sampler_seq.as_ref());
+        Settings {
+            seed: u32::try_from(self.seed).ok(),
+            samplers: samplers.map_or(base.samplers, |order| order.to_vec()),
+            logit_bias: self.logit_bias.iter().map(|Bias(token, bias)| (*token, *bias)).collect(),
+            temperature: self.temperature.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            typical_p: self.typical_p.unwrap_or(base.typical_p),
+            top_n_sigma: self.top_n_sigma.unwrap_or(base.top_n_sigma),
+            xtc_probability: self.xtc_probability.unwrap_or(base.xtc_probability),
+            xtc_threshold: self.xtc_threshold.unwrap_or(base.xtc_threshold),
+            dynatemp_range: self.dynatemp_range.unwrap_or(base.dynatemp_range),
+            dynatemp_exponent: self.dynatemp_exp.unwrap_or(base.dynatemp_exponent),
+            repeat_last_n: self.repeat_last_n.unwrap_or(base.repeat_last_n),
+            repeat_penalty: self.repeat_penalty.unwrap_or(base.repeat_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
+            dry_multiplier: self.dry_multiplier.unwrap_or(base.dry_multiplier),
+            dry_base: self.dry_base.unwrap_or(base.dry_base),
+            dry_allowed_length: self.dry_allowed_length.unwrap_or(base.dry_allowed_length),
+            dry_penalty_last_n: self.dry_penalty_last_n.unwrap_or(base.dry_penalty_last_n),
+            dry_breakers: base.dry_breakers,
+            mirostat: self.mirostat.unwrap_or(base.mirostat),
+            mirostat_tau: self.mirostat_ent.unwrap_or(base.mirostat_tau),
+            mirostat_eta: self.mirostat_lr.unwrap_or(base.mirostat_eta),
+        }
+    }
+
+    /// The options that were given and have no effect under `settings`, each with the reason.
+    pub fn idle(&self, settings: &Settings) -> Vec<String> {
+        use SamplerKind::*;
+        let mirostat = settings.mirostat != 0;
+        let dry = settings.dry_multiplier != 0.0;
+        let of_samplers = [
+            (self.top_k.is_some(), "--top-k", TopK),
+            (self.top_p.is_some(), "--top-p", TopP),
+            (self.min_p.is_some(), "--min-p", MinP),
+            (self.typical_p.is_some(), "--typical", TypicalP),
+            (self.top_n_sigma.is_some(), "--top-n-sigma", TopNSigma),
+            (self.xtc_probability.is_some(), "--xtc-probability", Xtc),
+            (self.xtc_threshold.is_some(), "--xtc-threshold", Xtc),
+            (self.dynatemp_range.is_some(), "--dynatemp-range", Temperature),
+            (self.dynatemp_exp.is_some(), "--dynatemp-exp", Temperature),
+            (self.temperature.is_some() && !mirostat, "--temp", Temperature),
+            (self.repeat_last_n.is_some(), "--repeat-last-n", Penalties),
+            (self.repeat_penalty.is_some(), "--repeat-penalty", Penalties),
+            (self.presence_penalty.is_some(), "--presence-penalty", Penalties),
+            (self.frequency_penalty.is_some(), "--frequency-penalty", Penalties),
+            (self.dry_multiplier.is_some(), "--dry-multiplier", Dry),
+        ];
+        let of_settings = [
+            (self.xtc_threshold.is_some(), "--xtc-threshold", settings.xtc_probability > 0.0),
+            (self.dynatemp_exp.is_some(), "--dynatemp-exp", settings.dynatemp_range > 0.0),
+            (self.dry_base.is_some(), "--dry-base", dry),
+            (self.dry_allowed_length.is_some(), "--dry-allowed-length", dry),
+            (self.dry_penalty_last_n.is_some(), "--dry-penalty-last-n", dry),
+            (!self.dry_sequence_breaker.is_empty(), "--dry-sequence-breaker", dry),
+            (self.mirostat_ent.is_some(), "--mirostat-ent", mirostat),
+            (self.mirostat_lr.is_some(), "--mirostat-lr", mirostat),
+        ];
+        let unused = of_samplers.into_iter().filter_map(|(given, flag, kind)| match kind {
+            _ if !given => None,
+            _ if mirostat => Some(format!("{flag} has no effect with Mirostat")),
+            _ if settings.samplers.contains(&kind) => None,
+            _ => Some(format!("{flag} has no effect: {} is not among the samplers", kind.name())),
+        });
+        let needs = |flag: &str| match flag {
+            "--xtc-threshold" => "--xtc-probability",
+            "--dynatemp-exp" => "--dynatemp-range",
+            "--mirostat-ent" | "--mirostat-lr" => "--mirostat",
+            _ => "--dry-multiplier",
+        };
+        let alone = of_settings.into_iter().filter(|(given, _, active)| *given && !active);
+        let alone =
+            alone.map(|(_, flag, _)| format!("{flag} has no effect without {}", needs(flag)));
+        let order = (self.samplers.is_some() || self.sampler_seq.is_some()) && mirostat;
+        let order = order.then(|| "the order of samplers has no effect with Mirostat".into());
+        unused.chain(alone).chain(order).collect()
+    }
+}

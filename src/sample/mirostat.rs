@@ -1,0 +1,67 @@
+//! Mirostat (Basu et al. 2021, arXiv:2007.14966): keeps the surprise of each token, in bits, near a
+//! target, by moving a bound after each draw.
+
+use super::{Settings, candidates::Candidates};
+
+/// The tokens from which version 1 estimates Zipf's exponent.
+const ESTIMATED: usize = 100;
+
+#[derive(Debug)]
+pub(super) struct Mirostat {
+    version: u32,
+    /// The surprise that is aimed at.
+    target: f32,
+    /// How much of an error the bound is moved by.
+    rate: f32,
+    /// The bound, mu.
+    bound: f32,
+}
+
+impl Mirostat {
+    /// `None` if the settings ask for none.
+    pub fn new(settings: &Settings) -> Option<Self> {
+        let Settings { mirostat: version, mirostat_tau: target, mirostat_eta: rate, .. } =
+            *settings;
+        (version != 0).then_some(Self { version, target, rate, bound: 2.0 * target })
+    }
+
+    /// Begins anew.
+    pub fn forget(&mut self) {
+        self.bound = 2.0 * self.target;
+    }
+
+    /// Drops the candidates that are too unlikely; `vocabulary` is how many tokens there are.
+    pub fn truncate(&self, candidates: &mut Candidates, vocabulary: usize) {
+        candidates.softmax();
+        candidates.sort(candidates.as_slice().len());
+        let kept = match self.version {
+            1 => self.count_by_zipf(candidates, vocabulary),
+            _ => {
+                let list = candidates.as_slice().iter();
+                list.take_while(|c| -c.probability.log2() <= self.bound).count()
+            }
+        };
+        candidates.truncate(kept.max(1));
+    }
+
+    /// Equations 27 and 30 and algorithm 1: how many tokens of a Zipf distribution with the
+    /// estimated exponent stay below the bound.
+    fn count_by_zipf(&self, candidates: &Candidates, vocabulary: usize) -> usize {
+        let (mut products, mut squares) = (0.0f32, 0.0f32);
+        for (i, pair) in candidates.as_slice().windows(2).take(ESTIMATED - 1).enumerate() {
+            let rank = ((i + 2) as f32 / (i + 1) as f32).ln();
+            products += rank * (pair[0].probability / pair[1].probability).ln();
+            squares += rank * rank;
+        }
+        let exponent = products / squares;
+        let epsilon = exponent - 1.0;
+        let share = epsilon * self.bound.exp2() / (1.0 - (vocabulary as f32).powf(-epsilon));
+        // What is not a number becomes 0, as for a single candidate.
+        share.powf(exponent.recip()) as usize
+    }
+
+    /// Moves the bound after a token of this probability was drawn.
+    pub fn observe(&mut self, probability: f32) {
+        self.bound -= self.rate * (-probability.log2() - self.target);
+    }
+}

@@ -1,0 +1,67 @@
+//! How sampling options and what a file recommends come together.
+
+use crate::{Run, run, tiny::tiny_reader};
+
+fn answer(options: &[&str]) -> Run {
+    let file = tiny_reader(3, true);
+    let model = ["-m", file.path().to_str().unwrap(), "-p", "the rain on an inn", "-n", "12"];
+    run(&[&model, options].concat())
+}
+
+#[test]
+fn the_file_recommends_and_flags_decide() {
+    let greedy = answer(&["--temp", "0", "--no-show-timings"]);
+    assert_eq!(greedy.code, Some(0), "{}", greedy.stderr);
+    let recommended = ["--override-kv", "general.sampling.temp=float:0", "-s", "1"];
+    let file = answer(&recommended);
+    assert_eq!(file.stdout, greedy.stdout);
+    file.said(&["sampling: temp 0.0 from the file, where no flag says otherwise"]);
+    let flag = |seed| answer(&[&recommended[..3], &[seed, "--temp", "9"]].concat()).stdout;
+    assert_ne!(flag("--seed=1"), flag("--seed=2"));
+    let broken = ["--override-kv", "general.sampling.top_p=float:2"];
+    answer(&broken).refused(2, &["general.sampling: --top-p 2: must be from 0 to 1"]);
+}
+
+#[test]
+fn every_sampler_writes_and_a_seed_decides_what() {
+    let all = "--dry-multiplier 0.5 --dry-base 1.5 --dry-allowed-length 1 --dry-penalty-last-n 99 \
+               --dry-sequence-breaker \\n --top-n-sigma 3 --xtc-probability 0.5 --xtc-threshold 0.1 \
+               --dynatemp-range 0.4 --dynatemp-exp 2 --repeat-penalty 1.1 --top-k 20 -l 5+1";
+    for options in [all, "--mirostat 1 --mirostat-ent 3", "--mirostat 2 --mirostat-lr 0.2"] {
+        let seeded = |seed| {
+            let options: Vec<_> = options.split_whitespace().chain(["-s", seed]).collect();
+            let run = answer(&options);
+            assert_eq!(run.code, Some(0), "{}", run.stderr);
+            assert!(!run.stderr.contains("warning"), "{}", run.stderr);
+            run.stdout
+        };
+        assert_eq!(seeded("7"), seeded("7"));
+        assert_ne!(seeded("7"), seeded("8"), "{options}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let warned = |options: &[&str], parts: &[&str]| {
+        let run = answer(options);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.said(parts);
+    };
+    warned(&["--mirostat", "2", "--top-k", "5"], &["warning: --top-k has no effect with Mirostat"]);
+    warned(
+        &["--samplers", "top_k;temp", "--min-p", "0.1"],
+        &["warning: --min-p has no effect: min_p is not among the samplers"],
+    );
+    warned(&["--dry-base", "2"], &["--dry-base has no effect without --dry-multiplier"]);
+}
+
+#[test]
+fn faults_name_the_option() {
+    answer(&["--samplers", "top_k;grammar"])
+        .refused(2, &["--samplers", "\"grammar\"", "top_n_sigma"]);
+    answer(&["--sampler-seq", "kq"]).refused(2, &["--sampler-seq", "'q'", "k (top_k)"]);
+    answer(&["--mirostat", "3"]).refused(2, &["--mirostat"]);
+    answer(&["-l", "40+1"]).refused(2, &["--logit-bias 40: the vocabulary has 40 tokens"]);
+    answer(&["-l", "7"]).refused(2, &["--logit-bias", "not the number of a token"]);
+    answer(&["-l", "7+inf"]).refused(2, &["--logit-bias inf: must be a number or -inf"]);
+}
