@@ -111,9 +111,10 @@ impl Subject<'_> {
     }
 }
 
-/// Every method, by just what a length needs.
+/// Every method that acts on frequencies, by just what a length needs.
 fn every_method() -> Vec<Method> {
-    Scaling::ALL.map(Method::from).to_vec()
+    let acting = Scaling::ALL.into_iter().filter(|scaling| scaling.acts_on_frequencies());
+    acting.map(Method::from).collect()
 }
 
 /// The model that a plan is for, as trained, its angles counted in so many intervals.

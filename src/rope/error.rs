@@ -83,6 +83,13 @@ pub enum Error {
          divisors: choose a method with a fixed factor, such as yarn or ntk"
     )]
     BakedByLength { scaling: Scaling },
+    #[error("{}: must be a multiple of the groups' size, which is {group}", window.origin.with(window.value))]
+    Groups { group: Sourced<usize>, window: Sourced<usize> },
+    #[error(
+        "--rope-policy has no effect with RoPE scaling {scaling}, which does not follow the length \
+         of the sequence: leave it out"
+    )]
+    IdlePolicy { scaling: Scaling },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

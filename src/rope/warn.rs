@@ -22,6 +22,9 @@ fn inverted(plan: &Plan) -> Option<String> {
 }
 
 fn idle(plan: &Plan) -> Option<String> {
+    if let Some(why) = plan.method.as_ref().and_then(|m| m.idle(plan.context.value)) {
+        return Some(format!("{} {why} changes nothing", plan.scaling.value));
+    }
     let yarn = plan.scaling.value == Scaling::Yarn;
     (yarn && plan.factor.value == 1.0)
         .then(|| "YaRN with a factor of 1 changes nothing: give one with --rope-scale".into())

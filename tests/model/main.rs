@@ -4,8 +4,10 @@
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
 mod consistency;
+mod distances;
 mod faults;
 mod meaning;
+mod position;
 mod reference;
 mod saved;
 mod tiny;

@@ -4,6 +4,7 @@
 mod auto;
 mod baked;
 mod clex;
+mod distances;
 mod dprope;
 mod golden;
 mod messages;

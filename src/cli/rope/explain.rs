@@ -11,7 +11,7 @@ use crate::{
         table::{section, table},
     },
     eval::rope::{Baseline, View, mean},
-    rope::Flags,
+    rope::{self, Flags},
 };
 
 /// The options of `rope explain`.
@@ -69,6 +69,9 @@ impl Explained<'_> {
         }
         let [g, h] = plan.form();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
+        if let Some(method) = &plan.method {
+            writeln!(out, "Attention takes a distance d = i - j to be {}.", method.form())?;
+        }
         writeln!(
             out,
             "At {length} tokens cosine and sine are multiplied by {}, and these are the frequencies:",
@@ -153,6 +156,7 @@ impl Explained<'_> {
             "attention_scale": table.scale,
             "g": g,
             "h": h,
+            "distance": plan.method.as_ref().map(rope::Method::form),
             "disturbance_code": mean(&self.view.code),
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,
