@@ -172,8 +172,8 @@ impl Settings {
         check("--mirostat-ent", self.mirostat_tau, &finite, "a finite number")?;
         check("--mirostat-lr", self.mirostat_eta, &finite, "a finite number")?;
         let bias = |x: f32| x < f32::INFINITY;
-        let all = self.logit_bias.iter();
-        all.map(|(_, x)| check("--logit-bias", *x, &bias, "a number or -inf")).collect()
+        let mut all = self.logit_bias.iter();
+        all.try_for_each(|(_, x)| check("--logit-bias", *x, &bias, "a number or -inf"))
     }
 }
 

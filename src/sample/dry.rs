@@ -143,10 +143,9 @@ impl Adjust for Dry {
 
     fn adjust(&self, token: Token, logit: f32) -> f32 {
         let Some(&len) = self.lengths.get(&token) else { return logit };
-        // The penalty stays finite: f32::MAX is about e to the power of 88.72.
-        let most = if self.base > 1.000_001 { 88.722_84 / self.base.ln() } else { f32::MAX };
-        let exponent = ((len - self.allowed_length) as f32).min(most.trunc());
-        logit - self.multiplier * self.base.powf(exponent)
+        let penalty = self.multiplier * self.base.powf((len - self.allowed_length) as f32);
+        // A penalty beyond all measure must not make the token impossible, or certain.
+        logit - penalty.clamp(f32::MIN, f32::MAX)
     }
 }
 

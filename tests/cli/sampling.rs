@@ -16,7 +16,7 @@ fn the_file_recommends_and_flags_decide() {
     let file = answer(&recommended);
     assert_eq!(file.stdout, greedy.stdout);
     file.said(&["sampling: temp 0.0 from the file, where no flag says otherwise"]);
-    let flag = |seed| answer(&[&recommended[..3], &[seed, "--temp", "9"]].concat()).stdout;
+    let flag = |seed| answer(&[&recommended[..2], &[seed, "--temp", "9"]].concat()).stdout;
     assert_ne!(flag("--seed=1"), flag("--seed=2"));
     let broken = ["--override-kv", "general.sampling.top_p=float:2"];
     answer(&broken).refused(2, &["general.sampling: --top-p 2: must be from 0 to 1"]);

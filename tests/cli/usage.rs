@@ -77,7 +77,7 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
         (
             &["--rope-scaling", "su"],
-            "none, linear, ntk, ntk-mixed, dynamic, yarn, dynamic-yarn, llama3, longrope, dprope, clex, auto",
+            "none, linear, ntk, ntk-mixed, dynamic, yarn, dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite, auto",
         ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["-r", ""], "--reverse-prompt is empty"),

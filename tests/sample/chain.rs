@@ -51,7 +51,7 @@ fn xtc_keeps_the_least_likely_of_the_likely() {
 #[test]
 fn xtc_acts_as_often_as_it_should() {
     let settings =
-        Settings { seed: Some(1), xtc_probability: 0.3, xtc_threshold: 0.3, ..neutral() };
+        Settings { seed: Some(1), xtc_probability: 0.3, xtc_threshold: 0.25, ..neutral() };
     let mut sampler = Sampler::new(settings).unwrap();
     let (count, four) = (20_000, logits(&[0.1, 0.2, 0.3, 0.4]));
     let acted = (0..count).filter(|_| sampler.distribution(&four).unwrap().len() == 3).count();

@@ -63,7 +63,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let mut objects = Vec::new();
         let mut last = Vec::new();
         for length in lengths {
-            let (views, missing) = subject.views(&baseline, &methods, length);
+            let (views, missing) = subject.views(&baseline, methods, length);
             // Few models have the tensors of LongRoPE: that they lack them is no news unless asked.
             for (method, reason) in missing.iter().filter(|_| !args.methods.is_empty()) {
                 note(format_args!("note: {method} is not shown: {reason}"));

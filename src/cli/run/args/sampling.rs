@@ -16,10 +16,10 @@ pub struct SamplingArgs {
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=u32::MAX as i64))]
     pub seed: i64,
 
-    /// Which act, in their order [default: penalties;dry;...]
+    /// Which act, and in what order [default: all]
     ///
-    /// Names with semicolons between. By default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;
-    /// min_p;xtc;temperature. One that is left out does not act.
+    /// Names with semicolons between; one that is left out does not act. By default:
+    /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature.
     #[arg(long, value_name = "LIST", value_parser = names)]
     pub samplers: Option<Order>,
 
@@ -48,7 +48,7 @@ pub struct SamplingArgs {
     #[arg(long = "typical", alias = "typical-p", value_name = "N")]
     pub typical_p: Option<f32>,
 
-    /// Of logits N deviations from the best [default: -1]
+    /// Of logits N sigmas from the best [default: -1]
     ///
     /// Standard deviations of all logits; 0 or less for all tokens.
     #[arg(long, alias = "top-nsigma", value_name = "N", allow_negative_numbers = true)]
@@ -116,7 +116,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub dry_sequence_breaker: Vec<String>,
 
-    /// Keep the surprise steady: 1 or 2; 0: don't [default: 0]
+    /// Steady surprise: 1 or 2; 0: off [default: 0]
     ///
     /// Mirostat, version 1 or 2, in place of all other samplers but the temperature.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2))]
