@@ -8,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Scratch,
     activations::{Span, quantize, spans_for},
-    attention::{self, PAGE, Queries, Rows, attend, clear, partial_len},
+    attention::{self, PAGE, Queries, Rotation, Rows, attend, clear, partial_len},
     cache::{CacheType, store},
     multiply,
 };
@@ -57,6 +57,7 @@ fn attentions(c: &mut Criterion) {
     for (name, queries) in [("attend few", 1), ("attend many", 64)] {
         let q: Vec<f32> = (0..queries * dim).map(|i| (i as f32).sin() / 8.0).collect();
         let visible = vec![0..PAGE; queries];
+        let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).cos()).collect();
         let mut group = c.benchmark_group(name);
         group.throughput(Throughput::Elements((2 * queries * PAGE * dim) as u64));
         for dtype in CacheType::ALL {
@@ -70,10 +71,24 @@ fn attentions(c: &mut Criterion) {
             let mut partials = vec![0.0; queries * partial_len(dim)];
             clear(&mut partials, dim);
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
-                scratch.prepare(cpu, Queries { queries: &q, dim, soft_cap: None }, dtype);
-                group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
-                    b.iter(|| attend(cpu, &visible, rows, rows, &mut scratch, &mut partials));
-                });
+                let rotating = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
+                for (how, rotation) in [("", None), ("/rotating", Some(rotating))] {
+                    let queries = Queries { queries: &q, dim, soft_cap: None };
+                    scratch.prepare(cpu, queries, dtype, rotation.is_some());
+                    group.bench_function(format!("{}/{}{how}", dtype.name(), cpu.name()), |b| {
+                        b.iter(|| {
+                            attend(
+                                cpu,
+                                &visible,
+                                rows,
+                                rotation,
+                                rows,
+                                &mut scratch,
+                                &mut partials,
+                            );
+                        });
+                    });
+                }
             }
         }
         group.finish();

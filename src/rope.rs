@@ -5,7 +5,7 @@
 //! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
 //! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`; `longrope`
 //! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
-//! `cache` (frequencies become rows). `disturbance` is the measure that DPRoPE decides by;
+//! `cache` (frequencies become rows). `policy` says whose length counts where a rule follows it. `disturbance` is the measure that DPRoPE decides by;
 //! `form` and `llama_cpp` put a plan in words.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
@@ -29,6 +29,7 @@ mod longrope;
 mod ntk;
 mod ntk_mixed;
 mod plan;
+mod policy;
 mod resolve;
 mod rule;
 mod sourced;
@@ -48,6 +49,7 @@ pub use llama3::Llama3;
 pub use longrope::LongRope;
 pub use ntk_mixed::NtkMixed;
 pub use plan::Plan;
+pub use policy::Policy;
 pub use resolve::Facts;
 pub use rule::Rule;
 pub use sourced::{Origin, Sourced, short};

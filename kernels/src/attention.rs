@@ -16,14 +16,20 @@
 //! unpacked once and multiplied by tiles (`many`). With a cache of floats, scores are computed in
 //! single precision; for quantized keys, queries are rounded to 8 bits, as activations are for
 //! quantized weights. The weighted values are in single precision always.
+//!
+//! Keys may be stored before rotation ([`Rotation`]): then they are rotated as they are read, in
+//! single precision whatever the cache.
 
 mod few;
 mod many;
 mod queries;
+mod rotation;
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
+
+pub use self::rotation::Rotation;
 
 use self::queries::Prepared;
 use crate::{
@@ -65,7 +71,7 @@ pub struct Scratch {
     queries: Prepared,
     /// A few queries: (queries, PAGE). Many: (queries / 16, PAGE), lanes being queries.
     scores: Vec<Line>,
-    /// Rows of the cache as floats: (PAGE, dim).
+    /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that rotate.
     rows: Vec<Line>,
     scales: few::Scales,
 }
@@ -82,9 +88,10 @@ impl Scratch {
         }
     }
 
-    /// Takes the queries that [`attend`] will compare with keys stored as `keys`.
-    pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType) {
-        self.queries.fill(cpu, queries, keys);
+    /// Takes the queries that [`attend`] will compare with keys stored as `keys`, which it will
+    /// rotate if `rotating`.
+    pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, rotating: bool) {
+        self.queries.fill(cpu, queries, keys.is_quantized() && !rotating);
     }
 }
 
@@ -102,11 +109,13 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 }
 
 /// Adds a page to the partials (queries, [`partial_len`]) of the queries that `scratch` was
-/// prepared with. `visible` says which positions of the page each query sees.
+/// prepared with. `visible` says which positions of the page each query sees. Keys are rotated by
+/// `rotation`, or compared as they are stored.
 pub fn attend(
     cpu: Cpu,
     visible: &[Range<usize>],
     keys: Rows<'_>,
+    rotation: Option<Rotation<'_>>,
     values: Rows<'_>,
     scratch: &mut Scratch,
     partials: &mut [f32],
@@ -118,10 +127,17 @@ pub fn attend(
     };
     let Scratch { queries, scores, rows, scales } = scratch;
     assert_eq!(visible.len(), queries.count);
+    let integers = keys.dtype.is_quantized() && rotation.is_none();
+    assert_eq!(integers, queries.quantized);
     let page = &Page { queries, visible, span: start..end };
     if queries.are_many() {
         let scores = scores.as_chunks_mut().0;
-        cache::run(cpu, keys.dtype, many::Scores { page, keys: keys.bytes, rows, scores });
+        let keys_bytes = keys.bytes;
+        cache::run(
+            cpu,
+            keys.dtype,
+            many::Scores { page, keys: keys_bytes, rotation, rows, scores },
+        );
         cpu.call(many::Softmax { page, scores, partials });
         cache::run(
             cpu,
@@ -130,7 +146,9 @@ pub fn attend(
         );
     } else {
         let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
-        cache::run(cpu, keys.dtype, few::Scores { page, keys: keys.bytes, scales, scores });
+        let keys_bytes = keys.bytes;
+        let scoring = few::Scores { page, keys: keys_bytes, rotation, rows, scales, scores };
+        cache::run(cpu, keys.dtype, scoring);
         cpu.call(few::Softmax { page, scores, partials });
         cache::run(
             cpu,

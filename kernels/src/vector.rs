@@ -179,7 +179,7 @@ pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::WideFloats, cap: f32) -> I::Wide
 /// Rotates a head whose pairs are halves apart: element `i` with element `i + n/2`, by the angle
 /// whose cosine and sine are `row[i]` and `row[n/2 + i]`. Elements past `n = row.len()` stay.
 pub fn rotate(cpu: Cpu, head: &mut [f32], row: &[f32]) {
-    cpu.call(Rotate { head: &mut head[..row.len()], row });
+    cpu.call(Rotate { head, row });
 }
 
 struct Rotate<'a> {
@@ -191,14 +191,20 @@ impl Kernel for Rotate<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let half = self.row.len() / 2;
-        let (a, b) = self.head.split_at_mut(half);
-        let (cos, sin) = self.row.split_at(half);
-        for i in 0..half.div_ceil(8) {
-            let (x, y) = (isa.load_f32(&lanes(a, i)), isa.load_f32(&lanes(b, i)));
-            let (c, s) = (isa.load_f32(&lanes(cos, i)), isa.load_f32(&lanes(sin, i)));
-            put(a, i, isa.to_f32s(isa.neg_mul_add(y, s, isa.mul(x, c))));
-            put(b, i, isa.to_f32s(isa.mul_add(x, s, isa.mul(y, c))));
-        }
+        rotated(isa, self.head, self.row);
+    }
+}
+
+/// See [`rotate`].
+#[inline(always)]
+pub(crate) fn rotated<I: Isa>(isa: I, head: &mut [f32], row: &[f32]) {
+    let half = row.len() / 2;
+    let (a, b) = head[..row.len()].split_at_mut(half);
+    let (cos, sin) = row.split_at(half);
+    for i in 0..half.div_ceil(LANES) {
+        let (x, y) = (isa.wide_load_f32(&lanes(a, i)), isa.wide_load_f32(&lanes(b, i)));
+        let (c, s) = (isa.wide_load_f32(&lanes(cos, i)), isa.wide_load_f32(&lanes(sin, i)));
+        put(a, i, isa.wide_to_f32s(isa.wide_neg_mul_add(y, s, isa.wide_mul(x, c))));
+        put(b, i, isa.wide_to_f32s(isa.wide_mul_add(x, s, isa.wide_mul(y, c))));
     }
 }

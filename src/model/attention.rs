@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use rope_cpu_kernels::{
-    attention::{Queries, attend, clear, finish, merge, partial_len},
+    attention::{Queries, Rotation, attend, clear, finish, merge, partial_len},
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -17,7 +17,7 @@ use super::{
     Config, Pairing, batch::Row, batch::Tile, config::HEAD_DIM_MAX, state::Private, weights::Layer,
 };
 use crate::{
-    kv_cache::{KvCache, POSITIONS, Shape},
+    kv_cache::{CacheType, KvCache, POSITIONS, Shape},
     rope::{Layers, Rope},
     threads::{Phase, Run},
 };
@@ -130,6 +130,14 @@ pub struct Heads<'a> {
     pub effective_length: usize,
 }
 
+/// Rows that attend together, with the query heads that share a head of keys.
+struct Group<'a> {
+    rows: &'a [Row],
+    heads: usize,
+    /// Values of a head, with those that fill it up.
+    dim: usize,
+}
+
 impl Heads<'_> {
     /// Adds its bias to a head of `part` (0 queries, 1 keys, 2 values), in the file's order.
     fn biased(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
@@ -141,8 +149,8 @@ impl Heads<'_> {
         }
     }
 
-    /// A head of queries or keys, ready for scores: biased, normed, in halves order, rotated.
-    fn rotated(&self, part: usize, head: usize, position: usize, x: &[f32], out: &mut [f32]) {
+    /// A head of queries or keys, to be rotated: biased, normed, in halves order.
+    fn raw(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
         self.biased(part, head, x, out);
         let norm = if part == 0 { self.layer.query_norm } else { self.layer.key_norm };
         if let Some(norm) = norm {
@@ -152,11 +160,22 @@ impl Heads<'_> {
         if self.config.pairing == Pairing::Adjacent {
             to_halves(&mut out[..n_rot]);
         }
-        let layers = match self.config.layer_window(self.index) {
+    }
+
+    fn layers(&self) -> Layers {
+        match self.config.layer_window(self.index) {
             Some(_) => Layers::Window,
             None => Layers::Global,
-        };
-        rotate(self.cpu, out, self.rope.row(layers, self.effective_length, position));
+        }
+    }
+
+    /// Whether the cache holds keys before rotation.
+    fn keys_are_raw(&self) -> bool {
+        self.layers() == Layers::Global && self.rope.plan().raw_keys()
+    }
+
+    fn rope_row(&self, position: usize) -> &[f32] {
+        self.rope.row(self.layers(), self.effective_length, position)
     }
 
     /// Stores the keys and values of one head at the positions of one block of each page.
@@ -178,7 +197,10 @@ impl Heads<'_> {
             }
             let Some(page) = cache.page(row.sequence, self.index, row.position) else { continue };
             let x = &query_key_value[i * linear.width..][..linear.width];
-            self.rotated(1, head, row.position, &x[keys + head * dim..][..dim], head_buffer);
+            self.raw(1, head, &x[keys + head * dim..][..dim], head_buffer);
+            if !self.keys_are_raw() {
+                rotate(self.cpu, head_buffer, self.rope_row(row.position));
+            }
             page.store_key(self.cpu, run, row.position, head_buffer);
             self.biased(2, head, &x[values + head * dim..][..dim], head_buffer);
             page.store_value(self.cpu, run, row.position, head_buffer);
@@ -212,21 +234,25 @@ impl Heads<'_> {
         }
 
         let width = self.layer.query_key_value.width;
-        for (i, row) in tile_rows.iter().enumerate() {
+        for i in 0..tile.rows {
             for g in 0..group {
                 let head = kv_head * group + g;
                 let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
                 let query = &mut private.queries[(i * group + g) * dim..][..dim];
-                self.rotated(0, head, row.position, &x[..self.config.head_dim], query);
+                self.raw(0, head, &x[..self.config.head_dim], query);
                 query.iter_mut().for_each(|x| *x *= self.config.attention_scale);
             }
         }
-        let queries = Queries {
-            queries: &private.queries[..count * dim],
-            dim,
-            soft_cap: self.config.attention_soft_cap,
-        };
-        private.attention.prepare(self.cpu, queries, cache.shape().keys);
+        let tile = Group { rows: tile_rows, heads: group, dim };
+        let rotation = self.keys_are_raw().then(|| Rotation {
+            rows: self.rope.first_rows(self.layers(), self.effective_length),
+            n_rot: self.config.n_rot,
+            group: 1,
+            before: 0,
+        });
+        if rotation.is_none() {
+            self.prepare(&tile, 0, rotation, cache.shape().keys, private);
+        }
 
         for page in positions.start / POSITIONS..positions.end.div_ceil(POSITIONS) {
             let start = page * POSITIONS;
@@ -238,9 +264,42 @@ impl Heads<'_> {
                 let visible = within(from)..within((row.position + 1).min(positions.end));
                 private.visible.extend(std::iter::repeat_n(visible, group));
             }
+            if rotation.is_some() {
+                self.prepare(&tile, start, rotation, cache.shape().keys, private);
+            }
             let (keys, values) = (page.keys(phase, kv_head), page.values(phase, kv_head));
-            attend(self.cpu, &private.visible, keys, values, &mut private.attention, partials);
+            let Private { visible, attention, .. } = private;
+            attend(self.cpu, visible, keys, rotation, values, attention, partials);
         }
+    }
+
+    /// Rotates queries by their distance from position `start`, and hands them to the kernel. Those
+    /// from before it see nothing there.
+    fn prepare(
+        &self,
+        tile: &Group<'_>,
+        start: usize,
+        rotation: Option<Rotation<'_>>,
+        keys: CacheType,
+        private: &mut Private,
+    ) {
+        let Group { rows, heads, dim } = *tile;
+        let Private { attention, queries, rotated, .. } = private;
+        let rotated = &mut rotated[..rows.len() * heads * dim];
+        rotated.copy_from_slice(&queries[..rotated.len()]);
+        for (row, rotated) in rows.iter().zip(rotated.chunks_exact_mut(heads * dim)) {
+            if row.position >= start {
+                let row = self.rope_row(row.position - start);
+                rotated.chunks_exact_mut(dim).for_each(|query| rotate(self.cpu, query, row));
+            }
+        }
+        let soft_cap = self.config.attention_soft_cap;
+        attention.prepare(
+            self.cpu,
+            Queries { queries: rotated, dim, soft_cap },
+            keys,
+            rotation.is_some(),
+        );
     }
 }
 

@@ -104,10 +104,10 @@ impl Shape {
         let floats = 3 * embedding + query_key_value + attended + partial_row + 3 * feed_forward;
         let rounded = spans(embedding) + spans(attended) + spans(feed_forward);
         let widest = embedding.max(feed_forward).max(attended);
-        // Panels of a product and of attention; scores of a tile, its queries in three forms.
+        // Panels of a product and of attention; scores of a tile, its queries in four forms.
         let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);
         let row = 4 * widest;
-        let attention = 4 * (PAGE * padded + queries * (PAGE + 3 * padded));
+        let attention = 4 * (PAGE * padded + queries * (PAGE + 4 * padded));
         let private = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
         let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0);
         // Partial results are made for whole tiles.

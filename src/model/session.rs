@@ -188,16 +188,18 @@ impl<'m> Session<'m> {
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
-        let effective_length = self.rope.effective_length(end);
-        if effective_length != self.effective_length {
-            self.effective_length = effective_length;
-            self.rope.clear();
-            if !self.recompute(progress) {
-                return Ok(false);
-            }
+        let by_position = self.rope.plan().raw_keys();
+        if !by_position && self.follow(end) && !self.recompute(progress) {
+            return Ok(false);
         }
         let mut done = 0;
-        for part in tokens.chunks(self.options.micro_batch.max(1)) {
+        while done < tokens.len() {
+            let mut part = &tokens[done..];
+            part = &part[..part.len().min(self.options.micro_batch.max(1))];
+            if by_position {
+                self.follow(used + done + 1);
+                part = &part[..self.alike(part.len())];
+            }
             self.micro_batch(part, &|i| wanted(done + i), &mut |i, logits| {
                 each(done + i, logits);
             });
@@ -207,6 +209,24 @@ impl<'m> Session<'m> {
             }
         }
         Ok(true)
+    }
+
+    /// Takes the frequencies of sequences of `tokens`. Returns whether they are others.
+    fn follow(&mut self, tokens: usize) -> bool {
+        let effective_length = self.rope.effective_length(tokens);
+        let changed = effective_length != self.effective_length;
+        if changed {
+            self.effective_length = effective_length;
+            self.rope.clear();
+        }
+        changed
+    }
+
+    /// How many of the next `tokens` have the frequencies of the first of them.
+    fn alike(&self, tokens: usize) -> usize {
+        let lengths = self.tokens.len() + 1..;
+        let alike = |n: &usize| self.rope.effective_length(*n) == self.effective_length;
+        lengths.take(tokens).take_while(alike).count()
     }
 
     /// Computes what is in the cache again, with other frequencies. Returns whether it did all;

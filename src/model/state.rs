@@ -42,10 +42,11 @@ impl Activations {
 pub struct Private {
     pub product: Scratch,
     pub attention: attention::Scratch,
-    pub queries: Vec<f32>,                    // (TILE_QUERIES, padded dim)
+    pub queries: Vec<f32>, // (TILE_QUERIES, padded dim), before rotation
+    pub rotated: Vec<f32>, // the same, rotated
     pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
-    pub row: Vec<f32>,                        // the longest row of any buffer
-    pub head: Vec<f32>,                       // (padded dim)
+    pub row: Vec<f32>,     // the longest row of any buffer
+    pub head: Vec<f32>,    // (padded dim)
 }
 
 /// The buffers, for up to `rows` tokens at a time.
@@ -78,15 +79,14 @@ impl State {
         let layer = &weights.layers[0];
         let heads = config.heads * config.head_dim;
         let widest = config.embedding.max(config.feed_forward).max(heads);
+        let queries = TILE_QUERIES.max(config.group());
         let private = || {
             Mutex::new(Private {
                 product: Scratch::new(widest, rows),
-                attention: attention::Scratch::new(
-                    TILE_QUERIES.max(config.group()),
-                    shape.padded_dim(),
-                ),
-                queries: vec![0.0; TILE_QUERIES.max(config.group()) * shape.padded_dim()],
-                visible: Vec::with_capacity(TILE_QUERIES.max(config.group())),
+                attention: attention::Scratch::new(queries, shape.padded_dim()),
+                queries: vec![0.0; queries * shape.padded_dim()],
+                rotated: vec![0.0; queries * shape.padded_dim()],
+                visible: Vec::with_capacity(queries),
                 row: vec![0.0; widest],
                 head: vec![0.0; shape.padded_dim()],
             })

@@ -3,7 +3,7 @@
 use super::{Layers, Plan, Table};
 
 /// Positions that are computed together.
-const PAGE: usize = 256;
+pub const PAGE: usize = 256;
 
 /// A plan and the rows computed from it so far.
 ///
@@ -40,9 +40,9 @@ impl Rope {
         self.plan.effective_length(tokens)
     }
 
-    /// Drops all rows, as those of one effective length are of no use to another.
+    /// Drops all rows of global layers, as those of one effective length are of no use to another.
     pub fn clear(&mut self) {
-        self.tables.clear();
+        self.tables.retain(|rows| rows.layers == Layers::Window);
     }
 
     /// Computes the rows of positions `0..positions_end` that are not there yet.
@@ -68,6 +68,14 @@ impl Rope {
         }
     }
 
+    /// The rows of the first [`PAGE`] positions, one after the other.
+    ///
+    /// # Panics
+    /// As [`Rope::row`].
+    pub fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
+        self.page(layers, effective_length, 0)
+    }
+
     /// The row of a position: `[cos; n_rot/2]`, then `[sin; n_rot/2]`, with the attention scale
     /// multiplied in.
     ///
@@ -75,12 +83,16 @@ impl Rope {
     /// If [`Rope::prepare`] was not called with the same key and a `positions_end` beyond it.
     pub fn row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
         let n_rot = self.plan.n_rot;
+        let page = self.page(layers, effective_length, position / PAGE);
+        &page[position % PAGE * n_rot..][..n_rot]
+    }
+
+    fn page(&self, layers: Layers, effective_length: usize, page: usize) -> &[f32] {
         self.tables
             .iter()
             .find(|rows| rows.is(layers, effective_length))
-            .and_then(|rows| rows.pages.get(position / PAGE))
-            .map(|page| &page[position % PAGE * n_rot..][..n_rot])
-            .unwrap_or_else(|| panic!("RoPE row {position} was not prepared"))
+            .and_then(|rows| rows.pages.get(page))
+            .unwrap_or_else(|| panic!("RoPE row {} was not prepared", page * PAGE))
     }
 }
 

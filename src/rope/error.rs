@@ -64,6 +64,11 @@ pub enum Error {
          the factor {factor} is out of that range"
     )]
     Positions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
+    #[error(
+        "--rope-policy has no effect with RoPE scaling {scaling}, which does not follow the length \
+         of the sequence: leave it out"
+    )]
+    IdlePolicy { scaling: Scaling },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

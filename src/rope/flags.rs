@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Direction, Error, Ramp, Variant, error};
+use super::{Direction, Error, Policy, Ramp, Variant, error};
 
 /// Every RoPE flag, as given: `None` where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +40,8 @@ pub struct Flags {
     pub dynamic_target: Option<usize>,
     /// `--rope-step`: the grid that lengths are rounded up to where frequencies follow them.
     pub step: Option<usize>,
+    /// `--rope-policy`: whose length it is, where frequencies follow one.
+    pub policy: Option<Policy>,
     /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.
     pub ntk_mixed_exponent: Option<f64>,
     /// `--llama3-low-freq-factor`: what turns less often is divided.

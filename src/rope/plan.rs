@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Divisors, Layers, Origin, Rule, Scaling, Sourced, Table, ntk, sourced::short, table};
+use super::{
+    Divisors, Layers, Origin, Policy, Rule, Scaling, Sourced, Table, ntk, sourced::short, table,
+};
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,8 @@ pub struct Plan {
     pub window_base: Option<Sourced<f64>>,
     /// What the file divides the frequencies by.
     pub divisors: Divisors,
+    /// Whose length decides the frequencies; `None` if no length does.
+    pub policy: Option<Sourced<Policy>>,
     /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
     /// the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
@@ -44,6 +48,12 @@ impl Plan {
         table::unscaled(self.n_rot, self.base_train.value, divisors)
     }
 
+    /// Whether keys are to be kept before rotation, in global layers: where queries at different
+    /// positions rotate them differently.
+    pub fn raw_keys(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
+    }
+
     /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
     /// rotate alike, always the same one.
     pub fn effective_length(&self, tokens: usize) -> usize {
@@ -59,12 +69,18 @@ impl Plan {
     /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
     /// ones can read each other's cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
-        let length = self.effective_length(tokens);
-        [Layers::Global, Layers::Window]
-            .map(|layers| Table::new(self, layers, length))
-            .iter()
-            .flat_map(|table| table.inv_freq.iter().chain([&table.scale]))
-            .flat_map(|x| x.to_le_bytes())
+        let mut lengths = vec![self.effective_length(tokens)];
+        if self.raw_keys() {
+            lengths.extend((1..=tokens).map(|tokens| self.effective_length(tokens)));
+            lengths.dedup();
+        }
+        let tables = lengths.iter().flat_map(|length| {
+            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, *length))
+        });
+        tables
+            .flat_map(|table| table.inv_freq.into_iter().chain([table.scale]))
+            .flat_map(f64::to_le_bytes)
+            .chain([u8::from(self.raw_keys())])
             .collect()
     }
 }
@@ -95,6 +111,9 @@ impl fmt::Display for Plan {
                  rope_factors_long.weight beyond)",
                 sets.original_context
             )?,
+        }
+        if let Some(policy) = &self.policy {
+            write!(f, ", policy {} ({})", policy.value.name(), policy.origin)?;
         }
         if self.attention_scale.value != 1.0 {
             write!(f, ", attention scale {}", self.attention_scale)?;

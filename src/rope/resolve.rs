@@ -6,7 +6,7 @@
 //! is computed where the file has none; layers with a sliding window are never scaled at all.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Rule, Scaling, Sourced,
+    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Policy, Rule, Scaling, Sourced,
     divisors::{LONG, ROPE_FREQS, SHORT, check},
     given::Given,
     keys::Keys,
@@ -67,6 +67,7 @@ impl Plan {
         let rule = Rule::resolve(&given, &factor, &inv_freq)?;
         let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
         let original_context = given.original_context()?;
+        let policy = Policy::resolve(&given, scaling.value, &rule, &divisors)?;
 
         let mut plan = Plan {
             n_rot,
@@ -77,6 +78,7 @@ impl Plan {
             base_train,
             window_base,
             divisors,
+            policy,
             attention_scale,
             original_context,
             context_train,

@@ -6,6 +6,7 @@ mod build;
 mod consistency;
 mod faults;
 mod meaning;
+mod position;
 mod reference;
 mod saved;
 mod tiny;

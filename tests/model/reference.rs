@@ -22,6 +22,16 @@ impl Frequencies {
     }
 }
 
+/// What attention in global layers makes of positions, for the query at `i` and the key at `j`.
+pub struct Rules<'r> {
+    /// The inverse frequencies for a query, and what multiplies queries and keys where they rotate.
+    pub frequencies: &'r dyn Fn(usize) -> (Vec<f64>, f64),
+    /// How far the key is taken to be; `None` if it is not seen.
+    pub distance: &'r dyn Fn(usize, usize) -> Option<f64>,
+    /// What multiplies a query.
+    pub query_scale: &'r dyn Fn(usize) -> f64,
+}
+
 struct Weights(HashMap<String, Vec<f32>>);
 
 impl Weights {
@@ -53,17 +63,32 @@ fn capped(x: f64, cap: Option<f32>) -> f64 {
 }
 
 /// Rotates the first `2 * frequencies.len()` values of a head.
-fn rotate(head: &mut [f64], frequencies: &[f64], position: usize, adjacent: bool) {
+fn rotate(head: &mut [f64], frequencies: &[f64], distance: f64, adjacent: bool) {
     let half = frequencies.len();
     for (i, frequency) in frequencies.iter().enumerate() {
         let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
-        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        let (sin, cos) = (distance * frequency).sin_cos();
         (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
     }
 }
 
 /// The logits that follow each token.
 pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let rules = Rules {
+        frequencies: &|_| (rope.global.clone(), 1.0),
+        distance: &|i, j| Some((i - j) as f64),
+        query_scale: &|_| 1.0,
+    };
+    forward_by(tiny, &rules, &rope.window, tokens)
+}
+
+/// The same by other rules in global layers.
+pub fn forward_by(
+    tiny: &Tiny,
+    rules: &Rules<'_>,
+    window_frequencies: &[f64],
+    tokens: &[u32],
+) -> Vec<Vec<f32>> {
     let w = Weights(tiny.weights());
     let gemma = tiny.architecture == "gemma3";
     let dim = tiny.head_dim;
@@ -78,34 +103,46 @@ pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>>
     for layer in 0..tiny.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let window = tiny.layer_window(layer);
-        let frequencies = if window.is_some() { &rope.window } else { &rope.global };
-        let heads = |tensor: &str, norm: Option<&str>, x: &[f64], position: usize| {
+        let heads = |tensor: &str, norm: Option<&str>, x: &[f64]| {
             let mut all = w.linear(&name(tensor), x);
             for head in all.chunks_exact_mut(dim) {
                 if let Some(norm) = norm.filter(|_| gemma) {
                     head.copy_from_slice(&w.norm(&name(norm), head));
-                }
-                if tensor != "attn_v" {
-                    rotate(head, frequencies, position, !gemma);
                 }
             }
             all
         };
         let normed: Vec<_> = hidden.iter().map(|x| w.norm(&name("attn_norm"), x)).collect();
         let of = |tensor: &str, norm| -> Vec<_> {
-            normed.iter().enumerate().map(|(i, x)| heads(tensor, norm, x, i)).collect()
+            normed.iter().map(|x| heads(tensor, norm, x)).collect()
         };
         let queries = of("attn_q", Some("attn_q_norm"));
         let keys = of("attn_k", Some("attn_k_norm"));
         let values = of("attn_v", None);
         for (i, x) in hidden.iter_mut().enumerate() {
             let first = window.map_or(0, |window| (i + 1).saturating_sub(window));
+            let (frequencies, rotated_scale) = match window {
+                Some(_) => (window_frequencies.to_vec(), 1.0),
+                None => (rules.frequencies)(i),
+            };
+            let query_scale = if window.is_some() { 1.0 } else { (rules.query_scale)(i) };
             let mut attended = vec![0.0; tiny.heads * dim];
             for (head, out) in attended.chunks_exact_mut(dim).enumerate() {
                 let (q, at) = (&queries[i][head * dim..][..dim], head / group * dim);
                 let weights: Vec<f64> = (first..=i)
                     .map(|j| {
+                        let distance = match window {
+                            Some(_) => (i - j) as f64,
+                            None => match (rules.distance)(i, j) {
+                                Some(distance) => distance,
+                                None => return 0.0,
+                            },
+                        };
+                        let mut q = q.to_vec();
+                        rotate(&mut q, &frequencies, distance, !gemma);
+                        q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
                         let dot: f64 = q.iter().zip(&keys[j][at..]).map(|(q, k)| q * k).sum();
+                        let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);
                         capped(dot / (dim as f64).sqrt(), cap).exp()
                     })

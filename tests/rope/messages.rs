@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Ramp, Scaling, Variant},
+    rope::{Factors, Flags, Policy, Ramp, Scaling, Variant},
 };
 
 use crate::Case;
@@ -85,14 +85,14 @@ fn parameters_are_in_the_line() {
         Flags { dynamic_variant: fu2, step: Some(512), ..scaling(Scaling::Dynamic) },
         "RoPE: dynamic (--rope-scaling dynamic), factor 4 (--rope-scale 4), alpha by length from \
          8192 (llama.context_length), variant fu2 (--dynamic-variant fu2), target 32768 (--ctx), \
-         step 512 (--rope-step 512), base",
+         step 512 (--rope-step 512), policy run (default), base",
     );
     let case = Case::default().flags(scaling(Scaling::DynamicYarn));
     let found = line(case);
     let start = "RoPE: dynamic-yarn (--rope-scaling dynamic-yarn), factor by length, step 256 \
                  (default), original context 8192 (llama.context_length), ext factor 1 (default), \
                  beta fast 32 (default), beta slow 1 (default), attention scale by factor (1 + 0.1 \
-                 ln factor), base";
+                 ln factor), policy run (default), base";
     assert!(found.starts_with(start), "{found}");
     let yarn = Flags {
         yarn_ramp: Some(Ramp::Exact),
@@ -122,7 +122,7 @@ fn divisors_are_in_the_line() {
     assert!(line(longrope).starts_with(
         "RoPE: longrope (llama.rope.scaling.type), frequencies divided \
              (rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond), \
-             attention scale 1.19024 (LongRoPE's, from trained and original context), base"
+             policy run (default), attention scale 1.19024 (LongRoPE's, from trained and original context), base"
     ),);
 }
 
@@ -386,6 +386,16 @@ fn parameters_out_of_range_are_errors() {
     assert_eq!(
         "step".parse::<Ramp>().unwrap_err().to_string(),
         "unknown ramp of YaRN \"step\": it is one of whole, exact, turns"
+    );
+}
+
+#[test]
+fn a_policy_needs_a_rule_that_follows_the_length() {
+    let flags = Flags { policy: Some(Policy::Position), ..scaling(Scaling::Ntk) };
+    assert_eq!(
+        Case::default().flags(flags).error(),
+        "--rope-policy has no effect with RoPE scaling ntk, which does not follow the length of the \
+         sequence: leave it out"
     );
 }
 

@@ -2,11 +2,12 @@
 
 use std::array::from_fn;
 
-use bytemuck::{cast_slice, must_cast_slice};
+use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
-use super::{PAGE, Page, partial_len, queries::QueryUnit};
+use super::{Line, PAGE, Page, Rotation, partial_len, queries::QueryUnit};
 use crate::{
-    cache::{CacheFormat, CacheKernel, Quantized, UNIT},
+    cache::{CacheFormat, CacheKernel, Floats, Quantized, UNIT},
+    format::F32,
     isa::{Half, Isa, Kernel, LANES},
     tile::{Tile, tiles},
     vector::{exp, soft_capped},
@@ -21,6 +22,9 @@ const TILE: usize = 4;
 pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
+    pub rotation: Option<Rotation<'a>>,
+    /// Used for keys that rotate.
+    pub rows: &'a mut [Line],
     pub scales: &'a mut Scales,
     /// (queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
@@ -29,9 +33,16 @@ pub(super) struct Scores<'a> {
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, scores, .. } = self;
+        let Scores { page, keys, rotation, rows, scores, .. } = self;
         let queries = must_cast_slice(&page.queries.floats);
         for (position, keys) in page.rows::<I, C>(isa, keys) {
+            if let Some(rotation) = rotation {
+                let rows = &mut rows[..keys.len() * UNIT / LANES];
+                let floats = must_cast_slice_mut(rows);
+                rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
+                isa.call(FloatScores { page, position, rows, scores });
+                continue;
+            }
             let mut tile = FloatTile::<I, C> { isa, page, queries, position, keys, scores };
             tiles(page.queries.count, TILE, &mut tile);
         }
@@ -39,7 +50,10 @@ impl CacheKernel for Scores<'_> {
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        let Scores { page, keys, scales, scores } = self;
+        if self.rotation.is_some() {
+            return self.run::<I, C>(isa);
+        }
+        let Scores { page, keys, scales, scores, .. } = self;
         scales.collect::<I, C>(isa, page, keys);
         let Scales { halves, factors } = scales;
         let queries = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
@@ -48,6 +62,26 @@ impl CacheKernel for Scores<'_> {
             let mut tile = IntTile::<I, C> { isa, page, position, keys, scales, factors, scores };
             tiles(page.queries.count, queries, &mut tile);
         }
+    }
+}
+
+/// The same for keys that are floats by now; compiled once for all formats.
+struct FloatScores<'a> {
+    page: &'a Page<'a>,
+    position: usize,
+    /// (up to [`ROWS`], dim)
+    rows: &'a [Line],
+    scores: &'a mut [[f32; PAGE]],
+}
+
+impl Kernel for FloatScores<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let FloatScores { page, position, rows, scores } = self;
+        let (queries, keys) = (must_cast_slice(&page.queries.floats), cast_slice(rows));
+        let mut tile = FloatTile::<I, Floats<F32>> { isa, page, queries, position, keys, scores };
+        tiles(page.queries.count, TILE, &mut tile);
     }
 }
 

@@ -7,7 +7,7 @@ use std::array::from_fn;
 
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
-use super::{Line, PAGE, Page, partial_len, queries::PanelUnit};
+use super::{Line, PAGE, Page, Rotation, partial_len, queries::PanelUnit};
 use crate::{
     cache::{CacheFormat, CacheKernel, Quantized, UNIT, load_row},
     isa::{Isa, Kernel, LANES},
@@ -19,6 +19,7 @@ use crate::{
 pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
+    pub rotation: Option<Rotation<'a>>,
     pub rows: &'a mut [Line],
     /// (queries / 16, PAGE)
     pub scores: &'a mut [[Line; PAGE]],
@@ -36,11 +37,12 @@ const fn float_tile_size<I: Isa>() -> (usize, usize) {
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, rows, scores } = self;
+        let Scores { page, keys, rotation, rows, scores } = self;
         let mut tile = KeyTile::<I, C> {
             isa,
             page,
             keys: cast_slice(keys),
+            rotation,
             rows: must_cast_slice_mut(rows),
             scores: &mut scores[..page.queries.count.div_ceil(LANES)],
         };
@@ -49,7 +51,10 @@ impl CacheKernel for Scores<'_> {
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        let Scores { page, keys, rows, scores } = self;
+        if self.rotation.is_some() {
+            return self.run::<I, C>(isa);
+        }
+        let Scores { page, keys, rows, scores, .. } = self;
         let mut tile = IntKeyTile::<I, C> {
             isa,
             page,
@@ -66,6 +71,7 @@ struct KeyTile<'a, I, C: CacheFormat> {
     isa: I,
     page: &'a Page<'a>,
     keys: &'a [C::Unit],
+    rotation: Option<Rotation<'a>>,
     rows: &'a mut [f32],
     scores: &'a mut [[Line; PAGE]],
 }
@@ -77,7 +83,11 @@ impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
         let position = self.page.span.start + first;
         let units = dim / UNIT;
         let keys = &self.keys[position * units..][..N * units];
-        load_row::<I, C>(isa, keys, self.rows.as_chunks_mut().0);
+        let rows = self.rows.as_chunks_mut().0;
+        match self.rotation {
+            Some(rotation) => rotation.load::<I, C>(isa, dim, position, keys, rows),
+            None => load_row::<I, C>(isa, keys, rows),
+        }
         let rows: [&[f32]; N] = from_fn(
             #[inline(always)]
             |t| &self.rows[t * dim..][..dim],

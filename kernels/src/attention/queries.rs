@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable, must_cast};
 use super::{Line, Queries};
 use crate::{
     activations::quantize_group,
-    cache::{CacheType, UNIT},
+    cache::UNIT,
     isa::{Cpu, Isa, Kernel, LANES},
 };
 
@@ -37,8 +37,8 @@ pub(super) struct Prepared {
     pub count: usize,
     pub dim: usize,
     pub soft_cap: Option<f32>,
-    /// Whether for quantized keys.
-    quantized: bool,
+    /// Whether as integers, for quantized keys.
+    pub quantized: bool,
     /// A few: (queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
     pub floats: Vec<Line>,
     /// A few: (queries, units).
@@ -68,10 +68,10 @@ impl Prepared {
         self.count >= if self.quantized { MANY_INTEGER_QUERIES } else { MANY_QUERIES }
     }
 
-    pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, keys: CacheType) {
+    pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, quantized: bool) {
         self.count = q.queries.len() / q.dim;
         (self.dim, self.soft_cap) = (q.dim, q.soft_cap);
-        self.quantized = keys.is_quantized();
+        self.quantized = quantized;
         cpu.call(Fill { to: self, queries: q.queries });
     }
 }

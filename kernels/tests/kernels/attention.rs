@@ -6,7 +6,9 @@ use bytemuck::Zeroable;
 use rope_cpu_kernels::{
     Cpu,
     activations::{Span, quantize, spans_for},
-    attention::{PAGE, Queries, Rows, Scratch, attend, clear, finish, merge, partial_len},
+    attention::{
+        PAGE, Queries, Rotation, Rows, Scratch, attend, clear, finish, merge, partial_len,
+    },
     cache::{CacheType, load, store},
 };
 
@@ -20,6 +22,8 @@ struct Case {
     soft_cap: Option<f32>,
     /// Positions that each query sees, of both pages.
     visible: Vec<Range<usize>>,
+    /// How keys are rotated as they are read: `n_rot`, `group` and `before`.
+    rotation: Option<[usize; 3]>,
 }
 
 const POSITIONS: usize = 2 * PAGE;
@@ -32,9 +36,17 @@ impl Case {
         for (i, keys) in CacheType::ALL.into_iter().enumerate() {
             for n in [1, 2, 3, 7, 8, 13, 37] {
                 let (dim, values) = ([32, 64, 96][n % 3], CacheType::ALL[(i + n) % 5]);
-                cases.push(Case { dim, keys, values, soft_cap: None, visible: causal(n) });
-                let soft_cap = Some(2.0);
-                cases.push(Case { dim, keys, values, soft_cap, visible: window(n) });
+                let (soft_cap, visible, rotation) = (None, causal(n), None);
+                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                let (soft_cap, visible) = (Some(2.0), window(n));
+                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                // Whole vectors of pairs, some of one, and one and some; each key by a row of its
+                // own, a few alike, and all alike.
+                let n_rot = [dim, 12, dim - 4][n % 3];
+                let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n) % 3];
+                let (soft_cap, visible) = (None, causal(n));
+                let rotation = Some([n_rot, group, before]);
+                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
             }
         }
         cases
@@ -54,6 +66,17 @@ impl Case {
         Random(21).floats(self.visible.len() * self.dim)
     }
 
+    /// (PAGE, `n_rot`): cosines and sines, here of any angle.
+    fn angles(&self) -> Vec<f32> {
+        let Some([n_rot, ..]) = self.rotation else { return Vec::new() };
+        let row = |position: usize| {
+            let angle = move |pair: usize| (position * (pair + 3)) as f32 * 0.1;
+            let angles = || (0..n_rot / 2).map(angle);
+            angles().map(f32::cos).chain(angles().map(f32::sin))
+        };
+        (0..PAGE).flat_map(row).collect()
+    }
+
     /// Page by page, or each page on its own and then merged.
     fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
         let (n, dim) = (self.visible.len(), self.dim);
@@ -61,7 +84,10 @@ impl Case {
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
         let q = Queries { queries: &queries, dim, soft_cap: self.soft_cap };
-        scratch.prepare(cpu, q, self.keys);
+        scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
+        let rows = &self.angles();
+        let rotation =
+            self.rotation.map(|[n_rot, group, before]| Rotation { rows, n_rot, group, before });
         let mut partials =
             [vec![f32::NAN; n * partial_len(dim)], vec![f32::NAN; n * partial_len(dim)]];
         partials.iter_mut().for_each(|p| clear(p, dim));
@@ -78,6 +104,7 @@ impl Case {
                 cpu,
                 &visible,
                 Rows { dtype: self.keys, bytes: &part(&keys, self.keys) },
+                rotation,
                 Rows { dtype: self.values, bytes: &part(&values, self.values) },
                 &mut scratch,
                 &mut partials[if merged { page } else { 0 }],
@@ -106,16 +133,26 @@ impl Case {
             out
         };
         let (keys, values) = (decoded(self.keys, 31), decoded(self.values, 32));
+        let mut keys: Vec<f64> = keys.into_iter().map(f64::from).collect();
         let mut queries = self.queries();
-        if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) {
+        if let Some([n_rot, group, before]) = self.rotation {
+            let angles = self.angles();
+            for (position, key) in keys.chunks_exact_mut(self.dim).enumerate() {
+                let row = &angles[(position % PAGE + before) / group * n_rot..][..n_rot];
+                for pair in 0..n_rot / 2 {
+                    let [a, b] = [pair, pair + n_rot / 2];
+                    let [cos, sin] = [a, b].map(|i| f64::from(row[i]));
+                    (key[a], key[b]) = (key[a] * cos - key[b] * sin, key[a] * sin + key[b] * cos);
+                }
+            }
+        } else if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) {
             queries.chunks_exact_mut(self.dim).for_each(rounded);
         }
         let mut out = Vec::new();
         for (query, visible) in queries.chunks_exact(self.dim).zip(&self.visible) {
             let score = |p: usize| {
                 let key = &keys[p * self.dim..][..self.dim];
-                let dot: f64 =
-                    query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
+                let dot: f64 = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * k).sum();
                 self.soft_cap.map_or(dot, |cap| f64::from(cap) * (dot / f64::from(cap)).tanh())
             };
             let weights: Vec<f64> = visible.clone().map(|p| score(p).exp()).collect();
@@ -139,7 +176,7 @@ fn rounded(query: &mut [f32]) {
     }
 }
 
-/// Scores are sums of at most 96 products below 1, so their error is below 96 x 96 / 2 units of
+/// Scores are sums of at most 96 products below 1 (2, where keys rotate), so their error is below 96 x 96 / 2 units of
 /// single precision in the worst case and near sqrt(96) x 10 in practice; relative errors of
 /// probabilities are those of scores, and a mean of values below 1 carries no more than that.
 const BOUND: f64 = 1e3 * f32::EPSILON as f64;
@@ -177,6 +214,7 @@ fn a_query_that_sees_nothing_adds_nothing() {
         values: CacheType::F16,
         soft_cap: None,
         visible: vec![0..256; 9],
+        rotation: None,
     };
     let all = case.run(scalar(), false);
     let mut visible = vec![0..256; 9];

@@ -4,7 +4,7 @@ use crate::{
     cli::error::Error,
     gguf::Gguf,
     model::Model,
-    rope::{self, Direction, Facts, Flags, Plan, Ramp, Rope, Scaling, Sourced, Variant},
+    rope::{self, Direction, Facts, Flags, Plan, Policy, Ramp, Rope, Scaling, Sourced, Variant},
 };
 
 /// How positions are rotated.
@@ -104,9 +104,19 @@ pub struct RopeArgs {
     /// dynamic, dynamic-yarn: steps of the length [default: 256]
     ///
     /// Beyond the trained length, the length that decides the frequencies is rounded up to a
-    /// multiple of this. Where it changes, all tokens are computed again.
+    /// multiple of this.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub rope_step: Option<usize>,
+
+    /// By whose length: run or position [default: run]
+    ///
+    /// For frequencies that follow the length of the sequence (dynamic, dynamic-yarn, longrope).
+    /// run: all tokens have those of the whole sequence, as in Hugging Face; where a longer one has
+    /// others, everything is computed again. position: each token has those of the sequence up to
+    /// it, and nothing is computed twice; keys are then rotated as they are read, which takes a
+    /// little time.
+    #[arg(long, value_name = "POLICY", hide_short_help = true)]
+    pub rope_policy: Option<Policy>,
 
     /// ntk-mixed: how unevenly the pairs are stretched [default: 0.75]
     ///
@@ -170,6 +180,7 @@ impl RopeArgs {
             dynamic_variant: self.dynamic_variant,
             dynamic_target: self.dynamic_target,
             step: self.rope_step,
+            policy: self.rope_policy,
             ntk_mixed_exponent: self.ntk_mixed_exponent,
             llama3_low_freq_factor: self.llama3_low_freq_factor,
             llama3_high_freq_factor: self.llama3_high_freq_factor,

@@ -1,0 +1,58 @@
+//! Whose length decides the frequencies, where they follow the length of the sequence.
+
+use std::str::FromStr;
+
+use super::{Divisors, Error, Rule, Scaling, Sourced, error, given::Given};
+
+/// Whose length it is.
+///
+/// The hidden states of earlier tokens depend on the frequencies that they were computed with, and
+/// no rotation can change those afterwards. So there are two answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// That of the whole sequence, as where Hugging Face reads a prompt: when a longer sequence has
+    /// other frequencies, everything is computed again.
+    Run,
+    /// For each token, that of the sequence up to it: its query and the keys that it reads have
+    /// those frequencies, and what was computed before stays. It makes no difference whether
+    /// tokens come one by one, in parts or at once. Needs keys that are rotated as they are read.
+    Position,
+}
+
+impl Policy {
+    /// Both.
+    pub const ALL: [Policy; 2] = [Policy::Run, Policy::Position];
+
+    /// The name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Run => "run",
+            Policy::Position => "position",
+        }
+    }
+
+    pub(super) fn resolve(
+        given: &Given,
+        scaling: Scaling,
+        rule: &Rule,
+        divisors: &Divisors,
+    ) -> Result<Option<Sourced<Policy>>, Error> {
+        let by_length =
+            matches!(divisors, Divisors::LongRope(_)) || rule.effective_length(1).is_some();
+        match given.flags.policy {
+            Some(_) if !by_length => Err(Error::IdlePolicy { scaling }),
+            Some(policy) => {
+                Ok(Some(Sourced::flag(policy, format!("--rope-policy {}", policy.name()))))
+            }
+            None => Ok(by_length.then(|| Sourced::default(Policy::Run))),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        error::one_of("RoPE policy", name, &Policy::ALL, Policy::name)
+    }
+}

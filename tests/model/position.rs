@@ -1,0 +1,199 @@
+//! Frequencies that follow the length, each token by the sequence up to it.
+
+use rope_cpu::{
+    kv_cache::CacheType,
+    rope::{Flags, Policy, Scaling, Variant},
+};
+
+use crate::{
+    reference::{Frequencies, Rules, forward_by},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
+};
+
+/// As in `consistency`.
+const BOUND: f32 = 2e-4;
+
+/// Grid lines are at 128, 160, 192, ..., behind the trained context.
+const TRAINED: usize = 100;
+const STEP: usize = 32;
+
+/// A rule: the model, the flags, and the frequencies and attention scale by effective length.
+struct Case {
+    tiny: Tiny,
+    flags: Flags,
+    /// Up to this length nothing changes.
+    constant: usize,
+    frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
+}
+
+/// C', up to which the second formula of Fu et al. is constant: between two grid lines.
+const TARGET: usize = 130;
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
+        let gemma = Tiny { context: TRAINED, ..Tiny::gemma3() };
+        vec![
+            Case::dynamic(&tiny, None),
+            Case::dynamic(&gemma, None),
+            Case::dynamic(&tiny, Some(Variant::Fu2)),
+            Case::dynamic_yarn(&tiny),
+            Case::long_rope(),
+        ]
+    }
+
+    fn new(tiny: &Tiny, flags: Flags, of: impl Fn(usize) -> (Vec<f64>, f64) + 'static) -> Case {
+        let step = flags.scaling.is_some().then_some(STEP);
+        let flags = Flags { policy: Some(Policy::Position), step, ..flags };
+        let constant = flags.dynamic_target.unwrap_or(TRAINED);
+        Case { tiny: tiny.clone(), flags, constant, frequencies: Box::new(of) }
+    }
+
+    /// theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1, and for the second formula of Fu
+    /// et al. alpha = s * max(C', n)/C - (s - 1), here with s = C' / 2C.
+    fn dynamic(tiny: &Tiny, dynamic_variant: Option<Variant>) -> Case {
+        let target = dynamic_variant.map(|_| TARGET);
+        let scaling = Some(Scaling::Dynamic);
+        let flags = Flags { scaling, dynamic_variant, dynamic_target: target, ..Flags::default() };
+        let model = tiny.clone();
+        Case::new(tiny, flags, move |length| {
+            let alpha = match target {
+                None => length as f64 / TRAINED as f64,
+                Some(target) => {
+                    let s = target as f64 / (2 * TRAINED) as f64;
+                    s * length.max(target) as f64 / TRAINED as f64 - (s - 1.0)
+                }
+            };
+            let d = model.n_rot as f64;
+            let plain = Frequencies::new(&model, 1.0).global.into_iter().enumerate();
+            (plain.map(|(i, f)| f * alpha.powf(-2.0 * i as f64 / (d - 2.0))).collect(), 1.0)
+        })
+    }
+
+    /// YaRN with s = n/L. So short a context has its ramp between pair 0 and the last one.
+    fn dynamic_yarn(tiny: &Tiny) -> Case {
+        let flags = Flags { scaling: Some(Scaling::DynamicYarn), ..Flags::default() };
+        let model = tiny.clone();
+        Case::new(tiny, flags, move |length| {
+            let s = length as f64 / TRAINED as f64;
+            let (d, base) = (model.n_rot as f64, f64::from(model.base));
+            let pair = |turns: f64| {
+                d * (TRAINED as f64 / (turns * std::f64::consts::TAU)).ln() / (2.0 * base.ln())
+            };
+            let (low, high) = (pair(32.0).floor().max(0.0), pair(1.0).ceil().min(d - 1.0));
+            let plain = Frequencies::new(&model, 1.0).global.into_iter().enumerate();
+            let mixed = plain.map(|(i, f)| {
+                let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                f / s * ramp + f * (1.0 - ramp)
+            });
+            (mixed.collect(), 0.1 * s.ln() + 1.0)
+        })
+    }
+
+    fn long_rope() -> Case {
+        let tiny = Tiny { long_rope: Some(TRAINED), ..Tiny::llama() };
+        let model = tiny.clone();
+        Case::new(&tiny, Flags::default(), move |length| {
+            let divisors = &model.divisors()[usize::from(length > TRAINED)];
+            let plain = Frequencies::new(&model, 1.0).global.into_iter();
+            (plain.zip(divisors).map(|(f, d)| f / f64::from(*d)).collect(), 1.0)
+        })
+    }
+
+    /// The effective length of a token at `i`.
+    fn effective(&self, i: usize) -> usize {
+        if i < self.constant { self.constant } else { (i + 1).div_ceil(STEP) * STEP }
+    }
+
+    fn expected(&self, n: usize) -> Vec<Vec<f32>> {
+        let rules = Rules {
+            frequencies: &|i| (self.frequencies)(self.effective(i)),
+            distance: &|i, j| Some((i - j) as f64),
+            query_scale: &|_| 1.0,
+        };
+        let window = Frequencies::new(&self.tiny, 1.0).window;
+        forward_by(&self.tiny, &rules, &window, &tokens(&self.tiny, n))
+    }
+
+    fn how(&self) -> How {
+        How { flags: self.flags.clone(), ..How::default() }
+    }
+
+    fn found(&self, how: &How, n: usize) -> Vec<Vec<f32>> {
+        with_session(&self.tiny, how, |session| logits(session, &tokens(&self.tiny, n)))
+    }
+}
+
+#[test]
+fn micro_batches_of_any_size_agree_across_grid_lines() {
+    for case in Case::all() {
+        let expected = case.expected(300);
+        for micro_batch in [1, 7, 64, 300] {
+            let found = case.found(&How { micro_batch, ..case.how() }, 300);
+            let apart = difference(&expected, &found);
+            assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags.scaling);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_computed_twice_and_what_was_truncated_leaves_no_trace() {
+    for case in Case::all() {
+        let tokens = tokens(&case.tiny, 200);
+        let expected = case.expected(200);
+        with_session(&case.tiny, &case.how(), |session| {
+            session.hold(90);
+            let mut found = logits(session, &tokens[..90]);
+            logits(session, &[7; 150]);
+            assert_eq!(session.truncate(90), 90);
+            for turn in [90..101, 101..102, 102..170, 170..200] {
+                found.extend(logits(session, &tokens[turn]));
+            }
+            assert!(difference(&expected, &found) < BOUND);
+            assert_eq!(session.take_recomputed(), None);
+        });
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for case in Case::all() {
+        for micro_batch in [1, 64] {
+            let how = |threads| How { threads, micro_batch, ..case.how() };
+            assert!(case.found(&how(1), 200) == case.found(&how(3), 200));
+        }
+    }
+}
+
+/// Within the trained context the frequencies are the model's own: keys that are rotated when they
+/// are read give what those give that are rotated when they are stored. The cache types round
+/// different numbers then, by as much.
+#[test]
+fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
+    let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
+    let case = Case::dynamic(&tiny, None);
+    let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
+    let rotated = with_session(&tiny, &How::default(), |s| logits(s, &tokens(&tiny, TRAINED)));
+    for (keys, step) in CacheType::ALL.into_iter().zip(steps) {
+        let raw = case.found(&How { keys, ..case.how() }, TRAINED);
+        let pairs = rotated.iter().flatten().zip(raw.iter().flatten());
+        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
+        let mean = sum / (TRAINED * tiny.vocabulary) as f64;
+        // As in `consistency`.
+        assert!(mean <= 8.0 * step + f64::from(BOUND), "{}: {mean}", keys.name());
+        assert!(step == 0.0 || mean > 0.0, "{} has no effect", keys.name());
+        // One by one, the same keys are read in another way.
+        let one_by_one = case.found(&How { keys, micro_batch: 1, ..case.how() }, TRAINED);
+        let apart = difference(&raw, &one_by_one);
+        assert!(keys != CacheType::F32 || apart < BOUND, "{}: {apart}", keys.name());
+    }
+}
+
+#[test]
+fn the_policies_differ() {
+    let case = Case::dynamic(&Tiny { context: TRAINED, ..Tiny::llama() }, None);
+    let run = Flags { policy: None, ..case.flags.clone() };
+    let run = case.found(&How { flags: run, ..case.how() }, 200);
+    let position = case.found(&case.how(), 200);
+    assert!(difference(&run, &position) > 100.0 * BOUND);
+}
