@@ -131,7 +131,7 @@ pub fn generate(
     limits: &Limits,
     each: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Answer, Error> {
-    let context = session.context();
+    let context = session.room();
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }

@@ -2,8 +2,8 @@
 //!
 //! Each layer of each sequence has a page table of its own, so that memory grows with use and a
 //! layer with a sliding window gives back the pages that have left it. In a page the positions of
-//! one head are contiguous, so that attention streams through them; keys are rotated, in halves
-//! order.
+//! one head are contiguous, so that attention streams through them; keys are in halves order, rotated or
+//! not.
 
 mod page;
 mod saved;
@@ -14,13 +14,16 @@ pub use rope_cpu_kernels::cache::CacheType;
 
 use self::page::Page;
 pub use self::page::{BLOCK, BLOCKS, POSITIONS, Shape};
-use crate::threads::Threads;
+use crate::{
+    rope::{Part, Sight},
+    threads::Threads,
+};
 
 /// The cache of all sequences.
 pub struct KvCache {
     shape: Shape,
-    /// For each layer, how many positions a token sees, itself included; `None` for all.
-    windows: Vec<Option<usize>>,
+    /// For each layer, what a token sees.
+    sights: Vec<Sight>,
     sequences: Vec<Sequence>,
     free: Vec<Page>,
 }
@@ -32,10 +35,10 @@ struct Sequence {
 
 impl KvCache {
     /// An empty cache for `sequences` sequences.
-    pub fn new(shape: Shape, windows: Vec<Option<usize>>, sequences: usize) -> Self {
-        let sequence = || Sequence { layers: windows.iter().map(|_| Vec::new()).collect() };
+    pub fn new(shape: Shape, sights: Vec<Sight>, sequences: usize) -> Self {
+        let sequence = || Sequence { layers: sights.iter().map(|_| Vec::new()).collect() };
         let sequences = (0..sequences).map(|_| sequence()).collect();
-        KvCache { shape, windows, sequences, free: Vec::new() }
+        KvCache { shape, sights, sequences, free: Vec::new() }
     }
 
     /// What a page holds.
@@ -62,11 +65,11 @@ impl KvCache {
 
     /// Takes back pages that no token at `position` or later sees.
     pub fn release(&mut self, sequence: usize, position: usize) {
-        for (pages, window) in self.sequences[sequence].layers.iter_mut().zip(&self.windows) {
-            if let Some(window) = window {
-                let unseen = (position + 1).saturating_sub(*window) / POSITIONS;
-                let unseen = unseen.min(pages.len());
-                self.free.extend(pages[..unseen].iter_mut().filter_map(Option::take));
+        for (pages, sight) in self.sequences[sequence].layers.iter_mut().zip(&self.sights) {
+            let [far, near] = seen(sight, position);
+            let unseen = far.end..near.start.min(pages.len());
+            if !unseen.is_empty() {
+                self.free.extend(pages[unseen].iter_mut().filter_map(Option::take));
             }
         }
     }
@@ -95,13 +98,9 @@ impl KvCache {
     }
 
     /// The pages of a layer that hold what the token at `len` sees.
-    fn needed(&self, layer: usize, len: usize) -> Range<usize> {
-        self.first_visible(layer, len) / POSITIONS..len.div_ceil(POSITIONS)
-    }
-
-    /// The first position that a token at `position` sees in a layer.
-    pub fn first_visible(&self, layer: usize, position: usize) -> usize {
-        self.windows[layer].map_or(0, |window| (position + 1).saturating_sub(window))
+    fn needed(&self, layer: usize, len: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let [far, near] = seen(&self.sights[layer], len);
+        (far.start..far.end.min(near.start)).chain(near.start..len.div_ceil(POSITIONS))
     }
 
     /// Bytes in use by pages, free ones included.
@@ -112,22 +111,31 @@ impl KvCache {
     }
 }
 
+/// The pages that hold what the token at `position` sees: of far keys, and of near ones.
+fn seen(sight: &Sight, position: usize) -> [Range<usize>; 2] {
+    [Part::Far, Part::Near].map(|part| {
+        let Range { start, end } = sight.visible(part, position);
+        start / POSITIONS..end.div_ceil(POSITIONS)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rope::Far;
 
-    fn cache(windows: &[Option<usize>]) -> (KvCache, Threads) {
+    fn cache(sights: &[Sight]) -> (KvCache, Threads) {
         let (keys, values) = (CacheType::F16, CacheType::Q8_0);
         let shape = Shape { kv_heads: 2, head_dim: 40, keys, values };
-        (KvCache::new(shape, windows.to_vec(), 1), Threads::new(1).unwrap())
+        (KvCache::new(shape, sights.to_vec(), 1), Threads::new(1).unwrap())
     }
 
     #[test]
     fn a_window_keeps_no_more_pages_than_it_needs() {
-        let (mut cache, team) = cache(&[None, Some(512)]);
+        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(512)]);
         for start in (0..10_000).step_by(100) {
             cache.reserve(&team, 0, start, start + 100);
-            for position in [cache.first_visible(1, start), start + 99] {
+            for position in [(start + 1).saturating_sub(512), start + 99] {
                 assert!(cache.page(0, 1, position).is_some());
             }
             cache.release(0, start + 100);
@@ -137,8 +145,23 @@ mod tests {
     }
 
     #[test]
+    fn first_tokens_that_are_seen_from_anywhere_stay() {
+        let sight = Sight { near: 300, first: 5, far: Far::At(300) };
+        let (mut cache, team) = cache(&[sight]);
+        for start in (0..5_000).step_by(100) {
+            cache.reserve(&team, 0, start, start + 100);
+            cache.release(0, start + 100);
+        }
+        let there = |position| cache.page(0, 0, position).is_some();
+        assert!(there(0) && !there(256) && !there(4_607) && there(4_701) && there(4_999));
+        assert!(cache.bytes() <= 5 * cache.shape().page_bytes());
+        assert_eq!(cache.truncate(0, 4_999), 4_999);
+        assert_eq!(cache.truncate(0, 4_500), 0);
+    }
+
+    #[test]
     fn truncating_into_what_a_window_dropped_forgets_all() {
-        let (mut cache, team) = cache(&[None, Some(300)]);
+        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(300)]);
         cache.reserve(&team, 0, 0, 2_000);
         cache.release(0, 2_000);
         assert_eq!(cache.truncate(0, 1_999), 1_999);
@@ -148,7 +171,7 @@ mod tests {
 
     #[test]
     fn truncating_without_windows_keeps_what_was_asked_for() {
-        let (mut cache, team) = cache(&[None, None]);
+        let (mut cache, team) = cache(&[Sight::ALL; 2]);
         cache.reserve(&team, 0, 0, 700);
         assert_eq!(cache.truncate(0, 256), 256);
         assert!(cache.page(0, 1, 255).is_some() && cache.page(0, 1, 256).is_none());

@@ -9,6 +9,7 @@ mod batch;
 mod config;
 mod error;
 mod forward;
+mod heads;
 pub mod memory;
 pub mod saved;
 mod session;

@@ -5,11 +5,12 @@
 //! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
 //! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`; `longrope`
 //! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
-//! `cache` (frequencies become rows). `policy` says whose length counts where a rule follows it. `disturbance` is the measure that DPRoPE decides by;
+//! `cache` (frequencies become rows). `policy` says whose length counts where a rule
+//! follows it. `method` has what acts on attention and not on frequencies, and `sight` what that means for a query. `disturbance` is the measure that DPRoPE decides by;
 //! `form` and `llama_cpp` put a plan in words.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
-//! module changes, since a forward pass sees [`Rope::row`] alone.
+//! module changes, since a forward pass sees [`Rope::row`] and [`Sight`] alone.
 
 mod cache;
 mod disturbance;
@@ -26,12 +27,14 @@ mod linear;
 mod llama3;
 mod llama_cpp;
 mod longrope;
+mod method;
 mod ntk;
 mod ntk_mixed;
 mod plan;
 mod policy;
 mod resolve;
 mod rule;
+mod sight;
 mod sourced;
 mod table;
 mod warn;
@@ -47,20 +50,24 @@ pub use error::Error;
 pub use flags::{Flags, Scaling};
 pub use llama3::Llama3;
 pub use longrope::LongRope;
+pub use method::Method;
 pub use ntk_mixed::NtkMixed;
 pub use plan::Plan;
 pub use policy::Policy;
 pub use resolve::Facts;
 pub use rule::Rule;
+pub use sight::{Far, Part, Sight};
 pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
 pub use yarn::{Ramp, Weights, Yarn};
 
-/// The layers that rotate alike.
+/// What rotates alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
     /// Layers that attend to the whole context. Every flag acts on these.
     Global,
     /// Layers with a sliding window: their own base, never scaled.
     Window,
+    /// Layers that attend to the whole context, where [`Far::Slower`] slows what is far.
+    Far,
 }

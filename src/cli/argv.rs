@@ -29,6 +29,8 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-ub", "ubatch-size"),
     ("-ctk", "cache-type-k"),
     ("-ctv", "cache-type-v"),
+    ("-gan", "grp-attn-n"),
+    ("-gaw", "grp-attn-w"),
     ("-co", "color"),
     ("-pg", "prompt-gen"),
     ("-oe", "output-err"),

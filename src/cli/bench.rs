@@ -171,7 +171,7 @@ fn check_memory(
     let mut shape = Shape::of(&model.config, weights_bytes, options.threads);
     // Sliding windows keep what the depth needs while a test goes on.
     shape.window = shape.window.saturating_add(longest);
-    let request = Request { context, micro_batch, keys, values };
+    let request = Request { context, rolling: false, micro_batch, keys, values };
     shape.check(&request, available).map(drop).map_err(Error::failed)
 }
 

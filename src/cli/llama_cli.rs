@@ -71,8 +71,11 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--prio-batch --poll-batch --list-devices --warmup", No, Missing("")),
     ("--no-mmap --mlock -dio --direct-io -ndio --no-direct-io --repack", No, Missing("")),
     ("--swa-full -dt --defrag-thold --check-tensors --perf", No, Missing("")),
-    ("--keep --context-shift", No, Missing("choose a larger context with -c")),
-    ("-gan --grp-attn-n -gaw --grp-attn-w", No, Missing("")),
+    (
+        "--keep --context-shift",
+        No,
+        Missing("choose a larger context with -c, or let it roll with --attention-sinks"),
+    ),
     ("-cram --cache-ram -ctxcp --ctx-checkpoints --swa-checkpoints", No, Missing("")),
     ("--lora --lora-scaled --control-vector --control-vector-scaled", No, Missing("")),
     ("--control-vector-layer-range", No, Missing("")),

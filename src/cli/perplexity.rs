@@ -65,6 +65,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         resources.context = Sourced { value: context, origin };
     }
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }

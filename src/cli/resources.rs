@@ -43,6 +43,7 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Mod
 
     let mut request = Request {
         context: config.context_train,
+        rolling: false,
         micro_batch: ubatch_size.min(batch_size),
         keys: cache_type_k,
         values: cache_type_v,
@@ -93,8 +94,14 @@ fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
 impl Resources {
     /// What the session is made with.
     pub fn options(&self) -> Options {
-        let Request { context, micro_batch, keys, values } = self.request;
+        let Request { context, micro_batch, keys, values, .. } = self.request;
         Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
+    }
+
+    /// The same for a context that rolls, if that of `rope` does.
+    pub fn with(mut self, rope: &Rope) -> Self {
+        self.request.rolling = rope.plan().rolls();
+        self
     }
 
     /// Checks that there is enough memory, as far as the system tells.

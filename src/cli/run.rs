@@ -62,6 +62,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
     let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }
@@ -183,7 +184,7 @@ fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<Lines>, Er
 /// Writes the prompt and what follows it.
 fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
-    let room = writer.session.context();
+    let room = writer.session.room();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= room {
         writer.screen.typed(prompt);
     }

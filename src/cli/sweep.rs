@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
     let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }

@@ -77,6 +77,7 @@ impl Baseline {
         let needed = (length as f64 / self.context as f64).max(1.0);
         let (scale, yarn_orig_ctx) = match scaling {
             Scaling::None | Scaling::LongRope => (None, None),
+            other if !other.acts_on_frequencies() => (None, self.given_context),
             Scaling::Linear => (Some(needed), None),
             Scaling::DynamicYarn => (None, self.given_context),
             Scaling::Dynamic => (Some(1.0), self.given_context),

@@ -2,16 +2,16 @@
 
 use std::io::{self, Read, Write};
 
-use super::{KvCache, page::Page};
+use super::{KvCache, POSITIONS, page::Page};
 use crate::threads::Threads;
 
 impl KvCache {
     /// Writes the pages that a token at `len` and later ones need; see [`KvCache::truncate`] for
     /// whether they are there.
     pub fn write(&mut self, sequence: usize, len: usize, to: &mut impl Write) -> io::Result<()> {
-        for layer in 0..self.windows.len() {
-            let needed = self.needed(layer, len);
-            for page in self.sequences[sequence].layers[layer][needed].iter_mut().flatten() {
+        for layer in 0..self.sights.len() {
+            for i in self.needed(layer, len) {
+                let Some(page) = &mut self.sequences[sequence].layers[layer][i] else { continue };
                 for bytes in page.bytes() {
                     to.write_all(bytes)?;
                 }
@@ -29,16 +29,18 @@ impl KvCache {
         from: &mut impl Read,
     ) -> io::Result<()> {
         self.truncate(sequence, 0);
-        for layer in 0..self.windows.len() {
+        for layer in 0..self.sights.len() {
             let needed = self.needed(layer, len);
-            self.sequences[sequence].layers[layer].resize_with(needed.start, || None);
-            let new = needed.len().saturating_sub(self.free.len());
+            let pages = &mut self.sequences[sequence].layers[layer];
+            pages.resize_with(len.div_ceil(POSITIONS), || None);
+            let count = needed.clone().count();
+            let new = count.saturating_sub(self.free.len());
             self.free.extend(Page::zeros(team, self.shape, new));
-            for mut page in self.free.drain(self.free.len() - needed.len()..) {
+            for (i, mut page) in needed.zip(self.free.drain(self.free.len() - count..)) {
                 for bytes in page.bytes() {
                     from.read_exact(bytes)?;
                 }
-                self.sequences[sequence].layers[layer].push(Some(page));
+                pages[i] = Some(page);
             }
         }
         Ok(())
@@ -46,7 +48,8 @@ impl KvCache {
 
     /// Bytes of what [`KvCache::write`] writes.
     pub fn written_bytes(&self, len: usize) -> u64 {
-        let pages: usize = (0..self.windows.len()).map(|layer| self.needed(layer, len).len()).sum();
+        let layers = 0..self.sights.len();
+        let pages: usize = layers.map(|layer| self.needed(layer, len).count()).sum();
         (pages * self.shape.page_bytes()) as u64
     }
 }

@@ -8,18 +8,14 @@
 use std::ops::Range;
 
 use rope_cpu_kernels::{
-    attention::{Queries, Rotation, attend, clear, finish, merge, partial_len},
+    attention::{finish, merge, partial_len},
     isa::Cpu,
-    vector::{add, rms_norm, rotate},
 };
 
-use super::{
-    Config, Pairing, batch::Row, batch::Tile, config::HEAD_DIM_MAX, state::Private, weights::Layer,
-};
+use super::{Config, batch::Row, batch::Tile, config::HEAD_DIM_MAX};
 use crate::{
-    kv_cache::{CacheType, KvCache, POSITIONS, Shape},
-    rope::{Layers, Rope},
-    threads::{Phase, Run},
+    kv_cache::{POSITIONS, Shape},
+    rope::{Part, Sight},
 };
 
 /// Queries that attend together, at most (or one token's group, where that is more).
@@ -33,17 +29,22 @@ const PART: usize = 4 * POSITIONS;
 pub struct Plan<'s> {
     pub tiles: &'s [Tile],
     kv_heads: usize,
-    group: usize,
-    dim: usize,
+    /// Query heads that share a head of keys.
+    pub group: usize,
+    /// Values of a head, with those that fill it up.
+    pub dim: usize,
     tile_rows: usize,
     parts: usize,
+    /// Where the second part begins. The first one has all before, of which a context that rolls
+    /// still holds little.
+    second: usize,
 }
 
 /// Where one task's work lies.
-struct Task {
-    part: usize,
-    tile: Tile,
-    kv_head: usize,
+pub struct Task {
+    pub part: usize,
+    pub tile: Tile,
+    pub kv_head: usize,
 }
 
 impl<'s> Plan<'s> {
@@ -58,19 +59,36 @@ impl<'s> Plan<'s> {
         let all = rows.next_multiple_of(Self::tile_rows(config, rows)) * row;
         let few = rows.min(FEW_ROWS);
         let few = few.next_multiple_of(Self::tile_rows(config, few));
-        all.max(few * row * context.div_ceil(PART))
+        // Where a context rolls, it begins within a part and is longer by what comes together.
+        all.max(few * row * (context.div_ceil(PART) + 2))
     }
 
-    /// The plan for `rows`, cut into `tiles` of at most [`Plan::tile_rows`].
-    pub fn new(config: &Config, shape: Shape, rows: &[Row], tiles: &'s [Tile]) -> Self {
+    /// The plan for `rows`, cut into `tiles` of at most [`Plan::tile_rows`], in layers of which the
+    /// widest view is `sight`.
+    pub fn new(
+        config: &Config,
+        shape: Shape,
+        rows: &[Row],
+        tiles: &'s [Tile],
+        sight: Sight,
+    ) -> Self {
         let end = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
+        let first = rows.iter().map(|row| row.position).min().unwrap_or(0);
+        // Far keys are many, or few first ones that go with the first part.
+        let start =
+            if sight.first == usize::MAX { 0 } else { sight.visible(Part::Near, first).start };
+        let second = start / PART * PART + PART;
         Plan {
             tiles,
             kv_heads: config.kv_heads,
             group: config.group(),
             dim: shape.padded_dim(),
             tile_rows: Self::tile_rows(config, rows.len()),
-            parts: if rows.len() <= FEW_ROWS { end.div_ceil(PART) } else { 1 },
+            parts: match rows.len() <= FEW_ROWS {
+                true => 1 + end.saturating_sub(second).div_ceil(PART),
+                false => 1,
+            },
+            second,
         }
     }
 
@@ -84,18 +102,21 @@ impl<'s> Plan<'s> {
         self.tile_rows * self.group * partial_len(self.dim)
     }
 
-    fn task(&self, task: usize) -> Task {
+    /// What a task does.
+    pub fn task(&self, task: usize) -> Task {
         let (kv_head, rest) = (task % self.kv_heads, task / self.kv_heads);
         let (tile, part) = (rest % self.tiles.len(), rest / self.tiles.len());
         Task { part, tile: self.tiles[tile], kv_head }
     }
 
     /// The positions that a task looks at.
-    fn positions(&self, part: usize, visible: Range<usize>) -> Range<usize> {
+    pub fn positions(&self, part: usize, visible: Range<usize>) -> Range<usize> {
         if self.parts == 1 {
             return visible;
         }
-        visible.start.max(part * PART)..visible.end.min((part + 1) * PART)
+        let end = self.second + part * PART;
+        let start = if part == 0 { 0 } else { end - PART };
+        visible.start.max(start)..visible.end.min(end)
     }
 
     /// Writes a row's attention, all heads of `head_dim` values, to `out`: the parts of each head
@@ -118,198 +139,4 @@ impl<'s> Plan<'s> {
             finish(merged, out);
         }
     }
-}
-
-/// What all heads of a layer have in common.
-pub struct Heads<'a> {
-    pub cpu: Cpu,
-    pub config: &'a Config,
-    pub layer: &'a Layer<'a>,
-    pub index: usize,
-    pub rope: &'a Rope,
-    pub effective_length: usize,
-}
-
-/// Rows that attend together, with the query heads that share a head of keys.
-struct Group<'a> {
-    rows: &'a [Row],
-    heads: usize,
-    /// Values of a head, with those that fill it up.
-    dim: usize,
-}
-
-impl Heads<'_> {
-    /// Adds its bias to a head of `part` (0 queries, 1 keys, 2 values), in the file's order.
-    fn biased(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
-        let dim = self.config.head_dim;
-        out[..dim].copy_from_slice(x);
-        out[dim..].fill(0.0);
-        if let Some(bias) = self.layer.query_key_value.parts[part].bias {
-            add(self.cpu, &mut out[..dim], &bias[head * dim..][..dim]);
-        }
-    }
-
-    /// A head of queries or keys, to be rotated: biased, normed, in halves order.
-    fn raw(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
-        self.biased(part, head, x, out);
-        let norm = if part == 0 { self.layer.query_norm } else { self.layer.key_norm };
-        if let Some(norm) = norm {
-            rms_norm(self.cpu, &mut out[..self.config.head_dim], norm, self.config.epsilon);
-        }
-        let n_rot = self.config.n_rot;
-        if self.config.pairing == Pairing::Adjacent {
-            to_halves(&mut out[..n_rot]);
-        }
-    }
-
-    fn layers(&self) -> Layers {
-        match self.config.layer_window(self.index) {
-            Some(_) => Layers::Window,
-            None => Layers::Global,
-        }
-    }
-
-    /// Whether the cache holds keys before rotation.
-    fn keys_are_raw(&self) -> bool {
-        self.layers() == Layers::Global && self.rope.plan().raw_keys()
-    }
-
-    fn rope_row(&self, position: usize) -> &[f32] {
-        self.rope.row(self.layers(), self.effective_length, position)
-    }
-
-    /// Stores the keys and values of one head at the positions of one block of each page.
-    pub fn store(
-        &self,
-        cache: &KvCache,
-        run: &mut Run<'_>,
-        rows: &[Row],
-        query_key_value: &[f32],
-        head_buffer: &mut [f32],
-    ) {
-        use crate::kv_cache::{BLOCK, BLOCKS};
-        let linear = &self.layer.query_key_value;
-        let [_, keys, values] = linear.columns();
-        let (head, block, dim) = (run.task() / BLOCKS, run.task() % BLOCKS, self.config.head_dim);
-        for (i, row) in rows.iter().enumerate() {
-            if row.position % POSITIONS / BLOCK != block {
-                continue;
-            }
-            let Some(page) = cache.page(row.sequence, self.index, row.position) else { continue };
-            let x = &query_key_value[i * linear.width..][..linear.width];
-            self.raw(1, head, &x[keys + head * dim..][..dim], head_buffer);
-            if !self.keys_are_raw() {
-                rotate(self.cpu, head_buffer, self.rope_row(row.position));
-            }
-            page.store_key(self.cpu, run, row.position, head_buffer);
-            self.biased(2, head, &x[values + head * dim..][..dim], head_buffer);
-            page.store_value(self.cpu, run, row.position, head_buffer);
-        }
-    }
-
-    /// Computes one task of attention into its partials.
-    #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
-    pub fn attend(
-        &self,
-        plan: &Plan<'_>,
-        cache: &KvCache,
-        phase: &Phase<'_>,
-        task: usize,
-        rows: &[Row],
-        query_key_value: &[f32],
-        private: &mut Private,
-        partials: &mut [f32],
-    ) {
-        let Task { part, tile, kv_head } = plan.task(task);
-        let (group, dim) = (plan.group, plan.dim);
-        let count = tile.rows * group;
-        let partials = &mut partials[..count * partial_len(dim)];
-        clear(partials, dim);
-        let tile_rows = &rows[tile.first..][..tile.rows];
-        let [first, last] = [tile_rows[0], tile_rows[tile.rows - 1]];
-        let all = cache.first_visible(self.index, first.position)..last.position + 1;
-        let positions = plan.positions(part, all);
-        if positions.is_empty() {
-            return;
-        }
-
-        let width = self.layer.query_key_value.width;
-        for i in 0..tile.rows {
-            for g in 0..group {
-                let head = kv_head * group + g;
-                let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
-                let query = &mut private.queries[(i * group + g) * dim..][..dim];
-                self.raw(0, head, &x[..self.config.head_dim], query);
-                query.iter_mut().for_each(|x| *x *= self.config.attention_scale);
-            }
-        }
-        let tile = Group { rows: tile_rows, heads: group, dim };
-        let rotation = self.keys_are_raw().then(|| Rotation {
-            rows: self.rope.first_rows(self.layers(), self.effective_length),
-            n_rot: self.config.n_rot,
-            group: 1,
-            before: 0,
-        });
-        if rotation.is_none() {
-            self.prepare(&tile, 0, rotation, cache.shape().keys, private);
-        }
-
-        for page in positions.start / POSITIONS..positions.end.div_ceil(POSITIONS) {
-            let start = page * POSITIONS;
-            let Some(page) = cache.page(first.sequence, self.index, start) else { continue };
-            private.visible.clear();
-            for row in tile_rows {
-                let from = cache.first_visible(self.index, row.position).max(positions.start);
-                let within = |p: usize| p.clamp(start, start + POSITIONS) - start;
-                let visible = within(from)..within((row.position + 1).min(positions.end));
-                private.visible.extend(std::iter::repeat_n(visible, group));
-            }
-            if rotation.is_some() {
-                self.prepare(&tile, start, rotation, cache.shape().keys, private);
-            }
-            let (keys, values) = (page.keys(phase, kv_head), page.values(phase, kv_head));
-            let Private { visible, attention, .. } = private;
-            attend(self.cpu, visible, keys, rotation, values, attention, partials);
-        }
-    }
-
-    /// Rotates queries by their distance from position `start`, and hands them to the kernel. Those
-    /// from before it see nothing there.
-    fn prepare(
-        &self,
-        tile: &Group<'_>,
-        start: usize,
-        rotation: Option<Rotation<'_>>,
-        keys: CacheType,
-        private: &mut Private,
-    ) {
-        let Group { rows, heads, dim } = *tile;
-        let Private { attention, queries, rotated, .. } = private;
-        let rotated = &mut rotated[..rows.len() * heads * dim];
-        rotated.copy_from_slice(&queries[..rotated.len()]);
-        for (row, rotated) in rows.iter().zip(rotated.chunks_exact_mut(heads * dim)) {
-            if row.position >= start {
-                let row = self.rope_row(row.position - start);
-                rotated.chunks_exact_mut(dim).for_each(|query| rotate(self.cpu, query, row));
-            }
-        }
-        let soft_cap = self.config.attention_soft_cap;
-        attention.prepare(
-            self.cpu,
-            Queries { queries: rotated, dim, soft_cap },
-            keys,
-            rotation.is_some(),
-        );
-    }
-}
-
-/// From pairs side by side to pairs half a head apart: all first elements, then all second ones.
-fn to_halves(x: &mut [f32]) {
-    let mut seconds = [0.0; HEAD_DIM_MAX / 2];
-    let half = x.len() / 2;
-    for i in 0..half {
-        seconds[i] = x[2 * i + 1];
-        x[i] = x[2 * i];
-    }
-    x[half..].copy_from_slice(&seconds[..half]);
 }

@@ -11,8 +11,9 @@ use rope_cpu_kernels::{
 
 use super::{
     Config,
-    attention::{Heads, Plan},
+    attention::Plan,
     batch::Row,
+    heads::Heads,
     state::{Activations, Private, State},
     weights::{Layer, Linear, Weights},
 };
@@ -37,7 +38,8 @@ impl Forward<'_> {
     /// Takes all rows through all layers; keys and values go to the cache, the rest to `hidden`.
     pub fn layers(&self, team: &Threads) {
         let state = self.state;
-        let plan = Plan::new(self.config, self.cache.shape(), self.rows, &state.tiles);
+        let (shape, sight) = (self.cache.shape(), self.rope.plan().sight);
+        let plan = Plan::new(self.config, shape, self.rows, &state.tiles, sight);
         team.step(|worker| {
             let mut private =
                 state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);

@@ -56,6 +56,8 @@ pub struct Shape {
 pub struct Request {
     /// Positions that there is to be room for.
     pub context: usize,
+    /// Whether old tokens are forgotten, which is after each micro-batch.
+    pub rolling: bool,
     /// Tokens computed together while reading a prompt.
     pub micro_batch: usize,
     /// How keys are stored.
@@ -128,14 +130,21 @@ impl Shape {
             key_dim: head_dim,
             value_dim: head_dim,
             token_bytes: (4 * floats + rounded + threads * private_token) as u64,
-            fixed_bytes: (threads * private + tile + logits + tokenizer + PROGRAM_BYTES) as u64,
+            fixed_bytes: (threads * private
+                + tile
+                + logits
+                + tokenizer
+                + PROGRAM_BYTES
+                + 2 * few * 4 * partial_row) as u64,
             position_bytes: (tables * config.n_rot * 4 + partials) as u64,
         }
     }
 
     /// The memory that `request` takes.
     pub fn need(&self, request: &Request) -> Need {
-        let global = pages(request.context);
+        // First tokens and last ones, which may both begin within a page, and what is read next.
+        let more = if request.rolling { request.micro_batch.saturating_add(2 * PAGE) } else { 0 };
+        let global = pages(request.context.saturating_add(more));
         // A window layer needs what the oldest query of a micro-batch sees, and all after it, which
         // may begin within a page.
         let window = self.window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
@@ -312,7 +321,7 @@ mod tests {
     }
 
     fn request(context: usize, keys: CacheType, values: CacheType) -> Request {
-        Request { context, micro_batch: 512, keys, values }
+        Request { context, rolling: false, micro_batch: 512, keys, values }
     }
 
     fn machine(bytes: u64) -> Available {
@@ -345,6 +354,12 @@ mod tests {
         assert_eq!(keys(32768), (3 * 32768 + 15 * 1280) * row);
         // Not more than the context, where that is shorter.
         assert_eq!(keys(600), (3 + 15) * 768 * row);
+    }
+
+    #[test]
+    fn a_rolling_context_holds_what_is_read_before_it_forgets() {
+        let keys = |rolling| smollm2().need(&Request { rolling, ..request(4096, F16, F16) }).keys;
+        assert_eq!(keys(true) - keys(false), 30 * 3 * (512 + 2 * 256) * 64 * 2);
     }
 
     #[test]

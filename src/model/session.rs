@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Token,
     kv_cache::{CacheType, KvCache, Shape},
-    rope::{Layers, Rope},
+    rope::{Rope, Sight},
     threads::Threads,
 };
 
@@ -70,11 +70,14 @@ impl<'m> Session<'m> {
             keys: options.keys,
             values: options.values,
         };
-        let windows = (0..config.layers).map(|layer| config.layer_window(layer)).collect();
+        let global = rope.plan().sight;
+        let sight = |layer| config.layer_window(layer).map_or(global, Sight::window);
+        let sights = (0..config.layers).map(sight).collect();
         let rows = options.micro_batch.clamp(1, options.context.max(1));
+        let options = Options { micro_batch: rows, ..options };
         let (context, cpu) = (options.context, options.cpu);
         let state = State::new(&team, cpu, config, &model.weights, shape, rows, context);
-        let cache = KvCache::new(shape, windows, 1);
+        let cache = KvCache::new(shape, sights, 1);
         Ok(Session {
             model,
             rope,
@@ -93,6 +96,12 @@ impl<'m> Session<'m> {
     /// Positions that the session can hold.
     pub fn context(&self) -> usize {
         self.options.context
+    }
+
+    /// Tokens that can be read: as many as there are positions, or without end where the oldest are
+    /// forgotten.
+    pub fn room(&self) -> usize {
+        if self.rope.plan().rolls() { usize::MAX } else { self.options.context }
     }
 
     /// Tokens that the model knows, which is how many logits follow a token.
@@ -180,7 +189,7 @@ impl<'m> Session<'m> {
     ) -> Result<bool, Error> {
         let used = self.tokens.len();
         let end = used + tokens.len();
-        if end > self.options.context {
+        if end > self.room() {
             let (context, more) = (self.options.context, tokens.len());
             return Err(Error::ContextFull { context, used, more });
         }
@@ -188,14 +197,14 @@ impl<'m> Session<'m> {
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
-        let by_position = self.rope.plan().raw_keys();
+        let by_position = self.rope.plan().by_position();
         if !by_position && self.follow(end) && !self.recompute(progress) {
             return Ok(false);
         }
         let mut done = 0;
         while done < tokens.len() {
             let mut part = &tokens[done..];
-            part = &part[..part.len().min(self.options.micro_batch.max(1))];
+            part = &part[..part.len().min(self.options.micro_batch)];
             if by_position {
                 self.follow(used + done + 1);
                 part = &part[..self.alike(part.len())];
@@ -234,7 +243,7 @@ impl<'m> Session<'m> {
     fn recompute(&mut self, progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> bool {
         let tokens = std::mem::take(&mut self.tokens);
         self.cache.truncate(SEQUENCE, 0);
-        for part in tokens.chunks(self.options.micro_batch.max(1)) {
+        for part in tokens.chunks(self.options.micro_batch) {
             self.micro_batch(part, &|_| false, &mut |_, _| {});
             *self.recomputed.get_or_insert(0) += part.len();
             if progress(0).is_break() {
@@ -251,7 +260,6 @@ impl<'m> Session<'m> {
         each: &mut dyn FnMut(usize, &[f32]),
     ) {
         let config = &self.model.config;
-        let effective_length = self.effective_length;
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
         self.rows.clear();
         let rows = tokens.iter().zip(start..);
@@ -262,10 +270,7 @@ impl<'m> Session<'m> {
         }));
         tiles(&self.rows, Plan::tile_rows(config, tokens.len()), &mut self.state.tiles);
         self.cache.reserve(&self.team, SEQUENCE, start, end);
-        self.rope.prepare(Layers::Global, effective_length, end);
-        if config.window.is_some() {
-            self.rope.prepare(Layers::Window, effective_length, end);
-        }
+        self.rope.prepare_for(self.effective_length, start..end);
 
         let rows: Vec<usize> = (0..tokens.len()).filter(|&i| wanted(i)).collect();
         self.forward().layers(&self.team);

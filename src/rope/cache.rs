@@ -1,6 +1,8 @@
 //! Rows of cosines and sines, computed once for each rule, effective length and position.
 
-use super::{Layers, Plan, Table};
+use std::ops::Range;
+
+use super::{Far, Layers, Part, Plan, Table};
 
 /// Positions that are computed together.
 pub const PAGE: usize = 256;
@@ -19,7 +21,7 @@ struct Rows {
     layers: Layers,
     effective_length: usize,
     table: Table,
-    pages: Vec<Box<[f32]>>, // (PAGE, n_rot) each
+    pages: Vec<Option<Box<[f32]>>>, // (PAGE, n_rot) each
 }
 
 impl Rope {
@@ -45,8 +47,33 @@ impl Rope {
         self.tables.retain(|rows| rows.layers == Layers::Window);
     }
 
-    /// Computes the rows of positions `0..positions_end` that are not there yet.
-    pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions_end: usize) {
+    /// Computes the rows that queries at `positions` need, of all layers.
+    pub fn prepare_for(&mut self, effective_length: usize, positions: Range<usize>) {
+        let (sight, raw_keys) = (self.plan.sight, self.plan.raw_keys());
+        let (first, end) = (positions.start, positions.end);
+        if self.plan.window_base.is_some() {
+            self.prepare(Layers::Window, effective_length, 0..end);
+        }
+        if !raw_keys {
+            return self.prepare(Layers::Global, effective_length, 0..end);
+        }
+        // Keys rotate by their place in a page, and queries by their distance from its start.
+        let near = end.min(sight.near.saturating_add(PAGE));
+        self.prepare(Layers::Global, effective_length, 0..near);
+        if sight.first > 0 && end > 0 {
+            let [from, to] = [first, end - 1].map(|position| sight.query(Part::Far, position));
+            match sight.far {
+                Far::Slower(_) => {
+                    self.prepare(Layers::Far, effective_length, 0..PAGE);
+                    self.prepare(Layers::Far, effective_length, from - first..to + 1);
+                }
+                _ => self.prepare(Layers::Global, effective_length, 0..to + 1),
+            }
+        }
+    }
+
+    /// Computes the rows of `positions` that are not there yet.
+    pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions: Range<usize>) {
         let rows = match self.tables.iter().position(|r| r.is(layers, effective_length)) {
             Some(i) => &mut self.tables[i],
             None => {
@@ -57,14 +84,19 @@ impl Rope {
                 &mut self.tables[last]
             }
         };
-        while rows.pages.len() * PAGE < positions_end {
-            let n_rot = self.plan.n_rot;
-            let start = rows.pages.len() * PAGE;
-            let mut page = vec![0.0; PAGE * n_rot].into_boxed_slice();
-            for (i, row) in page.chunks_exact_mut(n_rot).enumerate() {
-                rows.table.fill(start + i, row);
-            }
-            rows.pages.push(page);
+        let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
+        if rows.pages.len() < pages.end {
+            rows.pages.resize(pages.end, None);
+        }
+        for i in pages {
+            let (n_rot, table) = (self.plan.n_rot, &rows.table);
+            rows.pages[i].get_or_insert_with(|| {
+                let mut page = vec![0.0; PAGE * n_rot].into_boxed_slice();
+                for (j, row) in page.chunks_exact_mut(n_rot).enumerate() {
+                    table.fill(i * PAGE + j, row);
+                }
+                page
+            });
         }
     }
 
@@ -76,22 +108,32 @@ impl Rope {
         self.page(layers, effective_length, 0)
     }
 
+    /// What is multiplied into the rows.
+    ///
+    /// # Panics
+    /// As [`Rope::row`].
+    pub fn scale(&self, layers: Layers, effective_length: usize) -> f32 {
+        self.rows(layers, effective_length).map_or(1.0, |rows| rows.table.scale as f32)
+    }
+
     /// The row of a position: `[cos; n_rot/2]`, then `[sin; n_rot/2]`, with the attention scale
     /// multiplied in.
     ///
     /// # Panics
-    /// If [`Rope::prepare`] was not called with the same key and a `positions_end` beyond it.
+    /// If [`Rope::prepare`] was not called with the same key and this position.
     pub fn row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
         let n_rot = self.plan.n_rot;
         let page = self.page(layers, effective_length, position / PAGE);
         &page[position % PAGE * n_rot..][..n_rot]
     }
 
+    fn rows(&self, layers: Layers, effective_length: usize) -> Option<&Rows> {
+        self.tables.iter().find(|rows| rows.is(layers, effective_length))
+    }
+
     fn page(&self, layers: Layers, effective_length: usize, page: usize) -> &[f32] {
-        self.tables
-            .iter()
-            .find(|rows| rows.is(layers, effective_length))
-            .and_then(|rows| rows.pages.get(page))
+        self.rows(layers, effective_length)
+            .and_then(|rows| rows.pages.get(page)?.as_deref())
             .unwrap_or_else(|| panic!("RoPE row {} was not prepared", page * PAGE))
     }
 }

@@ -19,7 +19,7 @@ use super::{Error, Origin, Sourced, error, given::Given};
 pub struct Dynamic {
     /// Which formula.
     pub variant: Sourced<Variant>,
-    /// C: the context that the model was trained for.
+    /// C: Hugging Face's `max_position_embeddings`, and not the original context of an extended model.
     pub trained: Sourced<usize>,
     /// C': the longest sequence for which α is constant, if there is one.
     pub target: Option<Sourced<usize>>,
@@ -68,7 +68,7 @@ impl Dynamic {
             }
             None => Sourced::default(Variant::HuggingFace),
         };
-        let trained = trained(given);
+        let trained = given.trained();
         let target = match (variant.value, given.flags.dynamic_target) {
             (Variant::Fu2, _) => Some(target(given, &trained)?),
             (_, None) => None,
@@ -84,7 +84,7 @@ impl Dynamic {
         if given.flags.dynamic_variant != Some(Variant::Fu2) {
             return Ok(Sourced::default(1.0));
         }
-        let trained = trained(given);
+        let trained = given.trained();
         let ratio = target(given, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
         Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
     }
@@ -110,14 +110,6 @@ impl fmt::Display for Dynamic {
             write!(f, ", target {target}")?;
         }
         write!(f, ", step {}", self.step)
-    }
-}
-
-/// C: Hugging Face's `max_position_embeddings`, and not the original context of an extended model.
-fn trained(given: &Given) -> Sourced<usize> {
-    match given.flags.yarn_orig_ctx {
-        Some(tokens) => Sourced::whole("--yarn-orig-ctx", tokens),
-        None => given.context_train.clone(),
     }
 }
 

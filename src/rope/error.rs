@@ -64,6 +64,8 @@ pub enum Error {
          the factor {factor} is out of that range"
     )]
     Positions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
+    #[error("{}: must be a multiple of the groups' size, which is {group}", window.origin.with(window.value))]
+    Groups { group: Sourced<usize>, window: Sourced<usize> },
     #[error(
         "--rope-policy has no effect with RoPE scaling {scaling}, which does not follow the length \
          of the sequence: leave it out"

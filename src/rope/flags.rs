@@ -42,6 +42,22 @@ pub struct Flags {
     pub step: Option<usize>,
     /// `--rope-policy`: whose length it is, where frequencies follow one.
     pub policy: Option<Policy>,
+    /// `--rerope-window`: w, up to which distances are as they are.
+    pub rerope_window: Option<usize>,
+    /// `--rerope-k`: k, by which leaky ReRoPE divides what is beyond.
+    pub rerope_k: Option<usize>,
+    /// `--grp-attn-n`: G, the size of groups of Self-Extend.
+    pub grp_attn_n: Option<usize>,
+    /// `--grp-attn-w`: W, below which its distances are as they are.
+    pub grp_attn_w: Option<usize>,
+    /// `--lm-infinite-global`: how many of the first tokens LM-Infinite sees.
+    pub lm_infinite_global: Option<usize>,
+    /// `--lm-infinite-local`: how many of the last ones.
+    pub lm_infinite_local: Option<usize>,
+    /// `--attention-sinks`: how many of the first tokens stay where the context rolls.
+    pub attention_sinks: Option<usize>,
+    /// `--rope-log-n`: whether queries grow with the logarithm of their position.
+    pub log_n: Option<bool>,
     /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.
     pub ntk_mixed_exponent: Option<f64>,
     /// `--llama3-low-freq-factor`: what turns less often is divided.
@@ -74,10 +90,24 @@ impl Flags {
     }
 
     /// The flags that shape a rule: the name, whether it is given, and the rules that it shapes.
-    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 18] {
-        use Scaling::{DpRope, Dynamic, DynamicYarn, Llama3, Ntk, NtkMixed};
-        const EXTENDING: &[Scaling] =
-            &[Scaling::Yarn, Ntk, NtkMixed, Dynamic, DynamicYarn, Llama3, DpRope];
+    pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 24] {
+        use Scaling::{
+            DpRope, Dynamic, DynamicYarn, LeakyReRope, Llama3, LmInfinite, Ntk, NtkMixed, ReRope,
+            SelfExtend,
+        };
+        const EXTENDING: &[Scaling] = &[
+            Scaling::Yarn,
+            Ntk,
+            NtkMixed,
+            Dynamic,
+            DynamicYarn,
+            Llama3,
+            DpRope,
+            ReRope,
+            LeakyReRope,
+            SelfExtend,
+            LmInfinite,
+        ];
         const YARN: &[Scaling] = &[Scaling::Yarn, DynamicYarn];
         let f = self;
         [
@@ -92,6 +122,12 @@ impl Flags {
             ("--dynamic-variant", f.dynamic_variant.is_some(), &[Dynamic]),
             ("--dynamic-target", f.dynamic_target.is_some(), &[Dynamic]),
             ("--rope-step", f.step.is_some(), &[Dynamic, DynamicYarn]),
+            ("--rerope-window", f.rerope_window.is_some(), &[ReRope, LeakyReRope]),
+            ("--rerope-k", f.rerope_k.is_some(), &[LeakyReRope]),
+            ("--grp-attn-n", f.grp_attn_n.is_some(), &[SelfExtend]),
+            ("--grp-attn-w", f.grp_attn_w.is_some(), &[SelfExtend]),
+            ("--lm-infinite-global", f.lm_infinite_global.is_some(), &[LmInfinite]),
+            ("--lm-infinite-local", f.lm_infinite_local.is_some(), &[LmInfinite]),
             ("--ntk-mixed-exponent", f.ntk_mixed_exponent.is_some(), &[NtkMixed]),
             ("--llama3-low-freq-factor", f.llama3_low_freq_factor.is_some(), &[Llama3]),
             ("--llama3-high-freq-factor", f.llama3_high_freq_factor.is_some(), &[Llama3]),
@@ -103,7 +139,8 @@ impl Flags {
     }
 }
 
-/// The scaling rules, as `--rope-scaling` and `{arch}.rope.scaling.type` name them.
+/// The scaling rules, as `--rope-scaling` and `{arch}.rope.scaling.type` name them, and the methods
+/// that change distances instead, which only `--rope-scaling` can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// No scaling.
@@ -126,11 +163,19 @@ pub enum Scaling {
     LongRope,
     /// Each frequency kept or divided, whichever disturbs its angles less.
     DpRope,
+    /// Distances end at a window.
+    ReRope,
+    /// Distances beyond a window are divided.
+    LeakyReRope,
+    /// Distances beyond a window are those of groups.
+    SelfExtend,
+    /// The last tokens and the first ones alone.
+    LmInfinite,
 }
 
 impl Scaling {
     /// Every rule.
-    pub const ALL: [Scaling; 10] = [
+    pub const ALL: [Scaling; 14] = [
         Scaling::None,
         Scaling::Linear,
         Scaling::Ntk,
@@ -141,7 +186,17 @@ impl Scaling {
         Scaling::Llama3,
         Scaling::LongRope,
         Scaling::DpRope,
+        Scaling::ReRope,
+        Scaling::LeakyReRope,
+        Scaling::SelfExtend,
+        Scaling::LmInfinite,
     ];
+
+    /// Whether it acts on frequencies, and not on attention.
+    pub fn acts_on_frequencies(self) -> bool {
+        use Scaling::{LeakyReRope, LmInfinite, ReRope, SelfExtend};
+        !matches!(self, ReRope | LeakyReRope | SelfExtend | LmInfinite)
+    }
 
     /// The name, as on the command line and in files.
     pub fn name(self) -> &'static str {
@@ -156,6 +211,10 @@ impl Scaling {
             Scaling::Llama3 => "llama3",
             Scaling::LongRope => "longrope",
             Scaling::DpRope => "dprope",
+            Scaling::ReRope => "rerope",
+            Scaling::LeakyReRope => "leaky-rerope",
+            Scaling::SelfExtend => "self-extend",
+            Scaling::LmInfinite => "lm-infinite",
         }
     }
 }

@@ -6,7 +6,10 @@ use super::{Dynamic, Error, Flags, Origin, Scaling, Sourced, keys::Keys};
 pub(super) struct Given<'a> {
     pub keys: Keys<'a>,
     pub flags: &'a Flags,
+    /// How the factor acts on frequencies.
     pub scaling: &'a Sourced<Scaling>,
+    /// What the user chose, which may act on attention instead.
+    pub chosen: Scaling,
     /// Tokens that the model was trained for.
     pub context_train: &'a Sourced<usize>,
     /// Tokens that were asked for.
@@ -19,6 +22,14 @@ impl Given<'_> {
         match self.flags.yarn_orig_ctx {
             Some(tokens) => Ok(Sourced::flag(tokens, format!("--yarn-orig-ctx {tokens}"))),
             None => self.keys.original_context(self.context_train),
+        }
+    }
+
+    /// What the model was trained for, with the scaling of its file: the flag, else the key.
+    pub fn trained(&self) -> Sourced<usize> {
+        match self.flags.yarn_orig_ctx {
+            Some(tokens) => Sourced::whole("--yarn-orig-ctx", tokens),
+            None => self.context_train.clone(),
         }
     }
 
@@ -67,9 +78,7 @@ impl Given<'_> {
                     Ok(factor)
                 }
             }
-            (Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope, None) => {
-                self.factor_of_file_or_context()
-            }
+            (_, None) => self.factor_of_file_or_context(),
         }
     }
 

@@ -25,9 +25,9 @@ impl Keys<'_> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
             None => Ok(Sourced::default(Scaling::Linear)),
-            Some(name) => match name.parse() {
-                Ok(scaling) => Ok(Sourced::key(scaling, key)),
-                Err(_) => Err(Error::UnknownScalingInFile { key, name: name.into() }),
+            Some(name) => match name.parse::<Scaling>() {
+                Ok(scaling) if scaling.acts_on_frequencies() => Ok(Sourced::key(scaling, key)),
+                _ => Err(Error::UnknownScalingInFile { key, name: name.into() }),
             },
         }
     }

@@ -12,6 +12,10 @@ impl Plan {
         let scaling = self.scaling.value.name();
         if !known.contains(&scaling) {
             let why = match &self.rule {
+                _ if self.scaling.value == Scaling::SelfExtend => {
+                    "its --grp-attn-n follows another rule, and turns keys the wrong way"
+                }
+                _ if self.method.is_some() => "it keeps keys as they were rotated once",
                 Rule::Dynamic(_) | Rule::DynamicYarn(_) => {
                     "it has no scaling that follows the length of a sequence"
                 }
@@ -19,6 +23,9 @@ impl Plan {
                 _ => "a file with these divisors in rope_freqs.weight gives the same frequencies",
             };
             all.push(format!("it has no --rope-scaling {scaling}: {why}"));
+        }
+        if self.rolls() {
+            all.push("it has no --attention-sinks: where its context shifts, half of it is dropped at once".into());
         }
         let own = [
             ("--yarn-ramp", flags.yarn_ramp.is_some()),

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    Divisors, Layers, Origin, Policy, Rule, Scaling, Sourced, Table, ntk, sourced::short, table,
+    Divisors, Far, Layers, Method, Origin, Policy, Rule, Scaling, Sight, Sourced, Table, ntk,
+    sourced::short, table,
 };
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
@@ -27,6 +28,12 @@ pub struct Plan {
     pub divisors: Divisors,
     /// Whose length decides the frequencies; `None` if no length does.
     pub policy: Option<Sourced<Policy>>,
+    /// What acts on attention, if anything does.
+    pub method: Option<Method>,
+    /// What queries in global layers see.
+    pub sight: Sight,
+    /// Where queries grow with their position: the context L from which on they do.
+    pub log_n: Option<Sourced<usize>>,
     /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
     /// the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
@@ -48,15 +55,45 @@ impl Plan {
         table::unscaled(self.n_rot, self.base_train.value, divisors)
     }
 
+    /// Whether the frequencies for each token are those of the sequence up to it.
+    pub fn by_position(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
+    }
+
     /// Whether keys are to be kept before rotation, in global layers: where queries at different
     /// positions rotate them differently.
     pub fn raw_keys(&self) -> bool {
-        self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
+        self.by_position() || self.method.is_some()
+    }
+
+    /// What multiplies the query at `position` in global layers: max(1, ln(position + 1) / ln L), so
+    /// that attention over a longer context is no less peaked. Su, "Transformer upgrade road 7"
+    /// (kexue.fm/archives/8823), as ReRoPE has it.
+    pub fn query_scale(&self, position: usize) -> f32 {
+        let position = position.min(self.last_position());
+        self.log_n.as_ref().map_or(1.0, |trained| {
+            let scale = (position as f64 + 1.0).ln() / (trained.value.max(2) as f64).ln();
+            scale.max(1.0) as f32
+        })
+    }
+
+    /// Whether old tokens are forgotten, so that a sequence never fills the context.
+    pub fn rolls(&self) -> bool {
+        matches!(self.method, Some(Method::Sinks { .. }))
+    }
+
+    /// The last position that a token is ever taken to be at.
+    fn last_position(&self) -> usize {
+        match self.sight.far {
+            Far::Stopped(last) => last,
+            _ => usize::MAX,
+        }
     }
 
     /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
     /// rotate alike, always the same one.
     pub fn effective_length(&self, tokens: usize) -> usize {
+        let tokens = tokens.min(self.last_position().saturating_add(1));
         match &self.divisors {
             Divisors::LongRope(sets) if tokens <= sets.original_context => sets.original_context,
             Divisors::LongRope(sets) => self.context.value.max(sets.original_context + 1),
@@ -69,18 +106,19 @@ impl Plan {
     /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
     /// ones can read each other's cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
-        let mut lengths = vec![self.effective_length(tokens)];
-        if self.raw_keys() {
-            lengths.extend((1..=tokens).map(|tokens| self.effective_length(tokens)));
-            lengths.dedup();
-        }
+        let first = if self.by_position() { 1 } else { tokens };
+        let lengths = (first..=tokens).map(|tokens| self.effective_length(tokens));
+        let mut lengths: Vec<_> = lengths.collect();
+        lengths.dedup();
+        let log_n = self.log_n.as_ref().map(|trained| trained.value);
+        let attention = format!("{:?} {:?} {log_n:?}", self.raw_keys(), self.sight);
         let tables = lengths.iter().flat_map(|length| {
             [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, *length))
         });
         tables
             .flat_map(|table| table.inv_freq.into_iter().chain([table.scale]))
             .flat_map(f64::to_le_bytes)
-            .chain([u8::from(self.raw_keys())])
+            .chain(attention.into_bytes())
             .collect()
     }
 }
@@ -91,12 +129,21 @@ impl fmt::Display for Plan {
         let ntk = self.base.value != self.base_train.value;
         let scaled = self.factor.value != 1.0;
         match (&self.rule, &self.divisors) {
+            _ if !self.scaling.value.acts_on_frequencies() => {
+                write!(f, "RoPE: {}", self.scaling.value)?
+            }
             (Rule::Linear, Divisors::None) if !scaled && ntk => write!(f, "RoPE: NTK by base")?,
             (Rule::Linear, Divisors::None) if !scaled => write!(f, "RoPE: no scaling")?,
             _ => write!(f, "RoPE: {}", self.scaling.value)?,
         }
         if self.scaling.origin != Origin::Default {
             write!(f, " ({})", self.scaling.origin)?;
+        }
+        if let Some(method) = &self.method {
+            write!(f, "{method}")?;
+        }
+        if let Some(trained) = &self.log_n {
+            write!(f, ", queries scaled by log n from {trained}")?;
         }
         if scaled {
             write!(f, ", factor {}", self.factor)?;

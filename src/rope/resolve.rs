@@ -6,7 +6,8 @@
 //! is computed where the file has none; layers with a sliding window are never scaled at all.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Origin, Plan, Policy, Rule, Scaling, Sourced,
+    Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling, Sight,
+    Sourced,
     divisors::{LONG, ROPE_FREQS, SHORT, check},
     given::Given,
     keys::Keys,
@@ -51,7 +52,10 @@ impl Plan {
             None => base_train.clone(),
         };
         let window_base = window.then(|| keys.base("freq_base_swa")).transpose()?;
-        let scaling = scaling(&keys, &flags)?;
+        let chosen = chosen(&keys, &flags)?;
+        // What acts on attention leaves the model's frequencies as they are.
+        let scaling =
+            if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
         let mut warnings = keys.unread(scaling.value)?;
         let divisors =
             divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
@@ -59,6 +63,7 @@ impl Plan {
             keys,
             flags: &flags,
             scaling: &scaling,
+            chosen: chosen.value,
             context_train: &context_train,
             context: &context,
         };
@@ -68,10 +73,12 @@ impl Plan {
         let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
         let original_context = given.original_context()?;
         let policy = Policy::resolve(&given, scaling.value, &rule, &divisors)?;
+        let method = Method::resolve(&given, chosen.value)?;
+        let log_n = log_n(&given, method.as_ref());
 
         let mut plan = Plan {
             n_rot,
-            scaling,
+            scaling: chosen,
             rule,
             factor,
             base,
@@ -79,6 +86,9 @@ impl Plan {
             window_base,
             divisors,
             policy,
+            sight: method.as_ref().map_or(Sight::ALL, Method::sight),
+            method,
+            log_n,
             attention_scale,
             original_context,
             context_train,
@@ -90,7 +100,17 @@ impl Plan {
     }
 }
 
-fn scaling(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
+/// The context beyond which queries grow, if they do.
+fn log_n(given: &Given, method: Option<&Method>) -> Option<Sourced<usize>> {
+    let trained = given.trained();
+    match given.flags.log_n {
+        Some(true) => Some(Sourced::flag(trained.value, "--rope-log-n on")),
+        None if method.is_some_and(Method::scales_queries) => Some(trained),
+        Some(false) | None => None,
+    }
+}
+
+fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
     match flags.scaling {
         Some(scaling) => Ok(Sourced::flag(scaling, format!("--rope-scaling {scaling}"))),
         None => keys.scaling(),

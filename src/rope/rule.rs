@@ -42,10 +42,15 @@ impl Rule {
         let ext_factor = Yarn::ext_factor(given)?;
         let linear = matches!(scaling, Scaling::None | Scaling::Linear | Scaling::LongRope);
         let ramp = linear && ext_factor.value != 0.0 && factor.value != 1.0;
-        refuse_idle(given.flags, if ramp { Scaling::Yarn } else { scaling }, scaling)?;
+        let acting = if ramp { Scaling::Yarn } else { scaling };
+        refuse_idle(given.flags, acting, given.chosen)?;
         Ok(match scaling {
             _ if ramp => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
             Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
+            // The frequencies of these are the file's, whose scaling this then is.
+            Scaling::ReRope | Scaling::LeakyReRope | Scaling::SelfExtend | Scaling::LmInfinite => {
+                Rule::Linear
+            }
             Scaling::Ntk => {
                 ntk::check(n_rot, scaling)?;
                 Rule::Ntk
@@ -126,10 +131,11 @@ impl fmt::Display for Rule {
     }
 }
 
-/// An error if a flag shapes another rule than `acting`, which the user knows as `scaling`.
+/// An error if a flag shapes neither the rule that acts nor the method that is chosen, by which name
+/// the user knows both.
 fn refuse_idle(flags: &Flags, acting: Scaling, scaling: Scaling) -> Result<(), Error> {
     for (flag, given, needs) in flags.parameters() {
-        if given && !needs.contains(&acting) {
+        if given && !needs.contains(&acting) && !needs.contains(&scaling) {
             let needs = needs[0];
             return Err(Error::NoEffect { flag, scaling, needs });
         }

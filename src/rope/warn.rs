@@ -22,6 +22,9 @@ fn inverted(plan: &Plan) -> Option<String> {
 }
 
 fn idle(plan: &Plan) -> Option<String> {
+    if let Some(why) = plan.method.as_ref().and_then(|m| m.idle(plan.context.value)) {
+        return Some(format!("{} {why} changes nothing", plan.scaling.value));
+    }
     let yarn = plan.scaling.value == Scaling::Yarn;
     (yarn && plan.factor.value == 1.0)
         .then(|| "YaRN with a factor of 1 changes nothing: give one with --rope-scale".into())
@@ -51,7 +54,10 @@ fn beyond(plan: &Plan) -> Option<String> {
     let trained_base = plan.base_train.value;
     let alpha = ntk::alpha(plan.n_rot, trained_base, plan.base.value);
     let factor = plan.factor.value * alpha;
-    let reach = plan.rule.reach(trained, factor);
+    let mut reach = plan.rule.reach(trained, factor);
+    if let Some(method) = &plan.method {
+        reach = method.reach(reach);
+    }
     let context = plan.context.value;
     if context as f64 <= reach.ceil() {
         return None;

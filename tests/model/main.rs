@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
 mod consistency;
+mod distances;
 mod faults;
 mod meaning;
 mod position;

@@ -1,6 +1,7 @@
 //! RoPE against an independent reference: `tests/data/rope/rope_ref.py` (numpy, f64) computed
 //! `golden.json`.
 
+mod distances;
 mod dprope;
 mod golden;
 mod messages;

@@ -390,12 +390,107 @@ fn parameters_out_of_range_are_errors() {
 }
 
 #[test]
-fn a_policy_needs_a_rule_that_follows_the_length() {
-    let flags = Flags { policy: Some(Policy::Position), ..scaling(Scaling::Ntk) };
+fn parameters_of_methods_that_act_on_attention_are_checked() {
+    let error = |flags: Flags| Case::default().flags(flags).error();
+    let window = Flags { rerope_window: Some(0), ..scaling(Scaling::ReRope) };
+    assert_eq!(error(window), "--rerope-window 0: must be a whole number from 1 to 8192");
+    let window = Flags { rerope_window: Some(8193), ..scaling(Scaling::LeakyReRope) };
+    assert_eq!(error(window), "--rerope-window 8193: must be a whole number from 1 to 8192");
+    let k = Flags { rerope_k: Some(0), ..scaling(Scaling::LeakyReRope) };
+    assert_eq!(error(k), "--rerope-k 0: must be a whole number from 1 to 1048576");
+    let groups =
+        |n, w| Flags { grp_attn_n: Some(n), grp_attn_w: Some(w), ..scaling(Scaling::SelfExtend) };
+    assert_eq!(error(groups(0, 512)), "--grp-attn-n 0: must be a whole number from 1 to 8192");
+    assert_eq!(error(groups(4, 8196)), "--grp-attn-w 8196: must be a whole number from 1 to 8192");
     assert_eq!(
-        Case::default().flags(flags).error(),
+        error(groups(4, 6)),
+        "--grp-attn-w 6: must be a multiple of the groups' size, which is 4 (--grp-attn-n 4)"
+    );
+    let global = Flags { lm_infinite_global: Some(9000), ..scaling(Scaling::LmInfinite) };
+    assert_eq!(error(global), "--lm-infinite-global 9000: must be a whole number from 1 to 8192");
+    let local = Flags { lm_infinite_local: Some(0), ..scaling(Scaling::LmInfinite) };
+    assert_eq!(error(local), "--lm-infinite-local 0: must be a whole number from 1 to 8192");
+    let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
+    for bad in [0, 8192] {
+        let expected = format!("--attention-sinks {bad}: must be a whole number from 1 to 8191");
+        assert_eq!(error(sinks(bad)), expected);
+    }
+    assert_eq!(
+        error(Flags { scaling: Some(Scaling::ReRope), ..sinks(4) }),
+        "--attention-sinks 4 and --rope-scaling rerope both set which distances attention sees: \
+         give one"
+    );
+    assert_eq!(
+        error(Flags { rerope_k: Some(4), ..scaling(Scaling::ReRope) }),
+        "--rerope-k has no effect with RoPE scaling rerope: add --rope-scaling leaky-rerope, or \
+         leave it out"
+    );
+    assert_eq!(
+        error(Flags { policy: Some(Policy::Position), ..scaling(Scaling::Ntk) }),
         "--rope-policy has no effect with RoPE scaling ntk, which does not follow the length of the \
          sequence: leave it out"
+    );
+    assert_eq!(
+        Case::default().scaling("rerope").error(),
+        "llama.rope.scaling.type: unknown RoPE scaling \"rerope\"; choose one with --rope-scaling"
+    );
+}
+
+#[test]
+fn methods_that_act_on_attention_are_in_the_line() {
+    let starts = |flags: Flags, start: &str| {
+        let case = Case { context: Some(32768), ..Case::default() };
+        let line = line(case.flags(flags));
+        assert!(line.starts_with(start), "{line}");
+    };
+    starts(
+        Flags { rerope_window: Some(512), ..scaling(Scaling::ReRope) },
+        "RoPE: rerope (--rope-scaling rerope), window 512 (--rerope-window 512), queries scaled by \
+         log n from 8192 (llama.context_length), base",
+    );
+    starts(
+        Flags { scale: Some(2.0), log_n: Some(false), ..scaling(Scaling::LeakyReRope) },
+        "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 4096 (half the trained context), \
+         k 7 (what reaches the context), factor 2 (--rope-scale 2), base",
+    );
+    starts(
+        Flags { log_n: Some(true), ..scaling(Scaling::SelfExtend) },
+        "RoPE: self-extend (--rope-scaling self-extend), groups of 8 (what reaches the context), \
+         window 2048 (a quarter of the trained context), queries scaled by log n from 8192 \
+         (--rope-log-n on), base",
+    );
+    starts(
+        scaling(Scaling::LmInfinite),
+        "RoPE: lm-infinite (--rope-scaling lm-infinite), first tokens 10 (default), last tokens 8192 \
+         (llama.context_length), base",
+    );
+    starts(
+        Flags { attention_sinks: Some(4), ..Flags::default() },
+        "RoPE: no scaling, attention sinks 4 (--attention-sinks 4) and the last tokens of a context \
+         that rolls, base",
+    );
+    // A scaling of the file stays in force beside them.
+    let yarn = Case { context: Some(16384), ..Case::default() }
+        .scaling("yarn")
+        .float("scaling.factor", 2.0)
+        .key("scaling.original_context_length", Value::U32(4096));
+    let found = line(yarn.flags(scaling(Scaling::LmInfinite)));
+    let expected = "RoPE: lm-infinite (--rope-scaling lm-infinite), first tokens 10 (default), last \
+                    tokens 8192 (llama.context_length), factor 2 (llama.rope.scaling.factor), \
+                    original context 4096";
+    assert!(found.starts_with(expected), "{found}");
+}
+
+#[test]
+fn methods_that_change_nothing_are_warned_about() {
+    let window = Flags { rerope_window: Some(8192), ..scaling(Scaling::ReRope) };
+    assert_eq!(
+        warning(Case::default().flags(window)),
+        "rerope in a context of 8192, which is within its window, changes nothing"
+    );
+    assert_eq!(
+        warning(Case::default().flags(scaling(Scaling::SelfExtend))),
+        "self-extend by 1 (what reaches the context) changes nothing"
     );
 }
 
@@ -441,7 +536,7 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         "su".parse::<Scaling>().unwrap_err().to_string(),
         "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
-         dynamic-yarn, llama3, longrope, dprope"
+         dynamic-yarn, llama3, longrope, dprope, rerope, leaky-rerope, self-extend, lm-infinite"
     );
     assert_eq!(
         Case::default().float("scaling.factor", -2.0).error(),

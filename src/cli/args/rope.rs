@@ -20,6 +20,11 @@ pub struct RopeArgs {
     /// between. dynamic-yarn: yarn with a factor that follows the length. llama3: the rule of Llama 3.1, by its parameters instead of the file's tensor.
     /// longrope: the divisors in the file. dprope: each frequency is divided or kept, whichever
     /// disturbs the distribution of its angles less.
+    ///
+    /// These leave the frequencies as they are and change the distances that attention takes keys to
+    /// have. rerope: none above a window. leaky-rerope: what is beyond the window is divided.
+    /// self-extend: beyond the window, groups of tokens share a position. lm-infinite: the last
+    /// tokens and a few of the first are seen, and no others.
     #[arg(long, value_name = "METHOD")]
     pub rope_scaling: Option<Scaling>,
 
@@ -118,6 +123,52 @@ pub struct RopeArgs {
     #[arg(long, value_name = "POLICY", hide_short_help = true)]
     pub rope_policy: Option<Policy>,
 
+    /// rerope, leaky-rerope: the window [default: half the trained context]
+    ///
+    /// Distances below it are as they are. At most the context.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub rerope_window: Option<usize>,
+
+    /// leaky-rerope: divide what is beyond the window
+    ///
+    /// A whole number from 1 to 1048576, by default what keeps the context within the trained one.
+    #[arg(long, value_name = "K", hide_short_help = true)]
+    pub rerope_k: Option<usize>,
+
+    /// self-extend: tokens that share a position [-gan]
+    ///
+    /// Beyond the window. By default the power of two that keeps the context within the trained one.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub grp_attn_n: Option<usize>,
+
+    /// self-extend: the window [-gaw] [default: a quarter of the trained context]
+    ///
+    /// Distances below it are as they are. A multiple of --grp-attn-n, and at most the context.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub grp_attn_w: Option<usize>,
+
+    /// lm-infinite: so many first tokens are seen [default: 10]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub lm_infinite_global: Option<usize>,
+
+    /// lm-infinite: and so many last ones [default: the trained context]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub lm_infinite_local: Option<usize>,
+
+    /// Never fill the context: forget all but the first N tokens and the last
+    ///
+    /// Attention sinks: positions go on as if what is forgotten had never been, so a text has no end.
+    /// From 1 to the context less 1; 4 are usual. Together with the last tokens they fill the context.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub attention_sinks: Option<usize>,
+
+    /// Let queries grow with the logarithm of their position: on or off
+    ///
+    /// By ln(position) / ln(trained context), beyond the trained context, so that attention stays as
+    /// peaked. By default it is on for rerope and leaky-rerope.
+    #[arg(long, value_name = "WHEN", value_parser = on_or_off, hide_short_help = true)]
+    pub rope_log_n: Option<bool>,
+
     /// ntk-mixed: how unevenly the pairs are stretched [default: 0.75]
     ///
     /// From 0, where all are divided alike, to 16.
@@ -181,6 +232,14 @@ impl RopeArgs {
             dynamic_target: self.dynamic_target,
             step: self.rope_step,
             policy: self.rope_policy,
+            rerope_window: self.rerope_window,
+            rerope_k: self.rerope_k,
+            grp_attn_n: self.grp_attn_n,
+            grp_attn_w: self.grp_attn_w,
+            lm_infinite_global: self.lm_infinite_global,
+            lm_infinite_local: self.lm_infinite_local,
+            attention_sinks: self.attention_sinks,
+            log_n: self.rope_log_n,
             ntk_mixed_exponent: self.ntk_mixed_exponent,
             llama3_low_freq_factor: self.llama3_low_freq_factor,
             llama3_high_freq_factor: self.llama3_high_freq_factor,
@@ -202,6 +261,14 @@ impl RopeArgs {
         context: Sourced<usize>,
     ) -> Result<Rope, Error> {
         resolve(&self.flags(), gguf, model, context).map(Rope::new).map_err(Error::usage)
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("choose on or off".into()),
     }
 }
 

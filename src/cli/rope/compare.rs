@@ -56,11 +56,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 lengths.push(length.map_err(|e| Error::usage(format_args!("give --ctx: {e}")))?);
             }
         }
-        let methods = if args.methods.is_empty() { &Scaling::ALL[..] } else { &args.methods };
+        let mut methods = args.methods.clone();
+        if methods.is_empty() {
+            methods.extend(Scaling::ALL.iter().filter(|method| method.acts_on_frequencies()));
+        }
         let mut objects = Vec::new();
         let mut last = Vec::new();
         for length in lengths {
-            let (views, missing) = subject.views(&baseline, methods, length);
+            let (views, missing) = subject.views(&baseline, &methods, length);
             // Few models have the tensors of LongRoPE: that they lack them is no news unless asked.
             for (method, reason) in missing.iter().filter(|_| !args.methods.is_empty()) {
                 note(format_args!("note: {method} is not shown: {reason}"));

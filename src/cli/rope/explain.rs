@@ -11,7 +11,7 @@ use crate::{
         table::{section, table},
     },
     eval::rope::{Baseline, View, mean},
-    rope::{Flags, Scaling},
+    rope::{Flags, Method, Scaling},
 };
 
 /// The options of `rope explain`.
@@ -69,6 +69,9 @@ impl Explained<'_> {
         }
         let [g, h] = plan.form();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
+        if let Some(method) = &plan.method {
+            writeln!(out, "Attention takes a distance d = i - j to be {}.", method.form())?;
+        }
         writeln!(
             out,
             "At {length} tokens cosine and sine are multiplied by {}, and these are the frequencies:",
@@ -153,6 +156,7 @@ impl Explained<'_> {
             "attention_scale": table.scale,
             "g": g,
             "h": h,
+            "distance": plan.method.as_ref().map(Method::form),
             "disturbance_code": mean(&self.view.code),
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,
@@ -165,6 +169,8 @@ impl Explained<'_> {
 
     /// Every method at this length, by just what it needs.
     fn others(&self) -> (Vec<View>, Vec<(Scaling, crate::rope::Error)>) {
-        self.subject.views(self.baseline, &Scaling::ALL, self.view.length)
+        let methods: Vec<_> =
+            Scaling::ALL.into_iter().filter(|method| method.acts_on_frequencies()).collect();
+        self.subject.views(self.baseline, &methods, self.view.length)
     }
 }

@@ -1,0 +1,248 @@
+//! One head of a layer: its keys and values on their way to the cache, and one task of attention.
+
+use std::ops::Range;
+
+use rope_cpu_kernels::{
+    attention::{Queries, Rotation, attend, clear, partial_len},
+    isa::Cpu,
+    vector::{add, rms_norm, rotate},
+};
+
+use super::{
+    Config, Pairing,
+    attention::{Plan, Task},
+    batch::Row,
+    config::HEAD_DIM_MAX,
+    state::Private,
+    weights::Layer,
+};
+use crate::{
+    kv_cache::{BLOCK, BLOCKS, CacheType, KvCache, POSITIONS},
+    rope::{Layers, Part, Rope, Sight},
+    threads::{Phase, Run},
+};
+
+/// What all heads of a layer have in common.
+pub struct Heads<'a> {
+    pub cpu: Cpu,
+    pub config: &'a Config,
+    pub layer: &'a Layer<'a>,
+    pub index: usize,
+    pub rope: &'a Rope,
+    pub effective_length: usize,
+}
+
+/// Rows that attend together, with the query heads that share a head of keys.
+struct Group<'a> {
+    rows: &'a [Row],
+    heads: usize,
+    /// Values of a head, with those that fill it up.
+    dim: usize,
+}
+
+impl Heads<'_> {
+    /// Adds its bias to a head of `part` (0 queries, 1 keys, 2 values), in the file's order.
+    fn biased(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
+        let dim = self.config.head_dim;
+        out[..dim].copy_from_slice(x);
+        out[dim..].fill(0.0);
+        if let Some(bias) = self.layer.query_key_value.parts[part].bias {
+            add(self.cpu, &mut out[..dim], &bias[head * dim..][..dim]);
+        }
+    }
+
+    /// A head of queries or keys, to be rotated: biased, normed, in halves order.
+    fn raw(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
+        self.biased(part, head, x, out);
+        let norm = if part == 0 { self.layer.query_norm } else { self.layer.key_norm };
+        if let Some(norm) = norm {
+            rms_norm(self.cpu, &mut out[..self.config.head_dim], norm, self.config.epsilon);
+        }
+        let n_rot = self.config.n_rot;
+        if self.config.pairing == Pairing::Adjacent {
+            to_halves(&mut out[..n_rot]);
+        }
+    }
+
+    /// Whether the cache holds keys before rotation.
+    fn keys_are_raw(&self) -> bool {
+        self.config.layer_window(self.index).is_none() && self.rope.plan().raw_keys()
+    }
+
+    /// What queries of this layer see.
+    fn sight(&self) -> Sight {
+        self.config.layer_window(self.index).map_or(self.rope.plan().sight, Sight::window)
+    }
+
+    /// The rows by which a part of the keys rotates.
+    fn layers(&self, part: Part) -> Layers {
+        match self.config.layer_window(self.index) {
+            Some(_) => Layers::Window,
+            None => self.sight().layers(part),
+        }
+    }
+
+    fn rope_row(&self, part: Part, position: usize) -> &[f32] {
+        self.rope.row(self.layers(part), self.effective_length, position)
+    }
+
+    /// Stores the keys and values of one head at the positions of one block of each page.
+    pub fn store(
+        &self,
+        cache: &KvCache,
+        run: &mut Run<'_>,
+        rows: &[Row],
+        query_key_value: &[f32],
+        head_buffer: &mut [f32],
+    ) {
+        let linear = &self.layer.query_key_value;
+        let [_, keys, values] = linear.columns();
+        let (head, block, dim) = (run.task() / BLOCKS, run.task() % BLOCKS, self.config.head_dim);
+        for (i, row) in rows.iter().enumerate() {
+            if row.position % POSITIONS / BLOCK != block {
+                continue;
+            }
+            let Some(page) = cache.page(row.sequence, self.index, row.position) else { continue };
+            let x = &query_key_value[i * linear.width..][..linear.width];
+            self.raw(1, head, &x[keys + head * dim..][..dim], head_buffer);
+            if !self.keys_are_raw() {
+                rotate(self.cpu, head_buffer, self.rope_row(Part::Near, row.position));
+            }
+            page.store_key(self.cpu, run, row.position, head_buffer);
+            self.biased(2, head, &x[values + head * dim..][..dim], head_buffer);
+            page.store_value(self.cpu, run, row.position, head_buffer);
+        }
+    }
+
+    /// Computes one task of attention into its partials.
+    #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
+    pub fn attend(
+        &self,
+        plan: &Plan<'_>,
+        cache: &KvCache,
+        phase: &Phase<'_>,
+        task: usize,
+        rows: &[Row],
+        query_key_value: &[f32],
+        private: &mut Private,
+        partials: &mut [f32],
+    ) {
+        let Task { part, tile, kv_head } = plan.task(task);
+        let (group, dim) = (plan.group, plan.dim);
+        let count = tile.rows * group;
+        let partials = &mut partials[..count * partial_len(dim)];
+        clear(partials, dim);
+        let tile_rows = &rows[tile.first..][..tile.rows];
+        let [first, last] = [tile_rows[0], tile_rows[tile.rows - 1]];
+        let sight = self.sight();
+        let positions = plan.positions(part, sight.start(first.position)..last.position + 1);
+        if positions.is_empty() {
+            return;
+        }
+
+        let width = self.layer.query_key_value.width;
+        for (i, row) in tile_rows.iter().enumerate() {
+            let mut scale = self.config.attention_scale;
+            if self.config.layer_window(self.index).is_none() {
+                scale *= self.rope.plan().query_scale(row.position);
+            }
+            for g in 0..group {
+                let head = kv_head * group + g;
+                let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
+                let query = &mut private.queries[(i * group + g) * dim..][..dim];
+                self.raw(0, head, &x[..self.config.head_dim], query);
+                query.iter_mut().for_each(|x| *x *= scale);
+            }
+        }
+        let tile = Group { rows: tile_rows, heads: group, dim };
+        let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
+        if !raw {
+            self.prepare(&tile, Part::Near, None, dtype, private);
+        }
+
+        for page in positions.start / POSITIONS..positions.end.div_ceil(POSITIONS) {
+            let start = page * POSITIONS;
+            let Some(page) = cache.page(first.sequence, self.index, start) else { continue };
+            let (keys, values) = (page.keys(phase, kv_head), page.values(phase, kv_head));
+            for part in Part::ALL {
+                private.visible.clear();
+                for row in tile_rows {
+                    let seen = sight.visible(part, row.position);
+                    let within = |p: usize| {
+                        p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
+                            - start
+                    };
+                    let visible = within(seen.start)..within(seen.end);
+                    private.visible.extend(std::iter::repeat_n(visible, group));
+                }
+                if private.visible.iter().all(Range::is_empty) {
+                    continue;
+                }
+                let rotation = if raw { self.rotation(part, start) } else { None };
+                if raw {
+                    self.prepare(&tile, part, Some(start), dtype, private);
+                }
+                let Private { visible, attention, .. } = private;
+                attend(self.cpu, visible, keys, rotation, values, attention, partials);
+            }
+        }
+    }
+
+    /// How raw keys of a page that begins at `start` rotate; `None` if not at all.
+    fn rotation(&self, part: Part, start: usize) -> Option<Rotation<'_>> {
+        let group = self.sight().group(part)?;
+        Some(Rotation {
+            rows: self.rope.first_rows(self.layers(part), self.effective_length),
+            n_rot: self.config.n_rot,
+            group,
+            before: start % group,
+        })
+    }
+
+    /// Rotates queries and hands them to the kernel: by their distance from the key at `start`, those
+    /// that see something of its page; or by their position, where keys are rotated already.
+    fn prepare(
+        &self,
+        tile: &Group<'_>,
+        part: Part,
+        start: Option<usize>,
+        keys: CacheType,
+        private: &mut Private,
+    ) {
+        let Group { rows, heads, dim } = *tile;
+        let Private { attention, queries, rotated, visible, .. } = private;
+        let rotated = &mut rotated[..rows.len() * heads * dim];
+        rotated.copy_from_slice(&queries[..rotated.len()]);
+        let sight = self.sight();
+        let group = sight.group(part);
+        let first_key = group.map_or(0, |group| start.unwrap_or(0) / group);
+        for (i, rotated) in rotated.chunks_exact_mut(heads * dim).enumerate() {
+            if start.is_some() && visible[i * heads].is_empty() {
+                continue;
+            }
+            let row = self.rope_row(part, sight.query(part, rows[i].position) - first_key);
+            for query in rotated.chunks_exact_mut(dim) {
+                rotate(self.cpu, query, row);
+                if group.is_none() {
+                    // What keys would be multiplied by, if they were rotated.
+                    let scale = self.rope.scale(self.layers(part), self.effective_length);
+                    query[..self.config.n_rot].iter_mut().for_each(|x| *x *= scale);
+                }
+            }
+        }
+        let soft_cap = self.config.attention_soft_cap;
+        let queries = Queries { queries: rotated, dim, soft_cap };
+        attention.prepare(self.cpu, queries, keys, start.is_some() && group.is_some());
+    }
+}
+
+/// From pairs side by side to pairs half a head apart: all first elements, then all second ones.
+fn to_halves(x: &mut [f32]) {
+    let mut seconds = [0.0; HEAD_DIM_MAX / 2];
+    let half = x.len() / 2;
+    for i in 0..half {
+        seconds[i] = x[2 * i + 1];
+        x[i] = x[2 * i];
+    }
+    x[half..].copy_from_slice(&seconds[..half]);
+}

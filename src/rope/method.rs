@@ -1,0 +1,232 @@
+//! Methods that act on attention and leave the frequencies alone: they change the distances that
+//! it takes keys to have, so that none is beyond those of training.
+
+use std::fmt;
+
+use super::{Error, Far, Origin, Scaling, Sight, Sourced, given::Given};
+
+/// A method, and its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Method {
+    /// ReRoPE: min(d, w). Su, "Transformer upgrade road 12" (kexue.fm/archives/9708), and
+    /// github.com/bojone/rerope.
+    ReRope {
+        /// w
+        window: Sourced<usize>,
+    },
+    /// Leaky ReRoPE: d, and beyond w it is w + (d - w) / k. In the same place.
+    LeakyReRope {
+        /// w
+        window: Sourced<usize>,
+        /// k
+        divisor: Sourced<usize>,
+    },
+    /// Self-Extend: d, and from W on ⌊i/G⌋ - ⌊j/G⌋ + W - W/G. Jin et al., "LLM Maybe LongLM"
+    /// (arXiv:2401.01325), section 3.2 and equation 3, and their code, where positions are rounded
+    /// before they are subtracted. llama.cpp's options of these names follow another rule.
+    SelfExtend {
+        /// G
+        group: Sourced<usize>,
+        /// W
+        window: Sourced<usize>,
+    },
+    /// LM-Infinite: the last so many tokens at their distance, and the first ones as if at the end
+    /// of those; none between. Han et al., "LM-Infinite" (arXiv:2308.16137), section 4.
+    LmInfinite {
+        /// How many of the first tokens are seen from anywhere.
+        global: Sourced<usize>,
+        /// How many of the last ones.
+        local: Sourced<usize>,
+    },
+    /// Attention sinks: the first few tokens and the last ones, with positions as if those between had
+    /// never been, so that text never ends. Xiao et al., "Efficient Streaming Language Models with
+    /// Attention Sinks" (arXiv:2309.17453), section 3.2.
+    Sinks {
+        /// How many of the first tokens stay.
+        sinks: Sourced<usize>,
+        /// How many tokens are seen in all: the context.
+        context: Sourced<usize>,
+    },
+}
+
+/// Larger than any ratio of lengths.
+const DIVISOR_MAX: usize = 1 << 20;
+
+impl Method {
+    /// The method that `scaling` names, if it names one.
+    pub(super) fn resolve(given: &Given, scaling: Scaling) -> Result<Option<Method>, Error> {
+        let flags = given.flags;
+        if let Some(sinks) = flags.attention_sinks {
+            let sinks = Sourced::whole("--attention-sinks", sinks);
+            if !scaling.acts_on_frequencies() {
+                let (one, other) = (sinks.origin.to_string(), format!("--rope-scaling {scaling}"));
+                return Err(Error::Both { one, other, what: "which distances attention sees" });
+            }
+            let context = given.context.clone();
+            let sinks = sinks.between(1, context.value.saturating_sub(1))?;
+            return Ok(Some(Method::Sinks { sinks, context }));
+        }
+        let (trained, context) = (given.trained(), given.context.value.max(1));
+        let half = || Sourced {
+            value: (trained.value / 2).max(1),
+            origin: Origin::Computed("half the trained context"),
+        };
+        let whole = |flag, value: Option<usize>, from, to, default: Sourced<usize>| match value {
+            Some(value) => Sourced::whole(flag, value).between(from, to),
+            None => Ok(default),
+        };
+        // How many times the distances beyond `window` are to shrink, so that all are trained.
+        let times = |window: usize| {
+            let (room, beyond) =
+                (trained.value.saturating_sub(window), context.saturating_sub(window));
+            beyond.div_ceil(room.max(1)).clamp(1, DIVISOR_MAX)
+        };
+        Ok(Some(match scaling {
+            Scaling::ReRope | Scaling::LeakyReRope => {
+                let window = whole("--rerope-window", flags.rerope_window, 1, context, half())?;
+                if scaling == Scaling::ReRope {
+                    return Ok(Some(Method::ReRope { window }));
+                }
+                let needed = Sourced {
+                    value: times(window.value),
+                    origin: Origin::Computed("what reaches the context"),
+                };
+                let divisor = whole("--rerope-k", flags.rerope_k, 1, DIVISOR_MAX, needed)?;
+                Method::LeakyReRope { window, divisor }
+            }
+            Scaling::SelfExtend => {
+                let quarter = (trained.value / 4).max(1);
+                let typed = flags.grp_attn_w;
+                let needed = Sourced {
+                    value: times(typed.unwrap_or(quarter)).next_power_of_two(),
+                    origin: Origin::Computed("what reaches the context"),
+                };
+                let group = whole("--grp-attn-n", flags.grp_attn_n, 1, context, needed)?;
+                let default = Sourced {
+                    value: (quarter / group.value).max(1) * group.value,
+                    origin: Origin::Computed("a quarter of the trained context"),
+                };
+                let window = whole("--grp-attn-w", typed, 1, context, default)?;
+                if !window.value.is_multiple_of(group.value) {
+                    return Err(Error::Groups { group, window });
+                }
+                Method::SelfExtend { group, window }
+            }
+            Scaling::LmInfinite => {
+                let (global, local) = (flags.lm_infinite_global, flags.lm_infinite_local);
+                let ten = Sourced::default(10);
+                Method::LmInfinite {
+                    global: whole("--lm-infinite-global", global, 1, context, ten)?,
+                    local: whole("--lm-infinite-local", local, 1, context, trained)?,
+                }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The same in numbers.
+    pub(super) fn sight(&self) -> Sight {
+        let sight = |window: &Sourced<usize>, first, far| Sight { near: window.value, first, far };
+        match self {
+            Method::ReRope { window } => sight(window, usize::MAX, Far::At(window.value)),
+            Method::LeakyReRope { window, divisor } => {
+                sight(window, usize::MAX, Far::Slower(divisor.value))
+            }
+            Method::SelfExtend { group, window } => {
+                sight(window, usize::MAX, Far::Grouped(group.value))
+            }
+            Method::LmInfinite { global, local } => {
+                sight(local, global.value, Far::At(local.value))
+            }
+            Method::Sinks { sinks, context } => Sight {
+                near: context.value - sinks.value,
+                first: sinks.value,
+                far: Far::Stopped(context.value - 1),
+            },
+        }
+    }
+
+    /// Whether the method scales queries by the logarithm of their position where nobody says.
+    pub(super) fn scales_queries(&self) -> bool {
+        matches!(self, Method::ReRope { .. } | Method::LeakyReRope { .. })
+    }
+
+    /// How many tokens it can read without a distance that is not below `trained`.
+    pub(super) fn reach(&self, trained: f64) -> f64 {
+        let extended = |window: &Sourced<usize>, times: &Sourced<usize>| {
+            let window = window.value as f64;
+            window + (trained - window).max(0.0) * times.value as f64
+        };
+        match self {
+            Method::Sinks { .. } => trained,
+            Method::LeakyReRope { window, divisor } => extended(window, divisor),
+            Method::SelfExtend { group, window } => extended(window, group),
+            Method::ReRope { window } | Method::LmInfinite { local: window, .. } => {
+                if window.value as f64 <= trained { f64::INFINITY } else { trained }
+            }
+        }
+    }
+
+    /// Why it changes nothing in a context of so many tokens, if it does not.
+    pub(super) fn idle(&self, context: usize) -> Option<String> {
+        match self {
+            Method::LeakyReRope { divisor: times, .. }
+            | Method::SelfExtend { group: times, .. }
+                if times.value == 1 =>
+            {
+                Some(format!("by {times}"))
+            }
+            Method::Sinks { .. } => None,
+            _ if self.sight().near >= context => {
+                Some(format!("in a context of {context}, which is within its window,"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The distance that it takes for one of d.
+    pub fn form(&self) -> String {
+        match self {
+            Method::ReRope { window } => format!("min(d, {})", window.value),
+            Method::LeakyReRope { window, divisor } => {
+                let (w, k) = (window.value, divisor.value);
+                format!("d up to {w}, then {w} + (d - {w}) / {k}")
+            }
+            Method::SelfExtend { group, window } => {
+                let (g, w) = (group.value, window.value);
+                format!("d below {w}, then ⌊i/{g}⌋ - ⌊j/{g}⌋ + {}", w - w / g)
+            }
+            Method::LmInfinite { global, local } => {
+                let (first, w) = (global.value, local.value);
+                format!(
+                    "d below {w}; beyond, {w} for the first {first} tokens, and no others are seen"
+                )
+            }
+            Method::Sinks { sinks, context } => format!(
+                "d for the last {} tokens, and {} - j at most for the first {}; no others are seen",
+                context.value - sinks.value,
+                context.value - 1,
+                sinks.value
+            ),
+        }
+    }
+}
+
+/// The parameters, each with its origin and a comma before it.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Method::ReRope { window } => write!(f, ", window {window}"),
+            Method::LeakyReRope { window, divisor } => write!(f, ", window {window}, k {divisor}"),
+            Method::SelfExtend { group, window } => {
+                write!(f, ", groups of {group}, window {window}")
+            }
+            Method::LmInfinite { global, local } => {
+                write!(f, ", first tokens {global}, last tokens {local}")
+            }
+            Method::Sinks { sinks, .. } => {
+                write!(f, ", attention sinks {sinks} and the last tokens of a context that rolls")
+            }
+        }
+    }
+}

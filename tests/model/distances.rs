@@ -1,0 +1,202 @@
+//! Methods that act on attention, against a forward pass that takes the distance of each pair from
+//! the method's definition.
+
+use rope_cpu::{
+    kv_cache::CacheType,
+    rope::{Flags, Scaling},
+};
+
+use crate::{
+    reference::{Frequencies, Rules, forward_by},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
+};
+
+/// As in `consistency`.
+const BOUND: f32 = 2e-4;
+
+type Distance = fn(usize, usize) -> Option<f64>;
+
+struct Case {
+    flags: Flags,
+    distance: Distance,
+    log_n: bool,
+}
+
+impl Case {
+    /// Windows within a page, and longer than one; groups that divide a page, and that do not.
+    fn all() -> Vec<Case> {
+        let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
+        let rerope = |window| Flags { rerope_window: Some(window), ..scaling(Scaling::ReRope) };
+        let leaky = |window, k| Flags {
+            rerope_window: Some(window),
+            rerope_k: Some(k),
+            ..scaling(Scaling::LeakyReRope)
+        };
+        let extend = |group, window| Flags {
+            grp_attn_n: Some(group),
+            grp_attn_w: Some(window),
+            ..scaling(Scaling::SelfExtend)
+        };
+        let infinite = |global, local| Flags {
+            lm_infinite_global: Some(global),
+            lm_infinite_local: Some(local),
+            ..scaling(Scaling::LmInfinite)
+        };
+        let log_n = |on, flags| Flags { log_n: Some(on), ..flags };
+        let case = |flags, log_n, distance| Case { flags, distance, log_n };
+        vec![
+            case(rerope(40), true, |i, j| Some((i - j).min(40) as f64)),
+            case(log_n(false, rerope(290)), false, |i, j| Some((i - j).min(290) as f64)),
+            case(leaky(30, 7), true, |i, j| {
+                let d = (i - j) as f64;
+                Some(if d < 30.0 { d } else { 30.0 + (d - 30.0) / 7.0 })
+            }),
+            case(extend(4, 32), false, |i, j| {
+                Some(if i - j < 32 { i - j } else { i / 4 + 32 - 8 - j / 4 } as f64)
+            }),
+            case(log_n(true, extend(6, 42)), true, |i, j| {
+                Some(if i - j < 42 { i - j } else { i / 6 + 42 - 7 - j / 6 } as f64)
+            }),
+            case(infinite(5, 50), false, |i, j| match i - j {
+                d if d < 50 => Some(d as f64),
+                _ if j < 5 => Some(50.0),
+                _ => None,
+            }),
+            case(infinite(1, 256), false, |i, j| match i - j {
+                d if d < 256 => Some(d as f64),
+                _ if j < 1 => Some(256.0),
+                _ => None,
+            }),
+            case(infinite(270, 20), false, |i, j| match i - j {
+                d if d < 20 => Some(d as f64),
+                _ if j < 270 => Some(20.0),
+                _ => None,
+            }),
+            case(log_n(true, Flags::default()), true, |i, j| Some((i - j) as f64)),
+        ]
+    }
+
+    fn expected(&self, tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
+        // Frequencies and scale are what the other flags ask for: see `Case::how`.
+        let frequencies = Frequencies::new(tiny, 2.0);
+        let trained = tiny.context as f64;
+        let rules = Rules {
+            frequencies: &|_| (frequencies.global.clone(), 1.25),
+            distance: &self.distance,
+            query_scale: &|i| match self.log_n {
+                true => ((i as f64 + 1.0).ln() / trained.ln()).max(1.0),
+                false => 1.0,
+            },
+        };
+        forward_by(tiny, &rules, &frequencies.window, &tokens(tiny, n))
+    }
+
+    fn how(&self) -> How {
+        let flags = Flags { scale: Some(2.0), yarn_attn_factor: Some(1.25), ..self.flags.clone() };
+        How { flags, ..How::default() }
+    }
+
+    fn found(&self, tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
+        with_session(tiny, how, |session| logits(session, &tokens(tiny, n)))
+    }
+}
+
+#[test]
+fn each_method_is_what_its_definition_says() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        for case in Case::all() {
+            let expected = case.expected(&tiny, 560);
+            for micro_batch in [1, 7, 64, 560] {
+                let how = How { micro_batch, ..case.how() };
+                let apart = difference(&expected, &case.found(&tiny, &how, 560));
+                let scaling = case.flags.scaling;
+                assert!(apart < BOUND, "{scaling:?}, {micro_batch}: {apart}");
+            }
+        }
+    }
+}
+
+/// The definition, with a cache that holds the first tokens and the last ones and numbers them as
+/// they lie there.
+#[test]
+fn attention_sinks_number_what_is_left() {
+    let (sinks, context) = (3, 60);
+    let number = |i: usize, j: usize| {
+        let last = (i + 1).saturating_sub(context - sinks).max(sinks);
+        if j < sinks { Some(j) } else { Some(sinks + j.checked_sub(last)?) }
+    };
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let frequencies = Frequencies::new(&tiny, 2.0);
+        let rules = Rules {
+            frequencies: &|_| (frequencies.global.clone(), 1.25),
+            distance: &|i, j| Some((number(i, i)? - number(i, j)?) as f64),
+            query_scale: &|_| 1.0,
+        };
+        let tokens = tokens(&tiny, 900);
+        let expected = forward_by(&tiny, &rules, &frequencies.window, &tokens);
+        for micro_batch in [1, 7, 64] {
+            let flags = Flags {
+                attention_sinks: Some(sinks),
+                scale: Some(2.0),
+                yarn_attn_factor: Some(1.25),
+                ..Flags::default()
+            };
+            let how = How { micro_batch, context, flags, ..How::default() };
+            with_session(&tiny, &how, |session| {
+                let apart = difference(&expected, &logits(session, &tokens));
+                assert!(apart < BOUND, "{micro_batch}: {apart}");
+                assert_eq!(session.tokens().len(), 900);
+                // Of each layer the first page, and those of the window and of a micro-batch.
+                let page = 256 * 2 * tiny.kv_heads * tiny.head_dim.next_multiple_of(32) * 4;
+                assert!(session.cache_bytes() <= tiny.layers * 4 * page);
+            });
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let tiny = Tiny::llama();
+    for case in Case::all() {
+        for micro_batch in [1, 64] {
+            let how = |threads| How { threads, micro_batch, ..case.how() };
+            let [one, three] = [1, 3].map(|threads| case.found(&tiny, &how(threads), 300));
+            assert!(one == three);
+        }
+    }
+}
+
+/// As in `consistency`: keys are of order 3, and 20 of them make a score.
+#[test]
+fn every_cache_type_is_as_near_as_its_steps() {
+    let tiny = Tiny::llama();
+    let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
+    for case in Case::all() {
+        let exact = case.expected(&tiny, 150);
+        for (keys, step) in CacheType::ALL.into_iter().zip(steps) {
+            let found = case.found(&tiny, &How { keys, ..case.how() }, 150);
+            let pairs = exact.iter().flatten().zip(found.iter().flatten());
+            let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
+            let mean = sum / (150 * tiny.vocabulary) as f64;
+            assert!(mean <= 8.0 * step + f64::from(BOUND), "{}: {mean}", keys.name());
+        }
+    }
+}
+
+#[test]
+fn each_method_matters() {
+    let tiny = Tiny::llama();
+    let how = |flags| How { flags: Flags { scale: Some(2.0), ..flags }, ..How::default() };
+    let plain =
+        with_session(&tiny, &how(Flags::default()), |session| logits(session, &tokens(&tiny, 300)));
+    for case in Case::all() {
+        let without = Flags { rerope_window: Some(1000), ..case.flags.clone() };
+        let flags =
+            if case.flags.rerope_window == Some(290) { without } else { case.flags.clone() };
+        let found = case.found(&tiny, &how(flags.clone()), 300);
+        let apart = difference(&plain, &found);
+        // A window that nothing leaves is no method at all.
+        let idle = flags.rerope_window == Some(1000);
+        assert!(if idle { apart < BOUND } else { apart > 100.0 * BOUND }, "{flags:?}: {apart}");
+    }
+}

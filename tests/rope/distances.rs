@@ -1,0 +1,93 @@
+//! Methods that act on attention, against the maps of the reference.
+
+use rope_cpu::rope::{Far, Flags, Part, Plan, Scaling};
+
+use crate::{Case, close, floats, golden};
+
+/// A model that was trained with 8 tokens, in a context of 14.
+fn plan(scaling: Scaling, flags: Flags) -> Plan {
+    let flags = Flags { scaling: Some(scaling), ..flags };
+    Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags).plan().unwrap()
+}
+
+/// How far the query at `i` takes the key at `j` to be; `None` if it does not see it.
+fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
+    let sight = plan.sight;
+    let parts: Vec<_> =
+        Part::ALL.into_iter().filter(|part| sight.visible(*part, i).contains(&j)).collect();
+    assert!(parts.len() <= 1, "{j} is seen twice from {i}");
+    let part = *parts.first()?;
+    let key = sight.group(part).map_or(0, |group| j / group);
+    let steps = (sight.query(part, i) - key) as f64;
+    match sight.far {
+        Far::Slower(k) if part == Part::Far => Some(steps / k as f64),
+        _ => Some(steps),
+    }
+}
+
+#[test]
+fn distances_equal_the_reference() {
+    let four = Some(4);
+    let cases = [
+        ("rerope_w4", plan(Scaling::ReRope, Flags { rerope_window: four, ..Flags::default() })),
+        (
+            "leaky_rerope_w4_k4",
+            plan(
+                Scaling::LeakyReRope,
+                Flags { rerope_window: four, rerope_k: four, ..Flags::default() },
+            ),
+        ),
+        (
+            "self_extend_G2_W4",
+            plan(
+                Scaling::SelfExtend,
+                Flags { grp_attn_n: Some(2), grp_attn_w: four, ..Flags::default() },
+            ),
+        ),
+        (
+            "lm_infinite_g2_l4_kvlen14",
+            plan(
+                Scaling::LmInfinite,
+                Flags { lm_infinite_global: Some(2), lm_infinite_local: four, ..Flags::default() },
+            ),
+        ),
+    ];
+    let golden = golden();
+    for (name, plan) in cases {
+        let rows = golden["rel_pos"][name].as_array().unwrap();
+        assert_eq!(rows.len(), 14);
+        for (i, row) in rows.iter().enumerate() {
+            for (j, expected) in row.as_array().unwrap().iter().enumerate().take(i + 1) {
+                assert_eq!(distance(&plan, i, j), expected.as_f64(), "{name}: {i} {j}");
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_grow_as_in_the_reference() {
+    let plan = plan(Scaling::ReRope, Flags::default());
+    for (i, expected) in floats(&golden()["rel_pos"]["logn_scale_train8"]).into_iter().enumerate() {
+        // Half a unit in the last place of an f32.
+        close("log n", f64::from(plan.query_scale(i)), expected, 1.0 / (1 << 24) as f64);
+    }
+}
+
+#[test]
+fn defaults_reach_the_context() {
+    for (scaling, context) in [
+        (Scaling::ReRope, 100_000),
+        (Scaling::LeakyReRope, 100_000),
+        (Scaling::SelfExtend, 100_000),
+        (Scaling::SelfExtend, 8193),
+        (Scaling::LmInfinite, 100_000),
+    ] {
+        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
+        let plan = Case { context: Some(context), ..Case::default() }.flags(flags).plan().unwrap();
+        assert_eq!(plan.warnings, [""; 0]);
+        let farthest = [0, 1, context / 2, context - 1]
+            .map(|j| distance(&plan, context - 1, j).unwrap_or(0.0));
+        let farthest = farthest.into_iter().fold(0.0, f64::max);
+        assert!(farthest <= 8192.0, "{scaling}: {farthest}");
+    }
+}
