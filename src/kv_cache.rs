@@ -88,14 +88,19 @@ impl KvCache {
     /// Whether all is there that the token at `len` sees.
     pub fn holds(&self, sequence: usize, len: usize) -> bool {
         self.sequences[sequence].layers.iter().enumerate().all(|(layer, pages)| {
-            let mut needed = needed(&self.sights[layer], len);
-            needed.all(|i| pages.get(i).is_some_and(Option::is_some))
+            self.needed(layer, len).all(|i| pages.get(i).is_some_and(Option::is_some))
         })
     }
 
     /// The page of a sequence's layer that holds `position`, if it is there.
     pub fn page(&self, sequence: usize, layer: usize, position: usize) -> Option<&Page> {
         self.sequences[sequence].layers[layer].get(position / POSITIONS)?.as_ref()
+    }
+
+    /// The pages of a layer that hold what the token at `len` sees.
+    fn needed(&self, layer: usize, len: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let [far, near] = seen(&self.sights[layer], len);
+        (far.start..far.end.min(near.start)).chain(near.start..len.div_ceil(POSITIONS))
     }
 
     /// Bytes in use by pages, free ones included.
@@ -112,13 +117,6 @@ fn seen(sight: &Sight, position: usize) -> [Range<usize>; 2] {
         let Range { start, end } = sight.visible(part, position);
         start / POSITIONS..end.div_ceil(POSITIONS)
     })
-}
-
-/// The pages that hold what the token at `len` sees of those before it.
-fn needed(sight: &Sight, len: usize) -> impl Iterator<Item = usize> + use<> {
-    let [far, near] = seen(sight, len);
-    let near = near.start.max(far.end)..len.div_ceil(POSITIONS);
-    far.chain(near)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::{KvCache, POSITIONS, needed, page::Page};
+use super::{KvCache, POSITIONS, page::Page};
 use crate::threads::Threads;
 
 impl KvCache {
@@ -10,11 +10,10 @@ impl KvCache {
     /// whether they are there.
     pub fn write(&mut self, sequence: usize, len: usize, to: &mut impl Write) -> io::Result<()> {
         for layer in 0..self.sights.len() {
-            for i in needed(&self.sights[layer], len) {
-                if let Some(page) = &mut self.sequences[sequence].layers[layer][i] {
-                    for bytes in page.bytes() {
-                        to.write_all(bytes)?;
-                    }
+            for i in self.needed(layer, len) {
+                let Some(page) = &mut self.sequences[sequence].layers[layer][i] else { continue };
+                for bytes in page.bytes() {
+                    to.write_all(bytes)?;
                 }
             }
         }
@@ -31,13 +30,13 @@ impl KvCache {
     ) -> io::Result<()> {
         self.truncate(sequence, 0);
         for layer in 0..self.sights.len() {
-            let needed: Vec<_> = needed(&self.sights[layer], len).collect();
-            let new = needed.len().saturating_sub(self.free.len());
-            self.free.extend(Page::zeros(team, self.shape, new));
+            let needed = self.needed(layer, len);
             let pages = &mut self.sequences[sequence].layers[layer];
             pages.resize_with(len.div_ceil(POSITIONS), || None);
-            let free = self.free.len() - needed.len();
-            for (i, mut page) in needed.into_iter().zip(self.free.drain(free..)) {
+            let count = needed.clone().count();
+            let new = count.saturating_sub(self.free.len());
+            self.free.extend(Page::zeros(team, self.shape, new));
+            for (i, mut page) in needed.zip(self.free.drain(self.free.len() - count..)) {
                 for bytes in page.bytes() {
                     from.read_exact(bytes)?;
                 }
@@ -49,8 +48,8 @@ impl KvCache {
 
     /// Bytes of what [`KvCache::write`] writes.
     pub fn written_bytes(&self, len: usize) -> u64 {
-        let pages: usize =
-            (0..self.sights.len()).map(|layer| needed(&self.sights[layer], len).count()).sum();
+        let layers = 0..self.sights.len();
+        let pages: usize = layers.map(|layer| self.needed(layer, len).count()).sum();
         (pages * self.shape.page_bytes()) as u64
     }
 }

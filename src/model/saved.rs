@@ -157,7 +157,7 @@ impl Session<'_> {
         if written.model != model {
             return Err(Error::Model);
         }
-        if written.tokens > self.context() {
+        if written.tokens > self.room() {
             return Err(Error::Context { tokens: written.tokens, context: self.context() });
         }
         let now = self.header(model, written.tokens);

@@ -118,14 +118,20 @@ impl Plan {
     /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
     /// ones can read each other's cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
-        let length = self.effective_length(tokens);
-        let tables =
-            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, length));
-        let numbers = tables.iter().flat_map(|table| table.inv_freq.iter().chain([&table.scale]));
-        let by_position = self.by_position().then_some(&self.rule);
+        let first = if self.by_position() { 1 } else { tokens };
+        let lengths = (first..=tokens).map(|tokens| self.effective_length(tokens));
+        let mut lengths: Vec<_> = lengths.collect();
+        lengths.dedup();
         let log_n = self.log_n.as_ref().map(|trained| trained.value);
-        let attention = format!("{:?} {by_position:?} {log_n:?}", self.sight);
-        numbers.flat_map(|x| x.to_le_bytes()).chain(attention.into_bytes()).collect()
+        let attention = format!("{:?} {:?} {log_n:?}", self.raw_keys(), self.sight);
+        let tables = lengths.iter().flat_map(|length| {
+            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, *length))
+        });
+        tables
+            .flat_map(|table| table.inv_freq.into_iter().chain([table.scale]))
+            .flat_map(f64::to_le_bytes)
+            .chain(attention.into_bytes())
+            .collect()
     }
 }
 

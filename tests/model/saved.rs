@@ -3,7 +3,7 @@
 use rope_cpu::{
     kv_cache::CacheType,
     model::{Session, saved::Error},
-    rope::{Flags, Scaling},
+    rope::{Flags, Policy, Scaling},
 };
 
 use crate::tiny::{How, Tiny, logits, tokens, with_session};
@@ -46,6 +46,49 @@ fn a_session_goes_on_with_the_same_bits() {
             });
         }
     }
+}
+
+#[test]
+fn what_acts_on_attention_is_part_of_the_settings() {
+    let tiny = Tiny::llama();
+    let with = |flags| How { flags, context: 320, ..How::default() };
+    let all = [
+        Flags { attention_sinks: Some(4), ..Flags::default() },
+        Flags { log_n: Some(true), ..Flags::default() },
+        Flags { scaling: Some(Scaling::ReRope), rerope_window: Some(40), ..Flags::default() },
+        Flags {
+            scaling: Some(Scaling::LmInfinite),
+            lm_infinite_local: Some(20),
+            ..Flags::default()
+        },
+        Flags { scaling: Some(Scaling::Dynamic), ..Flags::default() },
+        Flags {
+            scaling: Some(Scaling::Dynamic),
+            policy: Some(Policy::Position),
+            ..Flags::default()
+        },
+    ];
+    for (i, flags) in all.iter().enumerate() {
+        let file = written(&tiny, &with(flags.clone()), 300);
+        for (j, other) in all.iter().enumerate() {
+            with_session(&tiny, &with(other.clone()), |session| {
+                assert_eq!(restore(session, &file).is_ok(), i == j, "{flags:?} {other:?}");
+            });
+        }
+    }
+    // A cache with a gap goes on where it was.
+    let how = with(Flags { attention_sinks: Some(4), ..Flags::default() });
+    let tokens = tokens(&tiny, 1600);
+    let mut file = Vec::new();
+    let expected = with_session(&tiny, &how, |session| {
+        logits(session, &tokens[..1590]);
+        assert_eq!(session.save(MODEL, 1590, &mut file).unwrap(), 1590);
+        logits(session, &tokens[1590..])
+    });
+    with_session(&tiny, &how, |session| {
+        restore(session, &file).unwrap();
+        assert!(logits(session, &tokens[1590..]) == expected);
+    });
 }
 
 #[test]
