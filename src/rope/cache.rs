@@ -100,7 +100,7 @@ impl Rope {
         }
     }
 
-    /// The rows of the first [`PAGE`] positions, one after the other.
+    /// The rows of the first 256 positions, one after the other.
     ///
     /// # Panics
     /// As [`Rope::row`].
