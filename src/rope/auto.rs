@@ -16,9 +16,16 @@ pub(super) fn resolve(
     if let Some(flag) = flags.given().first_beside_auto() {
         return Err(Error::BesideAuto { flag });
     }
-    let none = Flags::default();
-    let own = Plan::resolve(model, metadata, factors.clone(), &none, context.clone())?;
-    let (flags, why) = choose(&own);
+    // What else acts does so whatever is chosen.
+    let beside = Flags {
+        log_n: flags.log_n,
+        attention_sinks: flags.attention_sinks,
+        policy: flags.policy,
+        ..Flags::default()
+    };
+    let own = Flags { policy: None, ..beside.clone() };
+    let own = Plan::resolve(model, metadata, factors.clone(), &own, context.clone())?;
+    let (flags, why) = choose(&own, beside);
     let mut plan = Plan::resolve(model, metadata, factors, &flags, context)?;
     plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
     if flags.scale.is_some() {
@@ -39,14 +46,14 @@ pub(super) fn resolve(
 ///
 /// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
 /// to the trained one, and then the trained one counts.
-fn choose(own: &Plan) -> (Flags, String) {
+fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let (context, trained) = (own.context.value, own.context_train.value);
     if context as f64 <= own.reach().ceil() {
         let why = match context <= trained {
             true => format!("{context} tokens are within the {trained} of training"),
             false => format!("the file's own settings reach {context} tokens"),
         };
-        return (Flags::default(), why);
+        return (beside, why);
     }
     let (original, yarn_orig_ctx) = match &own.divisors {
         Divisors::LongRope(_) => (trained, Some(trained)),
@@ -54,7 +61,7 @@ fn choose(own: &Plan) -> (Flags, String) {
     };
     let factor = context as f64 / original.max(1) as f64;
     let scaling = Some(Scaling::Yarn);
-    let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..Flags::default() };
+    let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..beside };
     let times = short(factor);
     let why = format!(
         "{context} tokens are {times} times the {original} of training, where YaRN loses least \

@@ -87,6 +87,16 @@ fn longrope_is_extended_from_what_it_reaches() {
 }
 
 #[test]
+fn what_acts_on_attention_goes_on() {
+    for context in [4096, 16384] {
+        let flags =
+            Flags { auto: true, log_n: Some(true), attention_sinks: Some(4), ..Flags::default() };
+        let plan = case(context).flags(flags).plan().unwrap();
+        assert!(plan.log_n.is_some() && plan.rolls(), "{plan}");
+    }
+}
+
+#[test]
 fn a_flag_that_chooses_too_is_refused() {
     let auto = Flags { auto: true, ..Flags::default() };
     for (flags, name) in [
