@@ -16,7 +16,7 @@ impl Plan {
     /// This plan for a file.
     ///
     /// # Errors
-    /// A plan that depends on the length of the sequence, which no divisors can.
+    /// A plan that depends on the length of the sequence or acts on attention, which no divisors can.
     pub fn baked(&self) -> Result<Baked, Error> {
         let static_rule = match &self.rule {
             Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) | Rule::Yarn(_) | Rule::Llama3(_) => true,
@@ -25,6 +25,14 @@ impl Plan {
         };
         if !static_rule || matches!(self.divisors, Divisors::LongRope(_)) {
             return Err(Error::BakedByLength { scaling: self.scaling.value });
+        }
+        if self.method.is_some() || self.log_n.is_some() {
+            let what = match &self.log_n {
+                Some(trained) if self.method.is_none() => trained.origin.to_string(),
+                _ if self.rolls() => "--attention-sinks".into(),
+                _ => format!("RoPE scaling {}", self.scaling.value),
+            };
+            return Err(Error::BakedAttention { what });
         }
         let table = Table::new(self, Layers::Global, self.context.value);
         let own = linear::frequencies(self.n_rot, self.base_train.value);

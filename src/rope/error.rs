@@ -83,6 +83,10 @@ pub enum Error {
          divisors: choose a method with a fixed factor, such as yarn or ntk"
     )]
     BakedByLength { scaling: Scaling },
+    #[error(
+        "{what} acts on attention, and a file holds divisors of frequencies alone: leave it out"
+    )]
+    BakedAttention { what: String },
     #[error("{}: must be a multiple of the groups' size, which is {group}", window.origin.with(window.value))]
     Groups { group: Sourced<usize>, window: Sourced<usize> },
     #[error(

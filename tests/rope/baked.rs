@@ -63,3 +63,16 @@ fn what_follows_the_length_is_refused() {
         .key("scaling.original_context_length", Value::U32(4096));
     assert!(longrope.plan().unwrap().baked().is_err());
 }
+
+#[test]
+fn what_acts_on_attention_is_refused() {
+    let error = |flags| case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
+    for scaling in Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies()) {
+        let error = error(Flags { scaling: Some(scaling), ..Flags::default() });
+        assert!(error.contains(&format!("RoPE scaling {scaling} acts on attention")), "{error}");
+    }
+    let sinks = error(Flags { attention_sinks: Some(4), ..Flags::default() });
+    assert!(sinks.contains("--attention-sinks acts on attention"), "{sinks}");
+    let log_n = error(Flags { log_n: Some(true), ..Flags::default() });
+    assert!(log_n.contains("--rope-log-n on acts on attention"), "{log_n}");
+}
