@@ -55,14 +55,18 @@ pub fn create(path: &Path) -> Result<File, Error> {
     File::create(path).map_err(|e| named(path, e))
 }
 
-/// The charts below each other, each 900 by 400 points.
+/// In points; the legend is a part of it, beside the lines.
+const WIDTH: i32 = 1040;
+const LEGEND: i32 = 200;
+
+/// The charts below each other, each 400 points high.
 ///
 /// # Errors
 /// If the drawing does not succeed.
 pub fn draw(charts: &[Chart]) -> Result<String, String> {
     let mut svg = String::new();
     {
-        let size = (900, 400 * charts.len() as u32);
+        let size = (WIDTH as u32, 400 * charts.len() as u32);
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(|e| e.to_string())?;
         let parts = root.split_evenly((charts.len(), 1));
@@ -89,13 +93,14 @@ impl Chart {
             false => 0.0,
         };
         let y_to = y_from + 1.05 * (highest - y_from);
-        let mut chart = ChartBuilder::on(area)
+        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+        let mut chart = ChartBuilder::on(&area)
             .margin(16)
             .x_label_area_size(40)
             .y_label_area_size(70)
             .build_cartesian_2d(0.0..x_to, y_from..y_to)?;
         let mut mesh = chart.configure_mesh();
-        let power = |y: &f64| crate::rope::short(10f64.powf(*y));
+        let power = |y: &f64| format!("{:.*}", (2.0 - y.floor()).max(0.0) as usize, 10f64.powf(*y));
         if logarithmic {
             mesh.y_label_formatter(&power);
         }
@@ -106,26 +111,16 @@ impl Chart {
             .x_label_formatter(&|x| format!("{x:.0}"))
             .light_line_style(TRANSPARENT)
             .draw()?;
-        for Line { name, color, points } in &self.lines {
-            let color = *color;
+        for (i, Line { name, color, points }) in (0..).zip(&self.lines) {
             let points = points.iter().map(|(x, y)| (*x, scaled(*y)));
-            chart
-                .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
-                .label(name)
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
-                });
+            chart.draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?;
             if self.marks {
                 chart.draw_series(points.map(|point| Circle::new(point, 2, color.filled())))?;
             }
+            let y = 24 + 20 * i;
+            legend.draw(&PathElement::new([(0, y), (18, y)], color.stroke_width(2)))?;
+            legend.draw(&Text::new(name.clone(), (24, y - 7), FONT))?;
         }
-        // What is drawn mostly falls: the upper right is free.
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font(FONT)
-            .background_style(WHITE)
-            .border_style(BLACK)
-            .draw()
+        Ok(())
     }
 }

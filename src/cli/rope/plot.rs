@@ -10,8 +10,9 @@ use crate::{
 /// Intervals of the circle that an eye can tell apart.
 const INTERVALS: usize = 72;
 
-/// Distances at which the decay is computed.
-const DISTANCES: usize = 300;
+/// Ranges of the distance whose mean decay is drawn, and distances in each.
+const DISTANCES: usize = 200;
+const OF_EACH: usize = 32;
 
 /// Three charts: each pair's frequency over the trained one; the angles of one pair that does not
 /// turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound of attention scores.
@@ -59,15 +60,19 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         lines: angles,
     };
 
-    let distance = |i: usize| length as f64 * i as f64 / DISTANCES as f64;
+    let distance = |i: f64| length as f64 * i / DISTANCES as f64;
     let decay = Chart {
         x: "distance in tokens".into(),
         y: "bound of the attention score".into(),
         marks: false,
         logarithmic: false,
         lines: lines(&|view| {
-            let at = |i| (distance(i), decay(&view.table, distance(i)));
-            (0..=DISTANCES).map(at).collect()
+            let at = |i: usize| {
+                let each = (0..OF_EACH).map(|j| i as f64 + j as f64 / OF_EACH as f64);
+                let sum: f64 = each.map(|i| decay(&view.table, distance(i))).sum();
+                (distance(i as f64 + 0.5), sum / OF_EACH as f64)
+            };
+            (0..DISTANCES).map(at).collect()
         }),
     };
     plot::draw(&[frequencies, angles, decay])
