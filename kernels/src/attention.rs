@@ -33,6 +33,7 @@ pub use self::rotation::Rotation;
 
 use self::queries::Prepared;
 use crate::{
+    array::map,
     cache::{self, CacheType},
     isa::{Cpu, Isa, Kernel, LANES},
     vector::exp,
@@ -187,7 +188,8 @@ impl Kernel for Merge<'_> {
             return;
         }
         let maximum = a.max(b);
-        let [wa, wb] = [a, b].map(
+        let [wa, wb] = map(
+            [a, b],
             #[inline(always)]
             |old| exp(isa, isa.wide_splat(old - maximum)),
         );

@@ -10,10 +10,11 @@
 
 use std::marker::PhantomData;
 
-use bytemuck::cast_slice;
+use bytemuck::{Zeroable, cast_slice, from_bytes};
 
 use crate::{
     activations::{Part, Span},
+    array::map,
     format::{FloatFormat, Format, GROUP, SPAN, spans, tail},
     isa::{Isa, Kernel, LANES},
     panel::parts,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// Rows that are read side by side.
-const STREAMS: usize = 4;
+const STREAMS: usize = 2;
 
 /// Bytes that are asked for ahead of their use: more than a stream reads while memory answers once.
 /// The unpacking between two lines is too long for the CPU to look ahead by itself.
@@ -55,6 +56,8 @@ impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
 #[derive(Clone, Copy)]
 struct Row<'a> {
     bytes: &'a [u8],
+    /// The row and all that follow it.
+    onward: &'a [u8],
     ahead: &'a [u8],
 }
 
@@ -62,8 +65,9 @@ impl<'a> Row<'a> {
     #[inline(always)]
     fn of(weights: &Matrix<'a>, row: usize, token: usize) -> Row<'a> {
         // Tokens after the first find the row in the cache.
-        let ahead = weights.rows_from(row).get(AHEAD..).filter(|_| token == 0);
-        Row { bytes: weights.row(row), ahead: ahead.unwrap_or_default() }
+        let onward = weights.rows_from(row);
+        let ahead = onward.get(AHEAD..).filter(|_| token == 0);
+        Row { bytes: weights.row(row), onward, ahead: ahead.unwrap_or_default() }
     }
 }
 
@@ -82,7 +86,7 @@ fn each(product: Product<'_>, dots: impl Dots) {
         for token in 0..input.tokens {
             let mut values = [[0.0; LANES]; STREAMS];
             for i in 0..n {
-                let mut side = [Row { bytes: &[], ahead: &[] }; STREAMS];
+                let mut side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
                 for s in 0..STREAMS {
                     side[s] = Row::of(weights, rows.start + s * length + first + i, token);
                 }
@@ -125,9 +129,8 @@ impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
         let zero = isa.splat_f32(0.0);
         let mut sums = [Sums { products: [zero; 2], offsets: zero }; R];
         let mut whole = [&[][..]; R];
-        let mut rest = [&[][..]; R];
         for r in 0..R {
-            (whole[r], rest[r]) = spans::<F>(rows[r].bytes);
+            whole[r] = spans::<F>(rows[r].bytes).0;
         }
         let (x, x_tail) = self.input.spans_of(token, self.columns).split_at(whole[0].len());
         for (s, x) in x.iter().enumerate() {
@@ -139,17 +142,31 @@ impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
             span_dots::<I, F, R>(isa, w, x, 8, &mut sums);
         }
         if let Some(x) = x_tail.first() {
-            let groups = rest[0].len() * (SPAN / GROUP) / size_of::<F::Span>();
-            let tails = rest.map(
-                #[inline(always)]
-                |rest| tail::<F>(rest),
-            );
-            span_dots::<I, F, R>(isa, tails.each_ref(), x, groups, &mut sums);
+            let groups = (self.columns % SPAN) / GROUP;
+            let nothing = F::Span::zeroed();
+            let (mut tails, mut copies) = ([&nothing; R], [None; R]);
+            for ((tail, copy), row) in tails.iter_mut().zip(&mut copies).zip(&rows) {
+                *tail = last::<F>(row, copy);
+            }
+            span_dots::<I, F, R>(isa, tails, x, groups, &mut sums);
         }
-        sums.map(
+        map(
+            sums,
             #[inline(always)]
             |sums| isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets),
         )
+    }
+}
+
+/// What follows a row's whole spans: in place, together with the first blocks of the next row, or
+/// a copy where there is no next one.
+#[inline(always)]
+fn last<'s, F: Format>(row: &Row<'s>, copy: &'s mut Option<F::Span>) -> &'s F::Span {
+    let (whole, rest) = spans::<F>(row.bytes);
+    let start = size_of_val(whole);
+    match row.onward.get(start..start + size_of::<F::Span>()) {
+        Some(place) => from_bytes(place),
+        None => copy.insert(tail::<F>(rest)),
     }
 }
 
@@ -159,7 +176,7 @@ struct Sums<I: Isa> {
     offsets: I::Floats,
 }
 
-/// A span of each row times the same span of a token.
+/// A span of each row times the same span of a token; its first `groups`, whatever the others hold.
 #[inline(always)]
 fn span_dots<I: Isa, F: Format, const R: usize>(
     isa: I,
@@ -171,7 +188,13 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     let x_scale = isa.load_f32(&x.scale);
     let mut scale = [[[0.0; 8]; 2]; R];
     for r in 0..R {
-        let scales = F::scales(isa, w[r]);
+        let mut scales = F::scales(isa, w[r]);
+        if groups < SPAN / GROUP {
+            for part in 0..parts::<F>() {
+                scales.scale[part] = isa.first(scales.scale[part], groups);
+                scales.offset[part] = isa.first(scales.offset[part], groups);
+            }
+        }
         for part in 0..parts::<F>() {
             scale[r][part] = isa.to_f32s(isa.mul(scales.scale[part], x_scale));
             let x_sum = isa.load_f32(&x.sums[if F::SPLIT { part } else { Part::Whole as usize }]);
@@ -209,7 +232,8 @@ impl<I: Isa, F: FloatFormat> Dots for Floats<'_, I, F> {
     #[inline(always)]
     fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R] {
         let x = self.input.floats_of(token, self.columns);
-        rows.map(
+        map(
+            rows,
             #[inline(always)]
             |row| float_dot::<I, F>(self.isa, cast_slice(row.bytes), row.ahead, x),
         )

@@ -38,6 +38,7 @@ pub const GROUP: usize = 32;
 /// What a span's quants stand for: weight = `scale * (quant - CENTER) - offset`.
 ///
 /// Index 0 holds the first 16 weights of each of the eight groups, index 1 the last 16.
+#[derive(Clone, Copy)]
 pub struct Scales<I: Isa> {
     /// The factor.
     pub scale: [I::Floats; 2],

@@ -6,6 +6,8 @@
 
 use bytemuck::{Pod, Zeroable, must_cast_ref};
 
+use crate::array::map;
+
 /// Defines operations of an instruction set in terms of its intrinsics.
 ///
 /// Each becomes a method whose body is compiled with the instruction set enabled, so the
@@ -157,6 +159,8 @@ pub trait Isa: Copy + 'static {
     fn to_f32s(self, a: Self::Floats) -> [f32; 8];
     /// `x` in every lane.
     fn splat_f32(self, x: f32) -> Self::Floats;
+    /// The first `n` lanes, then zeros.
+    fn first(self, a: Self::Floats, n: usize) -> Self::Floats;
     /// IEEE half precision to single.
     fn floats_from_f16(self, p: &[Half; 8]) -> Self::Floats;
     /// Single to IEEE half precision, to nearest, ties to even.
@@ -237,7 +241,8 @@ pub trait Isa: Copy + 'static {
         start: [i32; N],
     ) -> [Self::WideInts; N] {
         let _ = max;
-        let mut sums = start.map(
+        let mut sums = map(
+            start,
             #[inline(always)]
             |start| self.wide_ints(start),
         );
@@ -257,7 +262,8 @@ pub trait Isa: Copy + 'static {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [Self::WideInts; N] {
-        let mut sums = start.map(
+        let mut sums = map(
+            start,
             #[inline(always)]
             |start| self.wide_ints(start),
         );
@@ -297,7 +303,8 @@ pub trait Isa: Copy + 'static {
     /// The [`Isa::sum`] of each vector.
     #[inline(always)]
     fn sums(self, a: [Self::Floats; 8]) -> Self::Floats {
-        self.load_f32(&a.map(
+        self.load_f32(&map(
+            a,
             #[inline(always)]
             |a| self.sum(a),
         ))

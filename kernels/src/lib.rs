@@ -15,6 +15,7 @@
 //!   one NEON instruction, and in [`isa::Isa::prefetch`] of x86.
 
 pub mod activations;
+mod array;
 pub mod attention;
 pub mod cache;
 mod dot;

@@ -4,11 +4,10 @@
 //! columns `4 j ..` of all rows), one of scales for each part of a group that has its own, and
 //! likewise of offsets.
 
-use std::array::from_fn;
-
 use bytemuck::must_cast_mut;
 
 use crate::{
+    array::from_fn,
     format::{Format, SPAN, spans, tail},
     isa::{Isa, LANES, Line},
 };

@@ -1,7 +1,10 @@
 //! The register tile of float products: 16 lanes by a few tokens. Weights, scores of attention and
 //! weighted values all go through it.
 
-use crate::isa::{Isa, LANES};
+use crate::{
+    array::map,
+    isa::{Isa, LANES},
+};
 
 /// What [`tiles`] calls for each run of tokens.
 pub(crate) trait Tile {
@@ -50,36 +53,46 @@ pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
     let len = panels[0].len();
     // Lengths are compared once for several steps.
     for i in 0..len / STEPS {
-        let mut vectors = [&[[0.0; LANES]; STEPS]; W];
+        let mut vectors = [&[][..]; W];
         for w in 0..W {
-            vectors[w] = &panels[w].as_chunks().0[i];
+            vectors[w] = &panels[w].as_chunks::<STEPS>().0[i];
         }
-        let mut factors = [&[0.0; STEPS]; N];
+        let mut factors = [&[][..]; N];
         for t in 0..N {
-            factors[t] = &x[t].as_chunks().0[i];
+            factors[t] = &x[t].as_chunks::<STEPS>().0[i];
         }
         for k in 0..STEPS {
-            acc = step(isa, vectors.map(|v| &v[k]), factors.map(|x| x[k]), acc);
+            acc = step(isa, at(vectors, k), at(factors, k), acc);
         }
     }
     for k in len / STEPS * STEPS..len {
-        acc = step(isa, panels.map(|v| &v[k]), x.map(|x| x[k]), acc);
+        acc = step(isa, at(panels, k), at(x, k), acc);
     }
     acc
+}
+
+/// Element `k` of each.
+#[inline(always)]
+fn at<T: Copy, const N: usize>(all: [&[T]; N], k: usize) -> [T; N] {
+    map(
+        all,
+        #[inline(always)]
+        |one| one[k],
+    )
 }
 
 /// `acc[i][t] + vectors[i] * factors[t]`, lane by lane.
 #[inline(always)]
 pub(crate) fn step<I: Isa, const W: usize, const N: usize>(
     isa: I,
-    vectors: [&[f32; LANES]; W],
+    vectors: [[f32; LANES]; W],
     factors: [f32; N],
     mut acc: [[I::WideFloats; N]; W],
 ) -> [[I::WideFloats; N]; W] {
     for t in 0..N {
         let factor = isa.wide_splat(factors[t]);
         for i in 0..W {
-            acc[i][t] = isa.wide_mul_add(isa.wide_load_f32(vectors[i]), factor, acc[i][t]);
+            acc[i][t] = isa.wide_mul_add(isa.wide_load_f32(&vectors[i]), factor, acc[i][t]);
         }
     }
     acc

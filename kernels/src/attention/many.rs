@@ -337,7 +337,7 @@ impl<I: Isa> ValueTile<'_, I> {
         let probabilities = self.probabilities.as_flattened()[first..].chunks(LANES);
         for (row, p) in rows.zip(probabilities) {
             if let (Some(row), Some(p)) = (row.first_chunk::<W>(), p.first_chunk()) {
-                acc = step(isa, row.each_ref(), *p, acc);
+                acc = step(isa, *row, *p, acc);
             }
         }
         for i in 0..W {

@@ -78,6 +78,10 @@ macro_rules! on_32_bytes {
             fn load_f32(self, p: &[f32; 8]) -> __m256 { must_cast(*p) }
             fn to_f32s(self, a: __m256) -> [f32; 8] { must_cast(a) }
             fn splat_f32(self, x: f32) -> __m256 { _mm256_set1_ps(x) }
+            fn first(self, a: __m256, n: usize) -> __m256 {
+                let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lanes)))
+            }
             fn floats_from_f16(self, p: &[Half; 8]) -> __m256 { _mm256_cvtph_ps(must_cast(*p)) }
             fn f16_from_floats(self, a: __m256) -> [Half; 8] {
                 must_cast(_mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(a))
@@ -120,14 +124,14 @@ macro_rules! on_32_bytes {
                     _mm256_unpacklo_ps(e, f), _mm256_unpackhi_ps(e, f),
                     _mm256_unpacklo_ps(g, h), _mm256_unpackhi_ps(g, h),
                 ];
-                let p = pairs.map(|x| _mm256_castps_pd(x));
+                let p = crate::array::map(pairs, #[inline(always)] |x| _mm256_castps_pd(x));
                 let fours = [
                     _mm256_unpacklo_pd(p[0], p[2]), _mm256_unpackhi_pd(p[0], p[2]),
                     _mm256_unpacklo_pd(p[1], p[3]), _mm256_unpackhi_pd(p[1], p[3]),
                     _mm256_unpacklo_pd(p[4], p[6]), _mm256_unpackhi_pd(p[4], p[6]),
                     _mm256_unpacklo_pd(p[5], p[7]), _mm256_unpackhi_pd(p[5], p[7]),
                 ];
-                let q = fours.map(|x| _mm256_castpd_ps(x));
+                let q = crate::array::map(fours, #[inline(always)] |x| _mm256_castpd_ps(x));
                 [
                     _mm256_permute2f128_ps::<0x20>(q[0], q[4]), _mm256_permute2f128_ps::<0x20>(q[1], q[5]),
                     _mm256_permute2f128_ps::<0x20>(q[2], q[6]), _mm256_permute2f128_ps::<0x20>(q[3], q[7]),
@@ -206,7 +210,8 @@ impl Isa for Avx2 {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [Self::WideInts; N] {
-        let mut sums = start.map(
+        let mut sums = crate::array::map(
+            start,
             #[inline(always)]
             |start| self.wide_ints(start),
         );

@@ -67,7 +67,7 @@ impl Isa for Neon {
         fn transpose_floats(self, rows: [Floats; 8]) -> [Floats; 8] {
             // A 4 x 4 block of each quarter: rows `from ..`, half `half` of their elements.
             let block = |from: usize, half: usize| {
-                let [a, b, c, d]: [float32x4_t; 4] = std::array::from_fn(|i| rows[from + i][half]);
+                let [a, b, c, d]: [float32x4_t; 4] = crate::array::from_fn(|i| rows[from + i][half]);
                 let ab = [vtrn1q_f32(a, b), vtrn2q_f32(a, b)].map(|x| vreinterpretq_f64_f32(x));
                 let cd = [vtrn1q_f32(c, d), vtrn2q_f32(c, d)].map(|x| vreinterpretq_f64_f32(x));
                 [
@@ -76,7 +76,7 @@ impl Isa for Neon {
                 ].map(|x| vreinterpretq_f32_f64(x))
             };
             let [a, b, c, d] = [block(0, 0), block(4, 0), block(0, 1), block(4, 1)];
-            std::array::from_fn(|j| if j < 4 { [a[j], b[j]] } else { [c[j - 4], d[j - 4]] })
+            crate::array::from_fn(|j| if j < 4 { [a[j], b[j]] } else { [c[j - 4], d[j - 4]] })
         }
         fn load(self, p: &[u8; 32]) -> Bytes { must_cast(*p) }
         fn to_bytes(self, a: Bytes) -> [u8; 32] { must_cast(a) }
@@ -118,6 +118,13 @@ impl Isa for Neon {
         fn load_f32(self, p: &[f32; 8]) -> Floats { must_cast(*p) }
         fn to_f32s(self, a: Floats) -> [f32; 8] { must_cast(a) }
         fn splat_f32(self, x: f32) -> Floats { [vdupq_n_f32(x); 2] }
+        fn first(self, a: Floats, n: usize) -> Floats {
+            let (n, lanes): (_, [uint32x4_t; 2]) = (vdupq_n_u32(n as u32), must_cast([0u32, 1, 2, 3, 4, 5, 6, 7]));
+            let keep = |i: usize| {
+                vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a[i]), vcltq_u32(lanes[i], n)))
+            };
+            [keep(0), keep(1)]
+        }
         fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
             let h: uint16x8_t = must_cast(*p);
             [vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(h))), vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(h)))]

@@ -100,6 +100,9 @@ impl Isa for Scalar {
     fn splat_f32(self, x: f32) -> Floats {
         [x; 8]
     }
+    fn first(self, a: Floats, n: usize) -> Floats {
+        from_fn(|i| if i < n { a[i] } else { 0.0 })
+    }
     fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {
         from_fn(|j| from_fn(|i| rows[i / 4][4 * j + i % 4]))
     }
