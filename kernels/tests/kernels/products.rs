@@ -108,7 +108,7 @@ fn rows_do_not_see_each_other(cpu: Cpu) {
         let bytes = bytes.flat_map(|(r, b)| if r % 2 == 0 { b.to_vec() } else { vec![0x7f; row] });
         let other = Case { bytes: bytes.collect(), ..case };
         for (i, (value, other_value)) in values.iter().zip(other.run(cpu)).enumerate() {
-            if i % other.rows % 2 == 0 {
+            if (i % other.rows).is_multiple_of(2) {
                 assert_eq!(*value, other_value, "{} row {}", other.name(), i % other.rows);
             }
         }
