@@ -15,7 +15,7 @@ use bytemuck::{Zeroable, cast_slice, from_bytes};
 use crate::{
     activations::{Part, Span},
     array::map,
-    format::{FloatFormat, Format, GROUP, SPAN, spans, tail},
+    format::{FloatFormat, Format, GROUP, Quants, SPAN, spans, tail},
     isa::{Isa, Kernel, LANES},
     panel::parts,
     product::{Input, Matrix, Product},
@@ -190,19 +190,20 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     for r in 0..R {
         let mut scales = F::scales(isa, w[r]);
         if groups < SPAN / GROUP {
-            for part in 0..parts::<F>() {
+            for part in 0..parts::<F::Quants>() {
                 scales.scale[part] = isa.first(scales.scale[part], groups);
                 scales.offset[part] = isa.first(scales.offset[part], groups);
             }
         }
-        for part in 0..parts::<F>() {
+        for part in 0..parts::<F::Quants>() {
             scale[r][part] = isa.to_f32s(isa.mul(scales.scale[part], x_scale));
-            let x_sum = isa.load_f32(&x.sums[if F::SPLIT { part } else { Part::Whole as usize }]);
+            let x_sum =
+                isa.load_f32(&x.sums[if F::Quants::SPLIT { part } else { Part::Whole as usize }]);
             if F::CENTER > 0 {
                 let center = isa.mul(scales.scale[part], isa.splat_f32(f32::from(F::CENTER)));
                 sums[r].offsets = isa.mul_add(center, x_sum, sums[r].offsets);
             }
-            if F::OFFSET {
+            if F::Quants::OFFSET {
                 sums[r].offsets = isa.mul_add(scales.offset[part], x_sum, sums[r].offsets);
             }
         }
@@ -211,10 +212,14 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
         let a = isa.load(&x.quants[g]);
         for r in 0..R {
             let q = F::quants(isa, w[r], g);
-            let ints = if F::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
+            let ints =
+                if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
             let [first, last] = scale[r];
-            let scale =
-                if F::SPLIT { isa.halves(first[g], last[g]) } else { isa.splat_f32(first[g]) };
+            let scale = if F::Quants::SPLIT {
+                isa.halves(first[g], last[g])
+            } else {
+                isa.splat_f32(first[g])
+            };
             let sum = &mut sums[r].products[g % 2];
             *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
         }

@@ -12,6 +12,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod quants;
 
 use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
 
@@ -27,6 +28,7 @@ pub use self::{
     q5_k::Q5K,
     q6_k::Q6K,
     q8_0::Q8_0,
+    quants::{Offset, Quants, Signed, Split, Unsigned},
 };
 use crate::isa::Isa;
 
@@ -42,7 +44,7 @@ pub const GROUP: usize = 32;
 pub struct Scales<I: Isa> {
     /// The factor.
     pub scale: [I::Floats; 2],
-    /// What is taken away, where [`Format::OFFSET`].
+    /// What is taken away, where [`Quants::OFFSET`].
     pub offset: [I::Floats; 2],
 }
 
@@ -54,16 +56,10 @@ pub trait Format: 'static {
     const BLOCK: usize;
     /// 256 weights as stored in the file: one block of 256, or eight of 32.
     type Span: Pod;
-    /// Whether the two halves of a group have scales of their own.
-    const SPLIT: bool = false;
-    /// Whether quants are signed bytes, rather than unsigned.
-    const SIGNED: bool = false;
-    /// The largest magnitude of a quant.
-    const MAX: u8;
+    /// What the integers are.
+    type Quants: Quants;
     /// The unsigned quant that stands for zero, where that is the same one for every scale.
     const CENTER: u8 = 0;
-    /// Whether there is an offset.
-    const OFFSET: bool = false;
 
     /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
@@ -106,25 +102,6 @@ pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
     span
 }
 
-/// The formats that weights may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names are those of GGUF")]
-pub enum DType {
-    F32,
-    F16,
-    Bf16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
-}
-
 /// Something that is done with the format of a [`DType`], known at compile time.
 pub trait Visitor {
     /// What comes of it.
@@ -135,44 +112,45 @@ pub trait Visitor {
     fn float<F: FloatFormat>(self) -> Self::Output;
 }
 
-impl DType {
-    /// Every format.
-    pub const ALL: [DType; 13] = [
-        DType::F32,
-        DType::F16,
-        DType::Bf16,
-        DType::Q4_0,
-        DType::Q4_1,
-        DType::Q5_0,
-        DType::Q5_1,
-        DType::Q8_0,
-        DType::Q2K,
-        DType::Q3K,
-        DType::Q4K,
-        DType::Q5K,
-        DType::Q6K,
-    ];
-
-    /// Goes from the run-time format to the compile-time one.
-    #[inline(always)]
-    pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
-        match self {
-            DType::F32 => visitor.float::<F32>(),
-            DType::F16 => visitor.float::<F16>(),
-            DType::Bf16 => visitor.float::<Bf16>(),
-            DType::Q4_0 => visitor.quantized::<Q4_0>(),
-            DType::Q4_1 => visitor.quantized::<Q4_1>(),
-            DType::Q5_0 => visitor.quantized::<Q5_0>(),
-            DType::Q5_1 => visitor.quantized::<Q5_1>(),
-            DType::Q8_0 => visitor.quantized::<Q8_0>(),
-            DType::Q2K => visitor.quantized::<Q2K>(),
-            DType::Q3K => visitor.quantized::<Q3K>(),
-            DType::Q4K => visitor.quantized::<Q4K>(),
-            DType::Q5K => visitor.quantized::<Q5K>(),
-            DType::Q6K => visitor.quantized::<Q6K>(),
+/// Makes [`DType`] of the types that implement [`FloatFormat`] and [`Format`].
+macro_rules! formats {
+    (float: $($float:ident)*; quantized: $($quantized:ident)*;) => {
+        /// The formats that weights may have.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the names are those of GGUF")]
+        pub enum DType {
+            $($float,)*
+            $($quantized,)*
         }
-    }
 
+        impl DType {
+            /// Every format.
+            pub const ALL: [DType; [$(stringify!($float),)* $(stringify!($quantized),)*].len()] =
+                [$(DType::$float,)* $(DType::$quantized,)*];
+
+            /// Goes from the run-time format to the compile-time one.
+            #[inline(always)]
+            pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+                match self {
+                    $(DType::$float => visitor.float::<$float>(),)*
+                    $(DType::$quantized => visitor.quantized::<$quantized>(),)*
+                }
+            }
+
+            /// Whether products go through quantized activations.
+            pub fn is_quantized(self) -> bool {
+                matches!(self, $(DType::$quantized)|*)
+            }
+        }
+    };
+}
+
+formats! {
+    float: F32 F16 Bf16;
+    quantized: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K;
+}
+
+impl DType {
     /// The format with this name, as GGUF spells it in either case.
     pub fn named(name: &str) -> Option<DType> {
         Self::ALL.into_iter().find(|t| t.name().eq_ignore_ascii_case(name))
@@ -206,10 +184,5 @@ impl DType {
             }
         }
         self.visit(Block)
-    }
-
-    /// Whether products go through quantized activations.
-    pub fn is_quantized(self) -> bool {
-        !matches!(self, DType::F32 | DType::F16 | DType::Bf16)
     }
 }

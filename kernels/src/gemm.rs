@@ -13,7 +13,7 @@ use std::{array::from_fn, marker::PhantomData, ops::Range};
 
 use crate::{
     activations::{Part, Span},
-    format::{Format, SPAN},
+    format::{Format, Quants, SPAN},
     isa::{Isa, Kernel, LANES, Line},
     panel::{FOURS, GROUPS, STRIDE_MAX, parts, stride, unpack},
     product::{Input, Output, Product},
@@ -55,6 +55,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
+        const { assert!(F::CENTER == 0 || !(F::Quants::OFFSET || F::Quants::SIGNED)) };
         let Product { weights, rows, input, scratch, out } = self.0;
         let Scratch { panels, sums } = &mut scratch.gemm;
         let columns = weights.columns();
@@ -72,15 +73,15 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                         #[inline(always)]
                         |lane| weights.row((p + lane).min(rows.end - 1)),
                     );
-                    let panel = &mut panel[..groups * stride::<F>()];
-                    for (s, panel) in panel.chunks_mut(GROUPS * stride::<F>()).enumerate() {
+                    let panel = &mut panel[..groups * stride::<F::Quants>()];
+                    for (s, panel) in panel.chunks_mut(GROUPS * stride::<F::Quants>()).enumerate() {
                         unpack::<I, F>(isa, &rows, start + s, panel);
                     }
                 }
-                let mut tile = IntTile::<I, F> {
-                    isa,
-                    panels: &*panels,
+                isa.call(Panels::<F::Quants> {
+                    lines: &*panels,
                     groups,
+                    center: i32::from(F::CENTER),
                     input,
                     columns,
                     spans: start..end,
@@ -88,19 +89,20 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     last: end == all,
                     sums,
                     out,
-                    format: PhantomData,
-                };
-                tiles(input.tokens, I::INT_TILE, &mut tile);
+                    quants: PhantomData,
+                });
             }
         }
     }
 }
 
-struct IntTile<'a, I, F> {
-    isa: I,
-    panels: &'a [Line],
+/// Unpacked panels times each token: the same code for all formats of the same kind of quants.
+struct Panels<'a, Q> {
+    lines: &'a [Line],
     /// Groups of columns in each panel.
     groups: usize,
+    /// The quant that stands for zero.
+    center: i32,
     input: Input<'a>,
     columns: usize,
     /// The spans of the input that the panels' columns are.
@@ -110,40 +112,54 @@ struct IntTile<'a, I, F> {
     last: bool,
     sums: &'a mut [[f32; LANES]],
     out: &'a mut dyn Output,
-    format: PhantomData<F>,
+    quants: PhantomData<Q>,
 }
 
-impl<I: Isa, F: Format> Tile for IntTile<'_, I, F> {
+impl<Q: Quants> Kernel for Panels<'_, Q> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        tiles(self.input.tokens, I::INT_TILE, &mut IntTile { isa, panels: self });
+    }
+}
+
+struct IntTile<'a, I, Q> {
+    isa: I,
+    panels: Panels<'a, Q>,
+}
+
+impl<I: Isa, Q: Quants> Tile for IntTile<'_, I, Q> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, token: usize) {
-        let isa = self.isa;
+        let IntTile { isa, panels } = self;
+        let (isa, input, columns) = (*isa, panels.input, panels.columns);
         let x: [&[Span]; N] = from_fn(
             #[inline(always)]
-            |t| &self.input.spans_of(token + t, self.columns)[self.spans.clone()],
+            |t| &input.spans_of(token + t, columns)[panels.spans.clone()],
         );
-        let panels = self.panels.chunks(SPANS * SPAN_LINES);
-        for (p, (row, panel)) in self.rows.clone().step_by(LANES).zip(panels).enumerate() {
+        let lines = panels.lines.chunks(SPANS * SPAN_LINES);
+        for (p, (row, panel)) in panels.rows.clone().step_by(LANES).zip(lines).enumerate() {
             let mut acc = [isa.wide_splat(0.0); N];
-            if self.spans.start > 0 {
+            if panels.spans.start > 0 {
                 for t in 0..N {
-                    acc[t] = isa.wide_load_f32(&self.sums[(token + t) * PANELS + p]);
+                    acc[t] = isa.wide_load_f32(&panels.sums[(token + t) * PANELS + p]);
                 }
             }
-            let panel = &panel[..self.groups * stride::<F>()];
-            for (s, panel) in panel.chunks(GROUPS * stride::<F>()).enumerate() {
+            let panel = &panel[..panels.groups * stride::<Q>()];
+            for (s, panel) in panel.chunks(GROUPS * stride::<Q>()).enumerate() {
                 let x: [&Span; N] = from_fn(
                     #[inline(always)]
                     |t| &x[t][s],
                 );
-                span_tile::<I, F, N>(isa, panel, x, &mut acc);
+                span_tile::<I, Q, N>(isa, panel, x, panels.center, &mut acc);
             }
-            let count = LANES.min(self.rows.end - row);
+            let count = LANES.min(panels.rows.end - row);
             for (t, acc) in acc.into_iter().enumerate() {
                 let acc = isa.wide_to_f32s(acc);
-                if self.last {
-                    self.out.put(token + t, row, &acc[..count]);
+                if panels.last {
+                    panels.out.put(token + t, row, &acc[..count]);
                 } else {
-                    self.sums[(token + t) * PANELS + p] = acc;
+                    panels.sums[(token + t) * PANELS + p] = acc;
                 }
             }
         }
@@ -152,31 +168,42 @@ impl<I: Isa, F: Format> Tile for IntTile<'_, I, F> {
 
 /// Adds the products of a span of a panel.
 #[inline(always)]
-fn span_tile<I: Isa, F: Format, const N: usize>(
+fn span_tile<I: Isa, Q: Quants, const N: usize>(
     isa: I,
     panel: &[Line],
     x: [&Span; N],
+    center: i32,
     acc: &mut [I::WideFloats; N],
 ) {
-    if F::SPLIT {
+    if Q::SPLIT {
         // What the integer sums begin with takes care of the center.
-        let starts = [starts::<I, F, N>(x, Part::First), starts::<I, F, N>(x, Part::Last)];
-        for (g, lines) in panel.chunks_exact(stride::<F>()).enumerate() {
-            part_tile::<I, F, N>(isa, lines, x, g, Part::First, &starts[0], acc);
-            part_tile::<I, F, N>(isa, lines, x, g, Part::Last, &starts[1], acc);
+        let starts =
+            [starts::<I, Q, N>(x, center, Part::First), starts::<I, Q, N>(x, center, Part::Last)];
+        for (g, lines) in panel.chunks_exact(stride::<Q>()).enumerate() {
+            part_tile::<I, Q, N>(isa, lines, x, g, Part::First, &starts[0], acc);
+            part_tile::<I, Q, N>(isa, lines, x, g, Part::Last, &starts[1], acc);
         }
     } else {
-        let starts = starts::<I, F, N>(x, Part::Whole);
-        for (g, lines) in panel.chunks_exact(stride::<F>()).enumerate() {
-            part_tile::<I, F, N>(isa, lines, x, g, Part::Whole, &starts, acc);
+        let starts = starts::<I, Q, N>(x, center, Part::Whole);
+        for (g, lines) in panel.chunks_exact(stride::<Q>()).enumerate() {
+            part_tile::<I, Q, N>(isa, lines, x, g, Part::Whole, &starts, acc);
         }
     }
 }
 
 /// `-center * sum of the activations' quants`, for each group of a part.
 #[inline(always)]
-fn starts<I: Isa, F: Format, const N: usize>(x: [&Span; N], part: Part) -> [[i32; GROUPS]; N] {
-    let center = i32::from(if F::SIGNED { I::SIGNED_BIAS } else { F::CENTER });
+fn starts<I: Isa, Q: Quants, const N: usize>(
+    x: [&Span; N],
+    center: i32,
+    part: Part,
+) -> [[i32; GROUPS]; N] {
+    // Most are known to the compiler.
+    let center = match (Q::SIGNED, Q::OFFSET) {
+        (true, _) => i32::from(I::SIGNED_BIAS),
+        (_, true) => 0,
+        _ => center,
+    };
     from_fn(
         #[inline(always)]
         |t| x[t].quant_sums[part as usize].map(|sum| -center * sum),
@@ -185,7 +212,7 @@ fn starts<I: Isa, F: Format, const N: usize>(x: [&Span; N], part: Part) -> [[i32
 
 /// Adds the products of a part of a group, whose columns share their scales.
 #[inline(always)]
-fn part_tile<I: Isa, F: Format, const N: usize>(
+fn part_tile<I: Isa, Q: Quants, const N: usize>(
     isa: I,
     lines: &[Line],
     x: [&Span; N],
@@ -194,7 +221,7 @@ fn part_tile<I: Isa, F: Format, const N: usize>(
     starts: &[[i32; GROUPS]; N],
     acc: &mut [I::WideFloats; N],
 ) {
-    const { assert!(!(F::SIGNED && (F::SPLIT || F::OFFSET))) };
+    const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
     let (fours, index) = match part {
         Part::First => (0..FOURS / 2, 0),
         Part::Last => (FOURS / 2..FOURS, 1),
@@ -208,18 +235,18 @@ fn part_tile<I: Isa, F: Format, const N: usize>(
         #[inline(always)]
         |t| starts[t][g],
     );
-    let sums = if F::SIGNED {
+    let sums = if Q::SIGNED {
         isa.wide_dots_signed(&lines[fours], a, start)
     } else {
-        isa.wide_dots_unsigned(F::MAX, &lines[fours], a, start)
+        isa.wide_dots_unsigned(Q::BITS, &lines[fours], a, start)
     };
     let scale = isa.wide_load_f32(lines[FOURS + index].floats());
     for t in 0..N {
         let scale = isa.wide_mul(scale, isa.wide_splat(x[t].scale[g]));
         acc[t] = isa.wide_mul_add(isa.wide_to_floats(sums[t]), scale, acc[t]);
     }
-    if F::OFFSET {
-        let offset = isa.wide_load_f32(lines[FOURS + parts::<F>() + index].floats());
+    if Q::OFFSET {
+        let offset = isa.wide_load_f32(lines[FOURS + parts::<Q>() + index].floats());
         for t in 0..N {
             let sum = isa.wide_splat(x[t].sums[part as usize][g]);
             acc[t] = isa.wide_mul_add(offset, sum, acc[t]);

@@ -230,17 +230,17 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
-    /// In each lane, for each of `N` tokens: `start` + products of unsigned `w`, at most `max`, with
-    /// the bytes of `a`, four to a line.
+    /// In each lane, for each of `N` tokens: `start` + products of unsigned `w`, of at most `bits`
+    /// bits, with the bytes of `a`, four to a line.
     #[inline(always)]
     fn wide_dots_unsigned<const N: usize>(
         self,
-        max: u8,
+        bits: u32,
         w: &[Line],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [Self::WideInts; N] {
-        let _ = max;
+        let _ = bits;
         let mut sums = map(
             start,
             #[inline(always)]

@@ -8,7 +8,7 @@ use bytemuck::must_cast_mut;
 
 use crate::{
     array::from_fn,
-    format::{Format, SPAN, spans, tail},
+    format::{Format, Quants, SPAN, spans, tail},
     isa::{Isa, LANES, Line},
 };
 
@@ -20,13 +20,13 @@ pub(crate) const FOURS: usize = 8;
 const EIGHT: usize = 8;
 
 /// Parts of a group that have scales of their own.
-pub(crate) const fn parts<F: Format>() -> usize {
-    if F::SPLIT { 2 } else { 1 }
+pub(crate) const fn parts<Q: Quants>() -> usize {
+    if Q::SPLIT { 2 } else { 1 }
 }
 
 /// Lines of a group.
-pub(crate) const fn stride<F: Format>() -> usize {
-    FOURS + parts::<F>() * if F::OFFSET { 2 } else { 1 }
+pub(crate) const fn stride<Q: Quants>() -> usize {
+    FOURS + parts::<Q>() * if Q::OFFSET { 2 } else { 1 }
 }
 
 /// The lines of a group at most, in any format.
@@ -70,7 +70,7 @@ fn unpack_eight<I: Isa, F: Format>(
         #[inline(always)]
         |r| F::scales(isa, rows[r]),
     );
-    for part in 0..parts::<F>() {
+    for part in 0..parts::<F::Quants>() {
         let scale = isa.transpose_floats(from_fn(
             #[inline(always)]
             |r| scales[r].scale[part],
@@ -79,20 +79,20 @@ fn unpack_eight<I: Isa, F: Format>(
             #[inline(always)]
             |r| scales[r].offset[part],
         ));
-        for (g, group) in panel.chunks_exact_mut(stride::<F>()).enumerate() {
+        for (g, group) in panel.chunks_exact_mut(stride::<F::Quants>()).enumerate() {
             *eight_floats(&mut group[FOURS + part], half) = isa.to_f32s(scale[g]);
-            if F::OFFSET {
-                let line = &mut group[FOURS + parts::<F>() + part];
+            if F::Quants::OFFSET {
+                let line = &mut group[FOURS + parts::<F::Quants>() + part];
                 *eight_floats(line, half) = isa.to_f32s(isa.mul(offset[g], isa.splat_f32(-1.0)));
             }
         }
     }
-    for (g, group) in panel.chunks_exact_mut(stride::<F>()).enumerate() {
+    for (g, group) in panel.chunks_exact_mut(stride::<F::Quants>()).enumerate() {
         let fours = isa.transpose(from_fn(
             #[inline(always)]
             |r| {
                 let quants = F::quants(isa, rows[r], g);
-                if F::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
+                if F::Quants::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
             },
         ));
         for (four, line) in fours.into_iter().zip(group) {

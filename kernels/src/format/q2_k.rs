@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, Offset, SPAN, Scales, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 2 bits: `d * scale * q - dmin * minimum`, with 4-bit scale and minimum for each 16 weights.
@@ -25,9 +25,7 @@ impl Format for Q2K {
     const NAME: &'static str = "q2_k";
     const BLOCK: usize = 256;
     type Span = Block;
-    const SPLIT: bool = true;
-    const MAX: u8 = 3;
-    const OFFSET: bool = true;
+    type Quants = Split<Offset<Unsigned<4>>>;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let (d, dmin) = (f16::from_le_bytes(b.d).to_f32(), f16::from_le_bytes(b.dmin).to_f32());

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, SPAN, Scales, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 3 bits: `d * (scale - 32) * (q - 4)`, with a 6-bit scale for each 16 weights.
@@ -35,8 +35,7 @@ impl Format for Q3K {
     const NAME: &'static str = "q3_k";
     const BLOCK: usize = 256;
     type Span = Block;
-    const SPLIT: bool = true;
-    const MAX: u8 = 7;
+    type Quants = Split<Unsigned<4>>;
     const CENTER: u8 = 4;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, SPAN, Scales, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 4 bits: `d * (q - 8)`; the first 16 weights in the low nibbles.
@@ -21,7 +21,7 @@ impl Format for Q4_0 {
     const NAME: &'static str = "q4_0";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
-    const MAX: u8 = 15;
+    type Quants = Unsigned<4>;
     const CENTER: u8 = 8;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, Offset, SPAN, Scales, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 4 bits: `d * q + m`; the first 16 weights in the low nibbles.
@@ -22,8 +22,7 @@ impl Format for Q4_1 {
     const NAME: &'static str = "q4_1";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
-    const MAX: u8 = 15;
-    const OFFSET: bool = true;
+    type Quants = Offset<Unsigned<4>>;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, Offset, SPAN, Scales, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 4 bits: `d * scale * q - dmin * minimum`, with 6-bit scale and minimum for each 32 weights.
@@ -69,8 +69,7 @@ impl Format for Q4K {
     const NAME: &'static str = "q4_k";
     const BLOCK: usize = 256;
     type Span = Block;
-    const MAX: u8 = 15;
-    const OFFSET: bool = true;
+    type Quants = Offset<Unsigned<4>>;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, SPAN, Scales, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 5 bits: `d * (q - 16)`; the fifth bits apart, one word for 32 weights.
@@ -36,7 +36,7 @@ impl Format for Q5_0 {
     const NAME: &'static str = "q5_0";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
-    const MAX: u8 = 31;
+    type Quants = Unsigned<5>;
     const CENTER: u8 = 16;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {

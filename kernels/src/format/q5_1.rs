@@ -3,7 +3,7 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales,
+    Format, Offset, SPAN, Scales, Unsigned,
     q5_0::{quant, quants},
 };
 use crate::isa::{Half, Isa};
@@ -26,8 +26,7 @@ impl Format for Q5_1 {
     const NAME: &'static str = "q5_1";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
-    const MAX: u8 = 31;
-    const OFFSET: bool = true;
+    type Quants = Offset<Unsigned<5>>;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {

@@ -1,7 +1,7 @@
 use std::array::from_fn;
 
 use super::{
-    Format, SPAN, Scales,
+    Format, Offset, SPAN, Scales, Unsigned,
     q4_k::{ScalesAndMinimums, nibbles},
 };
 use crate::isa::Isa;
@@ -24,8 +24,7 @@ impl Format for Q5K {
     const NAME: &'static str = "q5_k";
     const BLOCK: usize = 256;
     type Span = Block;
-    const MAX: u8 = 31;
-    const OFFSET: bool = true;
+    type Quants = Offset<Unsigned<5>>;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, SPAN, Scales, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 6 bits: `d * scale * (q - 32)`, with an 8-bit scale for each 16 weights.
@@ -25,8 +25,7 @@ impl Format for Q6K {
     const NAME: &'static str = "q6_k";
     const BLOCK: usize = 256;
     type Span = Block;
-    const SPLIT: bool = true;
-    const MAX: u8 = 63;
+    type Quants = Split<Unsigned<6>>;
     const CENTER: u8 = 32;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales};
+use super::{Format, SPAN, Scales, Signed};
 use crate::isa::{Half, Isa};
 
 /// 8 bits: `d * q`, signed.
@@ -21,8 +21,7 @@ impl Format for Q8_0 {
     const NAME: &'static str = "q8_0";
     const BLOCK: usize = 32;
     type Span = [Block; 8];
-    const SIGNED: bool = true;
-    const MAX: u8 = 128;
+    type Quants = Signed;
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {

@@ -202,10 +202,11 @@ impl Isa for Avx2 {
     wide_as_pair!();
 
     /// Small weights: sums of several products fit in 16 bits, so that only their sum is widened.
+    /// A line adds two products, less than `2 * 2^7 * 2^bits`.
     #[inline(always)]
     fn wide_dots_unsigned<const N: usize>(
         self,
-        max: u8,
+        bits: u32,
         w: &[Line],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
@@ -215,7 +216,7 @@ impl Isa for Avx2 {
             #[inline(always)]
             |start| self.wide_ints(start),
         );
-        let lines = usize::from(i16::MAX as u16 / (2 * 127 * u16::from(max))).min(w.len());
+        let lines = (128 >> bits).min(w.len());
         for first in (0..w.len()).step_by(lines) {
             let mut pairs = [[self.splat(0); 2]; N];
             for j in first..first + lines {

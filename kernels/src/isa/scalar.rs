@@ -46,6 +46,7 @@ impl Isa for Scalar {
     type Floats = Floats;
     wide_as_pair!();
 
+    #[inline(never)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }

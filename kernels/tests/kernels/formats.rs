@@ -2,7 +2,7 @@
 
 use rope_cpu_kernels::{
     Cpu, DType, Matrix,
-    format::{FloatFormat, Format, SPAN, Scales, Visitor},
+    format::{FloatFormat, Format, Quants as _, SPAN, Scales, Visitor},
     isa::{Isa, Kernel, Scalar},
 };
 use serde_json::Value;
@@ -61,10 +61,10 @@ impl Visitor for Unpack<'_> {
             for (i, expected) in expected.into_iter().enumerate() {
                 let (group, half) = (i / 32, i / 16 % 2);
                 let q = quants[group][i % 32];
-                let q = if F::SIGNED { f32::from(q as i8) } else { f32::from(q) };
-                assert!(q.abs() <= f32::from(F::MAX), "{}", F::NAME);
+                assert!(F::Quants::SIGNED || q >> F::Quants::BITS == 0, "{}", F::NAME);
+                let q = if F::Quants::SIGNED { f32::from(q as i8) } else { f32::from(q) };
                 let scaled = scale[half][group] * (q - f32::from(F::CENTER));
-                let offset = if F::OFFSET { offset[half][group] } else { 0.0 };
+                let offset = if F::Quants::OFFSET { offset[half][group] } else { 0.0 };
                 // Two roundings here and two there, of numbers no larger than these.
                 let bound = 4.0 * f32::EPSILON * scaled.abs().max(offset.abs());
                 let found = scaled - offset;
