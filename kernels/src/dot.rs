@@ -141,7 +141,10 @@ impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
             }
             span_dots::<I, F, R>(isa, w, x, 8, &mut sums);
         }
-        if let Some(x) = x_tail.first() {
+        // Rows of large blocks are whole spans: no code for the others.
+        if F::BLOCK < SPAN
+            && let Some(x) = x_tail.first()
+        {
             let groups = (self.columns % SPAN) / GROUP;
             let nothing = F::Span::zeroed();
             let (mut tails, mut copies) = ([&nothing; R], [None; R]);

@@ -1,7 +1,19 @@
 //! GGUF block formats, each described once: its bytes, its meaning, and how a vector machine
 //! unpacks 32 of its weights. No instruction set is named here.
 
+mod codebook;
 mod float;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod nvfp4;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -13,11 +25,24 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod quants;
+mod tq1_0;
+mod tq2_0;
 
 use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
 
 pub use self::{
     float::{Bf16, F16, F32},
+    iq1_m::Iq1M,
+    iq1_s::Iq1S,
+    iq2_s::Iq2S,
+    iq2_xs::Iq2Xs,
+    iq2_xxs::Iq2Xxs,
+    iq3_s::Iq3S,
+    iq3_xxs::Iq3Xxs,
+    iq4_nl::Iq4Nl,
+    iq4_xs::Iq4Xs,
+    mxfp4::Mxfp4,
+    nvfp4::Nvfp4,
     q2_k::Q2K,
     q3_k::Q3K,
     q4_0::Q4_0,
@@ -29,6 +54,8 @@ pub use self::{
     q6_k::Q6K,
     q8_0::Q8_0,
     quants::{Offset, Quants, Signed, Split, Unsigned},
+    tq1_0::Tq1_0,
+    tq2_0::Tq2_0,
 };
 use crate::isa::Isa;
 
@@ -48,13 +75,27 @@ pub struct Scales<I: Isa> {
     pub offset: [I::Floats; 2],
 }
 
+impl<I: Isa> Scales<I> {
+    /// Scales of whole groups, without offsets.
+    #[inline(always)]
+    fn whole(isa: I, scale: I::Floats) -> Self {
+        Self::split(isa, [scale; 2])
+    }
+
+    /// Scales of half groups, without offsets.
+    #[inline(always)]
+    fn split(isa: I, scale: [I::Floats; 2]) -> Self {
+        Scales { scale, offset: [isa.splat_f32(0.0); 2] }
+    }
+}
+
 /// A quantized format: integers of at most 8 bits, with a scale for each 16 or 32 of them.
 pub trait Format: 'static {
     /// The name as GGUF spells it, in lower case.
     const NAME: &'static str;
-    /// Weights in one block of the file: 32 or 256.
+    /// Weights in one block of the file: 32, 64 or 256.
     const BLOCK: usize;
-    /// 256 weights as stored in the file: one block of 256, or eight of 32.
+    /// 256 weights as stored in the file: one block of 256, or several smaller ones.
     type Span: Pod;
     /// What the integers are.
     type Quants: Quants;
@@ -147,7 +188,8 @@ macro_rules! formats {
 
 formats! {
     float: F32 F16 Bf16;
-    quantized: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K;
+    quantized: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4 Nvfp4 Tq2_0 Tq1_0
+        Iq3Xxs Iq3S Iq2Xxs Iq2Xs Iq2S Iq1S Iq1M;
 }
 
 impl DType {

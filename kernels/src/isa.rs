@@ -143,6 +143,10 @@ pub trait Isa: Copy + 'static {
     fn shr<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
     /// Shifts each byte left, filling with zeros.
     fn shl<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// `table[i]` for each byte `i <= 15`.
+    fn choose(self, table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes;
+    /// `3 * (a * power % 256) / 256` of each byte.
+    fn ternary_digits(self, a: Self::Bytes, powers: &[u8; 32]) -> Self::Bytes;
     /// 32 signed bytes as floats.
     fn signed_to_floats(self, a: Self::Bytes) -> [Self::Floats; 4];
 

@@ -41,7 +41,8 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     panel: &mut [Line],
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
-        if span < spans::<F>(rows[0]).0.len() {
+        // Rows of large blocks are whole spans: no code for the others.
+        if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
             let whole: [&F::Span; EIGHT] = from_fn(
                 #[inline(always)]
                 |r| &spans::<F>(rows[r]).0[span],

@@ -1,4 +1,6 @@
 """The models that are compared, and copies of them with one thing changed. All under .cache/parity."""
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,20 @@ QUANTIZED = {
 def f32_twin(name):
     """The model with every tensor decoded to F32: the exact meaning of the quantized file."""
     return made(f"{name}-f32.gguf", lambda out: rewrite(QUANTIZED[name], out))
+
+
+FORMATS = ("iq4_nl iq4_xs mxfp4 nvfp4 tq2_0 tq1_0 iq3_xxs iq3_s iq2_xxs iq2_xs iq2_s iq1_s iq1_m").split()
+
+
+def toy(quant):
+    """A tiny llama of random weights in that format."""
+    command = [sys.executable, ROOT / "scripts/make-bench-model", "--shape", "toy", "--quant", quant]
+    return made(f"toy-{quant}.gguf", lambda out: subprocess.run([*command, out], check=True))
+
+
+def f32_toy(quant):
+    """Its exact meaning."""
+    return made(f"toy-{quant}-f32.gguf", lambda out: rewrite(toy(quant), out))
 
 
 def without_window(name):

@@ -45,7 +45,7 @@ impl Format for Q6K {
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g]))),
             isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g + 1]))),
         ];
-        Scales { scale, offset: [isa.splat_f32(0.0); 2] }
+        Scales::split(isa, scale)
     }
 
     #[inline(always)]

@@ -33,7 +33,7 @@ impl Format for Q8_0 {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
-        Scales { scale: [scale; 2], offset: [isa.splat_f32(0.0); 2] }
+        Scales::whole(isa, scale)
     }
 
     #[inline(always)]

@@ -98,6 +98,20 @@ impl Isa for Neon {
         fn xor(self, a: Bytes, b: Bytes) -> Bytes { [veorq_u8(a[0], b[0]), veorq_u8(a[1], b[1])] }
         fn shr<const N: i32>(self, a: Bytes) -> Bytes { [vshrq_n_u8::<N>(a[0]), vshrq_n_u8::<N>(a[1])] }
         fn shl<const N: i32>(self, a: Bytes) -> Bytes { [vshlq_n_u8::<N>(a[0]), vshlq_n_u8::<N>(a[1])] }
+        fn choose(self, table: &[u8; 16], indices: Bytes) -> Bytes {
+            let table = must_cast(*table);
+            [vqtbl1q_u8(table, indices[0]), vqtbl1q_u8(table, indices[1])]
+        }
+        fn ternary_digits(self, a: Bytes, powers: &[u8; 32]) -> Bytes {
+            let powers: Bytes = must_cast(*powers);
+            // A comparison is -1 where it holds: from 256 / 3 on, and from 512 / 3 on.
+            let digits = |a: uint8x16_t, power: uint8x16_t| {
+                let x = vmulq_u8(a, power);
+                let negative = vaddq_u8(vcgeq_u8(x, vdupq_n_u8(86)), vcgeq_u8(x, vdupq_n_u8(171)));
+                vsubq_u8(vdupq_n_u8(0), negative)
+            };
+            [digits(a[0], powers[0]), digits(a[1], powers[1])]
+        }
         fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
             let [a, b] = [vreinterpretq_s8_u8(a[0]), vreinterpretq_s8_u8(a[1])];
             let halves = [vmovl_s8(vget_low_s8(a)), vmovl_s8(vget_high_s8(a)), vmovl_s8(vget_low_s8(b)), vmovl_s8(vget_high_s8(b))];

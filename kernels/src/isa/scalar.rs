@@ -80,6 +80,12 @@ impl Isa for Scalar {
     fn shl<const N: i32>(self, a: Bytes) -> Bytes {
         a.map(|x| x << N)
     }
+    fn choose(self, table: &[u8; 16], indices: Bytes) -> Bytes {
+        indices.map(|i| table[usize::from(i & 15)])
+    }
+    fn ternary_digits(self, a: Bytes, powers: &Bytes) -> Bytes {
+        from_fn(|i| ((3 * u16::from(a[i].wrapping_mul(powers[i]))) >> 8) as u8)
+    }
     fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
         from_fn(|j| from_fn(|i| f32::from(a[8 * j + i] as i8)))
     }

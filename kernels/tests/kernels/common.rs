@@ -76,12 +76,14 @@ impl Random {
 /// Byte offsets of the half-precision scales of a block.
 fn scales(dtype: DType) -> &'static [usize] {
     match dtype {
-        DType::F32 | DType::F16 | DType::Bf16 => &[],
-        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K => &[0, 2],
         DType::Q2K => &[80, 82],
         DType::Q3K => &[108],
         DType::Q6K => &[208],
+        DType::Tq1_0 => &[52],
+        DType::Tq2_0 => &[64],
+        DType::F32 | DType::F16 | DType::Bf16 | DType::Mxfp4 | DType::Nvfp4 | DType::Iq1M => &[],
+        _ => &[0],
     }
 }
 
@@ -99,6 +101,15 @@ pub fn weights(random: &mut Random, dtype: DType, rows: usize, columns: usize) -
         for &at in scales(dtype) {
             let scale = f16::from_f32(0.05 * random.float()).to_le_bytes();
             one[at..at + 2].copy_from_slice(&scale);
+        }
+        match dtype {
+            // Powers of two around 1/8.
+            DType::Mxfp4 => one[0] = 120 + one[0] % 8,
+            // The upper four bits of each fourth of the scales are those of 0.008.
+            DType::Iq1M => (0..4).for_each(|i| {
+                one[49 + 2 * i] = one[49 + 2 * i] & 15 | [0x80, 0x10, 0x00, 0x20][i];
+            }),
+            _ => {}
         }
         out.extend(one);
     }

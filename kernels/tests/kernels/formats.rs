@@ -14,22 +14,33 @@ fn golden() -> Value {
     include_str!("../data/formats.json").parse().unwrap()
 }
 
+/// Bits of what blocks decode to.
+fn decoded(dtype: DType, hex: &str) -> Vec<u32> {
+    let bytes: Vec<u8> = (0..hex.len() / 2)
+        .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
+        .collect();
+    let (block, block_bytes) = dtype.block();
+    let columns = bytes.len() / block_bytes * block;
+    let mut out = vec![f32::NAN; columns];
+    Matrix::new(dtype, 1, columns, &bytes).unwrap().decode_row(0, &mut out);
+    out.into_iter().map(f32::to_bits).collect()
+}
+
 #[test]
 fn decode_equals_the_gguf_package_bit_for_bit() {
     let golden = golden();
     for dtype in DType::ALL {
         let case = &golden[dtype.name()];
-        let hex = case["blocks"].as_str().unwrap();
-        let bytes: Vec<u8> = (0..hex.len() / 2)
-            .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
-            .collect();
         let expected: Vec<u32> =
             case["values"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
-        let matrix = Matrix::new(dtype, 1, expected.len(), &bytes).unwrap();
-        let mut out = vec![f32::NAN; expected.len()];
-        matrix.decode_row(0, &mut out);
-        let bits: Vec<u32> = out.into_iter().map(f32::to_bits).collect();
-        assert_eq!(bits, expected, "{}", dtype.name());
+        assert_eq!(decoded(dtype, case["blocks"].as_str().unwrap()), expected, "{}", dtype.name());
+        let Some(more) = case["more blocks"].as_str() else { continue };
+        let bytes = decoded(dtype, more).into_iter().flat_map(u32::to_le_bytes);
+        // FNV-1a
+        let hash = bytes.fold(0xcbf29ce484222325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100000001b3)
+        });
+        assert_eq!(hash.to_string(), case["hash of their values"], "{}", dtype.name());
     }
 }
 
@@ -90,4 +101,12 @@ fn a_matrix_of_the_wrong_size_is_refused() {
         |columns, bytes: usize| Matrix::new(DType::Q4K, 2, columns, &vec![0; bytes]).unwrap_err();
     assert_eq!(error(100, 288), "100 columns are no multiple of 256 (q4_k)");
     assert_eq!(error(256, 287), "2 x 256 weights of q4_k do not take 287 bytes");
+}
+
+#[test]
+fn formats_go_by_the_names_of_gguf_and_the_others_are_unknown() {
+    assert_eq!(DType::named("IQ2_XXS"), Some(DType::Iq2Xxs));
+    for name in ["q1_0", "q2_0", "q8_1", "q8_k", "i8", "iq4_ks", ""] {
+        assert_eq!(DType::named(name), None);
+    }
 }

@@ -1,0 +1,62 @@
+//! What the formats with code books share. A code book holds runs of 8 or 4 weights that are worth
+//! an index; the magnitudes' signs are stored apart.
+
+pub(super) mod iq1_s;
+pub(super) mod iq2_s;
+pub(super) mod iq2_xs;
+pub(super) mod iq2_xxs;
+pub(super) mod iq3_s;
+pub(super) mod iq3_xxs;
+
+use crate::isa::Isa;
+
+/// The entries of a code book as bytes: each of the `LEN` numbers in an entry chooses a value.
+pub(super) const fn expand<const LEN: usize, const N: usize>(
+    entries: &[u16; N],
+    values: &[u8],
+) -> [[u8; LEN]; N] {
+    let bits = 16 / LEN;
+    let mut out = [[0; LEN]; N];
+    let mut i = 0;
+    while i < N {
+        let mut j = 0;
+        while j < LEN {
+            out[i][j] = values[entries[i] as usize >> (bits * j) & ((1 << bits) - 1)];
+            j += 1;
+        }
+        i += 1;
+    }
+    out
+}
+
+/// Four times 7 sign bits, from bit 0 on, each with an eighth that makes their number even.
+#[inline(always)]
+pub(super) fn even_signs(sevens: u32) -> u32 {
+    let mut bits = 0;
+    for i in 0..4 {
+        bits |= (sevens & 0x7f << (7 * i)) << i;
+    }
+    let mut parity = bits ^ bits >> 4;
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    bits | (parity & 0x01010101) << 7
+}
+
+/// `center + magnitude`, or `center - magnitude` where the sign's bit is set.
+#[inline(always)]
+pub(super) fn with_signs<I: Isa>(
+    isa: I,
+    magnitudes: &[u8; 32],
+    signs: u32,
+    center: u8,
+) -> I::Bytes {
+    // A mask is -1, and x ^ -1 is -x - 1.
+    let negative = isa.bit_mask(signs);
+    let flipped = isa.xor(isa.load(magnitudes), negative);
+    isa.sub(flipped, isa.sub(negative, isa.splat(center)))
+}
+
+/// A magnitude with the sign that bit `i` of `signs` gives it.
+pub(super) fn with_sign(magnitude: u8, signs: u32, i: usize) -> f32 {
+    if signs >> i & 1 == 1 { -f32::from(magnitude) } else { f32::from(magnitude) }
+}

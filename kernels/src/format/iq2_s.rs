@@ -1,0 +1,75 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{
+    Format, SPAN, Scales, Split, Unsigned,
+    codebook::{expand, iq2_s::ENTRIES, with_sign, with_signs},
+    iq2_xs::{scale, scales},
+    iq2_xxs::{CENTER, VALUES},
+};
+use crate::isa::{Half, Isa};
+
+/// 2.5 bits: indices of eight magnitudes, a sign for each, and a 4-bit scale for each 16.
+pub struct Iq2S;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qs: [[u8; 4]; 8],
+    signs: [[u8; 4]; 8],
+    /// Bits 8 and 9 of a group's four indices.
+    qh: [u8; 8],
+    /// As those of Iq2Xs.
+    scales: [u8; 8],
+}
+const _: () = assert!(size_of::<Block>() == 82);
+
+static MAGNITUDES: [[u8; 8]; 1024] = expand(&ENTRIES, &VALUES);
+
+impl Block {
+    #[inline(always)]
+    fn magnitudes(&self, group: usize) -> [u8; 32] {
+        bytemuck::must_cast::<[[u8; 8]; 4], _>(from_fn(
+            #[inline(always)]
+            |i| {
+                let high = usize::from(self.qh[group]) << (8 - 2 * i) & 0x300;
+                MAGNITUDES[usize::from(self.qs[group][i]) | high]
+            },
+        ))
+    }
+
+    #[inline(always)]
+    fn signs(&self, group: usize) -> u32 {
+        u32::from_le_bytes(self.signs[group])
+    }
+}
+
+impl Format for Iq2S {
+    const NAME: &'static str = "iq2_s";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    type Quants = Split<Unsigned<7>>;
+    const CENTER: u8 = CENTER;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let d = f16::from_le_bytes(b.d).to_f32();
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let scales = [0, 1].map(|half| d * f32::from(scale(&b.scales, g, half)) * 0.125);
+            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
+            *o = from_fn(|i| scales[i / 16] * with_sign(magnitudes[i], signs, i));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        scales(isa, b.d, &b.scales)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+    }
+}

@@ -1,0 +1,81 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{
+    Format, SPAN, Scales, Unsigned,
+    codebook::{expand, iq3_s::ENTRIES, with_sign, with_signs},
+};
+use crate::isa::{Half, Isa};
+
+/// 3.4 bits: indices of four magnitudes, a sign for each, and a 4-bit scale for each 32.
+pub struct Iq3S;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qs: [[u8; 8]; 8],
+    /// The ninth bits of the indices.
+    qh: [u8; 8],
+    signs: [[u8; 4]; 8],
+    /// Two groups in each byte.
+    scales: [u8; 4],
+}
+const _: () = assert!(size_of::<Block>() == 110);
+
+/// The largest magnitude.
+const CENTER: u8 = 15;
+static MAGNITUDES: [[u8; 4]; 512] = expand(&ENTRIES, &[1, 3, 5, 7, 9, 11, 13, CENTER]);
+
+impl Block {
+    #[inline(always)]
+    fn magnitudes(&self, group: usize) -> [u8; 32] {
+        bytemuck::must_cast::<[[u8; 4]; 8], _>(from_fn(
+            #[inline(always)]
+            |i| {
+                let high = usize::from(self.qh[group]) << (8 - i) & 256;
+                MAGNITUDES[usize::from(self.qs[group][i]) | high]
+            },
+        ))
+    }
+
+    #[inline(always)]
+    fn signs(&self, group: usize) -> u32 {
+        u32::from_le_bytes(self.signs[group])
+    }
+
+    #[inline(always)]
+    fn scale(&self, group: usize) -> i8 {
+        (2 * (self.scales[group / 2] >> (4 * (group % 2)) & 15) + 1) as i8
+    }
+}
+
+impl Format for Iq3S {
+    const NAME: &'static str = "iq3_s";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    type Quants = Unsigned<5>;
+    const CENTER: u8 = CENTER;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let d = f16::from_le_bytes(b.d).to_f32();
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let scale = d * f32::from(b.scale(g));
+            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
+            *o = from_fn(|i| scale * with_sign(magnitudes[i], signs, i));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        let d = isa.splat_f32(isa.f32_from_f16(b.d));
+        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+    }
+}

@@ -1,0 +1,76 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{
+    Format, SPAN, Scales, Unsigned,
+    codebook::{even_signs, expand, iq3_xxs::ENTRIES, with_sign, with_signs},
+};
+use crate::isa::{Half, Isa};
+
+/// 3 bits: indices of four magnitudes, seven signs for eight of them, and a 4-bit scale for each 32.
+pub struct Iq3Xxs;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qs: [[u8; 8]; 8],
+    /// For each group: four times seven signs, and the scale above them.
+    signs_and_scales: [[u8; 4]; 8],
+}
+const _: () = assert!(size_of::<Block>() == 98);
+
+/// The largest magnitude.
+const CENTER: u8 = 62;
+static MAGNITUDES: [[u8; 4]; 256] = expand(&ENTRIES, &[4, 12, 20, 28, 36, 44, 52, CENTER]);
+
+impl Block {
+    #[inline(always)]
+    fn magnitudes(&self, group: usize) -> [u8; 32] {
+        bytemuck::must_cast(self.qs[group].map(
+            #[inline(always)]
+            |i| MAGNITUDES[usize::from(i)],
+        ))
+    }
+
+    #[inline(always)]
+    fn signs(&self, group: usize) -> u32 {
+        even_signs(u32::from_le_bytes(self.signs_and_scales[group]))
+    }
+
+    /// Odd: what is to be divided by 4.
+    #[inline(always)]
+    fn scale(&self, group: usize) -> i8 {
+        (2 * (self.signs_and_scales[group][3] >> 4) + 1) as i8
+    }
+}
+
+impl Format for Iq3Xxs {
+    const NAME: &'static str = "iq3_xxs";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    type Quants = Unsigned<7>;
+    const CENTER: u8 = CENTER;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let d = f16::from_le_bytes(b.d).to_f32();
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let scale = d * f32::from(b.scale(g)) * 0.25;
+            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
+            *o = from_fn(|i| scale * with_sign(magnitudes[i], signs, i));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        let d = isa.splat_f32(isa.f32_from_f16(b.d) * 0.25);
+        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+    }
+}

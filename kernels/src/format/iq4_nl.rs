@@ -1,0 +1,56 @@
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{Format, SPAN, Scales, Signed};
+use crate::isa::{Half, Isa};
+
+/// 4 bits that choose one of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
+pub struct Iq4Nl;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    d: Half,
+    qs: [u8; 16],
+}
+const _: () = assert!(size_of::<Block>() == 18);
+
+/// The values of a nibble in both 4-bit IQ formats (`IQ4_NL.kvalues` of the `gguf` package).
+const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Weight `i` of 32.
+pub(super) fn value(qs: &[u8; 16], i: usize) -> f32 {
+    f32::from(VALUES[usize::from(qs[i % 16] >> (4 * (i / 16)) & 15)])
+}
+
+/// All 32.
+#[inline(always)]
+pub(super) fn values<I: Isa>(isa: I, qs: &[u8; 16]) -> I::Bytes {
+    isa.choose(&VALUES.map(|v| v as u8), isa.nibbles(qs))
+}
+
+impl Format for Iq4Nl {
+    const NAME: &'static str = "iq4_nl";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+    type Quants = Signed;
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            let d = f16::from_le_bytes(b.d).to_f32();
+            *o = from_fn(|i| d * value(&b.qs, i));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        Scales::whole(isa, isa.floats_from_f16(&from_fn(|i| span[i].d)))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        values(isa, &span[group].qs)
+    }
+}

@@ -1,0 +1,67 @@
+use std::array::from_fn;
+
+use super::{Format, SPAN, Scales, Unsigned};
+use crate::isa::Isa;
+
+/// 4-bit floats with a power of two for each 32 (OCP Microscaling Formats 1.0): `d * VALUES[q]`,
+/// where the values and the inverse of `d` are doubled, so that they are integers.
+pub struct Mxfp4;
+
+/// 32 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// The exponent of 2 `d`, plus 127.
+    e: u8,
+    /// The first 16 weights in the low nibbles.
+    qs: [u8; 16],
+}
+const _: () = assert!(size_of::<Block>() == 17);
+
+/// Twice the values of E2M1, in the order of their bits; shared with Nvfp4.
+const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The quant that stands for zero.
+pub(super) const CENTER: u8 = 12;
+
+/// What a nibble stands for.
+pub(super) fn value(nibble: u8) -> f32 {
+    f32::from(VALUES[usize::from(nibble & 15)])
+}
+
+/// What nibbles stand for, plus [`CENTER`].
+#[inline(always)]
+pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
+    isa.choose(&VALUES.map(|v| (v + CENTER as i8) as u8), nibbles)
+}
+
+/// `2^(e - 128)`.
+#[inline(always)]
+fn power_of_two(e: u8) -> f32 {
+    let e = u32::from(e);
+    f32::from_bits(if e < 2 { 0x00200000 << e } else { (e - 1) << 23 })
+}
+
+impl Format for Mxfp4 {
+    const NAME: &'static str = "mxfp4";
+    const BLOCK: usize = 32;
+    type Span = [Block; 8];
+    type Quants = Unsigned<5>;
+    const CENTER: u8 = CENTER;
+
+    fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
+        for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
+            *o = from_fn(|i| power_of_two(b.e) * value(b.qs[i % 16] >> (4 * (i / 16))));
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
+        Scales::whole(isa, isa.load_f32(&from_fn(|i| power_of_two(span[i].e))))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+        values(isa, isa.nibbles(&span[group].qs))
+    }
+}

@@ -1,0 +1,78 @@
+use half::f16;
+
+use super::{Format, SPAN, Scales, Unsigned};
+use crate::isa::{Half, Isa};
+
+/// Digits of base 3: `d * (q - 1)`, one scale for all.
+///
+/// A byte is a fraction of 256 with five such digits (or four); digit `n` is what multiplying what
+/// is behind the point of `3^n * byte` by three brings in front of it.
+pub struct Tq1_0;
+
+/// 256 weights.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// Digit `n` of 32 bytes is group `n`.
+    first: [u8; 32],
+    /// Digit `n` of 16 bytes: what follows, up to the middle of the last group.
+    second: [u8; 16],
+    /// Digit `n` of 4 bytes: the last 16 weights.
+    third: [u8; 4],
+    d: Half,
+}
+const _: () = assert!(size_of::<Block>() == 54);
+
+const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+
+impl Block {
+    /// The bytes that group `g` is digits of, and the power of three for each.
+    #[inline(always)]
+    fn group(&self, g: usize) -> ([u8; 32], [u8; 32]) {
+        let halves = |a: [u8; 16], b: [u8; 16]| bytemuck::must_cast([a, b]);
+        match g {
+            0..5 => (self.first, [POWERS[g]; 32]),
+            5 | 6 => {
+                let n = 2 * (g - 5);
+                (halves(self.second, self.second), halves([POWERS[n]; 16], [POWERS[n + 1]; 16]))
+            }
+            _ => {
+                let last = bytemuck::must_cast([self.third; 4]);
+                let powers = [0, 1, 2, 3].map(|n| [POWERS[n]; 4]);
+                (halves(self.second, last), halves([POWERS[4]; 16], bytemuck::must_cast(powers)))
+            }
+        }
+    }
+}
+
+impl Format for Tq1_0 {
+    const NAME: &'static str = "tq1_0";
+    const BLOCK: usize = 256;
+    type Span = Block;
+    type Quants = Unsigned<4>;
+    const CENTER: u8 = 1;
+
+    fn decode(b: &Block, out: &mut [f32; SPAN]) {
+        let d = f16::from_le_bytes(b.d).to_f32();
+        for (i, o) in out.iter_mut().enumerate() {
+            let (byte, n) = match i {
+                0..160 => (b.first[i % 32], i / 32),
+                160..240 => (b.second[i % 16], (i - 160) / 16),
+                _ => (b.third[i % 4], (i - 240) / 4),
+            };
+            let digit = (3 * u16::from(byte.wrapping_mul(POWERS[n]))) >> 8;
+            *o = d * (f32::from(digit) - 1.0);
+        }
+    }
+
+    #[inline(always)]
+    fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
+        Scales::whole(isa, isa.splat_f32(isa.f32_from_f16(b.d)))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+        let (bytes, powers) = b.group(group);
+        isa.ternary_digits(isa.load(&bytes), &powers)
+    }
+}
