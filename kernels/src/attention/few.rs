@@ -1,6 +1,6 @@
 //! A few queries: each row of the cache is read once, as it is stored.
 
-use std::array::from_fn;
+use std::{array::from_fn, ops::Range};
 
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
@@ -8,13 +8,17 @@ use super::{Line, PAGE, Page, Rotation, partial_len, queries::QueryUnit};
 use crate::{
     cache::{CacheFormat, CacheKernel, Floats, Quantized, UNIT},
     format::F32,
-    isa::{Half, Isa, Kernel, LANES},
+    isa::{Isa, Kernel, LANES},
     tile::{Tile, tiles},
     vector::{exp, soft_capped},
 };
 
 /// Positions whose rows are read together.
 const ROWS: usize = 8;
+/// Places of a page that are read in turn: a core fetches each such stream by itself.
+const STREAMS: usize = 2;
+/// Bytes that are asked for ahead of their use.
+const AHEAD: usize = 2048;
 /// Queries that share the rows while they are at hand.
 const TILE: usize = 4;
 
@@ -54,11 +58,9 @@ impl CacheKernel for Scores<'_> {
             return self.run::<I, C>(isa);
         }
         let Scores { page, keys, scales, scores, .. } = self;
-        scales.collect::<I, C>(isa, page, keys);
-        let Scales { halves, factors } = scales;
         let queries = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
-        let halves = halves.chunks_exact(page.queries.dim / UNIT);
-        for ((position, keys), scales) in page.rows::<I, C>(isa, keys).zip(halves) {
+        for (position, keys) in page.rows::<I, C>(isa, keys) {
+            let (scales, factors) = scales.of::<I, C>(isa, keys, page.queries.dim / UNIT);
             let mut tile = IntTile::<I, C> { isa, page, position, keys, scales, factors, scores };
             tiles(page.queries.count, queries, &mut tile);
         }
@@ -87,7 +89,8 @@ impl Kernel for FloatScores<'_> {
 
 impl Page<'_> {
     /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), after the
-    /// position of the first of them. What comes next is on its way from memory meanwhile.
+    /// position of the first of them: from [`STREAMS`] places in turn. What comes next of each is on
+    /// its way from memory meanwhile.
     #[inline(always)]
     fn rows<'a, I: Isa, C: CacheFormat>(
         &self,
@@ -95,52 +98,58 @@ impl Page<'_> {
         bytes: &'a [u8],
     ) -> impl Iterator<Item = (usize, &'a [C::Unit])> {
         let units = self.queries.dim / UNIT;
-        let all: &[C::Unit] = cast_slice(bytes);
-        let seen = &all[self.span.start * units..self.span.end * units];
         let row_bytes = units * size_of::<C::Unit>();
-        self.span.clone().step_by(ROWS).zip(seen.chunks(ROWS * units)).inspect(
+        let all: &[C::Unit] = cast_slice(bytes);
+        let Range { start, end } = self.span;
+        let blocks = (end - start).div_ceil(ROWS);
+        let stream = blocks / STREAMS;
+        (0..blocks).map(
             #[inline(always)]
-            move |(position, _)| {
-                let next = (position + ROWS) * row_bytes;
+            move |i| {
+                let in_turn = i % STREAMS * stream + i / STREAMS;
+                let block = if i < STREAMS * stream { in_turn } else { i };
+                let position = start + block * ROWS;
+                let next = position * row_bytes + AHEAD;
                 for line in (next..next + ROWS * row_bytes).step_by(64) {
                     isa.prefetch(bytes, line);
                 }
+                (position, &all[position * units..end.min(position + ROWS) * units])
             },
         )
     }
 }
 
-/// The scales of units, as tiles need them: those of [`ROWS`] positions side by side. They are
-/// collected from a whole page at a time: what has just been written piece by piece can't be
-/// read as a whole at once.
+/// The scales of the units of [`ROWS`] positions, as tiles need them.
 pub(super) struct Scales {
-    /// (PAGE / ROWS, units)
-    halves: Vec<[Half; ROWS]>,
-    /// The scales of one tile times a factor of each query: (units, up to [`TILE`] queries).
+    /// (units, positions)
+    scales: Vec<[f32; ROWS]>,
+    /// The same times a factor of each query: (units, up to [`TILE`] queries, positions).
     factors: Vec<[f32; ROWS]>,
 }
 
 impl Scales {
     pub fn new(dim: usize) -> Self {
         let units = dim.div_ceil(UNIT);
-        Scales {
-            halves: vec![[[0; 2]; ROWS]; PAGE / ROWS * units],
-            factors: vec![[0.0; ROWS]; units * TILE],
-        }
+        Scales { scales: vec![[0.0; ROWS]; units], factors: vec![[0.0; ROWS]; units * TILE] }
     }
 
+    /// The scales of up to [`ROWS`] rows, and room for their products with factors.
     #[inline(always)]
-    fn collect<I: Isa, C: CacheFormat>(&mut self, isa: I, page: &Page<'_>, bytes: &[u8]) {
-        let units = page.queries.dim / UNIT;
-        for ((_, rows), halves) in
-            page.rows::<I, C>(isa, bytes).zip(self.halves.chunks_exact_mut(units))
-        {
-            for (p, row) in rows.chunks_exact(units).enumerate() {
-                for (unit, halves) in row.iter().zip(&mut *halves) {
-                    halves[p] = C::scale(unit);
-                }
-            }
+    fn of<I: Isa, C: CacheFormat>(
+        &mut self,
+        isa: I,
+        rows: &[C::Unit],
+        units: usize,
+    ) -> (&[[f32; ROWS]], &mut [[f32; ROWS]]) {
+        let all = &mut self.scales[..units];
+        for (u, scales) in all.iter_mut().enumerate().filter(|_| C::SCALED) {
+            let halves = match rows.len() == ROWS * units {
+                true => from_fn(|p| C::scale(&rows[p * units + u])),
+                false => from_fn(|p| rows.get(p * units + u).map_or([0; 2], C::scale)),
+            };
+            *scales = isa.to_f32s(isa.floats_from_f16(&halves));
         }
+        (all, &mut self.factors)
     }
 }
 
@@ -227,7 +236,7 @@ struct IntTile<'a, I, C: CacheFormat> {
     /// (up to [`ROWS`], units)
     keys: &'a [C::Unit],
     /// (units)
-    scales: &'a [[Half; ROWS]],
+    scales: &'a [[f32; ROWS]],
     /// (units, queries of the tile)
     factors: &'a mut [[f32; ROWS]],
     scores: &'a mut [[f32; PAGE]],
@@ -244,7 +253,7 @@ impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
         }
         let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
         for u in 0..units {
-            let scale = isa.floats_from_f16(&self.scales[u]);
+            let scale = isa.load_f32(&self.scales[u]);
             for t in 0..N {
                 let factor = isa.mul(scale, isa.splat_f32(queries[t][u].scale));
                 factors[u][t] = isa.to_f32s(factor);
@@ -403,14 +412,10 @@ impl CacheKernel for Values<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Values { page, values, scales, scores, partials } = self;
-        if C::SCALED {
-            scales.collect::<I, C>(isa, page, values);
-        }
-        let Scales { halves, factors } = scales;
         // As many queries as leave their sums in registers.
         let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
-        let halves = halves.chunks_exact(page.queries.dim / UNIT);
-        for ((position, values), scales) in page.rows::<I, C>(isa, values).zip(halves) {
+        for (position, values) in page.rows::<I, C>(isa, values) {
+            let (scales, factors) = scales.of::<I, C>(isa, values, page.queries.dim / UNIT);
             let mut tile =
                 ValueTile::<I, C> { isa, position, values, scales, factors, scores, partials };
             tiles(page.queries.count, queries, &mut tile);
@@ -424,7 +429,7 @@ struct ValueTile<'a, I, C: CacheFormat> {
     /// (up to [`ROWS`], units)
     values: &'a [C::Unit],
     /// (units)
-    scales: &'a [[Half; ROWS]],
+    scales: &'a [[f32; ROWS]],
     /// (units, queries of the tile)
     factors: &'a mut [[f32; ROWS]],
     scores: &'a [[f32; PAGE]],
@@ -447,7 +452,7 @@ impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
         if C::SCALED {
             let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
             for u in 0..units {
-                let scale = isa.floats_from_f16(&self.scales[u]);
+                let scale = isa.load_f32(&self.scales[u]);
                 for t in 0..N {
                     let factor = isa.mul(isa.load_f32(&probabilities[t]), scale);
                     factors[u][t] = isa.to_f32s(factor);
