@@ -96,10 +96,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Flags::default()
     };
     let facts = Facts {
-        architecture: config.architecture.name(),
+        architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
-        window: config.window.is_some(),
+        window: config.window.is_some() && config.window_rope,
     };
     let context = Sourced::flag(args.ctx, "--ctx");
     let plan = Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &flags, context)?;

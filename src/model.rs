@@ -4,10 +4,12 @@
 //! buffer of a step, and `forward` reads as prose. A [`Session`] is what
 //! callers use.
 
+mod architecture;
 mod attention;
 mod batch;
 mod config;
 mod error;
+mod experts;
 mod forward;
 mod heads;
 pub mod memory;
@@ -20,7 +22,8 @@ use rope_cpu_kernels::DType;
 
 use self::weights::Weights;
 pub use self::{
-    config::{Architecture, Config, Pairing},
+    architecture::Architecture,
+    config::{Config, Mixture, Pairing},
     error::Error,
     session::{Options, Session},
 };

@@ -57,7 +57,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
     let make = |context| {
         let config = &model.config;
         let facts = Facts {
-            architecture: config.architecture.name(),
+            architecture: config.architecture.name,
             n_rot: config.n_rot,
             context_train: config.context_train,
             window: false,

@@ -47,6 +47,13 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
+    /// Some of its rows.
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        let row_bytes = self.bytes.len() / self.rows.max(1);
+        let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        Matrix { rows: rows.len(), bytes, ..*self }
+    }
+
     /// One row's bytes.
     pub(crate) fn row(&self, row: usize) -> &'a [u8] {
         let bytes = self.bytes.len() / self.rows;

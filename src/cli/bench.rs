@@ -189,6 +189,6 @@ fn describe(gguf: &Gguf, model: &Model) -> String {
         }
     }
     let format = formats.iter().max_by_key(|(_, weights)| *weights).map_or("", |(name, _)| *name);
-    let words = [model.config.architecture.name(), label.unwrap_or(""), &format.to_uppercase()];
+    let words = [model.config.architecture.name, label.unwrap_or(""), &format.to_uppercase()];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -75,7 +75,7 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Mod
 }
 
 fn trained(model: &Model) -> Sourced<usize> {
-    let key = format!("{}.context_length", model.config.architecture.name());
+    let key = format!("{}.context_length", model.config.architecture.name);
     Sourced::key(model.config.context_train, key)
 }
 
@@ -85,7 +85,7 @@ fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     format!(
         "{name} ({}), {} of weights, trained for {} tokens",
-        model.config.architecture.name(),
+        model.config.architecture.name,
         Bytes(weights_bytes),
         model.config.context_train
     )

@@ -78,7 +78,7 @@ impl Subject<'_> {
         let context = match length {
             Some(length) => Sourced::flag(length, format!("--ctx {length}")),
             None => {
-                let key = format!("{}.context_length", config.architecture.name());
+                let key = format!("{}.context_length", config.architecture.name);
                 Sourced::key(config.context_train, key)
             }
         };

@@ -93,10 +93,17 @@ impl Work {
                     work.token_bytes += bytes;
                     work.output = Operations::with_matrix(tensor);
                 }
-                _ => {
-                    work.token_bytes += bytes;
+                name => {
+                    // Of the experts' weights, a token meets those of the experts that it goes through.
+                    let share = match config.experts {
+                        Some(mixture) if name.ends_with("_exps.weight") => {
+                            mixture.used as f64 / mixture.count as f64
+                        }
+                        _ => 1.0,
+                    };
+                    work.token_bytes += (bytes as f64 * share) as u64;
                     if tensor.rows() > 1 {
-                        work.layers.add(Operations::with_matrix(tensor), 1.0);
+                        work.layers.add(Operations::with_matrix(tensor), share);
                     }
                 }
             }

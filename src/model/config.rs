@@ -2,29 +2,11 @@
 
 use rope_cpu_kernels::vector::Activation;
 
-use super::Error;
+use super::{
+    Error,
+    architecture::{Architecture, Experts},
+};
 use crate::gguf::{Gguf, Metadata};
-
-/// The families of models that run here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of GGUF")]
-pub enum Architecture {
-    Llama,
-    Gemma3,
-}
-
-impl Architecture {
-    /// Every family.
-    pub const ALL: [Architecture; 2] = [Architecture::Llama, Architecture::Gemma3];
-
-    /// The name as in `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Architecture::Llama => "llama",
-            Architecture::Gemma3 => "gemma3",
-        }
-    }
-}
 
 /// Which elements of a head rotate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +52,27 @@ pub struct Config {
     pub attention_scale: f32,
     /// Positions that a token sees in layers with a window, itself included.
     pub window: Option<usize>,
-    /// Every so many layers, the last one has no window.
-    pub window_period: usize,
+    /// Every so many layers, the last one has no window; `None` if all have one.
+    pub window_period: Option<usize>,
+    /// Whether layers with a window keep a RoPE of their own.
+    pub window_rope: bool,
     /// Limits scores of attention.
     pub attention_soft_cap: Option<f32>,
     /// Limits logits.
     pub logit_soft_cap: Option<f32>,
+    /// The experts that take the place of the feed-forward network.
+    pub experts: Option<Mixture>,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mixture {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token goes through.
+    pub used: usize,
+    /// Values inside one of them.
+    pub feed_forward: usize,
 }
 
 /// Metadata keys that start with the architecture's name.
@@ -137,6 +134,7 @@ pub const HEAD_DIM_MAX: usize = 1 << 10;
 /// Query heads that share a head of keys and values, at most.
 const GROUP_MAX: usize = 1 << 10;
 const VOCABULARY_MAX: u64 = 1 << 23;
+const EXPERTS_MAX: usize = 1 << 12;
 const LAYERS_MAX: usize = 1 << 12;
 const CONTEXT_MAX: usize = 1 << 30;
 
@@ -148,13 +146,9 @@ impl Config {
         let name = Metadata::require("general.architecture", name)?;
         let architecture = Architecture::ALL
             .into_iter()
-            .find(|a| a.name() == name)
+            .find(|a| a.name == name)
             .ok_or_else(|| Error::Architecture { found: name.into() })?;
-        let keys = Keys { metadata, architecture: architecture.name() };
-        if let Some(experts @ 1..) = metadata.u32(&keys.name("expert_count"))? {
-            return Err(Error::Experts(experts));
-        }
-
+        let keys = Keys { metadata, architecture: architecture.name };
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let heads = keys.size("attention.head_count", DIMENSION_MAX)?;
         let kv_heads = keys.size_or("attention.head_count_kv", heads, heads)?;
@@ -183,57 +177,101 @@ impl Config {
             return Err(Error::Vocabulary(tokens.rows()));
         }
 
-        let mut config = Config {
+        let layers = keys.size("block_count", LAYERS_MAX)?;
+        let experts = mixture(&keys, architecture)?;
+        // Where all feed-forward networks are experts, the file need not give another size.
+        let feed_forward = match experts {
+            Some(mixture) => mixture.feed_forward,
+            None => keys.size("feed_forward_length", DIMENSION_MAX)?,
+        };
+        // The largest models of some families divide by the values of the embedding for each head.
+        let scored = match architecture.scores_by_embedding == Some(layers) && heads <= embedding {
+            true => embedding / heads,
+            false => head_dim,
+        };
+        let scale = keys.positive("attention.scale")?;
+        let (window, window_period) = windows(&keys, architecture)?;
+        let soft_cap = |key| match architecture.soft_caps {
+            true => keys.positive(key),
+            false => Ok(None),
+        };
+
+        Ok(Config {
             architecture,
             context_train: keys.size("context_length", CONTEXT_MAX)?,
-            layers: keys.size("block_count", LAYERS_MAX)?,
+            layers,
             embedding,
-            feed_forward: keys.size("feed_forward_length", DIMENSION_MAX)?,
+            feed_forward,
             heads,
             kv_heads,
             head_dim,
             vocabulary: tokens.rows() as usize,
             n_rot,
-            pairing: Pairing::Adjacent,
+            pairing: architecture.pairing,
             epsilon: keys.epsilon()?,
-            activation: Activation::Silu,
-            embedding_scale: 1.0,
-            attention_scale: keys
-                .positive("attention.scale")?
-                .unwrap_or(1.0 / (head_dim as f32).sqrt()),
-            window: None,
-            window_period: 1,
-            attention_soft_cap: None,
-            logit_soft_cap: None,
-        };
-        if architecture == Architecture::Gemma3 {
-            config.be_gemma3(&keys)?;
-        }
-        Ok(config)
-    }
-
-    fn be_gemma3(&mut self, keys: &Keys<'_, '_>) -> Result<(), Error> {
-        self.pairing = Pairing::Halves;
-        self.activation = Activation::GeluTanh;
-        self.embedding_scale = (self.embedding as f32).sqrt();
-        // The 27B model, known by its layers, divides by the values per head of the embedding.
-        if self.layers == 62 && self.heads <= self.embedding {
-            self.attention_scale = 1.0 / ((self.embedding / self.heads) as f32).sqrt();
-        }
-        self.window = keys.number("attention.sliding_window")?.filter(|&window| window > 0);
-        self.window_period = keys.size_or("attention.sliding_window_pattern", LAYERS_MAX, 6)?;
-        self.attention_soft_cap = keys.positive("attn_logit_softcapping")?;
-        self.logit_soft_cap = keys.positive("final_logit_softcapping")?;
-        Ok(())
+            activation: architecture.activation,
+            embedding_scale: match architecture.scales_embeddings {
+                true => (embedding as f32).sqrt(),
+                false => 1.0,
+            },
+            attention_scale: scale.unwrap_or(1.0 / (scored as f32).sqrt()),
+            window,
+            window_period,
+            window_rope: architecture.windows.is_some_and(|windows| windows.own_rope),
+            attention_soft_cap: soft_cap("attn_logit_softcapping")?,
+            logit_soft_cap: soft_cap("final_logit_softcapping")?,
+            experts,
+        })
     }
 
     /// The window of a layer.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| layer % self.window_period + 1 < self.window_period)
+        self.window.filter(|_| self.window_period.is_none_or(|period| layer % period + 1 < period))
+    }
+
+    /// Whether a layer has a RoPE of its own, which no method changes.
+    pub fn own_rope(&self, layer: usize) -> bool {
+        self.window_rope && self.layer_window(layer).is_some()
     }
 
     /// Heads of queries that share a head of keys and values.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
+    }
+}
+
+/// The window that a file gives, and how often a layer has none.
+fn windows(
+    keys: &Keys<'_, '_>,
+    architecture: Architecture,
+) -> Result<(Option<usize>, Option<usize>), Error> {
+    let Some(windows) = architecture.windows else { return Ok((None, None)) };
+    let window = keys.number("attention.sliding_window")?.or(windows.default);
+    let period = |default| keys.size_or("attention.sliding_window_pattern", LAYERS_MAX, default);
+    Ok((window.filter(|&window| window > 0), windows.period.map(period).transpose()?))
+}
+
+/// The experts that a file gives.
+fn mixture(keys: &Keys<'_, '_>, architecture: Architecture) -> Result<Option<Mixture>, Error> {
+    let count = keys.number("expert_count")?.unwrap_or(0);
+    match (architecture.experts, count) {
+        (Experts::Always, _) | (Experts::Sometimes, 1..) => {
+            let count = keys.size("expert_count", EXPERTS_MAX)?;
+            let used = keys.size("expert_used_count", count)?;
+            let feed_forward = match keys.number("expert_feed_forward_length")? {
+                Some(_) => keys.size("expert_feed_forward_length", DIMENSION_MAX)?,
+                None => keys.size("feed_forward_length", DIMENSION_MAX)?,
+            };
+            if let Some(scale) =
+                keys.positive("expert_weights_scale")?.filter(|scale| *scale != 1.0)
+            {
+                let reason = "experts whose weights do not sum to 1 do not run here";
+                let key = keys.name("expert_weights_scale");
+                return Err(Error::Value { key, value: scale.to_string(), reason });
+            }
+            Ok(Some(Mixture { count, used, feed_forward }))
+        }
+        (Experts::Never, 1..) => Err(Error::Experts { count, name: architecture.name }),
+        (_, 0) => Ok(None),
     }
 }

@@ -12,15 +12,12 @@ pub enum Error {
     Metadata(#[from] gguf::MetadataError),
     #[error(transparent)]
     Rope(#[from] rope::Error),
-    #[error(
-        "architecture {found} does not run here; these do: {}",
-        Architecture::ALL.map(Architecture::name).join(", ")
-    )]
+    #[error("architecture {found} does not run here; these do: {}", Architecture::names())]
     Architecture { found: String },
     #[error("metadata key {key} is {value}: {reason}")]
     Value { key: String, value: String, reason: &'static str },
-    #[error("this is a model with {0} experts; mixtures of experts do not run here")]
-    Experts(u32),
+    #[error("this is a model with {count} experts, which no {name} model has that runs here")]
+    Experts { count: usize, name: &'static str },
     #[error("tensor token_embd.weight has {0} rows: no model knows so many tokens")]
     Vocabulary(u64),
     #[error("tensor {0} is missing")]

@@ -15,7 +15,7 @@ use super::{
     batch::Row,
     heads::Heads,
     state::{Activations, Private, State},
-    weights::{Layer, Linear, Weights},
+    weights::{FeedForward, Gated, Layer, Linear, Weights},
 };
 use crate::{
     kv_cache::{BLOCKS, KvCache},
@@ -117,15 +117,25 @@ impl Forward<'_> {
         index: usize,
         layer: &Layer<'_>,
     ) {
+        match &layer.feed_forward {
+            FeedForward::Dense(network) => self.gated(worker, private, network),
+            FeedForward::Experts(mixture) => self.experts(worker, private, mixture),
+        }
+        let next = self.weights.layers.get(index + 1).map(|next| next.attention_norm);
+        self.add_projected(worker, private, layer.post_feed_forward_norm, next);
+    }
+
+    /// `projected = network(normed)`.
+    fn gated(&self, worker: &mut Worker<'_>, private: &mut Private, network: &Gated<'_>) {
         let (state, config) = (self.state, self.config);
         let tokens = self.rows.len();
-        self.product(worker, private, &layer.gate_up, tokens, &state.normed, &state.gate_up);
+        self.product(worker, private, &network.gate_up, tokens, &state.normed, &state.gate_up);
 
-        let [gates, ups] = layer.gate_up.columns();
+        let [gates, ups] = network.gate_up.columns();
         let phase = worker.phase(self.rows.len());
         let gate_up = state.gate_up.read(&phase);
         phase.each(|run| {
-            let x = &gate_up[run.task() * layer.gate_up.width..][..layer.gate_up.width];
+            let x = &gate_up[run.task() * network.gate_up.width..][..network.gate_up.width];
             let out = &mut private.row[..config.feed_forward];
             out.copy_from_slice(&x[gates..][..config.feed_forward]);
             gate(state.cpu, config.activation, out, &x[ups..][..config.feed_forward]);
@@ -133,9 +143,7 @@ impl Forward<'_> {
         });
         drop(phase);
 
-        self.product(worker, private, &layer.down, tokens, &state.gated, &state.projected);
-        let next = self.weights.layers.get(index + 1).map(|next| next.attention_norm);
-        self.add_projected(worker, private, layer.post_feed_forward_norm, next);
+        self.product(worker, private, &network.down, tokens, &state.gated, &state.projected);
     }
 
     /// `hidden += projected`, which may be normed first; `normed = norm(hidden)` for what is `next`.
@@ -171,13 +179,13 @@ impl Forward<'_> {
     }
 
     /// Hands a row on to the products of the next phase.
-    fn put(&self, run: &mut Run<'_>, x: &[f32], to: &Activations) {
+    pub fn put(&self, run: &mut Run<'_>, x: &[f32], to: &Activations) {
         to.floats.write(run, x.len()).copy_from_slice(x);
         quantize(self.state.cpu, x, to.spans.write(run, to.spans.width()));
     }
 
     /// `out = weights x`, for the first `tokens` rows of `x`.
-    fn product(
+    pub fn product(
         &self,
         worker: &mut Worker<'_>,
         private: &mut Private,
@@ -190,20 +198,29 @@ impl Forward<'_> {
         let phase = worker.phase(weights.width.div_ceil(unit));
         let input = Input { tokens, floats: x.floats.read(&phase), spans: x.spans.read(&phase) };
         while let Some(mut run) = phase.take() {
-            let columns = out.columns(&mut run, unit);
-            let range = columns.range();
-            let range = range.start..range.end.min(weights.width);
-            let mut to = PartOutput { columns, shift: 0, bias: None };
-            for part in &weights.parts {
-                let end = part.column + part.matrix.rows();
-                let (start, end) = (range.start.max(part.column), range.end.min(end));
-                if start < end {
-                    to.shift = part.column as isize - range.start as isize;
-                    to.bias = part.bias.filter(|_| !weights.bias_later);
-                    let rows = start - part.column..end - part.column;
-                    let scratch = &mut private.product;
-                    multiply(self.state.cpu, &part.matrix, rows, input, scratch, &mut to);
-                }
+            let mut to = PartOutput::new(out.columns(&mut run, unit));
+            self.multiply_parts(private, weights, input, &mut to);
+        }
+    }
+
+    /// The products with all weights whose outputs are among the columns of `to`.
+    pub fn multiply_parts<'w>(
+        &self,
+        private: &mut Private,
+        weights: &Linear<'w>,
+        input: Input<'_>,
+        to: &mut PartOutput<'_, 'w>,
+    ) {
+        let range = to.columns.range();
+        for part in &weights.parts {
+            let end = part.column + part.matrix.rows();
+            let (start, end) = (range.start.max(part.column), range.end.min(end));
+            if start < end {
+                to.shift = part.column as isize - range.start as isize;
+                to.bias = part.bias.filter(|_| !weights.bias_later);
+                let rows = start - part.column..end - part.column;
+                let scratch = &mut private.product;
+                multiply(self.state.cpu, &part.matrix, rows, input, scratch, to);
             }
         }
     }
@@ -234,17 +251,26 @@ impl Forward<'_> {
 }
 
 /// The columns of one part of a [`Linear`] that one run computes.
-struct PartOutput<'p, 'b> {
+pub struct PartOutput<'p, 'b> {
     columns: Columns<'p, f32>,
+    /// The row of the buffer that the first token has.
+    pub first_row: usize,
     /// From rows of the part to the run's columns.
     shift: isize,
     bias: Option<&'b [f32]>,
 }
 
+impl<'p> PartOutput<'p, '_> {
+    /// For tokens from the first row on.
+    pub fn new(columns: Columns<'p, f32>) -> Self {
+        PartOutput { columns, first_row: 0, shift: 0, bias: None }
+    }
+}
+
 impl Output for PartOutput<'_, '_> {
     fn put(&mut self, token: usize, row: usize, values: &[f32]) {
         let at = row.wrapping_add_signed(self.shift);
-        let out = &mut self.columns.row(token)[at..at + values.len()];
+        let out = &mut self.columns.row(self.first_row + token)[at..at + values.len()];
         out.copy_from_slice(values);
         if let Some(bias) = self.bias {
             for (out, bias) in out.iter_mut().zip(&bias[row..]) {

@@ -66,7 +66,7 @@ impl Heads<'_> {
 
     /// Whether the cache holds keys before rotation.
     fn keys_are_raw(&self) -> bool {
-        self.config.layer_window(self.index).is_none() && self.rope.plan().raw_keys()
+        !self.config.own_rope(self.index) && self.rope.plan().raw_keys()
     }
 
     /// What queries of this layer see.
@@ -76,9 +76,9 @@ impl Heads<'_> {
 
     /// The rows by which a part of the keys rotates.
     fn layers(&self, part: Part) -> Layers {
-        match self.config.layer_window(self.index) {
-            Some(_) => Layers::Window,
-            None => self.sight().layers(part),
+        match self.config.own_rope(self.index) {
+            true => Layers::Window,
+            false => self.sight().layers(part),
         }
     }
 
@@ -143,7 +143,7 @@ impl Heads<'_> {
         let width = self.layer.query_key_value.width;
         for (i, row) in tile_rows.iter().enumerate() {
             let mut scale = self.config.attention_scale;
-            if self.config.layer_window(self.index).is_none() {
+            if !self.config.own_rope(self.index) {
                 scale *= self.rope.plan().query_scale(row.position);
             }
             for g in 0..group {

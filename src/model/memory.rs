@@ -103,8 +103,13 @@ impl Shape {
         let attended = heads * head_dim;
         let query_key_value = attended + 2 * kv_heads * head_dim;
         // hidden, normed, projected; attended, its parts; gate, up, gated.
-        let floats = 3 * embedding + query_key_value + attended + partial_row + 3 * feed_forward;
-        let rounded = spans(embedding) + spans(attended) + spans(feed_forward);
+        // Through how many feed-forward networks a token goes; each has its input and output.
+        let (experts, used) =
+            config.experts.map_or((0, 1), |mixture| (mixture.count, mixture.used));
+        let slots = if experts > 0 { used } else { 0 };
+        let networks = 3 * used * feed_forward + slots * (2 * embedding + 5) + experts;
+        let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
+        let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
         let widest = embedding.max(feed_forward).max(attended);
         // Panels of a product and of attention; scores of a tile, its queries in four forms.
         let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);

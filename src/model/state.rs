@@ -13,7 +13,8 @@ use super::{
     Config,
     attention::{Plan, TILE_QUERIES},
     batch::Tile,
-    weights::Weights,
+    experts::{Choice, Slots},
+    weights::{FeedForward, Mixture, Weights},
 };
 use crate::{
     kv_cache::Shape,
@@ -47,6 +48,32 @@ pub struct Private {
     pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
     pub row: Vec<f32>,     // the longest row of any buffer
     pub head: Vec<f32>,    // (padded dim)
+    pub slots: Slots,
+}
+
+/// What a mixture of experts needs besides; a slot is a token and one of its experts.
+pub struct ExpertState {
+    pub scores: Phased<f32>,     // (rows, experts)
+    pub choices: Phased<Choice>, // (rows, used)
+    pub input: Activations,      // (slots, embedding)
+    pub gate_up: Phased<f32>,    // (slots, 2 feed_forward)
+    pub gated: Activations,      // (slots, feed_forward)
+    pub output: Phased<f32>,     // (slots, embedding)
+}
+
+impl ExpertState {
+    fn new(team: &Threads, rows: usize, embedding: usize, mixture: &Mixture<'_>) -> Self {
+        let slots = rows * mixture.used;
+        let network = &mixture.experts[0];
+        ExpertState {
+            scores: Phased::new(team, rows, mixture.router.width),
+            choices: Phased::new(team, rows, mixture.used),
+            input: Activations::new(team, slots, embedding),
+            gate_up: Phased::new(team, slots, network.gate_up.width),
+            gated: Activations::new(team, slots, mixture.feed_forward),
+            output: Phased::new(team, slots, network.down.width),
+        }
+    }
 }
 
 /// The buffers, for up to `rows` tokens at a time.
@@ -60,6 +87,7 @@ pub struct State {
     pub gate_up: Phased<f32>,         // (rows, 2 feed_forward)
     pub gated: Activations,           // (rows, feed_forward)
     pub projected: Phased<f32>,       // (rows, embedding)
+    pub experts: Option<ExpertState>, // of a model that has any
     pub logits: Phased<f32>,          // (LOGIT_ROWS, vocabulary)
     pub private: Vec<Mutex<Private>>, // one for each worker
     pub tiles: Vec<Tile>,
@@ -89,8 +117,18 @@ impl State {
                 visible: Vec::with_capacity(queries),
                 row: vec![0.0; widest],
                 head: vec![0.0; shape.padded_dim()],
+                slots: config
+                    .experts
+                    .map_or_else(Slots::default, |m| Slots::new(m.count, rows * m.used)),
             })
         };
+        let (gate_up, experts) = match &layer.feed_forward {
+            FeedForward::Dense(network) => (network.gate_up.width, None),
+            FeedForward::Experts(mixture) => {
+                (0, Some(ExpertState::new(team, rows, config.embedding, mixture)))
+            }
+        };
+        let gated = if experts.is_none() { config.feed_forward } else { 0 };
         State {
             cpu,
             hidden: Phased::new(team, rows, config.embedding),
@@ -98,9 +136,10 @@ impl State {
             query_key_value: Phased::new(team, rows, layer.query_key_value.width),
             partials: Phased::new(team, 1, Plan::partials_len(config, shape, rows, context)),
             attended: Activations::new(team, rows, heads),
-            gate_up: Phased::new(team, rows, layer.gate_up.width),
-            gated: Activations::new(team, rows, config.feed_forward),
+            gate_up: Phased::new(team, rows, gate_up),
+            gated: Activations::new(team, rows, gated),
             projected: Phased::new(team, rows, config.embedding.next_multiple_of(16)),
+            experts,
             logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
             private: (0..team.count()).map(|_| private()).collect(),
             tiles: Vec::with_capacity(rows),

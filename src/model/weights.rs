@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashSet};
 
 use rope_cpu_kernels::Matrix;
 
-use super::{Architecture, Config, Error, dtype};
+use super::{Config, Error, config, dtype};
 use crate::gguf::{Gguf, Tensor};
 
 /// All weights of a model.
@@ -24,9 +24,29 @@ pub struct Layer<'a> {
     pub attention_output: Linear<'a>,              // heads -> embedding
     pub post_attention_norm: Option<&'a [f32]>,    // (embedding)
     pub feed_forward_norm: &'a [f32],              // (embedding)
-    pub gate_up: Linear<'a>,                       // embedding -> feed_forward, feed_forward
-    pub down: Linear<'a>,                          // feed_forward -> embedding
+    pub feed_forward: FeedForward<'a>,             // embedding -> embedding
     pub post_feed_forward_norm: Option<&'a [f32]>, // (embedding)
+}
+
+/// What a layer has after its attention.
+pub enum FeedForward<'a> {
+    Dense(Gated<'a>),
+    Experts(Mixture<'a>),
+}
+
+/// A gated feed-forward network.
+pub struct Gated<'a> {
+    pub gate_up: Linear<'a>, // embedding -> feed_forward, feed_forward
+    pub down: Linear<'a>,    // feed_forward -> embedding
+}
+
+/// A mixture of them.
+pub struct Mixture<'a> {
+    pub router: Linear<'a>, // embedding -> experts
+    pub experts: Vec<Gated<'a>>,
+    /// How many of them a token goes through.
+    pub used: usize,
+    pub feed_forward: usize,
 }
 
 /// Matrices that multiply the same input, their outputs side by side, each at a multiple of
@@ -55,7 +75,7 @@ impl<'a> Linear<'a> {
         if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
     }
 
-    fn new(parts: impl IntoIterator<Item = (Matrix<'a>, Option<&'a [f32]>)>) -> Self {
+    fn new(parts: impl IntoIterator<Item = Biased<'a>>) -> Self {
         let mut width = 0;
         let parts = parts.into_iter().map(|(matrix, bias)| {
             let column = width;
@@ -81,6 +101,9 @@ pub fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
         found: tensor.ggml_type.name.into(),
     })
 }
+
+/// A matrix, and the bias that may come with it.
+type Biased<'a> = (Matrix<'a>, Option<&'a [f32]>);
 
 /// Takes tensors by name and remembers which were taken.
 struct Source<'g, 'a> {
@@ -127,14 +150,38 @@ impl<'a> Source<'_, 'a> {
     }
 
     /// The matrix `name.weight` with the bias `name.bias` that may come with it.
-    fn linear(
-        &self,
-        name: &str,
-        rows: usize,
-        columns: usize,
-    ) -> Result<(Matrix<'a>, Option<&'a [f32]>), Error> {
+    fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Biased<'a>, Error> {
         let matrix = self.matrix(&format!("{name}.weight"), rows, columns)?;
         Ok((matrix, self.vector_if(&format!("{name}.bias"), rows)?))
+    }
+
+    /// Matrices that lie one after the other in `name.weight`, each with the rows that it has, and
+    /// their biases in `name.bias`.
+    fn fused(&self, name: &str, rows: &[usize], columns: usize) -> Result<Vec<Biased<'a>>, Error> {
+        let (whole, bias) = self.linear(name, rows.iter().sum(), columns)?;
+        let mut first = 0;
+        let parts = rows.iter().map(|&rows| {
+            let range = first..first + rows;
+            first = range.end;
+            (whole.part(range.clone()), bias.map(|bias| &bias[range]))
+        });
+        Ok(parts.collect())
+    }
+
+    /// The matrices of all experts, of `rows` each.
+    fn experts(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<Matrix<'a>>, Error> {
+        let name = format!("{name}.weight");
+        let tensor = self.find(&name, &[columns, rows, count])?;
+        let tensor = tensor.ok_or_else(|| Error::MissingTensor(name.clone()))?;
+        let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
+            .map_err(|reason| Error::Matrix { tensor: name, reason })?;
+        Ok((0..count).map(|i| whole.part(i * rows..(i + 1) * rows)).collect())
     }
 }
 
@@ -171,38 +218,89 @@ fn is_rope(name: &str) -> bool {
 impl<'a> Layer<'a> {
     fn load(source: &Source<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let Config { embedding, feed_forward, head_dim, .. } = *config;
+        let Config { embedding, head_dim, .. } = *config;
         let (heads, kv_heads) = (config.heads * head_dim, config.kv_heads * head_dim);
         let norm = |tensor: &str| source.vector(&name(tensor), embedding);
-        // What gemma3 always has, llama never: a missing or a superfluous one is then an error.
-        let gemma = config.architecture == Architecture::Gemma3;
-        let if_gemma =
-            |tensor: &str, len: usize| gemma.then(|| source.vector(&name(tensor), len)).transpose();
+        let architecture = config.architecture;
+        // What a family always or never has: a missing or a superfluous one is then an error.
+        let norm_if = |has: bool, tensor: &str, len: usize| {
+            has.then(|| source.vector(&name(tensor), len)).transpose()
+        };
+        let query_key_value = match architecture.fused {
+            true => source.fused(&name("attn_qkv"), &[heads, kv_heads, kv_heads], embedding)?,
+            false => vec![
+                source.linear(&name("attn_q"), heads, embedding)?,
+                source.linear(&name("attn_k"), kv_heads, embedding)?,
+                source.linear(&name("attn_v"), kv_heads, embedding)?,
+            ],
+        };
+        let attention_output = source.linear(&name("attn_output"), embedding, heads)?;
         Ok(Layer {
             attention_norm: norm("attn_norm.weight")?,
-            query_key_value: Linear {
-                bias_later: true,
-                ..Linear::new([
-                    source.linear(&name("attn_q"), heads, embedding)?,
-                    source.linear(&name("attn_k"), kv_heads, embedding)?,
-                    source.linear(&name("attn_v"), kv_heads, embedding)?,
-                ])
-            },
-            query_norm: if_gemma("attn_q_norm.weight", head_dim)?,
-            key_norm: if_gemma("attn_k_norm.weight", head_dim)?,
-            attention_output: Linear::new([source.linear(
-                &name("attn_output"),
+            query_key_value: Linear { bias_later: true, ..Linear::new(query_key_value) },
+            query_norm: norm_if(architecture.head_norms, "attn_q_norm.weight", head_dim)?,
+            key_norm: norm_if(architecture.head_norms, "attn_k_norm.weight", head_dim)?,
+            attention_output: Linear::new([attention_output]),
+            post_attention_norm: norm_if(
+                architecture.post_norms,
+                "post_attention_norm.weight",
                 embedding,
-                heads,
-            )?]),
-            post_attention_norm: if_gemma("post_attention_norm.weight", embedding)?,
+            )?,
             feed_forward_norm: norm("ffn_norm.weight")?,
-            gate_up: Linear::new([
+            feed_forward: match config.experts {
+                Some(mixture) => {
+                    FeedForward::Experts(Mixture::load(source, mixture, embedding, &name)?)
+                }
+                None => FeedForward::Dense(Gated::load(source, config, &name)?),
+            },
+            post_feed_forward_norm: norm_if(
+                architecture.post_norms,
+                "post_ffw_norm.weight",
+                embedding,
+            )?,
+        })
+    }
+}
+
+impl<'a> Gated<'a> {
+    fn load(
+        source: &Source<'_, 'a>,
+        config: &Config,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Self, Error> {
+        let Config { embedding, feed_forward, .. } = *config;
+        let gate_up = match config.architecture.fused {
+            true => source.fused(&name("ffn_up"), &[feed_forward, feed_forward], embedding)?,
+            false => vec![
                 source.linear(&name("ffn_gate"), feed_forward, embedding)?,
                 source.linear(&name("ffn_up"), feed_forward, embedding)?,
-            ]),
-            down: Linear::new([source.linear(&name("ffn_down"), embedding, feed_forward)?]),
-            post_feed_forward_norm: if_gemma("post_ffw_norm.weight", embedding)?,
+            ],
+        };
+        let down = source.linear(&name("ffn_down"), embedding, feed_forward)?;
+        Ok(Gated { gate_up: Linear::new(gate_up), down: Linear::new([down]) })
+    }
+}
+
+impl<'a> Mixture<'a> {
+    fn load(
+        source: &Source<'_, 'a>,
+        config::Mixture { count, used, feed_forward }: config::Mixture,
+        embedding: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Self, Error> {
+        let all = |tensor: &str, rows, columns| source.experts(&name(tensor), count, rows, columns);
+        let gates = all("ffn_gate_exps", feed_forward, embedding)?;
+        let ups = all("ffn_up_exps", feed_forward, embedding)?;
+        let downs = all("ffn_down_exps", embedding, feed_forward)?;
+        let experts = gates.into_iter().zip(ups).zip(downs).map(|((gate, up), down)| Gated {
+            gate_up: Linear::new([(gate, None), (up, None)]),
+            down: Linear::new([(down, None)]),
+        });
+        Ok(Mixture {
+            router: Linear::new([source.linear(&name("ffn_gate_inp"), count, embedding)?]),
+            experts: experts.collect(),
+            used,
+            feed_forward,
         })
     }
 }

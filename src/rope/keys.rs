@@ -38,6 +38,12 @@ impl Keys<'_> {
         base.base()
     }
 
+    /// The base in layers with a sliding window. Gemma 2's have that of all layers.
+    pub fn window_base(&self) -> Result<Sourced<f64>, Error> {
+        let own = self.architecture != "gemma2" || self.number("freq_base_swa")?.is_some();
+        self.base(if own { "freq_base_swa" } else { "freq_base" })
+    }
+
     /// The factor, under its present or its old name; 0 stands for 1.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let factor = match self.number("scaling.factor")? {

@@ -54,7 +54,7 @@ impl Plan {
             Some(base) => Sourced::number("--rope-freq-base", base).base()?,
             None => base_train.clone(),
         };
-        let window_base = window.then(|| keys.base("freq_base_swa")).transpose()?;
+        let window_base = window.then(|| keys.window_base()).transpose()?;
         let chosen = chosen(&keys, &flags)?;
         // What acts on attention leaves the model's frequencies as they are.
         let scaling =

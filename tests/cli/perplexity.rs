@@ -104,7 +104,7 @@ impl Case {
 fn session<'m>(gguf: &Gguf, model: &'m Model<'m>) -> Session<'m> {
     let config = &model.config;
     let facts = Facts {
-        architecture: config.architecture.name(),
+        architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
         window: false,

@@ -21,7 +21,7 @@ fn run(tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen3moe")] {
         for micro_batch in [1, 64] {
             let how = |threads| How { threads, micro_batch, ..How::default() };
             let one = run(&tiny, &how(1), 300);
@@ -34,7 +34,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 
 #[test]
 fn micro_batches_of_any_size_agree() {
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::named("llama-experts")] {
         let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
         let whole = of(512);
         for micro_batch in [1, 2, 7, 100, 256] {

@@ -17,8 +17,23 @@ impl Frequencies {
             let n = tiny.n_rot as f64;
             (0..tiny.n_rot / 2).map(|i| base.powf(-2.0 * i as f64 / n)).collect::<Vec<_>>()
         };
-        let global = of(f64::from(tiny.base)).into_iter().map(|x| x / factor).collect();
-        Frequencies { global, window: of(10000.0) }
+        let base = f64::from(tiny.base);
+        let global: Vec<f64> = of(base).into_iter().map(|x| x / factor).collect();
+        let window = match tiny.architecture {
+            "gemma3" => of(10000.0),
+            "gemma2" => of(base),
+            _ => global.clone(),
+        };
+        Frequencies { global, window }
+    }
+
+    /// Those of a sequence longer than LongRoPE's original length.
+    pub fn long(tiny: &Tiny) -> Self {
+        let [_, divisors] = tiny.divisors();
+        let plain = Frequencies::new(tiny, 1.0);
+        let divided = plain.global.iter().zip(divisors).map(|(x, d)| x / f64::from(d));
+        let global: Vec<f64> = divided.collect();
+        Frequencies { window: global.clone(), global }
     }
 }
 
@@ -43,12 +58,43 @@ impl Weights {
     fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let w = self.get(&format!("{name}.weight"));
         let bias = self.0.get(&format!("{name}.bias"));
-        let rows = w.chunks_exact(x.len()).enumerate();
-        rows.map(|(r, row)| {
-            let dot: f64 = row.iter().zip(x).map(|(w, x)| w * x).sum();
-            dot + bias.map_or(0.0, |b| f64::from(b[r]))
-        })
-        .collect()
+        let products = product(&w, x).into_iter().enumerate();
+        products.map(|(r, dot)| dot + bias.map_or(0.0, |b| f64::from(b[r]))).collect()
+    }
+
+    /// The feed-forward network of a layer.
+    fn network(&self, tiny: &Tiny, name: &dyn Fn(&str) -> String, x: &[f64]) -> Vec<f64> {
+        let gated = |gate: &[f64], up: &[f64]| -> Vec<f64> {
+            let activated = gate.iter().map(|g| {
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+                if tiny.is_gemma() { 0.5 * g * (1.0 + u.tanh()) } else { g / (1.0 + (-g).exp()) }
+            });
+            activated.zip(up).map(|(g, up)| g * up).collect()
+        };
+        if let Some((count, used)) = tiny.experts {
+            let scores = self.linear(&name("ffn_gate_inp"), x);
+            let mut order: Vec<usize> = (0..count).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            let sum: f64 = order[..used].iter().map(|&e| scores[e].exp()).sum();
+            let mut y = vec![0.0; x.len()];
+            for &expert in &order[..used] {
+                let of = |tensor: &str, x: &[f64]| {
+                    let all = self.get(&name(&format!("{tensor}_exps.weight")));
+                    product(&all[expert * all.len() / count..][..all.len() / count], x)
+                };
+                let inner = gated(&of("ffn_gate", x), &of("ffn_up", x));
+                let share = scores[expert].exp() / sum;
+                y.iter_mut().zip(of("ffn_down", &inner)).for_each(|(y, x)| *y += share * x);
+            }
+            return y;
+        }
+        let inner = if tiny.fused {
+            let both = self.linear(&name("ffn_up"), x);
+            gated(&both[..tiny.feed_forward], &both[tiny.feed_forward..])
+        } else {
+            gated(&self.linear(&name("ffn_gate"), x), &self.linear(&name("ffn_up"), x))
+        };
+        self.linear(&name("ffn_down"), &inner)
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -56,6 +102,12 @@ impl Weights {
         let scale = 1.0 / (mean + f64::from(EPSILON)).sqrt();
         x.iter().zip(self.get(&format!("{name}.weight"))).map(|(x, w)| x * scale * w).collect()
     }
+}
+
+/// `W x`.
+fn product(w: &[f64], x: &[f64]) -> Vec<f64> {
+    let rows = w.chunks_exact(x.len());
+    rows.map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
 }
 
 fn capped(x: f64, cap: Option<f32>) -> f64 {
@@ -90,11 +142,10 @@ pub fn forward_by(
     tokens: &[u32],
 ) -> Vec<Vec<f32>> {
     let w = Weights(tiny.weights());
-    let gemma = tiny.architecture == "gemma3";
     let dim = tiny.head_dim;
     let group = tiny.heads / tiny.kv_heads;
     let embeddings = w.get("token_embd.weight");
-    let scale = if gemma { (tiny.embedding as f64).sqrt() } else { 1.0 };
+    let scale = if tiny.scaled { (tiny.embedding as f64).sqrt() } else { 1.0 };
     let mut hidden: Vec<Vec<f64>> = tokens
         .iter()
         .map(|&t| embeddings[t as usize * tiny.embedding..][..tiny.embedding].to_vec())
@@ -104,9 +155,15 @@ pub fn forward_by(
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let window = tiny.layer_window(layer);
         let heads = |tensor: &str, norm: Option<&str>, x: &[f64]| {
-            let mut all = w.linear(&name(tensor), x);
+            let (q, kv) = (tiny.heads * dim, tiny.kv_heads * dim);
+            let mut all = match tensor {
+                _ if !tiny.fused => w.linear(&name(tensor), x),
+                "attn_q" => w.linear(&name("attn_qkv"), x)[..q].to_vec(),
+                "attn_k" => w.linear(&name("attn_qkv"), x)[q..][..kv].to_vec(),
+                _ => w.linear(&name("attn_qkv"), x)[q + kv..].to_vec(),
+            };
             for head in all.chunks_exact_mut(dim) {
-                if let Some(norm) = norm.filter(|_| gemma) {
+                if let Some(norm) = norm.filter(|_| tiny.head_norms) {
                     head.copy_from_slice(&w.norm(&name(norm), head));
                 }
             }
@@ -139,7 +196,7 @@ pub fn forward_by(
                             },
                         };
                         let mut q = q.to_vec();
-                        rotate(&mut q, &frequencies, distance, !gemma);
+                        rotate(&mut q, &frequencies, distance, tiny.architecture == "llama");
                         q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
                         let dot: f64 = q.iter().zip(&keys[j][at..]).map(|(q, k)| q * k).sum();
                         let dot = dot * query_scale;
@@ -154,21 +211,13 @@ pub fn forward_by(
                     }
                 }
             }
-            let post = |norm: &str, y: Vec<f64>| if gemma { w.norm(&name(norm), &y) } else { y };
+            let post = |norm: &str, y: Vec<f64>| {
+                if tiny.post_norms { w.norm(&name(norm), &y) } else { y }
+            };
             let y = post("post_attention_norm", w.linear(&name("attn_output"), &attended));
             x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
             let normed = w.norm(&name("ffn_norm"), x);
-            let gate = w.linear(&name("ffn_gate"), &normed).into_iter();
-            let gated: Vec<f64> = gate
-                .zip(w.linear(&name("ffn_up"), &normed))
-                .map(|(g, up)| {
-                    let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
-                    let act =
-                        if gemma { 0.5 * g * (1.0 + u.tanh()) } else { g / (1.0 + (-g).exp()) };
-                    act * up
-                })
-                .collect();
-            let y = post("post_ffw_norm", w.linear(&name("ffn_down"), &gated));
+            let y = post("post_ffw_norm", w.network(tiny, &name, &normed));
             x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
         }
     }

@@ -26,14 +26,25 @@ pub struct Tiny {
     pub vocabulary: usize,
     pub context: usize,
     pub base: f32,
-    pub biases: bool,
+    /// The matrices that have one.
+    pub biases: &'static [&'static str],
     pub tied: bool,
+    pub head_norms: bool,
+    pub post_norms: bool,
+    /// Queries, keys and values in one tensor, gate and up in another.
+    pub fused: bool,
+    /// How many there are, and how many a token goes through.
+    pub experts: Option<(usize, usize)>,
+    /// Whether embeddings are multiplied by the root of their length, as Gemma's are.
+    pub scaled: bool,
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
     pub long_rope: Option<usize>,
 }
 
 pub const EPSILON: f32 = 1e-5;
+const LINEARS: [&str; 7] =
+    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 impl Tiny {
     /// Grouped heads, of a length that is no multiple of 32 and rotates in part; biases.
@@ -50,8 +61,13 @@ impl Tiny {
             vocabulary: 50,
             context: 64,
             base: 500.0,
-            biases: true,
+            biases: &LINEARS,
             tied: false,
+            head_norms: false,
+            post_norms: false,
+            fused: false,
+            experts: None,
+            scaled: false,
             window: None,
             soft_caps: None,
             long_rope: None,
@@ -67,12 +83,61 @@ impl Tiny {
             head_dim: 32,
             n_rot: 32,
             base: 2000.0,
-            biases: false,
+            biases: &[],
             tied: true,
+            head_norms: true,
+            post_norms: true,
+            scaled: true,
             window: Some((40, 3)),
             soft_caps: Some((1.5, 3.0)),
             ..Tiny::llama()
         }
+    }
+
+    /// The models that `scripts/make-architecture-golden` writes, by their names there.
+    pub fn all() -> [(&'static str, Tiny); 7] {
+        let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
+        let wide = Tiny { head_dim: 20, n_rot: 20, head_norms: true, ..base.clone() };
+        [
+            ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
+            ("llama-experts", Tiny { experts: Some((5, 2)), ..base.clone() }),
+            ("qwen2", Tiny { architecture: "qwen2", biases: &LINEARS[..3], ..base.clone() }),
+            ("qwen3", Tiny { architecture: "qwen3", tied: true, ..wide.clone() }),
+            ("qwen3moe", Tiny { architecture: "qwen3moe", experts: Some((7, 3)), ..wide }),
+            (
+                "phi3",
+                Tiny {
+                    architecture: "phi3",
+                    n_rot: 8,
+                    fused: true,
+                    long_rope: Some(16),
+                    ..base.clone()
+                },
+            ),
+            (
+                "gemma2",
+                Tiny {
+                    architecture: "gemma2",
+                    layers: 4,
+                    tied: true,
+                    post_norms: true,
+                    scaled: true,
+                    window: Some((10, 2)),
+                    soft_caps: Some((1.5, 3.0)),
+                    ..base
+                },
+            ),
+        ]
+    }
+
+    /// One of them.
+    pub fn named(name: &str) -> Tiny {
+        Tiny::all().into_iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// Whether it is of one of the families of Gemma.
+    pub fn is_gemma(&self) -> bool {
+        self.architecture.starts_with("gemma")
     }
 
     /// Whether a layer has the window.
@@ -100,26 +165,35 @@ impl Tiny {
             let mut add = |name: &str, shape: &[usize]| {
                 all.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             };
-            let linears = [
-                ("attn_q", q, e),
-                ("attn_k", kv, e),
-                ("attn_v", kv, e),
-                ("attn_output", e, q),
-                ("ffn_gate", f, e),
-                ("ffn_up", f, e),
-                ("ffn_down", e, f),
-            ];
+            let attention = match self.fused {
+                true => vec![("attn_qkv", q + 2 * kv, e)],
+                false => vec![("attn_q", q, e), ("attn_k", kv, e), ("attn_v", kv, e)],
+            };
+            let network = match self.fused {
+                true => vec![("ffn_up", 2 * f, e), ("ffn_down", e, f)],
+                false => vec![("ffn_gate", f, e), ("ffn_up", f, e), ("ffn_down", e, f)],
+            };
+            if let Some((count, _)) = self.experts {
+                add("ffn_gate_inp.weight", &[count, e]);
+                for (name, rows, columns) in &network {
+                    add(&format!("{name}_exps.weight"), &[count, *rows, *columns]);
+                }
+            }
+            let network = if self.experts.is_some() { vec![] } else { network };
+            let linears = attention.into_iter().chain([("attn_output", e, q)]).chain(network);
             for (name, rows, columns) in linears {
                 add(&format!("{name}.weight"), &[rows, columns]);
-                if self.biases {
+                if self.biases.contains(&name) {
                     add(&format!("{name}.bias"), &[rows]);
                 }
             }
             add("attn_norm.weight", &[e]);
             add("ffn_norm.weight", &[e]);
-            if self.architecture == "gemma3" {
+            if self.head_norms {
                 add("attn_q_norm.weight", &[self.head_dim]);
                 add("attn_k_norm.weight", &[self.head_dim]);
+            }
+            if self.post_norms {
                 add("post_attention_norm.weight", &[e]);
                 add("post_ffw_norm.weight", &[e]);
             }
@@ -130,23 +204,17 @@ impl Tiny {
     /// All tensors by name. Queries and keys are large, so that attention is peaked and what
     /// rotates them shows.
     pub fn weights(&self) -> HashMap<String, Vec<f32>> {
-        let mut state = 88172645463325252u64;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
         let tensors = self.tensors().into_iter().map(|(name, shape)| {
             let values = shape.iter().product::<usize>();
             let size = match (&shape[..], name.as_str()) {
                 ([_], _) => 0.5,
-                (_, n) if n.contains("attn_q") || n.contains("attn_k") => 3.0,
+                (_, n) if ["attn_q", "attn_k", "gate_inp"].iter().any(|l| n.contains(l)) => 3.0,
                 _ => 1.0,
             };
             let scale = size * (3.0 / *shape.last().unwrap() as f32).sqrt();
             let shift = if shape.len() == 1 && name.contains("norm") { 1.0 } else { 0.0 };
             let scale = if shape.len() == 1 { 0.3 } else { scale };
+            let mut random = random(&name);
             (name, (0..values).map(|_| random() * scale + shift).collect())
         });
         tensors.collect()
@@ -172,6 +240,10 @@ impl Tiny {
         }
         b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, EPSILON.to_le_bytes());
         b = b.key(format!("{a}.rope.freq_base"), F32, self.base.to_le_bytes());
+        if let Some((count, used)) = self.experts {
+            b = b.key(format!("{a}.expert_count"), U32, (count as u32).to_le_bytes());
+            b = b.key(format!("{a}.expert_used_count"), U32, (used as u32).to_le_bytes());
+        }
         if let Some((window, period)) = self.window {
             let key = format!("{a}.attention.sliding_window");
             b = b.key(&key, U32, (window as u32).to_le_bytes());
@@ -200,6 +272,19 @@ impl Tiny {
             b = add_tensor(b, "rope_factors_long.weight", &[long.len() as u64], &long);
         }
         b
+    }
+}
+
+/// Random numbers from -1 to 1 that a name decides, so that tensors do not change with what else a
+/// model has: xorshift64 from the FNV-1a of the name.
+fn random(name: &str) -> impl FnMut() -> f32 + use<> {
+    let fnv = |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 }
 
@@ -248,7 +333,7 @@ pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session<'_
         architecture: tiny.architecture,
         n_rot: tiny.n_rot,
         context_train: tiny.context,
-        window: tiny.window.is_some(),
+        window: tiny.window.is_some() && tiny.is_gemma(),
     };
     let context = Sourced::flag(how.context, "--ctx");
     let plan =

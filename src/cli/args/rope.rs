@@ -315,10 +315,10 @@ pub fn resolve(
 ) -> Result<Plan, rope::Error> {
     let config = &model.config;
     let facts = Facts {
-        architecture: config.architecture.name(),
+        architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
-        window: config.window.is_some(),
+        window: config.window.is_some() && config.window_rope,
     };
     Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), flags, context)
 }

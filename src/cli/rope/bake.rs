@@ -45,7 +45,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 "{path} is there already: choose another --output"
             )));
         }
-        let architecture = subject.model.config.architecture.name();
+        let architecture = subject.model.config.architecture.name;
         if !rope::reads_rope_freqs(architecture) {
             return Err(args.model.named(format_args!(
                 "nothing can be baked into {architecture} models: llama.cpp does not use {} for \

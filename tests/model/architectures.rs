@@ -1,0 +1,88 @@
+//! Every architecture: against its definition, against llama.cpp, and without each of its features.
+
+use std::collections::HashMap;
+
+use rope_cpu::json;
+
+use crate::{
+    reference::{Frequencies, forward},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
+};
+
+/// As in `meaning`: logits of order 1 and some 10 products of about 100 terms in single precision.
+const BOUND: f32 = 1e-4;
+
+/// llama.cpp rounds as often as we do. Its GELU comes from a table of 16-bit floats, which are off by
+/// 2^-11 of a value (5e-4); sums of 104 such terms with random signs, in each of four layers whose
+/// results are normed to order 1, are off by as much.
+const GELU_BOUND: f32 = 4.0 * 5e-4;
+
+const TOKENS: usize = 60;
+
+fn found(tiny: &Tiny) -> Vec<Vec<f32>> {
+    with_session(tiny, &How::default(), |session| logits(session, &tokens(tiny, TOKENS)))
+}
+
+fn expected(tiny: &Tiny) -> Vec<Vec<f32>> {
+    let rope = match tiny.long_rope {
+        Some(original) if original < TOKENS => Frequencies::long(tiny),
+        _ => Frequencies::new(tiny, 1.0),
+    };
+    forward(tiny, &rope, &tokens(tiny, TOKENS))
+}
+
+#[test]
+fn all_compute_what_their_definition_says() {
+    // llama.cpp ignores the window of phi3, which is that of every layer.
+    let phi3 = Tiny { window: Some((10, 1 << 20)), ..Tiny::named("phi3") };
+    for (name, tiny) in Tiny::all().into_iter().chain([("phi3 with a window", phi3)]) {
+        let error = difference(&expected(&tiny), &found(&tiny));
+        assert!(error < BOUND, "{name}: {error}");
+    }
+}
+
+/// `scripts/make-architecture-golden` writes the same models, and the logits of llama.cpp.
+#[test]
+fn all_compute_what_llama_cpp_does() {
+    const SHOWN: [usize; 6] = [0, 1, 9, 10, 31, 59];
+    let golden: HashMap<String, Vec<Vec<f32>>> =
+        json::parse(include_str!("../data/architectures.json")).unwrap();
+    assert_eq!(golden.len(), Tiny::all().len());
+    for (name, tiny) in Tiny::all() {
+        let all = found(&tiny);
+        let error = difference(&golden[name], &SHOWN.map(|i| all[i].clone()));
+        let bound = if tiny.is_gemma() { GELU_BOUND } else { 2.0 * BOUND };
+        assert!(error < bound, "{name}: {error}");
+    }
+}
+
+/// The bounds are narrow enough to see each feature: a definition without it is far away.
+#[test]
+fn every_feature_matters() {
+    let without = |name: &str, what: &str, change: &dyn Fn(&mut Tiny)| {
+        let tiny = Tiny::named(name);
+        let mut other = tiny.clone();
+        change(&mut other);
+        let apart = difference(&found(&tiny), &expected(&other));
+        assert!(apart > 10.0 * GELU_BOUND, "{name} without {what}: {apart}");
+    };
+    without("llama", "its biases", &|t| t.biases = &[]);
+    without("llama", "the bias of queries", &|t| t.biases = &t.biases[1..]);
+    without("llama", "tied embeddings", &|t| t.tied = false);
+    without("llama", "pairs side by side", &|t| t.architecture = "qwen2");
+    without("llama-experts", "a second expert", &|t| t.experts = Some((5, 1)));
+    without("qwen2", "its biases", &|t| t.biases = &[]);
+    without("qwen2", "pairs half a head apart", &|t| t.architecture = "llama");
+    without("qwen3", "the norms of its heads", &|t| t.head_norms = false);
+    without("qwen3moe", "the norms of its heads", &|t| t.head_norms = false);
+    without("qwen3moe", "a third expert", &|t| t.experts = Some((7, 2)));
+    without("phi3", "a part of a head that does not rotate", &|t| t.n_rot = 12);
+    without("phi3", "LongRoPE's divisors", &|t| t.long_rope = None);
+    without("gemma2", "its window", &|t| t.window = None);
+    without("gemma2", "this window", &|t| t.window = Some((11, 2)));
+    without("gemma2", "layers that have none", &|t| t.window = Some((10, 1 << 20)));
+    without("gemma2", "the limit of scores", &|t| t.soft_caps = Some((100.0, 3.0)));
+    without("gemma2", "the limit of logits", &|t| t.soft_caps = Some((1.5, 100.0)));
+    without("gemma2", "the scale of embeddings", &|t| t.scaled = false);
+    without("gemma2", "norms after attention and network", &|t| t.post_norms = false);
+}
