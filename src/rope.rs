@@ -48,7 +48,7 @@ pub use bake::Baked;
 pub use cache::Rope;
 pub use clex::{Activation, Clex, ClexWeights};
 pub use disturbance::{Direction, Histogram, Trained};
-pub use divisors::{Divisors, Factors, ROPE_FREQS, reads_rope_freqs};
+pub use divisors::{Divisors, Factors, ROPE_FREQS, tensors_of};
 pub use dprope::{Choice, DpRope, Pair};
 pub use dynamic::{Dynamic, Variant};
 pub use dynamic_yarn::DynamicYarn;

@@ -64,6 +64,12 @@ impl Operations {
 const EMBEDDINGS: &str = "token_embd.weight";
 const OUTPUT: &str = "output.weight";
 
+/// `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight` in old files.
+fn is_of_experts(name: &str) -> bool {
+    let name = name.strip_suffix(".weight").unwrap_or_default();
+    name.ends_with("_exps") || name.ends_with(|last: char| last.is_ascii_digit())
+}
+
 impl Work {
     /// Counts what the model in `gguf` has to do.
     pub fn new(gguf: &Gguf<'_>, config: &Config) -> Self {
@@ -96,7 +102,7 @@ impl Work {
                 name => {
                     // Of the experts' weights, a token meets those of the experts that it goes through.
                     let share = match config.experts {
-                        Some(mixture) if name.ends_with("_exps.weight") => {
+                        Some(mixture) if is_of_experts(name) => {
                             mixture.used as f64 / mixture.count as f64
                         }
                         _ => 1.0,

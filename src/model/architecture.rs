@@ -5,7 +5,7 @@ use rope_cpu_kernels::vector::Activation;
 use super::Pairing;
 
 /// A family of models, by the choices that its members have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Architecture {
     /// Its name in `general.architecture`, with which its metadata keys begin.
     pub name: &'static str,
@@ -19,10 +19,11 @@ pub struct Architecture {
     pub head_norms: bool,
     /// Whether the results of attention and feed-forward are normed as well.
     pub post_norms: bool,
-    /// Whether queries, keys and values are one tensor, and gate and up another.
-    pub fused: bool,
-    /// Whether scores and logits may be limited.
-    pub soft_caps: bool,
+    /// Whether gate and up are one tensor.
+    pub gate_with_up: bool,
+    /// What limits scores and logits where the file is silent, 0 for nothing; `None` where nothing
+    /// ever does.
+    pub soft_caps: Option<[f32; 2]>,
     /// Whether the feed-forward network may be, or always is, a mixture of experts.
     pub experts: Experts,
     /// Which layers have a sliding window, if the file gives one.
@@ -59,8 +60,8 @@ const LLAMA: Architecture = Architecture {
     scales_embeddings: false,
     head_norms: false,
     post_norms: false,
-    fused: false,
-    soft_caps: false,
+    gate_with_up: false,
+    soft_caps: None,
     experts: Experts::Sometimes,
     windows: None,
     scores_by_embedding: None,
@@ -75,7 +76,7 @@ const GEMMA3: Architecture = Architecture {
     scales_embeddings: true,
     head_norms: true,
     post_norms: true,
-    soft_caps: true,
+    soft_caps: Some([0.0; 2]),
     windows: Some(Windows { period: Some(6), default: None, own_rope: true }),
     scores_by_embedding: Some(62),
     ..QWEN2
@@ -90,13 +91,14 @@ impl Architecture {
         Self { name: "qwen3moe", head_norms: true, experts: Experts::Always, ..QWEN2 },
         Self {
             name: "phi3",
-            fused: true,
+            gate_with_up: true,
             windows: Some(Windows { period: None, default: None, own_rope: false }),
             ..QWEN2
         },
         Self {
             name: "gemma2",
             head_norms: false,
+            soft_caps: Some([50.0, 30.0]),
             windows: Some(Windows { period: Some(2), default: Some(4096), own_rope: true }),
             scores_by_embedding: Some(46),
             ..GEMMA3

@@ -115,15 +115,20 @@ impl Keys<'_, '_> {
     }
 
     /// A number that is not negative, where 0 means that there is none.
-    fn positive(&self, key: &str) -> Result<Option<f32>, Error> {
+    fn positive_or(&self, key: &str, silent: f32) -> Result<Option<f32>, Error> {
         let name = self.name(key);
-        match self.metadata.f32(&name)? {
-            Some(x) if x < 0.0 => {
+        match self.metadata.f32(&name)?.unwrap_or(silent) {
+            0.0 => Ok(None),
+            x if x < 0.0 => {
                 let reason = "it cannot be negative";
                 Err(Error::Value { key: name, value: x.to_string(), reason })
             }
-            x => Ok(x.filter(|x| *x != 0.0)),
+            x => Ok(Some(x)),
         }
+    }
+
+    fn positive(&self, key: &str) -> Result<Option<f32>, Error> {
+        self.positive_or(key, 0.0)
     }
 }
 
@@ -191,9 +196,9 @@ impl Config {
         };
         let scale = keys.positive("attention.scale")?;
         let (window, window_period) = windows(&keys, architecture)?;
-        let soft_cap = |key| match architecture.soft_caps {
-            true => keys.positive(key),
-            false => Ok(None),
+        let soft_cap = |index: usize, key| match architecture.soft_caps {
+            Some(silent) => keys.positive_or(key, silent[index]),
+            None => Ok(None),
         };
 
         Ok(Config {
@@ -218,8 +223,8 @@ impl Config {
             window,
             window_period,
             window_rope: architecture.windows.is_some_and(|windows| windows.own_rope),
-            attention_soft_cap: soft_cap("attn_logit_softcapping")?,
-            logit_soft_cap: soft_cap("final_logit_softcapping")?,
+            attention_soft_cap: soft_cap(0, "attn_logit_softcapping")?,
+            logit_soft_cap: soft_cap(1, "final_logit_softcapping")?,
             experts,
         })
     }
@@ -262,9 +267,8 @@ fn mixture(keys: &Keys<'_, '_>, architecture: Architecture) -> Result<Option<Mix
                 Some(_) => keys.size("expert_feed_forward_length", DIMENSION_MAX)?,
                 None => keys.size("feed_forward_length", DIMENSION_MAX)?,
             };
-            if let Some(scale) =
-                keys.positive("expert_weights_scale")?.filter(|scale| *scale != 1.0)
-            {
+            let scale = keys.positive("expert_weights_scale")?;
+            if let Some(scale) = scale.filter(|scale| *scale != 1.0) {
                 let reason = "experts whose weights do not sum to 1 do not run here";
                 let key = keys.name("expert_weights_scale");
                 return Err(Error::Value { key, value: scale.to_string(), reason });

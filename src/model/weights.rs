@@ -112,6 +112,10 @@ struct Source<'g, 'a> {
 }
 
 impl<'a> Source<'_, 'a> {
+    fn has(&self, name: &str) -> bool {
+        self.gguf.tensor(&format!("{name}.weight")).is_some()
+    }
+
     fn find(&self, name: &str, shape: &[usize]) -> Result<Option<&Tensor<'a>>, Error> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
         let dims = shape.iter().map(|&n| n as u64).chain(std::iter::repeat(1));
@@ -134,19 +138,11 @@ impl<'a> Source<'_, 'a> {
         self.vector_if(name, len)?.ok_or_else(|| Error::MissingTensor(name.into()))
     }
 
-    fn matrix_if(
-        &self,
-        name: &str,
-        rows: usize,
-        columns: usize,
-    ) -> Result<Option<Matrix<'a>>, Error> {
-        let Some(tensor) = self.find(name, &[columns, rows])? else { return Ok(None) };
-        let matrix = Matrix::new(dtype(tensor)?, rows, columns, tensor.bytes);
-        matrix.map(Some).map_err(|reason| Error::Matrix { tensor: name.into(), reason })
-    }
-
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix<'a>, Error> {
-        self.matrix_if(name, rows, columns)?.ok_or_else(|| Error::MissingTensor(name.into()))
+        let tensor = self.find(name, &[columns, rows])?;
+        let tensor = tensor.ok_or_else(|| Error::MissingTensor(name.into()))?;
+        Matrix::new(dtype(tensor)?, rows, columns, tensor.bytes)
+            .map_err(|reason| Error::Matrix { tensor: name.into(), reason })
     }
 
     /// The matrix `name.weight` with the bias `name.bias` that may come with it.
@@ -155,7 +151,7 @@ impl<'a> Source<'_, 'a> {
         Ok((matrix, self.vector_if(&format!("{name}.bias"), rows)?))
     }
 
-    /// Matrices that lie one after the other in `name.weight`, each with the rows that it has, and
+    /// Matrices that lie one after the other in `name.weight`, with the rows that each has, and
     /// their biases in `name.bias`.
     fn fused(&self, name: &str, rows: &[usize], columns: usize) -> Result<Vec<Biased<'a>>, Error> {
         let (whole, bias) = self.linear(name, rows.iter().sum(), columns)?;
@@ -168,7 +164,8 @@ impl<'a> Source<'_, 'a> {
         Ok(parts.collect())
     }
 
-    /// The matrices of all experts, of `rows` each.
+    /// The matrices of all experts, of `rows` each: in `name_exps.weight`, or in a tensor for each,
+    /// as in Mixtral's first files.
     fn experts(
         &self,
         name: &str,
@@ -176,11 +173,16 @@ impl<'a> Source<'_, 'a> {
         rows: usize,
         columns: usize,
     ) -> Result<Vec<Matrix<'a>>, Error> {
-        let name = format!("{name}.weight");
-        let tensor = self.find(&name, &[columns, rows, count])?;
-        let tensor = tensor.ok_or_else(|| Error::MissingTensor(name.clone()))?;
+        let together = format!("{name}_exps.weight");
+        let Some(tensor) = self.find(&together, &[columns, rows, count])? else {
+            if !self.has(&format!("{name}.0")) {
+                return Err(Error::MissingTensor(together));
+            }
+            let one = |i| self.matrix(&format!("{name}.{i}.weight"), rows, columns);
+            return (0..count).map(one).collect();
+        };
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
-            .map_err(|reason| Error::Matrix { tensor: name, reason })?;
+            .map_err(|reason| Error::Matrix { tensor: together, reason })?;
         Ok((0..count).map(|i| whole.part(i * rows..(i + 1) * rows)).collect())
     }
 }
@@ -191,14 +193,17 @@ impl<'a> Weights<'a> {
         let source = Source { gguf, taken: RefCell::default() };
         let (embedding, vocabulary) = (config.embedding, config.vocabulary);
         let tokens = source.matrix("token_embd.weight", vocabulary, embedding)?;
-        let output = source.matrix_if("output.weight", vocabulary, embedding)?.unwrap_or(tokens);
+        let output = match source.has("output") {
+            true => source.linear("output", vocabulary, embedding)?,
+            false => (tokens, None),
+        };
         let weights = Weights {
             tokens,
             layers: (0..config.layers)
                 .map(|i| Layer::load(&source, config, i))
                 .collect::<Result<_, _>>()?,
             output_norm: source.vector("output_norm.weight", embedding)?,
-            output: Linear::new([(output, None)]),
+            output: Linear::new([output]),
         };
         let taken = source.taken.into_inner();
         let unused = gguf.tensors().iter().find(|t| !taken.contains(t.name) && !is_rope(t.name));
@@ -226,7 +231,7 @@ impl<'a> Layer<'a> {
         let norm_if = |has: bool, tensor: &str, len: usize| {
             has.then(|| source.vector(&name(tensor), len)).transpose()
         };
-        let query_key_value = match architecture.fused {
+        let query_key_value = match source.has(&name("attn_qkv")) {
             true => source.fused(&name("attn_qkv"), &[heads, kv_heads, kv_heads], embedding)?,
             false => vec![
                 source.linear(&name("attn_q"), heads, embedding)?,
@@ -269,7 +274,7 @@ impl<'a> Gated<'a> {
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
         let Config { embedding, feed_forward, .. } = *config;
-        let gate_up = match config.architecture.fused {
+        let gate_up = match config.architecture.gate_with_up {
             true => source.fused(&name("ffn_up"), &[feed_forward, feed_forward], embedding)?,
             false => vec![
                 source.linear(&name("ffn_gate"), feed_forward, embedding)?,
@@ -289,9 +294,9 @@ impl<'a> Mixture<'a> {
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
         let all = |tensor: &str, rows, columns| source.experts(&name(tensor), count, rows, columns);
-        let gates = all("ffn_gate_exps", feed_forward, embedding)?;
-        let ups = all("ffn_up_exps", feed_forward, embedding)?;
-        let downs = all("ffn_down_exps", embedding, feed_forward)?;
+        let gates = all("ffn_gate", feed_forward, embedding)?;
+        let ups = all("ffn_up", feed_forward, embedding)?;
+        let downs = all("ffn_down", embedding, feed_forward)?;
         let experts = gates.into_iter().zip(ups).zip(downs).map(|((gate, up), down)| Gated {
             gate_up: Linear::new([(gate, None), (up, None)]),
             down: Linear::new([(down, None)]),

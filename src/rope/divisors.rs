@@ -57,9 +57,13 @@ impl Divisors {
     }
 }
 
-/// Whether llama.cpp's graph of this architecture uses `rope_freqs.weight`.
-pub fn reads_rope_freqs(architecture: &str) -> bool {
-    architecture == "llama"
+/// The tensors of divisors that llama.cpp's graph of this architecture uses whatever the file says.
+pub fn tensors_of(architecture: &str) -> &'static [&'static str] {
+    match architecture {
+        "llama" => &[ROPE_FREQS],
+        "phi3" => &[LONG, SHORT],
+        _ => &[],
+    }
 }
 
 /// `divisors`, if there is one above zero for each pair.

@@ -1,6 +1,6 @@
 //! The RoPE keys of a GGUF file, `{architecture}.rope.*`, with their defaults.
 
-use super::{Error, Origin, Scaling, Sourced};
+use super::{Error, Origin, Scaling, Sourced, divisors::LONG};
 use crate::gguf::Metadata;
 
 /// The metadata of a model, read under its architecture's name.
@@ -8,6 +8,8 @@ use crate::gguf::Metadata;
 pub(super) struct Keys<'a> {
     pub architecture: &'a str,
     pub metadata: &'a Metadata<'a>,
+    /// Whether the file has LongRoPE's divisors.
+    pub long_rope: bool,
 }
 
 impl Keys<'_> {
@@ -20,10 +22,14 @@ impl Keys<'_> {
         Ok(self.metadata.f32(&key)?.map(|value| Sourced::key(f64::from(value), key)))
     }
 
-    /// The rule; linear where the file is silent, which with a factor of 1 is none.
+    /// The rule. Where the file is silent that is linear, which with a factor of 1 is none; but
+    /// files of Phi 3 name no rule besides LongRoPE's divisors.
     pub fn scaling(&self) -> Result<Sourced<Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
+            None if self.long_rope && self.architecture == "phi3" => {
+                Ok(Sourced::key(Scaling::LongRope, LONG))
+            }
             None => Ok(Sourced::default(Scaling::Linear)),
             Some(name) => match name.parse::<Scaling>() {
                 Ok(scaling) if scaling.acts_on_frequencies() => Ok(Sourced::key(scaling, key)),

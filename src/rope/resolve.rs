@@ -8,7 +8,7 @@
 use super::{
     Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling, Sight,
     Sourced, auto,
-    divisors::{LONG, ROPE_FREQS, SHORT, check, reads_rope_freqs},
+    divisors::{LONG, ROPE_FREQS, SHORT, check, tensors_of},
     given::Given,
     keys::Keys,
     longrope, table, warn,
@@ -46,7 +46,8 @@ impl Plan {
             return Err(Error::Dimensions { n_rot });
         }
         let context_train = Sourced::key(context_train, format!("{architecture}.context_length"));
-        let keys = Keys { architecture, metadata };
+        let long_rope = factors.long.is_some();
+        let keys = Keys { architecture, metadata, long_rope };
         let flags = flags.given();
 
         let base_train = keys.base("freq_base")?;
@@ -160,7 +161,7 @@ fn divisors(
             warnings.push(format!("tensor {ROPE_FREQS} is replaced by {}", scaling.origin));
             Ok(Divisors::None)
         }
-        Some(_) if !reads_rope_freqs(keys.architecture) => {
+        Some(_) if !tensors_of(keys.architecture).contains(&ROPE_FREQS) => {
             ignored(ROPE_FREQS, &format!("{} does not use it", keys.architecture));
             Ok(Divisors::None)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rope_cpu::json;
+use rope_cpu::{gguf::Gguf, json, model::Config};
 
 use crate::{
     reference::{Frequencies, forward},
@@ -54,6 +54,24 @@ fn all_compute_what_llama_cpp_does() {
         let bound = if tiny.is_gemma() { GELU_BOUND } else { 2.0 * BOUND };
         assert!(error < bound, "{name}: {error}");
     }
+}
+
+#[test]
+fn experts_in_tensors_of_their_own_are_the_same() {
+    let together = Tiny::named("llama-experts");
+    let apart = Tiny { experts_apart: true, ..together.clone() };
+    assert!(found(&together) == found(&apart));
+}
+
+/// Its first files said nothing of them.
+#[test]
+fn gemma_2_has_limits_where_its_file_is_silent() {
+    let mut b = Tiny::named("gemma2").builder();
+    b.keys.retain(|key| !key.windows(11).any(|part| part == b"softcapping"));
+    let bytes = b.bytes();
+    let gguf = Gguf::parse(&bytes, &[]).unwrap();
+    let config = Config::from_metadata(&gguf).unwrap();
+    assert_eq!((config.attention_soft_cap, config.logit_soft_cap), (Some(50.0), Some(30.0)));
 }
 
 /// The bounds are narrow enough to see each feature: a definition without it is far away.

@@ -35,6 +35,8 @@ pub struct Tiny {
     pub fused: bool,
     /// How many there are, and how many a token goes through.
     pub experts: Option<(usize, usize)>,
+    /// A tensor for each expert, as in Mixtral's first files.
+    pub experts_apart: bool,
     /// Whether embeddings are multiplied by the root of their length, as Gemma's are.
     pub scaled: bool,
     pub window: Option<(usize, usize)>,
@@ -67,6 +69,7 @@ impl Tiny {
             post_norms: false,
             fused: false,
             experts: None,
+            experts_apart: false,
             scaled: false,
             window: None,
             soft_caps: None,
@@ -249,18 +252,31 @@ impl Tiny {
             b = b.key(&key, U32, (window as u32).to_le_bytes());
             b = b.key(format!("{key}_pattern"), U32, (period as u32).to_le_bytes());
         }
-        if let Some((attention, logits)) = self.soft_caps {
+        // Where a file of Gemma 2 is silent, its own limits hold: 0 says that there are none.
+        let gemma2 = (a == "gemma2").then_some((0.0f32, 0.0f32));
+        if let Some((attention, logits)) = self.soft_caps.or(gemma2) {
             b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());
             b = b.key(format!("{a}.final_logit_softcapping"), F32, logits.to_le_bytes());
         }
         let weights = self.weights();
         for (name, shape) in self.tensors() {
             let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
-            b = add_tensor(b, &name, &dims, &weights[&name]);
+            match name.split_once("_exps") {
+                Some((before, after)) if self.experts_apart => {
+                    let each = weights[&name].len() / shape[0];
+                    for (i, values) in weights[&name].chunks(each).enumerate() {
+                        b = add_tensor(b, &format!("{before}.{i}{after}"), &dims[..2], values);
+                    }
+                }
+                _ => b = add_tensor(b, &name, &dims, &weights[&name]),
+            }
         }
         if let Some(original) = self.long_rope {
             let key = format!("{a}.rope.scaling");
-            b = b.key(format!("{key}.type"), STRING, string("longrope"));
+            // Files of Phi 3 do not say so.
+            if a != "phi3" {
+                b = b.key(format!("{key}.type"), STRING, string("longrope"));
+            }
             b = b.key(
                 format!("{key}.original_context_length"),
                 U32,

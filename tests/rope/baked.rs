@@ -49,6 +49,28 @@ fn what_is_baked_reads_back() {
     }
 }
 
+/// Phi 3 has two sets of divisors, and says nothing else.
+#[test]
+fn what_is_baked_into_both_sets_reads_back() {
+    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let phi3 = |context_train| Case { architecture: "phi3", context_train, ..case() };
+    let plan = phi3(8192).flags(yarn).plan().unwrap();
+    let divisors = Some(plan.baked().unwrap().divisors);
+    let factors = Factors { short: divisors.clone(), long: divisors, rope_freqs: None };
+    for said in [true, false] {
+        let read = Case { factors: factors.clone(), ..phi3(32768) };
+        let read = if said { read.scaling("longrope") } else { read }.plan().unwrap();
+        for length in [1, 32768] {
+            let found = Table::new(&read, Layers::Global, read.effective_length(length));
+            let expected = Table::new(&plan, Layers::Global, length);
+            for (found, expected) in found.inv_freq.iter().zip(&expected.inv_freq) {
+                close("phi3", *found, *expected, THROUGH_F32);
+            }
+        }
+    }
+    assert_eq!(rope_cpu::rope::tensors_of("phi3").len(), 2);
+}
+
 #[test]
 fn what_follows_the_length_is_refused() {
     for scaling in [Scaling::Dynamic, Scaling::DynamicYarn] {

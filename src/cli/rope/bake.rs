@@ -46,7 +46,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             )));
         }
         let architecture = subject.model.config.architecture.name;
-        if !rope::reads_rope_freqs(architecture) {
+        let tensors = rope::tensors_of(architecture);
+        if tensors.is_empty() {
             return Err(args.model.named(format_args!(
                 "nothing can be baked into {architecture} models: llama.cpp does not use {} for \
                  them, so that the copy would run unscaled",
@@ -68,14 +69,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             }
         }
         let mut set = |key: String, value| changes.keys.insert(key, Some(value));
-        set(format!("{scaling}type"), Value::String(b"none"));
+        // Two sets of divisors are LongRoPE's, here the same ones for short and long sequences.
+        let form = if tensors.len() > 1 { &b"longrope"[..] } else { b"none" };
+        set(format!("{scaling}type"), Value::String(form));
         if baked.attention_scale != 1.0 {
             let scale = Value::F32(baked.attention_scale as f32);
             set(format!("{scaling}attn_factor"), scale);
         }
         let context = u32::try_from(args.context).map_err(Error::usage)?;
         set(format!("{architecture}.context_length"), Value::U32(context));
-        changes.rows.insert(rope::ROPE_FREQS, baked.divisors);
+        changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
 
         // The copy has its name when it is complete.
         let mut partial = path.clone().into_os_string();
@@ -94,7 +97,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             out,
             "{}: {} of {} pairs divided, attention scale {}, context {context}",
             path.display(),
-            changes.rows[rope::ROPE_FREQS].iter().filter(|divisor| **divisor != 1.0).count(),
+            baked.divisors.iter().filter(|divisor| **divisor != 1.0).count(),
             plan.n_rot / 2,
             rope::short(baked.attention_scale)
         )?;
