@@ -35,7 +35,7 @@ pub use error::Error;
 pub(crate) use error::{escaped, quoted};
 pub use file::File;
 pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};
-pub use overrides::{Error as OverrideError, Override};
+pub use overrides::{Error as OverrideError, Override, split_list};
 pub use tensors::Tensor;
 pub use types::GgmlType;
 

@@ -4,6 +4,7 @@
 //! buffer of a step, and `forward` reads as prose. A [`Session`] is what
 //! callers use.
 
+pub mod adapter;
 mod architecture;
 mod attention;
 mod batch;
@@ -22,6 +23,7 @@ use rope_cpu_kernels::DType;
 
 use self::weights::Weights;
 pub use self::{
+    adapter::Adapter,
     architecture::Architecture,
     config::{Config, Mixture, Pairing},
     error::Error,
@@ -37,16 +39,28 @@ pub struct Model<'a> {
     /// What it is made like.
     pub config: Config,
     weights: Weights<'a>,
+    adapters_bytes: u64,
     rope_factors: Factors,
 }
 
 impl<'a> Model<'a> {
     /// Checks that a file holds a model that runs here, and borrows its weights.
     pub fn load(gguf: &Gguf<'a>) -> Result<Self, Error> {
+        Self::adapted(gguf, &[])
+    }
+
+    /// The same, with adapters that were read for this file.
+    pub fn adapted(gguf: &Gguf<'a>, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
         let config = Config::from_metadata(gguf)?;
-        let weights = Weights::load(gguf, &config)?;
+        let weights = Weights::load(gguf, &config, adapters)?;
         let rope_factors = Factors::read(gguf)?;
-        Ok(Model { config, weights, rope_factors })
+        let adapters_bytes = adapters.iter().map(Adapter::bytes).sum();
+        Ok(Model { config, weights, adapters_bytes, rope_factors })
+    }
+
+    /// Bytes of the adapters.
+    pub fn adapters_bytes(&self) -> u64 {
+        self.adapters_bytes
     }
 
     /// The divisors of RoPE frequencies that the file brings along.

@@ -75,7 +75,7 @@ class Model:
 class Context:
     """A model's cache and buffers, for one sequence."""
 
-    def __init__(self, model, length, rope, cache_type="f32", flash_attention=False, threads=2):
+    def __init__(self, model, length, rope, cache_type="f32", flash_attention=False, threads=2, adapter=None):
         c = C.llama_context_default_params()
         c.n_ctx, c.n_batch, c.n_ubatch = max(256, length), 512, 512
         c.n_threads = c.n_threads_batch = threads
@@ -88,6 +88,13 @@ class Context:
         self.pointer = C.llama_init_from_model(model.pointer, c)
         if not self.pointer:
             raise SystemExit(f"llama.cpp can't make a context of {length} tokens with {rope}")
+        if adapter:
+            path, scale = adapter
+            loaded = C.llama_adapter_lora_init(model.pointer, str(path).encode())
+            if not loaded:
+                raise SystemExit(f"{path}: llama.cpp can't load it")
+            one = (C.llama_adapter_lora_p_ctypes * 1)(loaded)
+            C.llama_set_adapters_lora(self.pointer, one, 1, (ctypes.c_float * 1)(scale))
 
     def __enter__(self):
         return self

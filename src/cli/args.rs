@@ -1,7 +1,9 @@
 //! Groups of options that several commands have.
 
+mod adapters;
 mod rope;
 
+pub use adapters::{AdapterArgs, adapters};
 pub use rope::{RopeArgs, resolve};
 
 use std::{

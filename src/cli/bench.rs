@@ -168,7 +168,7 @@ fn check_memory(
 ) -> Result<(), Error> {
     let Options { context, micro_batch, keys, values, .. } = *options;
     let Some(available) = platform::memory::available() else { return Ok(()) };
-    let mut shape = Shape::of(&model.config, weights_bytes, options.threads);
+    let mut shape = Shape::of(model, weights_bytes, options.threads);
     // Sliding windows keep what the depth needs while a test goes on.
     shape.window = shape.window.saturating_add(longest);
     let request = Request { context, rolling: false, micro_batch, keys, values };

@@ -77,7 +77,7 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
         Missing("choose a larger context with -c, or let it roll with --attention-sinks"),
     ),
     ("-cram --cache-ram -ctxcp --ctx-checkpoints --swa-checkpoints", No, Missing("")),
-    ("--lora --lora-scaled --control-vector --control-vector-scaled", No, Missing("")),
+    ("--control-vector --control-vector-scaled", No, Missing("")),
     ("--control-vector-layer-range", No, Missing("")),
     ("-bf --binary-file", No, Missing("-f reads text")),
     ("-i --interactive -if --interactive-first", No, Missing("-cnv converses")),

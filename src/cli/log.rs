@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    args::{MemoryArgs, ModelArgs, named},
+    args::{AdapterArgs, MemoryArgs, ModelArgs, named},
     error::Error,
 };
 use crate::json;
@@ -19,6 +19,8 @@ use crate::json;
 struct Subject {
     model: String,
     model_bytes: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    adapters: Vec<String>,
     cache_type_k: String,
     cache_type_v: String,
 }
@@ -47,12 +49,14 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
     pub fn open(
         path: Option<&Path>,
         model: &ModelArgs,
+        adapters: &AdapterArgs,
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
         let file = model.file()?;
         let subject = Subject {
             model: file.file_name().unwrap_or_default().to_string_lossy().into(),
             model_bytes: file.metadata().map_err(|e| named(file, e))?.len(),
+            adapters: adapters.names(),
             cache_type_k: memory.cache_type_k.name().into(),
             cache_type_v: memory.cache_type_v.name().into(),
         };
@@ -72,7 +76,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
                 .map_err(|e| wrong(format!("is no result of this command: {e}")))?;
             if line.subject != subject {
                 return Err(wrong(
-                    "is of another model or cache type: give another --output".into(),
+                    "is of another model, adapter or cache type: give another --output".into(),
                 ));
             }
             entries.push(line.entry);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use args::Args;
 
 use super::{
-    args::{MemoryArgs, all_overrides},
+    args::{MemoryArgs, adapters, all_overrides},
     error::Error,
     log::Log,
     methods::Methods,
@@ -77,7 +77,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
     let overrides = all_overrides(&args.model.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let files = args.adapters.open()?;
+    let adapters = adapters(&files, &gguf)?;
+    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
     let runs = runs(args, &gguf, &model)?;
     if args.memory.dry_run {
@@ -91,7 +93,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         run.resources.check()?;
         prompts(&tokenizer, run.length)?;
     }
-    let mut log = Log::open(args.output.as_deref(), &args.model, &args.memory)?;
+    let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
     let mut plot = args.plot.as_deref().map(super::plot::create).transpose()?;
 
     let work = Work::new(&gguf, &model.config);

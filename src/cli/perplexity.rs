@@ -16,7 +16,7 @@ use std::{
 pub use args::Args;
 
 use super::{
-    args::{MemoryArgs, all_overrides, up_to_limit},
+    args::{MemoryArgs, adapters, all_overrides, up_to_limit},
     error::Error,
     note, resources, text,
 };
@@ -56,7 +56,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
     let overrides = all_overrides(&args.model.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let files = args.adapters.open()?;
+    let adapters = adapters(&files, &gguf)?;
+    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
 
     if let Work::Several { text, windows } = &work {

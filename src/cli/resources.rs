@@ -36,8 +36,8 @@ pub struct Resources {
 pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Model) -> Resources {
     let config = &model.config;
     let threads = machine.threads();
-    let weights_bytes = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
-    let shape = Shape::of(config, weights_bytes, threads.count);
+    let weights_bytes: u64 = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
+    let shape = Shape::of(model, weights_bytes + model.adapters_bytes(), threads.count);
     let available = platform::memory::available();
     let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = *memory;
 

@@ -17,7 +17,11 @@ use std::{
 
 pub use args::Args;
 
-use super::{args::all_overrides, error::Error, note, resources, text};
+use super::{
+    args::{adapters, all_overrides},
+    error::Error,
+    note, resources, text,
+};
 use crate::{
     chat::Template,
     generate::{End, Timings},
@@ -58,7 +62,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
     let overrides = all_overrides(&args.model.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
+    let files = args.adapters.open()?;
+    let adapters = adapters(&files, &gguf)?;
+    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
 
     let sampling = sampling::settings(args, gguf.metadata(), &tokenizer)?;
@@ -86,7 +92,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(format_args!("warning: {warning}"));
     }
     let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
-    let prompt_cache = PromptCache::new(typed, || saved::fingerprint(&gguf, &model.config));
+    let prompt_cache =
+        PromptCache::new(typed, || saved::fingerprint(&gguf, &model.config, &adapters));
     if let Some(cache) = &prompt_cache {
         cache.load(&mut session)?;
     }

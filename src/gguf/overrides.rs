@@ -137,8 +137,13 @@ pub(super) fn apply<'a>(
     Ok(())
 }
 
-/// The items of a line of comma-separated values.
-fn split_list(text: &str) -> Result<Vec<String>, Error> {
+/// The items of a comma-separated list. One that holds commas is put in double quotes, in which `""`
+/// stands for a quote.
+///
+/// # Errors
+///
+/// A quote that is not closed, or that ends within an item.
+pub fn split_list(text: &str) -> Result<Vec<String>, Error> {
     let mut items = Vec::new();
     let mut rest = text;
     loop {

@@ -105,7 +105,7 @@ impl Forward<'_> {
         });
         drop(phase);
 
-        let linears = |expert: usize| &mixture.experts[expert].gate_up;
+        let linears = |expert: usize| Some(&mixture.experts[expert].gate_up);
         self.expert_products(worker, private, &linears, &buffers.input, &buffers.gate_up);
 
         let [gates, ups] = mixture.experts[0].gate_up.columns();
@@ -121,7 +121,7 @@ impl Forward<'_> {
         });
         drop(phase);
 
-        let linears = |expert: usize| &mixture.experts[expert].down;
+        let linears = |expert: usize| Some(&mixture.experts[expert].down);
         self.expert_products(worker, private, &linears, &buffers.gated, &buffers.output);
 
         let phase = worker.phase(tokens);
@@ -143,28 +143,32 @@ impl Forward<'_> {
         &self,
         worker: &mut Worker<'_>,
         private: &mut Private,
-        weights: &dyn Fn(usize) -> &'w Linear<'w>,
+        weights: &dyn Fn(usize) -> Option<&'w Linear<'w>>,
         x: &Activations,
         out: &Phased<f32>,
     ) {
-        let width = weights(0).width;
+        let Some(Linear { width, low, .. }) = weights(0) else { return };
+        let all_low = &self.state.low;
+        if low.is_some() {
+            self.expert_products(worker, private, &|i| weights(i)?.low.as_deref(), x, all_low);
+        }
         let unit = Linear::unit(private.slots.tokens.len());
         let phase = worker.phase(width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
+        let low = low.as_ref().map_or(&[][..], |_| all_low.read(&phase));
         while let Some(mut run) = phase.take() {
             let mut to = PartOutput::new(out.columns(&mut run, unit));
             for expert in 0..private.slots.starts.len() - 1 {
                 let slots = private.slots.of(expert);
-                if slots.is_empty() {
-                    continue;
-                }
+                let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };
                 let input = Input {
                     tokens: slots.len(),
                     floats: &floats[slots.start * x.floats.width()..],
                     spans: &spans[slots.start * x.spans.width()..],
                 };
+                let low = low.get(slots.start * all_low.width()..).unwrap_or_default();
                 to.first_row = slots.start;
-                self.multiply_parts(private, weights(expert), input, &mut to);
+                self.multiply_parts(private, weights, input, low, &mut to);
             }
         }
     }

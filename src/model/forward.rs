@@ -194,23 +194,30 @@ impl Forward<'_> {
         x: &Activations,
         out: &Phased<f32>,
     ) {
+        if let Some(low) = &weights.low {
+            self.product(worker, private, low, tokens, x, &self.state.low);
+        }
         let unit = Linear::unit(tokens);
         let phase = worker.phase(weights.width.div_ceil(unit));
         let input = Input { tokens, floats: x.floats.read(&phase), spans: x.spans.read(&phase) };
+        let low = weights.low.as_ref().map_or(&[][..], |_| self.state.low.read(&phase));
         while let Some(mut run) = phase.take() {
             let mut to = PartOutput::new(out.columns(&mut run, unit));
-            self.multiply_parts(private, weights, input, &mut to);
+            self.multiply_parts(private, weights, input, low, &mut to);
         }
     }
 
-    /// The products with all weights whose outputs are among the columns of `to`.
+    /// The products with all weights whose outputs are among the columns of `to`. Adapters add to
+    /// them from `low`: (tokens, low width).
     pub fn multiply_parts<'w>(
         &self,
         private: &mut Private,
         weights: &Linear<'w>,
         input: Input<'_>,
+        low: &[f32],
         to: &mut PartOutput<'_, 'w>,
     ) {
+        let cpu = self.state.cpu;
         let range = to.columns.range();
         for part in &weights.parts {
             let end = part.column + part.matrix.rows();
@@ -219,8 +226,13 @@ impl Forward<'_> {
                 to.shift = part.column as isize - range.start as isize;
                 to.bias = part.bias.filter(|_| !weights.bias_later);
                 let rows = start - part.column..end - part.column;
-                let scratch = &mut private.product;
-                multiply(self.state.cpu, &part.matrix, rows, input, scratch, to);
+                multiply(cpu, &part.matrix, rows.clone(), input, &mut private.product, to);
+                for addition in &part.additions {
+                    to.scale = Some(addition.scale);
+                    let input = private.low.take(cpu, addition, low, input.tokens);
+                    multiply(cpu, &addition.up, rows.clone(), input, &mut private.product, to);
+                }
+                to.scale = None;
             }
         }
     }
@@ -258,12 +270,14 @@ pub struct PartOutput<'p, 'b> {
     /// From rows of the part to the run's columns.
     shift: isize,
     bias: Option<&'b [f32]>,
+    /// What is put is added to what is there, so many times.
+    scale: Option<f32>,
 }
 
 impl<'p> PartOutput<'p, '_> {
     /// For tokens from the first row on.
     pub fn new(columns: Columns<'p, f32>) -> Self {
-        PartOutput { columns, first_row: 0, shift: 0, bias: None }
+        PartOutput { columns, first_row: 0, shift: 0, bias: None, scale: None }
     }
 }
 
@@ -271,6 +285,10 @@ impl Output for PartOutput<'_, '_> {
     fn put(&mut self, token: usize, row: usize, values: &[f32]) {
         let at = row.wrapping_add_signed(self.shift);
         let out = &mut self.columns.row(self.first_row + token)[at..at + values.len()];
+        if let Some(scale) = self.scale {
+            out.iter_mut().zip(values).for_each(|(out, x)| *out += scale * x);
+            return;
+        }
         out.copy_from_slice(values);
         if let Some(bias) = self.bias {
             for (out, bias) in out.iter_mut().zip(&bias[row..]) {

@@ -11,7 +11,7 @@ use rope_cpu_kernels::{
 use thiserror::Error;
 
 use super::{
-    Config,
+    Config, Model,
     attention::{Plan, TILE_QUERIES},
 };
 use crate::{
@@ -89,10 +89,13 @@ impl Need {
 }
 
 impl Shape {
-    /// The shape of a model whose weights take `weights_bytes`, computed by `threads` threads.
+    /// The shape of a model whose weights take `weights_bytes`, adapters included, computed by
+    /// `threads` threads.
     ///
     /// Buffers are those of the forward pass, counted from above.
-    pub fn of(config: &Config, weights_bytes: u64, threads: usize) -> Self {
+    pub fn of(model: &Model<'_>, weights_bytes: u64, threads: usize) -> Self {
+        let Model { config, weights, .. } = model;
+        let low_width = weights.low_width;
         let window_layers =
             (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
         let spans = |values: usize| spans_for(values) * size_of::<Span>();
@@ -110,13 +113,14 @@ impl Shape {
         let networks = 3 * used * feed_forward + slots * (2 * embedding + 5) + experts;
         let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
         let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
-        let widest = embedding.max(feed_forward).max(attended);
+        let widest = embedding.max(feed_forward).max(attended).max(low_width);
         // Panels of a product and of attention; scores of a tile, its queries in four forms.
         let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);
         let row = 4 * widest;
         let attention = 4 * (PAGE * padded + queries * (PAGE + 4 * padded));
         let private = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
-        let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0);
+        let low = 4 * low_width;
+        let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low + spans(low_width);
         // Partial results are made for whole tiles.
         let tile = 4 * Plan::tile_rows(config, usize::MAX) * partial_row;
         let logits = 16 * 4 * vocabulary;
@@ -134,7 +138,7 @@ impl Shape {
             kv_heads,
             key_dim: head_dim,
             value_dim: head_dim,
-            token_bytes: (4 * floats + rounded + threads * private_token) as u64,
+            token_bytes: (4 * floats + rounded + used * low + threads * private_token) as u64,
             fixed_bytes: (threads * private
                 + tile
                 + logits

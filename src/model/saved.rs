@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Config, Session, session::SEQUENCE};
+use super::{Adapter, Config, Session, session::SEQUENCE};
 use crate::{Token, gguf::Gguf, json};
 
 const MAGIC: &[u8; 8] = b"ropecpu1";
@@ -40,7 +40,7 @@ pub enum Error {
     Foreign,
     #[error("the file is damaged: {0}")]
     Damaged(&'static str),
-    #[error("it was written with another model")]
+    #[error("it was written with another model or adapter")]
     Model,
     #[error("it was written with other RoPE settings: {written}; now in force is {now}")]
     Rope { written: String, now: String },
@@ -56,12 +56,15 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// Tells models apart: a number made of what they are like and of the beginning of each tensor.
-pub fn fingerprint(gguf: &Gguf<'_>, config: &Config) -> u32 {
+/// Tells models apart: a number made of what they are like, of what adapts them, and of the
+/// beginning of each tensor.
+pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -> u32 {
     const SAMPLE: usize = 4096;
     let mut hash = crc32fast::Hasher::new();
     hash.update(format!("{config:?}").as_bytes());
-    for tensor in gguf.tensors() {
+    adapters.iter().for_each(|adapter| hash.update(&adapter.scale.to_le_bytes()));
+    let adapting = adapters.iter().flat_map(|adapter| &adapter.tensors);
+    for tensor in gguf.tensors().iter().chain(adapting) {
         hash.update(tensor.name.as_bytes());
         hash.update(tensor.ggml_type.name.as_bytes());
         hash.update(&tensor.bytes[..tensor.bytes.len().min(SAMPLE)]);

@@ -2,9 +2,10 @@
 
 use std::sync::Mutex;
 
+use bytemuck::Zeroable;
 use rope_cpu_kernels::{
-    Scratch,
-    activations::{Span, spans_for},
+    Input, Scratch,
+    activations::{Span, quantize, spans_for},
     attention,
     isa::Cpu,
 };
@@ -14,7 +15,7 @@ use super::{
     attention::{Plan, TILE_QUERIES},
     batch::Tile,
     experts::{Choice, Slots},
-    weights::{FeedForward, Mixture, Weights},
+    weights::{Addition, FeedForward, Mixture, Weights},
 };
 use crate::{
     kv_cache::Shape,
@@ -49,6 +50,36 @@ pub struct Private {
     pub row: Vec<f32>,     // the longest row of any buffer
     pub head: Vec<f32>,    // (padded dim)
     pub slots: Slots,
+    pub low: Low,
+}
+
+/// One adapter's part of [`State::low`], as products read it.
+#[derive(Default)]
+pub struct Low {
+    /// Values of a token in the whole of it.
+    width: usize,
+    floats: Vec<f32>, // (rows, at most width)
+    spans: Vec<Span>, // (rows, spans for these)
+}
+
+impl Low {
+    fn new(rows: usize, width: usize) -> Self {
+        let spans = vec![Span::zeroed(); rows * spans_for(width)];
+        Low { width, floats: vec![0.0; rows * width], spans }
+    }
+
+    /// What an adapter made of each token.
+    pub fn take(&mut self, cpu: Cpu, of: &Addition<'_>, all: &[f32], tokens: usize) -> Input<'_> {
+        let rank = of.up.columns();
+        let floats = &mut self.floats[..tokens * rank];
+        let spans = &mut self.spans[..tokens * spans_for(rank)];
+        let to = floats.chunks_exact_mut(rank).zip(spans.chunks_exact_mut(spans_for(rank)));
+        for ((floats, spans), all) in to.zip(all.chunks(self.width)) {
+            floats.copy_from_slice(&all[of.column..][..rank]);
+            quantize(cpu, floats, spans);
+        }
+        Input { tokens, floats, spans }
+    }
 }
 
 /// What a mixture of experts needs besides; a slot is a token and one of its experts.
@@ -88,6 +119,7 @@ pub struct State {
     pub gated: Activations,           // (rows, feed_forward)
     pub projected: Phased<f32>,       // (rows, embedding)
     pub experts: Option<ExpertState>, // of a model that has any
+    pub low: Phased<f32>,             // (rows or slots, low width): what adapters make of inputs
     pub logits: Phased<f32>,          // (LOGIT_ROWS, vocabulary)
     pub private: Vec<Mutex<Private>>, // one for each worker
     pub tiles: Vec<Tile>,
@@ -106,7 +138,7 @@ impl State {
     ) -> Self {
         let layer = &weights.layers[0];
         let heads = config.heads * config.head_dim;
-        let widest = config.embedding.max(config.feed_forward).max(heads);
+        let widest = config.embedding.max(config.feed_forward).max(heads).max(weights.low_width);
         let queries = TILE_QUERIES.max(config.group());
         let private = || {
             Mutex::new(Private {
@@ -120,6 +152,7 @@ impl State {
                 slots: config
                     .experts
                     .map_or_else(Slots::default, |m| Slots::new(m.count, rows * m.used)),
+                low: Low::new(rows.max(LOGIT_ROWS), weights.low_width),
             })
         };
         let (gate_up, experts) = match &layer.feed_forward {
@@ -129,6 +162,7 @@ impl State {
             }
         };
         let gated = if experts.is_none() { config.feed_forward } else { 0 };
+        let slots = rows * config.experts.map_or(1, |mixture| mixture.used);
         State {
             cpu,
             hidden: Phased::new(team, rows, config.embedding),
@@ -140,6 +174,7 @@ impl State {
             gated: Activations::new(team, rows, gated),
             projected: Phased::new(team, rows, config.embedding.next_multiple_of(16)),
             experts,
+            low: Phased::new(team, slots.max(LOGIT_ROWS), weights.low_width),
             logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
             private: (0..team.count()).map(|_| private()).collect(),
             tiles: Vec::with_capacity(rows),

@@ -1,10 +1,14 @@
 //! A model's tensors, borrowed from the file, with their shapes checked.
 
-use std::{cell::RefCell, collections::HashSet};
+use std::{cell::RefCell, collections::HashSet, ops::Range};
 
 use rope_cpu_kernels::Matrix;
 
-use super::{Config, Error, config, dtype};
+use super::{
+    Config, Error,
+    adapter::{Adapter, LowRank},
+    config, dtype,
+};
 use crate::gguf::{Gguf, Tensor};
 
 /// All weights of a model.
@@ -13,6 +17,8 @@ pub struct Weights<'a> {
     pub layers: Vec<Layer<'a>>,
     pub output_norm: &'a [f32], // (embedding)
     pub output: Linear<'a>,     // embedding -> vocabulary
+    /// Values that adapters make of an input at most; 0 without adapters.
+    pub low_width: usize,
 }
 
 /// The weights of one layer.
@@ -56,6 +62,8 @@ pub struct Linear<'a> {
     pub width: usize,
     /// Whether biases are left to who reads the outputs: heads add theirs when they are rotated.
     pub bias_later: bool,
+    /// What adapters make of the input, from which they add to the outputs.
+    pub low: Option<Box<Linear<'a>>>,
 }
 
 /// One of them.
@@ -63,6 +71,33 @@ pub struct Part<'a> {
     pub column: usize,
     pub matrix: Matrix<'a>,
     pub bias: Option<&'a [f32]>,
+    pub additions: Vec<Addition<'a>>,
+}
+
+/// What an adapter adds to the outputs of a part.
+pub struct Addition<'a> {
+    /// Where its values are among those of [`Linear::low`].
+    pub column: usize,
+    pub up: Matrix<'a>, // (rows of the part, rank)
+    pub scale: f32,
+}
+
+/// What a part is made from: the matrix, the bias that may come with it, and what adapters add.
+struct Piece<'a> {
+    matrix: Matrix<'a>,
+    bias: Option<&'a [f32]>,
+    low_rank: Vec<LowRank<'a>>,
+}
+
+impl<'a> Piece<'a> {
+    /// Some of its rows.
+    fn rows(&self, rows: Range<usize>) -> Self {
+        Piece {
+            matrix: self.matrix.part(rows.clone()),
+            bias: self.bias.map(|bias| &bias[rows.clone()]),
+            low_rank: self.low_rank.iter().map(|low| low.rows(rows.clone())).collect(),
+        }
+    }
 }
 
 impl<'a> Linear<'a> {
@@ -75,15 +110,29 @@ impl<'a> Linear<'a> {
         if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
     }
 
-    fn new(parts: impl IntoIterator<Item = Biased<'a>>) -> Self {
-        let mut width = 0;
-        let parts = parts.into_iter().map(|(matrix, bias)| {
-            let column = width;
-            width += matrix.rows().next_multiple_of(Self::BLOCK);
-            Part { column, matrix, bias }
+    fn new(pieces: impl IntoIterator<Item = Piece<'a>>) -> Self {
+        let (mut width, mut low_width) = (0, 0);
+        let next = |width: &mut usize, matrix: &Matrix<'_>| {
+            let column = *width;
+            *width += matrix.rows().next_multiple_of(Self::BLOCK);
+            column
+        };
+        let mut lows = Vec::new();
+        let parts = pieces.into_iter().map(|Piece { matrix, bias, low_rank }| {
+            let additions = low_rank.into_iter().map(|LowRank { down, up, scale }| {
+                lows.push(Piece { matrix: down, bias: None, low_rank: Vec::new() });
+                Addition { column: next(&mut low_width, &down), up, scale }
+            });
+            let additions = additions.collect();
+            Part { column: next(&mut width, &matrix), matrix, bias, additions }
         });
         let parts = parts.collect();
-        Linear { parts, width, bias_later: false }
+        let low = (!lows.is_empty()).then(|| Box::new(Linear::new(lows)));
+        Linear { parts, width, bias_later: false, low }
+    }
+
+    fn low_width(&self) -> usize {
+        self.low.as_ref().map_or(0, |low| low.width)
     }
 
     /// Where the outputs of each part begin.
@@ -102,12 +151,10 @@ pub fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
     })
 }
 
-/// A matrix, and the bias that may come with it.
-type Biased<'a> = (Matrix<'a>, Option<&'a [f32]>);
-
 /// Takes tensors by name and remembers which were taken.
 struct Source<'g, 'a> {
     gguf: &'g Gguf<'a>,
+    adapters: &'g [Adapter<'a>],
     taken: RefCell<HashSet<String>>,
 }
 
@@ -145,21 +192,28 @@ impl<'a> Source<'_, 'a> {
             .map_err(|reason| Error::Matrix { tensor: name.into(), reason })
     }
 
+    fn low_rank(&self, name: &str) -> Vec<LowRank<'a>> {
+        self.adapters.iter().filter_map(|adapter| adapter.addition(name)).collect()
+    }
+
     /// The matrix `name.weight` with the bias `name.bias` that may come with it.
-    fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Biased<'a>, Error> {
-        let matrix = self.matrix(&format!("{name}.weight"), rows, columns)?;
-        Ok((matrix, self.vector_if(&format!("{name}.bias"), rows)?))
+    fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Piece<'a>, Error> {
+        let weight = format!("{name}.weight");
+        Ok(Piece {
+            matrix: self.matrix(&weight, rows, columns)?,
+            bias: self.vector_if(&format!("{name}.bias"), rows)?,
+            low_rank: self.low_rank(&weight),
+        })
     }
 
     /// Matrices that lie one after the other in `name.weight`, with the rows that each has, and
     /// their biases in `name.bias`.
-    fn fused(&self, name: &str, rows: &[usize], columns: usize) -> Result<Vec<Biased<'a>>, Error> {
-        let (whole, bias) = self.linear(name, rows.iter().sum(), columns)?;
-        let mut first = 0;
+    fn fused(&self, name: &str, rows: &[usize], columns: usize) -> Result<Vec<Piece<'a>>, Error> {
+        let whole = self.linear(name, rows.iter().sum(), columns)?;
+        let mut end = 0;
         let parts = rows.iter().map(|&rows| {
-            let range = first..first + rows;
-            first = range.end;
-            (whole.part(range.clone()), bias.map(|bias| &bias[range]))
+            end += rows;
+            whole.rows(end - rows..end)
         });
         Ok(parts.collect())
     }
@@ -172,39 +226,48 @@ impl<'a> Source<'_, 'a> {
         count: usize,
         rows: usize,
         columns: usize,
-    ) -> Result<Vec<Matrix<'a>>, Error> {
+    ) -> Result<Vec<Piece<'a>>, Error> {
         let together = format!("{name}_exps.weight");
         let Some(tensor) = self.find(&together, &[columns, rows, count])? else {
             if !self.has(&format!("{name}.0")) {
                 return Err(Error::MissingTensor(together));
             }
-            let one = |i| self.matrix(&format!("{name}.{i}.weight"), rows, columns);
+            let one = |i| self.linear(&format!("{name}.{i}"), rows, columns);
             return (0..count).map(one).collect();
         };
+        let low_rank = self.low_rank(&together);
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
             .map_err(|reason| Error::Matrix { tensor: together, reason })?;
-        Ok((0..count).map(|i| whole.part(i * rows..(i + 1) * rows)).collect())
+        let one = |i| Piece {
+            matrix: whole.part(i * rows..(i + 1) * rows),
+            bias: None,
+            low_rank: low_rank.iter().map(|low| low.expert(i, count)).collect(),
+        };
+        Ok((0..count).map(one).collect())
     }
 }
 
 impl<'a> Weights<'a> {
     /// Finds every tensor that `config` asks for; any other tensor in the file is an error.
-    pub fn load(gguf: &Gguf<'a>, config: &Config) -> Result<Self, Error> {
-        let source = Source { gguf, taken: RefCell::default() };
+    pub fn load(gguf: &Gguf<'a>, config: &Config, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
+        let source = Source { gguf, adapters, taken: RefCell::default() };
         let (embedding, vocabulary) = (config.embedding, config.vocabulary);
         let tokens = source.matrix("token_embd.weight", vocabulary, embedding)?;
         let output = match source.has("output") {
             true => source.linear("output", vocabulary, embedding)?,
-            false => (tokens, None),
+            false => Piece { matrix: tokens, bias: None, low_rank: Vec::new() },
         };
-        let weights = Weights {
+        let mut weights = Weights {
             tokens,
             layers: (0..config.layers)
                 .map(|i| Layer::load(&source, config, i))
                 .collect::<Result<_, _>>()?,
             output_norm: source.vector("output_norm.weight", embedding)?,
             output: Linear::new([output]),
+            low_width: 0,
         };
+        let linears = weights.layers.iter().flat_map(Layer::linears).chain([&weights.output]);
+        weights.low_width = linears.map(Linear::low_width).max().unwrap_or(0);
         let taken = source.taken.into_inner();
         let unused = gguf.tensors().iter().find(|t| !taken.contains(t.name) && !is_rope(t.name));
         match unused {
@@ -221,6 +284,15 @@ fn is_rope(name: &str) -> bool {
 }
 
 impl<'a> Layer<'a> {
+    /// One of each kind: all experts are alike.
+    fn linears(&self) -> [&Linear<'a>; 5] {
+        let (router, network) = match &self.feed_forward {
+            FeedForward::Dense(network) => (&network.down, network),
+            FeedForward::Experts(mixture) => (&mixture.router, &mixture.experts[0]),
+        };
+        [&self.query_key_value, &self.attention_output, router, &network.gate_up, &network.down]
+    }
+
     fn load(source: &Source<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let Config { embedding, head_dim, .. } = *config;
@@ -298,8 +370,8 @@ impl<'a> Mixture<'a> {
         let ups = all("ffn_up", feed_forward, embedding)?;
         let downs = all("ffn_down", embedding, feed_forward)?;
         let experts = gates.into_iter().zip(ups).zip(downs).map(|((gate, up), down)| Gated {
-            gate_up: Linear::new([(gate, None), (up, None)]),
-            down: Linear::new([(down, None)]),
+            gate_up: Linear::new([gate, up]),
+            down: Linear::new([down]),
         });
         Ok(Mixture {
             router: Linear::new([source.linear(&name("ffn_gate_inp"), count, embedding)?]),

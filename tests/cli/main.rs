@@ -1,5 +1,6 @@
 //! The program, run as a user runs it.
 
+mod adapters;
 mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

@@ -47,6 +47,22 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
     reader(seed, bos, |_| true).file()
 }
 
+/// A LoRA adapter of rank 4 for the last matrix of both.
+pub fn tiny_adapter() -> NamedTempFile {
+    let mut b = Builder::new()
+        .key("general.type", STRING, string("adapter"))
+        .key("general.architecture", STRING, string("llama"))
+        .key("adapter.type", STRING, string("lora"))
+        .key("adapter.lora.alpha", F32, 8f32.to_le_bytes());
+    for (half, dims) in [("a", [FEED_FORWARD, 4]), ("b", [4, EMBEDDING])] {
+        let offset = b.data.len() as u64;
+        b = b.tensor(&format!("blk.1.ffn_down.weight.lora_{half}"), &dims, 0, offset);
+        let values = 0..dims.iter().product();
+        b.data.extend(values.flat_map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()));
+    }
+    b.file()
+}
+
 fn reader(seed: u32, bos: bool, kept: impl Fn(&str) -> bool) -> Builder {
     let mut tokens = vec!["<s>".to_string()];
     tokens.extend(('a'..='z').map(String::from));

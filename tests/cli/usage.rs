@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_told() {
 
 #[test]
 fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
-    for option in ["--grammar", "-hf", "--adaptive-target", "--keep", "--lora", "-tb"] {
+    for option in ["--grammar", "-hf", "--adaptive-target", "--keep", "--control-vector", "-tb"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }
@@ -65,7 +65,7 @@ fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
 
 #[test]
 fn values_out_of_range_are_told_with_what_is_possible() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -80,6 +80,8 @@ fn values_out_of_range_are_told_with_what_is_possible() {
             "none, linear, ntk, ntk-mixed, dynamic, yarn, dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite, auto",
         ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
+        (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),
+        (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a number"),
         (&["-r", ""], "--reverse-prompt is empty"),
     ];
     for (options, said) in cases {

@@ -38,7 +38,7 @@ fn micro_batches_of_any_size_agree() {
         let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
         let whole = of(512);
         // Below and above where products and units of work change.
-        for micro_batch in [1, 2, 3, 4, 7, 15, 16, 31, 100, 256] {
+        for micro_batch in [1, 3, 7, 31, 100, 256] {
             let apart = difference(&whole, &of(micro_batch));
             assert!(apart < BOUND, "{micro_batch}: {apart}");
         }

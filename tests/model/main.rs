@@ -1,5 +1,6 @@
 //! Whole models, small and random, against a plain forward pass in double precision.
 
+mod adapters;
 mod architectures;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

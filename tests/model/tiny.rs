@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
-    model::{Model, Options, Session},
+    model::{Adapter, Model, Options, Session},
     rope::{Facts, Flags, Plan, Rope, Sourced},
 };
 use rope_cpu_kernels::Cpu;
@@ -42,7 +42,13 @@ pub struct Tiny {
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
     pub long_rope: Option<usize>,
+    /// The scale of the adapter that is merged into the weights, 0 for none.
+    pub merged: f32,
 }
+
+/// Of the adapters of all models.
+pub const RANK: usize = 5;
+const ALPHA: f32 = 8.0;
 
 pub const EPSILON: f32 = 1e-5;
 const LINEARS: [&str; 7] =
@@ -74,6 +80,7 @@ impl Tiny {
             window: None,
             soft_caps: None,
             long_rope: None,
+            merged: 0.0,
         }
     }
 
@@ -218,9 +225,43 @@ impl Tiny {
             let shift = if shape.len() == 1 && name.contains("norm") { 1.0 } else { 0.0 };
             let scale = if shape.len() == 1 { 0.3 } else { scale };
             let mut random = random(&name);
-            (name, (0..values).map(|_| random() * scale + shift).collect())
+            let mut values: Vec<f32> = (0..values).map(|_| random() * scale + shift).collect();
+            if self.merged != 0.0 && is_adapted(&name, &shape) {
+                self.merge(&name, &shape, &mut values);
+            }
+            (name, values)
         });
         tensors.collect()
+    }
+
+    /// `W + s B A`, for each expert.
+    fn merge(&self, name: &str, shape: &[usize], weights: &mut [f32]) {
+        let [(.., a), (.., b)] = halves(name, shape);
+        let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
+        let scale = f64::from(self.merged * ALPHA) / RANK as f64;
+        for (i, w) in weights.iter_mut().enumerate() {
+            let (row, column, expert) = (i / columns, i % columns, i / columns / rows);
+            let b = &b[row * RANK..][..RANK];
+            let a = (0..RANK).map(|r| a[(expert * RANK + r) * columns + column]);
+            let sum: f64 = a.zip(b).map(|(a, b)| f64::from(a) * f64::from(*b)).sum();
+            *w += (scale * sum) as f32;
+        }
+    }
+
+    /// An adapter of all matrices, but that of embeddings, as a file.
+    pub fn adapter(&self) -> Builder {
+        let mut b = Builder::new()
+            .key("general.type", STRING, string("adapter"))
+            .key("general.architecture", STRING, string(self.architecture))
+            .key("adapter.type", STRING, string("lora"))
+            .key("adapter.lora.alpha", F32, ALPHA.to_le_bytes());
+        for (name, shape) in self.tensors().into_iter().filter(|(n, s)| is_adapted(n, s)) {
+            for (name, shape, values) in halves(&name, &shape) {
+                let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
+                b = add_tensor(b, &name, &dims, &values);
+            }
+        }
+        b
     }
 
     /// The parts of the file.
@@ -291,6 +332,26 @@ impl Tiny {
     }
 }
 
+fn is_adapted(name: &str, shape: &[usize]) -> bool {
+    shape.len() > 1 && name != "token_embd.weight"
+}
+
+/// A name, a shape and values.
+type Named = (String, Vec<usize>, Vec<f32>);
+
+/// The names, shapes and values of the two matrices that adapt a tensor: A and B.
+fn halves(name: &str, shape: &[usize]) -> [Named; 2] {
+    let (count, matrix) = shape.split_at(shape.len() - 2);
+    let half = |half: &str, matrix: [usize; 2]| {
+        let (name, shape) = (format!("{name}.{half}"), [count, &matrix[..]].concat());
+        let mut random = random(&name);
+        let scale = (3.0 / matrix[1] as f32).sqrt();
+        let values = (0..shape.iter().product()).map(|_| random() * scale).collect();
+        (name, shape, values)
+    };
+    [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])]
+}
+
 /// Random numbers from -1 to 1 that a name decides, so that tensors do not change with what else a
 /// model has: xorshift64 from the FNV-1a of the name.
 fn random(name: &str) -> impl FnMut() -> f32 + use<> {
@@ -339,12 +400,38 @@ impl Default for How {
 
 /// Loads the model and hands a session over it to `test`.
 pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session<'_>) -> T) -> T {
-    let bytes = tiny.builder().bytes();
-    // As aligned as a memory map.
-    let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
-    bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()].copy_from_slice(&bytes);
-    let gguf = Gguf::parse(&bytemuck::cast_slice(&aligned)[..bytes.len()], &[]).unwrap();
-    let model = Model::load(&gguf).unwrap();
+    with_adapters(tiny, &[], how, test)
+}
+
+/// A file's bytes, as aligned as a memory map.
+pub struct Aligned(Vec<u64>, usize);
+
+impl Aligned {
+    pub fn new(builder: &Builder) -> Self {
+        let bytes = builder.bytes();
+        let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()].copy_from_slice(&bytes);
+        Aligned(aligned, bytes.len())
+    }
+
+    pub fn parse(&self) -> Gguf<'_> {
+        Gguf::parse(&bytemuck::cast_slice(&self.0)[..self.1], &[]).unwrap()
+    }
+}
+
+/// The same with adapters, each with its scale.
+pub fn with_adapters<T>(
+    tiny: &Tiny,
+    adapters: &[(Builder, f32)],
+    how: &How,
+    test: impl FnOnce(&mut Session<'_>) -> T,
+) -> T {
+    let file = Aligned::new(&tiny.builder());
+    let gguf = file.parse();
+    let files: Vec<_> = adapters.iter().map(|(b, scale)| (Aligned::new(b), *scale)).collect();
+    let adapters = files.iter().map(|(file, scale)| Adapter::read(&file.parse(), &gguf, *scale));
+    let adapters = adapters.collect::<Result<Vec<_>, _>>().unwrap();
+    let model = Model::adapted(&gguf, &adapters).unwrap();
     let facts = Facts {
         architecture: tiny.architecture,
         n_rot: tiny.n_rot,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     cli::{
-        args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
+        args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
         methods::Method,
     },
     eval::passkey::Test,
@@ -23,6 +23,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub adapters: AdapterArgs,
 
     /// Lengths in tokens [default: 1/2, 1 and 2 x trained]
     ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::report::OutputType;
 use crate::cli::{
-    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, up_to_limit},
+    args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, up_to_limit},
     methods::Method,
 };
 
@@ -26,6 +26,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub adapters: AdapterArgs,
 
     /// The file with the text
     ///

@@ -87,7 +87,8 @@ pub fn run(
         windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
     }
     let mut plot = args.plot.as_deref().map(plot::create).transpose()?;
-    let mut log: Log<Row> = Log::open(args.output.as_deref(), &args.model, &args.memory)?;
+    let mut log: Log<Row> =
+        Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
 
     let total = runs.len();
     let mut order = Vec::new(); // of what is shown, in the log

@@ -6,7 +6,7 @@ pub use sampling::SamplingArgs;
 
 use std::path::PathBuf;
 
-use crate::cli::args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs};
+use crate::cli::args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs};
 use clap::ValueEnum;
 
 /// The options of `run`.
@@ -15,6 +15,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub adapters: AdapterArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub prompt: PromptArgs,

@@ -1,0 +1,235 @@
+//! Low-rank adapters: the same as merged weights, and as llama.cpp.
+
+use std::collections::HashMap;
+
+use rope_cpu::{
+    json,
+    model::{Adapter, Config, adapter::Error, saved::fingerprint},
+};
+
+use crate::{
+    build::{Builder, F32, STRING, U32, string},
+    reference::{Frequencies, forward},
+    tiny::{
+        Aligned, How, Tiny, add_tensor, difference, logits, tokens, with_adapters, with_session,
+    },
+};
+
+/// As in `architectures`: what one more product of 5 terms rounds is no more.
+const BOUND: f32 = 1e-4;
+const SCALE: f32 = 0.75;
+const TOKENS: usize = 60;
+
+fn adapted(tiny: &Tiny, adapters: &[(Builder, f32)], how: &How) -> Vec<Vec<f32>> {
+    with_adapters(tiny, adapters, how, |session| logits(session, &tokens(tiny, TOKENS)))
+}
+
+fn once(tiny: &Tiny, scale: f32) -> Vec<Vec<f32>> {
+    adapted(tiny, &[(tiny.adapter(), scale)], &How::default())
+}
+
+#[test]
+fn all_compute_what_merged_weights_would() {
+    for (name, tiny) in Tiny::all() {
+        let merged = Tiny { merged: SCALE, ..tiny.clone() };
+        let rope = match tiny.long_rope {
+            Some(_) => Frequencies::long(&tiny),
+            None => Frequencies::new(&tiny, 1.0),
+        };
+        let expected = forward(&merged, &rope, &tokens(&tiny, TOKENS));
+        let found = once(&tiny, SCALE);
+        let error = difference(&expected, &found);
+        assert!(error < BOUND, "{name}: {error}");
+        let without = forward(&tiny, &rope, &tokens(&tiny, TOKENS));
+        assert!(difference(&without, &found) > 1000.0 * BOUND, "{name}: no effect");
+    }
+}
+
+/// `scripts/make-architecture-golden` writes the same models and adapters.
+#[test]
+fn some_compute_what_llama_cpp_does() {
+    const SHOWN: [usize; 6] = [0, 1, 9, 10, 31, 59];
+    let golden: HashMap<String, Vec<Vec<f32>>> =
+        json::parse(include_str!("../data/adapters.json")).unwrap();
+    assert_eq!(golden.len(), 3);
+    for (name, expected) in golden {
+        let all = once(&Tiny::named(&name), SCALE);
+        let error = difference(&expected, &SHOWN.map(|i| all[i].clone()));
+        assert!(error < 2.0 * BOUND, "{name}: {error}");
+    }
+}
+
+#[test]
+fn several_add_up_and_none_is_nothing() {
+    let tiny = Tiny::named("llama");
+    let of = |scale| (tiny.adapter(), scale);
+    let two = adapted(&tiny, &[of(0.5), of(0.25)], &How::default());
+    assert!(difference(&once(&tiny, 0.75), &two) < 2.0 * BOUND);
+    let plain = with_session(&tiny, &How::default(), |s| logits(s, &tokens(&tiny, TOKENS)));
+    assert!(once(&tiny, 0.0) == plain);
+}
+
+#[test]
+fn threads_and_micro_batches_make_no_difference() {
+    for tiny in [Tiny::named("phi3"), Tiny::named("qwen3moe")] {
+        let of = |threads, micro_batch| {
+            let how = How { threads, micro_batch, ..How::default() };
+            adapted(&tiny, &[(tiny.adapter(), SCALE)], &how)
+        };
+        let whole = of(1, 64);
+        assert!(whole == of(3, 64));
+        for micro_batch in [1, 3, 7] {
+            assert!(difference(&whole, &of(2, micro_batch)) < 2.0 * BOUND, "{micro_batch}");
+        }
+    }
+}
+
+/// Products with quantized weights read activations of 8 bits.
+#[test]
+fn quantized_adapters_are_as_near_as_their_activations() {
+    let tiny = Tiny::named("qwen2");
+    // B is of Q8_0: for each row a scale of 1/64 as f16, and 32 quants.
+    let quant = |row: usize, i: usize| ((row * 37 + i * 59) % 251) as i32 - 125;
+    let (rows, rank, columns) = (tiny.vocabulary, 32, tiny.embedding);
+    let a: Vec<f32> = (0..rank * columns).map(|i| ((i * 61 % 127) as f32 - 63.0) / 500.0).collect();
+    let all = (0..rows).flat_map(|row| (0..rank).map(move |i| quant(row, i)));
+    let floats: Vec<f32> = all.map(|q| q as f32 / 64.0).collect();
+    let base = || {
+        let mut b = tiny.adapter();
+        b.tensors.clear();
+        b.data.clear();
+        add_tensor(b, "output.weight.lora_a", &[columns as u64, rank as u64], &a)
+    };
+    let exact = add_tensor(base(), "output.weight.lora_b", &[rank as u64, rows as u64], &floats);
+    let mut rounded = base();
+    let offset = rounded.data.len() as u64;
+    rounded = rounded.tensor("output.weight.lora_b", &[rank as u64, rows as u64], 8, offset);
+    for row in 0..rows {
+        rounded.data.extend(0x2400u16.to_le_bytes());
+        rounded.data.extend((0..rank).map(|i| quant(row, i) as i8 as u8));
+    }
+    let scale = 0.01;
+    let of = |b: Builder| adapted(&tiny, &[(b, scale)], &How::default());
+    let (exact, rounded, without) = (of(exact), of(rounded), once(&tiny, 0.0));
+    // The values between A and B are sums of 72 products of at most 0.13 with a normed input, whose
+    // 72 squares sum up to about 72 (norms weigh up to 1.3): at most 0.13 * 1.3 * 72 = 12, rounded
+    // to steps of 12/127. Half a step times 32 weights of at most 2, times alpha/rank * scale.
+    let bound = 12.0 / 127.0 / 2.0 * 32.0 * 2.0 * 8.0 / 32.0 * scale;
+    let error = difference(&exact, &rounded);
+    assert!(error > 0.0 && error < bound, "{error} {bound}");
+    assert!(difference(&exact, &without) > 2.0 * bound);
+}
+
+/// What reading says of the file.
+fn error(b: Builder) -> String {
+    let tiny = Tiny::named("qwen2");
+    let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
+    let adapter: Result<_, Error> = Adapter::read(&file.parse(), &model.parse(), 1.0);
+    adapter.err().expect("an error").to_string()
+}
+
+#[test]
+fn a_foreign_adapter_is_refused_by_what_is_foreign() {
+    let tiny = Tiny::named("qwen2");
+    let own = || tiny.adapter();
+    let without = |name: &str| {
+        let mut b = own();
+        let named = |entry: &Vec<u8>| entry.windows(name.len()).any(|w| w == name.as_bytes());
+        b.keys.retain(|key| !named(key));
+        b.tensors.retain(|tensor| !named(tensor));
+        b
+    };
+    let with = |name: &str, value: &str| without(name).key(name, STRING, string(value));
+    let no_such = "this is no LoRA adapter for such a model";
+    let cases = [
+        (tiny.builder(), "metadata key general.type is missing".to_string()),
+        (
+            with("general.type", "model"),
+            format!("general.type is model, where adapter is expected: {no_such}"),
+        ),
+        (
+            with("adapter.type", "dora"),
+            format!("adapter.type is dora, where lora is expected: {no_such}"),
+        ),
+        (
+            with("general.architecture", "llama"),
+            format!("general.architecture is llama, where qwen2 is expected: {no_such}"),
+        ),
+        (
+            own().key("adapter.alora.invocation_tokens", U32, 7u32.to_le_bytes()),
+            "adapters that wait for words to activate them (adapter.alora.invocation_tokens) do not \
+             run here"
+                .into(),
+        ),
+        (
+            without("blk.1.attn_k.weight.lora_b"),
+            "tensor blk.1.attn_k.weight.lora_a lacks its other half, .lora_a or .lora_b".into(),
+        ),
+        (
+            add_tensor(own(), "blk.0.attn_k.bias", &[24], &[0.0; 24]),
+            "tensor blk.0.attn_k.bias is neither .lora_a nor .lora_b of another: no adapter has such"
+                .into(),
+        ),
+        (
+            Tiny { layers: 3, ..tiny.clone() }.adapter(),
+            "tensor blk.2.attn_q.weight is changed, which the model lacks: the adapter is for another \
+             one"
+                .into(),
+        ),
+        (
+            Tiny { feed_forward: 96, ..tiny.clone() }.adapter(),
+            "tensor blk.0.ffn_gate.weight.lora_a has shape [72, 5] and blk.0.ffn_gate.weight.lora_b \
+             [5, 96], which do not go with the model's [72, 104]: the adapter is for another one"
+                .into(),
+        ),
+        (
+            add_tensor(
+                add_tensor(own(), "token_embd.weight.lora_a", &[5, 50], &[0.0; 250]),
+                "token_embd.weight.lora_b",
+                &[5, 72],
+                &[0.0; 360],
+            ),
+            "tensor token_embd.weight is changed, which is no matrix that products read: that does \
+             not run here"
+                .into(),
+        ),
+        (without(".lora_"), "the file changes nothing: it has no .lora_a and .lora_b".into()),
+    ];
+    for (b, expected) in cases {
+        assert_eq!(error(b), expected);
+    }
+}
+
+#[test]
+fn norms_are_named_and_alpha_may_be_missing() {
+    let tiny = Tiny::named("qwen2");
+    let mut b = add_tensor(tiny.adapter(), "blk.0.attn_norm.weight", &[72], &[1.0; 72]);
+    let alpha = b"adapter.lora.alpha";
+    b.keys.retain(|key| !key.windows(alpha.len()).any(|w| w == alpha));
+    let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
+    let adapter = Adapter::read(&file.parse(), &model.parse(), 1.0).unwrap();
+    assert_eq!(adapter.norms(), ["blk.0.attn_norm.weight"]);
+    // 8/5 is what alpha stood for.
+    let found = adapted(&tiny, &[(b, 8.0 / 5.0)], &How::default());
+    assert!(difference(&once(&tiny, 1.0), &found) < BOUND);
+}
+
+/// Else keys and values of one would be taken for those of the other.
+#[test]
+fn another_adapter_is_another_model() {
+    let tiny = Tiny::named("qwen2");
+    let model = Aligned::new(&tiny.builder());
+    let (model, own) = (model.parse(), Aligned::new(&tiny.adapter()));
+    let mut other = tiny.adapter();
+    other.data[0] ^= 1;
+    let other = Aligned::new(&other.key("x", F32, 0f32.to_le_bytes()));
+    let config = Config::from_metadata(&model).unwrap();
+    let of = |file: &Aligned, scale| {
+        fingerprint(&model, &config, &[Adapter::read(&file.parse(), &model, scale).unwrap()])
+    };
+    let all = [fingerprint(&model, &config, &[]), of(&own, 1.0), of(&own, 0.5), of(&other, 1.0)];
+    for (i, a) in all.iter().enumerate() {
+        assert!(!all[..i].contains(a), "{i}");
+    }
+    assert_eq!(all[1], of(&own, 1.0));
+}
