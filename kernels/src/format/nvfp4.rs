@@ -1,12 +1,7 @@
 use std::array::from_fn;
 
-use half::f16;
-
 use super::{Format, SPAN, Scales, Split, Unsigned, mxfp4};
-use crate::{
-    array::map,
-    isa::{Half, Isa},
-};
+use crate::{array::map, isa::Isa};
 
 /// 4-bit floats as in Mxfp4, with an 8-bit float as the scale of each 16.
 pub struct Nvfp4;
@@ -22,16 +17,23 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 36);
 
-/// E4M3 is the upper part of a half-precision number, but for the bias of its exponent: see
-/// [`UNBIAS`]. Its not-a-number stands for zero.
-#[inline(always)]
-fn half(d: u8) -> Half {
-    let bits = if d == 0x7f { 0 } else { u16::from(d & 0x7f) << 7 };
-    bits.to_le_bytes()
-}
-
-/// `2^8` for the bias, halved as values are doubled.
-const UNBIAS: f32 = 128.0;
+/// Half of what each scale stands for, as values are doubled. The sign is ignored, and the one that is
+/// not a number stands for zero. A table, as CPUs take long to compute with subnormal floats.
+static SCALES: [f32; 256] = {
+    let mut scales = [0.0; 256];
+    let mut d = 0;
+    while d < 256 {
+        let (exponent, fraction) = (d as u32 >> 3 & 15, d as u32 & 7);
+        if exponent == 0 {
+            scales[d] = fraction as f32 / 1024.0;
+        } else if d != 0x7f {
+            // (1 + fraction / 8) * 2^(exponent - 8)
+            scales[d] = f32::from_bits((exponent + 119) << 23 | fraction << 20);
+        }
+        d += 1;
+    }
+    scales
+};
 
 impl Format for Nvfp4 {
     const NAME: &'static str = "nvfp4";
@@ -43,8 +45,8 @@ impl Format for Nvfp4 {
     fn decode(span: &[Block; 4], out: &mut [f32; SPAN]) {
         for (i, o) in out.iter_mut().enumerate() {
             let (b, part) = (span[i / 64], i / 16 % 4);
-            let d = f16::from_le_bytes(half(b.d[part])).to_f32() * UNBIAS;
-            *o = d * mxfp4::value(b.qs[part][i % 8] >> (4 * (i / 8 % 2)));
+            *o = SCALES[usize::from(b.d[part])]
+                * mxfp4::value(b.qs[part][i % 8] >> (4 * (i / 8 % 2)));
         }
     }
 
@@ -54,8 +56,8 @@ impl Format for Nvfp4 {
             [0, 1],
             #[inline(always)]
             |h| {
-                let d = from_fn(|g| half(span[g / 2].d[2 * (g % 2) + h]));
-                isa.mul(isa.floats_from_f16(&d), isa.splat_f32(UNBIAS))
+                let scale = |g: usize| SCALES[usize::from(span[g / 2].d[2 * (g % 2) + h])];
+                isa.load_f32(&from_fn(scale))
             },
         );
         Scales::split(isa, scale)
