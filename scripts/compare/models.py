@@ -7,22 +7,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = 8
 
+# Formats that are measured beside the usual ones, on fewer layers.
+FORMATS = ("iq4_nl", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s", "tq2_0", "tq1_0",
+           "mxfp4", "nvfp4")
+
 
 @dataclass(frozen=True)
 class Made:
     shape: str
     quant: str
-    name: str
+    title: str
+    layers: int = LAYERS
+
+    @property
+    def name(self):
+        return f"{self.title}, {self.layers} of 32 layers, {self.quant.upper()}"
 
     def path(self):
         """The file; 8 layers say what 32 do, in a quarter of the time and the space."""
-        path = ROOT / f".cache/bench/{self.shape}-{LAYERS}l-{self.quant}.gguf"
+        path = ROOT / f".cache/bench/{self.shape}-{self.layers}l-{self.quant}.gguf"
         if not path.exists():
             print(f"compare: writing {path}", file=sys.stderr)
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
             maker = [sys.executable, str(ROOT / "scripts/make-bench-model"), str(part)]
-            subprocess.run([*maker, "--shape", self.shape, "--quant", self.quant, "--layers", str(LAYERS)], check=True)
+            subprocess.run([*maker, "--shape", self.shape, "--quant", self.quant, "--layers", str(self.layers)], check=True)
             part.rename(path)
         return path
 
@@ -38,11 +47,9 @@ class Fetched:
         return path
 
 
-def seven(quant):
-    return Made("llama2-7b", quant, f"Llama 2 7B, {LAYERS} of 32 layers, {quant.upper()}")
-
-
-MODELS = {quant: seven(quant) for quant in ("q4_0", "q4_1", "q4_k_m", "q5_k", "q6_k", "q8_0")} | {
-    "llama3": Made("llama3-8b", "q4_k_m", f"Llama 3 8B, {LAYERS} of 32 layers, Q4_K_M"),
+MODELS = {
+    **{quant: Made("llama2-7b", quant, "Llama 2 7B") for quant in ("q4_0", "q4_1", "q4_k_m", "q5_k", "q6_k", "q8_0")},
+    **{quant: Made("llama2-7b", quant, "Llama 2 7B", 2) for quant in FORMATS},
+    "llama3": Made("llama3-8b", "q4_k_m", "Llama 3 8B"),
     "smollm2": Fetched("SmolLM2-135M, Q4_1"),
 }

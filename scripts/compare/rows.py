@@ -1,6 +1,8 @@
 """What is measured: each entry is one run of either program and one or two rows of the table."""
 from dataclasses import dataclass
 
+from models import FORMATS
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -65,6 +67,7 @@ MEASUREMENTS = {
     "case": Measurement("q4_0", "--ctx 16384 --rope-freq-scale 0.25", depth=16000, rope_freq_scale=0.25, prompt=0,
                         rounds=1, whole=True),
     "start": Measurement("q4_0", start=True),
+    **{quant: Measurement(quant, rounds=1) for quant in FORMATS},
     "avx2-q4_0": Measurement("q4_0", "AVX2", isa="avx2"),
     "avx2-q4_k_m": Measurement("q4_k_m", "AVX2", isa="avx2"),
     "avx2-q8_0": Measurement("q8_0", "AVX2", isa="avx2"),
