@@ -64,6 +64,43 @@ fn distances_equal_the_reference() {
     }
 }
 
+/// Where the size of a group does not divide the window, their code has fractions of a position in
+/// one kernel and rounds them in another: that is refused.
+#[test]
+fn groups_that_do_not_fill_the_window_are_refused() {
+    let rows = &golden()["rel_pos"]["self_extend_G4_W6"];
+    assert_eq!(rows[8][0].as_f64(), Some(2.0 + 6.0 - 1.5));
+    let (grp_attn_n, grp_attn_w) = (Some(4), Some(6));
+    let scaling = Some(Scaling::SelfExtend);
+    let flags = Flags { scaling, grp_attn_n, grp_attn_w, ..Flags::default() };
+    let case = Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags);
+    assert!(case.error().starts_with("--grp-attn-w 6: must be a multiple of the groups' size"));
+}
+
+/// Options of llama.cpp with the same names, of which `rope explain` says that they differ.
+#[test]
+fn groups_of_llama_cpp_follow_another_rule() {
+    let golden = golden();
+    let references = golden["llamacpp_grp_attn"].as_array().unwrap();
+    assert_eq!(references.len(), 3);
+    for reference in references {
+        let whole = |name: &str| reference[name].as_u64().unwrap() as usize;
+        let (grp_attn_n, grp_attn_w) = (Some(whole("G")), Some(whole("W")));
+        let (tokens, positions) = (whole("n_tokens"), floats(&reference["positions"]));
+        assert_eq!(positions.len(), tokens);
+        let flags = Flags { grp_attn_n, grp_attn_w, ..Flags::default() };
+        let flags = Flags { scaling: Some(Scaling::SelfExtend), ..flags };
+        let case = Case { context_train: 8, context: Some(tokens), ..Case::default() };
+        let plan = case.flags(flags).plan().unwrap();
+        let last = tokens - 1;
+        let differs =
+            |j: &usize| distance(&plan, last, *j) != Some(positions[last] - positions[*j]);
+        assert!((0..tokens).any(|j| differs(&j)), "{reference}");
+        let told = plan.unlike_llama_cpp(&Flags::default()).join(" ");
+        assert!(told.contains("--grp-attn-n follows another rule"), "{told}");
+    }
+}
+
 #[test]
 fn queries_grow_as_in_the_reference() {
     let plan = plan(Scaling::ReRope, Flags::default());

@@ -82,6 +82,8 @@ fn masks_and_disturbances_equal_the_reference() {
                 near(&format!("{id}, {name}, pair {i}"), found[i], *expected);
             }
         }
+        let gains = alone.iter().zip(&divided).map(|(alone, divided)| (alone - divided).abs());
+        near(&id, gains.fold(f64::INFINITY, f64::min), number(reference, "min_abs_delta"));
         near(&id, mean(alone), number(reference, "D_all_E"));
         near(&id, mean(divided), number(reference, "D_all_I"));
         for (i, expected) in reference.get("inv_freq").map(floats).iter().flatten().enumerate() {

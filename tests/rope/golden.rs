@@ -158,6 +158,40 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
     }
 }
 
+/// What each part of the file is compared with: a part that is new has no test yet.
+#[test]
+fn every_part_of_the_reference_is_known() {
+    let golden = golden();
+    let names = |value: &Value| -> Vec<String> {
+        let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        names.sort();
+        names
+    };
+    let parts = [
+        "clex",              // clex
+        "disturbance",       // dprope
+        "dprope",            // dprope
+        "hist_tiny",         // dprope
+        "llamacpp_grp_attn", // distances
+        "llamacpp_resolve",  // precedence
+        "meta",              // tolerances, which each test names
+        "rel_pos",           // distances
+        "rope",              // here
+        "rotate",            // rows
+    ];
+    assert_eq!(names(&golden), parts);
+    let maps = [
+        "leaky_rerope_w4_k4",
+        "lm_infinite_g2_l4_kvlen14",
+        "logn_scale_train8",
+        "n",
+        "rerope_w4",
+        "self_extend_G2_W4",
+        "self_extend_G4_W6",
+    ];
+    assert_eq!(names(&golden["rel_pos"]), maps);
+}
+
 #[test]
 fn frequencies_equal_the_reference() {
     let golden = golden();
@@ -169,9 +203,21 @@ fn frequencies_equal_the_reference() {
             let plan = case.plan().unwrap();
             let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
             let expected = floats(&reference["inv_freq"]);
-            assert_eq!(table.inv_freq.len(), expected.len(), "{id}");
+            let expected_pairs = expected.len();
+            assert_eq!(table.inv_freq.len(), expected_pairs, "{id}");
             for (i, (found, expected)) in table.inv_freq.iter().zip(expected).enumerate() {
                 close(&format!("{id}, way {way}, pair {i}"), *found, expected, precision);
+            }
+            if let Some(alpha) = reference.get("alpha").and_then(Value::as_f64) {
+                let d = expected_pairs as f64 * 2.0;
+                let base = reference["params"]["base"].as_f64().unwrap();
+                let own = base.powf(-(d - 2.0) / d);
+                close(
+                    &format!("{id}, way {way}, alpha"),
+                    own / table.inv_freq.last().unwrap(),
+                    alpha,
+                    EXACT,
+                );
             }
             let expected = reference["attn_scale"].as_f64().unwrap();
             close(&format!("{id}, way {way}, attention scale"), table.scale, expected, EXACT);
