@@ -41,9 +41,10 @@ pub enum Error {
     #[error("tensor {tensor}: value {index} is {value}, and cannot divide a frequency")]
     FactorValue { tensor: &'static str, index: usize, value: f32 },
     #[error(
-        "RoPE over {n_rot} dimensions: they rotate in pairs, so an even number above 0 is needed"
+        "{key} (by default the size of a head) is {n_rot}: dimensions rotate in pairs, so an even \
+         number from 2 on is needed"
     )]
-    Dimensions { n_rot: usize },
+    Dimensions { key: String, n_rot: usize },
     #[error("{0} needs {1} beside it")]
     Needs(&'static str, &'static str),
     #[error(

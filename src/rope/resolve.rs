@@ -43,7 +43,8 @@ impl Plan {
         }
         let Facts { architecture, n_rot, context_train, window } = *model;
         if n_rot == 0 || !n_rot.is_multiple_of(2) {
-            return Err(Error::Dimensions { n_rot });
+            let key = format!("{architecture}.rope.dimension_count");
+            return Err(Error::Dimensions { key, n_rot });
         }
         let context_train = Sourced::key(context_train, format!("{architecture}.context_length"));
         let long_rope = factors.long.is_some();

@@ -51,6 +51,37 @@ fn explain_says_what_is_in_force_and_what_it_does() {
 }
 
 #[test]
+fn bad_values_are_told_by_their_flag_and_range() {
+    let head = ["--override-kv", "llama.rope.dimension_count=int:15"];
+    for (options, said) in [
+        (&["--rope-scale", "-2"][..], "--rope-scale -2: must be a number from 0.000001 to 1000000"),
+        (&["--rope-freq-scale", "0"], "--rope-freq-scale 0: must be a number from 0.000001"),
+        (&["--rope-freq-base", "0"], "--rope-freq-base 0: must be a finite number above 1"),
+        (
+            &["--rope-scaling", "dprope", "--dprope-dims", "18"],
+            "--dprope-dims 18: must be a whole number from 0 to 16",
+        ),
+        (&["--rope-scaling", "clex"], "--rope-scaling clex needs --clex-weights FILE beside it"),
+        (&["--rope-scaling", "clex", "--clex-weights", "/no/such/file"], "--clex-weights <FILE>"),
+        (
+            &["--rope-scaling", "rerope", "--rerope-window", "2000", "-c", "1024"],
+            "--rerope-window 2000: must be a whole number from 1 to 1024",
+        ),
+        (
+            &["--rope-scaling", "self-extend", "--grp-attn-w", "2000", "-c", "1024"],
+            "--grp-attn-w 2000: must be a whole number from 1 to 1024",
+        ),
+        (
+            &["--rope-scaling", "lm-infinite", "--lm-infinite-local", "2000", "-c", "1024"],
+            "--lm-infinite-local 2000: must be a whole number from 1 to 1024",
+        ),
+        (&head, "llama.rope.dimension_count (by default the size of a head) is 15"),
+    ] {
+        rope("explain", options).refused(2, &[said]);
+    }
+}
+
+#[test]
 fn explain_as_json_has_the_same() {
     let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4", "--json"];
     let explained = json(rope("explain", &yarn));

@@ -525,7 +525,8 @@ fn values_out_of_range_are_errors_that_name_the_flag() {
 fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Case { n_rot: 63, ..Case::default() }.error(),
-        "RoPE over 63 dimensions: they rotate in pairs, so an even number above 0 is needed"
+        "llama.rope.dimension_count (by default the size of a head) is 63: dimensions rotate in \
+         pairs, so an even number from 2 on is needed"
     );
     assert_eq!(
         Case::default().scaling("su").error(),
