@@ -3,6 +3,7 @@
 mod args;
 mod argv;
 pub mod bench;
+mod environment;
 mod error;
 mod escapes;
 pub mod inspect;
@@ -14,17 +15,19 @@ mod methods;
 pub mod passkey;
 pub mod perplexity;
 mod plot;
+pub mod quantize;
 mod resources;
 pub mod rope;
 pub mod run;
+pub mod shell;
 pub mod sweep;
 mod table;
 mod text;
 pub mod tokenize;
 
-use std::{ffi::OsString, fmt, io::Write, process::ExitCode};
+use std::{env, ffi::OsString, fmt, io::Write, process::ExitCode, slice};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
@@ -38,6 +41,7 @@ use error::Error;
     arg_required_else_help = true,
     disable_help_subcommand = true,
     after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP),
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -49,7 +53,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     /// Write text with a model, or converse with it (the default)
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP))]
     Run(Box<run::Args>),
 
     /// Measure how fast a model runs, as llama-bench does
@@ -62,9 +66,14 @@ enum Subcommands {
     Rope(Box<rope::Args>),
     /// Show what is in a model file
     Inspect(inspect::InspectArgs),
+    Quantize(quantize::Args),
     Machine(machine::Args),
     Tokenize(tokenize::TokenizeArgs),
     Detokenize(tokenize::DetokenizeArgs),
+    /// Print what a shell needs to complete command lines of rope-cpu
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page
+    Man(shell::ManArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -80,24 +89,49 @@ Examples:
 
 /// What may be typed, for those who read it rather than run it.
 pub fn command() -> clap::Command {
-    let mut command = CommandLine::command();
+    let mut command = environment::described(CommandLine::command());
     command.build();
     command
 }
 
-/// Runs what was typed; `argv` starts with the program's name.
-pub fn run(argv: Vec<OsString>) -> ExitCode {
-    let typed = match argv::normalize(&command(), argv) {
-        Ok(typed) => typed,
-        Err(error) => return error.report(),
+/// Reads what was typed, and the environment variables that add to it.
+fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, ExitCode> {
+    let read = |argv| {
+        let matches = command.clone().try_get_matches_from(argv)?;
+        CommandLine::from_arg_matches(&matches)
     };
-    let line = match CommandLine::try_parse_from(typed.argv) {
-        Ok(line) => line,
-        Err(message) => {
+    let variables = environment::variables(command, argv, |name| env::var_os(name));
+    let variables = variables.map_err(|error| error.report())?;
+    let with = |variables: &[_]| read(environment::extended(command, argv, variables));
+    with(&variables).map_err(|together| {
+        // What was typed is wrong, or else a variable, or two that do not go together.
+        if let Err(message) = with(&[]) {
             // Help is asked for and goes to stdout; a reader that left early is no matter.
             let _ = message.print();
             return ExitCode::from(message.exit_code().clamp(0, 255) as u8);
         }
+        let alone =
+            variables.iter().find_map(|v| Some((v.name.clone(), with(slice::from_ref(v)).err()?)));
+        let (names, message) = alone.unwrap_or_else(|| {
+            let names: Vec<_> = variables.iter().map(|v| &v.name[..]).collect();
+            (names.join(", "), together)
+        });
+        let message = message.to_string();
+        let reason = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Error::usage(format_args!("environment variable {names}: {reason}")).report()
+    })
+}
+
+/// Runs what was typed; `argv` starts with the program's name.
+pub fn run(argv: Vec<OsString>) -> ExitCode {
+    let command = command();
+    let typed = match argv::normalize(&command, argv) {
+        Ok(typed) => typed,
+        Err(error) => return error.report(),
+    };
+    let line = match parse(&command, &typed.argv) {
+        Ok(line) => line,
+        Err(code) => return code,
     };
     for text in &typed.notes {
         note(format_args!("note: {text}"));
@@ -115,10 +149,15 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }
+        Some(Subcommands::Quantize(args)) => quantize::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Machine(args)) => machine::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Tokenize(args)) => {
             tokenize::tokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }
+        Some(Subcommands::Completions(args)) => {
+            shell::completions(&args, &mut std::io::stdout().lock())
+        }
+        Some(Subcommands::Man(args)) => shell::man(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Detokenize(args)) => {
             tokenize::detokenize(&args, &mut std::io::stdout().lock()).map_err(Error::from)
         }

@@ -28,6 +28,7 @@ pub mod second_opinion;
 mod split;
 mod tensors;
 mod types;
+pub mod writer;
 
 use std::collections::HashMap;
 

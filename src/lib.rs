@@ -15,6 +15,7 @@
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
 //! | [`threads`] | one parallel region a step, phases and barriers, and the buffers between them |
 //! | [`rope_cpu_kernels`] | products, attention, norms: formats and instruction sets |
+//! | [`quantize`] | a model brought into another format |
 //! | [`gguf`] | the one memory map, and everything in it, checked |
 //! | [`platform`] | memory, processors, interrupts: all that differs between systems |
 //!
@@ -39,6 +40,7 @@ pub mod json;
 pub mod kv_cache;
 pub mod model;
 pub mod platform;
+pub mod quantize;
 pub mod rope;
 pub mod sample;
 pub mod threads;

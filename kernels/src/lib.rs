@@ -26,6 +26,7 @@ pub mod isa;
 mod panel;
 pub mod probe;
 pub mod product;
+pub mod quantize;
 mod tile;
 pub mod vector;
 
@@ -33,4 +34,5 @@ pub use crate::{
     format::DType,
     isa::Cpu,
     product::{Input, Matrix, Output, Scratch, multiply},
+    quantize::Encoder,
 };

@@ -68,8 +68,13 @@ impl<'a> Matrix<'a> {
     /// Writes the weights of `row` to `out` (columns).
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns);
-        self.dtype.visit(Decode { row: self.row(row), out });
+        decode_row(self.dtype, self.row(row), out);
     }
+}
+
+/// Writes the weights of a row to `out`, which has as many.
+pub(crate) fn decode_row(dtype: DType, row: &[u8], out: &mut [f32]) {
+    dtype.visit(Decode { row, out });
 }
 
 struct Decode<'a> {

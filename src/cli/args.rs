@@ -148,9 +148,7 @@ pub struct MachineArgs {
     pub threads: i64,
 
     /// The instruction set, instead of the best
-    ///
-    /// Also by the environment variable ROPE_CPU_ISA.
-    #[arg(long, value_name = "NAME", env = "ROPE_CPU_ISA", hide_env = true, value_parser = isa)]
+    #[arg(long, value_name = "NAME", value_parser = isa)]
     pub isa: Option<Cpu>,
 }
 

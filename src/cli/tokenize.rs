@@ -61,7 +61,7 @@ pub struct DetokenizeArgs {
 #[derive(Debug, clap::Args)]
 struct ModelArgs {
     /// The model file; only its metadata is read
-    #[arg(short, long, value_name = "FILE", env = "LLAMA_ARG_MODEL")]
+    #[arg(short, long, value_name = "FILE")]
     model: PathBuf,
 
     /// Replace or add metadata: KEY=TYPE:VALUE[,...], types int, float, bool, str

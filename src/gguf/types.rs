@@ -13,6 +13,17 @@ pub struct GgmlType {
     pub block_bytes: u64,
 }
 
+impl GgmlType {
+    /// The one that needs no decoding.
+    pub const F32: Self = Self { number: 0, name: "f32", block_len: 1, block_bytes: 4 };
+
+    /// The type with this name, in lower case.
+    pub fn named(name: &str) -> Option<Self> {
+        let &(number, name, block_len, block_bytes) = KNOWN.iter().find(|t| t.1 == name)?;
+        Some(GgmlType { number, name, block_len, block_bytes })
+    }
+}
+
 /// What a type number in a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {

@@ -5,13 +5,16 @@ mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod environment;
 mod machine;
 mod model;
 mod passkey;
 mod perplexity;
 mod prompt_cache;
+mod quantize;
 mod rope;
 mod sampling;
+mod shell;
 mod split;
 mod sweep;
 #[cfg(unix)]
@@ -26,7 +29,12 @@ use assert_cmd::Command;
 /// The program, with nothing of the environment that changes what it does.
 fn rope_cpu(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"));
-    command.args(arguments).env_remove("ROPE_CPU_ISA").timeout(std::time::Duration::from_secs(300));
+    command.args(arguments).timeout(std::time::Duration::from_secs(300));
+    for (name, _) in std::env::vars_os() {
+        if ["ROPE_CPU_", "LLAMA_ARG_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -1,6 +1,6 @@
 //! What is typed wrong, and what is asked about.
 
-use crate::{finish, rope_cpu, run};
+use crate::run;
 
 #[test]
 fn short_help_fits_a_terminal_of_80_columns() {
@@ -112,16 +112,6 @@ fn a_file_that_is_no_model_is_named() {
         run(&["-m", path]).refused(2, &[path]);
         run(&["inspect", path]).refused(2, &[path]);
     }
-}
-
-#[test]
-fn the_instruction_set_comes_from_the_environment_too() {
-    let mut command = rope_cpu(&["-m", "/no/such.gguf"]);
-    command.env("ROPE_CPU_ISA", "mmx");
-    finish(command).refused(2, &["mmx", "scalar"]);
-    let mut command = rope_cpu(&["-m", "/no/such.gguf"]);
-    command.env("ROPE_CPU_ISA", "scalar");
-    finish(command).refused(2, &["/no/such.gguf"]);
 }
 
 /// `rope-cpu .. | head -c 0`: the reader is gone before the first byte.

@@ -1,7 +1,10 @@
 use half::{bf16, f16};
 
 use super::FloatFormat;
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::Encode,
+};
 
 /// 32-bit floats.
 pub struct F32;
@@ -43,5 +46,26 @@ impl FloatFormat for Bf16 {
     #[inline(always)]
     fn load<I: Isa>(isa: I, elements: &[Half; 8]) -> I::Floats {
         isa.floats_from_bf16(elements)
+    }
+}
+
+impl Encode<1> for F32 {
+    type Block = [u8; 4];
+    fn encode([weight]: &[f32; 1]) -> [u8; 4] {
+        weight.to_le_bytes()
+    }
+}
+
+impl Encode<1> for F16 {
+    type Block = Half;
+    fn encode([weight]: &[f32; 1]) -> Half {
+        f16::from_f32(*weight).to_le_bytes()
+    }
+}
+
+impl Encode<1> for Bf16 {
+    type Block = Half;
+    fn encode([weight]: &[f32; 1]) -> Half {
+        bf16::from_f32(*weight).to_le_bytes()
     }
 }

@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, nearest_half},
+};
 
 /// 4 bits: `d * (q - 8)`; the first 16 weights in the low nibbles.
 pub struct Q4_0;
@@ -43,5 +46,15 @@ impl Format for Q4_0 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
         isa.nibbles(&span[group].qs)
+    }
+}
+
+impl Encode<32> for Q4_0 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32]) -> Block {
+        let (d, quants) = nearest_half(weights, 8.0);
+        let q = quants.map(|quant| (quant + 8.0) as u8);
+        Block { d: d.to_le_bytes(), qs: from_fn(|i| q[i] | q[i + 16] << 4) }
     }
 }

@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, Offset, SPAN, Scales, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Eight, Encode},
+};
 
 /// 4 bits: `d * scale * q - dmin * minimum`, with 6-bit scale and minimum for each 32 weights.
 pub struct Q4K;
@@ -89,5 +92,34 @@ impl Format for Q4K {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
         nibbles(isa, &b.qs, group)
+    }
+}
+
+impl ScalesAndMinimums {
+    /// Those of a block.
+    #[inline(always)]
+    pub(super) fn pack(block: &Eight) -> Self {
+        let (scale, minimum) = (block.scales, block.minimums);
+        let packed = from_fn(|i| match i {
+            0..4 => scale[i] | (scale[i + 4] >> 4) << 6,
+            4..8 => minimum[i - 4] | (minimum[i] >> 4) << 6,
+            _ => scale[i - 4] & 15 | minimum[i - 4] << 4,
+        });
+        Self { d: block.d.to_le_bytes(), dmin: block.dmin.to_le_bytes(), packed }
+    }
+}
+
+/// The low 4 bits of quants.
+#[inline(always)]
+pub(super) fn low_nibbles(quants: &[[u8; 32]; 8]) -> [u8; 128] {
+    from_fn(|i| quants[i / 32 * 2][i % 32] & 15 | quants[i / 32 * 2 + 1][i % 32] << 4)
+}
+
+impl Encode<256> for Q4K {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256]) -> Block {
+        let block = Eight::new(weights, 15.0, -10..=10);
+        Block { scales: ScalesAndMinimums::pack(&block), qs: low_nibbles(&block.quants) }
     }
 }

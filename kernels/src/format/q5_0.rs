@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, nearest_half},
+};
 
 /// 5 bits: `d * (q - 16)`; the fifth bits apart, one word for 32 weights.
 pub struct Q5_0;
@@ -55,5 +58,22 @@ impl Format for Q5_0 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
         quants(isa, &span[group].qs, span[group].qh)
+    }
+}
+
+/// The bytes of the quants of a block of either 5-bit format.
+#[inline(always)]
+pub(super) fn packed(q: &[u8; 32]) -> ([u8; 4], [u8; 16]) {
+    let high = q.iter().enumerate().fold(0, |high, (i, q)| high | u32::from(q >> 4) << i);
+    (high.to_le_bytes(), from_fn(|i| q[i] & 15 | q[i + 16] << 4))
+}
+
+impl Encode<32> for Q5_0 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32]) -> Block {
+        let (d, quants) = nearest_half(weights, 16.0);
+        let (qh, qs) = packed(&quants.map(|quant| (quant + 16.0) as u8));
+        Block { d: d.to_le_bytes(), qh, qs }
     }
 }

@@ -4,9 +4,12 @@ use half::f16;
 
 use super::{
     Format, Offset, SPAN, Scales, Unsigned,
-    q5_0::{quant, quants},
+    q5_0::{packed, quant, quants},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Line},
+};
 
 /// 5 bits: `d * q + m`; the fifth bits apart, one word for 32 weights.
 pub struct Q5_1;
@@ -45,5 +48,18 @@ impl Format for Q5_1 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
         quants(isa, &span[group].qs, span[group].qh)
+    }
+}
+
+impl Encode<32> for Q5_1 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32]) -> Block {
+        let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (d, m) = (f16::from_f32((most - least) / 31.0), f16::from_f32(least));
+        let line = Line { scale: d.to_f32(), minimum: -m.to_f32() };
+        let (qh, qs) = packed(&line.quants(weights, 31.0).map(|quant| quant as u8));
+        Block { d: d.to_le_bytes(), m: m.to_le_bytes(), qh, qs }
     }
 }

@@ -2,9 +2,12 @@ use std::array::from_fn;
 
 use super::{
     Format, Offset, SPAN, Scales, Unsigned,
-    q4_k::{ScalesAndMinimums, nibbles},
+    q4_k::{ScalesAndMinimums, low_nibbles, nibbles},
 };
-use crate::isa::Isa;
+use crate::{
+    isa::Isa,
+    quantize::{Eight, Encode},
+};
 
 /// 5 bits: as Q4_K, with the fifth bits apart.
 pub struct Q5K;
@@ -55,5 +58,16 @@ impl Format for Q5K {
             _ => isa.shr::<3>(high),
         };
         isa.or(nibbles(isa, &b.qs, group), isa.and(high, isa.splat(16)))
+    }
+}
+
+impl Encode<256> for Q5K {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256]) -> Block {
+        let block = Eight::new(weights, 31.0, -5..=10);
+        let qh = from_fn(|i| (0..8).fold(0, |bits, g| bits | block.quants[g][i] >> 4 << g));
+        let qs = low_nibbles(&block.quants);
+        Block { scales: ScalesAndMinimums::pack(&block), qh, qs }
     }
 }

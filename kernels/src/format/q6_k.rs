@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Split, Unsigned};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, Sixteen},
+};
 
 /// 6 bits: `d * scale * (q - 32)`, with an 8-bit scale for each 16 weights.
 pub struct Q6K;
@@ -61,5 +64,24 @@ impl Format for Q6K {
             _ => isa.shr::<2>(high),
         };
         isa.or(low, isa.and(high, isa.splat(0x30)))
+    }
+}
+
+impl Encode<256> for Q6K {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 256]) -> Block {
+        let block = Sixteen::new(weights, 32.0);
+        let quants = block.quants.map(|group| group.map(|quant| (quant + 32.0) as u8));
+        let q = |half: usize, k: usize, l: usize| quants.as_flattened()[128 * half + 32 * k + l];
+        Block {
+            ql: from_fn(|i| {
+                let (half, k, l) = (i / 64, i / 32 % 2, i % 32);
+                q(half, k, l) & 15 | q(half, k + 2, l) << 4
+            }),
+            qh: from_fn(|i| (0..4).fold(0, |bits, k| bits | q(i / 32, k, i % 32) >> 4 << (2 * k))),
+            scales: block.scales,
+            d: block.d.to_le_bytes(),
+        }
     }
 }

@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Signed};
-use crate::isa::{Half, Isa};
+use crate::{
+    isa::{Half, Isa},
+    quantize::{Encode, inverse, largest, nearest},
+};
 
 /// 8 bits: `d * q`, signed.
 pub struct Q8_0;
@@ -39,5 +42,16 @@ impl Format for Q8_0 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
         isa.load(&span[group].qs)
+    }
+}
+
+impl Encode<32> for Q8_0 {
+    type Block = Block;
+    #[inline(always)]
+    fn encode(weights: &[f32; 32]) -> Block {
+        let d = f16::from_f32(largest(weights).abs() / 127.0);
+        let inverse = inverse(d.to_f32());
+        let qs = weights.map(|weight| nearest(weight * inverse, -127.0, 127.0) as i8 as u8);
+        Block { d: d.to_le_bytes(), qs }
     }
 }

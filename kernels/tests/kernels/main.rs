@@ -7,4 +7,5 @@ mod common;
 mod formats;
 mod probes;
 mod products;
+mod quantize;
 mod vectors;

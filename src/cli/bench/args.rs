@@ -102,7 +102,7 @@ pub struct Args {
     pub threads: Vec<Numbers>,
 
     /// The instruction set, instead of the best
-    #[arg(long, value_name = "NAME", env = "ROPE_CPU_ISA", hide_env = true)]
+    #[arg(long, value_name = "NAME")]
     #[arg(value_parser = args::isa, help_heading = "Machine")]
     pub isa: Option<Cpu>,
 

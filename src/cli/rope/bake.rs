@@ -1,6 +1,9 @@
 //! `rope-cpu rope bake`: a model that other programs run with a scaling they do not know.
 
-use std::{fs, io::Write, path::PathBuf};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use super::{Error, ModelArgs, length, open};
 use crate::{
@@ -8,6 +11,7 @@ use crate::{
     gguf::{
         Value,
         copy::{Changes, copy},
+        writer::whole_file,
     },
     rope,
 };
@@ -80,19 +84,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         set(format!("{architecture}.context_length"), Value::U32(context));
         changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
 
-        // The copy has its name when it is complete.
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let written = copy(subject.gguf, &changes, &partial).map_err(Error::failed);
-        let renamed = written.and_then(|()| {
-            let unwritten = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
-            fs::rename(&partial, path).map_err(unwritten)
-        });
-        if renamed.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
-        renamed?;
+        let written: io::Result<()> = whole_file(path, |file| copy(subject.gguf, &changes, file));
+        written.map_err(|e| Error::failed(format_args!("cannot write {}: {e}", path.display())))?;
         writeln!(
             out,
             "{}: {} of {} pairs divided, attention scale {}, context {context}",

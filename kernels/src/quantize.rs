@@ -1,0 +1,133 @@
+//! Weights to blocks: the opposite of [`mod@crate::format`], for the formats that models are
+//! published in.
+//!
+//! Scales are searched for as in llama.cpp's quantizer (`make_qx_quants` and `make_qkx2_quants` in
+//! `ggml-quants.c`). What it then rounds, scales to the integers or halves of the file, is chosen
+//! here by the error that it leads to.
+
+mod affine;
+mod symmetric;
+
+use std::marker::PhantomData;
+
+use bytemuck::{Pod, cast_slice_mut};
+
+pub(crate) use self::{
+    affine::{Eight, Line},
+    symmetric::{Sixteen, largest, nearest_half},
+};
+use crate::{
+    DType,
+    format::{Bf16, F16, F32, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+    isa::{Cpu, Isa, Kernel},
+    product::decode_row,
+};
+
+/// A format that weights can be brought into, `N` of them in a block.
+///
+/// Weights that are not finite, or too large for the format, give a block that stands for others.
+pub(crate) trait Encode<const N: usize> {
+    /// What is in the file.
+    type Block: Pod;
+    /// The block that stands for `weights`.
+    fn encode(weights: &[f32; N]) -> Self::Block;
+}
+
+/// Writes weights in one format.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoder {
+    dtype: DType,
+    row: fn(Cpu, &[f32], &mut [u8]),
+}
+
+impl Encoder {
+    /// The one that writes `dtype`, if there is one.
+    pub fn new(dtype: DType) -> Option<Self> {
+        let row = match dtype {
+            DType::F32 => encode_row::<1, F32>,
+            DType::F16 => encode_row::<1, F16>,
+            DType::Bf16 => encode_row::<1, Bf16>,
+            DType::Q4_0 => encode_row::<32, Q4_0>,
+            DType::Q5_0 => encode_row::<32, Q5_0>,
+            DType::Q5_1 => encode_row::<32, Q5_1>,
+            DType::Q8_0 => encode_row::<32, Q8_0>,
+            DType::Q4K => encode_row::<256, Q4K>,
+            DType::Q5K => encode_row::<256, Q5K>,
+            DType::Q6K => encode_row::<256, Q6K>,
+            _ => return None,
+        };
+        Some(Encoder { dtype, row })
+    }
+
+    /// What it writes.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// Writes a row of weights, whole blocks, to bytes that have just room for it. The bytes are the
+    /// same on every instruction set.
+    pub fn encode(self, cpu: Cpu, weights: &[f32], out: &mut [u8]) {
+        let (block, bytes) = self.dtype.block();
+        assert!(weights.len().is_multiple_of(block));
+        assert_eq!(weights.len() / block * bytes, out.len());
+        (self.row)(cpu, weights, out);
+    }
+
+    /// What a row that was written stands for.
+    pub fn decode(self, row: &[u8], out: &mut [f32]) {
+        decode_row(self.dtype, row, out);
+    }
+}
+
+fn encode_row<const N: usize, F: Encode<N>>(cpu: Cpu, weights: &[f32], out: &mut [u8]) {
+    let (weights, blocks) = (weights.as_chunks().0, cast_slice_mut(out));
+    cpu.call(Row::<N, F> { weights, blocks, format: PhantomData });
+}
+
+/// Uses no operation of an [`Isa`]: it is for the compiler to make use of the instruction set.
+struct Row<'a, const N: usize, F: Encode<N>> {
+    weights: &'a [[f32; N]],
+    blocks: &'a mut [F::Block],
+    format: PhantomData<F>,
+}
+
+impl<const N: usize, F: Encode<N>> Kernel for Row<'_, N, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, _: I) {
+        for (weights, block) in self.weights.iter().zip(self.blocks) {
+            *block = F::encode(weights);
+        }
+    }
+}
+
+/// The quant nearest to `value`.
+#[inline(always)]
+pub(crate) fn nearest(value: f32, lowest: f32, highest: f32) -> f32 {
+    value.round_ties_even().clamp(lowest, highest)
+}
+
+/// `1 / x`, or 0.
+#[inline(always)]
+pub(crate) fn inverse(x: f32) -> f32 {
+    if x == 0.0 { 0.0 } else { 1.0 / x }
+}
+
+/// The sum of `term(i)` for `i < N`, in lanes.
+#[inline(always)]
+fn sum<const N: usize>(term: impl Fn(usize) -> f32) -> f32 {
+    let mut lanes = [0.0; 8];
+    for i in (0..N).step_by(lanes.len()) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += term(i + lane);
+        }
+    }
+    lanes.iter().sum()
+}
+
+/// The candidate with the least `error`, the first of these.
+#[inline(always)]
+fn best<C: Copy>(candidates: impl Iterator<Item = C>, error: impl Fn(C) -> f32) -> Option<C> {
+    let rated = candidates.map(|candidate| (candidate, error(candidate)));
+    rated.reduce(|best, new| if new.1 < best.1 { new } else { best }).map(|best| best.0)
+}

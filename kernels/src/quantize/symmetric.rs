@@ -1,0 +1,83 @@
+//! Formats without an offset: `weight = scale * quant`, with quants from `-levels` to `levels - 1`.
+
+use std::array::from_fn;
+
+use half::f16;
+
+use super::{best, inverse, nearest, sum};
+
+/// The weight of the largest magnitude, or 0.
+#[inline(always)]
+pub(crate) fn largest<const N: usize>(weights: &[f32; N]) -> f32 {
+    let magnitude = weights.iter().fold(0f32, |max, weight| max.max(weight.abs()));
+    weights.iter().copied().find(|weight| weight.abs() == magnitude).unwrap_or(0.0)
+}
+
+/// Scale and quants of a block with one scale, for at most `levels` of either sign.
+#[inline(always)]
+pub(crate) fn nearest_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [f32; N]) {
+    // The largest weight becomes the one quant of that magnitude.
+    let scales = [largest(weights) / -levels, search(weights, levels)].map(f16::from_f32);
+    let scale = best(scales.into_iter(), |scale| error(weights, scale.to_f32(), levels));
+    let scale = scale.unwrap_or_default();
+    (scale, quants(weights, scale.to_f32(), levels))
+}
+
+/// A block of 16 groups of 16, each with a scale of 8 bits.
+pub(crate) struct Sixteen {
+    pub d: f16,
+    pub scales: [i8; 16],
+    pub quants: [[f32; 16]; 16],
+}
+
+impl Sixteen {
+    #[inline(always)]
+    pub fn new(weights: &[f32; 256], levels: f32) -> Self {
+        let groups: &[[f32; 16]; 16] = bytemuck::must_cast_ref(weights);
+        let scales = groups.each_ref().map(|group| search(group, levels));
+        let d = f16::from_f32(largest(&scales) / -128.0);
+        let one = d.to_f32();
+        let scales = from_fn(|g| {
+            let middle = nearest(scales[g] * inverse(one), -128.0, 127.0);
+            let near = [0.0, -1.0, 1.0].map(|step| (middle + step).clamp(-128.0, 127.0));
+            best(near.into_iter(), |scale| error(&groups[g], one * scale, levels)).unwrap_or(0.0)
+        });
+        let quants = from_fn(|g| quants(&groups[g], one * scales[g], levels));
+        Sixteen { d, scales: scales.map(|scale| scale as i8), quants }
+    }
+}
+
+/// The scale of least squares, each weight as important as its own square, over 19 roundings
+/// (`make_qx_quants`).
+#[inline(always)]
+fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
+    let largest = largest(weights);
+    // As shares of the largest: fourth powers of these are no infinities.
+    let per_largest = inverse(largest);
+    let weights = weights.map(|weight| weight * per_largest);
+    let (mut scale, mut gain) = (0.0, 0.0);
+    for step in -9..=9 {
+        let inverse = -(levels + 0.1 * step as f32);
+        let quants = weights.map(|weight| nearest(weight * inverse, -levels, levels - 1.0));
+        let importance = |i: usize| weights[i] * weights[i];
+        let product = sum::<N>(|i| importance(i) * weights[i] * quants[i]);
+        let square = sum::<N>(|i| importance(i) * quants[i] * quants[i]);
+        // By so much the squares of errors are less than those of the weights.
+        if product * product > gain * square {
+            (scale, gain) = (product / square, product * product / square);
+        }
+    }
+    scale * largest
+}
+
+#[inline(always)]
+fn quants<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> [f32; N] {
+    let inverse = inverse(scale);
+    weights.map(|weight| nearest(weight * inverse, -levels, levels - 1.0))
+}
+
+#[inline(always)]
+fn error<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> f32 {
+    let quants = quants(weights, scale, levels);
+    sum::<N>(|i| (scale * quants[i] - weights[i]).powi(2))
+}

@@ -1,0 +1,189 @@
+//! Options that are set by environment variables: by ours, `ROPE_CPU_` and the option's long name, or
+//! by llama.cpp's. They are put into the command line in front of what is typed, which goes first.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Arg, Command};
+
+use super::error::Error;
+
+/// What is said of variables at the end of the long help.
+pub const HELP: &str = "\
+Environment:
+  Every option can also be set by a variable, ROPE_CPU_ and its long name:
+  ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. The variables of llama.cpp
+  are read, too, where [env: ...] names one. What is typed goes first, then
+  ROPE_CPU_, then LLAMA_ARG_.";
+
+/// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
+const LLAMA_CPP: [(&str, &str); 30] = [
+    ("batch-size", "BATCH"),
+    ("cache-type-k", "CACHE_TYPE_K"),
+    ("cache-type-v", "CACHE_TYPE_V"),
+    ("chat-template", "CHAT_TEMPLATE"),
+    ("chat-template-file", "CHAT_TEMPLATE_FILE"),
+    ("chat-template-kwargs", "CHAT_TEMPLATE_KWARGS"),
+    ("ctx", "CTX_SIZE"),
+    ("frequency-penalty", "FREQUENCY_PENALTY"),
+    ("grp-attn-n", "GRP_ATTN_N"),
+    ("grp-attn-w", "GRP_ATTN_W"),
+    ("min-p", "MIN_P"),
+    ("model", "MODEL"),
+    ("predict", "N_PREDICT"),
+    ("presence-penalty", "PRESENCE_PENALTY"),
+    ("repeat-penalty", "REPEAT_PENALTY"),
+    ("rope-freq-base", "ROPE_FREQ_BASE"),
+    ("rope-freq-scale", "ROPE_FREQ_SCALE"),
+    ("rope-scale", "ROPE_SCALE"),
+    ("rope-scaling", "ROPE_SCALING_TYPE"),
+    ("show-timings", "SHOW_TIMINGS"),
+    ("temp", "TEMPERATURE"),
+    ("threads", "THREADS"),
+    ("top-k", "TOP_K"),
+    ("top-p", "TOP_P"),
+    ("ubatch-size", "UBATCH"),
+    ("yarn-attn-factor", "YARN_ATTN_FACTOR"),
+    ("yarn-beta-fast", "YARN_BETA_FAST"),
+    ("yarn-beta-slow", "YARN_BETA_SLOW"),
+    ("yarn-ext-factor", "YARN_EXT_FACTOR"),
+    ("yarn-orig-ctx", "YARN_ORIG_CTX"),
+];
+
+/// Whether an option of a command can be set. Where options mean other things than llama-cli's, only
+/// those can that are the same everywhere.
+fn can_be_set(command: &str, option: &Arg) -> bool {
+    let all = ["rope-cpu", "run", "sweep", "passkey", "perplexity"].contains(&command);
+    match option.get_long() {
+        None | Some("help" | "version") => false,
+        Some(long) => all || ["isa", "model"].contains(&long),
+    }
+}
+
+/// A variable that is set, and the option that it stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    pub name: String,
+    /// As it could be typed: `--name` or `--name=value`.
+    pub option: OsString,
+}
+
+/// The variables that set options of the command of `argv`, which are not typed there.
+///
+/// # Errors
+/// A switch that is neither on nor off.
+pub fn variables(
+    root: &Command,
+    argv: &[OsString],
+    value: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<Variable>, Error> {
+    let command = command_of(root, argv);
+    let typed: Vec<&Arg> = options(command).filter(|option| is_typed(option, argv)).collect();
+    let gives_way = |option: &Arg| {
+        typed.iter().any(|typed| {
+            typed.get_id() == option.get_id()
+                || command
+                    .get_arg_conflicts_with(typed)
+                    .iter()
+                    .any(|a| a.get_id() == option.get_id())
+                || command
+                    .get_arg_conflicts_with(option)
+                    .iter()
+                    .any(|a| a.get_id() == typed.get_id())
+        })
+    };
+    let mut found = Vec::new();
+    for option in options(command).filter(|option| !gives_way(option)) {
+        let set = |name: String| Some((value(&name).filter(|value| !value.is_empty())?, name));
+        let Some((value, name)) = names(option).into_iter().find_map(set) else { continue };
+        if let Some(option) = typed_as(command, option, &name, &value)? {
+            found.push(Variable { name, option });
+        }
+    }
+    Ok(found)
+}
+
+/// `argv` with these in front of what is typed.
+pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Vec<OsString> {
+    let start = if std::ptr::eq(command_of(root, argv), root) { 1 } else { 2 };
+    let (program, typed) = argv.split_at(start.min(argv.len()));
+    let options = variables.iter().map(|variable| &variable.option);
+    program.iter().chain(options).chain(typed).cloned().collect()
+}
+
+/// The command with the names of llama.cpp's variables in its help.
+pub fn described(root: Command) -> Command {
+    let described = |command: Command| {
+        let name = command.get_name().to_string();
+        command.mut_args(|option| match llama_cpp(&option).filter(|_| can_be_set(&name, &option)) {
+            Some(variable) => {
+                let help = option.get_long_help().or(option.get_help());
+                let help = format!("{}\n\n[env: {variable}]", help.cloned().unwrap_or_default());
+                option.long_help(help)
+            }
+            None => option,
+        })
+    };
+    described(root).mut_subcommands(described)
+}
+
+/// The command that `argv` names.
+fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> &'c Command {
+    let first = argv.get(1).and_then(|arg| root.find_subcommand(arg));
+    first.unwrap_or(root)
+}
+
+/// Those of its options that can be set.
+fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|option| can_be_set(command.get_name(), option))
+}
+
+fn is_typed(option: &Arg, argv: &[OsString]) -> bool {
+    let name = format!("--{}", option.get_long().unwrap_or_default());
+    let options = argv.iter().take_while(|arg| *arg != "--").map(|arg| arg.to_string_lossy());
+    options.into_iter().any(|arg| arg.split_once('=').map_or(&*arg, |(name, _)| name) == name)
+}
+
+/// The names of an option's variables, the first of which is heard.
+fn names(option: &Arg) -> Vec<String> {
+    let long = option.get_long().unwrap_or_default();
+    let ours = format!("ROPE_CPU_{}", long.replace('-', "_").to_uppercase());
+    std::iter::once(ours).chain(llama_cpp(option)).collect()
+}
+
+fn llama_cpp(option: &Arg) -> Option<String> {
+    let long = option.get_long()?;
+    let (no, positive) = match long.strip_prefix("no-") {
+        Some(positive) => ("NO_", positive),
+        None => ("", long),
+    };
+    let (_, ending) = LLAMA_CPP.iter().find(|(name, _)| *name == positive)?;
+    Some(format!("LLAMA_ARG_{no}{ending}"))
+}
+
+/// An option as it could be typed; `None` for a switch that is off anyway.
+fn typed_as(
+    command: &Command,
+    option: &Arg,
+    name: &str,
+    value: &OsStr,
+) -> Result<Option<OsString>, Error> {
+    let long = option.get_long().unwrap_or_default();
+    if option.get_action().takes_values() {
+        let mut typed = OsString::from(format!("--{long}="));
+        typed.push(value);
+        return Ok(Some(typed));
+    }
+    // The words of llama.cpp, for which LLAMA_ARG_NO_... is on whatever it says.
+    match value.to_str() {
+        _ if name.starts_with("LLAMA_ARG_NO_") => Ok(Some(format!("--{long}").into())),
+        Some("on" | "enabled" | "true" | "1") => Ok(Some(format!("--{long}").into())),
+        Some("off" | "disabled" | "false" | "0") => {
+            let opposite = format!("no-{long}");
+            let exists = command.get_arguments().any(|arg| arg.get_long() == Some(&opposite));
+            Ok(exists.then(|| format!("--{opposite}").into()))
+        }
+        _ => Err(Error::usage(format_args!(
+            "environment variable {name} is {value:?}: --{long} is switched by on and off"
+        ))),
+    }
+}

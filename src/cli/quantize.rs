@@ -1,0 +1,222 @@
+//! `rope-cpu quantize IN OUT TYPE`: a model in another format.
+
+use std::{
+    fs,
+    io::{IsTerminal, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::ThreadPoolBuilder;
+use rope_cpu_kernels::{Cpu, DType};
+
+use super::{
+    Error,
+    args::{MachineArgs, at_least_one, named},
+    note,
+};
+use crate::{
+    gguf::{File, escaped, writer::whole_file},
+    platform::interrupt,
+    quantize::{self, Options, Planned, Target},
+};
+
+/// Bring a model into another format, as llama-quantize does
+///
+/// Matrices get the type that llama.cpp would choose for each; all else stays as it is. For every matrix
+/// a line tells its types, its size, and the root mean square of what its weights changed by.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The model: a GGUF file, or the first of several parts
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+
+    /// The file to write; one that is there is replaced
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+
+    #[arg(value_name = "TYPE", value_parser = target, help = type_help())]
+    target: Target,
+
+    /// The same as --threads
+    #[arg(value_name = "THREADS", value_parser = at_least_one, conflicts_with = "threads")]
+    nthreads: Option<usize>,
+
+    /// No warning about weights that are quantized already
+    #[arg(long)]
+    allow_requantize: bool,
+
+    /// Leave output.weight as it is
+    #[arg(long)]
+    leave_output_tensor: bool,
+
+    /// The same type for all matrices
+    #[arg(long)]
+    pure: bool,
+
+    /// Show what would be written, and stop
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    machine: MachineArgs,
+}
+
+fn type_help() -> String {
+    format!("One of {}", Target::names().collect::<Vec<_>>().join(" "))
+}
+
+fn target(name: &str) -> Result<Target, String> {
+    let names = || Target::names().collect::<Vec<_>>().join(", ");
+    Target::named(name).ok_or_else(|| format!("choose one of {}", names()))
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage or a bad file, or a copy that cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let (input, output) = (&args.input, &args.output);
+    let file = File::open(input).map_err(Error::usage)?;
+    let gguf = file.parse(&[]).map_err(Error::usage)?;
+    if file.parts().any(|part| same(part.path(), output)) {
+        let output = output.display();
+        return Err(Error::usage(format_args!(
+            "{output} is what is read: give the new file another name"
+        )));
+    }
+    if output.is_dir() {
+        let output = output.display();
+        return Err(Error::usage(format_args!("{output} is a directory: give a file name")));
+    }
+    let options = Options { pure: args.pure, leave_output_tensor: args.leave_output_tensor };
+    let planned = quantize::plan(&gguf, args.target, &options).map_err(|e| named(input, e))?;
+    warn(&planned, args.allow_requantize);
+
+    if args.dry_run {
+        for (number, tensor) in planned.iter().enumerate() {
+            line(out, &planned, number, tensor, None)?;
+        }
+        return summary(out, "would become", &planned);
+    }
+    let count = args.nthreads.unwrap_or_else(|| args.machine.threads().count);
+    let pool = ThreadPoolBuilder::new().num_threads(count).build();
+    let pool = pool.map_err(|e| Error::failed(format_args!("cannot start threads: {e}")))?;
+    let cpu = args.machine.isa.unwrap_or_else(Cpu::best);
+    interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+
+    let bar = bar(planned.iter().map(|tensor| tensor.source.elements()).sum());
+    let mut printed = Ok(());
+    let mut before = 0;
+    let mut progress = |report: quantize::Report| {
+        let tensor = &planned[report.tensor];
+        bar.set_position(before + report.rows * tensor.source.row_len());
+        if report.rows == tensor.source.rows() {
+            before += tensor.source.elements();
+            let error = tensor.encoder.map(|_| report.rms_error);
+            printed = bar.suspend(|| line(out, &planned, report.tensor, tensor, error));
+        }
+        match printed.is_err() || interrupt::raised() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    let result = whole_file(output, |file| {
+        quantize::write(&gguf, args.target, &planned, (&pool, cpu), file, &mut progress)
+    });
+    bar.finish_and_clear();
+    printed?;
+    result.map_err(|error| match error {
+        quantize::Error::Interrupted => Error::Interrupted,
+        quantize::Error::Write(e) => {
+            Error::failed(format_args!("cannot write {}: {e}", output.display()))
+        }
+        other => named(input, other),
+    })?;
+    summary(out, "became", &planned)
+}
+
+/// Whether both are one file, whatever its names.
+fn same(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(fs::canonicalize);
+    matches!((a, b), (Ok(a), Ok(b)) if a == b)
+}
+
+fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool) {
+    let source = |tensor: &Planned| DType::named(tensor.source.ggml_type.name);
+    let quantized =
+        |t: &&Planned| t.encoder.is_some() && source(t).is_some_and(DType::is_quantized);
+    if let Some(tensor) = planned.iter().find(quantized).filter(|_| !allow_requantize) {
+        note(format_args!(
+            "warning: weights are quantized already ({}), and errors add up: a file with f32, f16 or bf16 \
+             weights would give a better model",
+            tensor.source.ggml_type.name
+        ));
+    }
+    let fallbacks = planned.iter().filter(|tensor| tensor.instead_of.is_some()).count();
+    if let Some((tensor, meant)) = planned.iter().find_map(|t| Some((t, t.instead_of?))) {
+        note(format_args!(
+            "note: {fallbacks} of {} tensors get a type with smaller blocks: rows of {} are no whole blocks \
+             of {}",
+            planned.len(),
+            tensor.source.row_len(),
+            meant.name()
+        ));
+    }
+}
+
+fn bar(weights: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left");
+    let bar = ProgressBar::new(weights);
+    if let Ok(style) = style { bar.with_style(style) } else { bar }
+}
+
+/// What became of a tensor, or will.
+fn line(
+    out: &mut dyn Write,
+    planned: &[Planned<'_, '_>],
+    index: usize,
+    tensor: &Planned<'_, '_>,
+    rms_error: Option<f64>,
+) -> Result<(), Error> {
+    let width = planned.iter().map(|tensor| tensor.source.name.chars().count()).max();
+    write!(
+        out,
+        "[{:>4}/{:>4}] {:width$} {:>7} -> {:<7} {:>10.3} MiB",
+        index + 1,
+        planned.len(),
+        escaped(tensor.source.name, 80),
+        tensor.source.ggml_type.name,
+        tensor.ggml_type.name,
+        mebibytes(tensor.bytes()),
+        width = width.unwrap_or(0).min(80)
+    )?;
+    match rms_error {
+        Some(error) => writeln!(out, "  rms error {error:.4e}")?,
+        None => writeln!(out)?,
+    }
+    Ok(())
+}
+
+fn summary(out: &mut dyn Write, verb: &str, planned: &[Planned<'_, '_>]) -> Result<(), Error> {
+    let before: u64 = planned.iter().map(|tensor| tensor.source.bytes.len() as u64).sum();
+    let after: u64 = planned.iter().map(Planned::bytes).sum();
+    let weights: u64 = planned.iter().map(|tensor| tensor.source.elements()).sum();
+    writeln!(
+        out,
+        "{:.2} MiB {verb} {:.2} MiB, {:.2} bits per weight",
+        mebibytes(before),
+        mebibytes(after),
+        after as f64 * 8.0 / weights as f64
+    )?;
+    Ok(())
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}

@@ -1,0 +1,149 @@
+//! Writes a file from its beginning to its end, one tensor after the other.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use super::{GgmlType, Tensor, Value};
+
+/// What the header says of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its dimensions, the length of a row first.
+    pub shape: &'a [u64],
+    /// How its values are encoded.
+    pub ggml_type: GgmlType,
+}
+
+impl<'a> From<&'a Tensor<'_>> for Entry<'a> {
+    fn from(tensor: &'a Tensor<'_>) -> Self {
+        Entry { name: tensor.name, shape: tensor.shape(), ggml_type: tensor.ggml_type }
+    }
+}
+
+impl Entry<'_> {
+    /// Bytes of its data; rows are whole blocks.
+    pub fn bytes(&self) -> u64 {
+        let blocks = self.shape.iter().product::<u64>() / self.ggml_type.block_len;
+        blocks * self.ggml_type.block_bytes
+    }
+}
+
+/// A file whose header is written.
+pub struct Writer<W> {
+    out: W,
+    alignment: u64,
+    /// Bytes written of what is padded next.
+    written: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes everything that comes before the data. The tensors' data is to follow in their order,
+    /// each tensor's by [`write`](Self::write) and one [`pad`](Self::pad).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new<'v>(
+        out: W,
+        alignment: u64,
+        keys: &[(&str, Value<'v>)],
+        tensors: &[Entry<'_>],
+    ) -> io::Result<Self> {
+        let mut writer = Writer { out, alignment, written: 0 };
+        writer.write(b"GGUF")?;
+        writer.write(&3u32.to_le_bytes())?;
+        writer.write(&(tensors.len() as u64).to_le_bytes())?;
+        writer.write(&(keys.len() as u64).to_le_bytes())?;
+        for (key, value) in keys {
+            writer.string(key.as_bytes())?;
+            writer.write(&(value.value_type() as u32).to_le_bytes())?;
+            writer.value(*value)?;
+        }
+        let mut offset: u64 = 0;
+        for tensor in tensors {
+            writer.string(tensor.name.as_bytes())?;
+            writer.write(&(tensor.shape.len() as u32).to_le_bytes())?;
+            for dim in tensor.shape {
+                writer.write(&dim.to_le_bytes())?;
+            }
+            writer.write(&tensor.ggml_type.number.to_le_bytes())?;
+            writer.write(&offset.to_le_bytes())?;
+            offset = (offset + tensor.bytes()).next_multiple_of(alignment);
+        }
+        writer.pad()?;
+        Ok(writer)
+    }
+
+    /// Writes some of a tensor's data.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    /// Ends a tensor.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn pad(&mut self) -> io::Result<()> {
+        let padding = self.written.next_multiple_of(self.alignment) - self.written;
+        self.written = 0;
+        io::copy(&mut io::repeat(0).take(padding), &mut self.out).map(drop)
+    }
+
+    fn string(&mut self, text: &[u8]) -> io::Result<()> {
+        self.write(&(text.len() as u64).to_le_bytes())?;
+        self.write(text)
+    }
+
+    fn value(&mut self, value: Value<'_>) -> io::Result<()> {
+        match value {
+            Value::U8(x) => self.write(&x.to_le_bytes()),
+            Value::I8(x) => self.write(&x.to_le_bytes()),
+            Value::U16(x) => self.write(&x.to_le_bytes()),
+            Value::I16(x) => self.write(&x.to_le_bytes()),
+            Value::U32(x) => self.write(&x.to_le_bytes()),
+            Value::I32(x) => self.write(&x.to_le_bytes()),
+            Value::U64(x) => self.write(&x.to_le_bytes()),
+            Value::I64(x) => self.write(&x.to_le_bytes()),
+            Value::F32(x) => self.write(&x.to_le_bytes()),
+            Value::F64(x) => self.write(&x.to_le_bytes()),
+            Value::Bool(x) => self.write(&[x.into()]),
+            Value::String(text) => self.string(text),
+            Value::Array(array) => {
+                self.write(&(array.element as u32).to_le_bytes())?;
+                self.write(&(array.len as u64).to_le_bytes())?;
+                self.write(array.bytes)
+            }
+        }
+    }
+}
+
+/// Makes a file that has its name only when it is complete: until then it is `PATH.partial`, and if
+/// `write` fails, it is removed.
+///
+/// # Errors
+/// Those of `write`, or what the file system says.
+pub fn whole_file<E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut partial = path.to_path_buf().into_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
+    let result = write(&mut file).and_then(|()| {
+        file.flush()?;
+        Ok(fs::rename(&partial, path)?)
+    });
+    if result.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    result
+}

@@ -1,0 +1,190 @@
+//! A model in another format: which tensors get which, and the file.
+//!
+//! A tensor is read from the map, some rows at a time, and these are written before the next are
+//! read: the memory that this takes does not grow with the model.
+
+mod mixture;
+mod target;
+
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
+
+use rayon::{ThreadPool, prelude::*};
+use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
+use thiserror::Error;
+
+pub use self::{mixture::Options, target::Target};
+use crate::gguf::{
+    GgmlType, Gguf, MetadataError, Tensor, Value,
+    copy::Changes,
+    quoted,
+    writer::{Entry, Writer},
+};
+
+/// Why there is no quantized model.
+#[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Error {
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    #[error("tensor {tensor} has type {found}, which cannot be read here: use another file")]
+    Source { tensor: String, found: &'static str },
+    #[error("tensor {tensor}: row {row} has a weight that is not finite, or too large for {to}")]
+    Weight { tensor: String, row: u64, to: &'static str },
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A tensor of the new file.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'g, 'a> {
+    /// What it is made from.
+    pub source: &'g Tensor<'a>,
+    /// What its type becomes.
+    pub ggml_type: GgmlType,
+    /// What converts it, if it is not copied as it is.
+    pub encoder: Option<Encoder>,
+    /// The type that its rows are no whole blocks of, for which this one stands in.
+    pub instead_of: Option<DType>,
+}
+
+impl Planned<'_, '_> {
+    /// Bytes in the new file.
+    pub fn bytes(&self) -> u64 {
+        self.entry().bytes()
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        Entry { ggml_type: self.ggml_type, ..Entry::from(self.source) }
+    }
+}
+
+/// What every tensor becomes.
+///
+/// # Errors
+/// Metadata that does not describe a model, or a tensor that cannot be read.
+pub fn plan<'g, 'a>(
+    gguf: &'g Gguf<'a>,
+    target: Target,
+    options: &Options,
+) -> Result<Vec<Planned<'g, 'a>>, Error> {
+    let planned = mixture::plan(gguf, target, options)?;
+    for tensor in planned.iter().filter(|tensor| tensor.encoder.is_some()) {
+        matrix(tensor.source)?;
+    }
+    Ok(planned)
+}
+
+/// What is told of a tensor while it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Its place in the plan.
+    pub tensor: usize,
+    /// Rows done.
+    pub rows: u64,
+    /// The root of the mean square of what its weights changed by, so far.
+    pub rms_error: f64,
+}
+
+/// Hears of every few rows, and may stop the work.
+pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
+
+/// Writes the new file.
+///
+/// # Errors
+/// Weights that no block can hold, or what `out` says.
+pub fn write(
+    gguf: &Gguf<'_>,
+    target: Target,
+    planned: &[Planned<'_, '_>],
+    (pool, cpu): (&ThreadPool, Cpu),
+    out: impl Write,
+    progress: &mut Progress<'_>,
+) -> Result<(), Error> {
+    let mut changes = Changes::default();
+    changes.keys.insert("general.quantization_version".into(), Some(Value::U32(VERSION)));
+    changes.keys.insert("general.file_type".into(), Some(Value::U32(target.file_type())));
+    for part in ["no", "count", "tensors.count"] {
+        changes.keys.insert(format!("split.{part}"), None);
+    }
+    let entries: Vec<Entry> = planned.iter().map(Planned::entry).collect();
+    let mut writer = Writer::new(out, gguf.alignment(), &changes.keys_of(gguf), &entries)?;
+    for (index, tensor) in planned.iter().enumerate() {
+        let mut report = |rows, rms_error| match progress(Report { tensor: index, rows, rms_error })
+        {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Interrupted),
+        };
+        match tensor.encoder {
+            Some(encoder) => convert(tensor, encoder, (pool, cpu), &mut writer, &mut report)?,
+            None => {
+                writer.write(tensor.source.bytes)?;
+                report(tensor.source.rows(), 0.0)?;
+            }
+        }
+        writer.pad()?;
+    }
+    Ok(())
+}
+
+/// That of the quantized formats (`GGML_QNT_VERSION`).
+const VERSION: u32 = 2;
+
+/// Weights that are converted before they are written.
+const WEIGHTS_AT_ONCE: usize = 1 << 22;
+
+fn convert<W: Write>(
+    tensor: &Planned<'_, '_>,
+    encoder: Encoder,
+    (pool, cpu): (&ThreadPool, Cpu),
+    writer: &mut Writer<W>,
+    report: &mut dyn FnMut(u64, f64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let weights = matrix(tensor.source)?;
+    let (rows, columns) = (weights.rows(), weights.columns());
+    let row_bytes = tensor.bytes() as usize / rows;
+    let rows_at_once = (WEIGHTS_AT_ONCE / columns).clamp(1, rows);
+    let mut bytes = vec![0; rows_at_once * row_bytes];
+    let mut squares = 0.0;
+    for first in (0..rows).step_by(rows_at_once) {
+        let end = rows.min(first + rows_at_once);
+        let bytes = &mut bytes[..(end - first) * row_bytes];
+        let buffers = || (vec![0.0; columns], vec![0.0; columns]);
+        let convert_row = |(before, after): &mut (Vec<f32>, Vec<f32>),
+                           (i, bytes): (usize, &mut [u8])| {
+            weights.decode_row(first + i, before);
+            encoder.encode(cpu, before, bytes);
+            encoder.decode(bytes, after);
+            let errors = before.iter().zip(after).map(|(a, b)| f64::from(*a) - f64::from(*b));
+            errors.map(|error| error * error).sum::<f64>()
+        };
+        let changed: Vec<f64> = pool.install(|| {
+            let each = bytes.par_chunks_mut(row_bytes).enumerate();
+            each.map_init(buffers, convert_row).collect()
+        });
+        if let Some(i) = changed.iter().position(|squares| !squares.is_finite()) {
+            return Err(Error::Weight {
+                tensor: quoted(tensor.source.name),
+                row: (first + i) as u64,
+                to: encoder.dtype().name(),
+            });
+        }
+        writer.write(bytes)?;
+        squares += changed.iter().sum::<f64>();
+        let rms_error = (squares / (end * columns) as f64).sqrt();
+        report(end as u64, rms_error)?;
+    }
+    Ok(())
+}
+
+fn matrix<'a>(tensor: &Tensor<'a>) -> Result<Matrix<'a>, Error> {
+    let found = tensor.ggml_type.name;
+    let unreadable = || Error::Source { tensor: quoted(tensor.name), found };
+    let dtype = DType::named(found).ok_or_else(unreadable)?;
+    let [rows, columns] = [tensor.rows(), tensor.row_len()].map(|n| n as usize);
+    Matrix::new(dtype, rows, columns, tensor.bytes).map_err(|_| unreadable())
+}

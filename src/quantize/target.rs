@@ -1,0 +1,76 @@
+//! The types of whole files, by the names that llama-quantize gives them.
+
+use rope_cpu_kernels::DType;
+
+/// What a file is brought into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of llama.cpp")]
+pub enum Target {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4KS,
+    Q4KM,
+    Q5KS,
+    Q5KM,
+    Q6K,
+}
+
+/// Name, number in `general.file_type` (`enum llama_ftype` in llama.h), type of most tensors.
+const TARGETS: [(Target, &str, u32, DType); 12] = [
+    (Target::F32, "F32", 0, DType::F32),
+    (Target::F16, "F16", 1, DType::F16),
+    (Target::Bf16, "BF16", 32, DType::Bf16),
+    (Target::Q4_0, "Q4_0", 2, DType::Q4_0),
+    (Target::Q4KS, "Q4_K_S", 14, DType::Q4K),
+    (Target::Q4KM, "Q4_K_M", 15, DType::Q4K),
+    (Target::Q5_0, "Q5_0", 8, DType::Q5_0),
+    (Target::Q5_1, "Q5_1", 9, DType::Q5_1),
+    (Target::Q5KS, "Q5_K_S", 16, DType::Q5K),
+    (Target::Q5KM, "Q5_K_M", 17, DType::Q5K),
+    (Target::Q6K, "Q6_K", 18, DType::Q6K),
+    (Target::Q8_0, "Q8_0", 7, DType::Q8_0),
+];
+
+impl Target {
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        TARGETS.into_iter().map(|target| target.1)
+    }
+
+    /// The one with this name in either case, `Q4_K` and `Q5_K` for those with an M, or with this
+    /// number.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.to_uppercase();
+        let name = match &name[..] {
+            "Q4_K" => "Q4_K_M",
+            "Q5_K" => "Q5_K_M",
+            other => other,
+        };
+        let found = TARGETS.into_iter().find(|t| t.1 == name || name.parse() == Ok(t.2));
+        found.map(|target| target.0)
+    }
+
+    fn row(self) -> (Target, &'static str, u32, DType) {
+        TARGETS.into_iter().find(|target| target.0 == self).unwrap_or(TARGETS[0])
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Its number in `general.file_type`.
+    pub fn file_type(self) -> u32 {
+        self.row().2
+    }
+
+    /// What most tensors become.
+    pub fn dtype(self) -> DType {
+        self.row().3
+    }
+}

@@ -1,0 +1,197 @@
+//! `quantize`: which tensor gets which type, the file, and what is refused.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use rope_cpu::{
+    gguf::{File, GgmlType, Gguf, Value},
+    quantize::{Options, Target, plan},
+};
+use serde_json::Value as Json;
+
+use crate::{
+    build::{Builder, F32, STRING, U32, string},
+    run,
+    tiny::{tiny, tiny_in_parts, tiny_reader},
+};
+
+/// Zeros of f32.
+fn model(description: &Json) -> Builder {
+    let architecture = description["architecture"].as_str().unwrap();
+    let mut b = Builder::new().key("general.architecture", STRING, string(architecture));
+    for (key, number) in description["numbers"].as_object().unwrap() {
+        let number = number.as_u64().unwrap() as u32;
+        b = b.key(format!("{architecture}.{key}"), U32, number.to_le_bytes());
+    }
+    let list = |part: &str| -> Vec<(String, Vec<u64>)> {
+        serde_json::from_value(description[part].clone()).unwrap()
+    };
+    let mut tensors = list("outside");
+    for layer in 0..description["numbers"]["block_count"].as_u64().unwrap() {
+        let named = |(name, dims)| (format!("blk.{layer}.{name}.weight"), dims);
+        tensors.extend(list("in_layer").into_iter().map(named));
+    }
+    let mut bytes = 0;
+    for (name, dims) in tensors {
+        b = b.tensor(&name, &dims, 0, bytes);
+        bytes += 4 * dims.iter().product::<u64>();
+    }
+    b.data = vec![0; bytes as usize];
+    b
+}
+
+#[test]
+fn every_tensor_gets_the_type_that_llama_quantize_gives_it() {
+    let golden: Json = include_str!("../data/quantize.json").parse().unwrap();
+    for description in golden["models"].as_array().unwrap() {
+        let bytes = model(description).bytes();
+        let gguf = Gguf::parse(&bytes, &[]).unwrap();
+        let types = description["types"].as_object().unwrap();
+        assert_eq!(types.len(), Target::names().count());
+        for (target, letters) in types {
+            let planned = plan(&gguf, Target::named(target).unwrap(), &Options::default()).unwrap();
+            let letters = letters.as_str().unwrap();
+            assert_eq!(planned.len(), letters.len());
+            for (tensor, letter) in planned.iter().zip(letters.chars()) {
+                let expected = golden["letters"][letter.to_string()].as_str().unwrap();
+                let (found, name) = (tensor.ggml_type.name, tensor.source.name);
+                assert_eq!(found, expected, "{}, {target}: {name}", description["name"]);
+            }
+        }
+    }
+}
+
+/// Runs `quantize` and returns what it printed.
+#[track_caller]
+fn quantize(arguments: &[&str]) -> String {
+    let run = run(&[&["quantize"], arguments].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.stdout
+}
+
+fn types(path: &Path) -> HashMap<String, GgmlType> {
+    let file = File::open(path).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    gguf.tensors().iter().map(|tensor| (tensor.name.into(), tensor.ggml_type)).collect()
+}
+
+#[test]
+fn a_quantized_model_runs_and_is_the_same_but_for_its_matrices() {
+    let (model, folder) = (tiny_reader(1, true), tempfile::tempdir().unwrap());
+    let (input, output) = (model.path().to_str().unwrap(), folder.path().join("out.gguf"));
+    let output = output.to_str().unwrap();
+    let said = quantize(&[input, output, "q8_0", "1"]);
+    let line = said.lines().find(|line| line.contains("blk.1.ffn_down.weight")).unwrap();
+    let (_, error) = line.split_once("f32 -> q8_0").unwrap().1.split_once("rms error ").unwrap();
+    // Weights of up to 0.5: at most half of 0.5 / 127 each, and evenly spread below that.
+    let error: f64 = error.parse().unwrap();
+    let bound = 0.5 / 127.0 / 2.0;
+    assert!(error > 0.3 * bound && error < 0.7 * bound, "{error}");
+    assert!(said.ends_with(" bits per weight\n"), "{said}");
+
+    let (a, b) = (File::open(input).unwrap(), File::open(output).unwrap());
+    let (a, b) = (a.parse(&[]).unwrap(), b.parse(&[]).unwrap());
+    for (key, value) in a.metadata().iter() {
+        assert_eq!(b.metadata().get(key), Some(value), "{key}");
+    }
+    assert_eq!(b.metadata().get("general.file_type"), Some(Value::U32(7)));
+    assert_eq!(b.metadata().get("general.quantization_version"), Some(Value::U32(2)));
+    for (before, after) in a.tensors().iter().zip(b.tensors()) {
+        assert_eq!((before.name, before.shape()), (after.name, after.shape()));
+        let is_norm = before.name.contains("norm");
+        assert_eq!(after.ggml_type.name, if is_norm { "f32" } else { "q8_0" });
+        assert_eq!(before.bytes == after.bytes, is_norm, "{}", after.name);
+    }
+
+    // The same bytes with any number of threads, whatever was there before.
+    let first = fs::read(output).unwrap();
+    quantize(&[input, output, "Q8_0", "-t", "3"]);
+    assert!(fs::read(output).unwrap() == first);
+    let text = run(&["-m", output, "-p", "the rain", "-n", "4", "-no-cnv", "--temp", "0"]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing partial is left");
+}
+
+#[test]
+fn options_change_what_is_chosen() {
+    let (model, folder) = (tiny(), tempfile::tempdir().unwrap());
+    let input = model.path().to_str().unwrap();
+    let output = folder.path().join("out.gguf");
+    let out = output.to_str().unwrap();
+
+    // Rows of 64 and 96 are no whole blocks of 256.
+    let dry = run(&["quantize", "--dry-run", input, out, "Q4_K"]);
+    assert_eq!(dry.code, Some(0), "{}", dry.stderr);
+    dry.said(&["14 of 20 tensors get a type with smaller blocks", "no whole blocks of q4_k"]);
+    assert!(dry.stdout.contains("f32 -> q5_0"), "{}", dry.stdout);
+    assert!(dry.stdout.contains(" would become "), "{}", dry.stdout);
+    assert!(!output.exists());
+
+    quantize(&["--pure", input, out, "q4_0"]);
+    assert_eq!(types(&output)["token_embd.weight"].name, "q4_0");
+    let again = folder.path().join("again.gguf");
+    let twice = run(&["quantize", out, again.to_str().unwrap(), "q4_0"]);
+    assert_eq!(twice.code, Some(0));
+    twice.said(&["warning: weights are quantized already (q4_0)"]);
+    assert_eq!(types(&again)["token_embd.weight"].name, "q8_0");
+    assert_eq!(types(&again)["blk.0.attn_q.weight"].name, "q4_0");
+    let quiet = run(&["quantize", "--allow-requantize", out, again.to_str().unwrap(), "F16"]);
+    assert_eq!((quiet.code, &quiet.stderr[..]), (Some(0), ""));
+    assert_eq!(types(&again)["blk.1.ffn_up.weight"].name, "f16");
+}
+
+#[test]
+fn parts_become_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = tiny_in_parts(1, folder.path());
+    let output = folder.path().join("out.gguf");
+    quantize(&[first.to_str().unwrap(), output.to_str().unwrap(), "q8_0"]);
+    assert_eq!(types(&output).len(), 20);
+    let file = File::open(&output).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    assert!(gguf.metadata().iter().all(|(key, _)| !key.starts_with("split.")));
+    let over = run(&["quantize", first.to_str().unwrap(), second.to_str().unwrap(), "q8_0"]);
+    over.refused(2, &["-00002-of-00002.gguf is what is read"]);
+}
+
+#[test]
+fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
+    let (model, folder) = (tiny(), tempfile::tempdir().unwrap());
+    let input = model.path().to_str().unwrap();
+    let output = folder.path().join("out.gguf");
+    let out = output.to_str().unwrap();
+    run(&["quantize", input, out, "Q9_K"]).refused(2, &["Q9_K", "choose one of F32, F16"]);
+    run(&["quantize", input, input, "Q8_0"]).refused(2, &[input, "give the new file another name"]);
+    #[cfg(unix)]
+    {
+        let link = folder.path().join("link.gguf");
+        std::os::unix::fs::symlink(input, &link).unwrap();
+        run(&["quantize", input, link.to_str().unwrap(), "Q8_0"]).refused(2, &["is what is read"]);
+        fs::remove_file(link).unwrap();
+    }
+    let here = folder.path().to_str().unwrap();
+    run(&["quantize", input, here, "Q8_0"]).refused(2, &["is a directory"]);
+    run(&["quantize", input, "/no/such/folder/x", "Q8_0"]).refused(1, &["/no/such/folder/x"]);
+    run(&["quantize", "/no/such/file", out, "Q8_0"]).refused(2, &["/no/such/file"]);
+    run(&["quantize", "-t", "1", input, out, "Q8_0", "2"]).refused(2, &["cannot be used with"]);
+
+    let with = |name: &str, kind: u32, bytes: &[u8], row: u64| {
+        let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
+        b = b.key("test.f32", F32, 1f32.to_le_bytes()).tensor(name, &[row, 2], kind, 0);
+        b.data = bytes.to_vec();
+        b.file()
+    };
+    let mut weights = [0f32; 64];
+    weights[40] = f32::NAN;
+    let nan = with("blk.0.attn_q.weight", 0, bytemuck::cast_slice(&weights), 32);
+    let nan = run(&["quantize", nan.path().to_str().unwrap(), out, "Q8_0"]);
+    assert_eq!(nan.code, Some(2));
+    nan.said(&["tensor \"blk.0.attn_q.weight\": row 1 has a weight that is not finite"]);
+    let large = with("blk.0.attn_q.weight", 0, bytemuck::cast_slice(&[1e9f32; 64]), 32);
+    let large = run(&["quantize", large.path().to_str().unwrap(), out, "F16"]);
+    assert_eq!(large.code, Some(2));
+    large.said(&["row 0", "too large for f16"]);
+    let numbers = with("blk.0.attn_q.weight", 26, &[0; 256], 32);
+    let numbers = run(&["quantize", numbers.path().to_str().unwrap(), out, "Q8_0"]);
+    numbers.refused(2, &["tensor \"blk.0.attn_q.weight\" has type i32, which cannot be read"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}

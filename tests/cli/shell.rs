@@ -1,0 +1,44 @@
+//! Completions for shells, and manual pages.
+
+use crate::run;
+
+#[test]
+fn every_shell_is_told_the_options() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = run(&["completions", shell]);
+        assert_eq!((said.code, &said.stderr[..]), (Some(0), ""), "{shell}");
+        for word in ["rope-cpu", "rope-scaling", "perplexity"] {
+            assert!(said.stdout.contains(word), "{shell}: no {word}");
+        }
+    }
+    run(&["completions", "cmd"]).refused(2, &["cmd", "bash, elvish, fish, powershell, zsh"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn bash_completes_an_option() {
+    let script = run(&["completions", "bash"]).stdout;
+    let ask = "COMP_WORDS=(rope-cpu --rope-freq-s); COMP_CWORD=1; _rope__cpu rope-cpu --rope-freq-s rope-cpu; \
+        echo \"${COMPREPLY[@]}\"";
+    let bash =
+        std::process::Command::new("bash").arg("-c").arg(format!("{script}\n{ask}")).output();
+    let Ok(bash) = bash else { return eprintln!("skipped: there is no bash") };
+    let said = String::from_utf8(bash.stdout).unwrap();
+    assert_eq!(said.trim(), "--rope-freq-scale", "{}", String::from_utf8_lossy(&bash.stderr));
+}
+
+#[test]
+fn manual_pages_are_printed_and_written() {
+    let page = run(&["man"]);
+    assert_eq!(page.code, Some(0), "{}", page.stderr);
+    for part in [".TH rope-cpu 1", "\\-\\-rope\\-scaling", "rope\\-cpu\\-bench(1)"] {
+        assert!(page.stdout.contains(part), "{part} is not in:\n{}", page.stdout);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pages = run(&["man", folder.path().to_str().unwrap()]);
+    assert_eq!((pages.code, &pages.stdout[..]), (Some(0), ""), "{}", pages.stderr);
+    for name in ["rope-cpu.1", "rope-cpu-bench.1", "rope-cpu-rope-explain.1"] {
+        assert!(folder.path().join(name).exists(), "{name}");
+    }
+    run(&["man", "/no/such/folder"]).refused(1, &["/no/such/folder"]);
+}
