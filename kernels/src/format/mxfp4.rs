@@ -24,6 +24,17 @@ const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -1
 /// The quant that stands for zero.
 pub(super) const CENTER: u8 = 12;
 
+/// The values plus [`CENTER`]: made once, as this is no work for each 32 weights.
+const CENTERED: [u8; 16] = {
+    let mut centered = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        centered[i] = (VALUES[i] + CENTER as i8) as u8;
+        i += 1;
+    }
+    centered
+};
+
 /// What a nibble stands for.
 pub(super) fn value(nibble: u8) -> f32 {
     f32::from(VALUES[usize::from(nibble & 15)])
@@ -32,7 +43,7 @@ pub(super) fn value(nibble: u8) -> f32 {
 /// What nibbles stand for, plus [`CENTER`].
 #[inline(always)]
 pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
-    isa.choose(&VALUES.map(|v| (v + CENTER as i8) as u8), nibbles)
+    isa.choose(&CENTERED, nibbles)
 }
 
 /// `2^(e - 128)`.

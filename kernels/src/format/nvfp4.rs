@@ -18,7 +18,7 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 36);
 
 /// Half of what each scale stands for, as values are doubled. The sign is ignored, and the one that is
-/// not a number stands for zero. A table, as CPUs take long to compute with subnormal floats.
+/// not a number stands for zero.
 static SCALES: [f32; 256] = {
     let mut scales = [0.0; 256];
     let mut d = 0;
