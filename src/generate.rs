@@ -131,16 +131,18 @@ pub fn generate(
     limits: &Limits,
     each: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Answer, Error> {
-    let context = session.room();
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }
-    if prompt.len() > context {
-        return Err(Error::PromptTooLong { tokens: prompt.len(), context });
+    let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
+    // What was read before a context shifts is no matter.
+    let there = if session.rope().plan().shifts { shared } else { 0 };
+    let (tokens, context) = (prompt.len() - there, session.room());
+    if tokens > context {
+        return Err(Error::PromptTooLong { tokens, context });
     }
 
     // The last token is read in any case, since the logits follow from it.
-    let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
     let reused = session.truncate(shared.min(prompt.len() - 1));
     sampler.forget();
     for &token in prompt {
@@ -194,7 +196,7 @@ pub fn generate(
         if limits.tokens_max == Some(tokens.len()) {
             break End::TokensMax;
         }
-        if session.tokens().len() == context {
+        if session.full() {
             break End::ContextFull;
         }
         logits = session.extend(&[token], &mut |_| ControlFlow::Continue(()))?;

@@ -26,6 +26,8 @@ pub struct KvCache {
     sights: Vec<Sight>,
     sequences: Vec<Sequence>,
     free: Vec<Page>,
+    /// The first positions, which layers with a sliding window hold too.
+    kept: usize,
 }
 
 /// One sequence: for each layer its pages, by position / [`POSITIONS`].
@@ -38,7 +40,7 @@ impl KvCache {
     pub fn new(shape: Shape, sights: Vec<Sight>, sequences: usize) -> Self {
         let sequence = || Sequence { layers: sights.iter().map(|_| Vec::new()).collect() };
         let sequences = (0..sequences).map(|_| sequence()).collect();
-        KvCache { shape, sights, sequences, free: Vec::new() }
+        KvCache { shape, sights, sequences, free: Vec::new(), kept: 0 }
     }
 
     /// What a page holds.
@@ -67,7 +69,8 @@ impl KvCache {
     pub fn release(&mut self, sequence: usize, position: usize) {
         for (pages, sight) in self.sequences[sequence].layers.iter_mut().zip(&self.sights) {
             let [far, near] = seen(sight, position);
-            let unseen = far.end..near.start.min(pages.len());
+            let first = far.end.max(self.kept.div_ceil(POSITIONS));
+            let unseen = first..near.start.min(pages.len());
             if !unseen.is_empty() {
                 self.free.extend(pages[unseen].iter_mut().filter_map(Option::take));
             }
@@ -83,6 +86,29 @@ impl KvCache {
             self.free.extend(pages.drain(kept..).flatten());
         }
         len
+    }
+
+    /// From now on holds the first `positions` in every layer, so that [`KvCache::shift`] leaves
+    /// them within sight. Returns whether a sequence of `len` has them all.
+    pub fn keep(&mut self, sequence: usize, positions: usize, len: usize) -> bool {
+        self.kept = positions;
+        let pages = 0..positions.min(len).div_ceil(POSITIONS);
+        let there = |layer: &Vec<Option<Page>>| layer[pages.clone()].iter().all(Option::is_some);
+        self.sequences[sequence].layers.iter().all(there)
+    }
+
+    /// Takes so many pages of positions out of a sequence, behind those that are kept. Later
+    /// ones move down by as many; what is stored at them stays as it is, bit by bit.
+    pub fn shift(&mut self, sequence: usize, pages: usize) {
+        let (first, within) = (self.kept / POSITIONS, self.kept % POSITIONS);
+        for layer in &mut self.sequences[sequence].layers {
+            // The page that is kept in part goes on with what follows the gap.
+            let (before, after) = layer.split_at_mut(first + pages);
+            if let (Some(kept), Some(Some(next))) = (&mut before[first], after.first_mut()) {
+                next.copy_first(kept, within);
+            }
+            self.free.extend(layer.drain(first..first + pages).flatten());
+        }
     }
 
     /// Whether all is there that the token at `len` sees.
@@ -167,6 +193,42 @@ mod tests {
         assert_eq!(cache.truncate(0, 1_999), 1_999);
         assert_eq!(cache.truncate(0, 1_000), 0);
         assert!(cache.page(0, 0, 0).is_none());
+    }
+
+    #[test]
+    fn a_shift_leaves_all_bits_as_they_are() {
+        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(900)]);
+        cache.reserve(&team, 0, 0, 1_200);
+        let mut next = 0u32;
+        for page in cache.sequences[0].layers.iter_mut().flatten().flatten() {
+            for byte in page.bytes().into_iter().flatten() {
+                next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = (next >> 24) as u8;
+            }
+        }
+        // The key and the value of a position in all heads and layers.
+        let rows = |cache: &mut KvCache, position: usize| -> Vec<Vec<u8>> {
+            let pages = cache.sequences[0].layers.iter_mut();
+            let pages = pages.filter_map(|layer| layer[position / POSITIONS].as_mut());
+            let halves = pages.flat_map(|page| page.bytes());
+            let row = |half: &mut [u8]| -> Vec<u8> {
+                let bytes = half.len() / 2 / POSITIONS; // of two heads
+                let rows = half.chunks_exact(bytes).skip(position % POSITIONS);
+                rows.step_by(POSITIONS).flatten().copied().collect()
+            };
+            halves.map(row).collect()
+        };
+        for kept in [0, 300, 512] {
+            let before: Vec<_> = (0..1_200).map(|position| rows(&mut cache, position)).collect();
+            assert!(cache.keep(0, kept, 1_200));
+            cache.release(0, 1_200);
+            cache.shift(0, 1);
+            for position in 0..1_200 - 256 {
+                let moved = if position < kept { position } else { position + 256 };
+                assert_eq!(rows(&mut cache, position), before[moved], "{kept}: {position}");
+            }
+            cache.reserve(&team, 0, 1_200 - 256, 1_200);
+        }
     }
 
     #[test]

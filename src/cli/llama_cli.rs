@@ -55,7 +55,7 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("-cmoe --cpu-moe -kvo --kv-offload -nkvo --no-kv-offload --no-host", No, Gpu),
     ("--op-offload --no-op-offload", No, Gpu),
     //
-    ("--mmap --jinja --no-context-shift -nr --no-repack --no-warmup --offline", No, Always),
+    ("--mmap --jinja -nr --no-repack --no-warmup --offline", No, Always),
     ("--no-perf", No, Always),
     ("-fa --flash-attn", Optional(&["on", "auto", "1"]), Always),
     ("-np --parallel", OneOf(&["1"]), Always),
@@ -71,11 +71,6 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--prio-batch --poll-batch --list-devices --warmup", No, Missing("")),
     ("--no-mmap --mlock -dio --direct-io -ndio --no-direct-io --repack", No, Missing("")),
     ("--swa-full -dt --defrag-thold --check-tensors --perf", No, Missing("")),
-    (
-        "--keep --context-shift",
-        No,
-        Missing("choose a larger context with -c, or let it roll with --attention-sinks"),
-    ),
     ("-cram --cache-ram -ctxcp --ctx-checkpoints --swa-checkpoints", No, Missing("")),
     ("--control-vector --control-vector-scaled", No, Missing("")),
     ("--control-vector-layer-range", No, Missing("")),

@@ -18,7 +18,7 @@ use std::{
 pub use args::Args;
 
 use super::{
-    args::{adapters, all_overrides},
+    args::{adapters, all_overrides, resolve},
     error::Error,
     note, resources, text,
 };
@@ -26,8 +26,9 @@ use crate::{
     chat::Template,
     generate::{End, Timings},
     gguf::{File, Gguf},
-    model::{Model, Session, saved},
+    model::{self, Model, Session, saved},
     platform::interrupt,
+    rope::{Flags, Rope},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -70,7 +71,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let sampling = sampling::settings(args, gguf.metadata(), &tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
-    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
+    let answer = &args.answer;
+    let context_shift = answer.context_shift && answer.predict != -2;
+    let flags = Flags { context_shift, ..args.rope.flags() };
+    let plan = resolve(&flags, &gguf, &model, resources.context.clone()).map_err(Error::usage)?;
+    let rope = Rope::new(plan);
     let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
@@ -91,7 +96,14 @@ pub fn run(args: &Args) -> Result<(), Error> {
     for warning in &rope.plan().warnings {
         note(format_args!("warning: {warning}"));
     }
-    let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    if answer.keep != 0 && !context_shift {
+        note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
+    }
+    let session = Session::new(&model, rope, resources.options());
+    let mut session = session.map_err(|e| match e {
+        model::Error::Keep { .. } => Error::usage(format_args!("--context-shift: {e}")),
+        e => Error::failed(e),
+    })?;
     let prompt_cache =
         PromptCache::new(typed, || saved::fingerprint(&gguf, &model.config, &adapters));
     if let Some(cache) = &prompt_cache {
@@ -108,6 +120,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         limits,
         screen,
         verbose_prompt: typed.verbose_prompt,
+        keep: context_shift.then_some(answer.keep),
         prompt_cache,
         total: Timings::default(),
     };
@@ -195,6 +208,7 @@ fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<Lines>, Er
 /// Writes the prompt and what follows it.
 fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
+    writer.keep(&tokens)?;
     let room = writer.session.room();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= room {
         writer.screen.typed(prompt);

@@ -111,6 +111,18 @@ impl Page {
         [&mut self.keys, &mut self.values].map(|half| cast_slice_mut(half.lines.all()))
     }
 
+    /// Makes the first `positions` those of another page.
+    pub fn copy_first(&mut self, other: &mut Page, positions: usize) {
+        for (to, from) in [(&mut self.keys, &mut other.keys), (&mut self.values, &mut other.values)]
+        {
+            let (head, bytes) = (POSITIONS * to.row_bytes, positions * to.row_bytes);
+            let [to, from] = [to, from].map(|half| cast_slice_mut::<_, u8>(half.lines.all()));
+            for (to, from) in to.chunks_exact_mut(head).zip(from.chunks_exact(head)) {
+                to[..bytes].copy_from_slice(&from[..bytes]);
+            }
+        }
+    }
+
     /// Stores the key of a position (padded dim). Task `head * BLOCKS + position % 256 / 16` of
     /// the phase does so.
     pub fn store_key(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, key: &[f32]) {

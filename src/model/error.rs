@@ -39,6 +39,11 @@ pub enum Error {
     Token { token: u32, vocabulary: usize },
     #[error("the context of {context} tokens is full: {used} are in use, {more} more do not fit")]
     ContextFull { context: usize, used: usize, more: usize },
+    #[error(
+        "{tokens} tokens are to be kept where the context shifts: it needs {needed} or more for that, \
+         and has {context}"
+    )]
+    Keep { tokens: usize, needed: usize, context: usize },
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
 }

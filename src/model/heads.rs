@@ -66,7 +66,8 @@ impl Heads<'_> {
 
     /// Whether the cache holds keys before rotation.
     fn keys_are_raw(&self) -> bool {
-        !self.config.own_rope(self.index) && self.rope.plan().raw_keys()
+        let plan = self.rope.plan();
+        plan.shifts || !self.config.own_rope(self.index) && plan.raw_keys()
     }
 
     /// What queries of this layer see.

@@ -75,13 +75,17 @@ pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -
 impl Session<'_> {
     /// Writes the first `len` tokens, or all if there are fewer, to a file of the model with this
     /// [`fingerprint`]. Returns how many were written: none, where a sliding window has dropped
-    /// keys that would be needed to go on from there.
+    /// keys that would be needed to go on from there, or where all was computed again for a
+    /// longer sequence; and no more than are kept, where the context has shifted.
     ///
     /// # Errors
     /// If `to` cannot be written.
     pub fn save(&mut self, model: u32, len: usize, to: impl Write) -> io::Result<usize> {
-        let len = len.min(self.tokens().len());
-        let len = if self.cache.holds(SEQUENCE, len) { len } else { 0 };
+        let len = len.min(self.intact());
+        let rope = self.rope();
+        let rotated_alike =
+            rope.plan().by_position() || rope.effective_length(len) == self.effective_length;
+        let len = if rotated_alike && self.cache.holds(SEQUENCE, len) { len } else { 0 };
         let mut to = Checked::new(to);
         let header = serde_json::to_vec(&self.header(model, len))?;
         to.write_all(MAGIC)?;

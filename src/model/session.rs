@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Token,
-    kv_cache::{CacheType, KvCache, Shape},
+    kv_cache::{CacheType, KvCache, POSITIONS, Shape},
     rope::{Rope, Sight},
     threads::Threads,
 };
@@ -44,13 +44,18 @@ pub struct Session<'m> {
     state: State,
     pub(super) cache: KvCache,
     tokens: Vec<Token>,
+    /// How many of them a full context keeps where it shifts, and how many behind those it has lost.
+    kept: usize,
+    lost: usize,
     /// The effective length whose RoPE frequencies `tokens` were computed with.
-    effective_length: usize,
+    pub(super) effective_length: usize,
     rows: Vec<Row>,
     /// Where sliding windows stop dropping keys.
     held: usize,
     /// How many tokens were computed again because the frequencies changed, since last asked.
     recomputed: Option<usize>,
+    /// How many tokens were lost since last asked.
+    lost_now: Option<usize>,
 }
 
 /// Which rows of what is read have their logits computed.
@@ -78,7 +83,7 @@ impl<'m> Session<'m> {
         let (context, cpu) = (options.context, options.cpu);
         let state = State::new(&team, cpu, config, &model.weights, shape, rows, context);
         let cache = KvCache::new(shape, sights, 1);
-        Ok(Session {
+        let mut session = Session {
             model,
             rope,
             options,
@@ -86,11 +91,18 @@ impl<'m> Session<'m> {
             state,
             cache,
             tokens: Vec::new(),
+            kept: 0,
+            lost: 0,
             effective_length: 0,
             rows: Vec::with_capacity(rows),
             held: usize::MAX,
             recomputed: None,
-        })
+            lost_now: None,
+        };
+        if session.rope.plan().shifts {
+            session.keep(0)?;
+        }
+        Ok(session)
     }
 
     /// Positions that the session can hold.
@@ -98,10 +110,15 @@ impl<'m> Session<'m> {
         self.options.context
     }
 
-    /// Tokens that can be read: as many as there are positions, or without end where the oldest are
-    /// forgotten.
+    /// Tokens that can be read at once: as many as there are positions, or without end where the
+    /// context rolls.
     pub fn room(&self) -> usize {
         if self.rope.plan().rolls() { usize::MAX } else { self.options.context }
+    }
+
+    /// Whether no more tokens can be read.
+    pub fn full(&self) -> bool {
+        !self.rope.plan().shifts && self.tokens.len() == self.room()
     }
 
     /// Tokens that the model knows, which is how many logits follow a token.
@@ -109,7 +126,7 @@ impl<'m> Session<'m> {
         self.model.config.vocabulary
     }
 
-    /// The tokens whose keys and values are in the cache.
+    /// The tokens that were read, also those that the context has lost since.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
@@ -151,12 +168,49 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// Forgets all but the first `len` tokens; returns how many are kept, which is none where
-    /// a sliding window has already dropped keys that would be needed again.
+    /// Forgets all but the first `len` tokens; returns how many are kept, which is fewer where the
+    /// context has lost some of them, and none where a sliding window has already dropped keys that
+    /// would be needed again.
     pub fn truncate(&mut self, len: usize) -> usize {
-        let kept = self.cache.truncate(SEQUENCE, len.min(self.tokens.len()));
+        let mut len = len.min(self.tokens.len());
+        if len < self.kept + self.lost {
+            len = len.min(self.intact());
+            self.lost = 0;
+        }
+        let kept = match self.cache.truncate(SEQUENCE, len - self.lost) {
+            0 => 0,
+            positions => positions + self.lost,
+        };
+        if kept == 0 {
+            self.lost = 0;
+        }
         self.tokens.truncate(kept);
         kept
+    }
+
+    /// How many of the first tokens are all there.
+    pub(super) fn intact(&self) -> usize {
+        if self.lost > 0 { self.kept } else { self.tokens.len() }
+    }
+
+    /// From now on the first `tokens` stay where the context shifts. What a sliding window has
+    /// dropped of them is read again.
+    ///
+    /// # Errors
+    /// If they leave no room to shift in.
+    pub fn keep(&mut self, tokens: usize) -> Result<(), Error> {
+        let (needed, context) = (tokens.saturating_add(POSITIONS + 1), self.options.context);
+        if needed > context {
+            return Err(Error::Keep { tokens, needed, context });
+        }
+        if self.lost > 0 {
+            self.truncate(self.kept);
+        }
+        self.kept = tokens;
+        if !self.cache.keep(SEQUENCE, tokens, self.positions()) {
+            self.truncate(0);
+        }
+        Ok(())
     }
 
     /// Goes on from `tokens`, whose keys and values are in the cache.
@@ -164,6 +218,11 @@ impl<'m> Session<'m> {
         self.effective_length = self.rope.effective_length(tokens.len());
         self.rope.clear();
         self.tokens = tokens;
+    }
+
+    /// Positions in use.
+    fn positions(&self) -> usize {
+        self.tokens.len() - self.lost
     }
 
     /// From now on sliding windows keep what the token at `len` sees, however much is read after
@@ -179,6 +238,11 @@ impl<'m> Session<'m> {
         self.recomputed.take()
     }
 
+    /// How many tokens a full context has lost since this was last asked.
+    pub fn take_lost(&mut self) -> Option<usize> {
+        self.lost_now.take()
+    }
+
     /// Reads tokens in micro-batches. Returns whether all were read.
     fn read(
         &mut self,
@@ -188,15 +252,18 @@ impl<'m> Session<'m> {
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<bool, Error> {
         let used = self.tokens.len();
+        let (shifts, context) = (self.rope.plan().shifts, self.options.context);
         let end = used + tokens.len();
-        if end > self.room() {
-            let (context, more) = (self.options.context, tokens.len());
+        if !shifts && end > self.room() {
+            let more = tokens.len();
             return Err(Error::ContextFull { context, used, more });
         }
         let vocabulary = self.model.config.vocabulary;
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
+        // Once a context has been full, frequencies stay those of the full one.
+        let end = if self.lost > 0 { context } else { end.min(self.room()) };
         let by_position = self.rope.plan().by_position();
         if !by_position && self.follow(end) && !self.recompute(progress) {
             return Ok(false);
@@ -205,8 +272,14 @@ impl<'m> Session<'m> {
         while done < tokens.len() {
             let mut part = &tokens[done..];
             part = &part[..part.len().min(self.options.micro_batch)];
+            if shifts {
+                if self.positions() == context {
+                    self.shift();
+                }
+                part = &part[..part.len().min(context - self.positions())];
+            }
             if by_position {
-                self.follow(used + done + 1);
+                self.follow(self.positions() + 1);
                 part = &part[..self.alike(part.len())];
             }
             self.micro_batch(part, &|i| wanted(done + i), &mut |i, logits| {
@@ -231,9 +304,20 @@ impl<'m> Session<'m> {
         changed
     }
 
+    /// Makes room in a full context, as llama.cpp does: half of what is not kept is lost, the oldest,
+    /// here in whole pages. Keys are stored before rotation, so what moves stays as it is.
+    fn shift(&mut self) {
+        let half = (self.options.context - self.kept) / 2;
+        let pages = ((half + POSITIONS / 2) / POSITIONS).max(1);
+        self.cache.shift(SEQUENCE, pages);
+        self.lost += pages * POSITIONS;
+        *self.lost_now.get_or_insert(0) += pages * POSITIONS;
+        self.held = usize::MAX;
+    }
+
     /// How many of the next `tokens` have the frequencies of the first of them.
     fn alike(&self, tokens: usize) -> usize {
-        let lengths = self.tokens.len() + 1..;
+        let lengths = self.positions() + 1..;
         let alike = |n: &usize| self.rope.effective_length(*n) == self.effective_length;
         lengths.take(tokens).take_while(alike).count()
     }
@@ -260,7 +344,7 @@ impl<'m> Session<'m> {
         each: &mut dyn FnMut(usize, &[f32]),
     ) {
         let config = &self.model.config;
-        let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
+        let (start, end) = (self.positions(), self.positions() + tokens.len());
         self.rows.clear();
         let rows = tokens.iter().zip(start..);
         self.rows.extend(rows.map(|(&token, position)| Row {

@@ -20,6 +20,7 @@ pub(super) fn resolve(
     let beside = Flags {
         log_n: flags.log_n,
         attention_sinks: flags.attention_sinks,
+        context_shift: flags.context_shift,
         policy: flags.policy,
         ..Flags::default()
     };

@@ -58,6 +58,8 @@ pub struct Flags {
     pub lm_infinite_local: Option<usize>,
     /// `--attention-sinks`: how many of the first tokens stay where the context rolls.
     pub attention_sinks: Option<usize>,
+    /// `--context-shift`: whether a context that is full loses its oldest tokens.
+    pub context_shift: bool,
     /// `--rope-log-n`: whether queries grow with the logarithm of their position.
     pub log_n: Option<bool>,
     /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.

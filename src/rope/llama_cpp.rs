@@ -27,6 +27,13 @@ impl Plan {
         if self.rolls() {
             all.push("it has no --attention-sinks: where its context shifts, half of it is dropped at once".into());
         }
+        if self.shifts {
+            all.push(
+                "its context shift rotates keys again, and rounds them again where the cache is \
+                 quantized; it drops just half of what is not kept, not whole pages of 256 tokens"
+                    .into(),
+            );
+        }
         let own = [
             ("--yarn-ramp", flags.yarn_ramp.is_some()),
             ("--yarn-attention-factor", flags.yarn_attention_factor.is_some()),

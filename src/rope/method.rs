@@ -62,6 +62,10 @@ impl Method {
                 let (one, other) = (sinks.origin.to_string(), format!("--rope-scaling {scaling}"));
                 return Err(Error::Both { one, other, what: "which distances attention sees" });
             }
+            if flags.context_shift {
+                let (one, other) = (sinks.origin.to_string(), "--context-shift".into());
+                return Err(Error::Both { one, other, what: "what a full context forgets" });
+            }
             let context = given.context.clone();
             let sinks = sinks.between(1, context.value.saturating_sub(1))?;
             return Ok(Some(Method::Sinks { sinks, context }));

@@ -32,6 +32,8 @@ pub struct Plan {
     pub method: Option<Method>,
     /// What queries in global layers see.
     pub sight: Sight,
+    /// Whether a context that is full loses its oldest tokens, and later ones move down.
+    pub shifts: bool,
     /// Where queries grow with their position: the context L from which on they do.
     pub log_n: Option<Sourced<usize>>,
     /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
@@ -73,9 +75,9 @@ impl Plan {
     }
 
     /// Whether keys are to be kept before rotation, in global layers: where queries at different
-    /// positions rotate them differently.
+    /// positions rotate them differently, or where keys move.
     pub fn raw_keys(&self) -> bool {
-        self.by_position() || self.method.is_some()
+        self.by_position() || self.method.is_some() || self.shifts
     }
 
     /// What multiplies the query at `position` in global layers: max(1, ln(position + 1) / ln L), so
@@ -123,7 +125,8 @@ impl Plan {
         let mut lengths: Vec<_> = lengths.collect();
         lengths.dedup();
         let log_n = self.log_n.as_ref().map(|trained| trained.value);
-        let attention = format!("{:?} {:?} {log_n:?}", self.raw_keys(), self.sight);
+        let (raw_keys, shifts) = (self.raw_keys(), self.shifts);
+        let attention = format!("{raw_keys:?} {shifts:?} {:?} {log_n:?}", self.sight);
         let tables = lengths.iter().flat_map(|length| {
             [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, *length))
         });
@@ -153,6 +156,9 @@ impl fmt::Display for Plan {
         }
         if let Some(method) = &self.method {
             write!(f, "{method}")?;
+        }
+        if self.shifts {
+            write!(f, ", --context-shift")?;
         }
         if let Some(trained) = &self.log_n {
             write!(f, ", queries scaled by log n from {trained}")?;

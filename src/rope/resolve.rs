@@ -93,6 +93,7 @@ impl Plan {
             policy,
             sight: method.as_ref().map_or(Sight::ALL, Method::sight),
             method,
+            shifts: flags.context_shift,
             log_n,
             attention_scale,
             original_context,

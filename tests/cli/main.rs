@@ -5,6 +5,7 @@ mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod context_shift;
 mod environment;
 mod machine;
 mod model;

@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_told() {
 
 #[test]
 fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
-    for option in ["--grammar", "-hf", "--adaptive-target", "--keep", "--control-vector", "-tb"] {
+    for option in ["--grammar", "-hf", "--adaptive-target", "--control-vector", "-tb"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }

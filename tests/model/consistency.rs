@@ -2,10 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use rope_cpu::{
-    kv_cache::CacheType,
-    rope::{Flags, Scaling},
-};
+use rope_cpu::kv_cache::CacheType;
 
 use crate::{
     reference::{Frequencies, forward},
@@ -156,42 +153,4 @@ fn a_longer_sequence_is_computed_again_with_long_factors() {
         assert_eq!(session.take_recomputed(), Some(50));
     });
     assert!(difference(&short, &long[..original]) > 100.0 * BOUND);
-}
-
-#[test]
-fn a_sequence_across_a_grid_line_is_computed_again_with_its_frequencies() {
-    let tiny = Tiny { context: 100, ..Tiny::llama() };
-    let flags = Flags { scaling: Some(Scaling::Dynamic), step: Some(32), ..Flags::default() };
-    let how = How { flags, ..How::default() };
-    // Dynamic NTK, written out: theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1.
-    let of = |length: usize| {
-        let alpha = length as f64 / 100.0;
-        let mut f = Frequencies::new(&tiny, 1.0);
-        let d = tiny.n_rot as f64;
-        for (i, f) in f.global.iter_mut().enumerate() {
-            *f *= alpha.powf(-2.0 * i as f64 / (d - 2.0));
-        }
-        f
-    };
-    let tokens = tokens(&tiny, 140);
-    let whole = |length| forward(&tiny, &of(length), &tokens);
-    let [short, middle, long] = [100, 128, 160].map(whole);
-    with_session(&tiny, &how, |session| {
-        assert!(difference(&short[..100], &logits(session, &tokens[..100])) < BOUND);
-        assert_eq!(session.take_recomputed(), None);
-        // One by one, across both grid lines.
-        for (i, token) in tokens.iter().enumerate().skip(100) {
-            let expected = if i < 128 { &middle } else { &long };
-            let found = logits(session, &[*token]);
-            assert!(difference(&expected[i..=i], &found) < BOUND, "token {i}");
-            let again = (i == 100 || i == 128).then_some(i);
-            assert_eq!(session.take_recomputed(), again, "token {i}");
-        }
-    });
-    // In one shot there is nothing to compute again.
-    with_session(&tiny, &how, |session| {
-        assert!(difference(&long, &logits(session, &tokens)) < BOUND);
-        assert_eq!(session.take_recomputed(), None);
-    });
-    assert!(difference(&middle, &long) > 100.0 * BOUND);
 }

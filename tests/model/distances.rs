@@ -81,6 +81,7 @@ impl Case {
         let frequencies = Frequencies::new(tiny, 2.0);
         let trained = tiny.context as f64;
         let rules = Rules {
+            place: &|_, j| Some(j),
             frequencies: &|_| (frequencies.global.clone(), 1.25),
             distance: &self.distance,
             query_scale: &|i| match self.log_n {
@@ -128,6 +129,7 @@ fn attention_sinks_number_what_is_left() {
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         let frequencies = Frequencies::new(&tiny, 2.0);
         let rules = Rules {
+            place: &|_, j| Some(j),
             frequencies: &|_| (frequencies.global.clone(), 1.25),
             distance: &|i, j| Some((number(i, i)? - number(i, j)?) as f64),
             query_scale: &|_| 1.0,

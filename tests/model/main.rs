@@ -11,5 +11,7 @@ mod faults;
 mod meaning;
 mod position;
 mod reference;
+mod run;
 mod saved;
+mod shift;
 mod tiny;

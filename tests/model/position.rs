@@ -2,8 +2,9 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{Flags, Policy, Scaling, Variant},
+    rope::{ClexWeights, Flags, Policy, Scaling, Variant},
 };
+use safetensors::{Dtype, tensor::TensorView};
 
 use crate::{
     reference::{Frequencies, Rules, forward_by},
@@ -18,41 +19,56 @@ const TRAINED: usize = 100;
 const STEP: usize = 32;
 
 /// A rule: the model, the flags, and the frequencies and attention scale by effective length.
-struct Case {
-    tiny: Tiny,
-    flags: Flags,
-    /// Up to this length nothing changes.
+pub struct Case {
+    pub tiny: Tiny,
+    pub flags: Flags,
+    /// Up to this length nothing changes, and then at multiples of the step.
     constant: usize,
-    frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
+    step: usize,
+    pub frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
 }
 
 /// C', up to which the second formula of Fu et al. is constant: between two grid lines.
 const TARGET: usize = 130;
 
 impl Case {
-    fn all() -> Vec<Case> {
+    /// Every rule that follows the length.
+    pub fn all() -> Vec<Case> {
         let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
         let gemma = Tiny { context: TRAINED, ..Tiny::gemma3() };
         vec![
             Case::dynamic(&tiny, None),
             Case::dynamic(&gemma, None),
+            Case::dynamic(&tiny, Some(Variant::Fu1)),
             Case::dynamic(&tiny, Some(Variant::Fu2)),
             Case::dynamic_yarn(&tiny),
+            Case::dynamic_yarn(&gemma),
             Case::long_rope(),
+            Case::clex(&tiny),
+            Case::log_n(Case::dynamic(&tiny, None)),
+            Case::log_n(Case::dynamic_yarn(&gemma)),
         ]
     }
 
     fn new(tiny: &Tiny, flags: Flags, of: impl Fn(usize) -> (Vec<f64>, f64) + 'static) -> Case {
-        let step = flags.scaling.is_some().then_some(STEP);
+        use Scaling::{Dynamic, DynamicYarn};
+        let on_grid = matches!(flags.scaling, Some(Dynamic | DynamicYarn));
+        let step = on_grid.then_some(STEP);
         let flags = Flags { policy: Some(Policy::Position), step, ..flags };
         let constant = flags.dynamic_target.unwrap_or(TRAINED);
-        Case { tiny: tiny.clone(), flags, constant, frequencies: Box::new(of) }
+        let (tiny, step) = (tiny.clone(), step.unwrap_or(TRAINED));
+        Case { tiny, flags, constant, step, frequencies: Box::new(of) }
+    }
+
+    /// The same with queries that grow.
+    fn log_n(case: Case) -> Case {
+        Case { flags: Flags { log_n: Some(true), ..case.flags.clone() }, ..case }
     }
 
     /// theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1, and for the second formula of Fu
     /// et al. alpha = s * max(C', n)/C - (s - 1), here with s = C' / 2C.
     fn dynamic(tiny: &Tiny, dynamic_variant: Option<Variant>) -> Case {
-        let target = dynamic_variant.map(|_| TARGET);
+        let target = (dynamic_variant == Some(Variant::Fu2)).then_some(TARGET);
         let scaling = Some(Scaling::Dynamic);
         let flags = Flags { scaling, dynamic_variant, dynamic_target: target, ..Flags::default() };
         let model = tiny.clone();
@@ -100,16 +116,46 @@ impl Case {
         })
     }
 
+    /// Without weights CLEX is NTK with alpha = 2t - 1, t = n/C rounded up, but for 1.5e-10.
+    fn clex(tiny: &Tiny) -> Case {
+        let shape = [("ode_up_proj", [tiny.n_rot / 2, 3]), ("ode_down_proj", [3, tiny.n_rot / 2])];
+        let zeros = vec![0; 4 * 3 * tiny.n_rot / 2];
+        let views = shape.map(|(name, shape)| {
+            (name, TensorView::new(Dtype::F32, shape.to_vec(), &zeros).unwrap())
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), safetensors::serialize(views, None).unwrap()).unwrap();
+        let weights = ClexWeights::read(file.path()).unwrap();
+        let (scaling, scale) = (Some(Scaling::Clex), Some(4.0));
+        let flags = Flags { scaling, scale, clex_weights: Some(weights), ..Flags::default() };
+        let model = tiny.clone();
+        Case::new(tiny, flags, move |length| {
+            let alpha = 2.0 * (length / TRAINED) as f64 - 1.0;
+            let d = model.n_rot as f64;
+            let plain = Frequencies::new(&model, 1.0).global.into_iter().enumerate();
+            (plain.map(|(i, f)| f * alpha.powf(-2.0 * i as f64 / (d - 2.0))).collect(), 1.0)
+        })
+    }
+
     /// The effective length of a token at `i`.
-    fn effective(&self, i: usize) -> usize {
-        if i < self.constant { self.constant } else { (i + 1).div_ceil(STEP) * STEP }
+    pub fn effective(&self, i: usize) -> usize {
+        if i < self.constant { self.constant } else { (i + 1).div_ceil(self.step) * self.step }
     }
 
     fn expected(&self, n: usize) -> Vec<Vec<f32>> {
+        self.by(&|i| self.effective(i), n)
+    }
+
+    /// The logits of `n` tokens, each by the effective length that `length` gives it.
+    pub fn by(&self, length: &dyn Fn(usize) -> usize, n: usize) -> Vec<Vec<f32>> {
         let rules = Rules {
-            frequencies: &|i| (self.frequencies)(self.effective(i)),
+            place: &|_, j| Some(j),
+            frequencies: &|i| (self.frequencies)(length(i)),
             distance: &|i, j| Some((i - j) as f64),
-            query_scale: &|_| 1.0,
+            query_scale: &|i| match self.flags.log_n {
+                Some(true) => ((i as f64 + 1.0).ln() / (TRAINED as f64).ln()).max(1.0),
+                _ => 1.0,
+            },
         };
         let window = Frequencies::new(&self.tiny, 1.0).window;
         forward_by(&self.tiny, &rules, &window, &tokens(&self.tiny, n))

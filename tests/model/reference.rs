@@ -37,8 +37,11 @@ impl Frequencies {
     }
 }
 
-/// What attention in global layers makes of positions, for the query at `i` and the key at `j`.
+/// What attention makes of positions, for the query at `i` and the key at `j`; all but `place` in
+/// global layers alone.
 pub struct Rules<'r> {
+    /// Where the `j`th token is when the `i`th is read; `None` if it is forgotten.
+    pub place: &'r dyn Fn(usize, usize) -> Option<usize>,
     /// The inverse frequencies for a query, and what multiplies queries and keys where they rotate.
     pub frequencies: &'r dyn Fn(usize) -> (Vec<f64>, f64),
     /// How far the key is taken to be; `None` if it is not seen.
@@ -127,6 +130,7 @@ fn rotate(head: &mut [f64], frequencies: &[f64], distance: f64, adjacent: bool) 
 /// The logits that follow each token.
 pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>> {
     let rules = Rules {
+        place: &|_, j| Some(j),
         frequencies: &|_| (rope.global.clone(), 1.0),
         distance: &|i, j| Some((i - j) as f64),
         query_scale: &|_| 1.0,
@@ -177,24 +181,27 @@ pub fn forward_by(
         let keys = of("attn_k", Some("attn_k_norm"));
         let values = of("attn_v", None);
         for (i, x) in hidden.iter_mut().enumerate() {
-            let first = window.map_or(0, |window| (i + 1).saturating_sub(window));
+            let place = (rules.place)(i, i).unwrap();
+            let first = window.map_or(0, |window| (place + 1).saturating_sub(window));
             let (frequencies, rotated_scale) = match window {
                 Some(_) => (window_frequencies.to_vec(), 1.0),
-                None => (rules.frequencies)(i),
+                None => (rules.frequencies)(place),
             };
-            let query_scale = if window.is_some() { 1.0 } else { (rules.query_scale)(i) };
+            let query_scale = if window.is_some() { 1.0 } else { (rules.query_scale)(place) };
+            let distance = |j| {
+                let key = (rules.place)(i, j).filter(|key| *key >= first)?;
+                match window {
+                    Some(_) => Some((place - key) as f64),
+                    None => (rules.distance)(place, key),
+                }
+            };
+            let seen: Vec<_> = (0..=i).filter_map(|j| Some((j, distance(j)?))).collect();
             let mut attended = vec![0.0; tiny.heads * dim];
             for (head, out) in attended.chunks_exact_mut(dim).enumerate() {
                 let (q, at) = (&queries[i][head * dim..][..dim], head / group * dim);
-                let weights: Vec<f64> = (first..=i)
-                    .map(|j| {
-                        let distance = match window {
-                            Some(_) => (i - j) as f64,
-                            None => match (rules.distance)(i, j) {
-                                Some(distance) => distance,
-                                None => return 0.0,
-                            },
-                        };
+                let weights: Vec<f64> = seen
+                    .iter()
+                    .map(|&(j, distance)| {
                         let mut q = q.to_vec();
                         rotate(&mut q, &frequencies, distance, tiny.architecture == "llama");
                         q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
@@ -205,8 +212,8 @@ pub fn forward_by(
                     })
                     .collect();
                 let sum: f64 = weights.iter().sum();
-                for (weight, j) in weights.iter().zip(first..) {
-                    for (out, v) in out.iter_mut().zip(&values[j][at..]) {
+                for (weight, (j, _)) in weights.iter().zip(&seen) {
+                    for (out, v) in out.iter_mut().zip(&values[*j][at..]) {
                         *out += weight / sum * v;
                     }
                 }

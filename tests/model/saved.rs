@@ -6,7 +6,7 @@ use rope_cpu::{
     rope::{Flags, Policy, Scaling},
 };
 
-use crate::tiny::{How, Tiny, logits, tokens, with_session};
+use crate::tiny::{How, Tiny, difference, logits, tokens, with_session};
 
 const MODEL: u32 = 17;
 
@@ -54,6 +54,7 @@ fn what_acts_on_attention_is_part_of_the_settings() {
     let with = |flags| How { flags, context: 320, ..How::default() };
     let all = [
         Flags { attention_sinks: Some(4), ..Flags::default() },
+        Flags { context_shift: true, ..Flags::default() },
         Flags { log_n: Some(true), ..Flags::default() },
         Flags { scaling: Some(Scaling::ReRope), rerope_window: Some(40), ..Flags::default() },
         Flags {
@@ -100,6 +101,38 @@ fn what_a_window_has_dropped_is_not_written() {
         assert_eq!(session.save(MODEL, 100, &mut file).unwrap(), 0);
         restore(session, &file).unwrap();
         assert!(session.tokens().is_empty());
+    });
+}
+
+/// Then keys are those of a longer sequence.
+#[test]
+fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
+    let tiny = Tiny::llama();
+    let flags = Flags { scaling: Some(Scaling::Dynamic), ..Flags::default() };
+    with_session(&tiny, &How { flags, ..How::default() }, |session| {
+        logits(session, &tokens(&tiny, 64));
+        assert_eq!(session.save(MODEL, 50, &mut Vec::new()).unwrap(), 50);
+        logits(session, &tokens(&tiny, 100)[64..]);
+        assert_eq!(session.save(MODEL, 50, &mut Vec::new()).unwrap(), 0);
+        // All of it may grow.
+        assert_eq!(session.save(MODEL, 100, &mut Vec::new()).unwrap(), 100);
+    });
+}
+
+#[test]
+fn of_a_context_that_has_shifted_only_what_is_kept_is_written() {
+    let tiny = Tiny::llama();
+    let flags = Flags { context_shift: true, ..Flags::default() };
+    let how = How { flags, context: 320, ..How::default() };
+    let all = tokens(&tiny, 340);
+    with_session(&tiny, &how, |session| {
+        session.keep(10).unwrap();
+        let first = logits(session, &all);
+        let mut file = Vec::new();
+        assert_eq!(session.save(MODEL, 340, &mut file).unwrap(), 10);
+        restore(session, &file).unwrap();
+        assert_eq!(session.tokens(), &all[..10]);
+        assert!(difference(&first[10..300], &logits(session, &all[10..300])) < 2e-4);
     });
 }
 

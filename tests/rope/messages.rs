@@ -410,6 +410,10 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     assert_eq!(error(global), "--lm-infinite-global 9000: must be a whole number from 1 to 8192");
     let local = Flags { lm_infinite_local: Some(0), ..scaling(Scaling::LmInfinite) };
     assert_eq!(error(local), "--lm-infinite-local 0: must be a whole number from 1 to 8192");
+    assert_eq!(
+        error(Flags { attention_sinks: Some(4), context_shift: true, ..Flags::default() }),
+        "--attention-sinks 4 and --context-shift both set what a full context forgets: give one"
+    );
     let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
     for bad in [0, 8192] {
         let expected = format!("--attention-sinks {bad}: must be a whole number from 1 to 8191");

@@ -149,7 +149,7 @@ pub struct PromptArgs {
 pub struct AnswerArgs {
     /// At most N tokens; -1: no limit
     ///
-    /// Without a limit, the model or the context ends the answer. -2 means the same.
+    /// Without a limit, the model or the context ends the answer. -2: the context ends it in any case.
     #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(value_parser = clap::value_parser!(i64).range(-2..), allow_negative_numbers = true)]
     pub predict: i64,
@@ -157,6 +157,25 @@ pub struct AnswerArgs {
     /// Stop before this text; may be repeated
     #[arg(short, long, value_name = "TEXT")]
     pub reverse_prompt: Vec<String>,
+
+    /// Go on where the context is full
+    ///
+    /// The oldest half of the tokens that are not kept is lost, in whole pages of 256; positions then
+    /// are as if they had never been. Without this the answer ends there, and with -n -2 in any case.
+    #[arg(long, overrides_with = "no_context_shift")]
+    pub context_shift: bool,
+
+    /// End the answer where the context is full (the default)
+    #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
+    pub no_context_shift: bool,
+
+    /// Then keep N tokens of the prompt; -1: all
+    ///
+    /// The first ones, and the BOS token in any case. By default no others.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
+    pub keep: i64,
 
     /// Write on where the model would end
     #[arg(long)]

@@ -68,7 +68,7 @@ impl PromptCache {
         let written = written.and_then(|n| fs::rename(&part, &self.path).map(|()| n));
         match written {
             Ok(0) if len > 0 => note(format_args!(
-                "note: --prompt-cache keeps nothing: a sliding window has dropped keys already"
+                "note: --prompt-cache keeps nothing: keys that it would need are no longer there"
             )),
             Ok(_) => {}
             Err(e) => {

@@ -24,6 +24,8 @@ pub struct Writer<'s, 'm> {
     pub screen: Screen,
     /// Show the tokens of each prompt.
     pub verbose_prompt: bool,
+    /// Where the context shifts, `--keep`, until the first prompt is known.
+    pub keep: Option<i64>,
     /// Where the first prompt is kept, until it is, or all that is read and written.
     pub prompt_cache: Option<PromptCache>,
     /// What all answers took.
@@ -40,6 +42,7 @@ impl Writer<'_, '_> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }
+        self.keep(prompt)?;
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
         let Writer { session, tokenizer, sampler, limits, screen, .. } = self;
         if keep.is_some() {
@@ -63,14 +66,31 @@ impl Writer<'_, '_> {
                  again"
             ));
         }
+        if let Some(tokens) = self.session.take_lost() {
+            note(format_args!(
+                "note: the context was full: it has lost its oldest {tokens} tokens"
+            ));
+        }
         if answer.end == End::ContextFull {
             note(format_args!(
                 "note: the context of {} tokens is full, so the answer ends here: choose a larger \
-                 one with -c",
+                 one with -c, or let it go on with --context-shift",
                 self.session.context()
             ));
         }
         Ok(answer)
+    }
+
+    /// Settles, once the first prompt is known, what of it stays where the context shifts.
+    ///
+    /// # Errors
+    /// If that leaves no room to shift in.
+    pub fn keep(&mut self, prompt: &[Token]) -> Result<(), Error> {
+        let Some(typed) = self.keep.take() else { return Ok(()) };
+        let bos = prompt.first().is_some_and(|first| self.tokenizer.bos() == Some(*first));
+        let tokens = usize::try_from(typed).map_or(usize::MAX, |n| n.saturating_add(bos.into()));
+        let named = |e| Error::usage(format_args!("--keep {typed}: {e}"));
+        self.session.keep(tokens.min(prompt.len())).map_err(named)
     }
 
     fn show_tokens(&self, prompt: &[Token]) {

@@ -1,0 +1,50 @@
+//! `--context-shift`: an answer that goes on where the context is full.
+
+use crate::{run, tiny::tiny_reader};
+
+const PROMPT: &str = "the rain in the north";
+
+#[test]
+fn an_answer_goes_on_where_the_context_is_full() {
+    let model = tiny_reader(7, true);
+    let write = |more: &[&str]| {
+        let model = model.path().to_str().unwrap();
+        let options = ["-m", model, "-p", PROMPT, "-c", "300", "--temp", "0", "--ignore-eos"];
+        run(&[&options[..], more].concat())
+    };
+    let ended = write(&["--keep", "5"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.said(&["the context of 300 tokens is full", "--keep 5 has no effect"]);
+    let text = ended.stdout;
+    for keep in ["0", "5", "-1"] {
+        let gone_on = write(&["-n", "900", "--context-shift", "--keep", keep]);
+        assert_eq!(gone_on.code, Some(0), "{}", gone_on.stderr);
+        gone_on.said(&["it has lost its oldest 768 tokens", "--context-shift"]);
+        assert!(gone_on.stdout.starts_with(text.trim_end()) && gone_on.stdout.len() > text.len());
+    }
+    // The last of the two counts, as in llama.cpp, and -2 asks for an end.
+    for more in [&["--context-shift", "--no-context-shift"][..], &["--context-shift", "-n", "-2"]] {
+        let ended = write(more);
+        ended.said(&["the context of 300 tokens is full"]);
+        assert_eq!(ended.stdout, text);
+    }
+}
+
+#[test]
+fn what_leaves_no_room_to_shift_is_refused() {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    let write = |prompt: &str, context: &str, more: &[&str]| {
+        let options = ["-m", model, "-p", prompt, "-c", context, "--context-shift", "-n", "1"];
+        run(&[&options[..], more].concat())
+    };
+    write(PROMPT, "256", &[]).refused(2, &["--context-shift: ", "257 or more", "has 256"]);
+    let long = "rain ".repeat(30);
+    write(&long, "300", &["--keep", "60"]).refused(2, &["--keep 60: 61 tokens", "318 or more"]);
+    write(&long, "300", &["--keep", "-1"]).refused(2, &["--keep -1: "]);
+    write(&long, "300", &["--keep", "-2"]).refused(2, &["--keep"]);
+    // A prompt is never cut down.
+    write(&"rain ".repeat(90), "300", &[]).refused(2, &["more than the context of 300"]);
+    write(PROMPT, "300", &["--attention-sinks", "4"])
+        .refused(2, &["--attention-sinks 4 and --context-shift both set"]);
+}

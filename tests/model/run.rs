@@ -1,0 +1,56 @@
+//! Frequencies that follow the length, all tokens by that of the whole sequence.
+
+use rope_cpu::rope::{Flags, Policy};
+
+use crate::{
+    position::Case,
+    tiny::{How, difference, logits, tokens, with_session},
+};
+
+/// As in `consistency`.
+const BOUND: f32 = 2e-4;
+
+fn how(case: &Case, policy: Option<Policy>, micro_batch: usize) -> How {
+    How { micro_batch, flags: Flags { policy, ..case.flags.clone() }, ..How::default() }
+}
+
+#[test]
+fn one_shot_has_the_frequencies_of_its_length() {
+    for case in Case::all() {
+        for n in [100, 101, 160, 161, 230] {
+            let length = case.effective(n - 1);
+            let expected = case.by(&|_| length, n);
+            for (policy, micro_batch) in [(None, 64), (Some(Policy::Run), 7)] {
+                let how = how(&case, policy, micro_batch);
+                with_session(&case.tiny, &how, |session| {
+                    let apart = difference(&expected, &logits(session, &tokens(&case.tiny, n)));
+                    assert!(apart < BOUND, "{:?}, {n}: {apart}", case.flags.scaling);
+                    assert_eq!(session.take_recomputed(), None);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn token_by_token_all_is_computed_again_at_each_grid_line() {
+    for case in Case::all() {
+        let tokens = tokens(&case.tiny, 210);
+        let frequencies = |i: usize| (case.frequencies)(case.effective(i));
+        let mut expected = Vec::new();
+        with_session(&case.tiny, &how(&case, None, 64), |session| {
+            logits(session, &tokens[..90]);
+            for (i, token) in tokens.iter().enumerate().skip(90) {
+                let crosses = i == 90 || frequencies(i) != frequencies(i - 1);
+                if crosses {
+                    let length = case.effective(i);
+                    expected = case.by(&|_| length, 210);
+                }
+                let apart = difference(&expected[i..=i], &logits(session, &[*token]));
+                assert!(apart < BOUND, "{:?}, token {i}: {apart}", case.flags.scaling);
+                let again = (crosses && i > 90).then_some(i);
+                assert_eq!(session.take_recomputed(), again, "{:?}, token {i}", case.flags.scaling);
+            }
+        });
+    }
+}

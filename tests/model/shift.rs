@@ -1,0 +1,224 @@
+//! A full context loses its oldest tokens, and the later ones move down.
+
+use rope_cpu::{
+    kv_cache::CacheType,
+    rope::{Flags, Policy, Scaling},
+};
+
+use crate::{
+    reference::{Frequencies, Rules, forward_by},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
+};
+
+/// As in `consistency`.
+const BOUND: f32 = 2e-4;
+
+/// Half of what is not kept is nearest to one page: 256 tokens are lost each time.
+const CONTEXT: usize = 300;
+const LOST: usize = 256;
+/// Within the window of Gemma's layers after a shift.
+const KEPT: usize = 10;
+/// Ten shifts, and some tokens behind the last one.
+const ALL: usize = CONTEXT + 9 * LOST + 40;
+
+/// Where the `j`th token is when the `i`th is read.
+fn place(i: usize, j: usize) -> Option<usize> {
+    let lost = LOST * (i + LOST).saturating_sub(CONTEXT).div_euclid(LOST);
+    if j < KEPT { Some(j) } else { j.checked_sub(lost).filter(|place| *place >= KEPT) }
+}
+
+/// A method: the frequencies and attention scale at a position, distances, and whether queries grow.
+struct Case {
+    tiny: Tiny,
+    flags: Flags,
+    frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
+    distance: fn(usize, usize) -> Option<f64>,
+    log_n: bool,
+}
+
+fn plainly(i: usize, j: usize) -> Option<f64> {
+    Some((i - j) as f64)
+}
+
+impl Case {
+    /// A rule that no length changes.
+    fn fixed(tiny: Tiny, flags: Flags, distance: fn(usize, usize) -> Option<f64>) -> Case {
+        // An attention scale that would show if keys were scaled again.
+        let global = Frequencies::new(&tiny, 2.0).global;
+        let flags = Flags { scale: Some(2.0), yarn_attn_factor: Some(1.25), ..flags };
+        let frequencies = Box::new(move |_| (global.clone(), 1.25));
+        Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance }
+    }
+
+    /// Dynamic NTK, theta_i * (n/C)^(-2i/(d-2)), by the length n that counts at a position.
+    fn dynamic(policy: Policy, length: fn(usize) -> usize) -> Case {
+        let tiny = Tiny { context: 100, ..Tiny::llama() };
+        let (scaling, step) = (Some(Scaling::Dynamic), Some(32));
+        let flags = Flags { scaling, step, policy: Some(policy), ..Flags::default() };
+        let (plain, d) = (Frequencies::new(&tiny, 1.0).global, tiny.n_rot as f64);
+        let frequencies = Box::new(move |position| {
+            let alpha = length(position) as f64 / 100.0;
+            let stretched = |(i, f): (usize, &f64)| f * alpha.powf(-2.0 * i as f64 / (d - 2.0));
+            (plain.iter().enumerate().map(stretched).collect(), 1.0)
+        });
+        Case { tiny, flags, frequencies, distance: plainly, log_n: false }
+    }
+
+    fn long_rope(policy: Policy, length: fn(usize) -> usize) -> Case {
+        let tiny = Tiny { long_rope: Some(100), ..Tiny::llama() };
+        let (plain, divisors) = (Frequencies::new(&tiny, 1.0).global, tiny.divisors());
+        let frequencies = Box::new(move |position| {
+            let divisors = divisors[usize::from(length(position) > 100)].iter();
+            (plain.iter().zip(divisors).map(|(f, d)| f / f64::from(*d)).collect(), 1.0)
+        });
+        let flags = Flags { policy: Some(policy), ..Flags::default() };
+        Case { tiny, flags, frequencies, distance: plainly, log_n: false }
+    }
+
+    fn all() -> Vec<Case> {
+        let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
+        let (llama, gemma) = (Tiny::llama, Tiny::gemma3);
+        let by_position = |position: usize| (position + 1).max(100);
+        let on_grid = |position: usize| match position {
+            ..100 => 100,
+            _ => (position + 1).div_ceil(32) * 32,
+        };
+        let off = Some(false);
+        let extend =
+            Flags { grp_attn_n: Some(6), grp_attn_w: Some(42), ..scaling(Scaling::SelfExtend) };
+        let extended: fn(usize, usize) -> Option<f64> =
+            |i, j| Some(if i - j < 42 { i - j } else { i / 6 + 42 - 7 - j / 6 } as f64);
+        let rerope = Flags { rerope_window: Some(40), log_n: off, ..scaling(Scaling::ReRope) };
+        let leaky = Flags {
+            rerope_window: Some(30),
+            rerope_k: Some(7),
+            log_n: off,
+            ..scaling(Scaling::LeakyReRope)
+        };
+        let infinite = Flags {
+            lm_infinite_global: Some(5),
+            lm_infinite_local: Some(50),
+            ..scaling(Scaling::LmInfinite)
+        };
+        vec![
+            Case::fixed(llama(), Flags::default(), plainly),
+            Case::fixed(gemma(), Flags::default(), plainly),
+            Case::fixed(llama(), Flags { log_n: Some(true), ..Flags::default() }, plainly),
+            Case::fixed(llama(), rerope, |i, j| Some((i - j).min(40) as f64)),
+            Case::fixed(llama(), leaky, |i, j| {
+                let d = (i - j) as f64;
+                Some(if d < 30.0 { d } else { 30.0 + (d - 30.0) / 7.0 })
+            }),
+            Case::fixed(llama(), extend.clone(), extended),
+            Case::fixed(gemma(), extend, extended),
+            Case::fixed(gemma(), infinite, |i, j| match i - j {
+                d if d < 50 => Some(d as f64),
+                _ if j < 5 => Some(50.0),
+                _ => None,
+            }),
+            // A sequence that has been as long as the context stays as long.
+            Case::dynamic(Policy::Run, |_| CONTEXT.div_ceil(32) * 32),
+            Case::dynamic(Policy::Position, on_grid),
+            Case::long_rope(Policy::Run, |_| CONTEXT),
+            Case::long_rope(Policy::Position, by_position),
+        ]
+    }
+
+    fn expected(&self) -> Vec<Vec<f32>> {
+        let trained = self.tiny.context as f64;
+        let rules = Rules {
+            place: &place,
+            frequencies: &self.frequencies,
+            distance: &self.distance,
+            query_scale: &|i| match self.log_n {
+                true => ((i as f64 + 1.0).ln() / trained.ln()).max(1.0),
+                false => 1.0,
+            },
+        };
+        let window = Frequencies::new(&self.tiny, 1.0).window;
+        forward_by(&self.tiny, &rules, &window, &tokens(&self.tiny, ALL))
+    }
+
+    fn how(&self) -> How {
+        let flags = Flags { context_shift: true, ..self.flags.clone() };
+        How { context: CONTEXT, flags, ..How::default() }
+    }
+
+    /// The logits of all tokens, kept and shifted.
+    fn found(&self, how: &How) -> Vec<Vec<f32>> {
+        with_session(&self.tiny, how, |session| {
+            session.keep(KEPT).unwrap();
+            let found = logits(session, &tokens(&self.tiny, ALL));
+            assert_eq!(session.take_lost(), Some(10 * LOST));
+            assert_eq!(session.take_recomputed(), None);
+            found
+        })
+    }
+}
+
+/// That is: what stays is as it was, what moves is only moved, and nothing is scaled twice.
+#[test]
+fn ten_shifts_are_what_their_definition_says() {
+    for case in Case::all() {
+        let expected = case.expected();
+        for micro_batch in [7, 64] {
+            let found = case.found(&How { micro_batch, ..case.how() });
+            let apart = difference(&expected, &found);
+            assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);
+        }
+    }
+}
+
+/// As in `consistency`; and behind ten shifts no worse than before the first one, but for chance.
+#[test]
+fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
+    let case = Case::fixed(Tiny::llama(), Flags::default(), plainly);
+    let exact = case.expected();
+    let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
+    for (keys, step) in CacheType::ALL.into_iter().zip(steps) {
+        let found = case.found(&How { keys, ..case.how() });
+        let mean = |range: std::ops::Range<usize>| {
+            let pairs = exact[range.clone()].iter().flatten();
+            let pairs = pairs.zip(found[range.clone()].iter().flatten());
+            let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
+            sum / (range.len() * case.tiny.vocabulary) as f64
+        };
+        let (before, after) = (mean(0..CONTEXT), mean(ALL - CONTEXT..ALL));
+        assert!(after <= 8.0 * step + f64::from(BOUND), "{}: {after}", keys.name());
+        assert!(after <= 1.5 * before + f64::from(BOUND), "{}: {before} {after}", keys.name());
+    }
+}
+
+#[test]
+fn what_is_lost_is_read_again_where_it_is_needed() {
+    let tiny = Tiny::llama();
+    let case = Case::fixed(tiny.clone(), Flags::default(), plainly);
+    let tokens = tokens(&tiny, 340);
+    with_session(&tiny, &case.how(), |session| {
+        session.keep(KEPT).unwrap();
+        let first = logits(session, &tokens);
+        assert_eq!(session.take_lost(), Some(LOST));
+        assert_eq!(session.tokens(), tokens);
+        // Behind the gap it goes on; within it only what was kept is there.
+        assert_eq!(session.truncate(320), 320);
+        assert!(difference(&first[320..], &logits(session, &tokens[320..])) < BOUND);
+        assert_eq!(session.truncate(100), KEPT);
+        assert!(difference(&first[KEPT..], &logits(session, &tokens[KEPT..])) < BOUND);
+        assert_eq!(session.truncate(5), 5);
+        assert!(difference(&first[5..280], &logits(session, &tokens[5..280])) < BOUND);
+    });
+}
+
+#[test]
+fn a_context_without_room_to_shift_is_refused() {
+    let case = Case::fixed(Tiny::llama(), Flags::default(), plainly);
+    with_session(&case.tiny, &case.how(), |session| {
+        assert!(session.keep(CONTEXT - 257).is_ok());
+        let error = session.keep(CONTEXT - 256).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "44 tokens are to be kept where the context shifts: it needs 301 or more for that, and \
+             has 300"
+        );
+    });
+}
