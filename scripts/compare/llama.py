@@ -46,7 +46,7 @@ class Context:
 
     def close(self):
         C.llama_free(self.pointer)
-        C.llama_model_free(self.model)
+        (C.llama_free_model if ik else C.llama_model_free)(self.model)
 
     def feed(self, tokens, position):
         """Reads tokens from `position` on, and waits for the logits of the last."""
