@@ -1,4 +1,4 @@
-"""What "correct" means here, as six checks of whole models against llama.cpp.
+"""What "correct" means here, as seven checks of whole models against llama.cpp.
 
 Each takes `ours` (rope-cpu, or what stands in for it in a self-test) and a report. The bounds and
 where they come from stand beside each check.
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from files import CACHE, FORMATS, QUANTIZED, ROOT, f32_toy, f32_twin, toy, without_qk_norm, without_window
-from llama import Model, Rope
+from files import CACHE, FORMATS, QUANTIZED, ROOT, f32_toy, f32_twin, toy, weights, without_qk_norm, without_window
+from llama import FILE_TYPES, Model, Rope, quantize
 from measure import distance
 from reference import Model as Reference
 
@@ -205,7 +205,31 @@ def every_format(ours, report):
         report.at_most(f"6 {name}: mean KL from F32", mine.mean_kl, 1.1 * theirs.mean_kl)
 
 
+def other_formats(ours, report):
+    """7. A model that is brought into another format: the types that llama-quantize chooses, no larger errors, and a file that
+    llama.cpp runs.
+    """
+    source = f32_twin("smollm2")
+    exact = weights(source)
+    for kind in FILE_TYPES:
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            mine, theirs = Path(folder) / "mine.gguf", Path(folder) / "theirs.gguf"
+            ours.quantize(source, mine, kind)
+            quantize(source, theirs, kind)
+            with Model(mine) as llama:
+                finite = np.isfinite(llama.logits(llama.tokenize(TEXT)[:16])).all()
+            other, worst = 0, 0.0
+            mine, theirs = weights(mine), weights(theirs)
+            for name, (_, values) in exact.items():
+                other += mine[name][0] != theirs[name][0]
+                errors = [np.sqrt(np.mean((w[name][1] - values) ** 2)) for w in (mine, theirs)]
+                worst = max(worst, errors[0] / errors[1] if errors[1] else np.inf if errors[0] else 0.0)
+        report.at_least(f"7 {kind}: llama.cpp runs it", int(finite), 1)
+        report.at_most(f"7 {kind}: tensors of another type than with llama-quantize", other, 0)
+        report.at_most(f"7 {kind}: a tensor's largest error, relative to llama-quantize's", worst, 1.0)
+
+
 CHECKS = {
     "1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text, "5": baked_scaling,
-    "6": every_format,
+    "6": every_format, "7": other_formats,
 }

@@ -57,6 +57,11 @@ def made(name, make):
     return path
 
 
+def weights(path):
+    """The type and the decoded values of each tensor, by name."""
+    return {t.name: (t.tensor_type, dequantize(t.data, t.tensor_type)) for t in GGUFReader(str(path)).tensors}
+
+
 def rewrite(source, out, metadata={}, edit=lambda name, data: data):
     """Copy a model with its tensors as F32 and the given changes."""
     reader = GGUFReader(str(source))

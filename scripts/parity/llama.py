@@ -7,6 +7,7 @@ import numpy as np
 
 CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16}
 SCALING = {None: -1, "none": 0, "linear": 1, "yarn": 2}
+FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18}
 
 # Only errors: llama.cpp describes its graphs at length. Kept here, as C holds no reference to it.
 _log = C.llama_log_callback(lambda level, text, _: print(text.decode(), end="") if level == 4 else None)
@@ -25,6 +26,14 @@ class Rope:
     def flags(self):
         given = [(name, value) for name, value in vars(self).items() if value]
         return [word for name, value in given for word in ("--" + name.replace("_", "-"), str(value))]
+
+
+def quantize(source, out, kind):
+    """What llama-quantize makes of a file."""
+    options = C.llama_model_quantize_default_params()
+    options.ftype = FILE_TYPES[kind]
+    if C.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(options)) != 0:
+        raise SystemExit(f"{source}: llama.cpp can't bring it into {kind}")
 
 
 class Model:

@@ -30,6 +30,11 @@ class RopeCpu:
         command = [self.rope_cpu, "rope", "bake", "-m", path, "-o", out, "-c", str(context), *rope.flags()]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    def quantize(self, source, out, kind):
+        """A copy of a model in another format."""
+        command = [self.rope_cpu, "quantize", source, out, kind]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def greedy(self, path, tokens, count):
         """`count` most probable tokens, each fed back."""
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:

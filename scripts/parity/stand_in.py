@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from files import CACHE
-from llama import SCALING, Model, Rope
+from llama import SCALING, Model, Rope, quantize
 from ours import RopeCpu
 
 
@@ -24,6 +24,9 @@ class LlamaCpp:
 
     def bake(self, *arguments):
         RopeCpu().bake(*arguments)
+
+    def quantize(self, source, out, kind):
+        quantize(source, out, {"Q4_0": "Q8_0"}.get(kind, "Q4_0") if self.wrong else kind)
 
     def greedy(self, path, tokens, count):
         with Model(path) as llama:
