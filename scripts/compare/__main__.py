@@ -42,6 +42,8 @@ def measure(m, threads, a):
     samples = {}
     for _ in range(1 if a.quick else m.rounds):
         for engine in [RopeCpu(), *peers(m, a.ik)]:
+            if m.start:
+                MODELS[m.model].path().read_bytes()  # starts from a warm page cache are compared
             for test, values in engine.measure(m, threads, a.repetitions).items():
                 samples.setdefault(engine.name, {}).setdefault(test, []).extend(values)
     return samples
