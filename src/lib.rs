@@ -45,6 +45,7 @@ pub mod rope;
 pub mod sample;
 pub mod threads;
 pub mod tokenizer;
+mod whole_file;
 
 /// A token: an index into the vocabulary.
 pub type Token = u32;

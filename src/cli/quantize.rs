@@ -17,9 +17,10 @@ use super::{
     note,
 };
 use crate::{
-    gguf::{File, escaped, writer::whole_file},
+    gguf::{File, escaped},
     platform::interrupt,
     quantize::{self, Options, Planned, Target},
+    whole_file::whole_file,
 };
 
 /// Bring a model into another format, as llama-quantize does

@@ -1,10 +1,6 @@
 //! Writes a file from its beginning to its end, one tensor after the other.
 
-use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Read, Write},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Read, Write};
 
 use super::{GgmlType, Tensor, Value};
 
@@ -123,27 +119,4 @@ impl<W: Write> Writer<W> {
             }
         }
     }
-}
-
-/// Makes a file that has its name only when it is complete: until then it is `PATH.partial`, and if
-/// `write` fails, it is removed.
-///
-/// # Errors
-/// Those of `write`, or what the file system says.
-pub fn whole_file<E: From<io::Error>>(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut partial = path.to_path_buf().into_os_string();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
-    let result = write(&mut file).and_then(|()| {
-        file.flush()?;
-        Ok(fs::rename(&partial, path)?)
-    });
-    if result.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    result
 }

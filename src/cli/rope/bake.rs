@@ -11,9 +11,9 @@ use crate::{
     gguf::{
         Value,
         copy::{Changes, copy},
-        writer::whole_file,
     },
     rope,
+    whole_file::whole_file,
 };
 
 /// The options of `rope bake`.

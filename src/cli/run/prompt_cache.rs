@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufReader, BufWriter, ErrorKind::NotFound},
+    io::{BufReader, ErrorKind::NotFound},
     path::PathBuf,
 };
 
@@ -10,6 +10,7 @@ use super::args::PromptArgs;
 use crate::{
     cli::{error::Error, note},
     model::Session,
+    whole_file::whole_file,
 };
 
 /// The file, and what is to be kept in it.
@@ -61,20 +62,11 @@ impl PromptCache {
         let failed = |e: std::io::Error| {
             Error::failed(format_args!("--prompt-cache {}: {e}", self.path.display()))
         };
-        let mut part = self.path.clone().into_os_string();
-        part.push(".part");
-        let file = File::create(&part).map_err(failed)?;
-        let written = session.save(self.model, len, BufWriter::new(file));
-        let written = written.and_then(|n| fs::rename(&part, &self.path).map(|()| n));
-        match written {
-            Ok(0) if len > 0 => note(format_args!(
+        let written = whole_file(&self.path, |file| session.save(self.model, len, file));
+        if written.map_err(failed)? == 0 && len > 0 {
+            note(format_args!(
                 "note: --prompt-cache keeps nothing: keys that it would need are no longer there"
-            )),
-            Ok(_) => {}
-            Err(e) => {
-                let _ = fs::remove_file(&part);
-                return Err(failed(e));
-            }
+            ));
         }
         Ok(())
     }
