@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use rope_cpu_kernels::{Input, vector::gate};
+use rope_cpu_kernels::Input;
 
 use super::{
     forward::{Forward, PartOutput},
@@ -76,9 +76,8 @@ impl Slots {
 impl Forward<'_> {
     /// `projected = mixture(normed)`.
     pub fn experts(&self, worker: &mut Worker<'_>, private: &mut Private, mixture: &Mixture<'_>) {
-        let (state, config, tokens) = (self.state, self.config, self.rows.len());
+        let (state, tokens) = (self.state, self.rows.len());
         let Some(buffers) = &state.experts else { return };
-        let (embedding, feed_forward) = (config.embedding, mixture.feed_forward);
         let (count, used) = (mixture.experts.len(), mixture.used);
         self.product(worker, private, &mixture.router, tokens, &state.normed, &buffers.scores);
 
@@ -108,18 +107,8 @@ impl Forward<'_> {
         let linears = |expert: usize| Some(&mixture.experts[expert].gate_up);
         self.expert_products(worker, private, &linears, &buffers.input, &buffers.gate_up);
 
-        let [gates, ups] = mixture.experts[0].gate_up.columns();
-        let phase = worker.phase(tokens * used);
-        let gate_up = buffers.gate_up.read(&phase);
-        let width = buffers.gate_up.width();
-        phase.each(|run| {
-            let x = &gate_up[run.task() * width..][..width];
-            let out = &mut private.row[..feed_forward];
-            out.copy_from_slice(&x[gates..][..feed_forward]);
-            gate(state.cpu, config.activation, out, &x[ups..][..feed_forward]);
-            self.put(run, out, &buffers.gated);
-        });
-        drop(phase);
+        let (network, slots) = (&mixture.experts[0], tokens * used);
+        self.activate(worker, private, network, slots, &buffers.gate_up, &buffers.gated);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].down);
         self.expert_products(worker, private, &linears, &buffers.gated, &buffers.output);
@@ -132,7 +121,7 @@ impl Forward<'_> {
             let out = state.projected.write(run, state.projected.width());
             out.fill(0.0);
             for i in first..first + used {
-                let x = &output[private.slots.slots[i] * width..][..embedding];
+                let x = &output[private.slots.slots[i] * width..][..self.config.embedding];
                 out.iter_mut().zip(x).for_each(|(out, x)| *out += choices[i].weight * x);
             }
         });

@@ -127,23 +127,33 @@ impl Forward<'_> {
 
     /// `projected = network(normed)`.
     fn gated(&self, worker: &mut Worker<'_>, private: &mut Private, network: &Gated<'_>) {
-        let (state, config) = (self.state, self.config);
-        let tokens = self.rows.len();
+        let (state, tokens) = (self.state, self.rows.len());
         self.product(worker, private, &network.gate_up, tokens, &state.normed, &state.gate_up);
-
-        let [gates, ups] = network.gate_up.columns();
-        let phase = worker.phase(self.rows.len());
-        let gate_up = state.gate_up.read(&phase);
-        phase.each(|run| {
-            let x = &gate_up[run.task() * network.gate_up.width..][..network.gate_up.width];
-            let out = &mut private.row[..config.feed_forward];
-            out.copy_from_slice(&x[gates..][..config.feed_forward]);
-            gate(state.cpu, config.activation, out, &x[ups..][..config.feed_forward]);
-            self.put(run, out, &state.gated);
-        });
-        drop(phase);
-
+        self.activate(worker, private, network, tokens, &state.gate_up, &state.gated);
         self.product(worker, private, &network.down, tokens, &state.gated, &state.projected);
+    }
+
+    /// `gated = activation(gate) * up`, for rows of what the network's first product gave.
+    pub fn activate(
+        &self,
+        worker: &mut Worker<'_>,
+        private: &mut Private,
+        network: &Gated<'_>,
+        rows: usize,
+        gate_up: &Phased<f32>,
+        gated: &Activations,
+    ) {
+        let ([gates, ups], width) = (network.gate_up.columns(), gate_up.width());
+        let (state, config, feed_forward) = (self.state, self.config, self.config.feed_forward);
+        let phase = worker.phase(rows);
+        let gate_up = gate_up.read(&phase);
+        phase.each(|run| {
+            let x = &gate_up[run.task() * width..][..width];
+            let out = &mut private.row[..feed_forward];
+            out.copy_from_slice(&x[gates..][..feed_forward]);
+            gate(state.cpu, config.activation, out, &x[ups..][..feed_forward]);
+            self.put(run, out, gated);
+        });
     }
 
     /// `hidden += projected`, which may be normed first; `normed = norm(hidden)` for what is `next`.

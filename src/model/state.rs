@@ -93,15 +93,15 @@ pub struct ExpertState {
 }
 
 impl ExpertState {
-    fn new(team: &Threads, rows: usize, embedding: usize, mixture: &Mixture<'_>) -> Self {
+    fn new(team: &Threads, rows: usize, config: &Config, mixture: &Mixture<'_>) -> Self {
         let slots = rows * mixture.used;
         let network = &mixture.experts[0];
         ExpertState {
             scores: Phased::new(team, rows, mixture.router.width),
             choices: Phased::new(team, rows, mixture.used),
-            input: Activations::new(team, slots, embedding),
+            input: Activations::new(team, slots, config.embedding),
             gate_up: Phased::new(team, slots, network.gate_up.width),
-            gated: Activations::new(team, slots, mixture.feed_forward),
+            gated: Activations::new(team, slots, config.feed_forward),
             output: Phased::new(team, slots, network.down.width),
         }
     }
@@ -158,7 +158,7 @@ impl State {
         let (gate_up, experts) = match &layer.feed_forward {
             FeedForward::Dense(network) => (network.gate_up.width, None),
             FeedForward::Experts(mixture) => {
-                (0, Some(ExpertState::new(team, rows, config.embedding, mixture)))
+                (0, Some(ExpertState::new(team, rows, config, mixture)))
             }
         };
         let gated = if experts.is_none() { config.feed_forward } else { 0 };

@@ -52,7 +52,6 @@ pub struct Mixture<'a> {
     pub experts: Vec<Gated<'a>>,
     /// How many of them a token goes through.
     pub used: usize,
-    pub feed_forward: usize,
 }
 
 /// Matrices that multiply the same input, their outputs side by side, each at a multiple of
@@ -377,7 +376,6 @@ impl<'a> Mixture<'a> {
             router: Linear::new([source.linear(&name("ffn_gate_inp"), count, embedding)?]),
             experts: experts.collect(),
             used,
-            feed_forward,
         })
     }
 }
