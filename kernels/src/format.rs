@@ -28,6 +28,8 @@ mod quants;
 mod tq1_0;
 mod tq2_0;
 
+use std::array::from_fn;
+
 use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
 
 pub use self::{
@@ -57,7 +59,7 @@ pub use self::{
     tq1_0::Tq1_0,
     tq2_0::Tq2_0,
 };
-use crate::isa::Isa;
+use crate::{array::map, isa::Isa};
 
 /// Weights in the unit that the kernels step by.
 pub const SPAN: usize = 256;
@@ -80,6 +82,24 @@ impl<I: Isa> Scales<I> {
     #[inline(always)]
     fn whole(isa: I, scale: I::Floats) -> Self {
         Self::split(isa, [scale; 2])
+    }
+
+    /// Scales of whole groups: `d` times integers.
+    #[inline(always)]
+    fn integers(isa: I, d: f32, scale: impl Fn(usize) -> i8) -> Self {
+        Self::whole(isa, isa.mul(isa.splat_f32(d), isa.floats_from_i8(&from_fn(scale))))
+    }
+
+    /// Scales of half groups: `d` times the integers of each group and half.
+    #[inline(always)]
+    fn split_integers(isa: I, d: f32, scale: impl Fn(usize, usize) -> i8) -> Self {
+        let d = isa.splat_f32(d);
+        let halves = map(
+            [0, 1],
+            #[inline(always)]
+            |half| isa.mul(d, isa.floats_from_i8(&from_fn(|group| scale(group, half)))),
+        );
+        Self::split(isa, halves)
     }
 
     /// Scales of half groups, without offsets.

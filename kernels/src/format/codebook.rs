@@ -8,6 +8,9 @@ pub(super) mod iq2_xxs;
 pub(super) mod iq3_s;
 pub(super) mod iq3_xxs;
 
+use std::array::from_fn;
+
+use super::SPAN;
 use crate::isa::Isa;
 
 /// The entries of a code book as bytes: each of the `LEN` numbers in an entry chooses a value.
@@ -56,7 +59,14 @@ pub(super) fn with_signs<I: Isa>(
     isa.sub(flipped, isa.sub(negative, isa.splat(center)))
 }
 
-/// A magnitude with the sign that bit `i` of `signs` gives it.
-pub(super) fn with_sign(magnitude: u8, signs: u32, i: usize) -> f32 {
-    if signs >> i & 1 == 1 { -f32::from(magnitude) } else { f32::from(magnitude) }
+/// What magnitudes with signs stand for: of each group the scales of its halves, the magnitudes and
+/// the signs.
+pub(super) fn decode(out: &mut [f32; SPAN], group: impl Fn(usize) -> ([f32; 2], [u8; 32], u32)) {
+    for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (scales, magnitudes, signs) = group(g);
+        *out = from_fn(|i| {
+            let magnitude = f32::from(magnitudes[i]);
+            scales[i / 16] * if signs >> i & 1 == 1 { -magnitude } else { magnitude }
+        });
+    }
 }

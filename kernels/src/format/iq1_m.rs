@@ -6,10 +6,7 @@ use super::{
     Format, SPAN, Scales, Split, Unsigned,
     iq1_s::{CENTER, eight},
 };
-use crate::{
-    array::map,
-    isa::{Half, Isa},
-};
+use crate::isa::{Half, Isa};
 
 /// 1.75 bits: indices as in Iq1S, for each 8 an eighth more or less, and for each 16 a 3-bit scale.
 pub struct Iq1M;
@@ -71,13 +68,7 @@ impl Format for Iq1M {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d()) * 0.125);
-        let scale = map(
-            [0, 1],
-            #[inline(always)]
-            |half| isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g, half)))),
-        );
-        Scales::split(isa, scale)
+        Scales::split_integers(isa, isa.f32_from_f16(b.d()) * 0.125, |g, half| b.scale(g, half))
     }
 
     #[inline(always)]

@@ -70,8 +70,7 @@ impl Format for Iq1S {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d) * 0.125);
-        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.125, |g| b.scale(g))
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    codebook::{expand, iq2_s::ENTRIES, with_sign, with_signs},
+    codebook::{decode, expand, iq2_s::ENTRIES, with_signs},
     iq2_xs::{scale, scales},
     iq2_xxs::{CENTER, VALUES},
 };
@@ -56,11 +56,10 @@ impl Format for Iq2S {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        decode(out, |g| {
             let scales = [0, 1].map(|half| d * f32::from(scale(&b.scales, g, half)) * 0.125);
-            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
-            *o = from_fn(|i| scales[i / 16] * with_sign(magnitudes[i], signs, i));
-        }
+            (scales, b.magnitudes(g), b.signs(g))
+        });
     }
 
     #[inline(always)]

@@ -1,16 +1,11 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    codebook::{even_signs, expand, iq2_xs::ENTRIES, with_sign, with_signs},
+    codebook::{decode, even_signs, expand, iq2_xs::ENTRIES, with_signs},
     iq2_xxs::{CENTER, VALUES},
 };
-use crate::{
-    array::map,
-    isa::{Half, Isa},
-};
+use crate::isa::{Half, Isa};
 
 /// 2.3 bits: indices of eight magnitudes, seven signs for them, and a 4-bit scale for each 16.
 pub struct Iq2Xs;
@@ -57,13 +52,7 @@ pub(super) fn scale(scales: &[u8; 8], group: usize, half: usize) -> i8 {
 /// All scales.
 #[inline(always)]
 pub(super) fn scales<I: Isa>(isa: I, d: Half, scales: &[u8; 8]) -> Scales<I> {
-    let d = isa.splat_f32(isa.f32_from_f16(d) * 0.125);
-    let scale = map(
-        [0, 1],
-        #[inline(always)]
-        |half| isa.mul(d, isa.floats_from_i8(&from_fn(|g| scale(scales, g, half)))),
-    );
-    Scales::split(isa, scale)
+    Scales::split_integers(isa, isa.f32_from_f16(d) * 0.125, |g, half| scale(scales, g, half))
 }
 
 impl Format for Iq2Xs {
@@ -75,11 +64,10 @@ impl Format for Iq2Xs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        decode(out, |g| {
             let scales = [0, 1].map(|half| d * f32::from(scale(&b.scales, g, half)) * 0.125);
-            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
-            *o = from_fn(|i| scales[i / 16] * with_sign(magnitudes[i], signs, i));
-        }
+            (scales, b.magnitudes(g), b.signs(g))
+        });
     }
 
     #[inline(always)]

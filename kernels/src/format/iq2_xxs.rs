@@ -1,10 +1,8 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{even_signs, expand, iq2_xxs::ENTRIES, with_sign, with_signs},
+    codebook::{decode, even_signs, expand, iq2_xxs::ENTRIES, with_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -64,17 +62,15 @@ impl Format for Iq2Xxs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        for (group, o) in b.groups.iter().zip(out.as_chunks_mut::<32>().0) {
-            let scale = d * f32::from(group.scale()) * 0.125;
-            let (magnitudes, signs) = (group.magnitudes(), group.signs());
-            *o = from_fn(|i| scale * with_sign(magnitudes[i], signs, i));
-        }
+        decode(out, |g| {
+            let group = &b.groups[g];
+            ([d * f32::from(group.scale()) * 0.125; 2], group.magnitudes(), group.signs())
+        });
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d) * 0.125);
-        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&b.groups.map(|group| group.scale()))))
+        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.125, |g| b.groups[g].scale())
     }
 
     #[inline(always)]

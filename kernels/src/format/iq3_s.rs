@@ -4,7 +4,7 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{expand, iq3_s::ENTRIES, with_sign, with_signs},
+    codebook::{decode, expand, iq3_s::ENTRIES, with_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -61,17 +61,12 @@ impl Format for Iq3S {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let scale = d * f32::from(b.scale(g));
-            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
-            *o = from_fn(|i| scale * with_sign(magnitudes[i], signs, i));
-        }
+        decode(out, |g| ([d * f32::from(b.scale(g)); 2], b.magnitudes(g), b.signs(g)));
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d));
-        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+        Scales::integers(isa, isa.f32_from_f16(b.d), |g| b.scale(g))
     }
 
     #[inline(always)]

@@ -1,10 +1,8 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{even_signs, expand, iq3_xxs::ENTRIES, with_sign, with_signs},
+    codebook::{decode, even_signs, expand, iq3_xxs::ENTRIES, with_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -56,17 +54,12 @@ impl Format for Iq3Xxs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let scale = d * f32::from(b.scale(g)) * 0.25;
-            let (magnitudes, signs) = (b.magnitudes(g), b.signs(g));
-            *o = from_fn(|i| scale * with_sign(magnitudes[i], signs, i));
-        }
+        decode(out, |g| ([d * f32::from(b.scale(g)) * 0.25; 2], b.magnitudes(g), b.signs(g)));
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d) * 0.25);
-        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.25, |g| b.scale(g))
     }
 
     #[inline(always)]

@@ -1,5 +1,3 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{Format, SPAN, Scales, Signed, iq4_nl};
@@ -45,8 +43,7 @@ impl Format for Iq4Xs {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d));
-        Scales::whole(isa, isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(g)))))
+        Scales::integers(isa, isa.f32_from_f16(b.d), |g| b.scale(g))
     }
 
     #[inline(always)]

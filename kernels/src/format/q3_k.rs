@@ -1,5 +1,3 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{Format, SPAN, Scales, Split, Unsigned};
@@ -49,12 +47,7 @@ impl Format for Q3K {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d));
-        let scale = [
-            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(2 * g)))),
-            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scale(2 * g + 1)))),
-        ];
-        Scales::split(isa, scale)
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), |g, half| b.scale(2 * g + half))
     }
 
     #[inline(always)]

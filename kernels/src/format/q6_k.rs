@@ -43,12 +43,7 @@ impl Format for Q6K {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        let d = isa.splat_f32(isa.f32_from_f16(b.d));
-        let scale = [
-            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g]))),
-            isa.mul(d, isa.floats_from_i8(&from_fn(|g| b.scales[2 * g + 1]))),
-        ];
-        Scales::split(isa, scale)
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), |g, half| b.scales[2 * g + half])
     }
 
     #[inline(always)]
