@@ -25,10 +25,18 @@ mod table;
 mod text;
 pub mod tokenize;
 
-use std::{env, ffi::OsString, fmt, io::Write, process::ExitCode, slice};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    slice,
+};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
 #[derive(Debug, Parser)]
@@ -171,4 +179,14 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
 /// A line on stderr. Where that cannot be written to, there is nobody to tell.
 fn note(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A bar on stderr for work of such a length. Where that is no terminal, it is not shown.
+fn bar(length: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left");
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = style { bar.with_style(style) } else { bar }
 }

@@ -17,6 +17,7 @@
 //! | [`rope_cpu_kernels`] | products, attention, norms: formats and instruction sets |
 //! | [`quantize`] | a model brought into another format |
 //! | [`gguf`] | the one memory map, and everything in it, checked |
+//! | [`hub`] | models of the Hugging Face Hub, fetched and kept |
 //! | [`platform`] | memory, processors, interrupts: all that differs between systems |
 //!
 //! # Invariants
@@ -36,6 +37,7 @@ pub mod cli;
 pub mod eval;
 pub mod generate;
 pub mod gguf;
+pub mod hub;
 pub mod json;
 pub mod kv_cache;
 pub mod model;

@@ -1,4 +1,4 @@
-//! All that differs between operating systems: memory, processors, interrupts, directories.
+//! All that differs between operating systems: memory, processors, interrupts, directories, links.
 //!
 //! Written for Linux. Elsewhere every function still has an answer, `None` or a plain default
 //! where the system is not asked; a port to another system is a change to this module alone.
@@ -12,7 +12,10 @@ pub mod topology;
 #[cfg(target_os = "linux")]
 mod cgroup;
 
-use std::{env, path::PathBuf};
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+};
 
 /// Where a program keeps what it may lose, such as its history of typed lines; `None` where the
 /// environment names no home.
@@ -29,6 +32,17 @@ pub fn state_directory() -> Option<PathBuf> {
             .or_else(|| Some(set("HOME")?.join(".local/state")))?
     };
     Some(directory.join("rope-cpu"))
+}
+
+/// Makes `link` lead to `target`, a path from the folder that it is in.
+///
+/// # Errors
+/// What the file system says.
+pub fn link(target: &Path, link: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(target, link);
+    #[cfg(not(unix))]
+    return std::fs::hard_link(link.parent().unwrap_or(link).join(target), link);
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -1,16 +1,20 @@
 //! Groups of options that several commands have.
 
 mod adapters;
+mod hub;
 mod rope;
 
 pub use adapters::{AdapterArgs, adapters};
+pub use hub::HubArgs;
 pub use rope::{RopeArgs, resolve};
 
 use std::{
     fmt::Display,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
+use clap::ArgGroup;
 use rope_cpu_kernels::Cpu;
 
 use super::error::Error;
@@ -22,31 +26,49 @@ use crate::{
 
 /// Which model.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Model")]
+#[command(group = ArgGroup::new("source").args(["model", "hf_repo"]).required(true))]
 pub struct ModelArgs {
     /// The model: a GGUF file
-    #[arg(short, long, value_name = "FILE", required = true)]
-    pub model: Option<PathBuf>, // an option for the sake of other commands, which lack it
+    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
+    pub model: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub hub: HubArgs,
 
     /// Change metadata, as KEY=TYPE:VALUE[,...]
     ///
     /// The types are int, float, bool and str. An item with a comma in it is put in double quotes.
-    #[arg(long, value_name = "LIST", value_parser = overrides)]
+    #[arg(long, value_name = "LIST", value_parser = overrides, help_heading = "Model")]
     pub override_kv: Vec<Overrides>,
+
+    /// Where the model from the hub is, once it is there.
+    #[arg(skip)]
+    pub fetched: OnceLock<PathBuf>,
 }
 
 impl ModelArgs {
-    /// The file of the model.
+    /// The file of the model, which is fetched if need be.
     ///
     /// # Errors
-    /// If none is given, which clap does not let happen.
+    /// If it cannot be fetched, or there is not one model.
     pub fn file(&self) -> Result<&Path, Error> {
-        self.model.as_deref().ok_or_else(|| Error::usage("no model: give one with -m FILE"))
+        match self.known() {
+            Some(file) => Ok(file),
+            None => {
+                let file = self.hub.one()?;
+                Ok(self.fetched.get_or_init(|| file))
+            }
+        }
     }
 
     /// An error in the file, with its name.
     pub fn named(&self, error: impl Display) -> Error {
-        named(self.model.as_deref().unwrap_or("".as_ref()), error)
+        named(self.known().unwrap_or("".as_ref()), error)
+    }
+
+    fn known(&self) -> Option<&Path> {
+        self.model.as_deref().or_else(|| self.fetched.get().map(PathBuf::as_path))
     }
 }
 

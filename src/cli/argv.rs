@@ -3,7 +3,8 @@
 //! llama-cli has short options of several letters (`-ctk`), takes whatever follows an option as
 //! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
 //! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
-//! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity.
+//! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity. Commands
+//! that are like no other program's have the short options of several letters.
 
 use std::{
     collections::HashSet,
@@ -20,6 +21,10 @@ use super::{
 
 /// Short options of several letters, and what they stand for.
 pub const SHORT_FORMS: &[(&str, &str)] = &[
+    ("-hf", "hf-repo"),
+    ("-hfr", "hf-repo"),
+    ("-hff", "hf-file"),
+    ("-hft", "hf-token"),
     ("-sys", "system-prompt"),
     ("-sysf", "system-prompt-file"),
     ("-cnv", "conversation"),
@@ -54,26 +59,20 @@ struct Dialect<'c> {
 }
 
 impl<'c> Dialect<'c> {
-    /// That of a command line whose first word is `first`; `None` for commands like no other's.
-    fn of(command: &'c Command, first: Option<&str>) -> Option<Self> {
-        let llama_cli =
-            |command| Dialect { command, program: "llama-cli", foreign: llama_cli::find };
-        match first {
-            Some("bench") => Some(Dialect {
-                command: command.find_subcommand("bench")?,
-                program: "llama-bench",
-                foreign: llama_bench::find,
-            }),
-            Some(name @ ("sweep" | "passkey")) => command.find_subcommand(name).map(llama_cli),
-            Some("perplexity") => Some(Dialect {
-                command: command.find_subcommand("perplexity")?,
-                program: "llama-perplexity",
-                foreign: llama_cli::find,
-            }),
-            Some("help") => None,
-            Some(name) if name != "run" && command.find_subcommand(name).is_some() => None,
-            _ => Some(llama_cli(command)),
+    /// That of a command line, which starts with the program's name.
+    fn of(root: &'c Command, argv: &[OsString]) -> Self {
+        let mut command = root;
+        for name in argv.iter().skip(1) {
+            let Some(within) = command.find_subcommand(name) else { break };
+            command = within;
         }
+        let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
+            "bench" => ("llama-bench", llama_bench::find),
+            "perplexity" => ("llama-perplexity", llama_cli::find),
+            "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
+            _ => ("", |_| None),
+        };
+        Dialect { command, program, foreign }
     }
 }
 
@@ -91,10 +90,7 @@ pub struct Normalized {
 /// # Errors
 /// An option of one of those programs that rope-cpu does not have.
 pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, Error> {
-    let first = argv.get(1).and_then(|arg| arg.to_str());
-    let Some(dialect) = Dialect::of(command, first) else {
-        return Ok(Normalized { argv, notes: Vec::new() });
-    };
+    let dialect = Dialect::of(command, &argv);
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut gpu = Vec::new();
@@ -236,7 +232,8 @@ mod tests {
     use crate::cli::command;
 
     fn dialects(command: &Command) -> [Dialect<'_>; 3] {
-        ["run", "bench", "sweep"].map(|name| Dialect::of(command, Some(name)).unwrap())
+        ["run", "bench", "sweep"]
+            .map(|name| Dialect::of(command, &["rope-cpu", name].map(Into::into)))
     }
 
     fn normalized(typed: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
@@ -256,9 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn each_short_form_is_an_option_and_its_help_says_so() {
+    fn each_short_form_is_an_option_and_its_help_says_the_first() {
         let command = command();
-        for (short, long) in SHORT_FORMS {
+        let mut seen = HashSet::new();
+        for (short, long) in SHORT_FORMS.iter().filter(|(_, long)| seen.insert(long)) {
             let dialects = dialects(&command);
             let options: Vec<_> =
                 dialects.iter().filter_map(|dialect| find(dialect.command, short)).collect();
@@ -312,8 +310,8 @@ mod tests {
     fn a_missing_option_is_refused_by_name() {
         let message = normalized(&["--grammar", "root ::= x"]).unwrap_err();
         assert_eq!(message, "--grammar is a llama-cli option that rope-cpu does not have (yet)");
-        let message = normalized(&["-m", "x", "-hf=y"]).unwrap_err();
-        assert!(message.contains("-hf is a llama-cli option"), "{message}");
+        let message = normalized(&["-m", "x", "-mu=y"]).unwrap_err();
+        assert!(message.contains("-mu is a llama-cli option"), "{message}");
         assert!(message.ends_with("give it with -m"), "{message}");
     }
 
@@ -347,13 +345,15 @@ mod tests {
                 "without effect in rope-cpu: -fa"
             ]
         );
-        let message = normalized(&["bench", "-hf", "x"]).unwrap_err();
-        assert!(message.starts_with("-hf is a llama-bench option"), "{message}");
+        let message = normalized(&["bench", "--list-devices"]).unwrap_err();
+        assert!(message.starts_with("--list-devices is a llama-bench option"), "{message}");
     }
 
     #[test]
     fn other_commands_and_what_follows_two_dashes_are_left_alone() {
         assert_eq!(argv(&["inspect", "-ngl"]), ["inspect", "-ngl"]);
+        assert_eq!(argv(&["tokenize", "-hf", "x"]), ["tokenize", "--hf-repo=x"]);
+        assert_eq!(argv(&["rope", "explain", "-hfr", "x"]), ["rope", "explain", "--hf-repo=x"]);
         assert_eq!(argv(&["run", "-st", "--", "-st"]), ["run", "--single-turn", "--", "-st"]);
         assert_eq!(argv(&["--no-such-thing", "-", "-h"]), ["--no-such-thing", "-", "-h"]);
     }

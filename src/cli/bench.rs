@@ -60,6 +60,8 @@ struct Setting {
 pub fn run(args: &Args) -> Result<(), Error> {
     let tests = args.tests()?;
     let settings = args.settings();
+    let mut models = args.model.clone();
+    models.extend(args.hub.fetch()?);
     let mut printers = Vec::new();
     let outputs: [(_, Box<dyn Write>); 2] =
         [(Some(args.output), Box::new(io::stdout())), (args.output_err, Box::new(io::stderr()))];
@@ -71,10 +73,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     for printer in &mut printers {
         printer.begin()?;
     }
-    let mut progress =
-        Progress::new(args.progress, args.model.len() * settings.len() * tests.len());
+    let mut progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let settings = with_probes(args, settings)?;
-    for path in &args.model {
+    for path in &models {
         of_model(args, path, &settings, &tests, &mut printers, &mut progress)?;
     }
     drop(progress);

@@ -16,7 +16,7 @@ Environment:
   ROPE_CPU_, then LLAMA_ARG_.";
 
 /// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
-const LLAMA_CPP: [(&str, &str); 30] = [
+const LLAMA_CPP: [(&str, &str); 33] = [
     ("batch-size", "BATCH"),
     ("cache-type-k", "CACHE_TYPE_K"),
     ("cache-type-v", "CACHE_TYPE_V"),
@@ -27,8 +27,11 @@ const LLAMA_CPP: [(&str, &str); 30] = [
     ("frequency-penalty", "FREQUENCY_PENALTY"),
     ("grp-attn-n", "GRP_ATTN_N"),
     ("grp-attn-w", "GRP_ATTN_W"),
+    ("hf-file", "HF_FILE"),
+    ("hf-repo", "HF_REPO"),
     ("min-p", "MIN_P"),
     ("model", "MODEL"),
+    ("offline", "OFFLINE"),
     ("predict", "N_PREDICT"),
     ("presence-penalty", "PRESENCE_PENALTY"),
     ("repeat-penalty", "REPEAT_PENALTY"),
@@ -49,13 +52,16 @@ const LLAMA_CPP: [(&str, &str); 30] = [
     ("yarn-orig-ctx", "YARN_ORIG_CTX"),
 ];
 
+/// Options that mean the same in every command.
+const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];
+
 /// Whether an option of a command can be set. Where options mean other things than llama-cli's, only
 /// those can that are the same everywhere.
 fn can_be_set(command: &str, option: &Arg) -> bool {
     let all = ["rope-cpu", "run", "sweep", "passkey", "perplexity"].contains(&command);
     match option.get_long() {
         None | Some("help" | "version") => false,
-        Some(long) => all || ["isa", "model"].contains(&long),
+        Some(long) => all || EVERYWHERE.contains(&long),
     }
 }
 

@@ -66,6 +66,7 @@ impl From<tokenize::Error> for Error {
     fn from(error: tokenize::Error) -> Self {
         match error {
             tokenize::Error::Write(e) => Error::Output(e),
+            tokenize::Error::Model(e) => e,
             other => Error::usage(other),
         }
     }

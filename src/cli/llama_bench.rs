@@ -1,7 +1,6 @@
 //! The options of llama-bench that `bench` lacks; see [`super::llama_cli`].
 
 use super::llama_cli::{
-    DOWNLOAD,
     Fate::{self, Gpu, Missing, NoEffect},
     Value::{self, Any, No, OneOf},
     among,
@@ -22,8 +21,7 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("-lzm --lazy-mode --repack --numa --prio --poll", Any, NoEffect),
     ("-C --cpu-mask --cpu-strict", Any, NoEffect),
     ("-embd --embeddings", OneOf(&["0"]), NoEffect),
-    ("--offline -v --verbose", No, NoEffect),
+    ("-v --verbose", No, NoEffect),
     //
-    ("-hf -hfr --hf-repo -hff --hf-file -hft --hf-token", No, Missing(DOWNLOAD)),
     ("--list-devices", No, Missing("")),
 ];

@@ -44,8 +44,7 @@ pub fn among(options: &[(&str, Value, Fate)], name: &str) -> Option<(Value, Fate
         .map(|&(_, value, fate)| (value, fate))
 }
 
-/// What to do instead of having a file downloaded.
-pub const DOWNLOAD: &str = "download the file, then give it with -m";
+const DOWNLOAD: &str = "-hf fetches models, or download the file and give it with -m";
 const THREADS: &str = "-t sets the threads for everything";
 
 const OPTIONS: &[(&str, Value, Fate)] = &[
@@ -55,14 +54,14 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("-cmoe --cpu-moe -kvo --kv-offload -nkvo --no-kv-offload --no-host", No, Gpu),
     ("--op-offload --no-op-offload", No, Gpu),
     //
-    ("--mmap --jinja -nr --no-repack --no-warmup --offline", No, Always),
+    ("--mmap --jinja -nr --no-repack --no-warmup", No, Always),
     ("--no-perf", No, Always),
     ("-fa --flash-attn", Optional(&["on", "auto", "1"]), Always),
     ("-np --parallel", OneOf(&["1"]), Always),
     ("-lm --load-mode", OneOf(&["auto", "mmap"]), Always),
     //
-    ("-mu --model-url -dr --docker-repo -hf -hfr --hf-repo -hff --hf-file", No, Missing(DOWNLOAD)),
-    ("-hft --hf-token --gpt-oss-20b-default --gpt-oss-120b-default", No, Missing(DOWNLOAD)),
+    ("-mu --model-url -dr --docker-repo", No, Missing(DOWNLOAD)),
+    ("--gpt-oss-20b-default --gpt-oss-120b-default", No, Missing(DOWNLOAD)),
     ("--vision-gemma-4b-default --vision-gemma-12b-default", No, Missing(DOWNLOAD)),
     ("-cl --cache-list --server-base --license --completion-bash", No, Missing("")),
     ("-tb --threads-batch", No, Missing(THREADS)),

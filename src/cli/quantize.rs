@@ -2,19 +2,18 @@
 
 use std::{
     fs,
-    io::{IsTerminal, Write},
+    io::Write,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use rayon::ThreadPoolBuilder;
 use rope_cpu_kernels::{Cpu, DType};
 
 use super::{
     Error,
     args::{MachineArgs, at_least_one, named},
-    note,
+    bar, note,
 };
 use crate::{
     gguf::{File, escaped},
@@ -166,15 +165,6 @@ fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool) {
             meant.name()
         ));
     }
-}
-
-fn bar(weights: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left");
-    let bar = ProgressBar::new(weights);
-    if let Ok(style) = style { bar.with_style(style) } else { bar }
 }
 
 /// What became of a tensor, or will.

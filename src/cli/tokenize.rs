@@ -10,9 +10,10 @@ use std::{
 
 use thiserror::Error;
 
+use super::args::{ModelArgs, all_overrides};
 use crate::{
     Token,
-    gguf::{self, File, Override, OverrideError},
+    gguf::{self, File},
     tokenizer::{self, Ends, Special, Tokenizer},
 };
 
@@ -53,20 +54,8 @@ pub struct DetokenizeArgs {
     model: ModelArgs,
 
     /// The tokens' numbers; without any they are read from standard input
-    #[arg(value_name = "TOKEN")]
+    #[arg(value_name = "ID")]
     tokens: Vec<String>,
-}
-
-/// Which tokenizer.
-#[derive(Debug, clap::Args)]
-struct ModelArgs {
-    /// The model file; only its metadata is read
-    #[arg(short, long, value_name = "FILE")]
-    model: PathBuf,
-
-    /// Replace or add metadata: KEY=TYPE:VALUE[,...], types int, float, bool, str
-    #[arg(long, value_name = "LIST")]
-    override_kv: Vec<String>,
 }
 
 /// Why there is no output, or not all of it.
@@ -86,8 +75,8 @@ pub enum Error {
     Number { text: String },
     #[error("there is no token {token}: the vocabulary has {len}")]
     Token { token: Token, len: usize },
-    #[error("--override-kv: {0}")]
-    Override(#[from] OverrideError),
+    #[error(transparent)]
+    Model(#[from] super::Error),
     #[error(transparent)]
     File(#[from] gguf::Error),
     #[error("{path}: {source}", path = path.display())]
@@ -154,13 +143,11 @@ fn with_tokenizer(
     args: &ModelArgs,
     run: impl FnOnce(&Tokenizer) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut overrides = Vec::new();
-    for list in &args.override_kv {
-        overrides.extend(Override::parse_list(list)?);
-    }
-    let file = File::open(&args.model)?;
+    let path = args.file()?;
+    let file = File::open(path)?;
+    let overrides = all_overrides(&args.override_kv);
     let gguf = file.parse(&overrides)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())
-        .map_err(|source| Error::Tokenizer { path: args.model.clone(), source })?;
+        .map_err(|source| Error::Tokenizer { path: path.into(), source })?;
     run(&tokenizer)
 }

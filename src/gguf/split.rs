@@ -77,6 +77,16 @@ fn open(path: &Path, first: &Path) -> Result<File, Error> {
     })
 }
 
+/// The names of all parts of a model, by the name of one of them; `None` if it is no such name.
+pub(crate) fn parts(part: &str) -> Option<Vec<String>> {
+    let (rest, count) = part.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    let (number, count) = (number.parse().ok()?, count.parse().ok()?);
+    let is_part =
+        (1..=count).contains(&number) && part == format!("{stem}{}", ending(number, count));
+    is_part.then(|| (1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
+}
+
 /// How the names of parts end.
 fn ending(number: u32, count: u32) -> String {
     format!("-{number:05}-of-{count:05}.gguf")

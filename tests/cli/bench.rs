@@ -206,7 +206,7 @@ fn what_cannot_be_measured_is_told() {
         (&["-r", "0"], "at least 1"),
         (&["-ctk", "f16,q5_0"], "q5_0"),
         (&["-o", "xml"], "xml"),
-        (&["-hf", "x"], "-hf is a llama-bench option"),
+        (&["--list-devices"], "--list-devices is a llama-bench option"),
         (&["--no-such-option"], "--no-such-option"),
     ];
     for (options, said) in cases {

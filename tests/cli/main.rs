@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod context_shift;
 mod environment;
+mod hub;
 mod machine;
 mod model;
 mod passkey;
@@ -32,7 +33,10 @@ fn rope_cpu(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"));
     command.args(arguments).timeout(std::time::Duration::from_secs(300));
     for (name, _) in std::env::vars_os() {
-        if ["ROPE_CPU_", "LLAMA_ARG_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
+        if ["ROPE_CPU_", "LLAMA_", "HF_", "HUGGINGFACE_"]
+            .iter()
+            .any(|own| name.to_string_lossy().starts_with(own))
+        {
             command.env_remove(name);
         }
     }

@@ -38,7 +38,7 @@ fn long_help_says_more() {
 
 #[test]
 fn nothing_typed_shows_the_usage() {
-    run(&[]).refused(2, &["Usage: rope-cpu [OPTIONS] --model <FILE>"]);
+    run(&[]).refused(2, &["Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>"]);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_told() {
 
 #[test]
 fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
-    for option in ["--grammar", "-hf", "--adaptive-target", "--control-vector", "-tb"] {
+    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-tb"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }
@@ -84,6 +84,7 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a number"),
         (&["-r", ""], "--reverse-prompt is empty"),
     ];
+    run(&["tokenize", "-m", "x", "-p", "a", "--override-kv", "x"]).refused(2, &["KEY=TYPE:VALUE"]);
     for (options, said) in cases {
         let arguments = [&["-m", "x.gguf"], options].concat();
         run(&arguments).refused(2, &[said]);

@@ -76,7 +76,6 @@ fn bad_usage_is_named() {
         (&["tokenize", "-p", r"\xff"], "byte 0 is not valid"),
         (&["detokenize", "1", "x2"], "\"x2\" is not the number of a token"),
         (&["detokenize", "32000"], "there is no token 32000: the vocabulary has 32000"),
-        (&["tokenize", "-p", "a", "--override-kv", "x"], "is not of the form KEY=TYPE:VALUE"),
     ] {
         let Some(found) = printed(LLAMA, line) else { return };
         let found = found.unwrap_err().to_string();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ArgGroup;
 use rope_cpu_kernels::Cpu;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     cli::{
-        args::{self, Overrides, RopeArgs},
+        args::{self, HubArgs, Overrides, RopeArgs},
         error::Error,
     },
     eval::bench::Test,
@@ -22,14 +23,19 @@ use crate::{
 
 /// The options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = ArgGroup::new("source").args(["model", "hf_repo"]).required(true))]
 #[command(after_help = "\
 Several values are given as a,b,c, as first-last, first-last+step or
 first-last*factor, or by repeating the option; every combination is measured.")]
 pub struct Args {
     /// The models: GGUF files
-    #[arg(short, long, value_name = "FILES", required = true, value_delimiter = ',')]
+    #[arg(short, long, value_name = "FILES", value_delimiter = ',')]
     #[arg(help_heading = "Model")]
     pub model: Vec<PathBuf>,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub hub: HubArgs,
 
     /// Change metadata, as KEY=TYPE:VALUE[,...]
     #[arg(long, value_name = "LIST", value_parser = args::overrides, help_heading = "Model")]

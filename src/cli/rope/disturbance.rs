@@ -1,13 +1,14 @@
 //! `rope-cpu rope disturbance`: DPRoPE's measure, pair by pair, or as in the paper's Table 3.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, sync::OnceLock};
 
+use clap::ArgGroup;
 use serde_json::json;
 
 use super::{Error, ModelArgs, intervals, length, open};
 use crate::{
     cli::{
-        args::{Overrides, overrides},
+        args::{HubArgs, Overrides, overrides},
         table::{section, table},
     },
     eval::{
@@ -19,17 +20,21 @@ use crate::{
 
 /// The options of `rope disturbance`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = ArgGroup::new("source").args(["table3", "model", "hf_repo"]).required(true))]
 pub struct Args {
     /// Repeat Table 3 of the DPRoPE paper
-    #[arg(long, conflicts_with_all = ["model", "context", "intervals", "direction", "method"])]
+    #[arg(long, conflicts_with_all = ["model", "hf_repo", "context", "intervals", "direction", "method"])]
     table3: bool,
 
     /// The model: a GGUF file
-    #[arg(short, long, value_name = "FILE", required_unless_present = "table3")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
+    #[command(flatten)]
+    hub: HubArgs,
+
     /// Change metadata, as KEY=TYPE:VALUE[,...]
-    #[arg(long, value_name = "LIST", value_parser = overrides)]
+    #[arg(long, value_name = "LIST", value_parser = overrides, help_heading = "Model")]
     override_kv: Vec<Overrides>,
 
     /// The length of the sequence, in tokens
@@ -110,8 +115,12 @@ fn repeat(json: bool, out: &mut dyn Write) -> Result<(), Error> {
 
 /// Each pair of a model.
 fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let (model, override_kv) = (args.model.clone(), args.override_kv.clone());
-    let model = ModelArgs { model, override_kv };
+    let model = ModelArgs {
+        model: args.model.clone(),
+        hub: args.hub.clone(),
+        override_kv: args.override_kv.clone(),
+        fetched: OnceLock::new(),
+    };
     let length = args.context.unwrap_or_default();
     open(&model, |subject| {
         let baseline = subject.baseline(args.intervals)?;

@@ -1,0 +1,173 @@
+//! Which of a repository's files is meant, chosen as llama.cpp does.
+
+use std::{fmt, str::FromStr};
+
+use super::Error;
+use crate::gguf::parts;
+
+/// A model as it is asked for: USER/MODEL, USER/MODEL:QUANT, or a file of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// USER/MODEL.
+    pub repo: String,
+    /// Such as Q4_K_M, in any case.
+    pub quant: Option<String>,
+    /// The name of the file, whatever its quant.
+    pub file: Option<String>,
+}
+
+/// Without a quant, the first of these that is there, or else the first model.
+const QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
+
+/// What is in the names of files that belong to a model, but are none.
+const OTHERS: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"];
+
+impl FromStr for Wanted {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (repo, quant) = match text.split_once(':') {
+            Some((repo, quant)) => (repo, Some(quant)),
+            None => (text, None),
+        };
+        // Letters in ASCII, and between them single marks.
+        let words = || repo.split(['/', '.', '-']);
+        let is_word = |word: &str| {
+            !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let names_one = repo.matches('/').count() == 1 && words().all(is_word);
+        if !names_one || quant == Some("") {
+            return Err(Error::Name { name: text.into() });
+        }
+        Ok(Wanted { repo: repo.into(), quant: quant.map(Into::into), file: None })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Wanted { repo, file: Some(file), .. } => write!(f, "{file} of {repo}"),
+            Wanted { repo, quant: Some(quant), .. } => write!(f, "{repo}:{quant}"),
+            Wanted { repo, .. } => write!(f, "{repo}"),
+        }
+    }
+}
+
+impl Wanted {
+    /// The file, or all parts of the model, among the `names` of those that are there.
+    ///
+    /// # Errors
+    /// If it is not among them, or one of its parts.
+    pub fn choose(&self, names: &[String]) -> Result<Vec<String>, Error> {
+        let repo = || self.repo.clone();
+        let models: Vec<&String> = names.iter().filter(|name| begins_model(name)).collect();
+        let there = || models.iter().copied().cloned().collect();
+        let chosen = match (&self.file, &self.quant) {
+            (Some(file), _) => names.iter().find(|name| *name == file),
+            (None, Some(quant)) => models.iter().copied().find(|name| is_of(name, quant)),
+            (None, None) => {
+                let of = |quant: &&str| models.iter().copied().find(|name| is_of(name, quant));
+                QUANTS.iter().find_map(of).or(models.first().copied())
+            }
+        };
+        let missing = || match (models.is_empty(), &self.file, &self.quant) {
+            (false, Some(file), _) => {
+                Error::NoFile { repo: repo(), file: file.clone(), there: there() }
+            }
+            (false, None, Some(quant)) => {
+                Error::NoQuant { repo: repo(), quant: quant.clone(), there: there() }
+            }
+            _ => Error::NoModel { repo: repo() },
+        };
+        let chosen = chosen.ok_or_else(missing)?;
+        let parts = parts(chosen).unwrap_or_else(|| vec![chosen.clone()]);
+        match parts.iter().find(|part| !names.contains(part)) {
+            Some(part) => Err(Error::NoPart { repo: repo(), part: part.clone() }),
+            None => Ok(parts),
+        }
+    }
+}
+
+/// Whether this is a model, or the first of its parts.
+fn begins_model(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".gguf")
+        && !OTHERS.iter().any(|other| name.contains(other))
+        && parts(path).is_none_or(|parts| parts[0] == path)
+}
+
+/// Whether a path says so: by QUANT and then a dot or a dash, anywhere.
+fn is_of(path: &str, quant: &str) -> bool {
+    let (path, quant) = (path.to_uppercase(), quant.to_uppercase());
+    ['.', '-'].iter().any(|end| path.contains(&format!("{quant}{end}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(wanted: &str, names: &[&str]) -> Result<Vec<String>, String> {
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let wanted = Wanted::from_str(wanted).map_err(|e| e.to_string())?;
+        wanted.choose(&names).map_err(|e| e.to_string())
+    }
+
+    const NAMES: [&str; 8] = [
+        "README.md",
+        "m-BF16.gguf",
+        "m-IQ2_XS.gguf",
+        "m-Q4_0.gguf",
+        "m-Q4_K_M.gguf",
+        "m-Q8_0.gguf",
+        "mmproj-m-F16.gguf",
+        "mmproj-m-Q2_K.gguf",
+    ];
+
+    #[test]
+    fn without_a_quant_it_is_q4_k_m_then_q8_0_then_the_first() {
+        assert_eq!(chosen("u/m", &NAMES).unwrap(), ["m-Q4_K_M.gguf"]);
+        let without: Vec<&str> = NAMES.into_iter().filter(|name| !name.contains("Q4_K")).collect();
+        assert_eq!(chosen("u/m", &without).unwrap(), ["m-Q8_0.gguf"]);
+        assert_eq!(chosen("u/m", &without[..4]).unwrap(), ["m-BF16.gguf"]);
+        assert_eq!(
+            chosen("u/m", &["mmproj-x.gguf", "q.Q4_K_M-x.gguf"]).unwrap(),
+            ["q.Q4_K_M-x.gguf"]
+        );
+    }
+
+    #[test]
+    fn a_quant_is_found_in_any_case_as_a_whole_and_never_replaced() {
+        assert_eq!(chosen("u/m:q4_0", &NAMES).unwrap(), ["m-Q4_0.gguf"]);
+        assert_eq!(chosen("u/m:bf16", &NAMES).unwrap(), ["m-BF16.gguf"]);
+        assert_eq!(chosen("u/m:Q8_0", &["Q8_0/a.gguf", "b.q8_0.gguf"]).unwrap(), ["b.q8_0.gguf"]);
+        let message = chosen("u/m:Q4_K", &NAMES).unwrap_err();
+        assert!(message.contains("u/m has no model of Q4_K: it has m-BF16.gguf, "), "{message}");
+        assert!(!message.contains("mmproj") && !message.contains("README"), "{message}");
+        assert!(chosen("u/m:Q2_K", &NAMES).is_err());
+        assert!(chosen("u/m", &NAMES[6..]).unwrap_err().contains("u/m has no GGUF model"));
+    }
+
+    #[test]
+    fn all_parts_belong_to_a_model() {
+        let parts = ["x/m-Q4_0-00001-of-00002.gguf", "x/m-Q4_0-00002-of-00002.gguf"];
+        assert_eq!(chosen("u/m:q4_0", &["a.gguf", parts[1], parts[0]]).unwrap(), parts);
+        assert_eq!(chosen("u/m", &[parts[1], parts[0]]).unwrap(), parts);
+        let message = chosen("u/m:q4_0", &parts[..1]).unwrap_err();
+        assert!(message.contains(parts[1]), "{message}");
+        let file = Some(parts[1].into());
+        let wanted = Wanted { repo: "u/m".into(), quant: None, file };
+        assert_eq!(wanted.choose(&parts.map(String::from)).unwrap(), parts);
+    }
+
+    #[test]
+    fn names_of_models_are_two_words_and_a_quant() {
+        for name in ["u/m", "us.er/m-o_d.el-7B", "u/m:Q4_K_M"] {
+            assert_eq!(Wanted::from_str(name).unwrap().to_string(), name);
+        }
+        let wrong = ["", "m", "u/", "/m", "u/m:", "u/m/x", "../m", "u/..", "u/m b", "u/ä", "-u/m"];
+        for name in wrong {
+            let message = Wanted::from_str(name).unwrap_err().to_string();
+            assert!(message.contains(&format!("{name:?}")), "{message}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Why a model cannot be had.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+/// What is wrong, and what to do about it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum Error {
+    #[error("{name:?} is no name of a model: give USER/MODEL or USER/MODEL:QUANT")]
+    Name { name: String },
+    #[error("there is no folder for what is fetched: set HF_HUB_CACHE, HF_HOME or HOME")]
+    NoCache,
+    #[error(
+        "{wanted} was not fetched to {cache} before: run once without --offline",
+        cache = cache.display()
+    )]
+    NotKept { wanted: String, cache: PathBuf },
+
+    #[error("{repo} has no GGUF model: look for a repository that has, often USER/MODEL-GGUF")]
+    NoModel { repo: String },
+    #[error("{repo} has no model of {quant}: it has {}", listed(there))]
+    NoQuant { repo: String, quant: String, there: Vec<String> },
+    #[error("{repo} has no file {file}: it has {}", listed(there))]
+    NoFile { repo: String, file: String, there: Vec<String> },
+    #[error("{repo} lacks {}, a part of the model: choose another one", part.escape_debug())]
+    NoPart { repo: String, part: String },
+
+    #[error("{hub} answers {status} to the request for {what}: {}", advice(*status, *token))]
+    Status { hub: String, what: String, status: u16, token: bool },
+    #[error(
+        "{hub} cannot be reached for {what}: {reason}; check the connection, or fetch the file in \
+         another way and give it with -m"
+    )]
+    Unreachable { hub: String, what: String, reason: String },
+    #[error("{hub} does not list the files of {repo} as expected: {reason}")]
+    Listing { hub: String, repo: String, reason: String },
+    #[error(
+        "{} cannot be fetched: the hub gives it no size and sum, or the name of something else",
+        file.escape_debug()
+    )]
+    Unchecked { file: String },
+    #[error(
+        "the connection broke after {done} of {bytes} bytes of {file}: {reason}; they are kept, and \
+         the same command goes on from there"
+    )]
+    Broken { file: String, done: u64, bytes: u64, reason: String },
+    #[error("more than the {bytes} bytes of {file} came, and were removed: try again")]
+    Larger { file: String, bytes: u64 },
+    #[error(
+        "what came as {file} has the checksum {found} and not {expected}: it was removed; the same \
+         command fetches it again"
+    )]
+    Sum { file: String, found: String, expected: String },
+    #[error(
+        "cannot keep {path}: {source}; HF_HUB_CACHE can name another folder",
+        path = path.display()
+    )]
+    Disk { path: PathBuf, source: io::Error },
+}
+
+impl Error {
+    /// Whether it may be otherwise in a moment.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            Error::Unreachable { .. } | Error::Broken { .. } => true,
+            Error::Status { status, .. } => matches!(status, 408 | 429 | 500..),
+            _ => false,
+        }
+    }
+
+    /// Whether it came about on the way, and not by what was asked for.
+    pub fn is_failure(&self) -> bool {
+        use Error::{Disk, Larger, Listing, Sum, Unchecked};
+        self.passes()
+            || matches!(
+                self,
+                Disk { .. } | Larger { .. } | Listing { .. } | Sum { .. } | Unchecked { .. }
+            )
+    }
+}
+
+/// What to do, with or without a token having been sent.
+fn advice(status: u16, token: bool) -> &'static str {
+    match (status, token) {
+        (401, false) => {
+            "if the name is right, the model is private or gated: give a token with -hft or HF_TOKEN"
+        }
+        (401, true) => "the token is not valid: give another one with -hft or HF_TOKEN",
+        (403, _) => "ask for access on the model's page, and give a token with -hft or HF_TOKEN",
+        (404, _) => "there is no such model or file: check the name",
+        (408 | 429 | 500.., _) => "try again later",
+        _ => "fetch the file in another way and give it with -m",
+    }
+}
+
+/// Names from elsewhere, safe for a terminal.
+fn listed(names: &[String]) -> String {
+    let escaped = |name: &String| name.escape_debug().to_string();
+    names.iter().map(escaped).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,226 @@
+//! A server that behaves like the hub: lists the files of repositories, and redirects to another host
+//! for what they hold.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+};
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What it has, and how it behaves at the moment.
+#[derive(Default)]
+pub struct State {
+    /// Files by USER/MODEL and name, and whether they are large, which is kept elsewhere.
+    files: HashMap<(String, String), (Vec<u8>, bool)>,
+    /// The token that is asked for, if one is.
+    pub token: Option<String>,
+    /// In place of the listing.
+    pub listing: Option<String>,
+    /// The status of every answer of the hub.
+    pub status: Option<u16>,
+    /// After so many bytes of what they hold, the next connections break.
+    pub breaks: Vec<usize>,
+    /// Whether a request for a part of a file gets the whole.
+    pub no_ranges: bool,
+    /// Whether the last byte of large files is another one.
+    pub garbled: bool,
+    /// The requests: `hub GET /path` or `cdn GET /path bytes=5-`.
+    log: Vec<String>,
+}
+
+pub struct Server {
+    state: Arc<Mutex<State>>,
+    hub: SocketAddr,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let state = Arc::new(Mutex::new(State::default()));
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let [hub, cdn] = [listen(), listen()];
+        let address = hub.local_addr().unwrap();
+        let cdn_port = cdn.local_addr().unwrap().port();
+        for (listener, is_hub) in [(hub, true), (cdn, false)] {
+            let state = state.clone();
+            // Ends with the test.
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let mut state = state.lock().unwrap();
+                    let _ = match is_hub {
+                        true => state.hub(stream, cdn_port),
+                        false => state.cdn(stream),
+                    };
+                }
+            });
+        }
+        Server { state, hub: address }
+    }
+
+    /// What goes into HF_ENDPOINT.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.hub)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The requests since the last call.
+    pub fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().log)
+    }
+}
+
+impl State {
+    pub fn add(&mut self, repo: &str, name: &str, bytes: &[u8], large: bool) {
+        self.files.insert((repo.into(), name.into()), (bytes.to_vec(), large));
+    }
+
+    fn hub(&mut self, stream: TcpStream, cdn_port: u16) -> std::io::Result<()> {
+        let Request { path, headers, mut stream } = Request::read(stream)?;
+        self.log.push(format!("hub GET {path}"));
+        let given = headers.get("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let refused = self.token.as_deref().is_some_and(|token| given != Some(token));
+        if let Some(status) = self.status.or(refused.then_some(401)) {
+            return answer(&mut stream, status, &[], b"{\"error\":\"no\"}", usize::MAX);
+        }
+        if let Some(rest) = path.strip_prefix("/api/models/") {
+            let Some(repo) = rest.strip_suffix("/revision/main?blobs=true") else {
+                return answer(&mut stream, 404, &[], b"", usize::MAX);
+            };
+            let mut siblings: Vec<_> = self.files.iter().filter(|((r, _), _)| r == repo).collect();
+            siblings.sort();
+            if siblings.is_empty() {
+                return answer(&mut stream, 404, &[], b"", usize::MAX);
+            }
+            let siblings = siblings.into_iter().map(|((_, name), (bytes, large))| {
+                let mut file = serde_json::json!({
+                    "rfilename": name, "size": bytes.len(), "blobId": git(bytes),
+                });
+                if *large {
+                    let lfs = serde_json::json!({ "sha256": sha256(bytes), "size": bytes.len() });
+                    file["lfs"] = lfs;
+                }
+                file
+            });
+            let siblings: Vec<_> = siblings.collect();
+            let listing = serde_json::json!({ "id": repo, "sha": COMMIT, "siblings": siblings });
+            let text = self.listing.clone().unwrap_or_else(|| listing.to_string());
+            return answer(&mut stream, 200, &[], text.as_bytes(), usize::MAX);
+        }
+        let resolved = path.split_once(&format!("/resolve/{COMMIT}/"));
+        let key = resolved.map(|(repo, name)| (repo[1..].to_string(), name.replace("%20", " ")));
+        match key.and_then(|key| self.files.get(&key)) {
+            None => answer(&mut stream, 404, &[], b"Entry not found", usize::MAX),
+            Some((bytes, true)) => {
+                let sum = sha256(bytes);
+                let headers = [
+                    format!("X-Repo-Commit: {COMMIT}"),
+                    format!("X-Linked-Etag: \"{sum}\""),
+                    format!("X-Linked-Size: {}", bytes.len()),
+                    format!("Location: http://localhost:{cdn_port}/{sum}?signature=1"),
+                ];
+                answer(&mut stream, 302, &headers, b"", usize::MAX)
+            }
+            Some((bytes, false)) => {
+                let etag = format!("ETag: \"{}\"", git(bytes));
+                answer(
+                    &mut stream,
+                    200,
+                    &[format!("X-Repo-Commit: {COMMIT}"), etag],
+                    bytes,
+                    usize::MAX,
+                )
+            }
+        }
+    }
+
+    fn cdn(&mut self, stream: TcpStream) -> std::io::Result<()> {
+        let Request { path, headers, mut stream } = Request::read(stream)?;
+        let range = headers.get("range").cloned().unwrap_or_default();
+        self.log.push(format!("cdn GET {path} {range}").trim_end().into());
+        if headers.contains_key("authorization") {
+            // As S3 does, to which a signed address is enough.
+            return answer(&mut stream, 400, &[], b"two ways of authorization", usize::MAX);
+        }
+        let sum = path[1..].split('?').next().unwrap_or_default();
+        let file = self.files.values().find(|(bytes, _)| sha256(bytes) == sum);
+        let Some((bytes, _)) = file else {
+            return answer(&mut stream, 404, &[], b"", usize::MAX);
+        };
+        let mut bytes = bytes.clone();
+        if self.garbled {
+            *bytes.last_mut().unwrap() ^= 1;
+        }
+        let at_most = if self.breaks.is_empty() { usize::MAX } else { self.breaks.remove(0) };
+        let from = range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-'));
+        match from.and_then(|from| from.parse().ok()).filter(|_| !self.no_ranges) {
+            Some(from) if from >= bytes.len() => answer(&mut stream, 416, &[], b"", at_most),
+            Some(from) => {
+                let len = bytes.len();
+                let header = format!("Content-Range: bytes {from}-{}/{len}", len - 1);
+                answer(&mut stream, 206, &[header], &bytes[from..], at_most)
+            }
+            None => answer(&mut stream, 200, &[], &bytes, at_most),
+        }
+    }
+}
+
+struct Request {
+    path: String,
+    /// By names in lower case.
+    headers: HashMap<String, String>,
+    stream: TcpStream,
+}
+
+impl Request {
+    fn read(stream: TcpStream) -> std::io::Result<Self> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let first = lines.next().unwrap_or(Ok(String::new()))?;
+        let mut headers = HashMap::new();
+        for line in lines {
+            let line = line?;
+            let Some((name, value)) = line.split_once(": ") else { break };
+            headers.insert(name.to_lowercase(), value.to_string());
+        }
+        let path = first.split(' ').nth(1).unwrap_or_default().to_string();
+        Ok(Request { path, headers, stream })
+    }
+}
+
+/// Answers with no more than `at_most` bytes of `body`, and closes the connection.
+fn answer(
+    stream: &mut TcpStream,
+    status: u16,
+    headers: &[String],
+    body: &[u8],
+    at_most: usize,
+) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {status} Some\r\nContent-Length: {}\r\n", body.len());
+    for header in headers {
+        head += &format!("{header}\r\n");
+    }
+    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(&body[..at_most.min(body.len())])
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// What git calls a file of these bytes.
+pub fn git(bytes: &[u8]) -> String {
+    let header = format!("blob {}\0", bytes.len());
+    hexadecimal(&Sha1::digest([header.as_bytes(), bytes].concat()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
