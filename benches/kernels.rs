@@ -73,7 +73,7 @@ fn attentions(c: &mut Criterion) {
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
                 let rotating = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
                 for (how, rotation) in [("", None), ("/rotating", Some(rotating))] {
-                    let queries = Queries { queries: &q, dim, soft_cap: None };
+                    let queries = Queries { queries: &q, heads: 1, dim, soft_cap: None };
                     scratch.prepare(cpu, queries, dtype, rotation.is_some());
                     group.bench_function(format!("{}/{}{how}", dtype.name(), cpu.name()), |b| {
                         b.iter(|| {
@@ -83,6 +83,7 @@ fn attentions(c: &mut Criterion) {
                                 rows,
                                 rotation,
                                 rows,
+                                &[],
                                 &mut scratch,
                                 &mut partials,
                             );

@@ -31,6 +31,7 @@ use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
 pub use self::rotation::Rotation;
 
+pub use self::queries::FEW_QUERIES;
 use self::queries::Prepared;
 use crate::{
     array::map,
@@ -42,20 +43,23 @@ use crate::{
 /// Positions of a page.
 pub const PAGE: usize = 256;
 
-/// One head's keys or values in a page: a row of the cache for each position.
+/// Keys or values in a page, of one head or of neighbouring ones: a row of the cache for each
+/// position.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     /// How they are stored.
     pub dtype: CacheType,
-    /// (positions, row bytes)
+    /// (heads, positions, row bytes)
     pub bytes: &'a [u8],
 }
 
-/// Queries that read the same keys.
+/// Queries that read the same keys, or as many for each of several heads of keys.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
-    /// (queries, dim), scaled by 1 / sqrt(head_dim) or what the model asks for.
+    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or what the model asks for.
     pub queries: &'a [f32],
+    /// Heads of keys: more than one only for less than [`FEW_QUERIES`] each.
+    pub heads: usize,
     /// Values of a head, filled up with zeros to a multiple of [`cache::UNIT`].
     pub dim: usize,
     /// Limits scores to +-cap by tanh (Gemma 2).
@@ -78,7 +82,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Scratch for up to `queries` of `dim` values.
+    /// Scratch for up to `queries` of `dim` values, those of all heads.
     pub fn new(queries: usize, dim: usize) -> Self {
         let line = Line([0.0; LANES]);
         Scratch {
@@ -109,15 +113,18 @@ pub fn clear(partials: &mut [f32], dim: usize) {
     }
 }
 
-/// Adds a page to the partials (queries, [`partial_len`]) of the queries that `scratch` was
-/// prepared with. `visible` says which positions of the page each query sees. Keys are rotated by
-/// `rotation`, or compared as they are stored.
+/// Adds a page to the partials (heads, queries, [`partial_len`]) of the queries that `scratch` was
+/// prepared with. `visible` says which positions of the page each query of a head sees. Keys are rotated by
+/// `rotation`, or compared as they are stored. The beginnings of `then`, the keys of the next page or
+/// nothing, are on their way from memory at the end.
+#[expect(clippy::too_many_arguments, reason = "a page, what it is read with, and what comes after")]
 pub fn attend(
     cpu: Cpu,
     visible: &[Range<usize>],
     keys: Rows<'_>,
     rotation: Option<Rotation<'_>>,
     values: Rows<'_>,
+    then: &[u8],
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
@@ -147,15 +154,20 @@ pub fn attend(
         );
     } else {
         let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
-        let keys_bytes = keys.bytes;
-        let scoring = few::Scores { page, keys: keys_bytes, rotation, rows, scales, scores };
+        let (key_bytes, value_bytes) = (keys.bytes, values.bytes);
+        let scoring = few::Scores {
+            page,
+            keys: key_bytes,
+            then: value_bytes,
+            rotation,
+            rows,
+            scales,
+            scores,
+        };
         cache::run(cpu, keys.dtype, scoring);
         cpu.call(few::Softmax { page, scores, partials });
-        cache::run(
-            cpu,
-            values.dtype,
-            few::Values { page, values: values.bytes, scales, scores, partials },
-        );
+        let weighing = few::Values { page, values: value_bytes, then, scales, scores, partials };
+        cache::run(cpu, values.dtype, weighing);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A page: the keys and values of 256 positions in one layer.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use rope_cpu_kernels::{
     attention::{PAGE, Rows},
@@ -70,10 +72,11 @@ impl Half {
         Half { dtype, row_bytes, lines: Phased::within(memory, team, 1, lines) }
     }
 
-    fn rows<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
+    fn rows<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
         let head_bytes = POSITIONS * self.row_bytes;
         let bytes: &[u8] = cast_slice(self.lines.read(phase));
-        Rows { dtype: self.dtype, bytes: &bytes[head * head_bytes..][..head_bytes] }
+        let bytes = &bytes[heads.start * head_bytes..heads.end * head_bytes];
+        Rows { dtype: self.dtype, bytes }
     }
 
     fn store(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, values: &[f32]) {
@@ -96,14 +99,14 @@ impl Page {
         })
     }
 
-    /// The keys of a head, in a phase in which nobody stores.
-    pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
-        self.keys.rows(phase, head)
+    /// The keys of some heads, in a phase in which nobody stores.
+    pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
+        self.keys.rows(phase, heads)
     }
 
-    /// The values of a head, in a phase in which nobody stores.
-    pub fn values<'p>(&'p self, phase: &'p Phase<'_>, head: usize) -> Rows<'p> {
-        self.values.rows(phase, head)
+    /// The values of some heads, in a phase in which nobody stores.
+    pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
+        self.values.rows(phase, heads)
     }
 
     /// All bytes of keys and of values, outside of any step.

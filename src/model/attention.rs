@@ -1,14 +1,15 @@
 //! Attention as a phase: how its work is cut into tasks, and how their partial results become rows.
 //!
 //! A task is one head of keys and values, one tile of rows (with all query heads that share the
-//! head), and one part of the context. Long contexts are cut into parts only where rows are few,
+//! head), and one part of the context; or several heads and a shorter part, for a single row, which
+//! reads long runs of memory so. Long contexts are cut into parts only where rows are few,
 //! always at the same positions, and parts are merged in order: the cut depends on neither the
 //! number of threads nor on which of them was faster.
 
 use std::ops::Range;
 
 use rope_cpu_kernels::{
-    attention::{finish, merge, partial_len},
+    attention::{FEW_QUERIES, finish, merge, partial_len},
     isa::Cpu,
 };
 
@@ -22,8 +23,11 @@ use crate::{
 pub const TILE_QUERIES: usize = 64;
 /// Rows up to which the context is cut into parts.
 const FEW_ROWS: usize = 8;
-/// Positions of a part.
+/// Positions of a part, at most.
 const PART: usize = 4 * POSITIONS;
+/// Heads of keys that one row reads together, at most, and the positions of a part then.
+const HEADS: usize = 4;
+const HEADS_PART: usize = 2 * POSITIONS;
 
 /// How one forward pass attends.
 pub struct Plan<'s> {
@@ -34,7 +38,11 @@ pub struct Plan<'s> {
     /// Values of a head, with those that fill it up.
     pub dim: usize,
     tile_rows: usize,
+    /// Heads of keys of a task.
+    heads: usize,
     parts: usize,
+    /// Positions of a part.
+    part: usize,
     /// Where the second part begins. The first one has all before, of which a context that rolls
     /// still holds little.
     second: usize,
@@ -44,7 +52,7 @@ pub struct Plan<'s> {
 pub struct Task {
     pub part: usize,
     pub tile: Tile,
-    pub kv_head: usize,
+    pub kv_heads: Range<usize>,
 }
 
 impl<'s> Plan<'s> {
@@ -60,7 +68,8 @@ impl<'s> Plan<'s> {
         let few = rows.min(FEW_ROWS);
         let few = few.next_multiple_of(Self::tile_rows(config, few));
         // Where a context rolls, it begins within a part and is longer by what comes together.
-        all.max(few * row * (context.div_ceil(PART) + 2))
+        let single = row * (context.div_ceil(HEADS_PART) + 2);
+        all.max(few * row * (context.div_ceil(PART) + 2)).max(single)
     }
 
     /// The plan for `rows`, cut into `tiles` of at most [`Plan::tile_rows`], in layers of which the
@@ -77,36 +86,45 @@ impl<'s> Plan<'s> {
         // Far keys are many, or few first ones that go with the first part.
         let start =
             if sight.first == usize::MAX { 0 } else { sight.visible(Part::Near, first).start };
-        let second = start / PART * PART + PART;
+        let together = |&heads: &usize| config.kv_heads.is_multiple_of(heads);
+        let heads = match rows.len() == 1 && config.group() < FEW_QUERIES {
+            true => (1..=HEADS).rfind(together).unwrap_or(1),
+            false => 1,
+        };
+        let part = if heads > 1 { HEADS_PART } else { PART };
+        let second = start / part * part + part;
         Plan {
             tiles,
             kv_heads: config.kv_heads,
             group: config.group(),
             dim: shape.padded_dim(),
             tile_rows: Self::tile_rows(config, rows.len()),
+            heads,
             parts: match rows.len() <= FEW_ROWS {
-                true => 1 + end.saturating_sub(second).div_ceil(PART),
+                true => 1 + end.saturating_sub(second).div_ceil(part),
                 false => 1,
             },
+            part,
             second,
         }
     }
 
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
-        self.parts * self.tiles.len() * self.kv_heads
+        self.parts * self.tiles.len() * (self.kv_heads / self.heads)
     }
 
     /// Floats that a task writes.
     pub fn unit(&self) -> usize {
-        self.tile_rows * self.group * partial_len(self.dim)
+        self.heads * self.tile_rows * self.group * partial_len(self.dim)
     }
 
     /// What a task does.
     pub fn task(&self, task: usize) -> Task {
-        let (kv_head, rest) = (task % self.kv_heads, task / self.kv_heads);
+        let head_tasks = self.kv_heads / self.heads;
+        let (first, rest) = (task % head_tasks * self.heads, task / head_tasks);
         let (tile, part) = (rest % self.tiles.len(), rest / self.tiles.len());
-        Task { part, tile: self.tiles[tile], kv_head }
+        Task { part, tile: self.tiles[tile], kv_heads: first..first + self.heads }
     }
 
     /// The positions that a task looks at.
@@ -114,8 +132,8 @@ impl<'s> Plan<'s> {
         if self.parts == 1 {
             return visible;
         }
-        let end = self.second + part * PART;
-        let start = if part == 0 { 0 } else { end - PART };
+        let end = self.second + part * self.part;
+        let start = if part == 0 { 0 } else { end - self.part };
         visible.start.max(start)..visible.end.min(end)
     }
 
@@ -126,8 +144,11 @@ impl<'s> Plan<'s> {
         let query = (row - self.tiles[tile].first) * self.group;
         let len = partial_len(self.dim);
         let of = |part: usize, head: usize| {
-            let task = (part * self.tiles.len() + tile) * self.kv_heads + head / self.group;
-            &partials[task * self.unit() + (query + head % self.group) * len..][..len]
+            let (kv_head, in_group) = (head / self.group, head % self.group);
+            let (head_task, in_task) = (kv_head / self.heads, kv_head % self.heads);
+            let task = (part * self.tiles.len() + tile) * (self.kv_heads / self.heads) + head_task;
+            let partial = in_task * self.tile_rows * self.group + query + in_group;
+            &partials[task * self.unit() + partial * len..][..len]
         };
         let mut merged = [0.0; partial_len(HEAD_DIM_MAX)];
         for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {

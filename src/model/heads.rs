@@ -32,9 +32,11 @@ pub struct Heads<'a> {
     pub effective_length: usize,
 }
 
-/// Rows that attend together, with the query heads that share a head of keys.
+/// Rows that attend together, with the query heads that share each head of keys.
 struct Group<'a> {
     rows: &'a [Row],
+    kv_heads: usize,
+    /// Query heads for each head of keys.
     heads: usize,
     /// Values of a head, with those that fill it up.
     dim: usize,
@@ -128,9 +130,9 @@ impl Heads<'_> {
         private: &mut Private,
         partials: &mut [f32],
     ) {
-        let Task { part, tile, kv_head } = plan.task(task);
+        let Task { part, tile, kv_heads } = plan.task(task);
         let (group, dim) = (plan.group, plan.dim);
-        let count = tile.rows * group;
+        let count = kv_heads.len() * tile.rows * group;
         let partials = &mut partials[..count * partial_len(dim)];
         clear(partials, dim);
         let tile_rows = &rows[tile.first..][..tile.rows];
@@ -147,24 +149,30 @@ impl Heads<'_> {
             if !self.config.own_rope(self.index) {
                 scale *= self.rope.plan().query_scale(row.position);
             }
-            for g in 0..group {
-                let head = kv_head * group + g;
+            for head in kv_heads.start * group..kv_heads.end * group {
                 let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
-                let query = &mut private.queries[(i * group + g) * dim..][..dim];
+                let (kv_head, g) = (head / group - kv_heads.start, head % group);
+                let query = (kv_head * tile.rows + i) * group + g;
+                let query = &mut private.queries[query * dim..][..dim];
                 self.raw(0, head, &x[..self.config.head_dim], query);
                 query.iter_mut().for_each(|x| *x *= scale);
             }
         }
-        let tile = Group { rows: tile_rows, heads: group, dim };
+        let tile = Group { rows: tile_rows, kv_heads: kv_heads.len(), heads: group, dim };
         let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
         if !raw {
             self.prepare(&tile, Part::Near, None, dtype, private);
         }
 
-        for page in positions.start / POSITIONS..positions.end.div_ceil(POSITIONS) {
-            let start = page * POSITIONS;
-            let Some(page) = cache.page(first.sequence, self.index, start) else { continue };
-            let (keys, values) = (page.keys(phase, kv_head), page.values(phase, kv_head));
+        let page = |start| cache.page(first.sequence, self.index, start);
+        let first_start = positions.start / POSITIONS * POSITIONS;
+        for start in (first_start..positions.end).step_by(POSITIONS) {
+            let Some(here) = page(start) else { continue };
+            let keys = here.keys(phase, kv_heads.clone());
+            let values = here.values(phase, kv_heads.clone());
+            let next = start + POSITIONS;
+            let next = if next < positions.end { page(next) } else { None };
+            let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
             for part in Part::ALL {
                 private.visible.clear();
                 for row in tile_rows {
@@ -184,7 +192,7 @@ impl Heads<'_> {
                     self.prepare(&tile, part, Some(start), dtype, private);
                 }
                 let Private { visible, attention, .. } = private;
-                attend(self.cpu, visible, keys, rotation, values, attention, partials);
+                attend(self.cpu, visible, keys, rotation, values, next_keys, attention, partials);
             }
         }
     }
@@ -210,14 +218,15 @@ impl Heads<'_> {
         keys: CacheType,
         private: &mut Private,
     ) {
-        let Group { rows, heads, dim } = *tile;
+        let Group { rows, kv_heads, heads, dim } = *tile;
         let Private { attention, queries, rotated, visible, .. } = private;
-        let rotated = &mut rotated[..rows.len() * heads * dim];
+        let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
         rotated.copy_from_slice(&queries[..rotated.len()]);
         let sight = self.sight();
         let group = sight.group(part);
         let first_key = group.map_or(0, |group| start.unwrap_or(0) / group);
         for (i, rotated) in rotated.chunks_exact_mut(heads * dim).enumerate() {
+            let i = i % rows.len();
             if start.is_some() && visible[i * heads].is_empty() {
                 continue;
             }
@@ -232,7 +241,7 @@ impl Heads<'_> {
             }
         }
         let soft_cap = self.config.attention_soft_cap;
-        let queries = Queries { queries: rotated, dim, soft_cap };
+        let queries = Queries { queries: rotated, heads: kv_heads, dim, soft_cap };
         attention.prepare(self.cpu, queries, keys, start.is_some() && group.is_some());
     }
 }

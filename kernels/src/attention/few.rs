@@ -4,7 +4,10 @@ use std::{array::from_fn, ops::Range};
 
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
-use super::{Line, PAGE, Page, Rotation, partial_len, queries::QueryUnit};
+use super::{
+    Line, PAGE, Page, Rotation, partial_len,
+    queries::{Prepared, QueryUnit},
+};
 use crate::{
     cache::{CacheFormat, CacheKernel, Floats, Quantized, UNIT},
     format::F32,
@@ -17,8 +20,9 @@ use crate::{
 const ROWS: usize = 8;
 /// Places of a page that are read in turn: a core fetches each such stream by itself.
 const STREAMS: usize = 2;
-/// Bytes that are asked for ahead of their use.
-const AHEAD: usize = 2048;
+/// Bytes of each stream that are asked for ahead of their use: not all at once, which would leave the
+/// core nothing to wait with, but a line with each that is read.
+const AHEAD: usize = 2560;
 /// Queries that share the rows while they are at hand.
 const TILE: usize = 4;
 
@@ -26,29 +30,40 @@ const TILE: usize = 4;
 pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
+    /// What is read after them.
+    pub then: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
     /// Used for keys that rotate.
     pub rows: &'a mut [Line],
     pub scales: &'a mut Scales,
-    /// (queries, PAGE)
+    /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
 }
 
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, rotation, rows, scores, .. } = self;
-        let queries = must_cast_slice(&page.queries.floats);
-        for (position, keys) in page.rows::<I, C>(isa, keys) {
-            if let Some(rotation) = rotation {
-                let rows = &mut rows[..keys.len() * UNIT / LANES];
-                let floats = must_cast_slice_mut(rows);
-                rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
-                isa.call(FloatScores { page, position, rows, scores });
-                continue;
+        let Scores { page, keys, then, rotation, rows, scores, .. } = self;
+        let lines = page.queries.dim / LANES;
+        for (first, keys, then) in page.heads(keys, then) {
+            let queries = must_cast_slice(&page.queries.floats[first * lines..]);
+            let scores = &mut scores[first..];
+            for block in page.blocks::<C>(keys, then) {
+                if let Some(rotation) = rotation {
+                    let Block { position, units, .. } = block;
+                    (0..units.len()).for_each(
+                        #[inline(always)]
+                        |unit| block.ask(isa, unit),
+                    );
+                    let rows = &mut rows[..units.len() * UNIT / LANES];
+                    let floats = must_cast_slice_mut(rows);
+                    rotation.load::<I, C>(isa, page.queries.dim, position, units, floats);
+                    isa.call(FloatScores { page, queries, position, rows, scores });
+                    continue;
+                }
+                let mut tile = FloatTile::<I, C> { isa, page, queries, keys: block, scores };
+                tiles(page.queries.count, TILE, &mut tile);
             }
-            let mut tile = FloatTile::<I, C> { isa, page, queries, position, keys, scores };
-            tiles(page.queries.count, TILE, &mut tile);
         }
     }
 
@@ -57,12 +72,17 @@ impl CacheKernel for Scores<'_> {
         if self.rotation.is_some() {
             return self.run::<I, C>(isa);
         }
-        let Scores { page, keys, scales, scores, .. } = self;
-        let queries = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
-        for (position, keys) in page.rows::<I, C>(isa, keys) {
-            let (scales, factors) = scales.of::<I, C>(isa, keys, page.queries.dim / UNIT);
-            let mut tile = IntTile::<I, C> { isa, page, position, keys, scales, factors, scores };
-            tiles(page.queries.count, queries, &mut tile);
+        let Scores { page, keys, then, scales, scores, .. } = self;
+        let units = page.queries.dim / UNIT;
+        let largest = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
+        for (first, keys, then) in page.heads(keys, then) {
+            let queries = &page.queries.units[first * units..];
+            let scores = &mut scores[first..];
+            for keys in page.blocks::<C>(keys, then) {
+                let (scales, factors) = scales.of::<I, C>(isa, keys.units, units);
+                let mut tile = IntTile::<I, C> { isa, queries, keys, scales, factors, scores };
+                tiles(page.queries.count, largest, &mut tile);
+            }
         }
     }
 }
@@ -70,6 +90,8 @@ impl CacheKernel for Scores<'_> {
 /// The same for keys that are floats by now; compiled once for all formats.
 struct FloatScores<'a> {
     page: &'a Page<'a>,
+    /// (queries, dim)
+    queries: &'a [[f32; LANES]],
     position: usize,
     /// (up to [`ROWS`], dim)
     rows: &'a [Line],
@@ -80,40 +102,84 @@ impl Kernel for FloatScores<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let FloatScores { page, position, rows, scores } = self;
-        let (queries, keys) = (must_cast_slice(&page.queries.floats), cast_slice(rows));
-        let mut tile = FloatTile::<I, Floats<F32>> { isa, page, queries, position, keys, scores };
+        let FloatScores { page, queries, position, rows, scores } = self;
+        let keys = Block { position, units: cast_slice(rows), next: &[] };
+        let mut tile = FloatTile::<I, Floats<F32>> { isa, page, queries, keys, scores };
         tiles(page.queries.count, TILE, &mut tile);
     }
 }
 
-impl Page<'_> {
-    /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), after the
-    /// position of the first of them: from [`STREAMS`] places in turn. What comes next of each is on
-    /// its way from memory meanwhile.
+/// Rows of the cache that are read together.
+struct Block<'a, U> {
+    /// Of the first row.
+    position: usize,
+    /// (up to [`ROWS`], units)
+    units: &'a [U],
+    /// What is on its way from memory meanwhile, unit by unit.
+    next: &'a [u8],
+}
+
+impl<U> Block<'_, U> {
+    /// Asks for a unit of what comes next.
     #[inline(always)]
-    fn rows<'a, I: Isa, C: CacheFormat>(
+    fn ask<I: Isa>(&self, isa: I, unit: usize) {
+        for line in (0..size_of::<U>()).step_by(64) {
+            isa.prefetch(self.next, unit * size_of::<U>() + line);
+        }
+    }
+}
+
+impl Page<'_> {
+    /// The rows of each head among `bytes`, after the first of its queries and before what is read
+    /// next, at last `then`.
+    #[inline(always)]
+    fn heads<'a>(
         &self,
-        isa: I,
         bytes: &'a [u8],
-    ) -> impl Iterator<Item = (usize, &'a [C::Unit])> {
+        then: &'a [u8],
+    ) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
+        let Prepared { heads, count, .. } = *self.queries;
+        let len = bytes.len() / heads;
+        (0..heads).map(
+            #[inline(always)]
+            move |head| {
+                let (rows, rest) = bytes[head * len..].split_at(len);
+                (head * count, rows, if rest.is_empty() { then } else { rest })
+            },
+        )
+    }
+
+    /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), from [`STREAMS`]
+    /// places in turn. What comes next in each place, at last that of `then`, can be asked for.
+    #[inline(always)]
+    fn blocks<'a, C: CacheFormat>(
+        &self,
+        bytes: &'a [u8],
+        then: &'a [u8],
+    ) -> impl Iterator<Item = Block<'a, C::Unit>> {
         let units = self.queries.dim / UNIT;
         let row_bytes = units * size_of::<C::Unit>();
         let all: &[C::Unit] = cast_slice(bytes);
         let Range { start, end } = self.span;
-        let blocks = (end - start).div_ceil(ROWS);
-        let stream = blocks / STREAMS;
-        (0..blocks).map(
+        let count = (end - start).div_ceil(ROWS);
+        let stream = count / STREAMS;
+        (0..count).map(
             #[inline(always)]
             move |i| {
-                let in_turn = i % STREAMS * stream + i / STREAMS;
-                let block = if i < STREAMS * stream { in_turn } else { i };
+                let (turn, place) = (i / STREAMS, i % STREAMS);
+                let block = if turn < stream { place * stream + turn } else { i };
                 let position = start + block * ROWS;
-                let next = position * row_bytes + AHEAD;
-                for line in (next..next + ROWS * row_bytes).step_by(64) {
-                    isa.prefetch(bytes, line);
+                let at = position * row_bytes + AHEAD;
+                let beyond = at.checked_sub((start + (place + 1) * stream * ROWS) * row_bytes);
+                let (from, at) = match beyond {
+                    None => (bytes, at),
+                    Some(beyond) => (then, place * stream * ROWS * row_bytes + beyond),
+                };
+                Block {
+                    position,
+                    units: &all[position * units..end.min(position + ROWS) * units],
+                    next: from.get(at..).unwrap_or_default(),
                 }
-                (position, &all[position * units..end.min(position + ROWS) * units])
             },
         )
     }
@@ -158,9 +224,7 @@ struct FloatTile<'a, I, C: CacheFormat> {
     page: &'a Page<'a>,
     /// (queries, dim)
     queries: &'a [[f32; LANES]],
-    position: usize,
-    /// (up to [`ROWS`], units)
-    keys: &'a [C::Unit],
+    keys: Block<'a, C::Unit>,
     scores: &'a mut [[f32; PAGE]],
 }
 
@@ -174,7 +238,8 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
         // As many rows at a time as leave their sums in registers.
-        if self.keys.len() < ROWS * lines / 2 {
+        let Block { position, units, .. } = self.keys;
+        if units.len() < ROWS * lines / 2 {
             self.some_rows::<N, 1>(queries, &mut sums);
         } else if N == 1 || I::WIDE_REGISTERS >= 32 {
             self.some_rows::<N, 4>(queries, &mut sums);
@@ -183,13 +248,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         } else {
             self.some_rows::<N, 1>(queries, &mut sums);
         }
-        put(
-            self.isa,
-            &sums,
-            self.keys.len() / (lines / 2),
-            self.position,
-            &mut self.scores[first..],
-        );
+        put(self.isa, &sums, units.len() / (lines / 2), position, &mut self.scores[first..]);
     }
 }
 
@@ -202,10 +261,13 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
         sums: &mut [[I::Floats; ROWS]; N],
     ) {
         let (isa, units) = (self.isa, self.page.queries.dim / UNIT);
-        for (i, keys) in self.keys.chunks_exact(P * units).enumerate() {
+        for (i, keys) in self.keys.units.chunks_exact(P * units).enumerate() {
             let keys: [&[C::Unit]; P] = rows(keys, units);
             let mut acc = [[isa.wide_splat(0.0); P]; N];
             for u in 0..units {
+                for p in 0..P {
+                    self.keys.ask(isa, i * P * units + u * P + p);
+                }
                 for half in 0..2 {
                     let mut q = [isa.wide_splat(0.0); N];
                     for t in 0..N {
@@ -231,10 +293,9 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
 
 struct IntTile<'a, I, C: CacheFormat> {
     isa: I,
-    page: &'a Page<'a>,
-    position: usize,
-    /// (up to [`ROWS`], units)
-    keys: &'a [C::Unit],
+    /// (queries, units)
+    queries: &'a [QueryUnit],
+    keys: Block<'a, C::Unit>,
     /// (units)
     scales: &'a [[f32; ROWS]],
     /// (units, queries of the tile)
@@ -249,7 +310,7 @@ impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
         let units = self.scales.len();
         let mut queries: [&[QueryUnit]; N] = [&[]; N];
         for t in 0..N {
-            queries[t] = &self.page.queries.units[(first + t) * units..][..units];
+            queries[t] = &self.queries[(first + t) * units..][..units];
         }
         let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
         for u in 0..units {
@@ -260,14 +321,15 @@ impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
             }
         }
         let mut sums = [[isa.splat_f32(0.0); ROWS]; N];
-        if self.keys.len() == ROWS * units {
+        let Block { position, units: keys, .. } = self.keys;
+        if keys.len() == ROWS * units {
             self.some_rows::<N, ROWS>(0, queries, &mut sums);
         } else {
-            for p in 0..self.keys.len() / units {
+            for p in 0..keys.len() / units {
                 self.some_rows::<N, 1>(p, queries, &mut sums);
             }
         }
-        put(isa, &sums, self.keys.len() / units, self.position, &mut self.scores[first..]);
+        put(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
 }
 
@@ -281,11 +343,12 @@ impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
         sums: &mut [[I::Floats; ROWS]; N],
     ) {
         let (isa, units) = (self.isa, self.scales.len());
-        let keys: [&[C::Unit]; P] = rows(&self.keys[from * units..], units);
+        let keys: [&[C::Unit]; P] = rows(&self.keys.units[from * units..], units);
         let factors = &self.factors.as_chunks::<N>().0[..units];
         let mut acc = [[isa.splat_f32(0.0); P]; N];
         for u in 0..units {
             for p in 0..P {
+                self.keys.ask(isa, from * units + u * P + p);
                 let k = isa.xor(C::quants(isa, &keys[p][u]), isa.splat(I::SIGNED_BIAS));
                 for t in 0..N {
                     let q = &queries[t][u];
@@ -343,8 +406,9 @@ impl Kernel for Softmax<'_> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let Page { queries, visible, span } = self.page;
+        let visible = visible.iter().cycle();
         let partials = self.partials.chunks_exact_mut(partial_len(queries.dim));
-        for ((scores, visible), partial) in self.scores.iter_mut().zip(*visible).zip(partials) {
+        for ((scores, visible), partial) in self.scores.iter_mut().zip(visible).zip(partials) {
             if visible.is_empty() {
                 scores[span.clone()].fill(0.0);
                 continue;
@@ -402,8 +466,10 @@ fn padded(scores: &[f32]) -> [f32; LANES] {
 pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
     pub values: &'a [u8],
+    /// What is read after them.
+    pub then: &'a [u8],
     pub scales: &'a mut Scales,
-    /// Probabilities by now: (queries, PAGE).
+    /// Probabilities by now: (heads, queries, PAGE).
     pub scores: &'a [[f32; PAGE]],
     pub partials: &'a mut [f32],
 }
@@ -411,23 +477,24 @@ pub(super) struct Values<'a> {
 impl CacheKernel for Values<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Values { page, values, scales, scores, partials } = self;
+        let Values { page, values, then, scales, scores, partials } = self;
         // As many queries as leave their sums in registers.
         let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
-        for (position, values) in page.rows::<I, C>(isa, values) {
-            let (scales, factors) = scales.of::<I, C>(isa, values, page.queries.dim / UNIT);
-            let mut tile =
-                ValueTile::<I, C> { isa, position, values, scales, factors, scores, partials };
-            tiles(page.queries.count, queries, &mut tile);
+        let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
+        for (first, values, then) in page.heads(values, then) {
+            let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
+            for values in page.blocks::<C>(values, then) {
+                let (scales, factors) = scales.of::<I, C>(isa, values.units, units);
+                let mut tile = ValueTile::<I, C> { isa, values, scales, factors, scores, partials };
+                tiles(page.queries.count, queries, &mut tile);
+            }
         }
     }
 }
 
 struct ValueTile<'a, I, C: CacheFormat> {
     isa: I,
-    position: usize,
-    /// (up to [`ROWS`], units)
-    values: &'a [C::Unit],
+    values: Block<'a, C::Unit>,
     /// (units)
     scales: &'a [[f32; ROWS]],
     /// (units, queries of the tile)
@@ -440,10 +507,10 @@ impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let (isa, units) = (self.isa, self.scales.len());
-        let count = self.values.len() / units;
+        let count = self.values.units.len() / units;
         let mut probabilities = [[0.0; ROWS]; N];
         for t in 0..N {
-            let all = &self.scores[first + t][self.position..][..count];
+            let all = &self.scores[first + t][self.values.position..][..count];
             match all.as_array() {
                 Some(all) => probabilities[t] = *all,
                 None => probabilities[t][..count].copy_from_slice(all),
@@ -479,7 +546,7 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
         probabilities: &[[f32; ROWS]; N],
     ) {
         let (isa, units) = (self.isa, self.scales.len());
-        let values: [&[C::Unit]; P] = rows(&self.values[from * units..], units);
+        let values: [&[C::Unit]; P] = rows(&self.values.units[from * units..], units);
         let factors = &self.factors.as_chunks::<N>().0[..units];
         let mut all = self.partials.chunks_exact_mut(partial_len(units * UNIT)).skip(first);
         let mut partials: [&mut [[[f32; LANES]; 2]]; N] = from_fn(|_| Default::default());
@@ -496,6 +563,7 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
                 }
             }
             for p in 0..P {
+                self.values.ask(isa, from * units + u * P + p);
                 let v = [C::load(isa, &values[p][u], 0), C::load(isa, &values[p][u], 1)];
                 for t in 0..N {
                     let factor = isa.wide_splat(factors[t][from + p]);

@@ -12,6 +12,8 @@ use crate::{
 /// Queries from which unpacking rows pays.
 const MANY_QUERIES: usize = 12;
 const MANY_INTEGER_QUERIES: usize = 8;
+/// Fewer queries than this read rows as they are, whatever the cache.
+pub const FEW_QUERIES: usize = MANY_INTEGER_QUERIES;
 
 /// 32 values of a query, rounded to `scale * quant`, for products with one row.
 #[derive(Clone, Copy)]
@@ -34,14 +36,16 @@ pub(super) struct PanelUnit {
 }
 
 pub(super) struct Prepared {
+    pub heads: usize,
+    /// Queries of each head.
     pub count: usize,
     pub dim: usize,
     pub soft_cap: Option<f32>,
     /// Whether as integers, for quantized keys.
     pub quantized: bool,
-    /// A few: (queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
+    /// A few: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
     pub floats: Vec<Line>,
-    /// A few: (queries, units).
+    /// A few: (heads, queries, units).
     pub units: Vec<QueryUnit>,
     /// Many: (panels, units).
     pub panels: Vec<PanelUnit>,
@@ -53,12 +57,13 @@ impl Prepared {
         let unit = QueryUnit { quants: [0; UNIT], bias: [0; 8], scale: 0.0 };
         let (panels, units) = (queries.div_ceil(LANES), dim.div_ceil(UNIT));
         Prepared {
+            heads: 1,
             count: 0,
             dim: 0,
             soft_cap: None,
             quantized: false,
             floats: vec![Line([0.0; LANES]); panels * dim],
-            units: vec![unit; MANY_INTEGER_QUERIES.min(queries) * units],
+            units: vec![unit; queries * units],
             panels: vec![PanelUnit::zeroed(); panels * units],
         }
     }
@@ -69,7 +74,8 @@ impl Prepared {
     }
 
     pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, quantized: bool) {
-        self.count = q.queries.len() / q.dim;
+        (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
+        assert!(self.heads == 1 || self.count < FEW_QUERIES);
         (self.dim, self.soft_cap) = (q.dim, q.soft_cap);
         self.quantized = quantized;
         cpu.call(Fill { to: self, queries: q.queries });

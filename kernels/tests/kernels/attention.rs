@@ -83,7 +83,7 @@ impl Case {
         let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
-        let q = Queries { queries: &queries, dim, soft_cap: self.soft_cap };
+        let q = Queries { queries: &queries, heads: 1, dim, soft_cap: self.soft_cap };
         scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
         let rows = &self.angles();
         let rotation =
@@ -106,6 +106,7 @@ impl Case {
                 Rows { dtype: self.keys, bytes: &part(&keys, self.keys) },
                 rotation,
                 Rows { dtype: self.values, bytes: &part(&values, self.values) },
+                &[],
                 &mut scratch,
                 &mut partials[if merged { page } else { 0 }],
             );
@@ -223,3 +224,39 @@ fn a_query_that_sees_nothing_adds_nothing() {
     assert_eq!(all[..4 * 32], one_blind[..4 * 32]);
     assert_eq!(all[5 * 32..], one_blind[5 * 32..]);
 }
+
+fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
+    let (dim, heads, n) = (64, 3, 2);
+    let visible = [9..201, 40..202];
+    let queries = Random(41).floats(heads * n * dim);
+    for dtype in CacheType::ALL {
+        let rows = |seed| {
+            let values = Random(seed).floats(heads * PAGE * dim);
+            let mut bytes = vec![0; heads * PAGE * dtype.row_bytes(dim)];
+            let rows = bytes.chunks_exact_mut(dtype.row_bytes(dim));
+            rows.zip(values.chunks_exact(dim)).for_each(|(to, x)| store(cpu, dtype, x, to));
+            bytes
+        };
+        let (keys, values) = (rows(42), rows(43));
+        let run = |all: Range<usize>| {
+            let heads = all.len();
+            let part = |bytes: &[u8]| {
+                let len = PAGE * dtype.row_bytes(dim);
+                bytes[all.start * len..all.end * len].to_vec()
+            };
+            let (keys, values) = (part(&keys), part(&values));
+            let queries = &queries[all.start * n * dim..all.end * n * dim];
+            let mut scratch = Scratch::new(heads * n, dim);
+            scratch.prepare(cpu, Queries { queries, heads, dim, soft_cap: None }, dtype, false);
+            let mut partials = vec![0.0; heads * n * partial_len(dim)];
+            clear(&mut partials, dim);
+            let [keys, values] = [&keys, &values].map(|bytes| Rows { dtype, bytes });
+            attend(cpu, &visible, keys, None, values, &[], &mut scratch, &mut partials);
+            partials
+        };
+        let alone: Vec<f32> = (0..heads).flat_map(|head| run(head..head + 1)).collect();
+        assert_eq!(run(0..heads), alone, "{}", dtype.name());
+    }
+}
+
+on_every_isa!(heads_together_give_what_each_gives_alone);
