@@ -78,7 +78,6 @@ pub struct Scratch {
     scores: Vec<Line>,
     /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that rotate.
     rows: Vec<Line>,
-    scales: few::Scales,
 }
 
 impl Scratch {
@@ -89,7 +88,6 @@ impl Scratch {
             queries: Prepared::new(queries, dim),
             scores: vec![line; queries.div_ceil(LANES) * PAGE],
             rows: vec![line; PAGE * dim.div_ceil(LANES)],
-            scales: few::Scales::new(dim),
         }
     }
 
@@ -133,7 +131,7 @@ pub fn attend(
     else {
         return;
     };
-    let Scratch { queries, scores, rows, scales } = scratch;
+    let Scratch { queries, scores, rows } = scratch;
     assert_eq!(visible.len(), queries.count);
     let integers = keys.dtype.is_quantized() && rotation.is_none();
     assert_eq!(integers, queries.quantized);
@@ -155,18 +153,11 @@ pub fn attend(
     } else {
         let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
         let (key_bytes, value_bytes) = (keys.bytes, values.bytes);
-        let scoring = few::Scores {
-            page,
-            keys: key_bytes,
-            then: value_bytes,
-            rotation,
-            rows,
-            scales,
-            scores,
-        };
+        let scoring =
+            few::Scores { page, keys: key_bytes, then: value_bytes, rotation, rows, scores };
         cache::run(cpu, keys.dtype, scoring);
         cpu.call(few::Softmax { page, scores, partials });
-        let weighing = few::Values { page, values: value_bytes, then, scales, scores, partials };
+        let weighing = few::Values { page, values: value_bytes, then, scores, partials };
         cache::run(cpu, values.dtype, weighing);
     }
 }

@@ -74,23 +74,18 @@ impl FromStr for CacheType {
 pub(crate) trait CacheFormat: 'static {
     /// 32 values as stored.
     type Unit: Pod;
-    /// Whether what [`CacheFormat::load`] gives is still to be multiplied by the unit's scale.
-    const SCALED: bool = false;
     /// Writes 32 values.
     fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Self::Unit);
-    /// Values `16 * half ..` without their scale.
+    /// Values `16 * half ..`.
     fn load<I: Isa>(isa: I, unit: &Self::Unit, half: usize) -> I::WideFloats;
-    /// The scale.
-    #[inline(always)]
-    fn scale(_: &Self::Unit) -> Half {
-        f16::ONE.to_le_bytes()
-    }
 }
 
 /// A format whose values are integers with a scale.
 pub(crate) trait Quantized: CacheFormat {
     /// The 32 integers, signed and of magnitude at most 127.
     fn quants<I: Isa>(isa: I, unit: &Self::Unit) -> I::Bytes;
+    /// What they are multiples of.
+    fn scale(unit: &Self::Unit) -> Half;
 }
 
 /// A computation that reads or writes the cache: written once, compiled for every format and
@@ -204,7 +199,6 @@ pub(crate) struct Q8Unit {
 
 impl CacheFormat for Q8 {
     type Unit = Q8Unit;
-    const SCALED: bool = true;
     #[inline(always)]
     fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Q8Unit) {
         let (quants, scale) = quantize_group(isa, values);
@@ -213,11 +207,7 @@ impl CacheFormat for Q8 {
     }
     #[inline(always)]
     fn load<I: Isa>(isa: I, unit: &Q8Unit, half: usize) -> I::WideFloats {
-        isa.wide_from_i8(&unit.quants[half])
-    }
-    #[inline(always)]
-    fn scale(unit: &Q8Unit) -> Half {
-        unit.scale
+        isa.wide_mul(isa.wide_from_i8(&unit.quants[half]), isa.wide_splat_f16(unit.scale))
     }
 }
 
@@ -225,6 +215,10 @@ impl Quantized for Q8 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, unit: &Q8Unit) -> I::Bytes {
         isa.load(bytemuck::must_cast_ref(&unit.quants))
+    }
+    #[inline(always)]
+    fn scale(unit: &Q8Unit) -> Half {
+        unit.scale
     }
 }
 
@@ -241,7 +235,6 @@ pub(crate) struct Q4Unit {
 
 impl CacheFormat for Q4 {
     type Unit = Q4Unit;
-    const SCALED: bool = true;
     #[inline(always)]
     fn store<I: Isa>(_: I, values: &[f32; UNIT], out: &mut Q4Unit) {
         // The value of largest magnitude becomes -8, as in ggml.
@@ -256,15 +249,11 @@ impl CacheFormat for Q4 {
     }
     #[inline(always)]
     fn load<I: Isa>(isa: I, unit: &Q4Unit, half: usize) -> I::WideFloats {
-        if half == 0 {
-            isa.wide_from_nibbles::<0>(&unit.nibbles)
-        } else {
-            isa.wide_from_nibbles::<4>(&unit.nibbles)
-        }
-    }
-    #[inline(always)]
-    fn scale(unit: &Q4Unit) -> Half {
-        unit.scale
+        let quants = match half {
+            0 => isa.wide_from_nibbles::<0>(&unit.nibbles),
+            _ => isa.wide_from_nibbles::<4>(&unit.nibbles),
+        };
+        isa.wide_mul(quants, isa.wide_splat_f16(unit.scale))
     }
 }
 
@@ -272,6 +261,10 @@ impl Quantized for Q4 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, unit: &Q4Unit) -> I::Bytes {
         isa.sub(isa.nibbles(&unit.nibbles), isa.splat(8))
+    }
+    #[inline(always)]
+    fn scale(unit: &Q4Unit) -> Half {
+        unit.scale
     }
 }
 
@@ -318,13 +311,8 @@ impl CacheKernel for Load<'_> {
 #[inline(always)]
 pub(crate) fn load_row<I: Isa, C: CacheFormat>(isa: I, row: &[C::Unit], out: &mut [[f32; LANES]]) {
     for (unit, out) in row.iter().zip(out.as_chunks_mut::<2>().0) {
-        let scale = isa.wide_splat(isa.f32_from_f16(C::scale(unit)));
         for half in 0..2 {
-            let mut x = C::load(isa, unit, half);
-            if C::SCALED {
-                x = isa.wide_mul(x, scale);
-            }
-            out[half] = isa.wide_to_f32s(x);
+            out[half] = isa.wide_to_f32s(C::load(isa, unit, half));
         }
     }
 }

@@ -177,6 +177,11 @@ pub trait Isa: Copy + 'static {
     fn i8_from_floats(self, a: Self::Floats) -> [i8; 8];
     /// One half-precision number. (`half`'s own conversion asks the CPU at every call.)
     fn f32_from_f16(self, x: Half) -> f32;
+    /// Lanes of one half-precision number.
+    #[inline(always)]
+    fn splat_f16(self, x: Half) -> Self::Floats {
+        self.splat_f32(self.f32_from_f16(x))
+    }
     /// Four lanes of `lo`, then four of `hi`.
     fn halves(self, lo: f32, hi: f32) -> Self::Floats;
     /// `a + b`.
@@ -287,6 +292,11 @@ pub trait Isa: Copy + 'static {
     fn wide_to_f32s(self, a: Self::WideFloats) -> [f32; LANES];
     /// `x` in every lane.
     fn wide_splat(self, x: f32) -> Self::WideFloats;
+    /// Lanes of one half-precision number.
+    #[inline(always)]
+    fn wide_splat_f16(self, x: Half) -> Self::WideFloats {
+        self.wide_splat(self.f32_from_f16(x))
+    }
     /// `a * b`.
     fn wide_mul(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
     /// `a * b + c`, rounded once.

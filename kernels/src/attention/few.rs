@@ -35,7 +35,6 @@ pub(super) struct Scores<'a> {
     pub rotation: Option<Rotation<'a>>,
     /// Used for keys that rotate.
     pub rows: &'a mut [Line],
-    pub scales: &'a mut Scales,
     /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
 }
@@ -72,15 +71,14 @@ impl CacheKernel for Scores<'_> {
         if self.rotation.is_some() {
             return self.run::<I, C>(isa);
         }
-        let Scores { page, keys, then, scales, scores, .. } = self;
+        let Scores { page, keys, then, scores, .. } = self;
         let units = page.queries.dim / UNIT;
         let largest = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
         for (first, keys, then) in page.heads(keys, then) {
             let queries = &page.queries.units[first * units..];
             let scores = &mut scores[first..];
             for keys in page.blocks::<C>(keys, then) {
-                let (scales, factors) = scales.of::<I, C>(isa, keys.units, units);
-                let mut tile = IntTile::<I, C> { isa, queries, keys, scales, factors, scores };
+                let mut tile = IntTile::<I, C> { isa, queries, units, keys, scores };
                 tiles(page.queries.count, largest, &mut tile);
             }
         }
@@ -185,40 +183,6 @@ impl Page<'_> {
     }
 }
 
-/// The scales of the units of [`ROWS`] positions, as tiles need them.
-pub(super) struct Scales {
-    /// (units, positions)
-    scales: Vec<[f32; ROWS]>,
-    /// The same times a factor of each query: (units, up to [`TILE`] queries, positions).
-    factors: Vec<[f32; ROWS]>,
-}
-
-impl Scales {
-    pub fn new(dim: usize) -> Self {
-        let units = dim.div_ceil(UNIT);
-        Scales { scales: vec![[0.0; ROWS]; units], factors: vec![[0.0; ROWS]; units * TILE] }
-    }
-
-    /// The scales of up to [`ROWS`] rows, and room for their products with factors.
-    #[inline(always)]
-    fn of<I: Isa, C: CacheFormat>(
-        &mut self,
-        isa: I,
-        rows: &[C::Unit],
-        units: usize,
-    ) -> (&[[f32; ROWS]], &mut [[f32; ROWS]]) {
-        let all = &mut self.scales[..units];
-        for (u, scales) in all.iter_mut().enumerate().filter(|_| C::SCALED) {
-            let halves = match rows.len() == ROWS * units {
-                true => from_fn(|p| C::scale(&rows[p * units + u])),
-                false => from_fn(|p| rows.get(p * units + u).map_or([0; 2], C::scale)),
-            };
-            *scales = isa.to_f32s(isa.floats_from_f16(&halves));
-        }
-        (all, &mut self.factors)
-    }
-}
-
 struct FloatTile<'a, I, C: CacheFormat> {
     isa: I,
     page: &'a Page<'a>,
@@ -295,30 +259,19 @@ struct IntTile<'a, I, C: CacheFormat> {
     isa: I,
     /// (queries, units)
     queries: &'a [QueryUnit],
+    /// Of a row.
+    units: usize,
     keys: Block<'a, C::Unit>,
-    /// (units)
-    scales: &'a [[f32; ROWS]],
-    /// (units, queries of the tile)
-    factors: &'a mut [[f32; ROWS]],
     scores: &'a mut [[f32; PAGE]],
 }
 
 impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let isa = self.isa;
-        let units = self.scales.len();
+        let (isa, units) = (self.isa, self.units);
         let mut queries: [&[QueryUnit]; N] = [&[]; N];
         for t in 0..N {
             queries[t] = &self.queries[(first + t) * units..][..units];
-        }
-        let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
-        for u in 0..units {
-            let scale = isa.load_f32(&self.scales[u]);
-            for t in 0..N {
-                let factor = isa.mul(scale, isa.splat_f32(queries[t][u].scale));
-                factors[u][t] = isa.to_f32s(factor);
-            }
         }
         let mut sums = [[isa.splat_f32(0.0); ROWS]; N];
         let Block { position, units: keys, .. } = self.keys;
@@ -342,18 +295,18 @@ impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
         queries: [&[QueryUnit]; N],
         sums: &mut [[I::Floats; ROWS]; N],
     ) {
-        let (isa, units) = (self.isa, self.scales.len());
+        let (isa, units) = (self.isa, self.units);
         let keys: [&[C::Unit]; P] = rows(&self.keys.units[from * units..], units);
-        let factors = &self.factors.as_chunks::<N>().0[..units];
         let mut acc = [[isa.splat_f32(0.0); P]; N];
         for u in 0..units {
             for p in 0..P {
                 self.keys.ask(isa, from * units + u * P + p);
                 let k = isa.xor(C::quants(isa, &keys[p][u]), isa.splat(I::SIGNED_BIAS));
+                let scale = isa.splat_f16(C::scale(&keys[p][u]));
                 for t in 0..N {
                     let q = &queries[t][u];
                     let products = isa.dot_biased(&q.bias, k, isa.load(&q.quants));
-                    let factor = isa.splat_f32(factors[u][t][from + p]);
+                    let factor = isa.mul(scale, isa.splat_f32(q.scale));
                     acc[t][p] = isa.mul_add(isa.to_floats(products), factor, acc[t][p]);
                 }
             }
@@ -468,7 +421,6 @@ pub(super) struct Values<'a> {
     pub values: &'a [u8],
     /// What is read after them.
     pub then: &'a [u8],
-    pub scales: &'a mut Scales,
     /// Probabilities by now: (heads, queries, PAGE).
     pub scores: &'a [[f32; PAGE]],
     pub partials: &'a mut [f32],
@@ -477,15 +429,14 @@ pub(super) struct Values<'a> {
 impl CacheKernel for Values<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Values { page, values, then, scales, scores, partials } = self;
+        let Values { page, values, then, scores, partials } = self;
         // As many queries as leave their sums in registers.
         let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
         for (first, values, then) in page.heads(values, then) {
             let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
             for values in page.blocks::<C>(values, then) {
-                let (scales, factors) = scales.of::<I, C>(isa, values.units, units);
-                let mut tile = ValueTile::<I, C> { isa, values, scales, factors, scores, partials };
+                let mut tile = ValueTile::<I, C> { isa, units, values, scores, partials };
                 tiles(page.queries.count, queries, &mut tile);
             }
         }
@@ -494,11 +445,9 @@ impl CacheKernel for Values<'_> {
 
 struct ValueTile<'a, I, C: CacheFormat> {
     isa: I,
+    /// Of a row.
+    units: usize,
     values: Block<'a, C::Unit>,
-    /// (units)
-    scales: &'a [[f32; ROWS]],
-    /// (units, queries of the tile)
-    factors: &'a mut [[f32; ROWS]],
     scores: &'a [[f32; PAGE]],
     partials: &'a mut [f32],
 }
@@ -506,24 +455,13 @@ struct ValueTile<'a, I, C: CacheFormat> {
 impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, units) = (self.isa, self.scales.len());
-        let count = self.values.units.len() / units;
+        let count = self.values.units.len() / self.units;
         let mut probabilities = [[0.0; ROWS]; N];
         for t in 0..N {
             let all = &self.scores[first + t][self.values.position..][..count];
             match all.as_array() {
                 Some(all) => probabilities[t] = *all,
                 None => probabilities[t][..count].copy_from_slice(all),
-            }
-        }
-        if C::SCALED {
-            let factors = &mut self.factors.as_chunks_mut::<N>().0[..units];
-            for u in 0..units {
-                let scale = isa.load_f32(&self.scales[u]);
-                for t in 0..N {
-                    let factor = isa.mul(isa.load_f32(&probabilities[t]), scale);
-                    factors[u][t] = isa.to_f32s(factor);
-                }
             }
         }
         if count == ROWS {
@@ -545,9 +483,8 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
         from: usize,
         probabilities: &[[f32; ROWS]; N],
     ) {
-        let (isa, units) = (self.isa, self.scales.len());
+        let (isa, units) = (self.isa, self.units);
         let values: [&[C::Unit]; P] = rows(&self.values.units[from * units..], units);
-        let factors = &self.factors.as_chunks::<N>().0[..units];
         let mut all = self.partials.chunks_exact_mut(partial_len(units * UNIT)).skip(first);
         let mut partials: [&mut [[[f32; LANES]; 2]]; N] = from_fn(|_| Default::default());
         for t in 0..N {
@@ -555,7 +492,6 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
             partials[t] = &mut partial.as_chunks_mut().0.as_chunks_mut().0[..units];
         }
         for u in 0..units {
-            let factors = if C::SCALED { &factors[u] } else { probabilities };
             let mut acc = [[isa.wide_splat(0.0); 2]; N];
             for t in 0..N {
                 for half in 0..2 {
@@ -566,7 +502,7 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
                 self.values.ask(isa, from * units + u * P + p);
                 let v = [C::load(isa, &values[p][u], 0), C::load(isa, &values[p][u], 1)];
                 for t in 0..N {
-                    let factor = isa.wide_splat(factors[t][from + p]);
+                    let factor = isa.wide_splat(probabilities[t][from + p]);
                     for half in 0..2 {
                         acc[t][half] = isa.wide_mul_add(v[half], factor, acc[t][half]);
                     }

@@ -157,7 +157,7 @@ impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
                 );
                 let products = products(isa, unit, quants);
                 for t in 0..N {
-                    let key_scale = isa.wide_splat(isa.f32_from_f16(C::scale(&keys[t][u])));
+                    let key_scale = isa.wide_splat_f16(C::scale(&keys[t][u]));
                     let scale = isa.wide_mul(isa.wide_load_f32(&unit.scale), key_scale);
                     acc[t] = isa.wide_mul_add(isa.wide_to_floats(products[t]), scale, acc[t]);
                 }

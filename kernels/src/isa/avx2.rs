@@ -114,6 +114,7 @@ macro_rules! on_32_bytes {
             fn f32_from_f16(self, x: Half) -> f32 {
                 _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(x).into())))
             }
+            fn splat_f16(self, x: Half) -> __m256 { _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x))) }
             fn halves(self, lo: f32, hi: f32) -> __m256 { _mm256_set_m128(_mm_set1_ps(hi), _mm_set1_ps(lo)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
             fn mul(self, a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }

@@ -51,6 +51,7 @@ impl Isa for Avx512 {
         fn wide_load_f32(self, p: &[f32; 16]) -> __m512 { must_cast(*p) }
         fn wide_to_f32s(self, a: __m512) -> [f32; 16] { must_cast(a) }
         fn wide_splat(self, x: f32) -> __m512 { _mm512_set1_ps(x) }
+        fn wide_splat_f16(self, x: Half) -> __m512 { _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(x))) }
         fn wide_mul(self, a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
         fn wide_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
 

@@ -53,6 +53,10 @@ macro_rules! wide_as_pair {
             [self.splat_f32(x); 2]
         }
         #[inline(always)]
+        fn wide_splat_f16(self, x: Half) -> Self::WideFloats {
+            [self.splat_f16(x); 2]
+        }
+        #[inline(always)]
         fn wide_mul(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
             [self.mul(a[0], b[0]), self.mul(a[1], b[1])]
         }
