@@ -1,18 +1,23 @@
-//! Many tokens, quantized weights: 64 rows by 1024 columns at a time are unpacked into panels whose
-//! lanes are rows, and a register tile multiplies each panel with a few tokens at a time.
+//! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into panels
+//! whose lanes are rows, and a register tile multiplies one or two panels with a few tokens at a time.
 //!
 //! ```text
-//! for each 64 rows:  for each 1024 columns:  unpack them into four panels     (in the L2 cache)
-//!   for each 8 tokens:                                                        (in the L1 cache)
-//!     for each panel:  for each 32 columns:  acc[token] += scale * (panel . token)
+//! for each 256 rows:  for each 1024 columns:  unpack them into panels         (in the L2 cache)
+//!   for each 6 tokens:                                                        (in the L1 cache)
+//!     for each 2 panels:  for each 32 columns:  acc[token] += scale * (panel . token)
 //! ```
 //! Lanes never meet, so there is no reduction at the end and no machine differs from another. An
 //! accumulator that waits for its next columns is kept as it is, so the blocks change no bit.
+//!
+//! An integer sum `s` becomes a float without a conversion: it is added to the bits of [`FLOATED`],
+//! which makes them those of `FLOATED + s`, and a fused multiply-add takes `FLOATED * scale` away
+//! again. That product is exact, as a scale has few bits: what is left is `s * scale`, rounded once.
 
 use std::{array::from_fn, marker::PhantomData, ops::Range};
 
 use crate::{
     activations::{Part, Span},
+    array::map,
     format::{Format, Quants, SPAN},
     isa::{Isa, Kernel, LANES, Line},
     panel::{FOURS, GROUPS, STRIDE_MAX, parts, stride, unpack},
@@ -20,8 +25,19 @@ use crate::{
     tile::{Tile, tiles},
 };
 
-/// Panels that share the tokens in the L1 cache.
-const PANELS: usize = 4;
+/// The float that integer sums are added to: `1.5 * 2^23`, whose last bit is 1, and those of its
+/// neighbours in both directions. A sum is less than `32 * 128 * 128 < 2^22`.
+const FLOATED: f32 = 12582912.0;
+
+/// Panels of a tile, whose groups lie side by side.
+const fn width<I: Isa>() -> usize {
+    if I::WIDE_REGISTERS >= 32 { 2 } else { 1 }
+}
+
+/// Tiles that share the tokens in the L1 cache.
+const TILES: usize = 8;
+/// Panels that do at most.
+const PANELS: usize = 2 * TILES;
 /// Spans of columns that are unpacked at a time.
 const SPANS: usize = 4;
 /// Lines that a span of a panel takes at most.
@@ -58,24 +74,25 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         const { assert!(F::CENTER == 0 || !(F::Quants::OFFSET || F::Quants::SIGNED)) };
         let Product { weights, rows, input, scratch, out } = self.0;
         let Scratch { panels, sums } = &mut scratch.gemm;
-        let columns = weights.columns();
-        for first in rows.clone().step_by(PANELS * LANES) {
-            let rows = first..rows.end.min(first + PANELS * LANES);
+        let (columns, width) = (weights.columns(), width::<I>());
+        for first in rows.clone().step_by(TILES * width * LANES) {
+            let rows = first..rows.end.min(first + TILES * width * LANES);
             let all = columns.div_ceil(SPAN);
             for start in (0..all).step_by(SPANS) {
                 let end = all.min(start + SPANS);
                 let groups = (columns.min(end * SPAN) - start * SPAN) / 32;
-                for (p, panel) in
-                    rows.clone().step_by(LANES).zip(panels.chunks_mut(SPANS * SPAN_LINES))
-                {
+                for (p, row) in rows.clone().step_by(LANES).enumerate() {
                     // Lanes without a row repeat the last one; nobody reads them.
                     let rows: [&[u8]; LANES] = from_fn(
                         #[inline(always)]
-                        |lane| weights.row((p + lane).min(rows.end - 1)),
+                        |lane| weights.row((row + lane).min(rows.end - 1)),
                     );
-                    let panel = &mut panel[..groups * stride::<F::Quants>()];
-                    for (s, panel) in panel.chunks_mut(GROUPS * stride::<F::Quants>()).enumerate() {
-                        unpack::<I, F>(isa, &rows, start + s, panel);
+                    let (first, w) = (p / width * width, p % width);
+                    let panels = &mut panels[first * SPANS * SPAN_LINES..];
+                    let panels = &mut panels[..groups * width * stride::<F::Quants>()];
+                    let spans = panels.chunks_mut(GROUPS * width * stride::<F::Quants>());
+                    for (s, panels) in spans.enumerate() {
+                        unpack::<I, F>(isa, &rows, start + s, panels, w, width);
                     }
                 }
                 isa.call(Panels::<F::Quants> {
@@ -119,16 +136,22 @@ impl<Q: Quants> Kernel for Panels<'_, Q> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        tiles(self.input.tokens, I::INT_TILE, &mut IntTile { isa, panels: self });
+        let tokens = self.input.tokens;
+        if I::WIDE_REGISTERS >= 32 {
+            tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 2> { isa, panels: self });
+        } else {
+            tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 1> { isa, panels: self });
+        }
     }
 }
 
-struct IntTile<'a, I, Q> {
+/// `W` panels side by side.
+struct IntTile<'a, I, Q, const W: usize> {
     isa: I,
     panels: Panels<'a, Q>,
 }
 
-impl<I: Isa, Q: Quants> Tile for IntTile<'_, I, Q> {
+impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, token: usize) {
         let IntTile { isa, panels } = self;
@@ -137,119 +160,124 @@ impl<I: Isa, Q: Quants> Tile for IntTile<'_, I, Q> {
             #[inline(always)]
             |t| &input.spans_of(token + t, columns)[panels.spans.clone()],
         );
-        let lines = panels.lines.chunks(SPANS * SPAN_LINES);
-        for (p, (row, panel)) in panels.rows.clone().step_by(LANES).zip(lines).enumerate() {
-            let mut acc = [isa.wide_splat(0.0); N];
-            if panels.spans.start > 0 {
+        // What the integer sums begin with takes care of the center: less `center * quants` of the
+        // tokens, for each span and part.
+        let mut starts = [[[[0; GROUPS]; N]; 2]; SPANS];
+        if !Q::OFFSET {
+            let center = if Q::SIGNED { i32::from(I::SIGNED_BIAS) } else { panels.center };
+            for (s, starts) in starts.iter_mut().enumerate().take(panels.spans.len()) {
                 for t in 0..N {
-                    acc[t] = isa.wide_load_f32(&panels.sums[(token + t) * PANELS + p]);
+                    for (index, part) in [Part::First, Part::Last].into_iter().enumerate() {
+                        let part = if Q::SPLIT { part } else { Part::Whole };
+                        let sums = &x[t][s].quant_sums[part as usize];
+                        starts[index][t] = sums.map(|sum| FLOATED.to_bits() as i32 - center * sum);
+                    }
                 }
             }
-            let panel = &panel[..panels.groups * stride::<Q>()];
-            for (s, panel) in panel.chunks(GROUPS * stride::<Q>()).enumerate() {
+        }
+        let lines = panels.lines.chunks(W * SPANS * SPAN_LINES);
+        let rows = panels.rows.clone().step_by(W * LANES);
+        for (p, (row, lines)) in rows.zip(lines).enumerate() {
+            let mut acc = [[isa.wide_splat(0.0); N]; W];
+            if panels.spans.start > 0 {
+                for w in 0..W {
+                    for t in 0..N {
+                        let sums = &panels.sums[(token + t) * PANELS + p * W + w];
+                        acc[w][t] = isa.wide_load_f32(sums);
+                    }
+                }
+            }
+            let lines = &lines[..panels.groups * W * stride::<Q>()];
+            for (g, lines) in lines.chunks_exact(W * stride::<Q>()).enumerate() {
+                let (s, g) = (g / GROUPS, g % GROUPS);
                 let x: [&Span; N] = from_fn(
                     #[inline(always)]
                     |t| &x[t][s],
                 );
-                span_tile::<I, Q, N>(isa, panel, x, panels.center, &mut acc);
+                group_tile::<I, Q, W, N>(isa, lines, x, g, &starts[s], &mut acc);
             }
-            let count = LANES.min(panels.rows.end - row);
-            for (t, acc) in acc.into_iter().enumerate() {
-                let acc = isa.wide_to_f32s(acc);
-                if panels.last {
-                    panels.out.put(token + t, row, &acc[..count]);
-                } else {
-                    panels.sums[(token + t) * PANELS + p] = acc;
+            let sums = map(
+                acc,
+                #[inline(always)]
+                |acc| {
+                    map(
+                        acc,
+                        #[inline(always)]
+                        |acc| isa.wide_to_f32s(acc),
+                    )
+                },
+            );
+            for w in 0..W {
+                // Where the panels are no multiple of `W`, the last one's product is for nobody.
+                let row = row + w * LANES;
+                let count = LANES.min(panels.rows.end.saturating_sub(row));
+                for t in 0..N {
+                    if !panels.last {
+                        panels.sums[(token + t) * PANELS + p * W + w] = sums[w][t];
+                    } else if count > 0 {
+                        panels.out.put(token + t, row, &sums[w][t][..count]);
+                    }
                 }
             }
         }
     }
 }
 
-/// Adds the products of a span of a panel.
+/// Adds the products of a group of panels.
 #[inline(always)]
-fn span_tile<I: Isa, Q: Quants, const N: usize>(
+fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,
-    panel: &[Line],
-    x: [&Span; N],
-    center: i32,
-    acc: &mut [I::WideFloats; N],
-) {
-    if Q::SPLIT {
-        // What the integer sums begin with takes care of the center.
-        let starts =
-            [starts::<I, Q, N>(x, center, Part::First), starts::<I, Q, N>(x, center, Part::Last)];
-        for (g, lines) in panel.chunks_exact(stride::<Q>()).enumerate() {
-            part_tile::<I, Q, N>(isa, lines, x, g, Part::First, &starts[0], acc);
-            part_tile::<I, Q, N>(isa, lines, x, g, Part::Last, &starts[1], acc);
-        }
-    } else {
-        let starts = starts::<I, Q, N>(x, center, Part::Whole);
-        for (g, lines) in panel.chunks_exact(stride::<Q>()).enumerate() {
-            part_tile::<I, Q, N>(isa, lines, x, g, Part::Whole, &starts, acc);
-        }
-    }
-}
-
-/// `-center * sum of the activations' quants`, for each group of a part.
-#[inline(always)]
-fn starts<I: Isa, Q: Quants, const N: usize>(
-    x: [&Span; N],
-    center: i32,
-    part: Part,
-) -> [[i32; GROUPS]; N] {
-    // Most are known to the compiler.
-    let center = match (Q::SIGNED, Q::OFFSET) {
-        (true, _) => i32::from(I::SIGNED_BIAS),
-        (_, true) => 0,
-        _ => center,
-    };
-    from_fn(
-        #[inline(always)]
-        |t| x[t].quant_sums[part as usize].map(|sum| -center * sum),
-    )
-}
-
-/// Adds the products of a part of a group, whose columns share their scales.
-#[inline(always)]
-fn part_tile<I: Isa, Q: Quants, const N: usize>(
-    isa: I,
-    lines: &[Line],
+    panels: &[Line],
     x: [&Span; N],
     g: usize,
-    part: Part,
-    starts: &[[i32; GROUPS]; N],
-    acc: &mut [I::WideFloats; N],
+    starts: &[[[i32; GROUPS]; N]; 2],
+    acc: &mut [[I::WideFloats; N]; W],
 ) {
     const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
-    let (fours, index) = match part {
-        Part::First => (0..FOURS / 2, 0),
-        Part::Last => (FOURS / 2..FOURS, 1),
-        Part::Whole => (0..FOURS, 0),
-    };
-    let a: [&[[u8; 4]]; N] = from_fn(
+    let lines: [&[Line]; W] = from_fn(
         #[inline(always)]
-        |t| &x[t].quants[g].as_chunks::<4>().0[fours.clone()],
+        |w| &panels[w * stride::<Q>()..][..stride::<Q>()],
     );
-    let start: [i32; N] = from_fn(
-        #[inline(always)]
-        |t| starts[t][g],
-    );
-    let sums = if Q::SIGNED {
-        isa.wide_dots_signed(&lines[fours], a, start)
-    } else {
-        isa.wide_dots_unsigned(Q::BITS, &lines[fours], a, start)
-    };
-    let scale = isa.wide_load_f32(lines[FOURS + index].floats());
-    for t in 0..N {
-        let scale = isa.wide_mul(scale, isa.wide_splat(x[t].scale[g]));
-        acc[t] = isa.wide_mul_add(isa.wide_to_floats(sums[t]), scale, acc[t]);
-    }
-    if Q::OFFSET {
-        let offset = isa.wide_load_f32(lines[FOURS + parts::<Q>() + index].floats());
-        for t in 0..N {
-            let sum = isa.wide_splat(x[t].sums[part as usize][g]);
-            acc[t] = isa.wide_mul_add(offset, sum, acc[t]);
+    let fours = FOURS / parts::<Q>();
+    for index in 0..parts::<Q>() {
+        let part = if !Q::SPLIT {
+            Part::Whole
+        } else if index == 0 {
+            Part::First
+        } else {
+            Part::Last
+        };
+        let a: [&[[u8; 4]]; N] = from_fn(
+            #[inline(always)]
+            |t| &x[t].quants[g].as_chunks::<4>().0[fours * index..][..fours],
+        );
+        let start: [i32; N] = from_fn(
+            #[inline(always)]
+            |t| if Q::OFFSET { FLOATED.to_bits() as i32 } else { starts[index][t][g] },
+        );
+        let quants: [&[Line]; W] = from_fn(
+            #[inline(always)]
+            |w| &lines[w][fours * index..][..fours],
+        );
+        let sums = if Q::SIGNED {
+            isa.wide_dots_signed(quants, a, start)
+        } else {
+            isa.wide_dots_unsigned(Q::BITS, quants, a, start)
+        };
+        for w in 0..W {
+            let scale = isa.wide_load_f32(lines[w][FOURS + index].floats());
+            let floated = isa.wide_mul(scale, isa.wide_splat(-FLOATED));
+            for t in 0..N {
+                let product = isa.wide_mul_add(isa.wide_from_bits(sums[w][t]), scale, floated);
+                acc[w][t] = isa.wide_mul_add(product, isa.wide_splat(x[t].scale[g]), acc[w][t]);
+            }
+            if Q::OFFSET {
+                let offset = isa.wide_load_f32(lines[w][FOURS + parts::<Q>() + index].floats());
+                for t in 0..N {
+                    let sum = isa.wide_splat(x[t].sums[part as usize][g]);
+                    acc[w][t] = isa.wide_mul_add(offset, sum, acc[w][t]);
+                }
+            }
         }
     }
 }

@@ -239,51 +239,57 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
-    /// In each lane, for each of `N` tokens: `start` + products of unsigned `w`, of at most `bits`
-    /// bits, with the bytes of `a`, four to a line.
+    /// In each lane of each of `W` panels, for each of `N` tokens: `start` + products of unsigned `w`,
+    /// of at most `bits` bits, with the bytes of `a`, four to a line.
     #[inline(always)]
-    fn wide_dots_unsigned<const N: usize>(
+    fn wide_dots_unsigned<const W: usize, const N: usize>(
         self,
         bits: u32,
-        w: &[Line],
+        w: [&[Line]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
-    ) -> [Self::WideInts; N] {
+    ) -> [[Self::WideInts; N]; W] {
         let _ = bits;
-        let mut sums = map(
+        let mut sums = [map(
             start,
             #[inline(always)]
             |start| self.wide_ints(start),
-        );
-        for (j, w) in w.iter().enumerate() {
-            let w = self.wide_load(&w.0);
-            for t in 0..N {
-                sums[t] = self.wide_dot_unsigned(sums[t], w, &a[t][j]);
+        ); W];
+        for j in 0..w[0].len() {
+            for i in 0..W {
+                let w = self.wide_load(&w[i][j].0);
+                for t in 0..N {
+                    sums[i][t] = self.wide_dot_unsigned(sums[i][t], w, &a[t][j]);
+                }
             }
         }
         sums
     }
     /// The same for signed `w`, where it had [`Isa::SIGNED_BIAS`] flipped into it.
     #[inline(always)]
-    fn wide_dots_signed<const N: usize>(
+    fn wide_dots_signed<const W: usize, const N: usize>(
         self,
-        w: &[Line],
+        w: [&[Line]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
-    ) -> [Self::WideInts; N] {
-        let mut sums = map(
+    ) -> [[Self::WideInts; N]; W] {
+        let mut sums = [map(
             start,
             #[inline(always)]
             |start| self.wide_ints(start),
-        );
-        for (j, w) in w.iter().enumerate() {
-            let w = self.wide_load(&w.0);
-            for t in 0..N {
-                sums[t] = self.wide_dot_signed(sums[t], w, &a[t][j]);
+        ); W];
+        for j in 0..w[0].len() {
+            for i in 0..W {
+                let w = self.wide_load(&w[i][j].0);
+                for t in 0..N {
+                    sums[i][t] = self.wide_dot_signed(sums[i][t], w, &a[t][j]);
+                }
             }
         }
         sums
     }
+    /// The floats with the same bits.
+    fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats;
     /// Integers as floats.
     fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
     /// Reads a float for each lane.

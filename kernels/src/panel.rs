@@ -2,7 +2,8 @@
 //!
 //! Each 32 columns of 16 rows take [`stride`] lines of 64 bytes: eight of quants (line `j` has
 //! columns `4 j ..` of all rows), one of scales for each part of a group that has its own, and
-//! likewise of offsets.
+//! likewise of offsets. Where a tile has several panels, the lines of a group of each follow one
+//! another.
 
 use bytemuck::must_cast_mut;
 
@@ -32,13 +33,15 @@ pub(crate) const fn stride<Q: Quants>() -> usize {
 /// The lines of a group at most, in any format.
 pub(crate) const STRIDE_MAX: usize = FOURS + 4;
 
-/// Unpacks span `span` of 16 rows into `panel`, whose groups are those that the rows have there.
+/// Unpacks span `span` of 16 rows into panel `w` of the `width` in `panels`, whose groups are those that the rows have there.
 #[inline(always)]
 pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,
     rows: &[&[u8]; LANES],
     span: usize,
-    panel: &mut [Line],
+    panels: &mut [Line],
+    w: usize,
+    width: usize,
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
         // Rows of large blocks are whole spans: no code for the others.
@@ -47,13 +50,13 @@ pub(crate) fn unpack<I: Isa, F: Format>(
                 #[inline(always)]
                 |r| &spans::<F>(rows[r]).0[span],
             );
-            unpack_eight::<I, F>(isa, whole, half, panel);
+            unpack_eight::<I, F>(isa, whole, half, panels, w, width);
         } else {
             let tails: [F::Span; EIGHT] = from_fn(
                 #[inline(always)]
                 |r| tail::<F>(spans::<F>(rows[r]).1),
             );
-            unpack_eight::<I, F>(isa, tails.each_ref(), half, panel);
+            unpack_eight::<I, F>(isa, tails.each_ref(), half, panels, w, width);
         }
     }
 }
@@ -64,7 +67,9 @@ fn unpack_eight<I: Isa, F: Format>(
     isa: I,
     rows: [&F::Span; EIGHT],
     half: usize,
-    panel: &mut [Line],
+    panels: &mut [Line],
+    w: usize,
+    width: usize,
 ) {
     const { assert!(SPAN == GROUPS * 4 * FOURS) };
     let scales: [_; EIGHT] = from_fn(
@@ -80,7 +85,8 @@ fn unpack_eight<I: Isa, F: Format>(
             #[inline(always)]
             |r| scales[r].offset[part],
         ));
-        for (g, group) in panel.chunks_exact_mut(stride::<F::Quants>()).enumerate() {
+        for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
+            let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
             *eight_floats(&mut group[FOURS + part], half) = isa.to_f32s(scale[g]);
             if F::Quants::OFFSET {
                 let line = &mut group[FOURS + parts::<F::Quants>() + part];
@@ -88,7 +94,8 @@ fn unpack_eight<I: Isa, F: Format>(
             }
         }
     }
-    for (g, group) in panel.chunks_exact_mut(stride::<F::Quants>()).enumerate() {
+    for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
+        let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
         let fours = isa.transpose(from_fn(
             #[inline(always)]
             |r| {

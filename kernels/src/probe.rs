@@ -43,9 +43,10 @@ impl Kernel for Int8Dot {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
         // As many accumulators as registers hold: they hide the latency of an operation.
-        match I::INT_TILE {
-            8 => int8_rounds::<I, 2, 6>(isa, self.rounds),
-            _ => int8_rounds::<I, 1, 4>(isa, self.rounds),
+        if I::WIDE_REGISTERS >= 32 {
+            int8_rounds::<I, 2, 6>(isa, self.rounds)
+        } else {
+            int8_rounds::<I, 1, 4>(isa, self.rounds)
         }
     }
 }

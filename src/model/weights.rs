@@ -103,8 +103,8 @@ impl<'a> Linear<'a> {
     /// Outputs that are computed together.
     pub const BLOCK: usize = 16;
 
-    /// Outputs that a worker takes at least. For many tokens these are as many as share one read
-    /// of the tokens, for few they are few, so that all workers end at the same time.
+    /// Outputs that a worker takes at least. For many tokens these are some that share one read of
+    /// the tokens, for few they are few, so that all workers end at the same time.
     pub fn unit(tokens: usize) -> usize {
         if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
     }

@@ -219,34 +219,39 @@ impl Isa for Avx2 {
     /// Small weights: sums of several products fit in 16 bits, so that only their sum is widened.
     /// A line adds two products, less than `2 * 2^7 * 2^bits`.
     #[inline(always)]
-    fn wide_dots_unsigned<const N: usize>(
+    fn wide_dots_unsigned<const W: usize, const N: usize>(
         self,
         bits: u32,
-        w: &[Line],
+        w: [&[Line]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
-    ) -> [Self::WideInts; N] {
-        let mut sums = crate::array::map(
+    ) -> [[Self::WideInts; N]; W] {
+        let mut sums = [crate::array::map(
             start,
             #[inline(always)]
             |start| self.wide_ints(start),
-        );
-        let lines = (128 >> bits).min(w.len());
-        for first in (0..w.len()).step_by(lines) {
-            let mut pairs = [[self.splat(0); 2]; N];
+        ); W];
+        let all = w[0].len();
+        let lines = (128 >> bits).min(all);
+        for first in (0..all).step_by(lines) {
+            let mut pairs = [[[self.splat(0); 2]; N]; W];
             for j in first..first + lines {
-                let w = self.wide_load(&w[j].0);
-                for t in 0..N {
-                    let a = self.splat4(&a[t][j]);
-                    for half in 0..2 {
-                        let products = self.dot_pairs(w[half], a);
-                        pairs[t][half] = self.add_pairs(pairs[t][half], products);
+                for i in 0..W {
+                    let w = self.wide_load(&w[i][j].0);
+                    for t in 0..N {
+                        let a = self.splat4(&a[t][j]);
+                        for half in 0..2 {
+                            let products = self.dot_pairs(w[half], a);
+                            pairs[i][t][half] = self.add_pairs(pairs[i][t][half], products);
+                        }
                     }
                 }
             }
-            for t in 0..N {
-                for half in 0..2 {
-                    sums[t][half] = self.add_up_pairs(sums[t][half], pairs[t][half]);
+            for i in 0..W {
+                for t in 0..N {
+                    for half in 0..2 {
+                        sums[i][t][half] = self.add_up_pairs(sums[i][t][half], pairs[i][t][half]);
+                    }
                 }
             }
         }

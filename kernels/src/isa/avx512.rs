@@ -22,7 +22,7 @@ impl Avx512 {
 
 impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
-    const INT_TILE: usize = 8;
+    const INT_TILE: usize = 6;
     const FLOAT_TILE: usize = 8;
     const SIGNED_BIAS: u8 = 128;
     const WIDE_REGISTERS: usize = 32;
@@ -47,6 +47,7 @@ impl Isa for Avx512 {
         fn wide_dot_signed(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(i32::from_ne_bytes(*a)))
         }
+        fn wide_from_bits(self, a: __m512i) -> __m512 { _mm512_castsi512_ps(a) }
         fn wide_to_floats(self, a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
         fn wide_load_f32(self, p: &[f32; 16]) -> __m512 { must_cast(*p) }
         fn wide_to_f32s(self, a: __m512) -> [f32; 16] { must_cast(a) }

@@ -80,6 +80,7 @@ fn cases() -> impl Iterator<Item = Case> {
         (40, 1536, 1),
         (16, 96, 17),
         (31, 2048, 6),
+        (273, 1280, 7),
         (21, 608, 1),
         (9, 288, 3),
     ];
@@ -117,8 +118,8 @@ fn rows_do_not_see_each_other(cpu: Cpu) {
 
 /// Against the sum in double precision of decoded weights times the rounded activations.
 ///
-/// Integer sums are exact. What is rounded is, for each group, a product of scales, its product
-/// with the sum, the running total, and the same for offsets; with at most 72 groups of at most 32
+/// Integer sums are exact. What is rounded is, for each group, the product with one scale, that with
+/// the other, the running total, and the same for offsets; with at most 72 groups of at most 32
 /// products, an error of (72 + 8) units in the last place of the sum of magnitudes is never passed.
 /// Unsigned formats carry offsets as large as the scaled quants, hence magnitudes of both.
 fn products_mean_what_decode_says(cpu: Cpu) {
