@@ -211,21 +211,42 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
             }
         }
     }
-    for g in 0..groups {
-        let a = isa.load(&x.quants[g]);
-        for r in 0..R {
-            let q = F::quants(isa, w[r], g);
-            let ints =
-                if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-            let [first, last] = scale[r];
-            let scale = if F::Quants::SPLIT {
-                isa.halves(first[g], last[g])
-            } else {
-                isa.splat_f32(first[g])
-            };
-            let sum = &mut sums[r].products[g % 2];
-            *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
+    if groups < SPAN / GROUP || !F::UNROLLED {
+        for g in 0..groups {
+            group_dots::<I, F, R>(isa, w, x, g, &scale, sums);
         }
+    } else {
+        // Where unpacking is long, the compiler would keep a loop, with scales and sums in memory.
+        group_dots::<I, F, R>(isa, w, x, 0, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 1, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 2, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 3, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 4, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 5, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 6, &scale, sums);
+        group_dots::<I, F, R>(isa, w, x, 7, &scale, sums);
+    }
+}
+
+/// Group `g` of a span of each row times that of a token.
+#[inline(always)]
+fn group_dots<I: Isa, F: Format, const R: usize>(
+    isa: I,
+    w: [&F::Span; R],
+    x: &Span,
+    g: usize,
+    scale: &[[[f32; 8]; 2]; R],
+    sums: &mut [Sums<I>; R],
+) {
+    let a = isa.load(&x.quants[g]);
+    for r in 0..R {
+        let q = F::quants(isa, w[r], g);
+        let ints = if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
+        let [first, last] = scale[r];
+        let scale =
+            if F::Quants::SPLIT { isa.halves(first[g], last[g]) } else { isa.splat_f32(first[g]) };
+        let sum = &mut sums[r].products[g % 2];
+        *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
     }
 }
 

@@ -122,6 +122,9 @@ pub trait Format: 'static {
     /// The unsigned quant that stands for zero, where that is the same one for every scale.
     const CENTER: u8 = 0;
 
+    /// Whether the dot product of a span is compiled for each of its groups, and not as a loop.
+    const UNROLLED: bool = true;
+
     /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
     /// The scales and offsets of all groups.

@@ -131,6 +131,13 @@ pub trait Isa: Copy + 'static {
     fn nibbles(self, p: &[u8; 16]) -> Self::Bytes;
     /// 255 for each bit of `bits` that is set, 0 for the others; the lowest bit first.
     fn bit_mask(self, bits: u32) -> Self::Bytes;
+    /// `a + b`, or `a - b` where the bit of `negative` is set, bytes wrapping around.
+    #[inline(always)]
+    fn add_signed(self, a: Self::Bytes, b: Self::Bytes, negative: u32) -> Self::Bytes {
+        // A mask is -1, and x ^ -1 is -x - 1.
+        let negative = self.bit_mask(negative);
+        self.sub(self.xor(b, negative), self.sub(negative, a))
+    }
     /// `x` in every byte.
     fn splat(self, x: u8) -> Self::Bytes;
     /// Bitwise and.

@@ -35,10 +35,8 @@ pub(super) const fn expand<const LEN: usize, const N: usize>(
 /// Four times 7 sign bits, from bit 0 on, each with an eighth that makes their number even.
 #[inline(always)]
 pub(super) fn even_signs(sevens: u32) -> u32 {
-    let mut bits = 0;
-    for i in 0..4 {
-        bits |= (sevens & 0x7f << (7 * i)) << i;
-    }
+    let fourteens = sevens & 0x3fff | (sevens & 0xfffc000) << 2;
+    let bits = fourteens & 0x007f007f | (fourteens & 0x3f803f80) << 1;
     let mut parity = bits ^ bits >> 4;
     parity ^= parity >> 2;
     parity ^= parity >> 1;
@@ -53,10 +51,7 @@ pub(super) fn with_signs<I: Isa>(
     signs: u32,
     center: u8,
 ) -> I::Bytes {
-    // A mask is -1, and x ^ -1 is -x - 1.
-    let negative = isa.bit_mask(signs);
-    let flipped = isa.xor(isa.load(magnitudes), negative);
-    isa.sub(flipped, isa.sub(negative, isa.splat(center)))
+    isa.add_signed(isa.splat(center), isa.load(magnitudes), signs)
 }
 
 /// What magnitudes with signs stand for: of each group the scales of its halves, the magnitudes and

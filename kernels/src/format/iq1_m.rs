@@ -4,7 +4,7 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    iq1_s::{CENTER, eight},
+    iq1_s::{CENTER, decode, eight},
 };
 use crate::isa::{Half, Isa};
 
@@ -42,11 +42,28 @@ impl Block {
 
     #[inline(always)]
     fn quants(&self, group: usize) -> [u8; 32] {
-        let qh = u16::from_le_bytes(self.qh[group]);
+        // Four indices of 16 bits, made together: one by one, the compiler would bring them into a
+        // vector and out again.
+        let low = u64::from(u32::from_le_bytes(self.qs[group]));
+        let low = (low | low << 16) & 0x0000ffff0000ffff;
+        let low = (low | low << 8) & 0x00ff00ff00ff00ff;
+        let high = u64::from(u16::from_le_bytes(self.qh[group]));
+        let high = (high | high << 24) & 0x000000ff000000ff;
+        let high = (high | high << 12) & 0x000f000f000f000f;
+        let indices = low | high << 8;
         bytemuck::must_cast::<[[u8; 8]; 4], _>(from_fn(
             #[inline(always)]
-            |i| eight(self.qs[group][i], qh >> (4 * i), qh >> (4 * i + 3) & 1 == 1),
+            |i| eight(indices >> (16 * i)),
         ))
+    }
+
+    /// Whether there is an eighth less, for each quant: the highest bits of four nibbles, each eight
+    /// times.
+    #[inline(always)]
+    fn less(&self, group: usize) -> u32 {
+        let fours = u32::from(u16::from_le_bytes(self.qh[group])) >> 3 & 0x1111;
+        let eights = (fours | fours << 8) & 0x00110011;
+        ((eights | eights << 4) & 0x01010101) * 0xff
     }
 }
 
@@ -59,10 +76,8 @@ impl Format for Iq1M {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d()).to_f32();
-        for (i, o) in out.iter_mut().enumerate() {
-            let scale = d * f32::from(b.scale(i / 32, i / 16 % 2));
-            let q = b.quants(i / 32)[i % 32];
-            *o = scale * ((f32::from(q) - f32::from(CENTER)) * 0.125);
+        for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            *o = decode(|i| d * f32::from(b.scale(g, i / 16)), b.quants(g), b.less(g));
         }
     }
 
@@ -73,6 +88,6 @@ impl Format for Iq1M {
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        isa.load(&b.quants(group))
+        isa.add_signed(isa.load(&b.quants(group)), isa.splat(1), b.less(group))
     }
 }

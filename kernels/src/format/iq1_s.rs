@@ -26,25 +26,37 @@ const _: () = assert!(size_of::<Block>() == 50);
 
 /// The quant that stands for zero in both 1-bit formats.
 pub(super) const CENTER: u8 = 9;
-/// With an eighth less: -9/8, -1/8, 7/8.
-static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[0, 8, 16]);
+/// -1, 0 and 1, neither an eighth more nor less.
+static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
 
-/// Eight quants: index `low | high % 8 << 8`, with an eighth more or less.
+/// Eight quants, by the low 11 bits of `index`.
 #[inline(always)]
-pub(super) fn eight(low: u8, high: u16, less: bool) -> [u8; 8] {
-    let quants = QUANTS[usize::from(low) | usize::from(high & 7) << 8];
-    let more = if less { 0 } else { 0x0202020202020202 };
-    (u64::from_ne_bytes(quants) | more).to_ne_bytes()
+pub(super) fn eight(index: u64) -> [u8; 8] {
+    QUANTS[index as usize & 0x7ff]
+}
+
+/// What 32 quants mean, each with an eighth less where its bit is set, and else with one more.
+pub(super) fn decode(scale: impl Fn(usize) -> f32, quants: [u8; 32], less: u32) -> [f32; 32] {
+    from_fn(|i| {
+        let eighth = if less >> i & 1 == 1 { -1.0 } else { 1.0 };
+        scale(i) * ((f32::from(quants[i]) - f32::from(CENTER) + eighth) * 0.125)
+    })
 }
 
 impl Block {
     #[inline(always)]
     fn quants(&self, group: usize) -> [u8; 32] {
-        let qh = u16::from_le_bytes(self.qh[group]);
+        let qh = u64::from(u16::from_le_bytes(self.qh[group]));
         bytemuck::must_cast::<[[u8; 8]; 4], _>(from_fn(
             #[inline(always)]
-            |i| eight(self.qs[group][i], qh >> (3 * i), qh >> 15 == 1),
+            |i| eight(u64::from(self.qs[group][i]) | (qh >> (3 * i) & 7) << 8),
         ))
+    }
+
+    /// Whether there is an eighth less, for each quant.
+    #[inline(always)]
+    fn less(&self, group: usize) -> u32 {
+        0u32.wrapping_sub(u32::from(self.qh[group][1] >> 7))
     }
 
     #[inline(always)]
@@ -59,12 +71,14 @@ impl Format for Iq1S {
     type Span = Block;
     type Quants = Unsigned<5>;
     const CENTER: u8 = CENTER;
+    /// The compiler would make the indices of all groups in vectors, and take them out again.
+    const UNROLLED: bool = false;
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let scale = d * f32::from(b.scale(g));
-            *o = b.quants(g).map(|q| scale * ((f32::from(q) - f32::from(CENTER)) * 0.125));
+            *o = decode(|_| scale, b.quants(g), b.less(g));
         }
     }
 
@@ -75,6 +89,6 @@ impl Format for Iq1S {
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        isa.load(&b.quants(group))
+        isa.add_signed(isa.load(&b.quants(group)), isa.splat(1), b.less(group))
     }
 }

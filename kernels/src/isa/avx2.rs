@@ -69,15 +69,16 @@ macro_rules! on_32_bytes {
                 _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(must_cast(*table)), indices)
             }
             fn ternary_digits(self, a: __m256i, powers: &[u8; 32]) -> __m256i {
-                // In the upper byte of 16 bits, what does not fit falls off; the digit is what three
-                // times as much carries beyond them.
+                // Bytes of either parity as 16 bits, of which one byte counts.
                 let powers: __m256i = must_cast(*powers);
-                let three = _mm256_set1_epi16(3);
                 let (upper, low) = (_mm256_set1_epi16(0xff00u16 as i16), _mm256_set1_epi16(0xff));
-                let even = _mm256_mullo_epi16(_mm256_slli_epi16::<8>(a), _mm256_and_si256(powers, low));
+                let even = _mm256_mullo_epi16(a, _mm256_and_si256(powers, low));
                 let odd = _mm256_mullo_epi16(_mm256_and_si256(a, upper), _mm256_srli_epi16::<8>(powers));
-                let (even, odd) = (_mm256_mulhi_epu16(even, three), _mm256_mulhi_epu16(odd, three));
-                _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))
+                let x = _mm256_or_si256(_mm256_and_si256(even, low), odd);
+                // A comparison is -1 where it holds: from 256 / 3 on, and from 512 / 3 on.
+                let one = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(86)), x);
+                let two = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(171u8 as i8)), x);
+                _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two))
             }
             fn signed_to_floats(self, a: __m256i) -> [__m256; 4] {
                 let (lo, hi) = (_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
