@@ -112,9 +112,9 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 }
 
 /// Adds a page to the partials (heads, queries, [`partial_len`]) of the queries that `scratch` was
-/// prepared with. `visible` says which positions of the page each query of a head sees. Keys are rotated by
-/// `rotation`, or compared as they are stored. The beginnings of `then`, the keys of the next page or
-/// nothing, are on their way from memory at the end.
+/// prepared with. `visible` says which positions of the page each query of a head sees. Keys are
+/// rotated by `rotation`, or compared as they are stored. The beginnings of `then`, the keys of the
+/// next page or nothing, are on their way from memory at the end.
 #[expect(clippy::too_many_arguments, reason = "a page, what it is read with, and what comes after")]
 pub fn attend(
     cpu: Cpu,
@@ -138,26 +138,18 @@ pub fn attend(
     let page = &Page { queries, visible, span: start..end };
     if queries.are_many() {
         let scores = scores.as_chunks_mut().0;
-        let keys_bytes = keys.bytes;
-        cache::run(
-            cpu,
-            keys.dtype,
-            many::Scores { page, keys: keys_bytes, rotation, rows, scores },
-        );
+        let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
+        cache::run(cpu, keys.dtype, scoring);
         cpu.call(many::Softmax { page, scores, partials });
-        cache::run(
-            cpu,
-            values.dtype,
-            many::Values { page, values: values.bytes, rows, scores, partials },
-        );
+        let weighing = many::Values { page, values: values.bytes, rows, scores, partials };
+        cache::run(cpu, values.dtype, weighing);
     } else {
         let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
-        let (key_bytes, value_bytes) = (keys.bytes, values.bytes);
         let scoring =
-            few::Scores { page, keys: key_bytes, then: value_bytes, rotation, rows, scores };
+            few::Scores { page, keys: keys.bytes, then: values.bytes, rotation, rows, scores };
         cache::run(cpu, keys.dtype, scoring);
         cpu.call(few::Softmax { page, scores, partials });
-        let weighing = few::Values { page, values: value_bytes, then, scores, partials };
+        let weighing = few::Values { page, values: values.bytes, then, scores, partials };
         cache::run(cpu, values.dtype, weighing);
     }
 }

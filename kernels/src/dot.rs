@@ -13,11 +13,11 @@ use std::marker::PhantomData;
 use bytemuck::{Zeroable, cast_slice, from_bytes};
 
 use crate::{
-    activations::{Part, Span},
+    activations::Span,
     array::map,
     format::{FloatFormat, Format, GROUP, Quants, SPAN, spans, tail},
     isa::{Isa, Kernel, LANES},
-    panel::parts,
+    panel::{part, parts},
     product::{Input, Matrix, Product},
 };
 
@@ -198,16 +198,15 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
                 scales.offset[part] = isa.first(scales.offset[part], groups);
             }
         }
-        for part in 0..parts::<F::Quants>() {
-            scale[r][part] = isa.to_f32s(isa.mul(scales.scale[part], x_scale));
-            let x_sum =
-                isa.load_f32(&x.sums[if F::Quants::SPLIT { part } else { Part::Whole as usize }]);
+        for index in 0..parts::<F::Quants>() {
+            scale[r][index] = isa.to_f32s(isa.mul(scales.scale[index], x_scale));
+            let x_sum = isa.load_f32(&x.sums[part::<F::Quants>(index) as usize]);
             if F::CENTER > 0 {
-                let center = isa.mul(scales.scale[part], isa.splat_f32(f32::from(F::CENTER)));
+                let center = isa.mul(scales.scale[index], isa.splat_f32(f32::from(F::CENTER)));
                 sums[r].offsets = isa.mul_add(center, x_sum, sums[r].offsets);
             }
             if F::Quants::OFFSET {
-                sums[r].offsets = isa.mul_add(scales.offset[part], x_sum, sums[r].offsets);
+                sums[r].offsets = isa.mul_add(scales.offset[index], x_sum, sums[r].offsets);
             }
         }
     }

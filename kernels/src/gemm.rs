@@ -16,11 +16,11 @@
 use std::{array::from_fn, marker::PhantomData, ops::Range};
 
 use crate::{
-    activations::{Part, Span},
+    activations::Span,
     array::map,
     format::{Format, Quants, SPAN},
     isa::{Isa, Kernel, LANES, Line},
-    panel::{FOURS, GROUPS, STRIDE_MAX, parts, stride, unpack},
+    panel::{FOURS, GROUPS, STRIDE_MAX, part, parts, stride, unpack},
     product::{Input, Output, Product},
     tile::{Tile, tiles},
 };
@@ -137,10 +137,9 @@ impl<Q: Quants> Kernel for Panels<'_, Q> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let tokens = self.input.tokens;
-        if I::WIDE_REGISTERS >= 32 {
-            tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 2> { isa, panels: self });
-        } else {
-            tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 1> { isa, panels: self });
+        match width::<I>() {
+            2 => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 2> { isa, panels: self }),
+            _ => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 1> { isa, panels: self }),
         }
     }
 }
@@ -167,9 +166,8 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
             let center = if Q::SIGNED { i32::from(I::SIGNED_BIAS) } else { panels.center };
             for (s, starts) in starts.iter_mut().enumerate().take(panels.spans.len()) {
                 for t in 0..N {
-                    for (index, part) in [Part::First, Part::Last].into_iter().enumerate() {
-                        let part = if Q::SPLIT { part } else { Part::Whole };
-                        let sums = &x[t][s].quant_sums[part as usize];
+                    for index in 0..parts::<Q>() {
+                        let sums = &x[t][s].quant_sums[part::<Q>(index) as usize];
                         starts[index][t] = sums.map(|sum| FLOATED.to_bits() as i32 - center * sum);
                     }
                 }
@@ -240,13 +238,6 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     );
     let fours = FOURS / parts::<Q>();
     for index in 0..parts::<Q>() {
-        let part = if !Q::SPLIT {
-            Part::Whole
-        } else if index == 0 {
-            Part::First
-        } else {
-            Part::Last
-        };
         let a: [&[[u8; 4]]; N] = from_fn(
             #[inline(always)]
             |t| &x[t].quants[g].as_chunks::<4>().0[fours * index..][..fours],
@@ -274,7 +265,7 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
             if Q::OFFSET {
                 let offset = isa.wide_load_f32(lines[w][FOURS + parts::<Q>() + index].floats());
                 for t in 0..N {
-                    let sum = isa.wide_splat(x[t].sums[part as usize][g]);
+                    let sum = isa.wide_splat(x[t].sums[part::<Q>(index) as usize][g]);
                     acc[w][t] = isa.wide_mul_add(offset, sum, acc[w][t]);
                 }
             }

@@ -257,20 +257,14 @@ pub trait Isa: Copy + 'static {
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
         let _ = bits;
-        let mut sums = [map(
+        wide_dots(
+            self,
+            w,
+            a,
             start,
             #[inline(always)]
-            |start| self.wide_ints(start),
-        ); W];
-        for j in 0..w[0].len() {
-            for i in 0..W {
-                let w = self.wide_load(&w[i][j].0);
-                for t in 0..N {
-                    sums[i][t] = self.wide_dot_unsigned(sums[i][t], w, &a[t][j]);
-                }
-            }
-        }
-        sums
+            |sum, w, a| self.wide_dot_unsigned(sum, w, a),
+        )
     }
     /// The same for signed `w`, where it had [`Isa::SIGNED_BIAS`] flipped into it.
     #[inline(always)]
@@ -280,20 +274,14 @@ pub trait Isa: Copy + 'static {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
-        let mut sums = [map(
+        wide_dots(
+            self,
+            w,
+            a,
             start,
             #[inline(always)]
-            |start| self.wide_ints(start),
-        ); W];
-        for j in 0..w[0].len() {
-            for i in 0..W {
-                let w = self.wide_load(&w[i][j].0);
-                for t in 0..N {
-                    sums[i][t] = self.wide_dot_signed(sums[i][t], w, &a[t][j]);
-                }
-            }
-        }
-        sums
+            |sum, w, a| self.wide_dot_signed(sum, w, a),
+        )
     }
     /// The floats with the same bits.
     fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats;
@@ -391,4 +379,29 @@ impl Line {
     pub fn floats(&self) -> &[f32; LANES] {
         must_cast_ref(self)
     }
+}
+
+/// `start` + `dot` products of the lines of each panel with the bytes of each token.
+#[inline(always)]
+fn wide_dots<I: Isa, const W: usize, const N: usize>(
+    isa: I,
+    w: [&[Line]; W],
+    a: [&[[u8; 4]]; N],
+    start: [i32; N],
+    dot: impl Fn(I::WideInts, I::WideBytes, &[u8; 4]) -> I::WideInts,
+) -> [[I::WideInts; N]; W] {
+    let mut sums = [map(
+        start,
+        #[inline(always)]
+        |start| isa.wide_ints(start),
+    ); W];
+    for j in 0..w[0].len() {
+        for i in 0..W {
+            let w = isa.wide_load(&w[i][j].0);
+            for t in 0..N {
+                sums[i][t] = dot(sums[i][t], w, &a[t][j]);
+            }
+        }
+    }
+    sums
 }

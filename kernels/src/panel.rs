@@ -8,6 +8,7 @@
 use bytemuck::must_cast_mut;
 
 use crate::{
+    activations::Part,
     array::from_fn,
     format::{Format, Quants, SPAN, spans, tail},
     isa::{Isa, LANES, Line},
@@ -25,6 +26,15 @@ pub(crate) const fn parts<Q: Quants>() -> usize {
     if Q::SPLIT { 2 } else { 1 }
 }
 
+/// The one of [`parts`] that is at `index`.
+pub(crate) const fn part<Q: Quants>(index: usize) -> Part {
+    match (Q::SPLIT, index) {
+        (false, _) => Part::Whole,
+        (true, 0) => Part::First,
+        (true, _) => Part::Last,
+    }
+}
+
 /// Lines of a group.
 pub(crate) const fn stride<Q: Quants>() -> usize {
     FOURS + parts::<Q>() * if Q::OFFSET { 2 } else { 1 }
@@ -33,7 +43,8 @@ pub(crate) const fn stride<Q: Quants>() -> usize {
 /// The lines of a group at most, in any format.
 pub(crate) const STRIDE_MAX: usize = FOURS + 4;
 
-/// Unpacks span `span` of 16 rows into panel `w` of the `width` in `panels`, whose groups are those that the rows have there.
+/// Unpacks span `span` of 16 rows into panel `w` of the `width` in `panels`, whose groups are those
+/// that the rows have there.
 #[inline(always)]
 pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,

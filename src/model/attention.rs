@@ -111,7 +111,12 @@ impl<'s> Plan<'s> {
 
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
-        self.parts * self.tiles.len() * (self.kv_heads / self.heads)
+        self.parts * self.tiles.len() * self.head_tasks()
+    }
+
+    /// Those for all heads of one tile and part.
+    fn head_tasks(&self) -> usize {
+        self.kv_heads / self.heads
     }
 
     /// Floats that a task writes.
@@ -121,9 +126,9 @@ impl<'s> Plan<'s> {
 
     /// What a task does.
     pub fn task(&self, task: usize) -> Task {
-        let head_tasks = self.kv_heads / self.heads;
-        let (first, rest) = (task % head_tasks * self.heads, task / head_tasks);
+        let (head_task, rest) = (task % self.head_tasks(), task / self.head_tasks());
         let (tile, part) = (rest % self.tiles.len(), rest / self.tiles.len());
+        let first = head_task * self.heads;
         Task { part, tile: self.tiles[tile], kv_heads: first..first + self.heads }
     }
 
@@ -146,7 +151,7 @@ impl<'s> Plan<'s> {
         let of = |part: usize, head: usize| {
             let (kv_head, in_group) = (head / self.group, head % self.group);
             let (head_task, in_task) = (kv_head / self.heads, kv_head % self.heads);
-            let task = (part * self.tiles.len() + tile) * (self.kv_heads / self.heads) + head_task;
+            let task = (part * self.tiles.len() + tile) * self.head_tasks() + head_task;
             let partial = in_task * self.tile_rows * self.group + query + in_group;
             &partials[task * self.unit() + partial * len..][..len]
         };

@@ -42,25 +42,24 @@ pub(super) struct Scores<'a> {
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, then, rotation, rows, scores, .. } = self;
-        let lines = page.queries.dim / LANES;
+        let Scores { page, keys, then, rotation, rows, scores } = self;
+        let (units, lines) = (page.queries.dim / UNIT, page.queries.dim / LANES);
         for (first, keys, then) in page.heads(keys, then) {
             let queries = must_cast_slice(&page.queries.floats[first * lines..]);
             let scores = &mut scores[first..];
             for block in page.blocks::<C>(keys, then) {
                 if let Some(rotation) = rotation {
-                    let Block { position, units, .. } = block;
-                    (0..units.len()).for_each(
-                        #[inline(always)]
-                        |unit| block.ask(isa, unit),
-                    );
-                    let rows = &mut rows[..units.len() * UNIT / LANES];
+                    let Block { position, units: keys, .. } = block;
+                    for unit in 0..keys.len() {
+                        block.ask(isa, unit);
+                    }
+                    let rows = &mut rows[..keys.len() * UNIT / LANES];
                     let floats = must_cast_slice_mut(rows);
-                    rotation.load::<I, C>(isa, page.queries.dim, position, units, floats);
+                    rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
                     isa.call(FloatScores { page, queries, position, rows, scores });
                     continue;
                 }
-                let mut tile = FloatTile::<I, C> { isa, page, queries, keys: block, scores };
+                let mut tile = FloatTile::<I, C> { isa, queries, units, keys: block, scores };
                 tiles(page.queries.count, TILE, &mut tile);
             }
         }
@@ -102,7 +101,8 @@ impl Kernel for FloatScores<'_> {
     fn run<I: Isa>(self, isa: I) {
         let FloatScores { page, queries, position, rows, scores } = self;
         let keys = Block { position, units: cast_slice(rows), next: &[] };
-        let mut tile = FloatTile::<I, Floats<F32>> { isa, page, queries, keys, scores };
+        let units = page.queries.dim / UNIT;
+        let mut tile = FloatTile::<I, Floats<F32>> { isa, queries, units, keys, scores };
         tiles(page.queries.count, TILE, &mut tile);
     }
 }
@@ -185,9 +185,10 @@ impl Page<'_> {
 
 struct FloatTile<'a, I, C: CacheFormat> {
     isa: I,
-    page: &'a Page<'a>,
     /// (queries, dim)
     queries: &'a [[f32; LANES]],
+    /// Of a row.
+    units: usize,
     keys: Block<'a, C::Unit>,
     scores: &'a mut [[f32; PAGE]],
 }
@@ -195,15 +196,15 @@ struct FloatTile<'a, I, C: CacheFormat> {
 impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let lines = self.page.queries.dim / LANES;
+        let (units, lines) = (self.units, self.units * UNIT / LANES);
         let mut queries: [&[[f32; LANES]]; N] = [&[]; N];
         for t in 0..N {
             queries[t] = &self.queries[(first + t) * lines..][..lines];
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
         // As many rows at a time as leave their sums in registers.
-        let Block { position, units, .. } = self.keys;
-        if units.len() < ROWS * lines / 2 {
+        let Block { position, units: keys, .. } = self.keys;
+        if keys.len() < ROWS * units {
             self.some_rows::<N, 1>(queries, &mut sums);
         } else if N == 1 || I::WIDE_REGISTERS >= 32 {
             self.some_rows::<N, 4>(queries, &mut sums);
@@ -212,7 +213,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         } else {
             self.some_rows::<N, 1>(queries, &mut sums);
         }
-        put(self.isa, &sums, units.len() / (lines / 2), position, &mut self.scores[first..]);
+        put(self.isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
 }
 
@@ -224,7 +225,7 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
         queries: [&[[f32; LANES]]; N],
         sums: &mut [[I::Floats; ROWS]; N],
     ) {
-        let (isa, units) = (self.isa, self.page.queries.dim / UNIT);
+        let (isa, units) = (self.isa, self.units);
         for (i, keys) in self.keys.units.chunks_exact(P * units).enumerate() {
             let keys: [&[C::Unit]; P] = rows(keys, units);
             let mut acc = [[isa.wide_splat(0.0); P]; N];
