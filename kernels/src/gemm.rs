@@ -17,7 +17,6 @@ use std::{array::from_fn, marker::PhantomData, ops::Range};
 
 use crate::{
     activations::Span,
-    array::map,
     format::{Format, Quants, SPAN},
     isa::{Isa, Kernel, LANES, Line},
     panel::{FOURS, GROUPS, STRIDE_MAX, part, parts, stride, unpack},
@@ -48,18 +47,18 @@ pub(crate) struct Scratch {
     /// (panels, spans, lines)
     panels: Vec<Line>,
     /// (tokens, panels)
-    sums: Vec<[f32; LANES]>,
+    sums: Vec<Line>,
 }
 
 impl Scratch {
     pub(crate) const fn bytes(tokens: usize) -> usize {
-        PANELS * (SPANS * SPAN_LINES * size_of::<Line>() + tokens * size_of::<[f32; LANES]>())
+        PANELS * (SPANS * SPAN_LINES + tokens) * size_of::<Line>()
     }
 
     pub(crate) fn for_tokens(tokens: usize) -> Self {
         Scratch {
             panels: vec![bytemuck::Zeroable::zeroed(); PANELS * SPANS * SPAN_LINES],
-            sums: vec![[0.0; LANES]; tokens * PANELS],
+            sums: vec![bytemuck::Zeroable::zeroed(); tokens * PANELS],
         }
     }
 }
@@ -127,7 +126,7 @@ struct Panels<'a, Q> {
     rows: Range<usize>,
     /// Whether no columns follow.
     last: bool,
-    sums: &'a mut [[f32; LANES]],
+    sums: &'a mut [Line],
     out: &'a mut dyn Output,
     quants: PhantomData<Q>,
 }
@@ -176,44 +175,40 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
         let lines = panels.lines.chunks(W * SPANS * SPAN_LINES);
         let rows = panels.rows.clone().step_by(W * LANES);
         for (p, (row, lines)) in rows.zip(lines).enumerate() {
-            let mut acc = [[isa.wide_splat(0.0); N]; W];
-            if panels.spans.start > 0 {
+            let lines = &lines[..panels.groups * W * stride::<Q>()];
+            let sums = &mut panels.sums[token * PANELS + p * W..];
+            for register in 0..LANES / I::ROWS {
+                let mut acc = [[isa.row_splat(0.0); N]; W];
+                if panels.spans.start > 0 {
+                    for w in 0..W {
+                        for t in 0..N {
+                            acc[w][t] = isa.row_load(&sums[t * PANELS + w], register);
+                        }
+                    }
+                }
+                // A span after the other, so that places in it are known without a division.
+                for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<Q>())) {
+                    let x: [&Span; N] = from_fn(
+                        #[inline(always)]
+                        |t| &x[t][s],
+                    );
+                    for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<Q>())) {
+                        group_tile::<I, Q, W, N>(isa, lines, register, x, g, &starts[s], &mut acc);
+                    }
+                }
                 for w in 0..W {
                     for t in 0..N {
-                        let sums = &panels.sums[(token + t) * PANELS + p * W + w];
-                        acc[w][t] = isa.wide_load_f32(sums);
+                        isa.row_store(acc[w][t], &mut sums[t * PANELS + w], register);
                     }
                 }
             }
-            let lines = &lines[..panels.groups * W * stride::<Q>()];
-            for (g, lines) in lines.chunks_exact(W * stride::<Q>()).enumerate() {
-                let (s, g) = (g / GROUPS, g % GROUPS);
-                let x: [&Span; N] = from_fn(
-                    #[inline(always)]
-                    |t| &x[t][s],
-                );
-                group_tile::<I, Q, W, N>(isa, lines, x, g, &starts[s], &mut acc);
-            }
-            let sums = map(
-                acc,
-                #[inline(always)]
-                |acc| {
-                    map(
-                        acc,
-                        #[inline(always)]
-                        |acc| isa.wide_to_f32s(acc),
-                    )
-                },
-            );
             for w in 0..W {
                 // Where the panels are no multiple of `W`, the last one's product is for nobody.
                 let row = row + w * LANES;
                 let count = LANES.min(panels.rows.end.saturating_sub(row));
                 for t in 0..N {
-                    if !panels.last {
-                        panels.sums[(token + t) * PANELS + p * W + w] = sums[w][t];
-                    } else if count > 0 {
-                        panels.out.put(token + t, row, &sums[w][t][..count]);
+                    if panels.last && count > 0 {
+                        panels.out.put(token + t, row, &sums[t * PANELS + w].floats()[..count]);
                     }
                 }
             }
@@ -226,10 +221,11 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
 fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,
     panels: &[Line],
+    register: usize,
     x: [&Span; N],
     g: usize,
     starts: &[[[i32; GROUPS]; N]; 2],
-    acc: &mut [[I::WideFloats; N]; W],
+    acc: &mut [[I::RowFloats; N]; W],
 ) {
     const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
     let lines: [&[Line]; W] = from_fn(
@@ -251,22 +247,22 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
             |w| &lines[w][fours * index..][..fours],
         );
         let sums = if Q::SIGNED {
-            isa.wide_dots_signed(quants, a, start)
+            isa.row_dots_signed(quants, register, a, start)
         } else {
-            isa.wide_dots_unsigned(Q::BITS, quants, a, start)
+            isa.row_dots_unsigned(Q::BITS, quants, register, a, start)
         };
         for w in 0..W {
-            let scale = isa.wide_load_f32(lines[w][FOURS + index].floats());
-            let floated = isa.wide_mul(scale, isa.wide_splat(-FLOATED));
+            let scale = isa.row_load(&lines[w][FOURS + index], register);
+            let floated = isa.row_mul(scale, isa.row_splat(-FLOATED));
             for t in 0..N {
-                let product = isa.wide_mul_add(isa.wide_from_bits(sums[w][t]), scale, floated);
-                acc[w][t] = isa.wide_mul_add(product, isa.wide_splat(x[t].scale[g]), acc[w][t]);
+                let product = isa.row_mul_add(isa.row_from_bits(sums[w][t]), scale, floated);
+                acc[w][t] = isa.row_mul_add(product, isa.row_splat(x[t].scale[g]), acc[w][t]);
             }
             if Q::OFFSET {
-                let offset = isa.wide_load_f32(lines[w][FOURS + parts::<Q>() + index].floats());
+                let offset = isa.row_load(&lines[w][FOURS + parts::<Q>() + index], register);
                 for t in 0..N {
-                    let sum = isa.wide_splat(x[t].sums[part::<Q>(index) as usize][g]);
-                    acc[w][t] = isa.wide_mul_add(offset, sum, acc[w][t]);
+                    let sum = isa.row_splat(x[t].sums[part::<Q>(index) as usize][g]);
+                    acc[w][t] = isa.row_mul_add(offset, sum, acc[w][t]);
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Instruction sets, each reduced to the few vector operations that the kernels use.
 //!
 //! A value of a type that implements [`Isa`] is proof that the running CPU has those
-//! instructions, so every operation on it is safe. With the dot product of NEON, the
-//! macros below hold the only `unsafe` arithmetic of the program.
+//! instructions, so every operation on it is safe. With two lines of assembly (NEON's dot product,
+//! and none of AVX2's), the macros below hold the only `unsafe` arithmetic of the program.
 
-use bytemuck::{Pod, Zeroable, must_cast_ref};
+use bytemuck::{Pod, Zeroable, must_cast_mut, must_cast_ref};
 
 use crate::array::map;
 
@@ -48,6 +48,7 @@ macro_rules! call_with {
 }
 
 mod pair;
+mod rows;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -100,6 +101,8 @@ pub trait Isa: Copy + 'static {
     const SIGNED_BIAS: u8 = 0;
     /// Wide vectors that the registers hold.
     const WIDE_REGISTERS: usize = 8;
+    /// Rows in a register of the integer product: [`LANES`], or a part of them.
+    const ROWS: usize = LANES;
 
     /// 32 bytes.
     type Bytes: Copy;
@@ -113,6 +116,10 @@ pub trait Isa: Copy + 'static {
     type WideInts: Copy;
     /// `LANES` `f32`.
     type WideFloats: Copy;
+    /// `ROWS` `i32`.
+    type RowInts: Copy;
+    /// `ROWS` `f32`.
+    type RowFloats: Copy;
 
     /// Runs `kernel` with this instruction set enabled.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
@@ -246,45 +253,6 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
-    /// In each lane of each of `W` panels, for each of `N` tokens: `start` + products of unsigned `w`,
-    /// of at most `bits` bits, with the bytes of `a`, four to a line.
-    #[inline(always)]
-    fn wide_dots_unsigned<const W: usize, const N: usize>(
-        self,
-        bits: u32,
-        w: [&[Line]; W],
-        a: [&[[u8; 4]]; N],
-        start: [i32; N],
-    ) -> [[Self::WideInts; N]; W] {
-        let _ = bits;
-        wide_dots(
-            self,
-            w,
-            a,
-            start,
-            #[inline(always)]
-            |sum, w, a| self.wide_dot_unsigned(sum, w, a),
-        )
-    }
-    /// The same for signed `w`, where it had [`Isa::SIGNED_BIAS`] flipped into it.
-    #[inline(always)]
-    fn wide_dots_signed<const W: usize, const N: usize>(
-        self,
-        w: [&[Line]; W],
-        a: [&[[u8; 4]]; N],
-        start: [i32; N],
-    ) -> [[Self::WideInts; N]; W] {
-        wide_dots(
-            self,
-            w,
-            a,
-            start,
-            #[inline(always)]
-            |sum, w, a| self.wide_dot_signed(sum, w, a),
-        )
-    }
-    /// The floats with the same bits.
-    fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats;
     /// Integers as floats.
     fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
     /// Reads a float for each lane.
@@ -307,6 +275,44 @@ pub trait Isa: Copy + 'static {
         b: Self::WideFloats,
         c: Self::WideFloats,
     ) -> Self::WideFloats;
+
+    // Operations of the integer product, on registers that hold rows of a panel.
+
+    /// For each of `W` panels and `N` tokens: `start` + products of unsigned quants, of at most `bits`
+    /// bits, in register `register` of each line, with the bytes of `a`, four to a line.
+    fn row_dots_unsigned<const W: usize, const N: usize>(
+        self,
+        bits: u32,
+        w: [&[Line]; W],
+        register: usize,
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[Self::RowInts; N]; W];
+    /// The same for signed quants, `|a| <= 127`, where `w` had [`Isa::SIGNED_BIAS`] flipped into it.
+    fn row_dots_signed<const W: usize, const N: usize>(
+        self,
+        w: [&[Line]; W],
+        register: usize,
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[Self::RowInts; N]; W];
+    /// The floats with the same bits.
+    fn row_from_bits(self, a: Self::RowInts) -> Self::RowFloats;
+    /// Reads register `register` of a line of floats.
+    fn row_load(self, line: &Line, register: usize) -> Self::RowFloats;
+    /// Writes them.
+    fn row_store(self, a: Self::RowFloats, line: &mut Line, register: usize);
+    /// `x` in every lane.
+    fn row_splat(self, x: f32) -> Self::RowFloats;
+    /// `a * b`.
+    fn row_mul(self, a: Self::RowFloats, b: Self::RowFloats) -> Self::RowFloats;
+    /// `a * b + c`, rounded once.
+    fn row_mul_add(
+        self,
+        a: Self::RowFloats,
+        b: Self::RowFloats,
+        c: Self::RowFloats,
+    ) -> Self::RowFloats;
 
     // Operations of attention, and of the element-wise steps.
 
@@ -379,29 +385,9 @@ impl Line {
     pub fn floats(&self) -> &[f32; LANES] {
         must_cast_ref(self)
     }
-}
-
-/// `start` + `dot` products of the lines of each panel with the bytes of each token.
-#[inline(always)]
-fn wide_dots<I: Isa, const W: usize, const N: usize>(
-    isa: I,
-    w: [&[Line]; W],
-    a: [&[[u8; 4]]; N],
-    start: [i32; N],
-    dot: impl Fn(I::WideInts, I::WideBytes, &[u8; 4]) -> I::WideInts,
-) -> [[I::WideInts; N]; W] {
-    let mut sums = [map(
-        start,
-        #[inline(always)]
-        |start| isa.wide_ints(start),
-    ); W];
-    for j in 0..w[0].len() {
-        for i in 0..W {
-            let w = isa.wide_load(&w[i][j].0);
-            for t in 0..N {
-                sums[i][t] = dot(sums[i][t], w, &a[t][j]);
-            }
-        }
+    /// The same to change.
+    #[inline(always)]
+    pub fn floats_mut(&mut self) -> &mut [f32; LANES] {
+        must_cast_mut(self)
     }
-    sums
 }

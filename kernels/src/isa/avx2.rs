@@ -1,4 +1,4 @@
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 use bytemuck::must_cast;
 
@@ -207,56 +207,119 @@ impl Avx2 {
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
+        // Sums that the compiler can't see through are computed where they are written. It would take
+        // one token after the other, with more lines of a panel than registers hold.
+        fn opaque(self, sum: __m256i) -> __m256i {
+            let mut sum = sum;
+            // SAFETY: there is no instruction in it.
+            unsafe { asm!("/* {0} */", inout(ymm_reg) sum, options(nomem, nostack, preserves_flags)) }
+            sum
+        }
+    }
+
+    /// The bytes of one register.
+    #[inline(always)]
+    fn row_bytes(self, line: &Line, register: usize) -> __m256i {
+        self.load(&line.0.as_chunks().0[register])
+    }
+    #[inline(always)]
+    fn row_starts<const W: usize, const N: usize>(self, start: [i32; N]) -> [[__m256i; N]; W] {
+        [crate::array::map(
+            start,
+            #[inline(always)]
+            |start| self.ints(start),
+        ); W]
     }
 }
 
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
-    const INT_TILE: usize = 2;
+    const INT_TILE: usize = 4;
+    // Half of a panel's, so that the sums of four tokens stay in registers.
+    const ROWS: usize = 8;
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
+    type RowInts = __m256i;
+    type RowFloats = __m256;
     wide_as_pair!();
 
     /// Small weights: sums of several products fit in 16 bits, so that only their sum is widened.
     /// A line adds two products, less than `2 * 2^7 * 2^bits`.
     #[inline(always)]
-    fn wide_dots_unsigned<const W: usize, const N: usize>(
+    fn row_dots_unsigned<const W: usize, const N: usize>(
         self,
         bits: u32,
         w: [&[Line]; W],
+        register: usize,
         a: [&[[u8; 4]]; N],
         start: [i32; N],
-    ) -> [[Self::WideInts; N]; W] {
-        let mut sums = [crate::array::map(
-            start,
-            #[inline(always)]
-            |start| self.wide_ints(start),
-        ); W];
+    ) -> [[__m256i; N]; W] {
+        let mut sums = self.row_starts(start);
         let all = w[0].len();
         let lines = (128 >> bits).min(all);
         for first in (0..all).step_by(lines) {
-            let mut pairs = [[[self.splat(0); 2]; N]; W];
+            let mut pairs = [[self.splat(0); N]; W];
             for j in first..first + lines {
                 for i in 0..W {
-                    let w = self.wide_load(&w[i][j].0);
+                    let w = self.row_bytes(&w[i][j], register);
                     for t in 0..N {
-                        let a = self.splat4(&a[t][j]);
-                        for half in 0..2 {
-                            let products = self.dot_pairs(w[half], a);
-                            pairs[i][t][half] = self.add_pairs(pairs[i][t][half], products);
-                        }
+                        let products = self.dot_pairs(w, self.splat4(&a[t][j]));
+                        let sum = self.add_pairs(pairs[i][t], products);
+                        pairs[i][t] = if lines > 2 { self.opaque(sum) } else { sum };
                     }
                 }
             }
             for i in 0..W {
                 for t in 0..N {
-                    for half in 0..2 {
-                        sums[i][t][half] = self.add_up_pairs(sums[i][t][half], pairs[i][t][half]);
-                    }
+                    sums[i][t] = self.add_up_pairs(sums[i][t], pairs[i][t]);
                 }
             }
         }
         sums
+    }
+    #[inline(always)]
+    fn row_dots_signed<const W: usize, const N: usize>(
+        self,
+        w: [&[Line]; W],
+        register: usize,
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[__m256i; N]; W] {
+        let mut sums = self.row_starts(start);
+        for j in 0..w[0].len() {
+            for i in 0..W {
+                let w = self.row_bytes(&w[i][j], register);
+                for t in 0..N {
+                    let sum = self.dot_add_signed(sums[i][t], w, self.splat4(&a[t][j]));
+                    sums[i][t] = self.opaque(sum);
+                }
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    fn row_from_bits(self, a: __m256i) -> __m256 {
+        must_cast(a)
+    }
+    #[inline(always)]
+    fn row_load(self, line: &Line, register: usize) -> __m256 {
+        self.load_f32(&line.floats().as_chunks().0[register])
+    }
+    #[inline(always)]
+    fn row_store(self, a: __m256, line: &mut Line, register: usize) {
+        line.floats_mut().as_chunks_mut().0[register] = self.to_f32s(a);
+    }
+    #[inline(always)]
+    fn row_splat(self, x: f32) -> __m256 {
+        self.splat_f32(x)
+    }
+    #[inline(always)]
+    fn row_mul(self, a: __m256, b: __m256) -> __m256 {
+        self.mul(a, b)
+    }
+    #[inline(always)]
+    fn row_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.mul_add(a, b, c)
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::{bf16, f16};
 
-use super::{Half, Isa, Kernel, pair::wide_as_pair};
+use super::{Half, Isa, Kernel, Line, pair::wide_as_pair, rows::rows_are_wide};
 
 /// Plain Rust: the reference that every other instruction set is tested against.
 #[derive(Clone, Copy)]
@@ -45,6 +45,7 @@ impl Isa for Scalar {
     type Ints = Ints;
     type Floats = Floats;
     wide_as_pair!();
+    rows_are_wide!();
 
     #[inline(never)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {

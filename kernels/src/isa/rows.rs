@@ -1,0 +1,81 @@
+//! Registers of the integer product that are wide vectors.
+
+/// `start` + the products of the lines of each panel with the bytes of each token.
+macro_rules! row_dots {
+    ($isa:ident.$dot:ident($w:ident, $a:ident, $start:ident)) => {{
+        let mut sums = [crate::array::map(
+            $start,
+            #[inline(always)]
+            |start| $isa.wide_ints(start),
+        ); W];
+        for j in 0..$w[0].len() {
+            for i in 0..W {
+                let w = $isa.wide_load(&$w[i][j].0);
+                for t in 0..N {
+                    sums[i][t] = $isa.$dot(sums[i][t], w, &$a[t][j]);
+                }
+            }
+        }
+        sums
+    }};
+}
+pub(super) use row_dots;
+
+macro_rules! rows_are_wide {
+    () => {
+        type RowInts = Self::WideInts;
+        type RowFloats = Self::WideFloats;
+
+        #[inline(always)]
+        fn row_dots_unsigned<const W: usize, const N: usize>(
+            self,
+            _: u32,
+            w: [&[Line]; W],
+            _: usize,
+            a: [&[[u8; 4]]; N],
+            start: [i32; N],
+        ) -> [[Self::RowInts; N]; W] {
+            crate::isa::rows::row_dots!(self.wide_dot_unsigned(w, a, start))
+        }
+        #[inline(always)]
+        fn row_dots_signed<const W: usize, const N: usize>(
+            self,
+            w: [&[Line]; W],
+            _: usize,
+            a: [&[[u8; 4]]; N],
+            start: [i32; N],
+        ) -> [[Self::RowInts; N]; W] {
+            crate::isa::rows::row_dots!(self.wide_dot_signed(w, a, start))
+        }
+        #[inline(always)]
+        fn row_from_bits(self, a: Self::RowInts) -> Self::RowFloats {
+            bytemuck::must_cast(a)
+        }
+        #[inline(always)]
+        fn row_load(self, line: &Line, _: usize) -> Self::RowFloats {
+            self.wide_load_f32(line.floats())
+        }
+        #[inline(always)]
+        fn row_store(self, a: Self::RowFloats, line: &mut Line, _: usize) {
+            *line.floats_mut() = self.wide_to_f32s(a);
+        }
+        #[inline(always)]
+        fn row_splat(self, x: f32) -> Self::RowFloats {
+            self.wide_splat(x)
+        }
+        #[inline(always)]
+        fn row_mul(self, a: Self::RowFloats, b: Self::RowFloats) -> Self::RowFloats {
+            self.wide_mul(a, b)
+        }
+        #[inline(always)]
+        fn row_mul_add(
+            self,
+            a: Self::RowFloats,
+            b: Self::RowFloats,
+            c: Self::RowFloats,
+        ) -> Self::RowFloats {
+            self.wide_mul_add(a, b, c)
+        }
+    };
+}
+pub(super) use rows_are_wide;
