@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
-        window: config.window.is_some() && config.window_rope,
+        window_rope: config.window.is_some() && config.window_rope,
     };
     let context = Sourced::flag(args.ctx, "--ctx");
     let plan = Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &flags, context)?;

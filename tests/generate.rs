@@ -60,7 +60,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
             architecture: config.architecture.name,
             n_rot: config.n_rot,
             context_train: config.context_train,
-            window: false,
+            window_rope: false,
         };
         let flags = Flags::default();
         let room = Sourced::default(context);

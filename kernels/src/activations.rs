@@ -93,7 +93,8 @@ pub(crate) fn quantize_group<I: Isa>(isa: I, x: &[f32; GROUP]) -> ([[i8; 8]; 4],
         largest = isa.max(largest, isa.abs(isa.load_f32(part)));
     }
     let scale = isa.max_lane(largest) / 127.0;
-    let inverse = isa.splat_f32(if scale > 0.0 { 1.0 / scale } else { 0.0 });
+    // The inverse of a number that is still smaller would be infinite.
+    let inverse = isa.splat_f32(if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 });
     let mut quants = [[0; 8]; 4];
     for (q, x) in quants.iter_mut().zip(x) {
         *q = isa.i8_from_floats(isa.mul(isa.load_f32(x), inverse));

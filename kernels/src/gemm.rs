@@ -71,6 +71,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         const { assert!(F::CENTER == 0 || !(F::Quants::OFFSET || F::Quants::SIGNED)) };
+        const { assert!(F::Quants::SIGNED || F::Quants::BITS <= 7) };
         let Product { weights, rows, input, scratch, out } = self.0;
         let Scratch { panels, sums } = &mut scratch.gemm;
         let (columns, width) = (weights.columns(), width::<I>());

@@ -1,8 +1,9 @@
 //! Instruction sets, each reduced to the few vector operations that the kernels use.
 //!
 //! A value of a type that implements [`Isa`] is proof that the running CPU has those
-//! instructions, so every operation on it is safe. With two lines of assembly (NEON's dot product,
-//! and none of AVX2's), the macros below hold the only `unsafe` arithmetic of the program.
+//! instructions, so every operation on it is safe. With the dot product of NEON, and an empty
+//! assembly of AVX2 that hides a value from the compiler, the macros below hold the only `unsafe`
+//! arithmetic of the program.
 
 use bytemuck::{Pod, Zeroable, must_cast_mut, must_cast_ref};
 
@@ -161,8 +162,6 @@ pub trait Isa: Copy + 'static {
     fn choose(self, table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes;
     /// `3 * (a * power % 256) / 256` of each byte.
     fn ternary_digits(self, a: Self::Bytes, powers: &[u8; 32]) -> Self::Bytes;
-    /// 32 signed bytes as floats.
-    fn signed_to_floats(self, a: Self::Bytes) -> [Self::Floats; 4];
 
     /// Sums of four products of unsigned `w <= 127` and signed `a`.
     fn dot_unsigned(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;

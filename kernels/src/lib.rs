@@ -12,7 +12,7 @@
 //! - Every function gives the same bits on every instruction set. Lanes, the order of groups and
 //!   the order of reductions are fixed by [`isa::Isa`], not by the width of a register.
 //! - `unsafe` stands only in `isa`: in the macro that calls intrinsics, in [`isa::Isa::call`], in
-//!   one NEON instruction, and in [`isa::Isa::prefetch`] of x86.
+//!   one NEON instruction, in an empty one of AVX2, and in [`isa::Isa::prefetch`] of x86.
 
 pub mod activations;
 mod array;

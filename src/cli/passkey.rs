@@ -176,7 +176,7 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
         for method in methods.all() {
             let plan = methods.plan(method, gguf, model, length)?;
             let memory = MemoryArgs { context: length, ..args.memory.clone() };
-            let resources = resources::plan(&memory, &args.machine, gguf, model);
+            let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
             runs.push(Run { method: method.name.clone(), length, plan, resources });
         }
     }

@@ -67,13 +67,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let window = work.window();
     let context = context(args, window)?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
-    let mut resources = resources::plan(&memory, &args.machine, &gguf, &model);
+    let mut resources = resources::plan(&memory, &args.machine, &gguf, &model, args.rope.rolls());
     if context != args.memory.context {
         let origin = Origin::Computed("a window");
         resources.context = Sourced { value: context, origin };
     }
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
-    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }

@@ -32,8 +32,14 @@ pub struct Resources {
     cpu: Cpu,
 }
 
-/// Settles what the flags leave open.
-pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Model) -> Resources {
+/// Settles what the flags leave open, for a context that rolls or one that does not.
+pub fn plan(
+    memory: &MemoryArgs,
+    machine: &MachineArgs,
+    gguf: &Gguf,
+    model: &Model,
+    rolling: bool,
+) -> Resources {
     let config = &model.config;
     let threads = machine.threads();
     let weights_bytes: u64 = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
@@ -43,7 +49,7 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, gguf: &Gguf, model: &Mod
 
     let mut request = Request {
         context: config.context_train,
-        rolling: false,
+        rolling,
         micro_batch: ubatch_size.min(batch_size),
         keys: cache_type_k,
         values: cache_type_v,
@@ -96,12 +102,6 @@ impl Resources {
     pub fn options(&self) -> Options {
         let Request { context, micro_batch, keys, values, .. } = self.request;
         Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
-    }
-
-    /// The same for a context that rolls, if that of `rope` does.
-    pub fn with(mut self, rope: &Rope) -> Self {
-        self.request.rolling = rope.plan().rolls();
-        self
     }
 
     /// Checks that there is enough memory, as far as the system tells.

@@ -70,13 +70,12 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
     let sampling = sampling::settings(args, gguf.metadata(), &tokenizer)?;
 
-    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
+    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model, args.rope.rolls());
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };
     let plan = resolve(&flags, &gguf, &model, resources.context.clone()).map_err(Error::usage)?;
     let rope = Rope::new(plan);
-    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }

@@ -77,9 +77,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
-    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model);
+    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model, args.rope.rolls());
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
-    let resources = resources.with(&rope);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);
     }

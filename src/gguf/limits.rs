@@ -14,6 +14,9 @@ pub const KEY_BYTES_MAX: u64 = (1 << 16) - 1;
 /// tensors of its own: 47,000.
 pub const TENSORS_MAX: u64 = 1 << 16;
 
+/// Parts of a model in several files. Those published have fewer than 200.
+pub const PARTS_MAX: u32 = 4096;
+
 /// Bytes of a tensor's name: what the GGUF specification allows.
 pub const TENSOR_NAME_BYTES_MAX: u64 = 64;
 

@@ -336,17 +336,18 @@ impl<'a> Metadata<'a> {
 
     /// A whole number of any integer type that fits in 32 bits.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
-        self.typed(key, "a whole number of 32 bits", |v| v.integer()?.try_into().ok())
+        self.typed(key, "a whole number from 0 to 4294967295", |v| v.integer()?.try_into().ok())
     }
 
     /// A whole number of any integer type that fits in 32 bits with a sign.
     pub fn i32(&self, key: &str) -> Result<Option<i32>, Error> {
-        self.typed(key, "a whole number of 32 bits", |v| v.integer()?.try_into().ok())
+        let expected = "a whole number from -2147483648 to 2147483647";
+        self.typed(key, expected, |v| v.integer()?.try_into().ok())
     }
 
     /// A real number that is finite.
     pub fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
-        self.typed(key, "a finite number", |v| match v {
+        self.typed(key, "a finite f32 or f64", |v| match v {
             Value::F32(x) => Some(x).filter(|x| x.is_finite()),
             Value::F64(x) => Some(x as f32).filter(|x| x.is_finite()),
             _ => None,

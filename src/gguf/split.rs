@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Error, File, Gguf, quoted};
+use super::{Error, File, Gguf, limits::PARTS_MAX, quoted};
 
 /// What a part says of itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,12 +79,24 @@ fn open(path: &Path, first: &Path) -> Result<File, Error> {
 
 /// The names of all parts of a model, by the name of one of them; `None` if it is no such name.
 pub(crate) fn parts(part: &str) -> Option<Vec<String>> {
+    let (stem, _, count) = numbers(part)?;
+    Some((1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
+}
+
+/// Whether this is the name of a part that is not the first.
+pub(crate) fn is_later_part(name: &str) -> bool {
+    numbers(name).is_some_and(|(_, number, _)| number > 1)
+}
+
+/// What the name of a part begins with, its number, and the count.
+fn numbers(part: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = part.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
     let (number, count) = (number.parse().ok()?, count.parse().ok()?);
-    let is_part =
-        (1..=count).contains(&number) && part == format!("{stem}{}", ending(number, count));
-    is_part.then(|| (1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
+    let is_part = (1..=count).contains(&number)
+        && count <= PARTS_MAX
+        && part == format!("{stem}{}", ending(number, count));
+    is_part.then_some((stem, number, count))
 }
 
 /// How the names of parts end.

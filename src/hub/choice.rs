@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::Error;
-use crate::gguf::parts;
+use crate::gguf::{is_later_part, parts};
 
 /// A model as it is asked for: USER/MODEL, USER/MODEL:QUANT, or a file of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn begins_model(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".gguf")
         && !OTHERS.iter().any(|other| name.contains(other))
-        && parts(path).is_none_or(|parts| parts[0] == path)
+        && !is_later_part(path)
 }
 
 /// Whether a path says so: by QUANT and then a dot or a dash, anywhere.
@@ -157,6 +157,12 @@ mod tests {
         let file = Some(parts[1].into());
         let wanted = Wanted { repo: "u/m".into(), quant: None, file };
         assert_eq!(wanted.choose(&parts.map(String::from)).unwrap(), parts);
+    }
+
+    #[test]
+    fn a_name_of_too_many_parts_is_one_of_a_file() {
+        let name = "x-00001-of-4294967295.gguf";
+        assert_eq!(chosen("u/m", &[name]).unwrap(), [name]);
     }
 
     #[test]

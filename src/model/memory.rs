@@ -105,12 +105,12 @@ impl Shape {
         let partial_row = heads * partial_len(padded);
         let attended = heads * head_dim;
         let query_key_value = attended + 2 * kv_heads * head_dim;
-        // hidden, normed, projected; attended, its parts; gate, up, gated.
         // Through how many feed-forward networks a token goes; each has its input and output.
         let (experts, used) =
             config.experts.map_or((0, 1), |mixture| (mixture.count, mixture.used));
         let slots = if experts > 0 { used } else { 0 };
         let networks = 3 * used * feed_forward + slots * (2 * embedding + 5) + experts;
+        // hidden, normed, projected; attended, its parts; gate, up, gated.
         let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
         let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
         let widest = embedding.max(feed_forward).max(attended).max(low_width);

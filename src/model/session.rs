@@ -354,7 +354,8 @@ impl<'m> Session<'m> {
         }));
         tiles(&self.rows, Plan::tile_rows(config, tokens.len()), &mut self.state.tiles);
         self.cache.reserve(&self.team, SEQUENCE, start, end);
-        self.rope.prepare_for(self.effective_length, start..end);
+        let window = config.window.filter(|_| !config.window_rope);
+        self.rope.prepare_for(self.effective_length, start..end, window);
 
         let rows: Vec<usize> = (0..tokens.len()).filter(|&i| wanted(i)).collect();
         self.forward().layers(&self.team);

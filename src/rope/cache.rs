@@ -47,18 +47,30 @@ impl Rope {
         self.tables.retain(|rows| rows.layers == Layers::Window);
     }
 
-    /// Computes the rows that queries at `positions` need, of all layers.
-    pub fn prepare_for(&mut self, effective_length: usize, positions: Range<usize>) {
+    /// Computes the rows that queries at `positions` need, of all layers. Those with a sliding window
+    /// of `window` tokens may have no RoPE of their own.
+    pub fn prepare_for(
+        &mut self,
+        effective_length: usize,
+        positions: Range<usize>,
+        window: Option<usize>,
+    ) {
         let (sight, raw_keys) = (self.plan.sight, self.plan.raw_keys());
         let (first, end) = (positions.start, positions.end);
         if self.plan.window_base.is_some() {
-            self.prepare(Layers::Window, effective_length, 0..end);
+            // Keys are rotated as they are stored, where no shift moves them.
+            let from = if self.plan.shifts { 0 } else { first };
+            self.prepare(Layers::Window, effective_length, from..end);
+            if self.plan.rolls() {
+                self.release(Layers::Window, first);
+            }
         }
         if !raw_keys {
             return self.prepare(Layers::Global, effective_length, 0..end);
         }
         // Keys rotate by their place in a page, and queries by their distance from its start.
-        let near = end.min(sight.near.saturating_add(PAGE));
+        let near = sight.near.max(window.unwrap_or(0));
+        let near = end.min(near.saturating_add(PAGE));
         self.prepare(Layers::Global, effective_length, 0..near);
         if sight.first > 0 && end > 0 {
             let [from, to] = [first, end - 1].map(|position| sight.query(Part::Far, position));
@@ -97,6 +109,13 @@ impl Rope {
                 }
                 page
             });
+        }
+    }
+
+    /// Forgets the whole pages of rows before `position`.
+    fn release(&mut self, layers: Layers, position: usize) {
+        for rows in self.tables.iter_mut().filter(|rows| rows.layers == layers) {
+            rows.pages[..position / PAGE].fill(None);
         }
     }
 

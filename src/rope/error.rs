@@ -32,7 +32,10 @@ pub enum Error {
          none, linear or yarn"
     )]
     LongRopeFile { scaling: Scaling },
-    #[error("RoPE scaling longrope needs the tensor {tensor}, which the file lacks")]
+    #[error(
+        "RoPE scaling longrope needs the tensor {tensor}, which the file lacks: choose another with \
+         --rope-scaling"
+    )]
     MissingFactors { tensor: &'static str },
     #[error("tensor {tensor} has {found} values: {expected} are needed, one for each rotated pair")]
     FactorCount { tensor: &'static str, found: usize, expected: usize },

@@ -24,8 +24,8 @@ pub struct Facts<'a> {
     pub n_rot: usize,
     /// Tokens that the model was trained for.
     pub context_train: usize,
-    /// Whether some layers have a sliding window.
-    pub window: bool,
+    /// Whether layers with a sliding window have a RoPE of their own.
+    pub window_rope: bool,
 }
 
 impl Plan {
@@ -41,7 +41,7 @@ impl Plan {
         if flags.auto {
             return auto::resolve(model, metadata, factors, flags, context);
         }
-        let Facts { architecture, n_rot, context_train, window } = *model;
+        let Facts { architecture, n_rot, context_train, window_rope } = *model;
         if n_rot == 0 || !n_rot.is_multiple_of(2) {
             let key = format!("{architecture}.rope.dimension_count");
             return Err(Error::Dimensions { key, n_rot });
@@ -56,7 +56,7 @@ impl Plan {
             Some(base) => Sourced::number("--rope-freq-base", base).base()?,
             None => base_train.clone(),
         };
-        let window_base = window.then(|| keys.window_base()).transpose()?;
+        let window_base = window_rope.then(|| keys.window_base()).transpose()?;
         let chosen = chosen(&keys, &flags)?;
         // What acts on attention leaves the model's frequencies as they are.
         let scaling =

@@ -58,8 +58,14 @@ fn beyond(plan: &Plan) -> Option<String> {
     }
     // Rounded up, so that what is proposed is enough.
     let needed = (context as f64 * factor / reach * 100.0).ceil() / 100.0;
-    let base = short(ntk::base(plan.n_rot, trained_base, needed).ceil());
     let (scale, freq_scale) = (short(needed), short(1.0 / needed));
+    // The one pair of two dimensions turns as fast with any base.
+    let ways = match ntk::base(plan.n_rot, trained_base, needed).ceil() {
+        base if base.is_finite() => {
+            format!(", --rope-freq-scale {freq_scale} or --rope-freq-base {}", short(base))
+        }
+        _ => format!(" or --rope-freq-scale {freq_scale}"),
+    };
     let trained = plan.context_train.value;
     let extended = match factor {
         1.0 => "and nothing extends it".into(),
@@ -67,7 +73,7 @@ fn beyond(plan: &Plan) -> Option<String> {
     };
     Some(format!(
         "context {context} is beyond the {trained} tokens that the model was trained for, \
-         {extended}: text past that point will be poor; --rope-scaling yarn --rope-scale {scale}, \
-         --rope-freq-scale {freq_scale} or --rope-freq-base {base} reach this far"
+         {extended}: text past that point will be poor; --rope-scaling yarn --rope-scale {scale}{ways} \
+         reach this far"
     ))
 }

@@ -83,6 +83,12 @@ fn a_dry_run_shows_the_plan_and_computes_nothing() {
     huge.said(&["error: a context of 1000000000 tokens needs", "The largest context that fits is"]);
     assert_eq!(dry(&["-c", "1000000000", "--no-memory-check"]).code, Some(0));
 
+    // What memory allows of itself is allowed, of a context that rolls too.
+    let trained = ["--override-kv", "llama.context_length=int:1000000000"];
+    for sinks in [&[][..], &["--attention-sinks", "4"]] {
+        assert_eq!(dry(&[&trained[..], sinks].concat()).code, Some(0), "{sinks:?}");
+    }
+
     let refused = likeliest(&model, &["-c", "1000000000", "-p", "x"]);
     refused.refused(1, &["The largest context that fits is"]);
 }

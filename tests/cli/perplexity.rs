@@ -107,7 +107,7 @@ fn session<'m>(gguf: &Gguf, model: &'m Model<'m>) -> Session<'m> {
         architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
-        window: false,
+        window_rope: false,
     };
     let context = Sourced::default(256);
     let (metadata, flags) = (gguf.metadata(), Flags::default());

@@ -156,6 +156,25 @@ fn attention_sinks_number_what_is_left() {
     }
 }
 
+/// Where every layer has a window, a method has nothing to act on, however far its own reaches.
+#[test]
+fn windows_without_a_rope_of_their_own_see_as_far_as_ever() {
+    let tiny =
+        Tiny { window: Some((600, 1 << 20)), long_rope: None, ..Tiny::named("phi3").clone() };
+    let of = |flags| {
+        let how = How { flags, context: 1024, micro_batch: 64, ..How::default() };
+        with_session(&tiny, &how, |session| logits(session, &tokens(&tiny, 1000)))
+    };
+    let expected = of(Flags::default());
+    let methods = Case::all().into_iter().filter(|case| case.flags.scaling.is_some());
+    let sinks = Flags { attention_sinks: Some(4), ..Flags::default() };
+    for flags in methods.map(|case| case.flags).chain([sinks]) {
+        let flags = Flags { log_n: Some(false), ..flags };
+        let apart = difference(&expected, &of(flags.clone()));
+        assert!(apart < BOUND, "{:?}: {apart}", flags.scaling);
+    }
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let tiny = Tiny::llama();

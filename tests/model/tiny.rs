@@ -436,7 +436,7 @@ pub fn with_adapters<T>(
         architecture: tiny.architecture,
         n_rot: tiny.n_rot,
         context_train: tiny.context,
-        window: tiny.window.is_some() && tiny.is_gemma(),
+        window_rope: tiny.window.is_some() && tiny.is_gemma(),
     };
     let context = Sourced::flag(how.context, "--ctx");
     let plan =

@@ -24,7 +24,7 @@ struct Case {
     n_rot: usize,
     context_train: usize,
     context: Option<usize>,
-    window: bool,
+    window_rope: bool,
     metadata: Metadata<'static>,
     factors: Factors,
     flags: Flags,
@@ -37,7 +37,7 @@ impl Default for Case {
             n_rot: 64,
             context_train: 8192,
             context: None,
-            window: false,
+            window_rope: false,
             metadata: Metadata::default(),
             factors: Factors::default(),
             flags: Flags::default(),
@@ -66,12 +66,12 @@ impl Case {
 
     /// The plan for the context given, or for that of the model.
     fn plan(self) -> Result<Plan, Error> {
-        let Case { architecture, n_rot, context_train, window, .. } = self;
+        let Case { architecture, n_rot, context_train, window_rope, .. } = self;
         let context = match self.context {
             Some(context) => Sourced::flag(context, "--ctx"),
             None => Sourced::default(context_train),
         };
-        let facts = Facts { architecture, n_rot, context_train, window };
+        let facts = Facts { architecture, n_rot, context_train, window_rope };
         Plan::resolve(&facts, &self.metadata, self.factors, &self.flags, context)
     }
 

@@ -43,7 +43,7 @@ fn one_line_says_what_is_in_force_and_why() {
          base 10000 (llama.rope.freq_base), trained context 8192 (llama.context_length), \
          context 16384 (--ctx)"
     );
-    let gemma = Case { architecture: "gemma3", window: true, ..Case::default() };
+    let gemma = Case { architecture: "gemma3", window_rope: true, ..Case::default() };
     assert_eq!(
         line(gemma.float("freq_base", 1e6).scaling("linear").float("scaling.factor", 8.0)),
         "RoPE: linear (gemma3.rope.scaling.type), factor 8 (gemma3.rope.scaling.factor), \
@@ -169,6 +169,13 @@ fn contexts_beyond_reach_are_warned_about() {
          settings extend to 16384: text past that point will be poor; --rope-scaling yarn \
          --rope-scale 4, --rope-freq-scale 0.25 or --rope-freq-base 41830 reach this far"
     );
+    // No base makes the one pair of two dimensions any slower.
+    assert_eq!(
+        warning(Case { n_rot: 2, ..case(16384, Flags::default()) }),
+        "context 16384 is beyond the 8192 tokens that the model was trained for, and nothing \
+         extends it: text past that point will be poor; --rope-scaling yarn --rope-scale 2 or \
+         --rope-freq-scale 0.5 reach this far"
+    );
     // What is proposed is enough.
     let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
     assert_eq!(warnings(case(16384, yarn)), [""; 0]);
@@ -247,7 +254,7 @@ fn contradictions_are_errors() {
     );
     assert_eq!(
         error(scaling(Scaling::LongRope)),
-        "RoPE scaling longrope needs the tensor rope_factors_short.weight, which the file lacks"
+        "RoPE scaling longrope needs the tensor rope_factors_short.weight, which the file lacks: choose another with --rope-scaling"
     );
     assert_eq!(
         error(Flags { scale: Some(4.0), yarn_beta_fast: Some(16.0), ..Flags::default() }),
@@ -570,6 +577,6 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     let factors = Factors { short: Some(vec![1.0; 32]), ..Factors::default() };
     assert_eq!(
         Case { factors, ..Case::default() }.scaling("longrope").error(),
-        "RoPE scaling longrope needs the tensor rope_factors_long.weight, which the file lacks"
+        "RoPE scaling longrope needs the tensor rope_factors_long.weight, which the file lacks: choose another with --rope-scaling"
     );
 }

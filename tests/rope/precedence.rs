@@ -168,7 +168,7 @@ fn attention_factor_of_the_file_multiplies_whatever_the_rule() {
 
 #[test]
 fn window_layers_keep_their_base_and_are_never_scaled() {
-    let gemma = || Case { architecture: "gemma3", window: true, ..Case::default() };
+    let gemma = || Case { architecture: "gemma3", window_rope: true, ..Case::default() };
     let flags = Flags {
         scaling: Some(Scaling::Yarn),
         scale: Some(4.0),

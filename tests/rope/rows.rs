@@ -114,7 +114,7 @@ fn rows_do_not_depend_on_how_they_were_computed() {
 fn rows_are_kept_by_layers_and_by_effective_length() {
     let factors =
         Factors { short: Some(vec![1.0; 32]), long: Some(vec![8.0; 32]), rope_freqs: None };
-    let case = Case { factors, window: true, context: Some(16384), ..Case::default() };
+    let case = Case { factors, window_rope: true, context: Some(16384), ..Case::default() };
     let plan = case.scaling("longrope").float("freq_base_swa", 500.0).plan().unwrap();
     let mut rope = Rope::new(plan);
     let lengths = [100, 10_000].map(|tokens| rope.effective_length(tokens));

@@ -6,7 +6,7 @@ pub trait Quants: 'static {
     const OFFSET: bool = false;
     /// Whether quants are signed bytes, rather than unsigned.
     const SIGNED: bool = false;
-    /// Unsigned quants have at most so many bits: 4 to 7.
+    /// Bits of a quant at most: 4 to 7 of unsigned ones.
     const BITS: u32;
 }
 

@@ -80,15 +80,6 @@ macro_rules! on_32_bytes {
                 let two = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(171u8 as i8)), x);
                 _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two))
             }
-            fn signed_to_floats(self, a: __m256i) -> [__m256; 4] {
-                let (lo, hi) = (_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
-                [
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(lo)),
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(lo))),
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(hi)),
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(hi))),
-                ]
-            }
             fn to_floats(self, a: __m256i) -> __m256 { _mm256_cvtepi32_ps(a) }
             fn load_f32(self, p: &[f32; 8]) -> __m256 { must_cast(*p) }
             fn to_f32s(self, a: __m256) -> [f32; 8] { must_cast(a) }

@@ -113,16 +113,6 @@ impl Isa for Neon {
             };
             [digits(a[0], powers[0]), digits(a[1], powers[1])]
         }
-        fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
-            let [a, b] = [vreinterpretq_s8_u8(a[0]), vreinterpretq_s8_u8(a[1])];
-            let halves = [vmovl_s8(vget_low_s8(a)), vmovl_s8(vget_high_s8(a)), vmovl_s8(vget_low_s8(b)), vmovl_s8(vget_high_s8(b))];
-            [
-                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[0]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[0])))],
-                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[1]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[1])))],
-                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[2]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[2])))],
-                [vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves[3]))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves[3])))],
-            ]
-        }
         fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
             [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
         }

@@ -87,9 +87,6 @@ impl Isa for Scalar {
     fn ternary_digits(self, a: Bytes, powers: &Bytes) -> Bytes {
         from_fn(|i| ((3 * u16::from(a[i].wrapping_mul(powers[i]))) >> 8) as u8)
     }
-    fn signed_to_floats(self, a: Bytes) -> [Floats; 4] {
-        from_fn(|j| from_fn(|i| f32::from(a[8 * j + i] as i8)))
-    }
     fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
         dot(w, a, i32::from)
     }

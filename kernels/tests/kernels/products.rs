@@ -172,7 +172,22 @@ fn quantizing_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
     }
 }
 
+/// Where the inverse of a scale is no number, nothing is better than the wrong sign.
+fn the_smallest_activations_keep_their_signs(cpu: Cpu) {
+    for magnitude in [1e-30, 1e-36, 1e-37, 3e-39, 1e-44] {
+        let x: Vec<f32> =
+            (0..256).map(|i| magnitude * if i % 3 == 0 { -1.0 } else { 0.9 }).collect();
+        let mut out = [Span::zeroed()];
+        quantize(cpu, &x, &mut out);
+        for (q, x) in out[0].quants.as_flattened().iter().zip(&x) {
+            let q = f32::from(*q as i8);
+            assert!(q * x.signum() >= 0.0 && q.abs() <= 127.0, "{x:e}: {q}");
+        }
+    }
+}
+
 on_every_isa!(
+    the_smallest_activations_keep_their_signs,
     products_equal_the_scalar_ones_bit_for_bit,
     products_mean_what_decode_says,
     rows_do_not_see_each_other,

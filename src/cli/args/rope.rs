@@ -236,6 +236,11 @@ fn clex_weights(path: &str) -> Result<ClexWeights, rope::Error> {
 }
 
 impl RopeArgs {
+    /// Whether they make the context roll.
+    pub fn rolls(&self) -> bool {
+        self.attention_sinks.is_some()
+    }
+
     /// The same, for the library.
     pub fn flags(&self) -> Flags {
         Flags {
@@ -319,7 +324,7 @@ pub fn resolve(
         architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
-        window: config.window.is_some() && config.window_rope,
+        window_rope: config.window.is_some() && config.window_rope,
     };
     Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), flags, context)
 }

@@ -70,7 +70,7 @@ pub fn run(
         let memory = MemoryArgs { context, ..args.memory.clone() };
         for method in methods.all() {
             let plan = methods.plan(method, gguf, model, context)?;
-            let resources = resources::plan(&memory, &args.machine, gguf, model);
+            let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
             runs.push((&method.name[..], windows, plan, resources));
         }
     }
