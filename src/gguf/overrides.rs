@@ -1,6 +1,7 @@
 //! Metadata from the command line: `--override-kv KEY=TYPE:VALUE[,...]`.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -80,6 +81,19 @@ impl Override {
             Owned::Float(_) => matches!(found, Value::F32(_) | Value::F64(_)),
             Owned::Bool(_) => matches!(found, Value::Bool(_)),
             Owned::Str(_) => matches!(found, Value::String(_)),
+        }
+    }
+}
+
+/// As it is typed: `KEY=TYPE:VALUE`.
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}:", self.key, self.type_name())?;
+        match &self.value {
+            Owned::Int(x) => write!(f, "{x}"),
+            Owned::Float(x) => write!(f, "{x}"),
+            Owned::Bool(x) => write!(f, "{x}"),
+            Owned::Str(x) => f.write_str(x),
         }
     }
 }

@@ -446,3 +446,51 @@ fn several_methods_and_windows_are_shown_side_by_side() {
     case.run(&["--plot", &plot]).refused(2, &["--buckets"]);
     case.run(&["--window", "64,600"]).refused(2, &["the text has"]);
 }
+
+#[test]
+fn results_of_something_else_are_not_taken() {
+    let case = Case::new(1, true);
+    let kept = case.path("kept.jsonl");
+    let keep = |options: &[&str]| case.run(&[&["-c", "64", "-o", &kept], options].concat());
+    assert_eq!(keep(&[]).code, Some(0));
+    keep(&[]).said(&["there already"]);
+    let lines = || fs::read_to_string(&kept).unwrap();
+    let first: Value = rope_cpu::json::parse(lines().trim()).unwrap();
+    let bytes: Vec<u8> = case.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    assert_eq!(first["text_crc"], crc32fast::hash(&bytes));
+
+    // Another text with as many tokens.
+    let text = fs::read_to_string(case.path("text")).unwrap();
+    fs::write(case.path("text"), text.replacen(',', ".", 1)).unwrap();
+    assert!(!keep(&[]).stderr.contains("there already"));
+    assert_eq!(lines().lines().count(), 2);
+    // Other metadata, and other weights in a file of the same name and size.
+    let base = ["--override-kv", "llama.rope.freq_base=float:20000"];
+    keep(&base).refused(2, &["kept.jsonl: line 1 is of another model", "--override-kv"]);
+    let other = tiny_reader(2, true);
+    fs::copy(other.path(), case.model.path()).unwrap();
+    keep(&[]).refused(2, &["kept.jsonl: line 1 is of another model"]);
+    fs::remove_file(&kept).unwrap();
+    assert_eq!(keep(&base).code, Some(0));
+    let line: Value = rope_cpu::json::parse(lines().trim()).unwrap();
+    assert_eq!(line["overrides"][0], "llama.rope.freq_base=float:20000");
+    keep(&base).said(&["there already"]);
+}
+
+#[test]
+fn no_other_file_is_taken_for_results() {
+    let case = Case::new(1, true);
+    let kept = case.path("notes.txt");
+    let keep = || case.run(&["-c", "64", "-o", &kept]);
+    for other in ["do not lose this", "do not lose this\n", "{\"model\": \"x\"}\n"] {
+        fs::write(&kept, other).unwrap();
+        keep().refused(2, &["notes.txt: line 1 is no result of this command"]);
+        assert_eq!(fs::read_to_string(&kept).unwrap(), other);
+    }
+    // A line that was cut, also within a character, is forgotten.
+    for cut in [&b"{\"mo"[..], b"{\"model\":\"\xe2\x82"] {
+        fs::write(&kept, cut).unwrap();
+        assert_eq!(keep().code, Some(0));
+        keep().said(&["there already"]);
+    }
+}

@@ -47,6 +47,8 @@ struct Work {
     bucket: Option<NonZeroUsize>,
     text: String,
     text_tokens: usize,
+    /// Of the tokens as little-endian numbers of 32 bits.
+    text_crc: u32,
 }
 
 /// Scores the text at `path` by every method in windows of every length.
@@ -90,6 +92,8 @@ pub fn run(
     let mut log: Log<Row> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
 
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    let text_crc = crc32fast::hash(&bytes);
     let total = runs.len();
     let mut order = Vec::new(); // of what is shown, in the log
     for (number, (method, windows, plan, resources)) in (1..).zip(runs) {
@@ -106,6 +110,7 @@ pub fn run(
             bucket: settings.bucket,
             text: path.file_name().unwrap_or_default().to_string_lossy().into(),
             text_tokens: tokens.len(),
+            text_crc,
         };
         let what = format!("{number}/{total}: {method}, windows of {}", windows.window());
         let there = log.entries.iter().position(|row| row.method == method && row.work == work);
