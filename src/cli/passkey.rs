@@ -15,7 +15,9 @@ use super::{
     error::Error,
     log::Log,
     methods::Methods,
-    note, resources,
+    note,
+    plot::Drawing,
+    resources,
 };
 use crate::{
     eval::{
@@ -94,7 +96,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         prompts(&tokenizer, run.length)?;
     }
     let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
-    let mut plot = args.plot.as_deref().map(super::plot::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
     let work = Work::new(&gguf, &model.config);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
@@ -149,14 +151,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     drop(progress);
 
     let grids: Vec<Grid> = runs.iter().map(|run| Grid::new(args, run, &log)).collect();
-    if let Some(file) = &mut plot {
-        file.write_all(report::svg(args, &grids).map_err(Error::failed)?.as_bytes())?;
-    }
-    match args.json {
-        true => report::json(args, &grids, out)?,
-        false => report::text(args, &grids, out)?,
-    }
-    Ok(())
+    // Neither is lost where the other cannot be written.
+    let shown = match args.json {
+        true => report::json(args, &grids, out),
+        false => report::text(args, &grids, out),
+    };
+    drawing.map_or(Ok(()), |drawing| drawing.write(report::svg(args, &grids)))?;
+    Ok(shown?)
 }
 
 /// Every method at every length, the shortest first.

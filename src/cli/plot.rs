@@ -2,9 +2,13 @@
 
 mod heat_map;
 
-use std::{fs::File, path::Path};
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
-use plotters::prelude::*;
+use plotters::{element::DashedPathElement, prelude::*};
 
 use super::{args::named, error::Error};
 pub use heat_map::{HeatMap, heat_maps};
@@ -12,7 +16,7 @@ pub use heat_map::{HeatMap, heat_maps};
 /// A line of a chart.
 pub struct Line {
     pub name: String,
-    pub color: RGBColor,
+    pub style: Style,
     pub points: Vec<(f64, f64)>,
 }
 
@@ -20,6 +24,8 @@ pub struct Line {
 pub struct Chart {
     pub x: String,
     pub y: String,
+    /// Where the first axis ends.
+    pub x_to: f64,
     /// Whether points have marks.
     pub marks: bool,
     /// Whether equal steps up are equal factors.
@@ -31,8 +37,20 @@ pub const BLUE: RGBColor = RGBColor(31, 119, 180);
 pub const RED: RGBColor = RGBColor(214, 39, 40);
 pub const GREY: RGBColor = RGBColor(127, 127, 127);
 
+/// How a line is drawn: its color, and how long its dashes are, 0 for a line without gaps.
+#[derive(Clone, Copy)]
+pub struct Style(pub RGBColor, pub i32);
+
+/// Styles that can be told apart: all colors without gaps, then with them, then with longer dashes.
+pub fn style(i: usize) -> Style {
+    Style(COLORS[i % COLORS.len()], 4 * (i / COLORS.len()) as i32)
+}
+
+/// Between dashes, in points.
+const GAP: i32 = 4;
+
 /// Colors that can be told apart.
-pub const COLORS: [RGBColor; 10] = [
+const COLORS: [RGBColor; 10] = [
     BLUE,
     RED,
     RGBColor(44, 160, 44),
@@ -47,26 +65,58 @@ pub const COLORS: [RGBColor; 10] = [
 
 const FONT: (&str, u32) = ("sans-serif", 14);
 
-/// The file for a drawing, before hours are spent on what it is to show.
-///
-/// # Errors
-/// If it cannot be made.
-pub fn create(path: &Path) -> Result<File, Error> {
-    File::create(path).map_err(|e| named(path, e))
+/// The file for a drawing.
+pub struct Drawing {
+    path: PathBuf,
+    file: File,
 }
 
-/// In points; the legend is a part of it, beside the lines.
-const WIDTH: i32 = 1040;
-const LEGEND: i32 = 200;
+impl Drawing {
+    /// Made before hours are spent on what it is to show.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|e| named(path, e))?;
+        Ok(Drawing { path: path.into(), file })
+    }
 
-/// The charts below each other, each 400 points high.
+    /// Writes what was drawn.
+    ///
+    /// # Errors
+    /// That of drawing, or if the file does not take it.
+    pub fn write(mut self, svg: Result<String, String>) -> Result<(), Error> {
+        let svg = svg.map_err(Error::failed)?;
+        self.file
+            .write_all(svg.as_bytes())
+            .map_err(|e| Error::failed(format_args!("cannot write {}: {e}", self.path.display())))
+    }
+}
+
+/// In points, without the legend beside it.
+const WIDTH: i32 = 840;
+/// At most, for a letter of a legend or a title.
+const LETTER: i32 = 8;
+/// From one line of a legend to the next.
+const LEADING: i32 = 20;
+
+/// The width in points that `names` take.
+fn width<'n>(names: impl Iterator<Item = &'n String>) -> i32 {
+    names.map(|name| LETTER * name.chars().count() as i32).max().unwrap_or_default()
+}
+
+/// The charts below each other, all 400 points high if the legends have room in that.
 ///
 /// # Errors
 /// If the drawing does not succeed.
 pub fn draw(charts: &[Chart]) -> Result<String, String> {
     let mut svg = String::new();
     {
-        let size = (WIDTH as u32, 400 * charts.len() as u32);
+        let most = charts.iter().map(|chart| chart.lines.len()).max().unwrap_or_default();
+        let height = 400.max(40 + LEADING * most as i32);
+        let names = charts.iter().flat_map(|chart| &chart.lines).map(|line| &line.name);
+        let legend = 200.max(48 + width(names));
+        let size = ((WIDTH + legend) as u32, height as u32 * charts.len() as u32);
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(|e| e.to_string())?;
         let parts = root.split_evenly((charts.len(), 1));
@@ -84,7 +134,6 @@ type Failure<'s> = DrawingAreaErrorKind<<SVGBackend<'s> as DrawingBackend>::Erro
 impl Chart {
     fn draw<'s>(&self, area: &Area<'s>) -> Result<(), Failure<'s>> {
         let all = || self.lines.iter().flat_map(|line| &line.points);
-        let x_to = all().map(|(x, _)| *x).fold(1.0, f64::max);
         let logarithmic = self.logarithmic;
         let scaled = |y: f64| if logarithmic { y.log10() } else { y };
         let highest = all().map(|(_, y)| scaled(*y)).fold(f64::MIN_POSITIVE, f64::max);
@@ -93,12 +142,12 @@ impl Chart {
             false => 0.0,
         };
         let y_to = y_from + 1.05 * (highest - y_from);
-        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+        let (area, legend) = area.split_horizontally(WIDTH);
         let mut chart = ChartBuilder::on(&area)
             .margin(16)
             .x_label_area_size(40)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..x_to, y_from..y_to)?;
+            .build_cartesian_2d(0.0..self.x_to, y_from..y_to)?;
         let mut mesh = chart.configure_mesh();
         let power = |y: &f64| format!("{:.*}", (2.0 - y.floor()).max(0.0) as usize, 10f64.powf(*y));
         if logarithmic {
@@ -111,15 +160,22 @@ impl Chart {
             .x_label_formatter(&|x| format!("{x:.0}"))
             .light_line_style(TRANSPARENT)
             .draw()?;
-        for (i, Line { name, color, points }) in (0..).zip(&self.lines) {
-            let points = points.iter().map(|(x, y)| (*x, scaled(*y)));
-            chart.draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?;
-            if self.marks {
-                chart.draw_series(points.map(|point| Circle::new(point, 2, color.filled())))?;
+        for (i, Line { name, style: Style(color, dash), points }) in (0..).zip(&self.lines) {
+            let points: Vec<_> = points.iter().map(|(x, y)| (*x, scaled(*y))).collect();
+            let y = 24 + LEADING * i;
+            let (sample, stroke) = ([(0, y), (34, y)], color.stroke_width(2));
+            if *dash == 0 {
+                chart.draw_series(LineSeries::new(points.clone(), stroke))?;
+                legend.draw(&PathElement::new(sample, stroke))?;
+            } else {
+                chart.draw_series(DashedLineSeries::new(points.clone(), *dash, GAP, stroke))?;
+                legend.draw(&DashedPathElement::new(sample, *dash, GAP, stroke))?;
             }
-            let y = 24 + 20 * i;
-            legend.draw(&PathElement::new([(0, y), (18, y)], color.stroke_width(2)))?;
-            legend.draw(&Text::new(name.clone(), (24, y - 7), FONT))?;
+            if self.marks {
+                let mark = |point| Circle::new(point, 2, color.filled());
+                chart.draw_series(points.into_iter().map(mark))?;
+            }
+            legend.draw(&Text::new(name.clone(), (40, y - 7), FONT))?;
         }
         Ok(())
     }

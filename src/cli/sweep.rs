@@ -12,7 +12,9 @@ use std::{
 use super::{
     args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, all_overrides, at_least_one},
     error::Error,
-    note, resources,
+    note,
+    plot::Drawing,
+    resources,
 };
 use crate::{
     eval::{
@@ -98,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             options.context
         )));
     }
-    let mut plot = args.plot.as_deref().map(super::plot::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
     note(&resources);
     note(rope.plan());
@@ -124,9 +126,5 @@ pub fn run(args: &Args) -> Result<(), Error> {
     })
     .map_err(Error::failed)?;
     written?;
-    if let Some(file) = &mut plot {
-        let svg = plot::draw(&run, &points).map_err(Error::failed)?;
-        file.write_all(svg.as_bytes())?;
-    }
-    Ok(())
+    drawing.map_or(Ok(()), |drawing| drawing.write(plot::draw(&run, &points)))
 }

@@ -448,6 +448,38 @@ fn several_methods_and_windows_are_shown_side_by_side() {
 }
 
 #[test]
+fn every_method_of_a_drawing_can_be_told_apart() {
+    let case = Case::new(3, true);
+    let plot = case.path("plot.svg");
+    let methods: Vec<_> =
+        (2..24).map(|n| format!("yarn:rope-scale={n}:yarn-beta-fast=16")).collect();
+    let methods = methods.join(",");
+    let window = ["--window", "64", "--chunks", "1", "--buckets", "64"];
+    let run = case.run(&[&window[..], &["--methods", &methods, "--plot", &plot]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let svg = fs::read_to_string(&plot).unwrap();
+    // A legend of 22 lines, of 36 letters at most.
+    assert!(svg.starts_with(r#"<svg width="1176" height="480""#), "{}", &svg[..80]);
+    // In it, the second line has no gaps, the twelfth has many and the last has longer dashes.
+    let dashes = |i: usize| {
+        let at = |x: i32| format!("points=\"{x},{} ", 24 + 20 * i);
+        (840..876).filter(|x| svg.contains(&at(*x))).count()
+    };
+    assert_eq!([1, 11, 21].map(dashes), [1, 5, 3]);
+}
+
+/// A device that takes nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_drawing_that_cannot_be_written_costs_nothing_else() {
+    let case = Case::new(1, true);
+    let run = case.run(&["--window", "64", "--buckets", "64", "--plot", "/dev/full"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    run.said(&["cannot write /dev/full"]);
+    assert!(run.stdout.contains("PPL by position"), "{}", run.stdout);
+}
+
+#[test]
 fn results_of_something_else_are_not_taken() {
     let case = Case::new(1, true);
     let kept = case.path("kept.jsonl");

@@ -16,7 +16,7 @@ use crate::{
         args::MemoryArgs,
         log::Log,
         methods::Methods,
-        plot::{self, COLORS, Chart, Line},
+        plot::{self, Chart, Drawing, Line, style},
         resources,
         table::{section, table},
     },
@@ -88,9 +88,9 @@ pub fn run(
         resources.check()?;
         windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
     }
-    let mut plot = args.plot.as_deref().map(plot::create).transpose()?;
     let mut log: Log<Row> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
+    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     let text_crc = crc32fast::hash(&bytes);
@@ -136,15 +136,16 @@ pub fn run(
         log.add(Row { method: method.into(), work, scored, seconds })?;
     }
     let rows: Vec<&Row> = order.into_iter().map(|i| &log.entries[i]).collect();
-    if let Some(file) = &mut plot {
+    // Neither is lost where the other cannot be written.
+    let shown = match args.json {
+        true => json(&rows, out),
+        false => text(windows, &rows, out),
+    };
+    if let Some(drawing) = drawing {
         let charts: Vec<_> = windows.iter().map(|windows| chart(*windows, &rows)).collect();
-        file.write_all(plot::draw(&charts).map_err(Error::failed)?.as_bytes())?;
+        drawing.write(plot::draw(&charts))?;
     }
-    match args.json {
-        true => json(&rows, out)?,
-        false => text(windows, &rows, out)?,
-    }
-    Ok(())
+    Ok(shown?)
 }
 
 fn of<'r>(windows: Windows, rows: &'r [&Row]) -> impl Iterator<Item = &'r Row> + Clone {
@@ -168,19 +169,20 @@ fn text(windows: &[Windows], rows: &[&Row], out: &mut dyn Write) -> io::Result<(
     }
     section(out, None, &all)?;
     for &windows in windows {
-        let Some(first) = of(windows, rows).next() else { continue };
+        let longest = of(windows, rows).max_by_key(|row| row.scored.buckets.len());
+        let Some(longest) = longest else { continue };
         let mut header = vec!["positions", "tokens"];
         header.extend(of(windows, rows).map(|row| &row.method[..]));
         let right: Vec<_> = (0..header.len()).collect();
         let mut shown = table(&header, &right);
-        for (i, bucket) in first.scored.buckets.iter().enumerate() {
+        for bucket in &longest.scored.buckets {
             let positions = &bucket.positions;
             let mut cells = vec![format!("{} - {}", positions.start, positions.end - 1)];
             cells.push(bucket.nll.count.to_string());
-            cells.extend(
-                of(windows, rows)
-                    .map(|row| format!("{:.4}", row.scored.buckets[i].nll.perplexity().value)),
-            );
+            cells.extend(of(windows, rows).map(|row| {
+                let same = row.scored.buckets.iter().find(|same| same.positions == *positions);
+                same.map_or_else(String::new, |b| format!("{:.4}", b.nll.perplexity().value))
+            }));
             shown.add_row(cells);
         }
         let title = format!("PPL by position in windows of {}", windows.window());
@@ -203,16 +205,17 @@ fn json(rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
 
 /// Perplexity by position in windows of one length.
 fn chart(windows: Windows, rows: &[&Row]) -> Chart {
-    let lines = of(windows, rows).zip(COLORS.into_iter().cycle()).map(|(row, color)| {
+    let lines = of(windows, rows).enumerate().map(|(i, row)| {
         let points = row.scored.buckets.iter().map(|bucket| {
             let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
             (middle, bucket.nll.perplexity().value)
         });
-        Line { name: row.method.clone(), color, points: points.collect() }
+        Line { name: row.method.clone(), style: style(i), points: points.collect() }
     });
     Chart {
         x: format!("position in a window of {}", windows.window()),
         y: "perplexity, logarithmic".into(),
+        x_to: windows.window() as f64,
         marks: true,
         logarithmic: true,
         lines: lines.collect(),

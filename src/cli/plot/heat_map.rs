@@ -5,7 +5,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::FONT;
+use super::{FONT, width};
 
 /// Shares from 0 to 1 at every place of a grid.
 pub struct HeatMap {
@@ -32,10 +32,8 @@ const BELOW: i32 = 56;
 pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
     let height = |map: &HeatMap| MARGIN.1 + CELL.1 * map.rows.len() as i32 + BELOW;
     let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or_default();
-    let size = (
-        (MARGIN.0 + CELL.0 * columns.max(3) as i32 + 16) as u32,
-        maps.iter().map(height).sum::<i32>() as u32,
-    );
+    let wide = (CELL.0 * columns as i32).max(width(maps.iter().map(|map| &map.title)));
+    let size = ((MARGIN.0 + wide + 16) as u32, maps.iter().map(height).sum::<i32>() as u32);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();

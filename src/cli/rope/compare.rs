@@ -1,6 +1,6 @@
 //! `rope-cpu rope compare`: methods side by side.
 
-use std::{f64::consts::TAU, fs, io::Write, path::PathBuf};
+use std::{f64::consts::TAU, io::Write, path::PathBuf};
 
 use serde_json::json;
 
@@ -8,6 +8,7 @@ use super::{Error, Method, ModelArgs, every_method, intervals, length, open, plo
 use crate::{
     cli::{
         note,
+        plot::Drawing,
         table::{section, table},
     },
     eval::rope::{Baseline, Fate, View, mean},
@@ -60,28 +61,36 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         let all = every_method();
         let methods = if args.methods.is_empty() { &all } else { &args.methods };
-        let mut objects = Vec::new();
-        let mut last = Vec::new();
+        let mut compared = Vec::new();
+        let mut reasons = Vec::new();
         for length in lengths {
             let (views, missing) = subject.views(&baseline, methods, length);
             // Few models have the tensors of LongRoPE: that they lack them is no news unless asked.
             for (method, reason) in missing.iter().filter(|_| !args.methods.is_empty()) {
-                note(format_args!("note: {method} is not shown: {reason}"));
+                reasons.push(format!("{method} is not shown: {reason}"));
             }
-            if args.json {
-                objects.extend(views.iter().map(|view| object(&baseline, view)));
-            } else {
-                let title = format!("{length} tokens, trained for {}", baseline.context);
-                section(out, Some(&title), &rows(&baseline, &views))?;
-            }
-            last = views;
+            compared.push((length, views));
         }
+        if let (Some(reason), true) = (reasons.first(), compared.iter().all(|(_, v)| v.is_empty()))
+        {
+            return Err(Error::usage(format_args!("no method is left: {reason}")));
+        }
+        for reason in reasons {
+            note(format_args!("note: {reason}"));
+        }
+        let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
         if args.json {
+            let views = compared.iter().flat_map(|(_, views)| views);
+            let objects: Vec<_> = views.map(|view| object(&baseline, view)).collect();
             writeln!(out, "{:#}", json!(objects))?;
+        } else {
+            for (length, views) in &compared {
+                let title = format!("{length} tokens, trained for {}", baseline.context);
+                section(out, Some(&title), &rows(&baseline, views))?;
+            }
         }
-        let Some(path) = &args.plot else { return Ok(()) };
-        let svg = plot::draw(&baseline, &last).map_err(Error::failed)?;
-        fs::write(path, svg).map_err(|e| Error::usage(format_args!("{}: {e}", path.display())))
+        let (Some(drawing), Some((_, last))) = (drawing, compared.last()) else { return Ok(()) };
+        drawing.write(plot::draw(&baseline, last))
     })
 }
 

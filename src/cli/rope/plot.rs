@@ -2,8 +2,10 @@
 
 use std::f64::consts::TAU;
 
+use plotters::style::BLACK;
+
 use crate::{
-    cli::plot::{self, COLORS, Chart, Line},
+    cli::plot::{self, Chart, Line, Style, style},
     eval::rope::{Baseline, View, decay, shares},
 };
 
@@ -24,8 +26,12 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Line> {
         views
             .iter()
-            .zip(COLORS)
-            .map(|(view, color)| Line { name: view.name.clone(), color, points: points(view) })
+            .enumerate()
+            .map(|(i, view)| Line {
+                name: view.name.clone(),
+                style: style(i),
+                points: points(view),
+            })
             .collect()
     };
     let numbered = |values: &[f64]| -> Vec<(f64, f64)> {
@@ -34,6 +40,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     let frequencies = Chart {
         x: "pair".into(),
         y: "frequency over the trained one".into(),
+        x_to: (first.ratios.len().max(2) - 1) as f64,
         marks: false,
         logarithmic: false,
         lines: lines(&|view| numbered(&view.ratios)),
@@ -49,12 +56,13 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         lines(&|view| degrees(shares(view.table.inv_freq[worst], view.length, INTERVALS)));
     angles.push(Line {
         name: "as trained".into(),
-        color: plotters::style::BLACK,
+        style: Style(BLACK, 0),
         points: degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS)),
     });
     let angles = Chart {
         x: format!("angle of pair {worst} in degrees, {length} tokens"),
         y: "share of positions".into(),
+        x_to: 360.0,
         marks: false,
         logarithmic: false,
         lines: angles,
@@ -64,6 +72,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     let decay = Chart {
         x: "distance in tokens".into(),
         y: "bound of the attention score".into(),
+        x_to: length as f64,
         marks: false,
         logarithmic: false,
         lines: lines(&|view| {

@@ -2,7 +2,7 @@
 
 use super::table::Run;
 use crate::{
-    cli::plot::{self, BLUE, Chart, GREY, Line, RED},
+    cli::plot::{self, BLUE, Chart, GREY, Line, RED, Style},
     eval::sweep::Point,
 };
 
@@ -13,12 +13,13 @@ use crate::{
 pub fn draw(run: &Run<'_>, points: &[Point]) -> Result<String, String> {
     let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| Line {
         name: name.into(),
-        color,
+        style: Style(color, 0),
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
     };
     let chart = |lines| {
         let (x, y) = ("depth in tokens".into(), "tokens/s".into());
-        Chart { x, y, marks: true, logarithmic: false, lines }
+        let x_to = run.options.context as f64;
+        Chart { x, y, x_to, marks: true, logarithmic: false, lines }
     };
     plot::draw(&[
         chart(vec![line("prompt", BLUE, &Point::prompt_per_second)]),
