@@ -38,6 +38,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::rope::Plan;
+
 /// Runs GGUF language models on the CPU, past the context they were trained for
 #[derive(Debug, Parser)]
 #[command(
@@ -179,6 +181,13 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
 /// A line on stderr. Where that cannot be written to, there is nobody to tell.
 fn note(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What is to be feared of a plan, on stderr.
+fn warn(plan: &Plan) {
+    for warning in &plan.warnings {
+        note(format_args!("warning: {warning}"));
+    }
 }
 
 /// A bar on stderr for work of such a length. Where that is no terminal, it is not shown.

@@ -62,6 +62,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let settings = args.settings();
     let mut models = args.model.clone();
     models.extend(args.hub.fetch()?);
+    // A file that is missing is told before the others are measured.
+    let files: Result<Vec<_>, _> = models.iter().map(File::open).collect();
+    let files = files.map_err(Error::usage)?;
     let mut printers = Vec::new();
     let outputs: [(_, Box<dyn Write>); 2] =
         [(Some(args.output), Box::new(io::stdout())), (args.output_err, Box::new(io::stderr()))];
@@ -75,8 +78,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let mut progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let settings = with_probes(args, settings)?;
-    for path in &models {
-        of_model(args, path, &settings, &tests, &mut printers, &mut progress)?;
+    for (path, file) in models.iter().zip(&files) {
+        of_model(args, path, file, &settings, &tests, &mut printers, &mut progress)?;
     }
     drop(progress);
     printers.iter_mut().try_for_each(Printer::end)?;
@@ -106,16 +109,16 @@ fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Prob
 fn of_model(
     args: &Args,
     path: &Path,
+    file: &File,
     settings: &[(Setting, Probes)],
     tests: &[Test],
     printers: &mut [Printer],
     progress: &mut Progress,
 ) -> Result<(), Error> {
-    let file = File::open(path).map_err(Error::usage)?;
     let overrides = all_overrides(&args.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let model = Model::load(&gguf).map_err(|e| named(path, e))?;
-    let work = Work::new(&gguf, &model.config);
+    let all = Work::new(&gguf, &model.config);
     let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
     for (setting, probes) in settings {
         let context = setting.depth + longest;
@@ -130,6 +133,8 @@ fn of_model(
         let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
         let rope = args.rope.resolve(&gguf, &model, asked)?;
         let plan: Plan = rope.plan().clone();
+        progress.warn(&plan);
+        let work = all.clone().within(&plan.sight);
         if !args.no_memory_check {
             check_memory(&model, work.weights_bytes, &options, longest)?;
         }

@@ -17,7 +17,7 @@ use super::{
     methods::Methods,
     note,
     plot::Drawing,
-    resources,
+    resources, warn,
 };
 use crate::{
     eval::{
@@ -100,11 +100,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
     let work = Work::new(&gguf, &model.config);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
-    let planned = runs.iter().zip(&todo).flat_map(|(run, tests)| {
+    let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.sight)).collect();
+    let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {
         let first = tests.first().copied();
-        tests.iter().map(move |test| (run.length, *test, Some(*test) == first))
+        tests.iter().map(move |test| (work, run.length, *test, Some(*test) == first))
     });
-    let mut progress = Progress::new(planned, &work);
+    let mut progress = Progress::new(planned);
     if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
         let there = log.entries.len();
         note(format_args!("{}: {there} answers are there already", path.display()));
@@ -112,9 +113,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     for (run, tests) in runs.iter().zip(&todo).filter(|(_, tests)| !tests.is_empty()) {
         let Run { method, length, plan, resources } = run;
         note(format_args!("{method}, {length} tokens: {plan}"));
-        for warning in &plan.warnings {
-            note(format_args!("warning: {warning}"));
-        }
+        warn(plan);
         let prompts = prompts(&tokenizer, *length)?;
         let rope = Rope::new(plan.clone());
         let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;

@@ -18,7 +18,7 @@ pub use args::Args;
 use super::{
     args::{MemoryArgs, adapters, all_overrides, up_to_limit},
     error::Error,
-    note, resources, text,
+    note, resources, text, warn,
 };
 use crate::{
     Token,
@@ -82,9 +82,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
     note(&resources);
     note(rope.plan());
-    for warning in &rope.plan().warnings {
-        note(format_args!("warning: {warning}"));
-    }
+    warn(rope.plan());
     let rope_line = rope.plan().to_string();
     let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
     let began = Instant::now();

@@ -7,7 +7,7 @@ use rope_cpu_kernels::Cpu;
 use super::{
     args::{MachineArgs, MemoryArgs},
     error::Error,
-    note,
+    warn,
 };
 use crate::{
     gguf::Gguf,
@@ -123,9 +123,7 @@ impl Resources {
     /// As [`Resources::check`], after the plan is shown.
     pub fn show_and_stop(&self, rope: &Rope) -> Result<(), Error> {
         writeln!(std::io::stdout(), "{self}\n{}", rope.plan())?;
-        for warning in &rope.plan().warnings {
-            note(format_args!("warning: {warning}"));
-        }
+        warn(rope.plan());
         self.check()
     }
 }

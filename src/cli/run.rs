@@ -20,7 +20,7 @@ pub use args::Args;
 use super::{
     args::{adapters, all_overrides, resolve},
     error::Error,
-    note, resources, text,
+    note, resources, text, warn,
 };
 use crate::{
     chat::Template,
@@ -92,9 +92,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     note(&resources);
     note(rope.plan());
     sampling::tell(args, &gguf, &sampling);
-    for warning in &rope.plan().warnings {
-        note(format_args!("warning: {warning}"));
-    }
+    warn(rope.plan());
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
     }

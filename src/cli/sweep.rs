@@ -14,7 +14,7 @@ use super::{
     error::Error,
     note,
     plot::Drawing,
-    resources,
+    resources, warn,
 };
 use crate::{
     eval::{
@@ -104,10 +104,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
     note(&resources);
     note(rope.plan());
-    for warning in &rope.plan().warnings {
-        note(format_args!("warning: {warning}"));
-    }
-    let work = Work::new(&gguf, &model.config);
+    warn(rope.plan());
+    let work = Work::new(&gguf, &model.config).within(&rope.plan().sight);
     let team = Threads::new(options.threads).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);

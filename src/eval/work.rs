@@ -8,6 +8,7 @@ use crate::{
     gguf::{Gguf, Tensor},
     kv_cache::CacheType,
     model::Config,
+    rope::Sight,
 };
 
 /// What a model has to do for a token, counted from its tensors and its configuration.
@@ -117,6 +118,15 @@ impl Work {
         work
     }
 
+    /// The same where layers without a window of their own see no more than `sight`.
+    pub fn within(mut self, sight: &Sight) -> Self {
+        let most = sight.near.saturating_add(sight.first);
+        for window in &mut self.windows {
+            window.get_or_insert(most);
+        }
+        self
+    }
+
     /// Bytes that writing the tokens at `positions` reads, weights and cache.
     pub fn generation_bytes(
         &self,
@@ -154,6 +164,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rope::Far;
 
     /// 10 bytes of weights for a token, of which 6 are multiplied; one layer sees all, one 4.
     fn toy() -> Work {
@@ -177,6 +188,13 @@ mod tests {
         assert_eq!(toy().visible(&(0..2)), 3.0 + 3.0);
         assert_eq!(toy().visible(&(5..7)), 6.0 + 7.0 + 4.0 + 4.0);
         assert_eq!(toy().visible(&(9..9)), 0.0);
+    }
+
+    #[test]
+    fn a_sight_bounds_the_layers_without_a_window() {
+        let work = toy().within(&Sight { near: 2, first: 1, far: Far::At(2) });
+        assert_eq!(work.windows, [Some(3), Some(4)]);
+        assert_eq!(toy().within(&Sight::ALL).visible(&(0..6)), toy().visible(&(0..6)));
     }
 
     #[test]

@@ -68,9 +68,16 @@ fn the_table_shows_what_is_not_as_always() {
     let run = bench(&[&FEW[..], &options].concat());
     let names: Vec<_> = run.stdout.lines().next().unwrap().split('|').map(str::trim).collect();
     assert_eq!(names[6..11], ["n_ubatch", "type_k", "rope", "isa", "test"]);
-    for part in ["|        4 |   q8_0 | linear x2  | scalar     |", "|        8 |   q8_0 |"] {
+    let rope = format!("{:<24}", "linear x2");
+    for part in [&format!("|        4 |   q8_0 | {rope} | scalar     |"), "|        8 |   q8_0 |"] {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
     }
+    let base = ["--rope-freq-scale", "0.3", "--rope-freq-base", "20000"];
+    let run = bench(&[&FEW[..], &base].concat());
+    assert!(run.stdout.contains("| linear x3.33333, base 20000 |"), "{}", run.stdout);
+    // Told once for all tests.
+    let run = bench(&[&FEW[..], &["-d", "0,4", "--rope-freq-scale", "2"]].concat());
+    assert_eq!(run.stderr.matches("warning: ").count(), 1, "{}", run.stderr);
 }
 
 #[test]
@@ -213,6 +220,8 @@ fn what_cannot_be_measured_is_told() {
         run(&[&["bench", "-m", model], options].concat()).refused(2, &[said]);
     }
     run(&["bench", "-m", "/no/such.gguf"]).said(&["/no/such.gguf"]);
+    // Before the first is measured.
+    run(&["bench", "-m", model, "-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf"]);
     let huge = run(&["bench", "-m", model, "-d", "1000000000", "-o", "csv"]);
     huge.refused(1, &["needs", "is available"]);
 }

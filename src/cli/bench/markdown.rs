@@ -1,7 +1,7 @@
 //! The table to read: llama-bench's columns and widths, and those of ours that say the most.
 
 use super::columns::Outcome;
-use crate::eval::statistics::Spread;
+use crate::{eval::statistics::Spread, rope::short};
 
 /// Columns that are shown only where they are not as always.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ fn columns(shown: &Shown) -> Vec<Column> {
         column(shown.micro_batch, "n_ubatch", 8, |r| r.setting.micro_batch.to_string()),
         column(shown.keys, "type_k", 6, |r| r.setting.keys.name().into()),
         column(shown.values, "type_v", 6, |r| r.setting.values.name().into()),
-        left(shown.rope, "rope", 10, rope),
+        left(shown.rope, "rope", 24, rope),
         left(shown.isa, "isa", 10, |r| r.options.cpu.name().into()),
         column(true, "test", 15, test),
         column(true, "t/s", 20, |r| {
@@ -96,10 +96,14 @@ fn params(count: u64) -> String {
 
 fn rope(outcome: &Outcome<'_>) -> String {
     let plan = outcome.rope;
-    match plan.factor.value {
-        1.0 => format!("{}, base {}", plan.scaling.value, plan.base.value),
-        factor => format!("{} x{factor}", plan.scaling.value),
+    let mut shown = plan.scaling.value.to_string();
+    if plan.factor.value != 1.0 {
+        shown += &format!(" x{}", short(plan.factor.value));
     }
+    if plan.factor.value == 1.0 || plan.base.value != plan.base_train.value {
+        shown += &format!(", base {}", short(plan.base.value));
+    }
+    shown
 }
 
 /// How much of what the machine can do: `43 % peak` of arithmetic for prompts, `71 % read` of the

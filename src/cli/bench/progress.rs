@@ -1,10 +1,10 @@
 //! What those who wait for `bench` see, on stderr.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{collections::HashSet, io::IsTerminal, time::Duration};
 
 use indicatif::ProgressBar;
 
-use crate::{cli::note, eval::bench::Stage};
+use crate::{cli::note, eval::bench::Stage, rope::Plan};
 
 /// A line that tells what is being done.
 pub struct Progress {
@@ -14,6 +14,8 @@ pub struct Progress {
     test: usize,
     tests: usize,
     last: String,
+    /// Warnings that were shown.
+    warned: HashSet<String>,
 }
 
 impl Progress {
@@ -25,7 +27,17 @@ impl Progress {
             spinner.enable_steady_tick(Duration::from_secs(1));
             spinner
         });
-        Progress { lines, spinner, test: 0, tests, last: String::new() }
+        let (last, warned) = (String::new(), HashSet::new());
+        Progress { lines, spinner, test: 0, tests, last, warned }
+    }
+
+    /// Shows those warnings of a plan that were not shown before.
+    pub fn warn(&mut self, plan: &Plan) {
+        for warning in &plan.warnings {
+            if self.warned.insert(warning.clone()) {
+                self.hide(|| note(format_args!("warning: {warning}")));
+            }
+        }
     }
 
     /// The next test begins.

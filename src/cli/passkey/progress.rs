@@ -25,10 +25,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For these prompts, each with its length and whether it is the first that a session reads.
-    pub fn new(planned: impl Iterator<Item = (usize, Test, bool)>, work: &Work) -> Self {
+    /// For these prompts, each with the work of its tokens, its length, and whether it is the first
+    /// that a session reads.
+    pub fn new<'w>(planned: impl Iterator<Item = (&'w Work, usize, Test, bool)>) -> Self {
         let to_come: VecDeque<f64> = planned
-            .map(|(length, test, first)| {
+            .map(|(work, length, test, first)| {
                 let shared = if first { 0 } else { length * test.depth as usize / 100 };
                 // The question is read in any case.
                 work.prompt_operations(shared.min(length.saturating_sub(32))..length).total()

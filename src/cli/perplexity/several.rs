@@ -19,6 +19,7 @@ use crate::{
         plot::{self, Chart, Drawing, Line, style},
         resources,
         table::{section, table},
+        warn,
     },
     eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
     gguf::Gguf,
@@ -120,9 +121,7 @@ pub fn run(
             continue;
         }
         note(format_args!("{what}: {plan}"));
-        for warning in &plan.warnings {
-            note(format_args!("warning: {warning}"));
-        }
+        warn(&plan);
         let rope = Rope::new(plan);
         let mut session = Session::new(model, rope, resources.options()).map_err(Error::failed)?;
         let began = Instant::now();

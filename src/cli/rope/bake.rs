@@ -7,7 +7,7 @@ use std::{
 
 use super::{Error, ModelArgs, length, open};
 use crate::{
-    cli::{args::RopeArgs, note},
+    cli::{args::RopeArgs, note, warn},
     gguf::{
         Value,
         copy::{Changes, copy},
@@ -61,9 +61,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let plan = subject.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
         let baked = plan.baked().map_err(Error::usage)?;
         note(&plan);
-        for warning in &plan.warnings {
-            note(format_args!("warning: {warning}"));
-        }
+        warn(&plan);
 
         let mut changes = Changes::default();
         let scaling = format!("{architecture}.rope.scaling.");
