@@ -98,6 +98,9 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--threads-batch-draft -ctkd --cache-type-k-draft -ctvd", No, Missing("")),
     ("--cache-type-v-draft -devd --device-draft -ngld --gpu-layers-draft", No, Missing("")),
     ("--n-gpu-layers-draft", No, Missing("")),
+    //
+    ("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks", No, Missing("")),
+    ("--multiple-choice --multiple-choice-tasks", No, Missing("")),
 ];
 
 #[cfg(test)]

@@ -61,6 +61,18 @@ impl fmt::Display for Method {
     }
 }
 
+/// Checks that no method is listed twice.
+///
+/// # Errors
+/// The first that is.
+pub fn each_once(methods: &[Method]) -> Result<(), Error> {
+    let again = |i: &usize| methods[..*i].iter().any(|other| other.name == methods[*i].name);
+    match (0..methods.len()).find(again) {
+        Some(i) => Err(Error::usage(format_args!("--methods: {} is there twice", methods[i]))),
+        None => Ok(()),
+    }
+}
+
 /// The methods of a run: those of `--methods`, or the one of the RoPE flags.
 pub enum Methods<'a> {
     /// Each reaches the length it is run at by just the factor that it needs, if it names none.
@@ -91,6 +103,7 @@ impl<'a> Methods<'a> {
                  --methods yarn:rope-scale=4",
             ));
         }
+        each_once(listed)?;
         Ok(Methods::Listed(listed))
     }
 

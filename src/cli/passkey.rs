@@ -93,7 +93,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     // All that can be wrong is told before hours are spent.
     for run in &runs {
         run.resources.check()?;
-        prompts(&tokenizer, run.length)?;
+        prompts(args, &tokenizer, run.length)?;
     }
     let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
     let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
@@ -114,7 +114,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let Run { method, length, plan, resources } = run;
         note(format_args!("{method}, {length} tokens: {plan}"));
         warn(plan);
-        let prompts = prompts(&tokenizer, *length)?;
+        let prompts = prompts(args, &tokenizer, *length)?;
         let rope = Rope::new(plan.clone());
         let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
         // The earliest key decides how much is the same in all prompts.
@@ -183,9 +183,14 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
     Ok(runs)
 }
 
-fn prompts<'t, 'a>(tokenizer: &'t Tokenizer<'a>, length: usize) -> Result<Prompts<'t, 'a>, Error> {
-    Prompts::new(tokenizer, length).ok_or_else(|| {
-        Error::usage(format_args!("--lengths {length}: the shortest prompt has more tokens"))
+fn prompts<'t, 'a>(
+    args: &Args,
+    tokenizer: &'t Tokenizer<'a>,
+    length: usize,
+) -> Result<Prompts<'t, 'a>, Error> {
+    Prompts::new(tokenizer, length).map_err(|shortest| {
+        let flag = if args.memory.context > 0 { "--ctx" } else { "--lengths" };
+        Error::usage(format_args!("{flag} {length}: the shortest prompt takes {shortest} tokens"))
     })
 }
 

@@ -14,6 +14,7 @@ use std::{
 };
 
 pub use args::Args;
+use report::OutputType;
 
 use super::{
     args::{MemoryArgs, adapters, all_overrides, up_to_limit},
@@ -150,15 +151,24 @@ fn work(args: &Args) -> Result<Work<'_>, Error> {
     let windows: Vec<_> = match (args.ppl_stride, &args.window[..], args.stride) {
         (0, [], None) => vec![Windows::Halves { window: or(context, WINDOW) }],
         (0, [], _) => vec![sliding(or(context, WINDOW))],
-        (0, windows, _) => windows.iter().copied().map(sliding).collect(),
+        (0, windows, _) => distinct(windows).map(sliding).collect(),
         (stride, ..) => vec![Windows::Strided { window: or(context, WINDOW) + stride / 2, stride }],
     };
     match windows[..] {
         [windows] if args.methods.is_empty() && args.plot.is_none() && args.output.is_none() => {
             Ok(Work::Score { text, windows, save: base })
         }
+        [_, _, ..] if args.ppl_output_type == OutputType::Lines => {
+            Err(Error::usage("--ppl-output-type has no effect with several windows"))
+        }
         _ => Ok(Work::Several { text, windows }),
     }
+}
+
+/// Those that no other of the same length comes before.
+fn distinct(windows: &[usize]) -> impl Iterator<Item = usize> {
+    let first = |(i, window): &(usize, &usize)| !windows[..*i].contains(window);
+    windows.iter().enumerate().filter(first).map(|(_, window)| *window)
 }
 
 impl Work<'_> {
@@ -185,7 +195,7 @@ fn context(args: &Args, window: usize) -> Result<usize, Error> {
     if window > typed {
         let whose = match (&args.kl_divergence_base, args.kl_divergence) {
             (Some(path), true) => format!("{} has windows of {window}", path.display()),
-            _ => format!("--window {window} is"),
+            _ => format!("--window {window} makes windows of {window}"),
         };
         return Err(Error::usage(format_args!(
             "{whose} tokens, more than the context of {typed}: choose at least -c {window}"

@@ -58,17 +58,20 @@ pub struct Prompts<'t, 'a> {
 }
 
 impl<'t, 'a> Prompts<'t, 'a> {
-    /// Prompts that, with their answers, are as long as can be within `length`; `None` if there
-    /// is no room for any.
-    pub fn new(tokenizer: &'t Tokenizer<'a>, length: usize) -> Option<Self> {
+    /// Prompts that, with their answers, are as long as can be within `length`.
+    ///
+    /// # Errors
+    /// The tokens that the shortest takes, if there is no room for it.
+    pub fn new(tokenizer: &'t Tokenizer<'a>, length: usize) -> Result<Self, usize> {
         const KEY: u32 = 12_345; // takes as many tokens as any, or nearly
         let tokens = |fillers| Prompts { tokenizer, fillers }.tokens(50, KEY).len();
-        let room = length.checked_sub(ANSWER_TOKENS)?;
-        let mut fillers = room.checked_sub(tokens(0))? / tokens(1).saturating_sub(tokens(0)).max(1);
-        while tokens(fillers) > room {
-            fillers = fillers.checked_sub(1)?;
+        let shortest = tokens(0) + ANSWER_TOKENS;
+        let more = length.checked_sub(shortest).ok_or(shortest)?;
+        let mut fillers = more / tokens(1).saturating_sub(tokens(0)).max(1);
+        while fillers > 0 && tokens(fillers) + ANSWER_TOKENS > length {
+            fillers -= 1;
         }
-        Some(Prompts { tokenizer, fillers })
+        Ok(Prompts { tokenizer, fillers })
     }
 
     /// The prompt that hides `key` so many percent down. Prompts share their tokens up to where

@@ -103,8 +103,14 @@ fn what_was_answered_is_not_asked_again() {
 
 #[test]
 fn what_cannot_be_asked_is_told() {
-    passkey(&["--lengths", "100"])
-        .refused(2, &["--lengths 100: the shortest prompt has more tokens"]);
+    passkey(&["--lengths", "100"]).refused(2, &["--lengths 100: the shortest prompt takes "]);
+    let short = passkey(&["-c", "100"]);
+    short.refused(2, &["--ctx 100: the shortest prompt takes "]);
+    // With so many tokens it can be asked.
+    let tokens = short.stderr.split("takes ").nth(1).unwrap().split(' ').next().unwrap();
+    let asked = passkey(&["-c", tokens, "--depths", "1", "--keys", "1", "--share", "0.004"]);
+    assert_eq!(asked.code, Some(0), "{}", asked.stderr);
+    assert!(asked.stdout.contains("at least 0.4 % are found"), "{}", asked.stdout);
     passkey(&["--lengths", "600", "-c", "600"]).refused(2, &["--lengths", "--ctx"]);
     passkey(&["--methods", "su"]).refused(2, &["'su' for '--methods", "it is one of none, linear"]);
     passkey(&["--methods", "yarn:no-flag=1"])

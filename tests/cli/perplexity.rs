@@ -318,7 +318,7 @@ fn what_cannot_be_judged_is_told() {
     case.run(&["-c", "2"]).refused(2, &["--ctx", "3 or more"]);
     case.run(&["--window", "1"]).refused(2, &["--window", "2 or more"]);
     case.run(&["-c", "64", "--window", "65"])
-        .refused(2, &["--window 65", "context of 64", "-c 65"]);
+        .refused(2, &["--window 65 makes windows of 65 tokens", "context of 64", "-c 65"]);
     case.run(&["--window", "64", "--stride", "65"]).refused(2, &["--stride", "from 1 to 64"]);
     case.run(&["--window", "64", "--stride", "0"]).refused(2, &["--stride", "at least 1"]);
     case.run(&["-c", "8", "--ppl-stride", "20"]).refused(2, &["--ppl-stride", "from 1 to 17"]);
@@ -328,6 +328,15 @@ fn what_cannot_be_judged_is_told() {
     let base = case.path("no/such/base");
     case.run(&["-c", "64", "--kl-divergence-base", &base]).refused(2, &[&base]);
     case.run(&["--kl-divergence-base", "x", "--window", "64"]).refused(2, &["--window"]);
+    case.run(&["--kl-divergence-base", &base, "--buckets", "9", "--plot", "x.svg"])
+        .refused(2, &["--plot", "--kl-divergence-base"]);
+    for beside in [&["--json"][..], &["--kl-divergence", "--kl-divergence-base", &base]] {
+        case.run(&[&["--ppl-output-type", "1"], beside].concat())
+            .refused(2, &["--ppl-output-type", beside[0]]);
+    }
+    case.run(&["--ppl-output-type", "1", "--window", "8,9"])
+        .refused(2, &["--ppl-output-type has no effect with several windows"]);
+    case.run(&["--hellaswag"]).refused(2, &["--hellaswag is a llama-perplexity option"]);
     case.run(&["--grammar", "x"]).refused(2, &["--grammar is a llama-perplexity option"]);
     fs::write(&text, [b'a', 0xff]).unwrap();
     case.run(&["-c", "64"]).refused(2, &[&text, "not UTF-8", "byte 1"]);
@@ -445,6 +454,9 @@ fn several_methods_and_windows_are_shown_side_by_side() {
     assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 4);
     case.run(&["--plot", &plot]).refused(2, &["--buckets"]);
     case.run(&["--window", "64,600"]).refused(2, &["the text has"]);
+    case.run(&["--methods", "none,linear,none"]).refused(2, &["--methods: none is there twice"]);
+    let once = case.json(&["--window", "64,64"]);
+    assert_eq!(once["window"], 64, "{once}");
 }
 
 #[test]

@@ -115,6 +115,10 @@ fn compare_shows_methods_side_by_side() {
     let run = rope("compare", &["-c", "512", "--methods", "linear,longrope"]);
     run.said(&["note: longrope is not shown: RoPE scaling longrope needs the tensor"]);
 
+    rope("compare", &["--ctx-size", "512", "--methods", "longrope"])
+        .refused(2, &["no method is left: longrope is not shown: RoPE scaling longrope needs"]);
+    rope("compare", &["--methods", "none,none"]).refused(2, &["none is there twice"]);
+
     let run = rope("compare", &["--json"]);
     assert_eq!(run.stderr, "");
     let all = json(run);

@@ -11,6 +11,7 @@ use crate::{
         table::{section, table},
     },
     eval::passkey::effective_window,
+    rope::short,
 };
 
 /// A method at a length: at each depth, the keys that were found.
@@ -90,13 +91,13 @@ pub fn text(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> 
         }
         section(out, Some(method), &shown)?;
     }
-    let share = 100.0 * args.share;
+    let share = short(100.0 * args.share);
     let mut windows = table(&["method", "effective context window"], &[1]);
     for (method, grids) in &methods {
         let window = window(args, grids).map_or("none".into(), |length| length.to_string());
         windows.add_row([method.to_string(), window]);
     }
-    let title = format!("The largest length up to which at least {share:.0} % are found");
+    let title = format!("The largest length up to which at least {share} % are found");
     section(out, Some(&title), &windows)
 }
 

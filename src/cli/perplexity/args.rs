@@ -84,11 +84,12 @@ pub struct Args {
 
     /// Draw these into an SVG file
     #[arg(long, value_name = "FILE", requires = "buckets", help_heading = "Output")]
+    #[arg(conflicts_with = "kl_divergence_base")]
     pub plot: Option<PathBuf>,
 
     /// 0: running values in a line; 1: one a line
     #[arg(long, value_name = "TYPE", default_value = "0", hide_possible_values = true)]
-    #[arg(help_heading = "Output")]
+    #[arg(conflicts_with_all = ["json", "plot", "kl_divergence"], help_heading = "Output")]
     pub ppl_output_type: OutputType,
 
     /// Print JSON
@@ -107,7 +108,7 @@ pub struct Args {
     ///
     /// The text and the windows are those of the file.
     #[arg(long, requires = "kl_divergence_base", help_heading = "Comparison")]
-    #[arg(conflicts_with_all = ["buckets", "plot"])]
+    #[arg(conflicts_with = "buckets")]
     pub kl_divergence: bool,
 
     #[command(flatten)]

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{Error, Method, ModelArgs, every_method, intervals, length, open, plot, short};
 use crate::{
     cli::{
+        methods::each_once,
         note,
         plot::Drawing,
         table::{section, table},
@@ -22,7 +23,8 @@ pub struct Args {
     model: ModelArgs,
 
     /// Lengths, in tokens [default: 2 and 4 times the trained one]
-    #[arg(short, long = "ctx", value_name = "N,...", value_delimiter = ',', value_parser = length)]
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = length)]
     contexts: Vec<usize>,
 
     /// Methods, as METHOD[:FLAG=VALUE]... [default: all]
@@ -59,6 +61,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 lengths.push(length.map_err(|e| Error::usage(format_args!("give --ctx: {e}")))?);
             }
         }
+        each_once(&args.methods)?;
         let all = every_method();
         let methods = if args.methods.is_empty() { &all } else { &args.methods };
         let mut compared = Vec::new();

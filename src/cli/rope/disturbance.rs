@@ -38,7 +38,7 @@ pub struct Args {
     override_kv: Vec<Overrides>,
 
     /// The length of the sequence, in tokens
-    #[arg(short, long = "ctx", value_name = "N", value_parser = length)]
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
     #[arg(required_unless_present = "table3")]
     context: Option<usize>,
 
