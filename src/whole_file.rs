@@ -4,10 +4,12 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
+    process,
 };
 
-/// Makes a file that has its name only when it is complete: until then it is `PATH.partial`, and if
-/// `write` fails, it is removed.
+/// Makes a file that has its name only when it is complete: until then it is `PATH.PID.partial`, and
+/// if `write` fails, it is removed. A file that it replaces keeps its place, if `path` is a link to
+/// it, and its permissions. What is there and no regular file, like a pipe, is written to as it is.
 ///
 /// # Errors
 /// Those of `write`, or what the file system says.
@@ -15,17 +17,82 @@ pub fn whole_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut partial = path.to_path_buf().into_os_string();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
-    let result = write(&mut file).and_then(|written| {
+    let buffered = |file| BufWriter::with_capacity(1 << 20, file);
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let there = fs::metadata(&path).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        let mut file = buffered(File::options().write(true).open(&path)?);
+        let written = write(&mut file)?;
         file.flush()?;
-        fs::rename(&partial, path)?;
+        return Ok(written);
+    }
+    let mut partial = path.clone().into_os_string();
+    partial.push(format!(".{}.partial", process::id()));
+    let partial = PathBuf::from(partial);
+    let file = File::create_new(&partial)?;
+    // Before anything is in it that others must not read.
+    let permitted = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
+    let mut file = buffered(file);
+    let result = permitted.map_err(E::from).and_then(|()| write(&mut file)).and_then(|written| {
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&partial, &path)?;
         Ok(written)
     });
     if result.is_err() {
         let _ = fs::remove_file(&partial);
     }
     result
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn written(path: &Path) -> io::Result<()> {
+        whole_file(path, |file| file.write_all(b"new"))
+    }
+
+    #[test]
+    fn links_and_permissions_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink("file", &link).unwrap();
+        written(&link).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert!(link.is_symlink());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("null");
+        symlink("/dev/null", &link).unwrap();
+        written(&link).unwrap();
+        assert!(link.is_symlink() && !Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_failure_leaves_all_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, other] = ["file", "file.partial"].map(|name| folder.path().join(name));
+        for path in [&file, &other] {
+            fs::write(path, "old").unwrap();
+        }
+        let failed = whole_file(&file, |file| {
+            file.write_all(b"half")?;
+            Err::<(), _>(io::Error::other("no more"))
+        });
+        assert!(failed.is_err());
+        for path in [&file, &other] {
+            assert_eq!(fs::read_to_string(path).unwrap(), "old");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
 }

@@ -43,6 +43,21 @@ fn the_next_run_reads_only_what_differs() {
 }
 
 #[test]
+fn a_prompt_that_is_refused_leaves_the_file_as_it_is() {
+    let model = tiny_reader(7, true);
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("prompt.cache");
+    let with = |prompt: &str| {
+        let (model, cache) = (model.path().to_str().unwrap(), cache.to_str().unwrap());
+        run(&["-m", model, "-p", prompt, "-n", "2", "--prompt-cache", cache])
+    };
+    assert_eq!(with(PROMPT).code, Some(0));
+    let kept = std::fs::read(&cache).unwrap();
+    with(&PROMPT.repeat(99)).refused(2, &["context"]);
+    assert!(std::fs::read(&cache).unwrap() == kept);
+}
+
+#[test]
 fn a_file_that_does_not_fit_is_refused() {
     let (model, other) = (tiny_reader(7, true), tiny_reader(8, true));
     let directory = tempfile::tempdir().unwrap();

@@ -44,14 +44,20 @@ impl Writer<'_, '_> {
         }
         self.keep(prompt)?;
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
-        let Writer { session, tokenizer, sampler, limits, screen, .. } = self;
+        let Writer { session, tokenizer, sampler, limits, screen, prompt_cache, .. } = self;
         if keep.is_some() {
             session.hold(prompt.len());
         }
         let answer =
             generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
         if let Some(cache) = keep {
-            cache.save(session, prompt.len())?;
+            match answer {
+                // Nothing was read: the cache waits for the next prompt.
+                Err(generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. }) => {
+                    *prompt_cache = Some(cache);
+                }
+                _ => cache.save(session, prompt.len())?,
+            }
             session.hold(usize::MAX);
         }
         self.screen.finish()?;
