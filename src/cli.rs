@@ -47,6 +47,7 @@ use crate::rope::Plan;
     version,
     term_width = 79,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     subcommand_negates_reqs = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,

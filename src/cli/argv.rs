@@ -137,6 +137,11 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
         }
         let is_listed = |list: &[&str], value: &OsStr| list.iter().any(|v| value == *v);
         match value {
+            Value::OneOf(list) | Value::Optional(list) if inline => {
+                if !is_listed(list, OsStr::new(&text[name.len() + 1..])) {
+                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                }
+            }
             _ if inline => {}
             Value::No => {}
             Value::Any => drop(typed.next()),
@@ -301,9 +306,12 @@ mod tests {
         assert_eq!(argv, ["--model=x"]);
         assert_eq!(notes, ["without effect, since always so in rope-cpu: -fa, --mmap"]);
         for refused in [["-fa", "off"], ["-np", "2"], ["-lm", "mlock"]] {
-            let message = normalized(&refused).unwrap_err();
-            assert!(message.starts_with(&format!("{} is a llama-cli option", refused[0])));
+            for typed in [&refused[..], &[&refused.join("=")]] {
+                let message = normalized(typed).unwrap_err();
+                assert!(message.starts_with(&format!("{} is a llama-cli option", refused[0])));
+            }
         }
+        assert_eq!(normalized(&["--flash-attn=on", "-m", "x"]).unwrap().0, ["--model=x"]);
     }
 
     #[test]

@@ -16,13 +16,14 @@ Environment:
   ROPE_CPU_, then LLAMA_ARG_.";
 
 /// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
-const LLAMA_CPP: [(&str, &str); 33] = [
+const LLAMA_CPP: [(&str, &str); 34] = [
     ("batch-size", "BATCH"),
     ("cache-type-k", "CACHE_TYPE_K"),
     ("cache-type-v", "CACHE_TYPE_V"),
     ("chat-template", "CHAT_TEMPLATE"),
     ("chat-template-file", "CHAT_TEMPLATE_FILE"),
     ("chat-template-kwargs", "CHAT_TEMPLATE_KWARGS"),
+    ("context-shift", "CONTEXT_SHIFT"),
     ("ctx", "CTX_SIZE"),
     ("frequency-penalty", "FREQUENCY_PENALTY"),
     ("grp-attn-n", "GRP_ATTN_N"),
@@ -151,9 +152,9 @@ fn is_typed(option: &Arg, argv: &[OsString]) -> bool {
 
 /// The names of an option's variables, the first of which is heard.
 fn names(option: &Arg) -> Vec<String> {
-    let long = option.get_long().unwrap_or_default();
-    let ours = format!("ROPE_CPU_{}", long.replace('-', "_").to_uppercase());
-    std::iter::once(ours).chain(llama_cpp(option)).collect()
+    let ours = |long: &str| format!("ROPE_CPU_{}", long.replace('-', "_").to_uppercase());
+    let longs = option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default());
+    longs.map(ours).chain(llama_cpp(option)).collect()
 }
 
 fn llama_cpp(option: &Arg) -> Option<String> {

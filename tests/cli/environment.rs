@@ -50,6 +50,22 @@ fn what_excludes_a_typed_option_gives_way_to_it() {
 }
 
 #[test]
+fn what_is_typed_wins_in_every_spelling_and_the_last_of_it() {
+    let variables = [("LLAMA_ARG_N_PREDICT", "3"), ("ROPE_CPU_CTX_SIZE", "many")];
+    for predict in [&["-n5"][..], &["-n", "5"], &["--n-predict=5"], &["-n", "4", "-n", "5"]] {
+        let typed = [&["-m", "/no/such.gguf", "-p", "hi"], predict].concat();
+        for context in ["-c512", "-c=512", "--ctx-size=512"] {
+            let all = [&typed[..], &[context]].concat();
+            with(&[variables[0], ("ROPE_CPU_CTX", "9")], &all).refused(2, &["/no/such.gguf"]);
+        }
+        // It is heard, where nothing is typed.
+        with(&variables, &typed).refused(2, &["environment variable ROPE_CPU_CTX_SIZE: "]);
+    }
+    let shift = [("LLAMA_ARG_CONTEXT_SHIFT", "maybe")];
+    with(&shift, &["-m", "x"]).refused(2, &["LLAMA_ARG_CONTEXT_SHIFT", "by on and off"]);
+}
+
+#[test]
 fn switches_are_on_or_off() {
     let model = tiny_reader(1, true);
     let arguments = ["-m", model.path().to_str().unwrap(), "-p", "the", "-n", "2", "-no-cnv"];
