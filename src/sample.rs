@@ -21,6 +21,7 @@ use thiserror::Error;
 
 pub use candidates::Candidate;
 pub use dry::{Breaker, breakers};
+pub use metadata::unknown_samplers;
 pub use order::Kind as SamplerKind;
 
 use crate::{Token, gguf::MetadataError};
@@ -263,7 +264,8 @@ impl Sampler {
             adjusted.extend_from_slice(logits);
             for (token, bias) in bias {
                 if let Some(logit) = adjusted.get_mut(*token as usize) {
-                    *logit += *bias;
+                    let sum = *logit + *bias;
+                    *logit = if bias.is_finite() { bounded(*logit, sum) } else { sum };
                 }
             }
             leading.iter_mut().for_each(|stage| stage.adjust(adjusted));
@@ -283,6 +285,12 @@ impl Sampler {
         candidates.softmax();
         Ok(candidates.as_slice())
     }
+}
+
+/// What a finite logit is changed to stays finite, however large the change; all else is what the
+/// model gave, which is checked later.
+fn bounded(logit: f32, changed: f32) -> f32 {
+    if logit.is_finite() { changed.clamp(f32::MIN, f32::MAX) } else { changed }
 }
 
 /// A number from 0 to 1, without 1: 53 random bits, so every multiple of 2^-53, with equal chances.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, stage::Adjust};
+use super::{Settings, bounded, stage::Adjust};
 use crate::{
     Token,
     tokenizer::{Ends, Special, Tokenizer},
@@ -145,7 +145,7 @@ impl Adjust for Dry {
         let Some(&len) = self.lengths.get(&token) else { return logit };
         let penalty = self.multiplier * self.base.powf((len - self.allowed_length) as f32);
         // A penalty beyond all measure must not make the token impossible, or certain.
-        logit - penalty.clamp(f32::MIN, f32::MAX)
+        bounded(logit, logit - penalty.clamp(f32::MIN, f32::MAX))
     }
 }
 

@@ -4,25 +4,30 @@ use super::{Error, Kind, Settings};
 use crate::gguf::Metadata;
 
 impl Settings {
-    /// The defaults, with what the file says in their place.
+    /// The defaults, with what the file says in their place. Samplers that are not known are left
+    /// out ([`unknown_samplers`]).
     ///
     /// # Errors
-    /// A key of another type, and a sampler that is not known. The values are not checked.
+    /// A key of another type. The values are not checked.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self, Error> {
         let real = |name: &str| metadata.f32(&format!("general.sampling.{name}"));
         let whole = |name: &str| metadata.i32(&format!("general.sampling.{name}"));
         let default = Self::default();
         let natural = |name: &str| metadata.u32(&format!("general.sampling.{name}"));
-        let samplers = metadata.string("general.sampling.sequence")?;
+        let samplers = sequence(metadata)?.map(|names| names.filter_map(Kind::named).collect());
         Ok(Self {
-            samplers: samplers.map_or(Ok(default.samplers), Kind::parse_names)?,
+            samplers: samplers.unwrap_or(default.samplers),
             temperature: real("temp")?.unwrap_or(default.temperature),
             top_k: whole("top_k")?.unwrap_or(default.top_k),
             top_p: real("top_p")?.unwrap_or(default.top_p),
             min_p: real("min_p")?.unwrap_or(default.min_p),
             xtc_probability: real("xtc_probability")?.unwrap_or(default.xtc_probability),
             xtc_threshold: real("xtc_threshold")?.unwrap_or(default.xtc_threshold),
-            repeat_last_n: natural("penalty_last_n")?.map_or(default.repeat_last_n, |n| n as usize),
+            repeat_last_n: match whole("penalty_last_n")? {
+                Some(-1) => usize::MAX, // the context
+                Some(_) => natural("penalty_last_n")?.map_or(default.repeat_last_n, |n| n as usize),
+                None => default.repeat_last_n,
+            },
             repeat_penalty: real("penalty_repeat")?.unwrap_or(default.repeat_penalty),
             mirostat: natural("mirostat")?.unwrap_or(default.mirostat),
             mirostat_tau: real("mirostat_tau")?.unwrap_or(default.mirostat_tau),
@@ -30,4 +35,20 @@ impl Settings {
             ..default
         })
     }
+}
+
+/// The samplers of `general.sampling.sequence` that rope-cpu does not have.
+///
+/// # Errors
+/// If it is no text.
+pub fn unknown_samplers<'a>(metadata: &Metadata<'a>) -> Result<Vec<&'a str>, Error> {
+    let names = sequence(metadata)?.into_iter().flatten();
+    Ok(names.filter(|name| Kind::named(name).is_none()).collect())
+}
+
+fn sequence<'a>(
+    metadata: &Metadata<'a>,
+) -> Result<Option<impl Iterator<Item = &'a str> + use<'a>>, Error> {
+    let names = metadata.string("general.sampling.sequence")?;
+    Ok(names.map(|names| names.split(';').filter(|name| !name.is_empty())))
 }

@@ -56,11 +56,14 @@ impl Kind {
     /// A name that no sampler has.
     pub fn parse_names(names: &str) -> Result<Vec<Self>, Error> {
         let names = names.split(';').filter(|_| !names.is_empty());
-        let kind = |name: &str| {
-            let has = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(name));
-            TABLE.iter().find(|(_, _, names)| has(names)).map(|(kind, ..)| *kind)
-        };
-        names.map(|name| kind(name).ok_or_else(|| Error::Name { name: name.into() })).collect()
+        let kind = |name| Self::named(name).ok_or_else(|| Error::Name { name: String::from(name) });
+        names.map(kind).collect()
+    }
+
+    /// The one with this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let has = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+        TABLE.iter().find(|(_, _, names)| has(names)).map(|(kind, ..)| *kind)
     }
 
     /// The order that letters give.

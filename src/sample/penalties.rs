@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, stage::Adjust};
+use super::{Settings, bounded, stage::Adjust};
 use crate::Token;
 
 /// The last tokens, and how often each of them occurs.
@@ -60,6 +60,8 @@ impl Adjust for Penalties {
         let Some(&count) = self.counts.get(&token) else { return logit };
         // Dividing a negative logit would make it likelier.
         let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
-        repeated - (count as f32 * self.frequency + self.presence)
+        // Far-out penalties reach infinity each, and together would be no number.
+        let subtracted = (count as f32 * self.frequency).clamp(f32::MIN, f32::MAX) + self.presence;
+        bounded(logit, repeated - subtracted.clamp(f32::MIN, f32::MAX))
     }
 }

@@ -140,6 +140,22 @@ fn penalties_act_on_recent_tokens() {
 }
 
 #[test]
+fn extreme_changes_leave_finite_logits() {
+    let repeat = Settings { repeat_penalty: 1e-38, ..neutral() };
+    assert_eq!(penalized(repeat, &[0], &[4.0, 1.0]), [f32::MAX, 1.0]);
+    let (presence, frequency) = (-f32::MAX, -f32::MAX);
+    let both = Settings { presence_penalty: presence, frequency_penalty: frequency, ..neutral() };
+    assert_eq!(penalized(both, &[0, 0], &[4.0, 1.0]), [f32::MAX, 1.0]);
+    let bias = Settings { logit_bias: vec![(0, f32::MAX), (0, f32::MAX)], ..neutral() };
+    assert_eq!(penalized(bias, &[], &[4.0, 1.0]), [f32::MAX, 1.0]);
+    // What the model itself gave is no setting's fault.
+    let bias = Settings { logit_bias: vec![(0, 1.0)], ..neutral() };
+    let mut sampler = Sampler::new(bias).unwrap();
+    assert!(sampler.distribution(&[f32::INFINITY, 1.0]).is_err());
+    assert!(sampler.distribution(&[f32::NAN, 1.0]).is_err());
+}
+
+#[test]
 fn penalties_forget_what_is_long_ago() {
     let last = |repeat_last_n| Settings { repeat_last_n, frequency_penalty: 1.0, ..neutral() };
     let accepted = [0, 0, 1, 2, 0, 1];

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::{Metadata, Value},
-    sample::{Sampler, SamplerKind, Settings},
+    sample::{Sampler, SamplerKind, Settings, unknown_samplers},
 };
 
 use crate::neutral;
@@ -101,6 +101,16 @@ fn a_file_may_recommend_settings() {
         ..Settings::default()
     };
     assert_eq!(Settings::from_metadata(&metadata).unwrap(), expected);
+    // What only llama.cpp has is left out, and -1 stands for the context.
+    metadata.insert("general.sampling.sequence", Value::String(b"top_k;infill;temp"));
+    metadata.insert("general.sampling.penalty_last_n", Value::I32(-1));
+    let expected = Settings { repeat_last_n: usize::MAX, ..expected };
+    assert_eq!(Settings::from_metadata(&metadata).unwrap(), expected);
+    assert_eq!(unknown_samplers(&metadata).unwrap(), ["infill"]);
+    metadata.insert("general.sampling.penalty_last_n", Value::I32(-2));
+    let error = Settings::from_metadata(&metadata).unwrap_err().to_string();
+    assert!(error.contains("general.sampling.penalty_last_n"), "{error}");
+    metadata.insert("general.sampling.penalty_last_n", Value::I32(0));
     metadata.insert("general.sampling.top_k", Value::F32(20.0));
     let error = Settings::from_metadata(&metadata).unwrap_err().to_string();
     assert!(error.contains("general.sampling.top_k"), "{error}");

@@ -4,7 +4,7 @@ use super::{Args, prompt};
 use crate::{
     cli::{error::Error, note},
     gguf::{Gguf, Metadata},
-    sample::{Settings, breakers},
+    sample::{Settings, breakers, unknown_samplers},
     tokenizer::Tokenizer,
 };
 
@@ -54,6 +54,12 @@ pub fn tell(args: &Args, gguf: &Gguf, settings: &Settings) {
         note(format_args!(
             "sampling: {} from the file, where no flag says otherwise",
             recommended.join(", ")
+        ));
+    }
+    for name in unknown_samplers(gguf.metadata()).unwrap_or_default() {
+        note(format_args!(
+            "note: general.sampling.sequence names the sampler {name:?}, which rope-cpu does not have: \
+             it is left out"
         ));
     }
     for warning in args.sampling.idle(settings) {
