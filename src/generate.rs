@@ -4,6 +4,7 @@
 mod stop;
 
 use std::{
+    mem,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
@@ -234,22 +235,50 @@ impl<'c> Out<'c> {
 
     /// Shows the name of a control token, which is not part of the text.
     fn show(&mut self, name: &[u8]) {
+        self.pass_on();
         let _ = (self.each)(Event::Text(&String::from_utf8_lossy(name)));
     }
 
     /// Passes on what was held back, unless a stop string ended the text.
     fn finish(mut self, end: &End) -> String {
         if !matches!(end, End::Stop(_)) {
-            let passed = self.stops.push(&self.stream.finish());
-            let mut rest = passed.text;
-            if passed.stop.is_none() {
-                rest += &self.stops.finish();
-            }
-            if !rest.is_empty() {
-                let _ = (self.each)(Event::Text(&rest));
-                self.text.push_str(&rest);
-            }
+            self.pass_on();
         }
         self.text
+    }
+
+    /// Passes on what waits for more.
+    fn pass_on(&mut self) {
+        let passed = self.stops.push(&mem::take(&mut self.stream).finish());
+        let mut rest = passed.text;
+        if passed.stop.is_none() {
+            rest += &self.stops.finish();
+        }
+        if !rest.is_empty() {
+            let _ = (self.each)(Event::Text(&rest));
+            self.text.push_str(&rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stop_string_holds_back_comes_before_a_control_token() {
+        let limits = Limits { stops: vec!["?ZZZ".into()], ..Limits::default() };
+        let mut shown = String::new();
+        let mut each = |event: Event<'_>| {
+            if let Event::Text(text) = event {
+                shown.push_str(text);
+            }
+            ControlFlow::Continue(())
+        };
+        let mut out = Out::new(&limits, &mut each);
+        out.push(b"with?");
+        out.show(b"<|im_end|>");
+        assert_eq!(out.finish(&End::Model), "with?");
+        assert_eq!(shown, "with?<|im_end|>");
     }
 }

@@ -99,12 +99,26 @@ fn a_template_that_fails_says_why() {
         ("{{ messages | tojson(nonsense=1) }}", "nonsense"),
         ("{{ messages | tojson(separators=1) }}", "line 1"),
         ("{{ messages.x | tojson }}", "undefined"),
+        ("{{ 'abc' | indent(9999999999999999999) }}", "too large"),
+        ("{{ 'abc' | indent(width=99999999999999) }}", "too large"),
+        ("{{ '%-9999999999d' | format(3) }}", "too large"),
+        ("{{ '{:>9999999999}'.format(1) }}", "too large"),
+        ("{{ [1] | batch(99999999999, 'x') }}", "too large"),
+        ("{{ [1] | slice(99999999999) }}", "too large"),
     ] {
         let rendered = Template::new(source, "", "")
             .and_then(|template| template.render(&[message("user", "hello")], true));
         let error = rendered.expect_err(source).to_string();
         assert!(error.contains(reason), "{source}: {error}");
     }
+}
+
+#[test]
+fn filters_that_count_work_as_ever() {
+    let source = "{{ 'a\nb' | indent(2) }} {{ 'a' | indent(width=1, first=true) }} \
+                  {{ '%3d' | format(3) }} {{ '{:>3}'.format(1) }} {{ [1, 2, 3] | batch(2) | length }}";
+    let template = Template::new(source, "", "").unwrap();
+    assert_eq!(template.render(&[], true).unwrap(), "a\n  b  a   3   1 2");
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! Jinja as `transformers` sets it up for chat templates.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use jiff::Zoned;
-use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
+use minijinja::{
+    Environment, Error, ErrorKind, State, Value,
+    syntax::SyntaxConfig,
+    value::{Rest, ValueOrKwargs},
+};
 
 const NAME: &str = "chat template";
 
@@ -11,13 +15,32 @@ const NAME: &str = "chat template";
 /// thousand for a message.
 const FUEL: u64 = 20_000_000;
 
+/// Widths and counts above this are refused: the engine would fill all memory with them.
+const COUNT_MAX: i64 = 65_536;
+
+/// More digits in a row than this are no width in a format.
+const DIGITS_MAX: usize = 5;
+
+/// The engine's own filters, which those here hide.
+static ENGINE: LazyLock<Environment<'static>> = LazyLock::new(Environment::new);
+
 /// An environment with one template.
 pub(super) fn with_template(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(method);
     environment.add_filter("tojson", super::tojson::tojson);
+    for filter in ["batch", "format", "indent", "slice"] {
+        environment.add_filter(filter, move |args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            match filter {
+                "format" => check_format(args.first())?,
+                _ => check_counts(filter, &args)?,
+            }
+            ENGINE.empty_state().apply_filter(filter, &args)
+        });
+    }
     // To the engine none is an empty list, which in Python it is not.
     environment.add_test("iterable", |value: &Value| {
         !value.is_none() && !value.is_undefined() && value.try_iter().is_ok()
@@ -34,6 +57,47 @@ pub(super) fn with_template(source: String) -> Result<Environment<'static>, Erro
     });
     environment.add_template_owned(NAME, source)?;
     Ok(environment)
+}
+
+/// The methods of Python's values.
+fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if name == "format" {
+        check_format(Some(value))?;
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// # Errors
+/// A width that is larger than what anyone writes.
+fn check_format(format: Option<&Value>) -> Result<(), Error> {
+    let text = format.and_then(Value::as_str).unwrap_or_default();
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    match numbers.find(|digits| digits.len() > DIGITS_MAX) {
+        Some(digits) => Err(too_large("format", digits)),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// A number among the arguments, with names or without, that is too large for a count.
+fn check_counts(filter: &str, args: &[Value]) -> Result<(), Error> {
+    // The first is what is filtered.
+    for arg in args.iter().skip(1) {
+        let named = arg.is_kwargs().then(|| arg.try_iter()).transpose()?;
+        let named = named.into_iter().flatten().map(|name| arg.get_item(&name));
+        for value in named.chain([Ok(arg.clone())]) {
+            let value = value?;
+            if value.is_number() && !i64::try_from(value.clone()).is_ok_and(|n| n <= COUNT_MAX) {
+                return Err(too_large(filter, &value.to_string()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn too_large(filter: &str, number: &str) -> Error {
+    let message = format!("{filter}: {number} is too large a number");
+    Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// Runs the template.
