@@ -52,7 +52,17 @@ fn what_has_no_effect_is_told() {
         &["--samplers", "top_k;temp", "--min-p", "0.1"],
         &["warning: --min-p has no effect: min_p is not among the samplers"],
     );
-    warned(&["--dry-base", "2"], &["--dry-base has no effect without --dry-multiplier"]);
+    for (options, reason) in [
+        ("--dry-base 2", "--dry-base has no effect without --dry-multiplier"),
+        ("--repeat-last-n 9", "--repeat-last-n has no effect without a penalty"),
+        ("--presence-penalty 1 --repeat-last-n 0", "--presence-penalty has no effect with"),
+        ("--xtc-probability 1 --xtc-threshold 0.6", "--xtc-probability has no effect where"),
+        ("--dynatemp-range -1", "--dynatemp-range has no effect below 0"),
+        ("--dry-multiplier 1 --dry-sequence-breaker=", "breaker has no effect without a text"),
+    ] {
+        let options: Vec<_> = options.split(' ').collect();
+        warned(&options, &["warning: ", reason]);
+    }
 }
 
 #[test]

@@ -220,15 +220,76 @@ impl SamplingArgs {
             (self.frequency_penalty.is_some(), "--frequency-penalty", Penalties),
             (self.dry_multiplier.is_some(), "--dry-multiplier", Dry),
         ];
+        let penalizing = settings.repeat_penalty != 1.0
+            || settings.presence_penalty != 0.0
+            || settings.frequency_penalty != 0.0;
+        let looks_back = settings.repeat_last_n > 0;
+        let without_xtc = "without --xtc-probability";
+        let over_half = "where --xtc-threshold is above 0.5";
+        let penalties_off = "with --repeat-last-n 0";
+        let (without_dry, without_mirostat) = ("without --dry-multiplier", "without --mirostat");
+        // Whether it is given, its name, whether it acts, and else why not.
         let of_settings = [
-            (self.xtc_threshold.is_some(), "--xtc-threshold", settings.xtc_probability > 0.0),
-            (self.dynatemp_exp.is_some(), "--dynatemp-exp", settings.dynatemp_range > 0.0),
-            (self.dry_base.is_some(), "--dry-base", dry),
-            (self.dry_allowed_length.is_some(), "--dry-allowed-length", dry),
-            (self.dry_penalty_last_n.is_some(), "--dry-penalty-last-n", dry),
-            (!self.dry_sequence_breaker.is_empty(), "--dry-sequence-breaker", dry),
-            (self.mirostat_ent.is_some(), "--mirostat-ent", mirostat),
-            (self.mirostat_lr.is_some(), "--mirostat-lr", mirostat),
+            (
+                self.xtc_threshold.is_some(),
+                "--xtc-threshold",
+                settings.xtc_probability > 0.0,
+                without_xtc,
+            ),
+            (
+                self.xtc_probability.is_some_and(|p| p > 0.0),
+                "--xtc-probability",
+                settings.xtc_threshold <= 0.5,
+                over_half,
+            ),
+            (
+                self.dynatemp_range.is_some(),
+                "--dynatemp-range",
+                settings.dynatemp_range >= 0.0,
+                "below 0",
+            ),
+            (
+                self.dynatemp_exp.is_some(),
+                "--dynatemp-exp",
+                settings.dynatemp_range > 0.0,
+                "without --dynatemp-range",
+            ),
+            (
+                self.repeat_last_n.is_some_and(|n| n > 0),
+                "--repeat-last-n",
+                penalizing,
+                "without a penalty",
+            ),
+            (
+                self.repeat_penalty.is_some_and(|x| x != 1.0),
+                "--repeat-penalty",
+                looks_back,
+                penalties_off,
+            ),
+            (
+                self.presence_penalty.is_some_and(|x| x != 0.0),
+                "--presence-penalty",
+                looks_back,
+                penalties_off,
+            ),
+            (
+                self.frequency_penalty.is_some_and(|x| x != 0.0),
+                "--frequency-penalty",
+                looks_back,
+                penalties_off,
+            ),
+            (self.dry_base.is_some(), "--dry-base", dry, without_dry),
+            (self.dry_allowed_length.is_some(), "--dry-allowed-length", dry, without_dry),
+            (self.dry_penalty_last_n.is_some(), "--dry-penalty-last-n", dry, without_dry),
+            (!self.dry_sequence_breaker.is_empty(), "--dry-sequence-breaker", dry, without_dry),
+            (
+                self.dry_sequence_breaker.iter().any(String::is_empty),
+                "--dry-sequence-breaker",
+                !dry,
+                "without a text",
+            ),
+            (self.mirostat_ent.is_some(), "--mirostat-ent", mirostat, without_mirostat),
+            (self.mirostat_lr.is_some(), "--mirostat-lr", mirostat, without_mirostat),
         ];
         let unused = of_samplers.into_iter().filter_map(|(given, flag, kind)| match kind {
             _ if !given => None,
@@ -236,15 +297,8 @@ impl SamplingArgs {
             _ if settings.samplers.contains(&kind) => None,
             _ => Some(format!("{flag} has no effect: {} is not among the samplers", kind.name())),
         });
-        let needs = |flag: &str| match flag {
-            "--xtc-threshold" => "--xtc-probability",
-            "--dynatemp-exp" => "--dynatemp-range",
-            "--mirostat-ent" | "--mirostat-lr" => "--mirostat",
-            _ => "--dry-multiplier",
-        };
-        let alone = of_settings.into_iter().filter(|(given, _, active)| *given && !active);
-        let alone =
-            alone.map(|(_, flag, _)| format!("{flag} has no effect without {}", needs(flag)));
+        let alone = of_settings.into_iter().filter(|(given, _, active, _)| *given && !active);
+        let alone = alone.map(|(_, flag, _, reason)| format!("{flag} has no effect {reason}"));
         let order = (self.samplers.is_some() || self.sampler_seq.is_some()) && mirostat;
         let order = order.then(|| "the order of samplers has no effect with Mirostat".into());
         unused.chain(alone).chain(order).collect()
