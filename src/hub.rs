@@ -65,7 +65,7 @@ impl Hub {
     /// HF_HUB_CACHE or HF_HOME; `token`, HF_TOKEN or what `hf auth login` has left; HF_HUB_OFFLINE.
     ///
     /// # Errors
-    /// If no variable says where files are kept.
+    /// If no variable says where files are kept, or the endpoint or the token can be none.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         token: Option<String>,
@@ -86,13 +86,19 @@ impl Hub {
         };
         let token = token.or_else(|| set("HF_TOKEN")).or_else(left);
         let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+        let address = endpoint.parse::<ureq::http::Uri>();
+        if !address.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
+            return Err(Error::Endpoint { endpoint });
+        }
+        let token = token.map(|token| token.trim().to_string()).filter(|token| !token.is_empty());
+        if token.as_ref().is_some_and(|token| !token.chars().all(|c| c.is_ascii_graphic())) {
+            return Err(Error::Token);
+        }
         let yes = |value: String| ["1", "on", "yes", "true"].contains(&&*value.to_lowercase());
         Ok(Hub {
             endpoint: endpoint.trim_end_matches('/').into(),
             cache: Cache::new(cache),
-            token: token
-                .map(|token| token.trim().into())
-                .filter(|token: &String| !token.is_empty()),
+            token,
             offline: offline || set("HF_HUB_OFFLINE").is_some_and(yes),
         })
     }

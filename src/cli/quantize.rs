@@ -91,6 +91,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let output = output.display();
         return Err(Error::usage(format_args!("{output} is a directory: give a file name")));
     }
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let (output, folder) = (output.display(), folder.display());
+        return Err(Error::usage(format_args!("{output}: there is no folder {folder}")));
+    }
     let options = Options { pure: args.pure, leave_output_tensor: args.leave_output_tensor };
     let planned = quantize::plan(&gguf, args.target, &options).map_err(|e| named(input, e))?;
     warn(&planned, args.allow_requantize);

@@ -140,8 +140,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     result
 }
 
-/// The chat template of the command line, or else of the model.
-fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template, Error> {
+/// The chat template of the command line, or else of the model, and whose it is.
+fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, Template), Error> {
     let typed = &args.prompt;
     let (origin, template) = match (&typed.chat_template, &typed.chat_template_file) {
         // What has no tags is a name; as a template it would say the same to every message.
@@ -164,12 +164,13 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Template,
         }
     };
     let template = template.map_err(|e| Error::usage(format_args!("{origin}: {e}")))?;
-    match &typed.chat_template_kwargs {
+    let template = match &typed.chat_template_kwargs {
         Some(object) => template
             .arguments(object)
-            .map_err(|e| Error::usage(format_args!("--chat-template-kwargs: {e}"))),
-        None => Ok(template),
-    }
+            .map_err(|e| Error::usage(format_args!("--chat-template-kwargs: {e}")))?,
+        None => template,
+    };
+    Ok((origin, template))
 }
 
 /// How the prompt is read: as the flags say, or else as suits what there is.

@@ -11,6 +11,12 @@ use thiserror::Error;
 pub enum Error {
     #[error("{name:?} is no name of a model: give USER/MODEL or USER/MODEL:QUANT")]
     Name { name: String },
+    #[error("HF_ENDPOINT is {endpoint:?}: give the address of a hub, like https://huggingface.co")]
+    Endpoint { endpoint: String },
+    #[error(
+        "the token has spaces or other characters that none has: check -hft, HF_TOKEN or its file"
+    )]
+    Token,
     #[error("there is no folder for what is fetched: set HF_HUB_CACHE, HF_HOME or HOME")]
     NoCache,
     #[error(

@@ -370,3 +370,11 @@ fn variables_and_options_go_together() {
     is(&hub.with(&elsewhere, &[&["-hf", REPO], &file[..]].concat()), &expected());
     assert!(cache.path().join("models--user--tiny-GGUF/refs/main").exists());
 }
+
+#[test]
+fn an_endpoint_or_a_token_that_can_be_none_is_named() {
+    let hub = setup();
+    let typed = ["-hf", REPO, "-p", "x"];
+    hub.with(&[("HF_ENDPOINT", "garbage")], &typed).refused(2, &["HF_ENDPOINT is \"garbage\""]);
+    hub.with(&[("HF_TOKEN", "a\u{1}b")], &typed).refused(2, &["HF_TOKEN"]);
+}

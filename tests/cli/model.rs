@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{Run, finish, rope_cpu, run, smollm2};
+use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
 
 /// A run of the model that writes the likeliest text after `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {
@@ -210,4 +210,12 @@ pub fn with_closed_stdout(arguments: &[&str]) -> (Option<i32>, String) {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     (child.wait().unwrap().code(), stderr)
+}
+
+#[test]
+fn a_chat_template_that_fails_is_named() {
+    let model = tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    run(&["-m", model, "--chat-template", "{{ nothing() }}", "-p", "x"])
+        .refused(2, &["--chat-template: the chat template fails", "-no-cnv"]);
 }

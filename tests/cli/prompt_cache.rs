@@ -70,7 +70,7 @@ fn a_file_that_does_not_fit_is_refused() {
     };
     with(&model, cache, &["--prompt-cache-ro"]).refused(2, &["--prompt-cache", "prompt.cache"]);
     assert_eq!(with(&model, cache, &[]).code, Some(0));
-    with(&other, cache, &[]).refused(2, &["prompt.cache", "another model"]);
+    with(&other, cache, &[]).refused(2, &["prompt.cache", "another model", "remove it"]);
     let scaled = ["--rope-freq-scale", "0.5"];
     with(&model, cache, &scaled).refused(2, &["other RoPE settings", "factor 2"]);
     with(&model, cache, &["-ctk", "q8_0"]).refused(2, &["-ctk f16"]);

@@ -170,7 +170,8 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     }
     let here = folder.path().to_str().unwrap();
     run(&["quantize", input, here, "Q8_0"]).refused(2, &["is a directory"]);
-    run(&["quantize", input, "/no/such/folder/x", "Q8_0"]).refused(1, &["/no/such/folder/x"]);
+    run(&["quantize", input, "/no/such/folder/x", "Q8_0"])
+        .refused(2, &["no folder /no/such/folder"]);
     run(&["quantize", "/no/such/file", out, "Q8_0"]).refused(2, &["/no/such/file"]);
     run(&["quantize", "-t", "1", input, out, "Q8_0", "2"]).refused(2, &["cannot be used with"]);
 

@@ -21,6 +21,8 @@ pub enum Conversation {
     Chat {
         /// The template.
         template: Box<Template>,
+        /// Whose it is, for messages.
+        origin: String,
         /// All messages, the first of them perhaps the system's.
         messages: Vec<Message>,
     },
@@ -32,10 +34,10 @@ pub enum Conversation {
 }
 
 impl Conversation {
-    /// A conversation in a chat template.
-    pub fn chat(template: Template, system: Option<String>) -> Self {
+    /// A conversation in the chat template of `origin`.
+    pub fn chat((origin, template): (String, Template), system: Option<String>) -> Self {
         let messages = system.into_iter().map(|text| Message::new("system", text)).collect();
-        Conversation::Chat { template: Box::new(template), messages }
+        Conversation::Chat { template: Box::new(template), origin, messages }
     }
 
     /// A text that is continued.
@@ -54,10 +56,15 @@ impl Conversation {
     /// All that the model reads before it answers `text`.
     fn prompt(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
         match self {
-            Conversation::Chat { template, messages, .. } => {
+            Conversation::Chat { template, origin, messages } => {
                 let mut messages = messages.clone();
                 messages.push(Message::new("user", text));
-                let rendered = template.render(&messages, true).map_err(Error::usage)?;
+                let rendered = template.render(&messages, true).map_err(|e| {
+                    Error::usage(format_args!(
+                        "{origin}: {e}; choose another template with --chat-template, or continue \
+                         plain text with -no-cnv"
+                    ))
+                })?;
                 Ok(tokenizer.encode_chat(&rendered))
             }
             Conversation::Plain { tokens } => {

@@ -9,7 +9,10 @@ use std::{
 use super::args::PromptArgs;
 use crate::{
     cli::{error::Error, note},
-    model::Session,
+    model::{
+        Session,
+        saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope},
+    },
     whole_file::whole_file,
 };
 
@@ -45,7 +48,13 @@ impl PromptCache {
         };
         if size > 0 {
             let file = File::open(&self.path).map_err(|e| named(&e))?;
-            session.restore(self.model, BufReader::new(file), size).map_err(|e| named(&e))?;
+            session.restore(self.model, BufReader::new(file), size).map_err(|e| match e {
+                Foreign | Damaged(_) | Model | Rope { .. } => {
+                    named(&format_args!("{e}: remove it, or name another file"))
+                }
+                // These say themselves what to do.
+                Cache { .. } | Context { .. } | Io(_) => named(&e),
+            })?;
         }
         Ok(())
     }
