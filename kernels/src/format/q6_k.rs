@@ -68,13 +68,13 @@ impl Encode<256> for Q6K {
     fn encode(weights: &[f32; 256]) -> Block {
         let block = Sixteen::new(weights, 32.0);
         let quants = block.quants.map(|group| group.map(|quant| (quant + 32.0) as u8));
-        let q = |half: usize, k: usize, l: usize| quants.as_flattened()[128 * half + 32 * k + l];
+        let quants: [[[u8; 32]; 4]; 2] = bytemuck::must_cast(quants);
+        let low = quants.map(|q| [0, 1].map(|k| from_fn(|l| q[k][l] & 15 | q[k + 2][l] << 4)));
+        let high =
+            quants.map(|q| from_fn(|l| (0..4).fold(0, |bits, k| bits | q[k][l] >> 4 << (2 * k))));
         Block {
-            ql: from_fn(|i| {
-                let (half, k, l) = (i / 64, i / 32 % 2, i % 32);
-                q(half, k, l) & 15 | q(half, k + 2, l) << 4
-            }),
-            qh: from_fn(|i| (0..4).fold(0, |bits, k| bits | q(i / 32, k, i % 32) >> 4 << (2 * k))),
+            ql: bytemuck::must_cast::<[[[u8; 32]; 2]; 2], _>(low),
+            qh: bytemuck::must_cast::<[[u8; 32]; 2], _>(high),
             scales: block.scales,
             d: block.d.to_le_bytes(),
         }
