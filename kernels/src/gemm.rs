@@ -247,11 +247,7 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
             #[inline(always)]
             |w| &lines[w][fours * index..][..fours],
         );
-        let sums = if Q::SIGNED {
-            isa.row_dots_signed(quants, register, a, start)
-        } else {
-            isa.row_dots_unsigned(Q::BITS, quants, register, a, start)
-        };
+        let sums = isa.row_dots(Q::SIGNED, Q::BITS, quants, register, a, start);
         for w in 0..W {
             let scale = isa.row_load(&lines[w][FOURS + index], register);
             let floated = isa.row_mul(scale, isa.row_splat(-FLOATED));

@@ -277,19 +277,13 @@ pub trait Isa: Copy + 'static {
 
     // Operations of the integer product, on registers that hold rows of a panel.
 
-    /// For each of `W` panels and `N` tokens: `start` + products of unsigned quants, of at most `bits`
-    /// bits, in register `register` of each line, with the bytes of `a`, four to a line.
-    fn row_dots_unsigned<const W: usize, const N: usize>(
+    /// For each of `W` panels and `N` tokens: `start` + products of quants of at most `bits` bits, in
+    /// register `register` of each line, with the bytes of `a`, four to a line. Where the quants are
+    /// signed, [`Isa::SIGNED_BIAS`] was flipped into them, and `|a| <= 127`.
+    fn row_dots<const W: usize, const N: usize>(
         self,
+        signed: bool,
         bits: u32,
-        w: [&[Line]; W],
-        register: usize,
-        a: [&[[u8; 4]]; N],
-        start: [i32; N],
-    ) -> [[Self::RowInts; N]; W];
-    /// The same for signed quants, `|a| <= 127`, where `w` had [`Isa::SIGNED_BIAS`] flipped into it.
-    fn row_dots_signed<const W: usize, const N: usize>(
-        self,
         w: [&[Line]; W],
         register: usize,
         a: [&[[u8; 4]]; N],

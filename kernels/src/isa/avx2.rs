@@ -213,14 +213,6 @@ impl Avx2 {
     fn row_bytes(self, line: &Line, register: usize) -> __m256i {
         self.load(&line.0.as_chunks().0[register])
     }
-    #[inline(always)]
-    fn row_starts<const W: usize, const N: usize>(self, start: [i32; N]) -> [[__m256i; N]; W] {
-        [crate::array::map(
-            start,
-            #[inline(always)]
-            |start| self.ints(start),
-        ); W]
-    }
 }
 
 impl Isa for Avx2 {
@@ -234,19 +226,36 @@ impl Isa for Avx2 {
     type RowFloats = __m256;
     wide_as_pair!();
 
-    /// Small weights: sums of several products fit in 16 bits, so that only their sum is widened.
-    /// A line adds two products, less than `2 * 2^7 * 2^bits`.
     #[inline(always)]
-    fn row_dots_unsigned<const W: usize, const N: usize>(
+    fn row_dots<const W: usize, const N: usize>(
         self,
+        signed: bool,
         bits: u32,
         w: [&[Line]; W],
         register: usize,
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[__m256i; N]; W] {
-        let mut sums = self.row_starts(start);
+        let mut sums = [crate::array::map(
+            start,
+            #[inline(always)]
+            |start| self.ints(start),
+        ); W];
         let all = w[0].len();
+        if signed {
+            for j in 0..all {
+                for i in 0..W {
+                    let w = self.row_bytes(&w[i][j], register);
+                    for t in 0..N {
+                        let sum = self.dot_add_signed(sums[i][t], w, self.splat4(&a[t][j]));
+                        sums[i][t] = self.opaque(sum);
+                    }
+                }
+            }
+            return sums;
+        }
+        // Sums of several products of small weights fit in 16 bits, so that only their sum is widened.
+        // A line adds two products, less than `2 * 2^7 * 2^bits`.
         let lines = (128 >> bits).min(all);
         for first in (0..all).step_by(lines) {
             let mut pairs = [[self.splat(0); N]; W];
@@ -263,26 +272,6 @@ impl Isa for Avx2 {
             for i in 0..W {
                 for t in 0..N {
                     sums[i][t] = self.add_up_pairs(sums[i][t], pairs[i][t]);
-                }
-            }
-        }
-        sums
-    }
-    #[inline(always)]
-    fn row_dots_signed<const W: usize, const N: usize>(
-        self,
-        w: [&[Line]; W],
-        register: usize,
-        a: [&[[u8; 4]]; N],
-        start: [i32; N],
-    ) -> [[__m256i; N]; W] {
-        let mut sums = self.row_starts(start);
-        for j in 0..w[0].len() {
-            for i in 0..W {
-                let w = self.row_bytes(&w[i][j], register);
-                for t in 0..N {
-                    let sum = self.dot_add_signed(sums[i][t], w, self.splat4(&a[t][j]));
-                    sums[i][t] = self.opaque(sum);
                 }
             }
         }

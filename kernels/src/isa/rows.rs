@@ -1,51 +1,38 @@
 //! Registers of the integer product that are wide vectors.
 
-/// `start` + the products of the lines of each panel with the bytes of each token.
-macro_rules! row_dots {
-    ($isa:ident.$dot:ident($w:ident, $a:ident, $start:ident)) => {{
-        let mut sums = [crate::array::map(
-            $start,
-            #[inline(always)]
-            |start| $isa.wide_ints(start),
-        ); W];
-        for j in 0..$w[0].len() {
-            for i in 0..W {
-                let w = $isa.wide_load(&$w[i][j].0);
-                for t in 0..N {
-                    sums[i][t] = $isa.$dot(sums[i][t], w, &$a[t][j]);
-                }
-            }
-        }
-        sums
-    }};
-}
-pub(super) use row_dots;
-
 macro_rules! rows_are_wide {
     () => {
         type RowInts = Self::WideInts;
         type RowFloats = Self::WideFloats;
 
         #[inline(always)]
-        fn row_dots_unsigned<const W: usize, const N: usize>(
+        fn row_dots<const W: usize, const N: usize>(
             self,
+            signed: bool,
             _: u32,
             w: [&[Line]; W],
             _: usize,
             a: [&[[u8; 4]]; N],
             start: [i32; N],
         ) -> [[Self::RowInts; N]; W] {
-            crate::isa::rows::row_dots!(self.wide_dot_unsigned(w, a, start))
-        }
-        #[inline(always)]
-        fn row_dots_signed<const W: usize, const N: usize>(
-            self,
-            w: [&[Line]; W],
-            _: usize,
-            a: [&[[u8; 4]]; N],
-            start: [i32; N],
-        ) -> [[Self::RowInts; N]; W] {
-            crate::isa::rows::row_dots!(self.wide_dot_signed(w, a, start))
+            let mut sums = [crate::array::map(
+                start,
+                #[inline(always)]
+                |start| self.wide_ints(start),
+            ); W];
+            for j in 0..w[0].len() {
+                for i in 0..W {
+                    let w = self.wide_load(&w[i][j].0);
+                    for t in 0..N {
+                        sums[i][t] = if signed {
+                            self.wide_dot_signed(sums[i][t], w, &a[t][j])
+                        } else {
+                            self.wide_dot_unsigned(sums[i][t], w, &a[t][j])
+                        };
+                    }
+                }
+            }
+            sums
         }
         #[inline(always)]
         fn row_from_bits(self, a: Self::RowInts) -> Self::RowFloats {
