@@ -189,7 +189,7 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     sums: &mut [Sums<I>; R],
 ) {
     let x_scale = isa.load_f32(&x.scale);
-    let mut scale = [[[0.0; 8]; 2]; R];
+    let mut scale = [[x_scale; 2]; R];
     for r in 0..R {
         let mut scales = F::scales(isa, w[r]);
         if groups < SPAN / GROUP {
@@ -199,7 +199,7 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
             }
         }
         for index in 0..parts::<F::Quants>() {
-            scale[r][index] = isa.to_f32s(isa.mul(scales.scale[index], x_scale));
+            scale[r][index] = isa.mul(scales.scale[index], x_scale);
             let x_sum = isa.load_f32(&x.sums[part::<F::Quants>(index) as usize]);
             if F::CENTER > 0 {
                 let center = isa.mul(scales.scale[index], isa.splat_f32(f32::from(F::CENTER)));
@@ -209,8 +209,9 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
                 sums[r].offsets = isa.mul_add(scales.offset[index], x_sum, sums[r].offsets);
             }
         }
+        scale[r] = isa.sides(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)]);
     }
-    if groups < SPAN / GROUP || !F::UNROLLED {
+    if groups < SPAN / GROUP {
         for g in 0..groups {
             group_dots::<I, F, R>(isa, w, x, g, &scale, sums);
         }
@@ -227,23 +228,28 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     }
 }
 
-/// Group `g` of a span of each row times that of a token.
+/// Group `g` of a span of each row times that of a token. Of `scale`, the halves of one for every four
+/// groups are theirs, for the first 16 weights and the last.
 #[inline(always)]
 fn group_dots<I: Isa, F: Format, const R: usize>(
     isa: I,
     w: [&F::Span; R],
     x: &Span,
     g: usize,
-    scale: &[[[f32; 8]; 2]; R],
+    scale: &[[I::Floats; 2]; R],
     sums: &mut [Sums<I>; R],
 ) {
     let a = isa.load(&x.quants[g]);
     for r in 0..R {
         let q = F::quants(isa, w[r], g);
         let ints = if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-        let [first, last] = scale[r];
-        let scale =
-            if F::Quants::SPLIT { isa.halves(first[g], last[g]) } else { isa.splat_f32(first[g]) };
+        let side = scale[r][g / 4];
+        let scale = match g % 4 {
+            0 => isa.each_half::<0>(side),
+            1 => isa.each_half::<1>(side),
+            2 => isa.each_half::<2>(side),
+            _ => isa.each_half::<3>(side),
+        };
         let sum = &mut sums[r].products[g % 2];
         *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
     }

@@ -1,6 +1,7 @@
 //! GGUF block formats, each described once: its bytes, its meaning, and how a vector machine
 //! unpacks 32 of its weights. No instruction set is named here.
 
+mod bits;
 mod codebook;
 mod float;
 mod iq1_m;
@@ -27,8 +28,6 @@ mod q8_0;
 mod quants;
 mod tq1_0;
 mod tq2_0;
-
-use std::array::from_fn;
 
 use bytemuck::{Pod, Zeroable, bytes_of_mut, cast_slice};
 
@@ -86,18 +85,18 @@ impl<I: Isa> Scales<I> {
 
     /// Scales of whole groups: `d` times integers.
     #[inline(always)]
-    fn integers(isa: I, d: f32, scale: impl Fn(usize) -> i8) -> Self {
-        Self::whole(isa, isa.mul(isa.splat_f32(d), isa.floats_from_i8(&from_fn(scale))))
+    fn integers(isa: I, d: f32, scales: [i8; 8]) -> Self {
+        Self::whole(isa, isa.mul(isa.splat_f32(d), isa.floats_from_i8(&scales)))
     }
 
-    /// Scales of half groups: `d` times the integers of each group and half.
+    /// Scales of half groups: `d` times the integers of the first halves, and of the last.
     #[inline(always)]
-    fn split_integers(isa: I, d: f32, scale: impl Fn(usize, usize) -> i8) -> Self {
+    fn split_integers(isa: I, d: f32, scales: [[i8; 8]; 2]) -> Self {
         let d = isa.splat_f32(d);
         let halves = map(
-            [0, 1],
+            scales,
             #[inline(always)]
-            |half| isa.mul(d, isa.floats_from_i8(&from_fn(|group| scale(group, half)))),
+            |half| isa.mul(d, isa.floats_from_i8(&half)),
         );
         Self::split(isa, halves)
     }
@@ -121,9 +120,6 @@ pub trait Format: 'static {
     type Quants: Quants;
     /// The unsigned quant that stands for zero, where that is the same one for every scale.
     const CENTER: u8 = 0;
-
-    /// Whether the dot product of a span is compiled for each of its groups, and not as a loop.
-    const UNROLLED: bool = true;
 
     /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);

@@ -142,8 +142,12 @@ pub trait Isa: Copy + 'static {
     /// `a + b`, or `a - b` where the bit of `negative` is set, bytes wrapping around.
     #[inline(always)]
     fn add_signed(self, a: Self::Bytes, b: Self::Bytes, negative: u32) -> Self::Bytes {
-        // A mask is -1, and x ^ -1 is -x - 1.
-        let negative = self.bit_mask(negative);
+        self.add_masked(a, b, self.bit_mask(negative))
+    }
+    /// `a + b`, or `a - b` where the byte of `negative` is 255 and not 0, bytes wrapping around.
+    #[inline(always)]
+    fn add_masked(self, a: Self::Bytes, b: Self::Bytes, negative: Self::Bytes) -> Self::Bytes {
+        // 255 is -1, and x ^ -1 is -x - 1.
         self.sub(self.xor(b, negative), self.sub(negative, a))
     }
     /// `x` in every byte.
@@ -195,8 +199,10 @@ pub trait Isa: Copy + 'static {
     fn splat_f16(self, x: Half) -> Self::Floats {
         self.splat_f32(self.f32_from_f16(x))
     }
-    /// Four lanes of `lo`, then four of `hi`.
-    fn halves(self, lo: f32, hi: f32) -> Self::Floats;
+    /// The first four lanes of `a`, then those of `b`; and the last four of both.
+    fn sides(self, a: Self::Floats, b: Self::Floats) -> [Self::Floats; 2];
+    /// In each half, lane `N <= 3` of that half.
+    fn each_half<const N: i32>(self, a: Self::Floats) -> Self::Floats;
     /// `a + b`.
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a * b`.

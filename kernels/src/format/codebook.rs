@@ -32,15 +32,47 @@ pub(super) const fn expand<const LEN: usize, const N: usize>(
     out
 }
 
-/// Four times 7 sign bits, from bit 0 on, each with an eighth that makes their number even.
+/// Seven sign bits as bytes, 255 where one is set, and an eighth that makes their number even.
+static EVEN_SIGNS: [[u8; 8]; 128] = {
+    let mut out = [[0; 8]; 128];
+    let mut seven = 0u32;
+    while seven < 128 {
+        let eight = seven | (seven.count_ones() % 2) << 7;
+        let mut i = 0;
+        while i < 8 {
+            out[seven as usize][i] = if eight >> i & 1 == 1 { 255 } else { 0 };
+            i += 1;
+        }
+        seven += 1;
+    }
+    out
+};
+
+/// The signs of 32 weights: of each eight by the low 7 bits of `sevens`.
 #[inline(always)]
-pub(super) fn even_signs(sevens: u32) -> u32 {
-    let fourteens = sevens & 0x3fff | (sevens & 0xfffc000) << 2;
-    let bits = fourteens & 0x007f007f | (fourteens & 0x3f803f80) << 1;
-    let mut parity = bits ^ bits >> 4;
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    bits | (parity & 0x01010101) << 7
+pub(super) fn even_signs(sevens: [u64; 4]) -> [u8; 32] {
+    bytemuck::must_cast(sevens.map(
+        #[inline(always)]
+        |seven| EVEN_SIGNS[seven as usize & 127],
+    ))
+}
+
+/// As [`even_signs`], of 28 bits from bit 0 on.
+#[inline(always)]
+pub(super) fn even_signs_of(bits: [u8; 4]) -> [u8; 32] {
+    let bits = u64::from(u32::from_le_bytes(bits));
+    even_signs([bits, bits >> 7, bits >> 14, bits >> 21])
+}
+
+/// `center + magnitude`, or `center - magnitude` where the sign's byte is 255 and not 0.
+#[inline(always)]
+pub(super) fn with_even_signs<I: Isa>(
+    isa: I,
+    magnitudes: &[u8; 32],
+    signs: &[u8; 32],
+    center: u8,
+) -> I::Bytes {
+    isa.add_masked(isa.splat(center), isa.load(magnitudes), isa.load(signs))
 }
 
 /// `center + magnitude`, or `center - magnitude` where the sign's bit is set.
@@ -54,14 +86,22 @@ pub(super) fn with_signs<I: Isa>(
     isa.add_signed(isa.splat(center), isa.load(magnitudes), signs)
 }
 
+/// Bits as bytes, 255 where one is set.
+pub(super) fn masks(bits: u32) -> [u8; 32] {
+    from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
+}
+
 /// What magnitudes with signs stand for: of each group the scales of its halves, the magnitudes and
-/// the signs.
-pub(super) fn decode(out: &mut [f32; SPAN], group: impl Fn(usize) -> ([f32; 2], [u8; 32], u32)) {
+/// the signs, as [`with_even_signs`] has them.
+pub(super) fn decode(
+    out: &mut [f32; SPAN],
+    group: impl Fn(usize) -> ([f32; 2], [u8; 32], [u8; 32]),
+) {
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (scales, magnitudes, signs) = group(g);
         *out = from_fn(|i| {
             let magnitude = f32::from(magnitudes[i]);
-            scales[i / 16] * if signs >> i & 1 == 1 { -magnitude } else { magnitude }
+            scales[i / 16] * if signs[i] > 0 { -magnitude } else { magnitude }
         });
     }
 }

@@ -1,10 +1,9 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    iq1_s::{CENTER, decode, eight},
+    bits::{bytes, integers, odd},
+    iq1_s::{CENTER, decode, quants},
 };
 use crate::isa::{Half, Isa};
 
@@ -24,6 +23,19 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 56);
 
+/// What is taken away from 32 quants, for each value of [`Block::less`]: an eighth, or -1 of them.
+static LESS: [[u8; 32]; 16] = {
+    let mut out = [[255; 32]; 16];
+    let mut i = 0;
+    while i < 16 * 32 {
+        if (i / 32) >> (i % 32 / 8) & 1 == 1 {
+            out[i / 32][i % 32] = 1;
+        }
+        i += 1;
+    }
+    out
+};
+
 impl Block {
     #[inline(always)]
     fn d(&self) -> Half {
@@ -34,36 +46,31 @@ impl Block {
         [a | b << 4, c | d << 4]
     }
 
+    /// The scales of the first halves of all groups, and of the last.
     #[inline(always)]
-    fn scale(&self, group: usize, half: usize) -> i8 {
-        let four = u16::from_le_bytes(self.scales[group / 2]);
-        (2 * (four >> (6 * (group % 2) + 3 * half) & 7) + 1) as i8
+    fn scales(&self) -> [[i8; 8]; 2] {
+        // Two groups in each 16 bits.
+        let fours = u64::from_le_bytes(bytemuck::must_cast(self.scales));
+        let bytes = |even: u64, odd: u64| even & 0x0007000700070007 | odd & 0x0700070007000700;
+        [integers(odd(bytes(fours, fours << 2))), integers(odd(bytes(fours >> 3, fours >> 1)))]
     }
 
     #[inline(always)]
     fn quants(&self, group: usize) -> [u8; 32] {
-        // Four indices of 16 bits, made together: one by one, the compiler would bring them into a
-        // vector and out again.
-        let low = u64::from(u32::from_le_bytes(self.qs[group]));
-        let low = (low | low << 16) & 0x0000ffff0000ffff;
-        let low = (low | low << 8) & 0x00ff00ff00ff00ff;
-        let high = u64::from(u16::from_le_bytes(self.qh[group]));
-        let high = (high | high << 24) & 0x000000ff000000ff;
-        let high = (high | high << 12) & 0x000f000f000f000f;
-        let indices = low | high << 8;
-        bytemuck::must_cast::<[[u8; 8]; 4], _>(from_fn(
-            #[inline(always)]
-            |i| eight(indices >> (16 * i)),
-        ))
+        // Brings bits 4 i .. to bits 16 i + 8 ..; what else it adds up does not reach there.
+        const SPREAD: u64 = 1 << 8 | 1 << 20 | 1 << 32 | 1 << 44;
+        let high = u64::from(u16::from_le_bytes(self.qh[group]) & 0x7777);
+        let high = (high * SPREAD) & 0x0700070007000700;
+        quants(bytes(u32::from_le_bytes(self.qs[group])) | high)
     }
 
-    /// Whether there is an eighth less, for each quant: the highest bits of four nibbles, each eight
-    /// times.
+    /// For each index, whether there is an eighth less: four bits.
     #[inline(always)]
-    fn less(&self, group: usize) -> u32 {
-        let fours = u32::from(u16::from_le_bytes(self.qh[group])) >> 3 & 0x1111;
-        let eights = (fours | fours << 8) & 0x00110011;
-        ((eights | eights << 4) & 0x01010101) * 0xff
+    fn less(&self, group: usize) -> usize {
+        // Brings bits 4 i + 3 to bits 12 + i.
+        const GATHER: u32 = 1 << 9 | 1 << 6 | 1 << 3 | 1;
+        let fours = u32::from(u16::from_le_bytes(self.qh[group])) & 0x8888;
+        (fours * GATHER) as usize >> 12 & 15
     }
 }
 
@@ -76,18 +83,23 @@ impl Format for Iq1M {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d()).to_f32();
+        let scales = b.scales();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            *o = decode(|i| d * f32::from(b.scale(g, i / 16)), b.quants(g), b.less(g));
+            *o = decode(
+                |i| d * f32::from(scales[i / 16][g]),
+                b.quants(g),
+                |i| b.less(g) >> (i / 8) & 1 == 1,
+            );
         }
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::split_integers(isa, isa.f32_from_f16(b.d()) * 0.125, |g, half| b.scale(g, half))
+        Scales::split_integers(isa, isa.f32_from_f16(b.d()) * 0.125, b.scales())
     }
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        isa.add_signed(isa.load(&b.quants(group)), isa.splat(1), b.less(group))
+        isa.sub(isa.load(&b.quants(group)), isa.load(&LESS[b.less(group)]))
     }
 }

@@ -4,8 +4,8 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    codebook::{decode, expand, iq2_s::ENTRIES, with_signs},
-    iq2_xs::{scale, scales},
+    codebook::{decode, expand, iq2_s::ENTRIES, masks, with_signs},
+    iq2_xs::scales,
     iq2_xxs::{CENTER, VALUES},
 };
 use crate::isa::{Half, Isa};
@@ -56,15 +56,16 @@ impl Format for Iq2S {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
+        let scales = scales(b.scales);
         decode(out, |g| {
-            let scales = [0, 1].map(|half| d * f32::from(scale(&b.scales, g, half)) * 0.125);
-            (scales, b.magnitudes(g), b.signs(g))
+            let scales = scales.map(|half| d * f32::from(half[g]) * 0.125);
+            (scales, b.magnitudes(g), masks(b.signs(g)))
         });
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        scales(isa, b.d, &b.scales)
+        Scales::split_integers(isa, isa.f32_from_f16(b.d) * 0.125, scales(b.scales))
     }
 
     #[inline(always)]

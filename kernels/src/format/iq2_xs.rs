@@ -2,7 +2,8 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Split, Unsigned,
-    codebook::{decode, even_signs, expand, iq2_xs::ENTRIES, with_signs},
+    bits::{integers, odd},
+    codebook::{decode, even_signs, expand, iq2_xs::ENTRIES, with_even_signs},
     iq2_xxs::{CENTER, VALUES},
 };
 use crate::isa::{Half, Isa};
@@ -25,34 +26,36 @@ const _: () = assert!(size_of::<Block>() == 74);
 static MAGNITUDES: [[u8; 8]; 512] = expand(&ENTRIES, &VALUES);
 
 impl Block {
+    /// Four indices, and the signs above each.
+    #[inline(always)]
+    fn fours(&self, group: usize) -> [u64; 4] {
+        let fours = u64::from_le_bytes(bytemuck::must_cast(self.qs[group]));
+        [fours, fours >> 16, fours >> 32, fours >> 48]
+    }
+
     #[inline(always)]
     fn magnitudes(&self, group: usize) -> [u8; 32] {
-        bytemuck::must_cast(self.qs[group].map(
+        bytemuck::must_cast(self.fours(group).map(
             #[inline(always)]
-            |q| MAGNITUDES[usize::from(u16::from_le_bytes(q) & 511)],
+            |four| MAGNITUDES[four as usize & 511],
         ))
     }
 
     #[inline(always)]
-    fn signs(&self, group: usize) -> u32 {
-        let sevens = self.qs[group].map(
+    fn signs(&self, group: usize) -> [u8; 32] {
+        even_signs(self.fours(group).map(
             #[inline(always)]
-            |[_, high]| u32::from(high >> 1),
-        );
-        even_signs(sevens[0] | sevens[1] << 7 | sevens[2] << 14 | sevens[3] << 21)
+            |four| four >> 9,
+        ))
     }
 }
 
-/// Scale `half` of a group, odd: what is to be divided by 8.
+/// The scales of the first halves of all groups, and of the last, odd: what is to be divided by 8.
 #[inline(always)]
-pub(super) fn scale(scales: &[u8; 8], group: usize, half: usize) -> i8 {
-    (2 * (scales[group] >> (4 * half) & 15) + 1) as i8
-}
-
-/// All scales.
-#[inline(always)]
-pub(super) fn scales<I: Isa>(isa: I, d: Half, scales: &[u8; 8]) -> Scales<I> {
-    Scales::split_integers(isa, isa.f32_from_f16(d) * 0.125, |g, half| scale(scales, g, half))
+pub(super) fn scales(scales: [u8; 8]) -> [[i8; 8]; 2] {
+    const LOW: u64 = 0x0f0f0f0f0f0f0f0f;
+    let nibbles = u64::from_le_bytes(scales);
+    [integers(odd(nibbles & LOW)), integers(odd(nibbles >> 4 & LOW))]
 }
 
 impl Format for Iq2Xs {
@@ -64,19 +67,20 @@ impl Format for Iq2Xs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
+        let scales = scales(b.scales);
         decode(out, |g| {
-            let scales = [0, 1].map(|half| d * f32::from(scale(&b.scales, g, half)) * 0.125);
+            let scales = scales.map(|half| d * f32::from(half[g]) * 0.125);
             (scales, b.magnitudes(g), b.signs(g))
         });
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        scales(isa, b.d, &b.scales)
+        Scales::split_integers(isa, isa.f32_from_f16(b.d) * 0.125, scales(b.scales))
     }
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+        with_even_signs(isa, &b.magnitudes(group), &b.signs(group), CENTER)
     }
 }

@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{decode, even_signs, expand, iq2_xxs::ENTRIES, with_signs},
+    codebook::{decode, even_signs_of, expand, iq2_xxs::ENTRIES, with_even_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -42,8 +42,8 @@ impl Group {
     }
 
     #[inline(always)]
-    fn signs(&self) -> u32 {
-        even_signs(u32::from_le_bytes(self.signs_and_scale))
+    fn signs(&self) -> [u8; 32] {
+        even_signs_of(self.signs_and_scale)
     }
 
     /// Odd: what is to be divided by 8.
@@ -70,12 +70,12 @@ impl Format for Iq2Xxs {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.125, |g| b.groups[g].scale())
+        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.125, b.groups.map(|group| group.scale()))
     }
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
         let group = &b.groups[group];
-        with_signs(isa, &group.magnitudes(), group.signs(), CENTER)
+        with_even_signs(isa, &group.magnitudes(), &group.signs(), CENTER)
     }
 }

@@ -4,7 +4,8 @@ use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{decode, expand, iq3_s::ENTRIES, with_signs},
+    bits::{integers, nibbles, odd},
+    codebook::{decode, expand, iq3_s::ENTRIES, masks, with_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -47,8 +48,8 @@ impl Block {
     }
 
     #[inline(always)]
-    fn scale(&self, group: usize) -> i8 {
-        (2 * (self.scales[group / 2] >> (4 * (group % 2)) & 15) + 1) as i8
+    fn scales(&self) -> [i8; 8] {
+        integers(odd(nibbles(u32::from_le_bytes(self.scales))))
     }
 }
 
@@ -61,12 +62,13 @@ impl Format for Iq3S {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        decode(out, |g| ([d * f32::from(b.scale(g)); 2], b.magnitudes(g), b.signs(g)));
+        let scales = b.scales().map(|scale| d * f32::from(scale));
+        decode(out, |g| ([scales[g]; 2], b.magnitudes(g), masks(b.signs(g))));
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d), |g| b.scale(g))
+        Scales::integers(isa, isa.f32_from_f16(b.d), b.scales())
     }
 
     #[inline(always)]

@@ -1,8 +1,10 @@
+use std::array::from_fn;
+
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Unsigned,
-    codebook::{decode, even_signs, expand, iq3_xxs::ENTRIES, with_signs},
+    codebook::{decode, even_signs_of, expand, iq3_xxs::ENTRIES, with_even_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -34,8 +36,8 @@ impl Block {
     }
 
     #[inline(always)]
-    fn signs(&self, group: usize) -> u32 {
-        even_signs(u32::from_le_bytes(self.signs_and_scales[group]))
+    fn signs(&self, group: usize) -> [u8; 32] {
+        even_signs_of(self.signs_and_scales[group])
     }
 
     /// Odd: what is to be divided by 4.
@@ -59,11 +61,11 @@ impl Format for Iq3Xxs {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.25, |g| b.scale(g))
+        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.25, from_fn(|g| b.scale(g)))
     }
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+        with_even_signs(isa, &b.magnitudes(group), &b.signs(group), CENTER)
     }
 }

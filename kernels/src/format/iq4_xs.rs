@@ -1,6 +1,10 @@
 use half::f16;
 
-use super::{Format, SPAN, Scales, Signed, iq4_nl};
+use super::{
+    Format, SPAN, Scales, Signed,
+    bits::{integers, nibbles, pairs},
+    iq4_nl,
+};
 use crate::isa::{Half, Isa};
 
 /// 4 bits that choose one of 16 values: `d * scale * VALUES[q]`, with a 6-bit scale for each 32
@@ -20,11 +24,12 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 136);
 
 impl Block {
+    /// The scales and 32.
     #[inline(always)]
-    fn scale(&self, group: usize) -> i8 {
-        let low = self.scales_l[group / 2] >> (4 * (group % 2)) & 15;
-        let high = self.scales_h[group / 4] >> (2 * (group % 4)) & 3;
-        (low | high << 4) as i8 - 32
+    fn scales(&self) -> [i8; 8] {
+        let low = nibbles(u32::from_le_bytes(self.scales_l));
+        let high = pairs(u16::from_le_bytes(self.scales_h));
+        integers(low | high << 4)
     }
 }
 
@@ -36,14 +41,16 @@ impl Format for Iq4Xs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
+        let scales = b.scales().map(|scale| f32::from(scale - 32));
         for (i, o) in out.iter_mut().enumerate() {
-            *o = d * f32::from(b.scale(i / 32)) * iq4_nl::value(&b.qs[i / 32], i % 32);
+            *o = d * scales[i / 32] * iq4_nl::value(&b.qs[i / 32], i % 32);
         }
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d), |g| b.scale(g))
+        let scales = isa.add(isa.floats_from_i8(&b.scales()), isa.splat_f32(-32.0));
+        Scales::whole(isa, isa.mul(isa.splat_f32(isa.f32_from_f16(b.d)), scales))
     }
 
     #[inline(always)]

@@ -1,3 +1,5 @@
+use std::array::from_fn;
+
 use half::f16;
 
 use super::{Format, SPAN, Scales, Split, Unsigned};
@@ -47,7 +49,8 @@ impl Format for Q3K {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::split_integers(isa, isa.f32_from_f16(b.d), |g, half| b.scale(2 * g + half))
+        let scales = [from_fn(|g| b.scale(2 * g)), from_fn(|g| b.scale(2 * g + 1))];
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), scales)
     }
 
     #[inline(always)]

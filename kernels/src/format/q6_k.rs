@@ -43,7 +43,8 @@ impl Format for Q6K {
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::split_integers(isa, isa.f32_from_f16(b.d), |g, half| b.scales[2 * g + half])
+        let scales = [from_fn(|g| b.scales[2 * g]), from_fn(|g| b.scales[2 * g + 1])];
+        Scales::split_integers(isa, isa.f32_from_f16(b.d), scales)
     }
 
     #[inline(always)]

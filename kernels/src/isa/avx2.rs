@@ -107,7 +107,11 @@ macro_rules! on_32_bytes {
                 _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(x).into())))
             }
             fn splat_f16(self, x: Half) -> __m256 { _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x))) }
-            fn halves(self, lo: f32, hi: f32) -> __m256 { _mm256_set_m128(_mm_set1_ps(hi), _mm_set1_ps(lo)) }
+            fn sides(self, a: __m256, b: __m256) -> [__m256; 2] {
+                // The compiler would merge this with what follows, into two instructions for each group.
+                [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)].map(|side| must_cast($crate::isa::avx2::opaque(must_cast(side))))
+            }
+            fn each_half<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
             fn mul(self, a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
             fn div(self, a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
@@ -180,6 +184,17 @@ macro_rules! on_32_bytes {
 }
 pub(super) use on_32_bytes;
 
+/// A value that the compiler can't see through, and so computes where it is written.
+#[allow(unsafe_code, reason = "an assembly")]
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn opaque(a: __m256i) -> __m256i {
+    let mut a = a;
+    // SAFETY: there is no instruction in it.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) a, options(nomem, nostack, preserves_flags)) }
+    a
+}
+
 impl Avx2 {
     operations! { "avx2":
         fn ints(self, x: i32) -> __m256i { _mm256_set1_epi32(x) }
@@ -198,14 +213,9 @@ impl Avx2 {
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
-        // Sums that the compiler can't see through are computed where they are written. It would take
-        // one token after the other, with more lines of a panel than registers hold.
-        fn opaque(self, sum: __m256i) -> __m256i {
-            let mut sum = sum;
-            // SAFETY: there is no instruction in it.
-            unsafe { asm!("/* {0} */", inout(ymm_reg) sum, options(nomem, nostack, preserves_flags)) }
-            sum
-        }
+        // Sums of many products, which it would take one token after the other, with more lines of a
+        // panel than registers hold.
+        fn in_place(self, sum: __m256i) -> __m256i { opaque(sum) }
     }
 
     /// The bytes of one register.
@@ -248,7 +258,7 @@ impl Isa for Avx2 {
                     let w = self.row_bytes(&w[i][j], register);
                     for t in 0..N {
                         let sum = self.dot_add_signed(sums[i][t], w, self.splat4(&a[t][j]));
-                        sums[i][t] = self.opaque(sum);
+                        sums[i][t] = self.in_place(sum);
                     }
                 }
             }
@@ -265,7 +275,7 @@ impl Isa for Avx2 {
                     for t in 0..N {
                         let products = self.dot_pairs(w, self.splat4(&a[t][j]));
                         let sum = self.add_pairs(pairs[i][t], products);
-                        pairs[i][t] = if lines > 2 { self.opaque(sum) } else { sum };
+                        pairs[i][t] = if lines > 2 { self.in_place(sum) } else { sum };
                     }
                 }
             }

@@ -152,7 +152,8 @@ impl Isa for Neon {
         fn f32_from_f16(self, x: Half) -> f32 {
             vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(x)))))
         }
-        fn halves(self, lo: f32, hi: f32) -> Floats { [vdupq_n_f32(lo), vdupq_n_f32(hi)] }
+        fn sides(self, a: Floats, b: Floats) -> [Floats; 2] { [[a[0], b[0]], [a[1], b[1]]] }
+        fn each_half<const N: i32>(self, a: Floats) -> Floats { [vdupq_laneq_f32::<N>(a[0]), vdupq_laneq_f32::<N>(a[1])] }
         fn add(self, a: Floats, b: Floats) -> Floats { [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])] }
         fn mul(self, a: Floats, b: Floats) -> Floats { [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])] }
         fn div(self, a: Floats, b: Floats) -> Floats { [vdivq_f32(a[0], b[0]), vdivq_f32(a[1], b[1])] }

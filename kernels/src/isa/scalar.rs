@@ -132,8 +132,11 @@ impl Isa for Scalar {
     fn f32_from_f16(self, x: Half) -> f32 {
         f16::from_le_bytes(x).to_f32()
     }
-    fn halves(self, lo: f32, hi: f32) -> Floats {
-        [lo, lo, lo, lo, hi, hi, hi, hi]
+    fn sides(self, a: Floats, b: Floats) -> [Floats; 2] {
+        [0, 4].map(|from| from_fn(|i| if i < 4 { a[from + i] } else { b[from + i - 4] }))
+    }
+    fn each_half<const N: i32>(self, a: Floats) -> Floats {
+        from_fn(|i| a[i / 4 * 4 + N as usize])
     }
     fn add(self, a: Floats, b: Floats) -> Floats {
         from_fn(|i| a[i] + b[i])

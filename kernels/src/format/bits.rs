@@ -1,0 +1,37 @@
+//! Fields of a few bits as bytes: eight of them in a word, from its low end on.
+
+/// Eight nibbles.
+#[inline(always)]
+pub(super) fn nibbles(x: u32) -> u64 {
+    let x = bytes(x);
+    (x | x << 4) & 0x0f0f0f0f0f0f0f0f
+}
+
+/// Four bytes, each in 16 bits.
+#[inline(always)]
+pub(super) fn bytes(x: u32) -> u64 {
+    let x = u64::from(x);
+    let x = (x | x << 16) & 0x0000ffff0000ffff;
+    (x | x << 8) & 0x00ff00ff00ff00ff
+}
+
+/// Eight pairs of bits.
+#[inline(always)]
+pub(super) fn pairs(x: u16) -> u64 {
+    let x = u64::from(x);
+    let x = (x | x << 24) & 0x000000ff000000ff;
+    let x = (x | x << 12) & 0x000f000f000f000f;
+    (x | x << 6) & 0x0303030303030303
+}
+
+/// `2 x + 1` of each byte `x <= 127`.
+#[inline(always)]
+pub(super) fn odd(x: u64) -> u64 {
+    x << 1 | 0x0101010101010101
+}
+
+/// The bytes as numbers.
+#[inline(always)]
+pub(super) fn integers(x: u64) -> [i8; 8] {
+    bytemuck::must_cast(x.to_le_bytes())
+}
