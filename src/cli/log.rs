@@ -43,10 +43,15 @@ struct Line<T> {
 
 /// All results, and the file that they are kept in, if there is one.
 pub struct Log<T> {
-    subject: Subject,
-    file: Option<(PathBuf, File)>,
+    kept: Option<Kept>,
     /// The results, in the order in which they were found.
     pub entries: Vec<T>,
+}
+
+struct Kept {
+    path: PathBuf,
+    file: File,
+    subject: Subject,
 }
 
 impl<T: Serialize + DeserializeOwned> Log<T> {
@@ -60,6 +65,9 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
+        let Some(path) = path else {
+            return Ok(Log { kept: None, entries: Vec::new() });
+        };
         let file = model.file()?;
         let (model_bytes, model_crc) = crc(file).map_err(|e| named(file, e))?;
         let subject = Subject {
@@ -70,9 +78,6 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             adapters: adapters.names(),
             cache_type_k: memory.cache_type_k.name().into(),
             cache_type_v: memory.cache_type_v.name().into(),
-        };
-        let Some(path) = path else {
-            return Ok(Log { subject, file: None, entries: Vec::new() });
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;
@@ -102,7 +107,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             entries.push(line.entry);
         }
         file.set_len(whole as u64).map_err(|e| named(path, e))?;
-        Ok(Log { subject, file: Some((path.into(), file)), entries })
+        Ok(Log { kept: Some(Kept { path: path.into(), file, subject }), entries })
     }
 
     /// Keeps a result.
@@ -110,13 +115,15 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
     /// # Errors
     /// If the file does not take it.
     pub fn add(&mut self, entry: T) -> Result<(), Error> {
-        let line = Line { subject: self.subject.clone(), entry };
-        if let Some((path, file)) = &mut self.file {
-            let unsaved = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
-            let mut bytes = serde_json::to_vec(&line).map_err(|e| unsaved(e.into()))?;
-            bytes.push(b'\n');
-            file.write_all(&bytes).map_err(unsaved)?;
-        }
+        let Some(Kept { path, file, subject }) = &mut self.kept else {
+            self.entries.push(entry);
+            return Ok(());
+        };
+        let line = Line { subject: subject.clone(), entry };
+        let unsaved = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
+        let mut bytes = serde_json::to_vec(&line).map_err(|e| unsaved(e.into()))?;
+        bytes.push(b'\n');
+        file.write_all(&bytes).map_err(unsaved)?;
         self.entries.push(line.entry);
         Ok(())
     }

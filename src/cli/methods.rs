@@ -1,6 +1,6 @@
 //! RoPE methods in lists, each with flags of its own: `none,linear,yarn:rope-scale=4`.
 
-use std::{fmt, str::FromStr};
+use std::{collections::HashSet, fmt, str::FromStr};
 
 use clap::Parser;
 
@@ -66,9 +66,9 @@ impl fmt::Display for Method {
 /// # Errors
 /// The first that is.
 pub fn each_once(methods: &[Method]) -> Result<(), Error> {
-    let again = |i: &usize| methods[..*i].iter().any(|other| other.name == methods[*i].name);
-    match (0..methods.len()).find(again) {
-        Some(i) => Err(Error::usage(format_args!("--methods: {} is there twice", methods[i]))),
+    let mut seen = HashSet::new();
+    match methods.iter().find(|method| !seen.insert(&method.name)) {
+        Some(method) => Err(Error::usage(format_args!("--methods: {method} is there twice"))),
         None => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use std::{
 };
 
 pub use args::Args;
+use indexmap::IndexSet;
 use report::OutputType;
 
 use super::{
@@ -151,7 +152,9 @@ fn work(args: &Args) -> Result<Work<'_>, Error> {
     let windows: Vec<_> = match (args.ppl_stride, &args.window[..], args.stride) {
         (0, [], None) => vec![Windows::Halves { window: or(context, WINDOW) }],
         (0, [], _) => vec![sliding(or(context, WINDOW))],
-        (0, windows, _) => distinct(windows).map(sliding).collect(),
+        (0, windows, _) => {
+            windows.iter().copied().collect::<IndexSet<_>>().into_iter().map(sliding).collect()
+        }
         (stride, ..) => vec![Windows::Strided { window: or(context, WINDOW) + stride / 2, stride }],
     };
     match windows[..] {
@@ -163,12 +166,6 @@ fn work(args: &Args) -> Result<Work<'_>, Error> {
         }
         _ => Ok(Work::Several { text, windows }),
     }
-}
-
-/// Those that no other of the same length comes before.
-fn distinct(windows: &[usize]) -> impl Iterator<Item = usize> {
-    let first = |(i, window): &(usize, &usize)| !windows[..*i].contains(window);
-    windows.iter().enumerate().filter(first).map(|(_, window)| *window)
 }
 
 impl Work<'_> {

@@ -42,9 +42,9 @@ pub(super) fn resolve(
 /// 2. Otherwise YaRN with just the factor that reaches it. Nothing here was tuned for the length,
 ///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
 ///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. So it is in
-///    `docs/results`, among the methods that rotate a key once. Of its two
-///    forms the one with a fixed factor is chosen: that by length is no worse on long
-///    sequences and better on short ones, but computes everything again as an answer grows.
+///    `docs/results`, among the methods that rotate a key once. Of its two forms the one with a
+///    fixed factor is chosen: that by length is no worse on long sequences and better on short
+///    ones, but computes everything again as an answer grows.
 ///
 /// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
 /// to the trained one, and then the trained one counts.
