@@ -15,7 +15,7 @@ use bytemuck::{Zeroable, cast_slice, from_bytes};
 use crate::{
     activations::Span,
     array::map,
-    format::{FloatFormat, Format, GROUP, Quants, SPAN, spans, tail},
+    format::{FloatFormat, Format, GROUP, Quants, SPAN, Shared, spans, tail},
     isa::{Isa, Kernel, LANES},
     panel::{part, parts},
     product::{Input, Matrix, Product},
@@ -190,7 +190,9 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
 ) {
     let x_scale = isa.load_f32(&x.scale);
     let mut scale = [[x_scale; 2]; R];
+    let mut shared = [[isa.splat(0); 2]; R];
     for r in 0..R {
+        shared[r] = F::shared(isa, w[r]);
         let mut scales = F::scales(isa, w[r]);
         if groups < SPAN / GROUP {
             for part in 0..parts::<F::Quants>() {
@@ -213,18 +215,18 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     }
     if groups < SPAN / GROUP {
         for g in 0..groups {
-            group_dots::<I, F, R>(isa, w, x, g, &scale, sums);
+            group_dots::<I, F, R>(isa, w, &shared, x, g, &scale, sums);
         }
     } else {
         // Where unpacking is long, the compiler would keep a loop, with scales and sums in memory.
-        group_dots::<I, F, R>(isa, w, x, 0, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 1, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 2, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 3, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 4, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 5, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 6, &scale, sums);
-        group_dots::<I, F, R>(isa, w, x, 7, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 0, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 1, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 2, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 3, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 4, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 5, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 6, &scale, sums);
+        group_dots::<I, F, R>(isa, w, &shared, x, 7, &scale, sums);
     }
 }
 
@@ -234,6 +236,7 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
 fn group_dots<I: Isa, F: Format, const R: usize>(
     isa: I,
     w: [&F::Span; R],
+    shared: &[Shared<I>; R],
     x: &Span,
     g: usize,
     scale: &[[I::Floats; 2]; R],
@@ -241,7 +244,7 @@ fn group_dots<I: Isa, F: Format, const R: usize>(
 ) {
     let a = isa.load(&x.quants[g]);
     for r in 0..R {
-        let q = F::quants(isa, w[r], g);
+        let q = F::quants(isa, w[r], shared[r], g);
         let ints = if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
         let side = scale[r][g / 4];
         let scale = match g % 4 {

@@ -108,6 +108,9 @@ impl<I: Isa> Scales<I> {
     }
 }
 
+/// What [`Format::quants`] may need of a span besides its bytes, as the format likes it.
+pub type Shared<I> = [<I as Isa>::Bytes; 2];
+
 /// A quantized format: integers of at most 8 bits, with a scale for each 16 or 32 of them.
 pub trait Format: 'static {
     /// The name as GGUF spells it, in lower case.
@@ -125,8 +128,13 @@ pub trait Format: 'static {
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
     /// The scales and offsets of all groups.
     fn scales<I: Isa>(isa: I, span: &Self::Span) -> Scales<I>;
-    /// The 32 quants of weights `32 * group ..`.
-    fn quants<I: Isa>(isa: I, span: &Self::Span, group: usize) -> I::Bytes;
+    /// What is unpacked for all groups together.
+    #[inline(always)]
+    fn shared<I: Isa>(isa: I, _: &Self::Span) -> Shared<I> {
+        [isa.splat(0); 2]
+    }
+    /// The 32 quants of weights `32 * group ..`; `shared` is what [`Format::shared`] gave.
+    fn quants<I: Isa>(isa: I, span: &Self::Span, shared: Shared<I>, group: usize) -> I::Bytes;
 }
 
 /// A format that stores each weight as a floating-point number.

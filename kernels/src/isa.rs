@@ -139,11 +139,20 @@ pub trait Isa: Copy + 'static {
     fn nibbles(self, p: &[u8; 16]) -> Self::Bytes;
     /// 255 for each bit of `bits` that is set, 0 for the others; the lowest bit first.
     fn bit_mask(self, bits: u32) -> Self::Bytes;
-    /// `a + b`, or `a - b` where the bit of `negative` is set, bytes wrapping around.
-    #[inline(always)]
-    fn add_signed(self, a: Self::Bytes, b: Self::Bytes, negative: u32) -> Self::Bytes {
-        self.add_masked(a, b, self.bit_mask(negative))
-    }
+    /// Each byte as two, little-endian.
+    fn widen(self, p: &[u8; 32]) -> [Self::Bytes; 2];
+    /// Products of 16-bit numbers, little-endian, wrapping around.
+    fn mul_pairs(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// The first 16 bytes twice, and the last 16 bytes twice.
+    fn twice(self, a: Self::Bytes) -> [Self::Bytes; 2];
+    /// As [`Isa::bit_mask`], of the 32 bits from byte `4 * word` of each half of `bits` on.
+    fn bit_mask_of(self, bits: Self::Bytes, word: usize) -> Self::Bytes;
+    /// Of each four bytes, little-endian, the lower 28 bits as four bytes.
+    fn sevens(self, words: Self::Bytes) -> Self::Bytes;
+    /// Of each two bytes, little-endian, the upper 7 bits.
+    fn upper_sevens(self, pairs: [Self::Bytes; 2]) -> Self::Bytes;
+    /// Of each four bytes, little-endian, the upper 4 bits.
+    fn upper_nibbles(self, words: Self::Bytes) -> Self::Floats;
     /// `a + b`, or `a - b` where the byte of `negative` is 255 and not 0, bytes wrapping around.
     #[inline(always)]
     fn add_masked(self, a: Self::Bytes, b: Self::Bytes, negative: Self::Bytes) -> Self::Bytes {

@@ -105,12 +105,16 @@ fn unpack_eight<I: Isa, F: Format>(
             }
         }
     }
+    let shared: [_; EIGHT] = from_fn(
+        #[inline(always)]
+        |r| F::shared(isa, rows[r]),
+    );
     for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
         let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
         let fours = isa.transpose(from_fn(
             #[inline(always)]
             |r| {
-                let quants = F::quants(isa, rows[r], g);
+                let quants = F::quants(isa, rows[r], shared[r], g);
                 if F::Quants::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
             },
         ));

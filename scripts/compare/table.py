@@ -5,7 +5,7 @@ from statistics import median
 from models import MODELS, ROOT
 from rows import COSTS
 
-BEGIN, END = "<!-- speed: from scripts/compare-llama-cpp --readme -->", "<!-- end of speed -->"
+END = "<!-- end of speed -->"
 
 
 def markdown(results, peers, notes):
@@ -36,10 +36,12 @@ def number(value):
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def write_readme(text):
+def write_readme(text, isa):
+    """In place of the table of a machine with this instruction set."""
     path = ROOT / "README.md"
+    begin = f"<!-- speed with {isa}: from scripts/compare-llama-cpp --readme -->"
     before = path.read_text()
-    block = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
+    block = re.compile(re.escape(begin) + ".*?" + re.escape(END), re.DOTALL)
     if len(block.findall(before)) != 1:
-        raise SystemExit(f"compare: README.md needs these two lines, once: {BEGIN} and {END}")
-    path.write_text(block.sub(lambda _: f"{BEGIN}\n{text}\n{END}", before))
+        raise SystemExit(f"compare: README.md needs these two lines, once: {begin} and {END}")
+    path.write_text(block.sub(lambda _: f"{begin}\n{text}\n{END}", before))

@@ -9,7 +9,7 @@ pub(super) fn nibbles(x: u32) -> u64 {
 
 /// Four bytes, each in 16 bits.
 #[inline(always)]
-pub(super) fn bytes(x: u32) -> u64 {
+fn bytes(x: u32) -> u64 {
     let x = u64::from(x);
     let x = (x | x << 16) & 0x0000ffff0000ffff;
     (x | x << 8) & 0x00ff00ff00ff00ff

@@ -10,7 +10,7 @@ pub(super) mod iq3_xxs;
 
 use std::array::from_fn;
 
-use super::SPAN;
+use super::{SPAN, Shared};
 use crate::isa::Isa;
 
 /// The entries of a code book as bytes: each of the `LEN` numbers in an entry chooses a value.
@@ -32,76 +32,58 @@ pub(super) const fn expand<const LEN: usize, const N: usize>(
     out
 }
 
-/// Seven sign bits as bytes, 255 where one is set, and an eighth that makes their number even.
-static EVEN_SIGNS: [[u8; 8]; 128] = {
-    let mut out = [[0; 8]; 128];
-    let mut seven = 0u32;
-    while seven < 128 {
-        let eight = seven | (seven.count_ones() % 2) << 7;
-        let mut i = 0;
-        while i < 8 {
-            out[seven as usize][i] = if eight >> i & 1 == 1 { 255 } else { 0 };
-            i += 1;
-        }
-        seven += 1;
+/// For a nibble: bit 7 where its number of bits is odd.
+const ODD: [u8; 16] = {
+    let mut out = [0; 16];
+    let mut i = 0u8;
+    while i < 16 {
+        out[i as usize] = (i.count_ones() as u8) << 7;
+        i += 1;
     }
     out
 };
 
-/// The signs of 32 weights: of each eight by the low 7 bits of `sevens`.
+/// Eight signs of each byte's lower seven bits: the eighth makes their number even.
 #[inline(always)]
-pub(super) fn even_signs(sevens: [u64; 4]) -> [u8; 32] {
-    bytemuck::must_cast(sevens.map(
-        #[inline(always)]
-        |seven| EVEN_SIGNS[seven as usize & 127],
-    ))
+pub(super) fn even_signs<I: Isa>(isa: I, sevens: I::Bytes) -> Shared<I> {
+    let nibbles = isa.and(isa.xor(sevens, isa.shr::<4>(sevens)), isa.splat(15));
+    isa.twice(isa.or(sevens, isa.choose(&ODD, nibbles)))
 }
 
-/// As [`even_signs`], of 28 bits from bit 0 on.
+/// As [`even_signs`], of one byte.
+pub(super) fn even_sign_bits(seven: u8) -> u8 {
+    seven | ODD[usize::from((seven ^ seven >> 4) & 15)]
+}
+
+/// The signs of one group, as [`with_signs`] takes them, of what [`even_signs`] gave.
 #[inline(always)]
-pub(super) fn even_signs_of(bits: [u8; 4]) -> [u8; 32] {
-    let bits = u64::from(u32::from_le_bytes(bits));
-    even_signs([bits, bits >> 7, bits >> 14, bits >> 21])
+pub(super) fn group_signs<I: Isa>(isa: I, signs: Shared<I>, group: usize) -> I::Bytes {
+    isa.bit_mask_of(signs[group / 4], group % 4)
 }
 
 /// `center + magnitude`, or `center - magnitude` where the sign's byte is 255 and not 0.
 #[inline(always)]
-pub(super) fn with_even_signs<I: Isa>(
-    isa: I,
-    magnitudes: &[u8; 32],
-    signs: &[u8; 32],
-    center: u8,
-) -> I::Bytes {
-    isa.add_masked(isa.splat(center), isa.load(magnitudes), isa.load(signs))
-}
-
-/// `center + magnitude`, or `center - magnitude` where the sign's bit is set.
-#[inline(always)]
 pub(super) fn with_signs<I: Isa>(
     isa: I,
     magnitudes: &[u8; 32],
-    signs: u32,
+    signs: I::Bytes,
     center: u8,
 ) -> I::Bytes {
-    isa.add_signed(isa.splat(center), isa.load(magnitudes), signs)
-}
-
-/// Bits as bytes, 255 where one is set.
-pub(super) fn masks(bits: u32) -> [u8; 32] {
-    from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
+    isa.add_masked(isa.splat(center), isa.load(magnitudes), signs)
 }
 
 /// What magnitudes with signs stand for: of each group the scales of its halves, the magnitudes and
-/// the signs, as [`with_even_signs`] has them.
+/// the signs.
 pub(super) fn decode(
     out: &mut [f32; SPAN],
-    group: impl Fn(usize) -> ([f32; 2], [u8; 32], [u8; 32]),
+    group: impl Fn(usize) -> ([f32; 2], [u8; 32], [u8; 4]),
 ) {
     for (g, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (scales, magnitudes, signs) = group(g);
         *out = from_fn(|i| {
-            let magnitude = f32::from(magnitudes[i]);
-            scales[i / 16] * if signs[i] > 0 { -magnitude } else { magnitude }
+            let (magnitude, negative) =
+                (f32::from(magnitudes[i]), signs[i / 8] >> (i % 8) & 1 == 1);
+            scales[i / 16] * if negative { -magnitude } else { magnitude }
         });
     }
 }

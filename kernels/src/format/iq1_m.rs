@@ -1,9 +1,11 @@
+use std::array::from_fn;
+
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Split, Unsigned,
-    bits::{bytes, integers, odd},
-    iq1_s::{CENTER, decode, quants},
+    Format, SPAN, Scales, Shared, Split, Unsigned,
+    bits::{integers, odd},
+    iq1_s::{CENTER, QUANTS, UpperBits, decode, quants},
 };
 use crate::isa::{Half, Isa};
 
@@ -22,6 +24,8 @@ pub struct Block {
     scales: [[u8; 2]; 4],
 }
 const _: () = assert!(size_of::<Block>() == 56);
+
+const UPPER_BITS: UpperBits = UpperBits::new([0, 4, 8, 12]);
 
 /// What is taken away from 32 quants, for each value of [`Block::less`]: an eighth, or -1 of them.
 static LESS: [[u8; 32]; 16] = {
@@ -55,15 +59,6 @@ impl Block {
         [integers(odd(bytes(fours, fours << 2))), integers(odd(bytes(fours >> 3, fours >> 1)))]
     }
 
-    #[inline(always)]
-    fn quants(&self, group: usize) -> [u8; 32] {
-        // Brings bits 4 i .. to bits 16 i + 8 ..; what else it adds up does not reach there.
-        const SPREAD: u64 = 1 << 8 | 1 << 20 | 1 << 32 | 1 << 44;
-        let high = u64::from(u16::from_le_bytes(self.qh[group]) & 0x7777);
-        let high = (high * SPREAD) & 0x0700070007000700;
-        quants(bytes(u32::from_le_bytes(self.qs[group])) | high)
-    }
-
     /// For each index, whether there is an eighth less: four bits.
     #[inline(always)]
     fn less(&self, group: usize) -> usize {
@@ -85,9 +80,12 @@ impl Format for Iq1M {
         let d = f16::from_le_bytes(b.d()).to_f32();
         let scales = b.scales();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let high = u16::from_le_bytes(b.qh[g]);
             *o = decode(
                 |i| d * f32::from(scales[i / 16][g]),
-                b.quants(g),
+                from_fn(|i| {
+                    QUANTS[usize::from(high >> (4 * i) & 7) << 8 | usize::from(b.qs[g][i])]
+                }),
                 |i| b.less(g) >> (i / 8) & 1 == 1,
             );
         }
@@ -99,7 +97,12 @@ impl Format for Iq1M {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        isa.sub(isa.load(&b.quants(group)), isa.load(&LESS[b.less(group)]))
+    fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
+        UPPER_BITS.indices(isa, &b.qs, &b.qh)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, indices: Shared<I>, group: usize) -> I::Bytes {
+        isa.sub(quants(isa, indices, group), isa.load(&LESS[b.less(group)]))
     }
 }

@@ -3,11 +3,14 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Unsigned,
-    bits::{bytes, integers, odd},
+    Format, SPAN, Scales, Shared, Unsigned,
+    bits::{integers, odd},
     codebook::{expand, iq1_s::ENTRIES},
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    array,
+    isa::{Half, Isa},
+};
 
 /// 1.6 bits: indices of eight of -1, 0 and 1, and for each 32 an eighth more or less and a 3-bit
 /// scale. Quants are in eighths.
@@ -28,39 +31,79 @@ const _: () = assert!(size_of::<Block>() == 50);
 /// The quant that stands for zero in both 1-bit formats.
 pub(super) const CENTER: u8 = 9;
 /// -1, 0 and 1, neither an eighth more nor less.
-static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
+pub(super) static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
 
-/// 32 quants, by their four indices of 11 bits, each in 16.
+const UPPER_BITS: UpperBits = UpperBits::new([0, 3, 6, 9]);
+
+/// Where the upper three bits of a group's four indices are in two bytes.
+pub(super) struct UpperBits {
+    /// For each index, the two bytes of 16 that have its bits.
+    bytes: [[u8; 32]; 2],
+    /// What brings the bits to bit 8.
+    factors: [u8; 32],
+}
+
+impl UpperBits {
+    /// From bit `from[i]` on for index `i`.
+    pub const fn new(from: [u8; 4]) -> Self {
+        let mut out = UpperBits { bytes: [[0; 32]; 2], factors: [0; 32] };
+        let mut i = 0;
+        while i < 32 {
+            let (group, byte, bit) = (i as u8 / 4, from[i % 4] / 8, from[i % 4] % 8);
+            // The next byte does not matter where the bits are in the second.
+            let bytes = [2 * group + byte, 2 * group + 1];
+            let factor = (1u16 << (8 - bit)).to_le_bytes();
+            let mut j = 0;
+            while j < 2 {
+                out.bytes[i / 16][i % 16 * 2 + j] = bytes[j];
+                out.factors[i % 16 * 2 + j] = factor[j];
+                j += 1;
+            }
+            i += 1;
+        }
+        out
+    }
+
+    /// All indices, two bytes each, by their lower eight bits and the groups' two bytes.
+    #[inline(always)]
+    pub fn indices<I: Isa>(&self, isa: I, qs: &[[u8; 4]; 8], qh: &[[u8; 2]; 8]) -> Shared<I> {
+        let low = isa.widen(bytemuck::must_cast_ref(qs));
+        array::from_fn(
+            #[inline(always)]
+            |half| {
+                let bits = isa.choose(bytemuck::must_cast_ref(qh), isa.load(&self.bytes[half]));
+                let bits = isa.mul_pairs(bits, isa.load(&self.factors));
+                let mask = isa.load(bytemuck::must_cast_ref(&[[0u8, 7]; 16]));
+                isa.or(low[half], isa.and(bits, mask))
+            },
+        )
+    }
+}
+
+/// The quants of a group, by what [`UpperBits::indices`] gave.
 #[inline(always)]
-pub(super) fn quants(indices: u64) -> [u8; 32] {
-    bytemuck::must_cast([0, 16, 32, 48].map(
+pub(super) fn quants<I: Isa>(isa: I, indices: Shared<I>, group: usize) -> I::Bytes {
+    let fours: [[u8; 8]; 4] = bytemuck::must_cast(isa.to_bytes(indices[group / 4]));
+    let four = u64::from_le_bytes(fours[group % 4]);
+    isa.load(bytemuck::must_cast_ref(&[0, 16, 32, 48].map(
         #[inline(always)]
-        |from| QUANTS[(indices >> from) as usize & 0x7ff],
-    ))
+        |from| QUANTS[(four >> from) as usize & 0x7ff],
+    )))
 }
 
 /// What 32 quants mean, each with an eighth less or more.
 pub(super) fn decode(
     scale: impl Fn(usize) -> f32,
-    quants: [u8; 32],
+    entries: [[u8; 8]; 4],
     less: impl Fn(usize) -> bool,
 ) -> [f32; 32] {
     from_fn(|i| {
         let eighth = if less(i) { -1.0 } else { 1.0 };
-        scale(i) * ((f32::from(quants[i]) - f32::from(CENTER) + eighth) * 0.125)
+        scale(i) * ((f32::from(entries[i / 8][i % 8]) - f32::from(CENTER) + eighth) * 0.125)
     })
 }
 
 impl Block {
-    #[inline(always)]
-    fn quants(&self, group: usize) -> [u8; 32] {
-        // Brings bits 3 i .. to bits 16 i + 8 ..
-        const SPREAD: u64 = 1 << 8 | 1 << 21 | 1 << 34 | 1 << 47;
-        let high = u64::from(u16::from_le_bytes(self.qh[group]) & 0xfff);
-        let high = (high * SPREAD) & 0x0700070007000700;
-        quants(bytes(u32::from_le_bytes(self.qs[group])) | high)
-    }
-
     /// Whether there is an eighth less.
     #[inline(always)]
     fn less(&self, group: usize) -> bool {
@@ -94,7 +137,11 @@ impl Format for Iq1S {
         let scales = b.scales();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let scale = d * f32::from(scales[g]);
-            *o = decode(|_| scale, b.quants(g), |_| b.less(g));
+            let high = u16::from_le_bytes(b.qh[g]);
+            let entries = from_fn(|i| {
+                QUANTS[usize::from(high >> (3 * i) & 7) << 8 | usize::from(b.qs[g][i])]
+            });
+            *o = decode(|_| scale, entries, |_| b.less(g));
         }
     }
 
@@ -104,8 +151,13 @@ impl Format for Iq1S {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
+        UPPER_BITS.indices(isa, &b.qs, &b.qh)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, indices: Shared<I>, group: usize) -> I::Bytes {
         // An eighth more is -1 less.
-        isa.sub(isa.load(&b.quants(group)), isa.splat(if b.less(group) { 1 } else { 255 }))
+        isa.sub(quants(isa, indices, group), isa.splat(if b.less(group) { 1 } else { 255 }))
     }
 }

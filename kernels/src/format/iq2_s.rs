@@ -3,8 +3,8 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Split, Unsigned,
-    codebook::{decode, expand, iq2_s::ENTRIES, masks, with_signs},
+    Format, SPAN, Scales, Shared, Split, Unsigned,
+    codebook::{decode, expand, iq2_s::ENTRIES, with_signs},
     iq2_xs::scales,
     iq2_xxs::{CENTER, VALUES},
 };
@@ -40,11 +40,6 @@ impl Block {
             },
         ))
     }
-
-    #[inline(always)]
-    fn signs(&self, group: usize) -> u32 {
-        u32::from_le_bytes(self.signs[group])
-    }
 }
 
 impl Format for Iq2S {
@@ -59,7 +54,7 @@ impl Format for Iq2S {
         let scales = scales(b.scales);
         decode(out, |g| {
             let scales = scales.map(|half| d * f32::from(half[g]) * 0.125);
-            (scales, b.magnitudes(g), masks(b.signs(g)))
+            (scales, b.magnitudes(g), b.signs[g])
         });
     }
 
@@ -69,7 +64,8 @@ impl Format for Iq2S {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
+        let signs = isa.bit_mask(u32::from_le_bytes(b.signs[group]));
+        with_signs(isa, &b.magnitudes(group), signs, CENTER)
     }
 }

@@ -1,9 +1,11 @@
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Split, Unsigned,
+    Format, SPAN, Scales, Shared, Split, Unsigned,
     bits::{integers, odd},
-    codebook::{decode, even_signs, expand, iq2_xs::ENTRIES, with_even_signs},
+    codebook::{
+        decode, even_sign_bits, even_signs, expand, group_signs, iq2_xs::ENTRIES, with_signs,
+    },
     iq2_xxs::{CENTER, VALUES},
 };
 use crate::isa::{Half, Isa};
@@ -26,26 +28,11 @@ const _: () = assert!(size_of::<Block>() == 74);
 static MAGNITUDES: [[u8; 8]; 512] = expand(&ENTRIES, &VALUES);
 
 impl Block {
-    /// Four indices, and the signs above each.
-    #[inline(always)]
-    fn fours(&self, group: usize) -> [u64; 4] {
-        let fours = u64::from_le_bytes(bytemuck::must_cast(self.qs[group]));
-        [fours, fours >> 16, fours >> 32, fours >> 48]
-    }
-
     #[inline(always)]
     fn magnitudes(&self, group: usize) -> [u8; 32] {
-        bytemuck::must_cast(self.fours(group).map(
+        bytemuck::must_cast(self.qs[group].map(
             #[inline(always)]
-            |four| MAGNITUDES[four as usize & 511],
-        ))
-    }
-
-    #[inline(always)]
-    fn signs(&self, group: usize) -> [u8; 32] {
-        even_signs(self.fours(group).map(
-            #[inline(always)]
-            |four| four >> 9,
+            |q| MAGNITUDES[usize::from(u16::from_le_bytes(q)) & 511],
         ))
     }
 }
@@ -70,7 +57,7 @@ impl Format for Iq2Xs {
         let scales = scales(b.scales);
         decode(out, |g| {
             let scales = scales.map(|half| d * f32::from(half[g]) * 0.125);
-            (scales, b.magnitudes(g), b.signs(g))
+            (scales, b.magnitudes(g), b.qs[g].map(|[_, high]| even_sign_bits(high >> 1)))
         });
     }
 
@@ -80,7 +67,14 @@ impl Format for Iq2Xs {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_even_signs(isa, &b.magnitudes(group), &b.signs(group), CENTER)
+    fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
+        let pairs: &[[u8; 32]; 2] = bytemuck::must_cast_ref(&b.qs);
+        even_signs(isa, isa.upper_sevens([isa.load(&pairs[0]), isa.load(&pairs[1])]))
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
+        let signs = group_signs(isa, signs, group);
+        with_signs(isa, &b.magnitudes(group), signs, CENTER)
     }
 }

@@ -1,10 +1,15 @@
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Unsigned,
-    codebook::{decode, even_signs_of, expand, iq2_xxs::ENTRIES, with_even_signs},
+    Format, SPAN, Scales, Shared, Unsigned,
+    codebook::{
+        decode, even_sign_bits, even_signs, expand, group_signs, iq2_xxs::ENTRIES, with_signs,
+    },
 };
-use crate::isa::{Half, Isa};
+use crate::{
+    array,
+    isa::{Half, Isa},
+};
 
 /// 2 bits: indices of eight magnitudes, seven signs for them, and a 4-bit scale for each 32.
 pub struct Iq2Xxs;
@@ -32,6 +37,26 @@ pub(super) const VALUES: [u8; 3] = [8, 25, CENTER];
 pub(super) const CENTER: u8 = 43;
 static MAGNITUDES: [[u8; 8]; 256] = expand(&ENTRIES, &VALUES);
 
+/// An odd scale from 1 to 31, and the signs of 32 weights.
+pub(super) fn scale_and_signs(bits: [u8; 4]) -> (f32, [u8; 4]) {
+    let bits = u32::from_le_bytes(bits);
+    let sevens = [bits, bits >> 7, bits >> 14, bits >> 21].map(|x| x as u8 & 127);
+    ((2 * (bits >> 28) + 1) as f32, sevens.map(even_sign_bits))
+}
+
+/// The scales of all groups, times `d`.
+#[inline(always)]
+pub(super) fn scales<I: Isa>(isa: I, d: f32, signs_and_scales: &[[u8; 4]; 8]) -> Scales<I> {
+    let nibbles = isa.upper_nibbles(isa.load(bytemuck::must_cast_ref(signs_and_scales)));
+    Scales::whole(isa, isa.mul_add(isa.splat_f32(2.0 * d), nibbles, isa.splat_f32(d)))
+}
+
+/// The signs of all groups.
+#[inline(always)]
+pub(super) fn signs<I: Isa>(isa: I, signs_and_scales: &[[u8; 4]; 8]) -> Shared<I> {
+    even_signs(isa, isa.sevens(isa.load(bytemuck::must_cast_ref(signs_and_scales))))
+}
+
 impl Group {
     #[inline(always)]
     fn magnitudes(&self) -> [u8; 32] {
@@ -40,16 +65,16 @@ impl Group {
             |i| MAGNITUDES[usize::from(i)],
         ))
     }
+}
 
+impl Block {
     #[inline(always)]
-    fn signs(&self) -> [u8; 32] {
-        even_signs_of(self.signs_and_scale)
-    }
-
-    /// Odd: what is to be divided by 8.
-    #[inline(always)]
-    fn scale(&self) -> i8 {
-        (2 * (self.signs_and_scale[3] >> 4) + 1) as i8
+    fn signs_and_scales(&self) -> [[u8; 4]; 8] {
+        array::map(
+            self.groups,
+            #[inline(always)]
+            |group| group.signs_and_scale,
+        )
     }
 }
 
@@ -63,19 +88,24 @@ impl Format for Iq2Xxs {
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
         decode(out, |g| {
-            let group = &b.groups[g];
-            ([d * f32::from(group.scale()) * 0.125; 2], group.magnitudes(), group.signs())
+            let (scale, signs) = scale_and_signs(b.groups[g].signs_and_scale);
+            ([d * scale * 0.125; 2], b.groups[g].magnitudes(), signs)
         });
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.125, b.groups.map(|group| group.scale()))
+        scales(isa, isa.f32_from_f16(b.d) * 0.125, &b.signs_and_scales())
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        let group = &b.groups[group];
-        with_even_signs(isa, &group.magnitudes(), &group.signs(), CENTER)
+    fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
+        signs(isa, &b.signs_and_scales())
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
+        let signs = group_signs(isa, signs, group);
+        with_signs(isa, &b.groups[group].magnitudes(), signs, CENTER)
     }
 }

@@ -3,9 +3,9 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Unsigned,
+    Format, SPAN, Scales, Shared, Unsigned,
     bits::{integers, nibbles, odd},
-    codebook::{decode, expand, iq3_s::ENTRIES, masks, with_signs},
+    codebook::{decode, expand, iq3_s::ENTRIES, with_signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -43,11 +43,6 @@ impl Block {
     }
 
     #[inline(always)]
-    fn signs(&self, group: usize) -> u32 {
-        u32::from_le_bytes(self.signs[group])
-    }
-
-    #[inline(always)]
     fn scales(&self) -> [i8; 8] {
         integers(odd(nibbles(u32::from_le_bytes(self.scales))))
     }
@@ -63,7 +58,7 @@ impl Format for Iq3S {
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
         let scales = b.scales().map(|scale| d * f32::from(scale));
-        decode(out, |g| ([scales[g]; 2], b.magnitudes(g), masks(b.signs(g))));
+        decode(out, |g| ([scales[g]; 2], b.magnitudes(g), b.signs[g]));
     }
 
     #[inline(always)]
@@ -72,7 +67,8 @@ impl Format for Iq3S {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_signs(isa, &b.magnitudes(group), b.signs(group), CENTER)
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
+        let signs = isa.bit_mask(u32::from_le_bytes(b.signs[group]));
+        with_signs(isa, &b.magnitudes(group), signs, CENTER)
     }
 }

@@ -1,10 +1,9 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Unsigned,
-    codebook::{decode, even_signs_of, expand, iq3_xxs::ENTRIES, with_even_signs},
+    Format, SPAN, Scales, Shared, Unsigned,
+    codebook::{decode, expand, group_signs, iq3_xxs::ENTRIES, with_signs},
+    iq2_xxs::{scale_and_signs, scales, signs},
 };
 use crate::isa::{Half, Isa};
 
@@ -34,17 +33,6 @@ impl Block {
             |i| MAGNITUDES[usize::from(i)],
         ))
     }
-
-    #[inline(always)]
-    fn signs(&self, group: usize) -> [u8; 32] {
-        even_signs_of(self.signs_and_scales[group])
-    }
-
-    /// Odd: what is to be divided by 4.
-    #[inline(always)]
-    fn scale(&self, group: usize) -> i8 {
-        (2 * (self.signs_and_scales[group][3] >> 4) + 1) as i8
-    }
 }
 
 impl Format for Iq3Xxs {
@@ -56,16 +44,25 @@ impl Format for Iq3Xxs {
 
     fn decode(b: &Block, out: &mut [f32; SPAN]) {
         let d = f16::from_le_bytes(b.d).to_f32();
-        decode(out, |g| ([d * f32::from(b.scale(g)) * 0.25; 2], b.magnitudes(g), b.signs(g)));
+        decode(out, |g| {
+            let (scale, signs) = scale_and_signs(b.signs_and_scales[g]);
+            ([d * scale * 0.25; 2], b.magnitudes(g), signs)
+        });
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, b: &Block) -> Scales<I> {
-        Scales::integers(isa, isa.f32_from_f16(b.d) * 0.25, from_fn(|g| b.scale(g)))
+        scales(isa, isa.f32_from_f16(b.d) * 0.25, &b.signs_and_scales)
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
-        with_even_signs(isa, &b.magnitudes(group), &b.signs(group), CENTER)
+    fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
+        signs(isa, &b.signs_and_scales)
+    }
+
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, b: &Block, signs: Shared<I>, group: usize) -> I::Bytes {
+        let signs = group_signs(isa, signs, group);
+        with_signs(isa, &b.magnitudes(group), signs, CENTER)
     }
 }

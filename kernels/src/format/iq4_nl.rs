@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Signed};
+use super::{Format, SPAN, Scales, Shared, Signed};
 use crate::isa::{Half, Isa};
 
 /// 4 bits that choose one of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
@@ -50,7 +50,7 @@ impl Format for Iq4Nl {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         values(isa, &span[group].qs)
     }
 }

@@ -1,7 +1,7 @@
 use half::f16;
 
 use super::{
-    Format, SPAN, Scales, Signed,
+    Format, SPAN, Scales, Shared, Signed,
     bits::{integers, nibbles, pairs},
     iq4_nl,
 };
@@ -54,7 +54,7 @@ impl Format for Iq4Xs {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         iq4_nl::values(isa, &b.qs[group])
     }
 }

@@ -1,6 +1,6 @@
 use std::array::from_fn;
 
-use super::{Format, SPAN, Scales, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::Isa;
 
 /// 4-bit floats with a power of two for each 32 (OCP Microscaling Formats 1.0): `d * VALUES[q]`,
@@ -72,7 +72,7 @@ impl Format for Mxfp4 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         values(isa, isa.nibbles(&span[group].qs))
     }
 }

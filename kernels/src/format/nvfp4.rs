@@ -1,6 +1,6 @@
 use std::array::from_fn;
 
-use super::{Format, SPAN, Scales, Split, Unsigned, mxfp4};
+use super::{Format, SPAN, Scales, Shared, Split, Unsigned, mxfp4};
 use crate::{array::map, isa::Isa};
 
 /// 4-bit floats as in Mxfp4, with an 8-bit float as the scale of each 16.
@@ -64,7 +64,7 @@ impl Format for Nvfp4 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 4], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 4], _: Shared<I>, group: usize) -> I::Bytes {
         let [first, last] = span[group / 2].qs.as_chunks::<2>().0[group % 2];
         let bytes = isa.load(&bytemuck::must_cast([first, first, last, last]));
         const LOW: [[u8; 8]; 4] = [[15; 8], [0; 8], [15; 8], [0; 8]];

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Split, Unsigned};
+use super::{Format, Offset, SPAN, Scales, Shared, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 2 bits: `d * scale * q - dmin * minimum`, with 4-bit scale and minimum for each 16 weights.
@@ -55,7 +55,7 @@ impl Format for Q2K {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let q = isa.load(&b.qs.as_chunks::<32>().0[group / 4]);
         let q = match group % 4 {
             0 => q,

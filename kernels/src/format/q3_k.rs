@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Split, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 3 bits: `d * (scale - 32) * (q - 4)`, with a 6-bit scale for each 16 weights.
@@ -54,7 +54,7 @@ impl Format for Q3K {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let (low, high) = (isa.load(&b.qs.as_chunks::<32>().0[group / 4]), isa.load(&b.hmask));
         let low = match group % 4 {
             0 => low,

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Unsigned};
+use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 4 bits: `d * q + m`; the first 16 weights in the low nibbles.
@@ -42,7 +42,7 @@ impl Format for Q4_1 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         isa.nibbles(&span[group].qs)
     }
 }

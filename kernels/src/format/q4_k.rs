@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, Offset, SPAN, Scales, Unsigned};
+use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
 use crate::{
     isa::{Half, Isa},
     quantize::{Eight, Encode},
@@ -90,7 +90,7 @@ impl Format for Q4K {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         nibbles(isa, &b.qs, group)
     }
 }

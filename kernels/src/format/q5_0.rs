@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
     isa::{Half, Isa},
     quantize::{Encode, nearest_half},
@@ -56,7 +56,7 @@ impl Format for Q5_0 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         quants(isa, &span[group].qs, span[group].qh)
     }
 }

@@ -3,7 +3,7 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{
-    Format, Offset, SPAN, Scales, Unsigned,
+    Format, Offset, SPAN, Scales, Shared, Unsigned,
     q5_0::{packed, quant, quants},
 };
 use crate::{
@@ -46,7 +46,7 @@ impl Format for Q5_1 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         quants(isa, &span[group].qs, span[group].qh)
     }
 }

@@ -1,7 +1,7 @@
 use std::array::from_fn;
 
 use super::{
-    Format, Offset, SPAN, Scales, Unsigned,
+    Format, Offset, SPAN, Scales, Shared, Unsigned,
     q4_k::{ScalesAndMinimums, low_nibbles, nibbles},
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Format for Q5K {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let high = isa.load(&b.qh);
         let high = match group {
             0 => isa.shl::<4>(high),

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Split, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Split, Unsigned};
 use crate::{
     isa::{Half, Isa},
     quantize::{Encode, Sixteen},
@@ -48,7 +48,7 @@ impl Format for Q6K {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let (half, k) = (group / 4, group % 4);
         let low = isa.load(&b.ql.as_chunks::<32>().0[2 * half + k % 2]);
         let low = if k < 2 { isa.and(low, isa.splat(15)) } else { isa.shr::<4>(low) };

@@ -2,7 +2,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Format, SPAN, Scales, Signed};
+use super::{Format, SPAN, Scales, Shared, Signed};
 use crate::{
     isa::{Half, Isa},
     quantize::{Encode, inverse, largest, nearest},
@@ -40,7 +40,7 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, span: &[Block; 8], group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
         isa.load(&span[group].qs)
     }
 }

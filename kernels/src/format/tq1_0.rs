@@ -1,6 +1,6 @@
 use half::f16;
 
-use super::{Format, SPAN, Scales, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// Digits of base 3: `d * (q - 1)`, one scale for all.
@@ -71,7 +71,7 @@ impl Format for Tq1_0 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let (bytes, powers) = b.group(group);
         isa.ternary_digits(isa.load(&bytes), &powers)
     }

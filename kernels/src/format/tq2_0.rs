@@ -1,6 +1,6 @@
 use half::f16;
 
-use super::{Format, SPAN, Scales, Unsigned};
+use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::{Half, Isa};
 
 /// 2 bits: `d * (q - 1)`, one scale for all.
@@ -37,7 +37,7 @@ impl Format for Tq2_0 {
     }
 
     #[inline(always)]
-    fn quants<I: Isa>(isa: I, b: &Block, group: usize) -> I::Bytes {
+    fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let q = isa.load(&b.qs[group / 4]);
         let q = match group % 4 {
             0 => q,

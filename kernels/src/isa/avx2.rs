@@ -55,6 +55,40 @@ macro_rules! on_32_bytes {
                 let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), source);
                 _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
             }
+            fn widen(self, p: &[u8; 32]) -> [__m256i; 2] {
+                let halves: [__m128i; 2] = must_cast(*p);
+                halves.map(|half| _mm256_cvtepu8_epi16(half))
+            }
+            fn mul_pairs(self, a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
+            fn twice(self, a: __m256i) -> [__m256i; 2] {
+                [_mm256_permute2x128_si256::<0x00>(a, a), _mm256_permute2x128_si256::<0x11>(a, a)]
+            }
+            fn bit_mask_of(self, bits: __m256i, word: usize) -> __m256i {
+                let source = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+                let source = _mm256_add_epi8(source, _mm256_set1_epi8(4 * word as i8));
+                let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
+                let bytes = _mm256_shuffle_epi8(bits, source);
+                _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
+            }
+            fn sevens(self, words: __m256i) -> __m256i {
+                let [low, high] = [0x00003fff, 0x3fff0000].map(|bits| _mm256_set1_epi32(bits));
+                let pairs = _mm256_or_si256(
+                    _mm256_and_si256(words, low),
+                    _mm256_and_si256(_mm256_slli_epi32::<2>(words), high),
+                );
+                let [low, high] = [0x007f, 0x7f00].map(|bits| _mm256_set1_epi16(bits));
+                _mm256_or_si256(
+                    _mm256_and_si256(pairs, low),
+                    _mm256_and_si256(_mm256_slli_epi16::<1>(pairs), high),
+                )
+            }
+            fn upper_sevens(self, pairs: [__m256i; 2]) -> __m256i {
+                let [a, b] = pairs.map(|pairs| _mm256_srli_epi16::<9>(pairs));
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b))
+            }
+            fn upper_nibbles(self, words: __m256i) -> __m256 {
+                _mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words))
+            }
             fn splat(self, x: u8) -> __m256i { _mm256_set1_epi8(x as i8) }
             fn and(self, a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
             fn or(self, a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }

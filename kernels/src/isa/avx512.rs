@@ -39,8 +39,8 @@ impl Isa for Avx512 {
         fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
             _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
         }
-        fn add_signed(self, a: __m256i, b: __m256i, negative: u32) -> __m256i {
-            _mm256_mask_sub_epi8(_mm256_add_epi8(a, b), negative, a, b)
+        fn add_masked(self, a: __m256i, b: __m256i, negative: __m256i) -> __m256i {
+            _mm256_mask_sub_epi8(_mm256_add_epi8(a, b), _mm256_movepi8_mask(negative), a, b)
         }
         fn wide_load(self, p: &[u8; 64]) -> __m512i { must_cast(*p) }
         fn wide_ints(self, x: i32) -> __m512i { _mm512_set1_epi32(x) }

@@ -93,6 +93,40 @@ impl Isa for Neon {
                 vtstq_u8(vcombine_u8(vdup_n_u8(c), vdup_n_u8(d)), bit),
             ]
         }
+        fn widen(self, p: &[u8; 32]) -> [Bytes; 2] {
+            let (halves, zero): (Bytes, _) = (must_cast(*p), vdupq_n_u8(0));
+            halves.map(|half| [vzip1q_u8(half, zero), vzip2q_u8(half, zero)])
+        }
+        fn mul_pairs(self, a: Bytes, b: Bytes) -> Bytes {
+            let mul = |a, b| vmulq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
+            [vreinterpretq_u8_u16(mul(a[0], b[0])), vreinterpretq_u8_u16(mul(a[1], b[1]))]
+        }
+        fn twice(self, a: Bytes) -> [Bytes; 2] { a.map(|half| [half; 2]) }
+        fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
+            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+            let first = 4 * word as u8;
+            [0, 2].map(|byte| {
+                let source = vcombine_u8(vdup_n_u8(first + byte), vdup_n_u8(first + byte + 1));
+                vtstq_u8(vqtbl1q_u8(bits[usize::from(byte) / 2], source), bit)
+            })
+        }
+        fn sevens(self, words: Bytes) -> Bytes {
+            words.map(|words| {
+                let words = vreinterpretq_u32_u8(words);
+                let low = vandq_u32(words, vdupq_n_u32(0x00003fff));
+                let high = vandq_u32(vshlq_n_u32::<2>(words), vdupq_n_u32(0x3fff0000));
+                let pairs = vreinterpretq_u16_u32(vorrq_u32(low, high));
+                let low = vandq_u16(pairs, vdupq_n_u16(0x007f));
+                let high = vandq_u16(vshlq_n_u16::<1>(pairs), vdupq_n_u16(0x7f00));
+                vreinterpretq_u8_u16(vorrq_u16(low, high))
+            })
+        }
+        fn upper_sevens(self, pairs: [Bytes; 2]) -> Bytes {
+            pairs.map(|[a, b]| vshrq_n_u8::<1>(vuzp2q_u8(a, b)))
+        }
+        fn upper_nibbles(self, words: Bytes) -> Floats {
+            words.map(|words| vcvtq_f32_u32(vshrq_n_u32::<28>(vreinterpretq_u32_u8(words))))
+        }
         fn splat(self, x: u8) -> Bytes { [vdupq_n_u8(x); 2] }
         fn and(self, a: Bytes, b: Bytes) -> Bytes { [vandq_u8(a[0], b[0]), vandq_u8(a[1], b[1])] }
         fn or(self, a: Bytes, b: Bytes) -> Bytes { [vorrq_u8(a[0], b[0]), vorrq_u8(a[1], b[1])] }

@@ -1,5 +1,6 @@
 use std::array::from_fn;
 
+use bytemuck::must_cast;
 use half::{bf16, f16};
 
 use super::{Half, Isa, Kernel, Line, pair::wide_as_pair, rows::rows_are_wide};
@@ -15,6 +16,12 @@ type Floats = [f32; 8];
 /// Sums of four products; `weight` says how the bytes of `w` are read.
 fn dot(w: Bytes, a: Bytes, weight: fn(u8) -> i32) -> Ints {
     from_fn(|l| (4 * l..4 * l + 4).map(|i| weight(w[i]) * i32::from(a[i] as i8)).sum())
+}
+
+/// Little-endian.
+fn words(a: Bytes) -> [u32; 8] {
+    let words: [[u8; 4]; 8] = must_cast(a);
+    words.map(u32::from_le_bytes)
 }
 
 impl Scalar {
@@ -62,6 +69,33 @@ impl Isa for Scalar {
     }
     fn bit_mask(self, bits: u32) -> Bytes {
         from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
+    }
+    fn widen(self, p: &Bytes) -> [Bytes; 2] {
+        must_cast(p.map(|byte| [byte, 0]))
+    }
+    fn mul_pairs(self, a: Bytes, b: Bytes) -> Bytes {
+        let [a, b]: [[[u8; 2]; 16]; 2] = must_cast([a, b]);
+        let number = u16::from_le_bytes;
+        must_cast::<[[u8; 2]; 16], _>(from_fn(|i| {
+            number(a[i]).wrapping_mul(number(b[i])).to_le_bytes()
+        }))
+    }
+    fn twice(self, a: Bytes) -> [Bytes; 2] {
+        [from_fn(|i| a[i % 16]), from_fn(|i| a[16 + i % 16])]
+    }
+    fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
+        let words = words(bits);
+        self.bit_mask(words[word] & 0xffff | words[4 + word] & 0xffff0000)
+    }
+    fn sevens(self, bits: Bytes) -> Bytes {
+        must_cast(words(bits).map(|x| [0, 7, 14, 21].map(|from| (x >> from) as u8 & 127)))
+    }
+    fn upper_sevens(self, pairs: [Bytes; 2]) -> Bytes {
+        let pairs: [[u8; 2]; 32] = must_cast(pairs);
+        pairs.map(|[_, high]| high >> 1)
+    }
+    fn upper_nibbles(self, bits: Bytes) -> Floats {
+        words(bits).map(|x| (x >> 28) as f32)
     }
     fn splat(self, x: u8) -> Bytes {
         [x; 32]

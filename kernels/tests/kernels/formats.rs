@@ -51,8 +51,9 @@ impl<F: Format> Kernel for Quants<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> Self::Output {
         let mut out = [[0; 32]; 8];
+        let shared = F::shared(isa, self.0);
         for g in 0..8 {
-            out[g] = isa.to_bytes(F::quants(isa, self.0, g));
+            out[g] = isa.to_bytes(F::quants(isa, self.0, shared, g));
         }
         out
     }
