@@ -23,7 +23,8 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="name the rows, and stop")
     parser.add_argument("--quick", action="store_true", help="a few rows, one round")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
-    parser.add_argument("--readme", action="store_true", help="write the table into README.md, in place of that of this instruction set")
+    parser.add_argument("--readme", action="store_true",
+                        help="write the table into README.md, where that of this instruction set is")
     parser.add_argument("-r", "--repetitions", type=int, default=2, help="samples a round and program [2]")
     parser.add_argument("-t", "--threads", type=int, help="for all programs [what rope-cpu machine chooses]")
     return parser.parse_args()
