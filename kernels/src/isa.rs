@@ -145,7 +145,8 @@ pub trait Isa: Copy + 'static {
     fn mul_pairs(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// The first 16 bytes twice, and the last 16 bytes twice.
     fn twice(self, a: Self::Bytes) -> [Self::Bytes; 2];
-    /// As [`Isa::bit_mask`], of the 32 bits from byte `4 * word` of each half of `bits` on.
+    /// As [`Isa::bit_mask`], of the 32 bits from byte `4 * word` on, `word <= 3`, of `bits`, whose
+    /// halves are alike.
     fn bit_mask_of(self, bits: Self::Bytes, word: usize) -> Self::Bytes;
     /// Of each four bytes, little-endian, the lower 28 bits as four bytes.
     fn sevens(self, words: Self::Bytes) -> Self::Bytes;
