@@ -16,7 +16,7 @@ use super::{
 use crate::json;
 
 /// The model that all results of a file are about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Subject {
     model: String,
     model_bytes: u64,
@@ -34,9 +34,9 @@ struct Subject {
 const START: &[u8] = br#"{"model":"#;
 
 #[derive(Serialize, Deserialize)]
-struct Line<T> {
+struct Line<S, T> {
     #[serde(flatten)]
-    subject: Subject,
+    subject: S,
     #[serde(flatten)]
     entry: T,
 }
@@ -97,7 +97,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             }
             whole += line.len();
             let line = str::from_utf8(line).map_err(|e| foreign(&e))?;
-            let line: Line<T> = json::parse(line).map_err(|e| foreign(&e))?;
+            let line: Line<Subject, T> = json::parse(line).map_err(|e| foreign(&e))?;
             if line.subject != subject {
                 return Err(wrong(
                     &"is of another model, adapter or cache type, or of other --override-kv: give \
@@ -115,16 +115,14 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
     /// # Errors
     /// If the file does not take it.
     pub fn add(&mut self, entry: T) -> Result<(), Error> {
-        let Some(Kept { path, file, subject }) = &mut self.kept else {
-            self.entries.push(entry);
-            return Ok(());
-        };
-        let line = Line { subject: subject.clone(), entry };
-        let unsaved = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
-        let mut bytes = serde_json::to_vec(&line).map_err(|e| unsaved(e.into()))?;
-        bytes.push(b'\n');
-        file.write_all(&bytes).map_err(unsaved)?;
-        self.entries.push(line.entry);
+        if let Some(Kept { path, file, subject }) = &mut self.kept {
+            let line = Line { subject: &*subject, entry: &entry };
+            let unsaved = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
+            let mut bytes = serde_json::to_vec(&line).map_err(|e| unsaved(e.into()))?;
+            bytes.push(b'\n');
+            file.write_all(&bytes).map_err(unsaved)?;
+        }
+        self.entries.push(entry);
         Ok(())
     }
 }
