@@ -138,7 +138,10 @@ pub trait Isa: Copy + 'static {
     /// The 16 low nibbles of `p`, then its 16 high nibbles.
     fn nibbles(self, p: &[u8; 16]) -> Self::Bytes;
     /// 255 for each bit of `bits` that is set, 0 for the others; the lowest bit first.
-    fn bit_mask(self, bits: u32) -> Self::Bytes;
+    #[inline(always)]
+    fn bit_mask(self, bits: u32) -> Self::Bytes {
+        self.bit_mask_of(self.load(must_cast_ref(&[bits.to_le_bytes(); 8])), 0)
+    }
     /// Each byte as two, little-endian.
     fn widen(self, p: &[u8; 32]) -> [Self::Bytes; 2];
     /// Products of 16-bit numbers, little-endian, wrapping around.

@@ -3,16 +3,10 @@
 /// Eight nibbles.
 #[inline(always)]
 pub(super) fn nibbles(x: u32) -> u64 {
-    let x = bytes(x);
-    (x | x << 4) & 0x0f0f0f0f0f0f0f0f
-}
-
-/// Four bytes, each in 16 bits.
-#[inline(always)]
-fn bytes(x: u32) -> u64 {
     let x = u64::from(x);
     let x = (x | x << 16) & 0x0000ffff0000ffff;
-    (x | x << 8) & 0x00ff00ff00ff00ff
+    let x = (x | x << 8) & 0x00ff00ff00ff00ff;
+    (x | x << 4) & 0x0f0f0f0f0f0f0f0f
 }
 
 /// Eight pairs of bits.

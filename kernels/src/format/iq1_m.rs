@@ -1,11 +1,9 @@
-use std::array::from_fn;
-
 use half::f16;
 
 use super::{
     Format, SPAN, Scales, Shared, Split, Unsigned,
     bits::{integers, odd},
-    iq1_s::{CENTER, QUANTS, UpperBits, decode, quants},
+    iq1_s::{CENTER, Indices, quants},
 };
 use crate::isa::{Half, Isa};
 
@@ -25,7 +23,7 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 56);
 
-const UPPER_BITS: UpperBits = UpperBits::new([0, 4, 8, 12]);
+const INDICES: Indices = Indices::new(4);
 
 /// What is taken away from 32 quants, for each value of [`Block::less`]: an eighth, or -1 of them.
 static LESS: [[u8; 32]; 16] = {
@@ -80,14 +78,9 @@ impl Format for Iq1M {
         let d = f16::from_le_bytes(b.d()).to_f32();
         let scales = b.scales();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let high = u16::from_le_bytes(b.qh[g]);
-            *o = decode(
-                |i| d * f32::from(scales[i / 16][g]),
-                from_fn(|i| {
-                    QUANTS[usize::from(high >> (4 * i) & 7) << 8 | usize::from(b.qs[g][i])]
-                }),
-                |i| b.less(g) >> (i / 8) & 1 == 1,
-            );
+            let scale = |i: usize| d * f32::from(scales[i / 16][g]);
+            let less = |i: usize| b.less(g) >> (i / 8) & 1 == 1;
+            *o = INDICES.decode(b.qs[g], b.qh[g], scale, less);
         }
     }
 
@@ -98,7 +91,7 @@ impl Format for Iq1M {
 
     #[inline(always)]
     fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
-        UPPER_BITS.indices(isa, &b.qs, &b.qh)
+        INDICES.unpack(isa, &b.qs, &b.qh)
     }
 
     #[inline(always)]

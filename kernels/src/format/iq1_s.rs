@@ -31,25 +31,29 @@ const _: () = assert!(size_of::<Block>() == 50);
 /// The quant that stands for zero in both 1-bit formats.
 pub(super) const CENTER: u8 = 9;
 /// -1, 0 and 1, neither an eighth more nor less.
-pub(super) static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
+static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
 
-const UPPER_BITS: UpperBits = UpperBits::new([0, 3, 6, 9]);
+const INDICES: Indices = Indices::new(3);
 
-/// Where the upper three bits of a group's four indices are in two bytes.
-pub(super) struct UpperBits {
+/// How a group's four indices are packed: their lower eight bits as bytes, their upper three bits in
+/// two bytes.
+pub(super) struct Indices {
+    /// Bits from one index to the next.
+    step: u8,
     /// For each index, the two bytes of 16 that have its bits.
     bytes: [[u8; 32]; 2],
     /// What brings the bits to bit 8.
     factors: [u8; 32],
 }
 
-impl UpperBits {
-    /// From bit `from[i]` on for index `i`.
-    pub const fn new(from: [u8; 4]) -> Self {
-        let mut out = UpperBits { bytes: [[0; 32]; 2], factors: [0; 32] };
+impl Indices {
+    /// From bit `step * i` on for index `i`.
+    pub const fn new(step: u8) -> Self {
+        let mut out = Indices { step, bytes: [[0; 32]; 2], factors: [0; 32] };
         let mut i = 0;
         while i < 32 {
-            let (group, byte, bit) = (i as u8 / 4, from[i % 4] / 8, from[i % 4] % 8);
+            let (group, from) = (i as u8 / 4, step * (i as u8 % 4));
+            let (byte, bit) = (from / 8, from % 8);
             // The next byte does not matter where the bits are in the second.
             let bytes = [2 * group + byte, 2 * group + 1];
             let factor = (1u16 << (8 - bit)).to_le_bytes();
@@ -64,9 +68,26 @@ impl UpperBits {
         out
     }
 
+    /// What the quants of a group mean, each with an eighth less or more.
+    pub fn decode(
+        &self,
+        qs: [u8; 4],
+        qh: [u8; 2],
+        scale: impl Fn(usize) -> f32,
+        less: impl Fn(usize) -> bool,
+    ) -> [f32; 32] {
+        let high = u16::from_le_bytes(qh);
+        from_fn(|i| {
+            let upper = usize::from(high >> (usize::from(self.step) * (i / 8)) & 7);
+            let quant = QUANTS[upper << 8 | usize::from(qs[i / 8])][i % 8];
+            let eighth = if less(i) { -1.0 } else { 1.0 };
+            scale(i) * ((f32::from(quant) - f32::from(CENTER) + eighth) * 0.125)
+        })
+    }
+
     /// All indices, two bytes each, by their lower eight bits and the groups' two bytes.
     #[inline(always)]
-    pub fn indices<I: Isa>(&self, isa: I, qs: &[[u8; 4]; 8], qh: &[[u8; 2]; 8]) -> Shared<I> {
+    pub fn unpack<I: Isa>(&self, isa: I, qs: &[[u8; 4]; 8], qh: &[[u8; 2]; 8]) -> Shared<I> {
         let low = isa.widen(bytemuck::must_cast_ref(qs));
         array::from_fn(
             #[inline(always)]
@@ -80,7 +101,7 @@ impl UpperBits {
     }
 }
 
-/// The quants of a group, by what [`UpperBits::indices`] gave.
+/// The quants of a group, by what [`Indices::unpack`] gave.
 #[inline(always)]
 pub(super) fn quants<I: Isa>(isa: I, indices: Shared<I>, group: usize) -> I::Bytes {
     let fours: [[u8; 8]; 4] = bytemuck::must_cast(isa.to_bytes(indices[group / 4]));
@@ -89,18 +110,6 @@ pub(super) fn quants<I: Isa>(isa: I, indices: Shared<I>, group: usize) -> I::Byt
         #[inline(always)]
         |from| QUANTS[(four >> from) as usize & 0x7ff],
     )))
-}
-
-/// What 32 quants mean, each with an eighth less or more.
-pub(super) fn decode(
-    scale: impl Fn(usize) -> f32,
-    entries: [[u8; 8]; 4],
-    less: impl Fn(usize) -> bool,
-) -> [f32; 32] {
-    from_fn(|i| {
-        let eighth = if less(i) { -1.0 } else { 1.0 };
-        scale(i) * ((f32::from(entries[i / 8][i % 8]) - f32::from(CENTER) + eighth) * 0.125)
-    })
 }
 
 impl Block {
@@ -137,11 +146,7 @@ impl Format for Iq1S {
         let scales = b.scales();
         for (g, o) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let scale = d * f32::from(scales[g]);
-            let high = u16::from_le_bytes(b.qh[g]);
-            let entries = from_fn(|i| {
-                QUANTS[usize::from(high >> (3 * i) & 7) << 8 | usize::from(b.qs[g][i])]
-            });
-            *o = decode(|_| scale, entries, |_| b.less(g));
+            *o = INDICES.decode(b.qs[g], b.qh[g], |_| scale, |_| b.less(g));
         }
     }
 
@@ -152,7 +157,7 @@ impl Format for Iq1S {
 
     #[inline(always)]
     fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
-        UPPER_BITS.indices(isa, &b.qs, &b.qh)
+        INDICES.unpack(isa, &b.qs, &b.qh)
     }
 
     #[inline(always)]

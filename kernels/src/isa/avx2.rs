@@ -48,13 +48,6 @@ macro_rules! on_32_bytes {
                 let x: __m128i = must_cast(*p);
                 _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(x), x), _mm256_set1_epi8(15))
             }
-            fn bit_mask(self, bits: u32) -> __m256i {
-                // Byte i gets the byte of `bits` that holds bit i, of which only that bit is kept.
-                let source = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
-                let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
-                let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), source);
-                _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
-            }
             fn widen(self, p: &[u8; 32]) -> [__m256i; 2] {
                 let halves: [__m128i; 2] = must_cast(*p);
                 halves.map(|half| _mm256_cvtepu8_epi16(half))
@@ -64,6 +57,7 @@ macro_rules! on_32_bytes {
                 [_mm256_permute2x128_si256::<0x00>(a, a), _mm256_permute2x128_si256::<0x11>(a, a)]
             }
             fn bit_mask_of(self, bits: __m256i, word: usize) -> __m256i {
+                // Byte i gets the byte of the word that holds bit i, of which only that bit is kept.
                 let source = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
                 let source = _mm256_add_epi8(source, _mm256_set1_epi8(4 * word as i8));
                 let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
@@ -143,7 +137,8 @@ macro_rules! on_32_bytes {
             fn splat_f16(self, x: Half) -> __m256 { _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x))) }
             fn sides(self, a: __m256, b: __m256) -> [__m256; 2] {
                 // The compiler would merge this with what follows, into two instructions for each group.
-                [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)].map(|side| must_cast($crate::isa::avx2::opaque(must_cast(side))))
+                let sides = [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)];
+                sides.map(|side| must_cast($crate::isa::avx2::opaque(must_cast(side))))
             }
             fn each_half<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }

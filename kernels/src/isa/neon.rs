@@ -85,14 +85,6 @@ impl Isa for Neon {
             let x = must_cast(*p);
             [vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)]
         }
-        fn bit_mask(self, bits: u32) -> Bytes {
-            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-            let [a, b, c, d] = bits.to_le_bytes();
-            [
-                vtstq_u8(vcombine_u8(vdup_n_u8(a), vdup_n_u8(b)), bit),
-                vtstq_u8(vcombine_u8(vdup_n_u8(c), vdup_n_u8(d)), bit),
-            ]
-        }
         fn widen(self, p: &[u8; 32]) -> [Bytes; 2] {
             let (halves, zero): (Bytes, _) = (must_cast(*p), vdupq_n_u8(0));
             halves.map(|half| [vzip1q_u8(half, zero), vzip2q_u8(half, zero)])

@@ -67,9 +67,6 @@ impl Isa for Scalar {
     fn nibbles(self, p: &[u8; 16]) -> Bytes {
         from_fn(|i| if i < 16 { p[i] & 15 } else { p[i - 16] >> 4 })
     }
-    fn bit_mask(self, bits: u32) -> Bytes {
-        from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
-    }
     fn widen(self, p: &Bytes) -> [Bytes; 2] {
         must_cast(p.map(|byte| [byte, 0]))
     }
@@ -85,7 +82,8 @@ impl Isa for Scalar {
     }
     fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
         let words = words(bits);
-        self.bit_mask(words[word] & 0xffff | words[4 + word] & 0xffff0000)
+        let bits = words[word] & 0xffff | words[4 + word] & 0xffff0000;
+        from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
     }
     fn sevens(self, bits: Bytes) -> Bytes {
         must_cast(words(bits).map(|x| [0, 7, 14, 21].map(|from| (x >> from) as u8 & 127)))
