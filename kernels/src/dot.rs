@@ -1,7 +1,8 @@
 //! Few tokens: each row of weights is read once and multiplied as it comes.
 //!
 //! ```text
-//! for each 32 weights:  sum += scale * (quants . activation quants)
+//! for each 32 weights (two times 32 in some formats):
+//!                       sum += scale * (quants . activation quants)
 //! at the end:           sum of lanes - offsets
 //! ```
 //! Two accumulators take turns, so that one addition need not wait for the last. Several rows are
@@ -10,7 +11,7 @@
 
 use std::marker::PhantomData;
 
-use bytemuck::{Zeroable, cast_slice, from_bytes};
+use bytemuck::{Zeroable, cast_slice, from_bytes, must_cast_ref};
 
 use crate::{
     activations::Span,
@@ -179,6 +180,15 @@ struct Sums<I: Isa> {
     offsets: I::Floats,
 }
 
+impl<I: Isa> Sums<I> {
+    /// Adds the `i`-th products of integers.
+    #[inline(always)]
+    fn add(&mut self, isa: I, i: usize, ints: I::Ints, scale: I::Floats) {
+        let sum = &mut self.products[i % 2];
+        *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
+    }
+}
+
 /// A span of each row times the same span of a token; its first `groups`, whatever the others hold.
 #[inline(always)]
 fn span_dots<I: Isa, F: Format, const R: usize>(
@@ -211,50 +221,100 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
                 sums[r].offsets = isa.mul_add(scales.offset[index], x_sum, sums[r].offsets);
             }
         }
-        scale[r] = isa.sides(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)]);
+        scale[r] = if F::TWO_GROUPS {
+            [isa.deal(scale[r][0]); 2]
+        } else {
+            isa.sides(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)])
+        };
     }
-    if groups < SPAN / GROUP {
-        for g in 0..groups {
-            group_dots::<I, F, R>(isa, w, &shared, x, g, &scale, sums);
-        }
-    } else {
+    let factors = Factors::<I, F, R> { isa, w, shared, x, scale };
+    match (F::TWO_GROUPS, groups == SPAN / GROUP) {
         // Where unpacking is long, the compiler would keep a loop, with scales and sums in memory.
-        group_dots::<I, F, R>(isa, w, &shared, x, 0, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 1, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 2, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 3, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 4, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 5, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 6, &scale, sums);
-        group_dots::<I, F, R>(isa, w, &shared, x, 7, &scale, sums);
+        (true, true) => {
+            factors.two_groups(0, sums);
+            factors.two_groups(1, sums);
+            factors.two_groups(2, sums);
+            factors.two_groups(3, sums);
+        }
+        (false, true) => {
+            factors.group(0, sums);
+            factors.group(1, sums);
+            factors.group(2, sums);
+            factors.group(3, sums);
+            factors.group(4, sums);
+            factors.group(5, sums);
+            factors.group(6, sums);
+            factors.group(7, sums);
+        }
+        // The scale of a group beyond the last is zero.
+        (true, false) => (0..groups.div_ceil(2)).for_each(
+            #[inline(always)]
+            |pair| factors.two_groups(pair, sums),
+        ),
+        (false, false) => (0..groups).for_each(
+            #[inline(always)]
+            |g| factors.group(g, sums),
+        ),
     }
 }
 
-/// Group `g` of a span of each row times that of a token. Of `scale`, the halves of one for every four
-/// groups are theirs, for the first 16 weights and the last.
-#[inline(always)]
-fn group_dots<I: Isa, F: Format, const R: usize>(
+/// A span of each row and of a token, and the products of their scales.
+struct Factors<'a, I: Isa, F: Format, const R: usize> {
     isa: I,
-    w: [&F::Span; R],
-    shared: &[Shared<I>; R],
-    x: &Span,
-    g: usize,
-    scale: &[[I::Floats; 2]; R],
-    sums: &mut [Sums<I>; R],
-) {
-    let a = isa.load(&x.quants[g]);
-    for r in 0..R {
-        let q = F::quants(isa, w[r], shared[r], g);
-        let ints = if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-        let side = scale[r][g / 4];
-        let scale = match g % 4 {
-            0 => isa.each_half::<0>(side),
-            1 => isa.each_half::<1>(side),
-            2 => isa.each_half::<2>(side),
-            _ => isa.each_half::<3>(side),
-        };
-        let sum = &mut sums[r].products[g % 2];
-        *sum = isa.mul_add(isa.to_floats(ints), scale, *sum);
+    w: [&'a F::Span; R],
+    shared: [Shared<I>; R],
+    x: &'a Span,
+    /// In the order of [`Isa::sides`], or twice in that of [`Isa::deal`] where [`Format::TWO_GROUPS`].
+    scale: [[I::Floats; 2]; R],
+}
+
+impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
+    /// Multiplies group `g`.
+    #[inline(always)]
+    fn group(&self, g: usize, sums: &mut [Sums<I>; R]) {
+        let isa = self.isa;
+        let a = isa.load(&self.x.quants[g]);
+        for r in 0..R {
+            let q = F::quants(isa, self.w[r], self.shared[r], g);
+            let ints =
+                if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
+            let scale = each_half(isa, self.scale[r][g / 4], g % 4);
+            sums[r].add(isa, g, ints, scale);
+        }
+    }
+
+    /// Multiplies groups `2 * pair` and the next.
+    #[inline(always)]
+    fn two_groups(&self, pair: usize, sums: &mut [Sums<I>; R]) {
+        const {
+            let fits = F::Quants::SIGNED || F::Quants::BITS <= 6;
+            assert!(!F::TWO_GROUPS || fits && !F::Quants::SPLIT);
+        }
+        let isa = self.isa;
+        let groups: &[[[[u8; 16]; 2]; 2]; 4] = must_cast_ref(&self.x.quants);
+        let [b, c] = &groups[pair];
+        let a = [isa.join(&b[0], &c[0]), isa.join(&b[1], &c[1])];
+        for r in 0..R {
+            let q = F::two_groups(isa, self.w[r], pair);
+            let ints = if F::Quants::SIGNED {
+                isa.dot_both_signed(q, a)
+            } else {
+                isa.dot_both_unsigned(q, a)
+            };
+            let scale = each_half(isa, self.scale[r][0], pair);
+            sums[r].add(isa, pair, ints, scale);
+        }
+    }
+}
+
+/// In each half, lane `lane <= 3` of that half.
+#[inline(always)]
+fn each_half<I: Isa>(isa: I, a: I::Floats, lane: usize) -> I::Floats {
+    match lane {
+        0 => isa.each_half::<0>(a),
+        1 => isa.each_half::<1>(a),
+        2 => isa.each_half::<2>(a),
+        _ => isa.each_half::<3>(a),
     }
 }
 

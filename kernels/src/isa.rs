@@ -137,6 +137,14 @@ pub trait Isa: Copy + 'static {
     fn to_bytes(self, a: Self::Bytes) -> [u8; 32];
     /// The 16 low nibbles of `p`, then its 16 high nibbles.
     fn nibbles(self, p: &[u8; 16]) -> Self::Bytes;
+    /// The bytes of `a`, then those of `b`.
+    fn join(self, a: &[u8; 16], b: &[u8; 16]) -> Self::Bytes;
+    /// The low nibbles of `a` and `b`, and their high nibbles.
+    #[inline(always)]
+    fn nibbles_of_two(self, a: &[u8; 16], b: &[u8; 16]) -> [Self::Bytes; 2] {
+        let both = self.join(a, b);
+        [self.and(both, self.splat(15)), self.shr::<4>(both)]
+    }
     /// 255 for each bit of `bits` that is set, 0 for the others; the lowest bit first.
     #[inline(always)]
     fn bit_mask(self, bits: u32) -> Self::Bytes {
@@ -182,8 +190,12 @@ pub trait Isa: Copy + 'static {
 
     /// Sums of four products of unsigned `w <= 127` and signed `a`.
     fn dot_unsigned(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
+    /// [`Isa::dot_unsigned`] of both registers of `w` and of `a`, added; `w <= 63`.
+    fn dot_both_unsigned(self, w: [Self::Bytes; 2], a: [Self::Bytes; 2]) -> Self::Ints;
     /// Sums of four products of signed bytes; `|a| <= 127`.
     fn dot_signed(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
+    /// [`Isa::dot_signed`] of both registers of `w` and of `a`, added.
+    fn dot_both_signed(self, w: [Self::Bytes; 2], a: [Self::Bytes; 2]) -> Self::Ints;
     /// Integers as floats.
     fn to_floats(self, a: Self::Ints) -> Self::Floats;
 
@@ -214,6 +226,8 @@ pub trait Isa: Copy + 'static {
     }
     /// The first four lanes of `a`, then those of `b`; and the last four of both.
     fn sides(self, a: Self::Floats, b: Self::Floats) -> [Self::Floats; 2];
+    /// Lanes 0, 2, 4, 6, then 1, 3, 5, 7.
+    fn deal(self, a: Self::Floats) -> Self::Floats;
     /// In each half, lane `N <= 3` of that half.
     fn each_half<const N: i32>(self, a: Self::Floats) -> Self::Floats;
     /// `a + b`.

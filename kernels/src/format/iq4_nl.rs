@@ -3,7 +3,10 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Signed};
-use crate::isa::{Half, Isa};
+use crate::{
+    array,
+    isa::{Half, Isa},
+};
 
 /// 4 bits that choose one of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
 pub struct Iq4Nl;
@@ -25,15 +28,26 @@ pub(super) fn value(qs: &[u8; 16], i: usize) -> f32 {
     f32::from(VALUES[usize::from(qs[i % 16] >> (4 * (i / 16)) & 15)])
 }
 
-/// All 32.
+/// The values of nibbles.
 #[inline(always)]
-pub(super) fn values<I: Isa>(isa: I, qs: &[u8; 16]) -> I::Bytes {
-    isa.choose(&VALUES.map(|v| v as u8), isa.nibbles(qs))
+pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
+    isa.choose(&VALUES.map(|v| v as u8), nibbles)
+}
+
+/// Of two groups: the first 16 values of both, and the last 16.
+#[inline(always)]
+pub(super) fn values_of_two<I: Isa>(isa: I, [a, b]: &[[u8; 16]; 2]) -> [I::Bytes; 2] {
+    array::map(
+        isa.nibbles_of_two(a, b),
+        #[inline(always)]
+        |nibbles| values(isa, nibbles),
+    )
 }
 
 impl Format for Iq4Nl {
     const NAME: &'static str = "iq4_nl";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Signed;
 
@@ -50,7 +64,13 @@ impl Format for Iq4Nl {
     }
 
     #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        values_of_two(isa, &[a.qs, b.qs])
+    }
+
+    #[inline(always)]
     fn quants<I: Isa>(isa: I, span: &[Block; 8], _: Shared<I>, group: usize) -> I::Bytes {
-        values(isa, &span[group].qs)
+        values(isa, isa.nibbles(&span[group].qs))
     }
 }

@@ -36,6 +36,7 @@ impl Block {
 impl Format for Iq4Xs {
     const NAME: &'static str = "iq4_xs";
     const BLOCK: usize = 256;
+    const TWO_GROUPS: bool = true;
     type Span = Block;
     type Quants = Signed;
 
@@ -54,7 +55,12 @@ impl Format for Iq4Xs {
     }
 
     #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, b: &Block, pair: usize) -> [I::Bytes; 2] {
+        iq4_nl::values_of_two(isa, &b.qs.as_chunks().0[pair])
+    }
+
+    #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
-        iq4_nl::values(isa, &b.qs[group])
+        iq4_nl::values(isa, isa.nibbles(&b.qs[group]))
     }
 }

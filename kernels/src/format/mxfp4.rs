@@ -1,7 +1,7 @@
 use std::array::from_fn;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
-use crate::isa::Isa;
+use crate::{array, isa::Isa};
 
 /// 4-bit floats with a power of two for each 32 (OCP Microscaling Formats 1.0): `d * VALUES[q]`,
 /// where the values and the inverse of `d` are doubled, so that they are integers.
@@ -56,6 +56,7 @@ fn power_of_two(e: u8) -> f32 {
 impl Format for Mxfp4 {
     const NAME: &'static str = "mxfp4";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Unsigned<5>;
     const CENTER: u8 = CENTER;
@@ -69,6 +70,16 @@ impl Format for Mxfp4 {
     #[inline(always)]
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         Scales::whole(isa, isa.load_f32(&from_fn(|i| power_of_two(span[i].e))))
+    }
+
+    #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        array::map(
+            isa.nibbles_of_two(&a.qs, &b.qs),
+            #[inline(always)]
+            |nibbles| values(isa, nibbles),
+        )
     }
 
     #[inline(always)]

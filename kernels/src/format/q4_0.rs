@@ -23,6 +23,7 @@ const _: () = assert!(size_of::<Block>() == 18);
 impl Format for Q4_0 {
     const NAME: &'static str = "q4_0";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Unsigned<4>;
     const CENTER: u8 = 8;
@@ -41,6 +42,12 @@ impl Format for Q4_0 {
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
         Scales::whole(isa, scale)
+    }
+
+    #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        isa.nibbles_of_two(&a.qs, &b.qs)
     }
 
     #[inline(always)]

@@ -21,6 +21,7 @@ const _: () = assert!(size_of::<Block>() == 20);
 impl Format for Q4_1 {
     const NAME: &'static str = "q4_1";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Offset<Unsigned<4>>;
 
@@ -39,6 +40,12 @@ impl Format for Q4_1 {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
         let minimum = isa.floats_from_f16(&from_fn(|i| span[i].m));
         Scales { scale: [scale; 2], offset: [isa.mul(minimum, isa.splat_f32(-1.0)); 2] }
+    }
+
+    #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        isa.nibbles_of_two(&a.qs, &b.qs)
     }
 
     #[inline(always)]

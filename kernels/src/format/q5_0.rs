@@ -31,13 +31,29 @@ pub(super) fn quant(qs: &[u8; 16], qh: [u8; 4], i: usize) -> f32 {
 /// All quants of a block of either 5-bit format.
 #[inline(always)]
 pub(super) fn quants<I: Isa>(isa: I, qs: &[u8; 16], qh: [u8; 4]) -> I::Bytes {
-    let high = isa.and(isa.bit_mask(u32::from_le_bytes(qh)), isa.splat(16));
-    isa.or(isa.nibbles(qs), high)
+    isa.or(isa.nibbles(qs), fifth_bits(isa, qh))
+}
+
+#[inline(always)]
+fn fifth_bits<I: Isa>(isa: I, qh: [u8; 4]) -> I::Bytes {
+    isa.and(isa.bit_mask(u32::from_le_bytes(qh)), isa.splat(16))
+}
+
+/// Of two blocks: the first 16 quants of both, and the last 16.
+#[inline(always)]
+pub(super) fn quants_of_two<I: Isa>(isa: I, [a, b]: [(&[u8; 16], [u8; 4]); 2]) -> [I::Bytes; 2] {
+    let [low, high] = isa.nibbles_of_two(a.0, b.0);
+    let (a, b) = (a.1, b.1);
+    [
+        isa.or(low, fifth_bits(isa, [a[0], a[1], b[0], b[1]])),
+        isa.or(high, fifth_bits(isa, [a[2], a[3], b[2], b[3]])),
+    ]
 }
 
 impl Format for Q5_0 {
     const NAME: &'static str = "q5_0";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Unsigned<5>;
     const CENTER: u8 = 16;
@@ -53,6 +69,12 @@ impl Format for Q5_0 {
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
         Scales::whole(isa, scale)
+    }
+
+    #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        quants_of_two(isa, [(&a.qs, a.qh), (&b.qs, b.qh)])
     }
 
     #[inline(always)]

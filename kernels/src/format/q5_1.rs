@@ -4,7 +4,7 @@ use half::f16;
 
 use super::{
     Format, Offset, SPAN, Scales, Shared, Unsigned,
-    q5_0::{packed, quant, quants},
+    q5_0::{packed, quant, quants, quants_of_two},
 };
 use crate::{
     isa::{Half, Isa},
@@ -28,6 +28,7 @@ const _: () = assert!(size_of::<Block>() == 24);
 impl Format for Q5_1 {
     const NAME: &'static str = "q5_1";
     const BLOCK: usize = 32;
+    const TWO_GROUPS: bool = true;
     type Span = [Block; 8];
     type Quants = Offset<Unsigned<5>>;
 
@@ -43,6 +44,12 @@ impl Format for Q5_1 {
         let scale = isa.floats_from_f16(&from_fn(|i| span[i].d));
         let minimum = isa.floats_from_f16(&from_fn(|i| span[i].m));
         Scales { scale: [scale; 2], offset: [isa.mul(minimum, isa.splat_f32(-1.0)); 2] }
+    }
+
+    #[inline(always)]
+    fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
+        let [a, b] = &span.as_chunks().0[pair];
+        quants_of_two(isa, [(&a.qs, a.qh), (&b.qs, b.qh)])
     }
 
     #[inline(always)]

@@ -48,6 +48,14 @@ macro_rules! on_32_bytes {
                 let x: __m128i = must_cast(*p);
                 _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(x), x), _mm256_set1_epi8(15))
             }
+            fn join(self, a: &[u8; 16], b: &[u8; 16]) -> __m256i {
+                _mm256_set_m128i(must_cast(*b), must_cast(*a))
+            }
+            fn deal(self, a: __m256) -> __m256 {
+                // As with `sides`.
+                let dealt = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+                must_cast($crate::isa::avx2::opaque(must_cast(dealt)))
+            }
             fn widen(self, p: &[u8; 32]) -> [__m256i; 2] {
                 let halves: [__m128i; 2] = must_cast(*p);
                 halves.map(|half| _mm256_cvtepu8_epi16(half))
@@ -342,11 +350,21 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn dot_both_unsigned(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+        // Four products, less than 2^15.
+        let pairs = self.add_pairs(self.dot_pairs(w[0], a[0]), self.dot_pairs(w[1], a[1]));
+        self.add_up_pairs(self.ints(0), pairs)
+    }
+    #[inline(always)]
     fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {
         self.dot_add(self.ints(0), w, a)
     }
     #[inline(always)]
     fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
         self.dot_add_signed(self.ints(0), w, a)
+    }
+    #[inline(always)]
+    fn dot_both_signed(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+        self.dot_add_signed(self.dot_signed(w[0], a[0]), w[1], a[1])
     }
 }

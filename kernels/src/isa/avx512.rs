@@ -20,6 +20,13 @@ impl Avx512 {
     }
 }
 
+/// `acc` + sums of four products of signed bytes: |w| times a with the sign of w.
+#[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw,avx512vnni")]
+#[inline]
+fn dot_add(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+    _mm256_dpbusd_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+}
+
 impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
     const INT_TILE: usize = 6;
@@ -36,8 +43,14 @@ impl Isa for Avx512 {
         fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {
             _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a)
         }
+        fn dot_both_unsigned(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+            _mm256_dpbusd_epi32(_mm256_dpbusd_epi32(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
+        }
         fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
-            _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+            dot_add(_mm256_setzero_si256(), w, a)
+        }
+        fn dot_both_signed(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+            dot_add(dot_add(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
         }
         fn add_masked(self, a: __m256i, b: __m256i, negative: __m256i) -> __m256i {
             _mm256_mask_sub_epi8(_mm256_add_epi8(a, b), _mm256_movepi8_mask(negative), a, b)

@@ -32,6 +32,13 @@ impl AvxVnni {
     }
 }
 
+/// `acc` + sums of four products of signed bytes: |w| times a with the sign of w.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+fn dot_add(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+    _mm256_dpbusd_avx_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+}
+
 impl Isa for AvxVnni {
     const NAME: &'static str = "avxvnni";
     const INT_TILE: usize = 3;
@@ -45,8 +52,14 @@ impl Isa for AvxVnni {
         fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {
             _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, a)
         }
+        fn dot_both_unsigned(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+            _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
+        }
         fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
-            _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+            dot_add(_mm256_setzero_si256(), w, a)
+        }
+        fn dot_both_signed(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
+            dot_add(dot_add(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
         }
     }
 }

@@ -15,6 +15,14 @@ impl Neon {
     }
 }
 
+/// The products of both pairs of registers, added.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn dot_both(w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
+    let half = |i: usize| sdot(sdot(vdupq_n_s32(0), w[0][i], a[0][i]), w[1][i], a[1][i]);
+    [half(0), half(1)]
+}
+
 /// `acc + sdot(a, b)`. The intrinsic, `vdotq_s32`, is not stable in Rust 1.95.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
@@ -85,6 +93,8 @@ impl Isa for Neon {
             let x = must_cast(*p);
             [vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)]
         }
+        fn join(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes { [must_cast(*a), must_cast(*b)] }
+        fn deal(self, a: Floats) -> Floats { [vuzp1q_f32(a[0], a[1]), vuzp2q_f32(a[0], a[1])] }
         fn widen(self, p: &[u8; 32]) -> [Bytes; 2] {
             let (halves, zero): (Bytes, _) = (must_cast(*p), vdupq_n_u8(0));
             halves.map(|half| [vzip1q_u8(half, zero), vzip2q_u8(half, zero)])
@@ -142,9 +152,11 @@ impl Isa for Neon {
         fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
             [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
         }
+        fn dot_both_unsigned(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints { dot_both(w, a) }
         fn dot_signed(self, w: Bytes, a: Bytes) -> Ints {
             [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
         }
+        fn dot_both_signed(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints { dot_both(w, a) }
         fn to_floats(self, a: Ints) -> Floats { [vcvtq_f32_s32(a[0]), vcvtq_f32_s32(a[1])] }
         fn load_f32(self, p: &[f32; 8]) -> Floats { must_cast(*p) }
         fn to_f32s(self, a: Floats) -> [f32; 8] { must_cast(a) }

@@ -67,6 +67,12 @@ impl Isa for Scalar {
     fn nibbles(self, p: &[u8; 16]) -> Bytes {
         from_fn(|i| if i < 16 { p[i] & 15 } else { p[i - 16] >> 4 })
     }
+    fn join(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes {
+        must_cast([*a, *b])
+    }
+    fn deal(self, a: Floats) -> Floats {
+        [0, 2, 4, 6, 1, 3, 5, 7].map(|i| a[i])
+    }
     fn widen(self, p: &Bytes) -> [Bytes; 2] {
         must_cast(p.map(|byte| [byte, 0]))
     }
@@ -122,8 +128,16 @@ impl Isa for Scalar {
     fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
         dot(w, a, i32::from)
     }
+    fn dot_both_unsigned(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
+        let [x, y] = from_fn(|i| self.dot_unsigned(w[i], a[i]));
+        from_fn(|i| x[i] + y[i])
+    }
     fn dot_signed(self, w: Bytes, a: Bytes) -> Ints {
         dot(w, a, |w| i32::from(w as i8))
+    }
+    fn dot_both_signed(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
+        let [x, y] = from_fn(|i| self.dot_signed(w[i], a[i]));
+        from_fn(|i| x[i] + y[i])
     }
     fn to_floats(self, a: Ints) -> Floats {
         a.map(|x| x as f32)
