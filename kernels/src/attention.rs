@@ -20,9 +20,11 @@
 //! Keys may be stored before rotation ([`Rotation`]): then they are rotated as they are read, in
 //! single precision whatever the cache.
 
+mod block;
 mod few;
 mod many;
 mod queries;
+mod rotating;
 mod rotation;
 
 use std::ops::Range;
@@ -76,7 +78,8 @@ pub struct Scratch {
     queries: Prepared,
     /// A few queries: (queries, PAGE). Many: (queries / 16, PAGE), lanes being queries.
     scores: Vec<Line>,
-    /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that rotate.
+    /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that
+    /// rotate by no whole units.
     rows: Vec<Line>,
 }
 

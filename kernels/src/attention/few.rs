@@ -1,12 +1,15 @@
 //! A few queries: each row of the cache is read once, as it is stored.
 
-use std::{array::from_fn, ops::Range};
+use std::array::from_fn;
 
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
 use super::{
-    Line, PAGE, Page, Rotation, partial_len,
-    queries::{Prepared, QueryUnit},
+    Line, PAGE, Page, Rotation,
+    block::{Block, ROWS, put},
+    partial_len,
+    queries::QueryUnit,
+    rotating::RotatingTile,
 };
 use crate::{
     cache::{CacheFormat, CacheKernel, Floats, Quantized, UNIT},
@@ -16,13 +19,6 @@ use crate::{
     vector::{exp, soft_capped},
 };
 
-/// Positions whose rows are read together.
-const ROWS: usize = 8;
-/// Places of a page that are read in turn: a core fetches each such stream by itself.
-const STREAMS: usize = 2;
-/// Bytes of each stream that are asked for ahead of their use: not all at once, which would leave the
-/// core nothing to wait with, but a line with each that is read.
-const AHEAD: usize = 2560;
 /// Queries that share the rows while they are at hand.
 const TILE: usize = 4;
 
@@ -33,7 +29,7 @@ pub(super) struct Scores<'a> {
     /// What is read after them.
     pub then: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
-    /// Used for keys that rotate.
+    /// Used for keys that rotate, but not by whole units.
     pub rows: &'a mut [Line],
     /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
@@ -48,19 +44,29 @@ impl CacheKernel for Scores<'_> {
             let queries = must_cast_slice(&page.queries.floats[first * lines..]);
             let scores = &mut scores[first..];
             for block in page.blocks::<C>(keys, then) {
-                if let Some(rotation) = rotation {
-                    let Block { position, units: keys, .. } = block;
-                    for unit in 0..keys.len() {
-                        block.ask(isa, unit);
+                match rotation {
+                    None => {
+                        let mut tile =
+                            FloatTile::<I, C> { isa, queries, units, keys: block, scores };
+                        tiles(page.queries.count, TILE, &mut tile);
                     }
-                    let rows = &mut rows[..keys.len() * UNIT / LANES];
-                    let floats = must_cast_slice_mut(rows);
-                    rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
-                    isa.call(FloatScores { page, queries, position, rows, scores });
-                    continue;
+                    Some(rotation) if rotation.is_by_units() => {
+                        let keys = block;
+                        let mut tile =
+                            RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
+                        tiles(page.queries.count, TILE, &mut tile);
+                    }
+                    Some(rotation) => {
+                        let Block { position, units: keys, .. } = block;
+                        for unit in 0..keys.len() {
+                            block.ask(isa, unit);
+                        }
+                        let rows = &mut rows[..keys.len() * UNIT / LANES];
+                        let floats = must_cast_slice_mut(rows);
+                        rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
+                        isa.call(FloatScores { page, queries, position, rows, scores });
+                    }
                 }
-                let mut tile = FloatTile::<I, C> { isa, queries, units, keys: block, scores };
-                tiles(page.queries.count, TILE, &mut tile);
             }
         }
     }
@@ -104,82 +110,6 @@ impl Kernel for FloatScores<'_> {
         let units = page.queries.dim / UNIT;
         let mut tile = FloatTile::<I, Floats<F32>> { isa, queries, units, keys, scores };
         tiles(page.queries.count, TILE, &mut tile);
-    }
-}
-
-/// Rows of the cache that are read together.
-struct Block<'a, U> {
-    /// Of the first row.
-    position: usize,
-    /// (up to [`ROWS`], units)
-    units: &'a [U],
-    /// What is on its way from memory meanwhile, unit by unit.
-    next: &'a [u8],
-}
-
-impl<U> Block<'_, U> {
-    /// Asks for a unit of what comes next.
-    #[inline(always)]
-    fn ask<I: Isa>(&self, isa: I, unit: usize) {
-        for line in (0..size_of::<U>()).step_by(64) {
-            isa.prefetch(self.next, unit * size_of::<U>() + line);
-        }
-    }
-}
-
-impl Page<'_> {
-    /// The rows of each head among `bytes`, after the first of its queries and before what is read
-    /// next, at last `then`.
-    #[inline(always)]
-    fn heads<'a>(
-        &self,
-        bytes: &'a [u8],
-        then: &'a [u8],
-    ) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
-        let Prepared { heads, count, .. } = *self.queries;
-        let len = bytes.len() / heads;
-        (0..heads).map(
-            #[inline(always)]
-            move |head| {
-                let (rows, rest) = bytes[head * len..].split_at(len);
-                (head * count, rows, if rest.is_empty() { then } else { rest })
-            },
-        )
-    }
-
-    /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), from [`STREAMS`]
-    /// places in turn. What comes next in each place, at last that of `then`, can be asked for.
-    #[inline(always)]
-    fn blocks<'a, C: CacheFormat>(
-        &self,
-        bytes: &'a [u8],
-        then: &'a [u8],
-    ) -> impl Iterator<Item = Block<'a, C::Unit>> {
-        let units = self.queries.dim / UNIT;
-        let row_bytes = units * size_of::<C::Unit>();
-        let all: &[C::Unit] = cast_slice(bytes);
-        let Range { start, end } = self.span;
-        let count = (end - start).div_ceil(ROWS);
-        let stream = count / STREAMS;
-        (0..count).map(
-            #[inline(always)]
-            move |i| {
-                let (turn, place) = (i / STREAMS, i % STREAMS);
-                let block = if turn < stream { place * stream + turn } else { i };
-                let position = start + block * ROWS;
-                let at = position * row_bytes + AHEAD;
-                let beyond = at.checked_sub((start + (place + 1) * stream * ROWS) * row_bytes);
-                let (from, at) = match beyond {
-                    None => (bytes, at),
-                    Some(beyond) => (then, place * stream * ROWS * row_bytes + beyond),
-                };
-                Block {
-                    position,
-                    units: &all[position * units..end.min(position + ROWS) * units],
-                    next: from.get(at..).unwrap_or_default(),
-                }
-            },
-        )
     }
 }
 
@@ -328,24 +258,6 @@ fn rows<U, const P: usize>(all: &[U], units: usize) -> [&[U]; P] {
         rows[p] = &all[p * units..][..units];
     }
     rows
-}
-
-/// Writes the sums of `count` positions, the first of which is `position`.
-#[inline(always)]
-fn put<I: Isa, const N: usize>(
-    isa: I,
-    sums: &[[I::Floats; ROWS]; N],
-    count: usize,
-    position: usize,
-    scores: &mut [[f32; PAGE]],
-) {
-    for (sums, scores) in sums.iter().zip(scores) {
-        let sums = isa.to_f32s(isa.sums(*sums));
-        match scores[position..].first_chunk_mut() {
-            Some(all) if count == ROWS => *all = sums,
-            _ => scores[position..][..count].copy_from_slice(&sums[..count]),
-        }
-    }
 }
 
 /// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.

@@ -24,10 +24,27 @@ pub struct Rotation<'a> {
 }
 
 impl<'a> Rotation<'a> {
+    /// The rows for the keys from `position` of the page on.
     #[inline(always)]
-    fn row(&self, position: usize) -> &'a [f32] {
-        let row = (position + self.before) / self.group;
-        &self.rows[row * self.n_rot..][..self.n_rot]
+    pub(super) fn rows_from(&self, position: usize) -> impl Iterator<Item = &'a [f32]> {
+        let Rotation { rows, n_rot, group, before } = *self;
+        let (mut row, mut alike) = ((position + before) / group, (position + before) % group);
+        std::iter::repeat_with(
+            #[inline(always)]
+            move || {
+                let this = &rows[row * n_rot..][..n_rot];
+                alike += 1;
+                if alike == group {
+                    (row, alike) = (row + 1, 0);
+                }
+                this
+            },
+        )
+    }
+
+    /// Whether pairs lie whole units of the cache apart, so that no unit holds both elements of one.
+    pub(super) fn is_by_units(&self) -> bool {
+        self.n_rot.is_multiple_of(2 * UNIT)
     }
 
     /// Reads `keys`, which are those from `position` of the page on and of `dim` values each, and
@@ -41,10 +58,10 @@ impl<'a> Rotation<'a> {
         keys: &[C::Unit],
         out: &mut [[f32; LANES]],
     ) {
-        let rows = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
-        for (i, (key, out)) in rows.enumerate() {
+        let keys = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
+        for ((key, out), row) in keys.zip(self.rows_from(position)) {
             load_row::<I, C>(isa, key, out);
-            rotated(isa, out.as_flattened_mut(), self.row(position + i));
+            rotated(isa, out.as_flattened_mut(), row);
         }
     }
 }

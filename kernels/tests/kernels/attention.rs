@@ -35,18 +35,19 @@ impl Case {
         let mut cases = Vec::new();
         for (i, keys) in CacheType::ALL.into_iter().enumerate() {
             for n in [1, 2, 3, 7, 8, 13, 37] {
-                let (dim, values) = ([32, 64, 96][n % 3], CacheType::ALL[(i + n) % 5]);
+                let (dim, values) = ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % 5]);
                 let (soft_cap, visible, rotation) = (None, causal(n), None);
                 cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
                 let (soft_cap, visible) = (Some(2.0), window(n));
                 cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
-                // Whole vectors of pairs, some of one, and one and some; each key by a row of its
-                // own, a few alike, and all alike.
-                let n_rot = [dim, 12, dim - 4][n % 3];
-                let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n) % 3];
-                let (soft_cap, visible) = (None, causal(n));
-                let rotation = Some([n_rot, group, before]);
-                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                // Whole units of pairs, also those of a part of a head; whole vectors, some of one, and some
+                // more. Each key by a row of its own, a few alike, and all alike.
+                for (k, n_rot) in [dim / 64 * 64, dim, 12, dim - 4].into_iter().enumerate() {
+                    let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n + k) % 3];
+                    let (soft_cap, visible) = (None, causal(n));
+                    let rotation = Some([n_rot, group, before]);
+                    cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                }
             }
         }
         cases
@@ -177,8 +178,8 @@ fn rounded(query: &mut [f32]) {
     }
 }
 
-/// Scores are sums of at most 96 products below 1 (2, where keys rotate), so their error is below 96 x 96 / 2 units of
-/// single precision in the worst case and near sqrt(96) x 10 in practice; relative errors of
+/// Scores are sums of at most 160 products below 1 (2, where keys rotate), so their error is below 160 x 160 / 2 units
+/// of single precision in the worst case and near sqrt(160) x 10 in practice; relative errors of
 /// probabilities are those of scores, and a mean of values below 1 carries no more than that.
 const BOUND: f64 = 1e3 * f32::EPSILON as f64;
 
@@ -229,7 +230,11 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
     let (dim, heads, n) = (64, 3, 2);
     let visible = [9..201, 40..202];
     let queries = Random(41).floats(heads * n * dim);
-    for dtype in CacheType::ALL {
+    let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).sin()).collect();
+    let rotation = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
+    for (dtype, rotation) in
+        CacheType::ALL.into_iter().flat_map(|dtype| [(dtype, None), (dtype, Some(rotation))])
+    {
         let rows = |seed| {
             let values = Random(seed).floats(heads * PAGE * dim);
             let mut bytes = vec![0; heads * PAGE * dtype.row_bytes(dim)];
@@ -247,11 +252,12 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
             let (keys, values) = (part(&keys), part(&values));
             let queries = &queries[all.start * n * dim..all.end * n * dim];
             let mut scratch = Scratch::new(heads * n, dim);
-            scratch.prepare(cpu, Queries { queries, heads, dim, soft_cap: None }, dtype, false);
+            let queries = Queries { queries, heads, dim, soft_cap: None };
+            scratch.prepare(cpu, queries, dtype, rotation.is_some());
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);
             let [keys, values] = [&keys, &values].map(|bytes| Rows { dtype, bytes });
-            attend(cpu, &visible, keys, None, values, &[], &mut scratch, &mut partials);
+            attend(cpu, &visible, keys, rotation, values, &[], &mut scratch, &mut partials);
             partials
         };
         let alone: Vec<f32> = (0..heads).flat_map(|head| run(head..head + 1)).collect();

@@ -1,0 +1,78 @@
+//! A few queries, and keys that rotate in registers, between the cache and the product: rows are neither
+//! written nor read again.
+
+use super::{
+    PAGE, Rotation,
+    block::{Block, ROWS, put},
+};
+use crate::{
+    cache::CacheFormat,
+    isa::{Isa, LANES},
+    tile::Tile,
+};
+
+/// Scores with keys that are stored before rotation, where [`Rotation::is_by_units`].
+pub(super) struct RotatingTile<'a, I, C: CacheFormat> {
+    pub isa: I,
+    /// (queries, dim)
+    pub queries: &'a [[f32; LANES]],
+    /// Of a row.
+    pub units: usize,
+    pub keys: Block<'a, C::Unit>,
+    pub rotation: Rotation<'a>,
+    pub scores: &'a mut [[f32; PAGE]],
+}
+
+impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let (isa, units) = (self.isa, self.units);
+        let mut queries: [&[[[f32; LANES]; 2]]; N] = [&[]; N];
+        for t in 0..N {
+            queries[t] = &self.queries.as_chunks().0[(first + t) * units..][..units];
+        }
+        let mut sums = [[isa.splat_f32(0.0); ROWS]; N];
+        let Block { position, units: keys, .. } = self.keys;
+        let rows = keys.chunks_exact(units).zip(self.rotation.rows_from(position));
+        for (p, (key, row)) in rows.enumerate() {
+            let row: &[[[f32; LANES]; 2]] = row.as_chunks().0.as_chunks().0;
+            let (cosines, sines) = row.split_at(row.len() / 2);
+            // First elements of pairs, second ones, and what does not rotate.
+            let count = cosines.len();
+            let (xs, ys, rest) = (&key[..count], &key[count..][..count], &key[2 * count..]);
+            let mut acc = [isa.wide_splat(0.0); N];
+            for u in 0..count {
+                self.keys.ask(isa, p * units + u);
+                self.keys.ask(isa, p * units + count + u);
+                for half in 0..2 {
+                    let (x, y) = (C::load(isa, &xs[u], half), C::load(isa, &ys[u], half));
+                    let cosine = isa.wide_load_f32(&cosines[u][half]);
+                    let sine = isa.wide_load_f32(&sines[u][half]);
+                    let a = isa.wide_neg_mul_add(y, sine, isa.wide_mul(x, cosine));
+                    let b = isa.wide_mul_add(x, sine, isa.wide_mul(y, cosine));
+                    for t in 0..N {
+                        let q = &queries[t][..count][u][half];
+                        let r = &queries[t][count..][..count][u][half];
+                        acc[t] = isa.wide_mul_add(a, isa.wide_load_f32(q), acc[t]);
+                        acc[t] = isa.wide_mul_add(b, isa.wide_load_f32(r), acc[t]);
+                    }
+                }
+            }
+            for (u, unit) in (2 * count..).zip(rest) {
+                self.keys.ask(isa, p * units + u);
+                for half in 0..2 {
+                    let k = C::load(isa, unit, half);
+                    for t in 0..N {
+                        let q = isa.wide_load_f32(&queries[t][u][half]);
+                        acc[t] = isa.wide_mul_add(k, q, acc[t]);
+                    }
+                }
+            }
+            for t in 0..N {
+                let [a, b] = isa.wide_halves(acc[t]);
+                sums[t][p] = isa.add(a, b);
+            }
+        }
+        put(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+    }
+}
