@@ -247,14 +247,16 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
             factors.group(7, sums);
         }
         // The scale of a group beyond the last is zero.
-        (true, false) => (0..groups.div_ceil(2)).for_each(
-            #[inline(always)]
-            |pair| factors.two_groups(pair, sums),
-        ),
-        (false, false) => (0..groups).for_each(
-            #[inline(always)]
-            |g| factors.group(g, sums),
-        ),
+        (true, false) => {
+            for pair in 0..groups.div_ceil(2) {
+                factors.two_groups(pair, sums);
+            }
+        }
+        (false, false) => {
+            for g in 0..groups {
+                factors.group(g, sums);
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ const STREAMS: usize = 2;
 /// Bytes of each stream that are asked for ahead of their use: not all at once, which would leave the
 /// core nothing to wait with, but a line with each that is read.
 const AHEAD: usize = 2560;
+
 /// Rows of the cache that are read together.
 pub struct Block<'a, U> {
     /// Of the first row.

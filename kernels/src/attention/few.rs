@@ -43,27 +43,25 @@ impl CacheKernel for Scores<'_> {
         for (first, keys, then) in page.heads(keys, then) {
             let queries = must_cast_slice(&page.queries.floats[first * lines..]);
             let scores = &mut scores[first..];
-            for block in page.blocks::<C>(keys, then) {
+            for keys in page.blocks::<C>(keys, then) {
                 match rotation {
                     None => {
-                        let mut tile =
-                            FloatTile::<I, C> { isa, queries, units, keys: block, scores };
+                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
                         tiles(page.queries.count, TILE, &mut tile);
                     }
                     Some(rotation) if rotation.is_by_units() => {
-                        let keys = block;
                         let mut tile =
                             RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
                         tiles(page.queries.count, TILE, &mut tile);
                     }
                     Some(rotation) => {
-                        let Block { position, units: keys, .. } = block;
-                        for unit in 0..keys.len() {
-                            block.ask(isa, unit);
+                        for unit in 0..keys.units.len() {
+                            keys.ask(isa, unit);
                         }
-                        let rows = &mut rows[..keys.len() * UNIT / LANES];
+                        let Block { position, units, .. } = keys;
+                        let rows = &mut rows[..units.len() * UNIT / LANES];
                         let floats = must_cast_slice_mut(rows);
-                        rotation.load::<I, C>(isa, page.queries.dim, position, keys, floats);
+                        rotation.load::<I, C>(isa, page.queries.dim, position, units, floats);
                         isa.call(FloatScores { page, queries, position, rows, scores });
                     }
                 }

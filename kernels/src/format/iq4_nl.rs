@@ -3,10 +3,7 @@ use std::array::from_fn;
 use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Signed};
-use crate::{
-    array,
-    isa::{Half, Isa},
-};
+use crate::isa::{Half, Isa};
 
 /// 4 bits that choose one of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
 pub struct Iq4Nl;
@@ -37,11 +34,8 @@ pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
 /// Of two groups: the first 16 values of both, and the last 16.
 #[inline(always)]
 pub(super) fn values_of_two<I: Isa>(isa: I, [a, b]: &[[u8; 16]; 2]) -> [I::Bytes; 2] {
-    array::map(
-        isa.nibbles_of_two(a, b),
-        #[inline(always)]
-        |nibbles| values(isa, nibbles),
-    )
+    let [low, high] = isa.nibbles_of_two(a, b);
+    [values(isa, low), values(isa, high)]
 }
 
 impl Format for Iq4Nl {

@@ -1,7 +1,7 @@
 use std::array::from_fn;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
-use crate::{array, isa::Isa};
+use crate::isa::Isa;
 
 /// 4-bit floats with a power of two for each 32 (OCP Microscaling Formats 1.0): `d * VALUES[q]`,
 /// where the values and the inverse of `d` are doubled, so that they are integers.
@@ -75,11 +75,8 @@ impl Format for Mxfp4 {
     #[inline(always)]
     fn two_groups<I: Isa>(isa: I, span: &[Block; 8], pair: usize) -> [I::Bytes; 2] {
         let [a, b] = &span.as_chunks().0[pair];
-        array::map(
-            isa.nibbles_of_two(&a.qs, &b.qs),
-            #[inline(always)]
-            |nibbles| values(isa, nibbles),
-        )
+        let [low, high] = isa.nibbles_of_two(&a.qs, &b.qs);
+        [values(isa, low), values(isa, high)]
     }
 
     #[inline(always)]

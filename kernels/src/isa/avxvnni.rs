@@ -35,7 +35,7 @@ impl AvxVnni {
 /// `acc` + sums of four products of signed bytes: |w| times a with the sign of w.
 #[target_feature(enable = "avx2,avxvnni")]
 #[inline]
-fn dot_add(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
 }
 
@@ -56,10 +56,10 @@ impl Isa for AvxVnni {
             _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
         }
         fn dot_signed(self, w: __m256i, a: __m256i) -> __m256i {
-            dot_add(_mm256_setzero_si256(), w, a)
+            add_signed_dot(_mm256_setzero_si256(), w, a)
         }
         fn dot_both_signed(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
-            dot_add(dot_add(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
+            add_signed_dot(add_signed_dot(_mm256_setzero_si256(), w[0], a[0]), w[1], a[1])
         }
     }
 }
