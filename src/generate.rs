@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     Token,
-    model::{self, Session},
+    model::{self, Progress, Session},
     sample::{self, Sampler},
     tokenizer::{Stream, Tokenizer},
 };
@@ -42,6 +42,14 @@ pub enum Event<'t> {
         /// Tokens of the prompt that did not have to be read again.
         reused: usize,
         /// Tokens of the prompt.
+        total: usize,
+    },
+    /// The sequence has become so long that it has other RoPE frequencies: what was read, and written,
+    /// is read again.
+    Again {
+        /// Tokens read again so far.
+        done: usize,
+        /// All that are to be.
         total: usize,
     },
     /// A token was written. Its text may be empty: characters and stop strings wait until they are
@@ -153,8 +161,9 @@ pub fn generate(
     let started = Instant::now();
     let total = prompt.len();
     let _ = each(Event::Reading { done: reused, reused, total });
-    let mut logits = session.extend(&prompt[reused..], &mut |read| {
-        each(Event::Reading { done: reused + read, reused, total })
+    let mut logits = session.extend(&prompt[reused..], &mut |progress| match progress {
+        Progress::Read(read) => each(Event::Reading { done: reused + read, reused, total }),
+        Progress::Again { done, total } => each(Event::Again { done, total }),
     })?;
     let mut timings =
         Timings { reused, read: total - reused, reading: started.elapsed(), ..Timings::default() };
@@ -200,7 +209,10 @@ pub fn generate(
         if session.full() {
             break End::ContextFull;
         }
-        logits = session.extend(&[token], &mut |_| ControlFlow::Continue(()))?;
+        logits = session.extend(&[token], &mut |progress| match progress {
+            Progress::Read(_) => ControlFlow::Continue(()),
+            Progress::Again { done, total } => (out.each)(Event::Again { done, total }),
+        })?;
         timings.steps += 1;
     };
     let text = out.finish(&end);

@@ -27,7 +27,7 @@ pub use self::{
     architecture::Architecture,
     config::{Config, Mixture, Pairing},
     error::Error,
-    session::{Options, Session},
+    session::{Options, Progress, Session},
 };
 use crate::{
     gguf::{Gguf, Tensor},

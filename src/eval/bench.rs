@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Token,
-    model::{Error, Model, Options, Session},
+    model::{Error, Model, Options, Progress, Session},
     platform,
     rope::Rope,
 };
@@ -153,8 +153,10 @@ impl<'m> Bench<'m> {
             return Ok(());
         }
         progress(Stage::Depth { done: there, total });
-        self.session.extend(&self.depth[there..], &mut |done| {
-            progress(Stage::Depth { done: there + done, total });
+        self.session.extend(&self.depth[there..], &mut |step| {
+            if let Progress::Read(done) = step {
+                progress(Stage::Depth { done: there + done, total });
+            }
             ControlFlow::Continue(())
         })?;
         Ok(())

@@ -122,6 +122,7 @@ pub fn ask(
                     reading(done);
                     ControlFlow::Continue(())
                 }
+                Event::Again { .. } => ControlFlow::Continue(()),
                 Event::Text(text) => {
                     said += text;
                     match verdict(&said, &key) {

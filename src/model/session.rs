@@ -58,6 +58,21 @@ pub struct Session<'m> {
     lost_now: Option<usize>,
 }
 
+/// How far reading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many of the new tokens are read.
+    Read(usize),
+    /// Before that, so many of those that were there are read again, since in a longer sequence they
+    /// have other RoPE frequencies.
+    Again {
+        /// Tokens read again so far.
+        done: usize,
+        /// All that are to be.
+        total: usize,
+    },
+}
+
 /// Which rows of what is read have their logits computed.
 type Wanted<'w> = &'w dyn Fn(usize) -> bool;
 
@@ -142,12 +157,12 @@ impl<'m> Session<'m> {
     }
 
     /// Reads `tokens` after those already there; returns the logits that follow the last of them.
-    /// `progress` is called with the number done after each micro-batch, and may stop the reading
-    /// (then `Ok(None)`; what was read stays).
+    /// `progress` is told after each micro-batch, and may stop the reading (then `Ok(None)`; what was
+    /// read stays).
     pub fn extend(
         &mut self,
         tokens: &[Token],
-        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Option<&[f32]>, Error> {
         let last = tokens.len().saturating_sub(1);
         let done = self.read(tokens, &|i| i == last, progress, &mut |_, _| {})?;
@@ -248,7 +263,7 @@ impl<'m> Session<'m> {
         &mut self,
         tokens: &[Token],
         wanted: Wanted<'_>,
-        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<bool, Error> {
         let used = self.tokens.len();
@@ -286,7 +301,7 @@ impl<'m> Session<'m> {
                 each(done + i, logits);
             });
             done += part.len();
-            if progress(done).is_break() && done < tokens.len() {
+            if progress(Progress::Read(done)).is_break() && done < tokens.len() {
                 return Ok(false);
             }
         }
@@ -324,15 +339,19 @@ impl<'m> Session<'m> {
 
     /// Computes what is in the cache again, with other frequencies. Returns whether it did all;
     /// what it did not is forgotten.
-    fn recompute(&mut self, progress: &mut dyn FnMut(usize) -> ControlFlow<()>) -> bool {
+    fn recompute(&mut self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> bool {
         let tokens = std::mem::take(&mut self.tokens);
         self.cache.truncate(SEQUENCE, 0);
-        for part in tokens.chunks(self.options.micro_batch) {
-            self.micro_batch(part, &|_| false, &mut |_, _| {});
-            *self.recomputed.get_or_insert(0) += part.len();
-            if progress(0).is_break() {
+        let mut done = 0;
+        while done < tokens.len() {
+            if progress(Progress::Again { done, total: tokens.len() }).is_break() {
                 return false;
             }
+            let part = &tokens[done..];
+            let part = &part[..part.len().min(self.options.micro_batch)];
+            self.micro_batch(part, &|_| false, &mut |_, _| {});
+            done += part.len();
+            *self.recomputed.get_or_insert(0) += part.len();
         }
         true
     }

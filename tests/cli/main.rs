@@ -5,9 +5,9 @@ mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
-mod context_shift;
 mod environment;
 mod hub;
+mod long_answers;
 mod machine;
 mod model;
 mod passkey;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use rope_cpu::kv_cache::CacheType;
+use rope_cpu::{kv_cache::CacheType, model::Progress};
 
 use crate::{
     reference::{Frequencies, forward},
@@ -96,8 +96,9 @@ fn reading_can_be_stopped_and_taken_up_again() {
     let tokens = tokens(&tiny, 200);
     let whole = run(&tiny, &How::default(), 200);
     with_session(&tiny, &How::default(), |session| {
-        let stop = &mut |done| {
-            if done >= 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let stop = &mut |progress| match progress {
+            Progress::Read(100..) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
         };
         assert!(session.extend(&tokens, stop).unwrap().is_none());
         assert_eq!(session.tokens(), &tokens[..128]);

@@ -10,7 +10,11 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::When;
-use crate::{cli::error::Error, generate::Event, platform::interrupt};
+use crate::{
+    cli::{error::Error, note},
+    generate::Event,
+    platform::interrupt,
+};
 
 /// Green, for what was typed, and back to normal.
 pub const TYPED: (&str, &str) = ("\x1b[32m", "\x1b[0m");
@@ -25,6 +29,7 @@ pub struct Screen {
     failure: Option<io::Error>,
     bar: Option<Bar>,
     bar_from: usize,
+    told_again: bool,
 }
 
 /// A progress bar and when it began.
@@ -44,7 +49,16 @@ impl Screen {
             // https://no-color.org
             When::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         };
-        Screen { out, color, terminal, line_start: true, failure: None, bar: None, bar_from }
+        Screen {
+            out,
+            color,
+            terminal,
+            line_start: true,
+            failure: None,
+            bar: None,
+            bar_from,
+            told_again: false,
+        }
     }
 
     /// Whether what was typed is shown in color.
@@ -56,6 +70,7 @@ impl Screen {
     pub fn show(&mut self, event: Event<'_>) -> ControlFlow<()> {
         match event {
             Event::Reading { done, reused, total } => self.progress(done, reused, total),
+            Event::Again { total, .. } => self.again(total),
             Event::Text(text) => self.write(text),
         }
         match self.failure.is_some() || interrupt::raised() {
@@ -82,10 +97,29 @@ impl Screen {
     /// If stdout could not be written to.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.bar = None;
+        self.start_line();
+        self.failure.take().map_or(Ok(()), |e| Err(Error::Output(e)))
+    }
+
+    /// Lets what follows on a terminal begin on a line of its own.
+    fn start_line(&mut self) {
         if self.terminal && !self.line_start {
             self.write("\n");
         }
-        self.failure.take().map_or(Ok(()), |e| Err(Error::Output(e)))
+    }
+
+    /// Says why no text comes for a while, the first time.
+    fn again(&mut self, tokens: usize) {
+        if self.told_again {
+            return;
+        }
+        self.told_again = true;
+        self.bar = None;
+        self.start_line();
+        note(format_args!(
+            "note: so long a sequence has other RoPE frequencies: its {tokens} tokens are read again \
+             (--rope-policy position does without that)"
+        ));
     }
 
     fn write(&mut self, text: &str) {

@@ -68,8 +68,8 @@ impl Writer<'_, '_> {
         self.total = summary::sum(&self.total, &answer.timings);
         if let Some(tokens) = self.session.take_recomputed() {
             note(format_args!(
-                "note: so long a sequence has other RoPE frequencies: {tokens} tokens were computed \
-                 again"
+                "note: {tokens} tokens were computed again, with the RoPE frequencies of a longer \
+                 sequence"
             ));
         }
         if let Some(tokens) = self.session.take_lost() {

@@ -1,4 +1,4 @@
-//! `--context-shift`: an answer that goes on where the context is full.
+//! Long answers: where the context is full, and where its frequencies change.
 
 use crate::{run, tiny::tiny_reader};
 
@@ -28,6 +28,25 @@ fn an_answer_goes_on_where_the_context_is_full() {
         ended.said(&["the context of 300 tokens is full"]);
         assert_eq!(ended.stdout, text);
     }
+}
+
+#[test]
+fn where_frequencies_change_it_is_told() {
+    let model = tiny_reader(7, true);
+    let write = |more: &[&str]| {
+        let model = model.path().to_str().unwrap();
+        let options = ["-m", model, "-p", PROMPT, "-n", "700", "--temp", "0", "--ignore-eos"];
+        run(&[&options[..], &["-c", "1024", "--rope-scaling", "dynamic"], more].concat())
+    };
+    let run = write(&[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.said(&[
+        "other RoPE frequencies: its 256 tokens are read again",
+        "tokens were computed again",
+    ]);
+    assert_eq!(run.stderr.matches("are read again").count(), 1, "{}", run.stderr);
+    let other = write(&["--rope-policy", "position"]);
+    assert!(!other.stderr.contains("again"), "{}", other.stderr);
 }
 
 #[test]
