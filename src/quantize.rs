@@ -35,6 +35,8 @@ pub enum Error {
     Weight { tensor: String, row: u64, to: &'static str },
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
+    #[error("it has no tensors: there is nothing to quantize")]
+    Empty,
     #[error("interrupted")]
     Interrupted,
 }
@@ -72,6 +74,9 @@ pub fn plan<'g, 'a>(
     target: Target,
     options: &Options,
 ) -> Result<Vec<Planned<'g, 'a>>, Error> {
+    if gguf.tensors().is_empty() {
+        return Err(Error::Empty);
+    }
     let planned = mixture::plan(gguf, target, options)?;
     for tensor in planned.iter().filter(|tensor| tensor.encoder.is_some()) {
         matrix(tensor.source)?;
@@ -108,9 +113,6 @@ pub fn write(
     let mut changes = Changes::default();
     changes.keys.insert("general.quantization_version".into(), Some(Value::U32(VERSION)));
     changes.keys.insert("general.file_type".into(), Some(Value::U32(target.file_type())));
-    for part in ["no", "count", "tensors.count"] {
-        changes.keys.insert(format!("split.{part}"), None);
-    }
     let entries: Vec<Entry> = planned.iter().map(Planned::entry).collect();
     let mut writer = Writer::new(out, gguf.alignment(), &changes.keys_of(gguf), &entries)?;
     for (index, tensor) in planned.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    GgmlType, Gguf, Value,
+    GgmlType, Gguf, Value, split,
     writer::{Entry, Writer},
 };
 
@@ -22,9 +22,10 @@ pub struct Changes<'c> {
 }
 
 impl Changes<'_> {
-    /// The keys of `gguf`, changed.
+    /// The keys of `gguf`, changed. A copy is one file, also of a model in several.
     pub fn keys_of<'a>(&'a self, gguf: &Gguf<'a>) -> Vec<(&'a str, Value<'a>)> {
-        let kept = gguf.metadata().iter().filter(|(key, _)| !self.keys.contains_key(*key));
+        let gone = |key| split::KEYS.contains(&key) || self.keys.contains_key(key);
+        let kept = gguf.metadata().iter().filter(|(key, _)| !gone(key));
         let new = self.keys.iter().filter_map(|(key, value)| Some((&key[..], (*value)?)));
         kept.chain(new).collect()
     }

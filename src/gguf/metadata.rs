@@ -150,6 +150,21 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// `x` as an integer of this type, if it is one that can hold it.
+    pub(super) fn whole(value_type: ValueType, x: i64) -> Option<Self> {
+        match value_type {
+            ValueType::U8 => x.try_into().ok().map(Value::U8),
+            ValueType::I8 => x.try_into().ok().map(Value::I8),
+            ValueType::U16 => x.try_into().ok().map(Value::U16),
+            ValueType::I16 => x.try_into().ok().map(Value::I16),
+            ValueType::U32 => x.try_into().ok().map(Value::U32),
+            ValueType::I32 => x.try_into().ok().map(Value::I32),
+            ValueType::U64 => x.try_into().ok().map(Value::U64),
+            ValueType::I64 => Some(Value::I64(x)),
+            _ => None,
+        }
+    }
+
     /// Reads a value of a fixed size from exactly its bytes; `None` for strings and arrays.
     pub(super) fn fixed(value_type: ValueType, bytes: &[u8]) -> Option<Self> {
         fn number<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Option<T> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::limits::KEY_BYTES_MAX;
-use super::{Error as FileError, Metadata, Value, quoted};
+use super::{Error as FileError, Metadata, Value, ValueType, quoted};
 
 /// Why the text of an override cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -56,10 +56,18 @@ impl Override {
         &self.key
     }
 
-    fn value(&self) -> Value<'_> {
+    /// As the type of what the file has, or else as the one that keys mostly have: programs that a
+    /// copy is made for take no other.
+    fn value(&self, found: Option<Value<'_>>) -> Value<'_> {
         match &self.value {
-            Owned::Int(x) => Value::I64(*x),
-            Owned::Float(x) => Value::F64(*x),
+            Owned::Int(x) => {
+                let value_type = found.map_or(ValueType::U32, Value::value_type);
+                Value::whole(value_type, *x).unwrap_or(Value::I64(*x))
+            }
+            Owned::Float(x) => match (found, *x as f32) {
+                (None | Some(Value::F32(_)), single) if single.is_finite() => Value::F32(single),
+                _ => Value::F64(*x),
+            },
             Owned::Bool(x) => Value::Bool(*x),
             Owned::Str(x) => Value::String(x.as_bytes()),
         }
@@ -126,7 +134,7 @@ impl FromStr for Override {
     }
 }
 
-/// Replaces or adds the keys; a key of the file keeps its kind of value.
+/// Replaces or adds the keys; a key of the file keeps its type of value, if that can hold the new one.
 pub(super) fn apply<'a>(
     metadata: &mut Metadata<'a>,
     overrides: &'a [Override],
@@ -140,13 +148,12 @@ pub(super) fn apply<'a>(
         if !keys.insert(key) {
             return Err(FileError::OverrideTwice { key: quoted(key) });
         }
-        if let Some(found) = metadata.get(key)
-            && !item.fits(found)
-        {
+        let found = metadata.get(key);
+        if let Some(found) = found.filter(|found| !item.fits(*found)) {
             let (key, given, found) = (quoted(key), item.type_name(), found.describe());
             return Err(FileError::OverrideType { key, given, found });
         }
-        metadata.insert(key, item.value());
+        metadata.insert(key, item.value(found));
     }
     Ok(())
 }

@@ -7,6 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, File, Gguf, limits::PARTS_MAX, quoted};
 
+const NUMBER: &str = "split.no";
+const COUNT: &str = "split.count";
+const TENSORS: &str = "split.tensors.count";
+
+/// The keys of a part.
+pub(super) const KEYS: [&str; 3] = [NUMBER, COUNT, TENSORS];
+
 /// What a part says of itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Part {
@@ -55,12 +62,12 @@ impl Part {
     /// Nothing of a file that is a model by itself.
     fn read(gguf: &Gguf) -> Result<Option<Self>, Error> {
         let number = |key: &str| gguf.metadata().u32(key);
-        let count = number("split.count")?.unwrap_or(0);
+        let count = number(COUNT)?.unwrap_or(0);
         if count < 2 {
             return Ok(None);
         }
-        let index = number("split.no")?.filter(|&index| index < count);
-        let tensors = number("split.tensors.count")?;
+        let index = number(NUMBER)?.filter(|&index| index < count);
+        let tensors = number(TENSORS)?;
         match (index, tensors) {
             (Some(index), Some(tensors)) => Ok(Some(Self { number: index + 1, count, tensors })),
             _ => Err(Error::SplitKeys { count }),

@@ -1,7 +1,8 @@
 //! Ctrl-C: the first stops what is being computed, the next leaves the program.
 
 use std::{
-    io, process,
+    io::{self, Write},
+    process,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -32,4 +33,22 @@ pub fn raised() -> bool {
 /// Forgets a Ctrl-C that has had its effect.
 pub fn clear() {
     RAISED.store(false, Ordering::Relaxed);
+}
+
+/// A writer that fails once Ctrl-C was pressed.
+pub struct Interruptible<W>(pub W);
+
+impl<W: Write> Write for Interruptible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if raised() {
+            // Not the kind Interrupted, after which writing is tried again.
+            return Err(io::Error::other("interrupted"));
+        }
+        // In parts, so that Ctrl-C need not wait for the end of a large tensor.
+        self.0.write(&bytes[..bytes.len().min(8 << 20)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

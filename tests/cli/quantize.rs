@@ -173,6 +173,9 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     run(&["quantize", input, "/no/such/folder/x", "Q8_0"])
         .refused(2, &["no folder /no/such/folder"]);
     run(&["quantize", "/no/such/file", out, "Q8_0"]).refused(2, &["/no/such/file"]);
+    let vocabulary = Builder::new().key("general.architecture", STRING, string("llama")).file();
+    let empty = vocabulary.path().to_str().unwrap();
+    run(&["quantize", empty, out, "Q8_0"]).refused(2, &["has no tensors", "nothing to quantize"]);
     run(&["quantize", "-t", "1", input, out, "Q8_0", "2"]).refused(2, &["cannot be used with"]);
 
     let with = |name: &str, kind: u32, bytes: &[u8], row: u64| {

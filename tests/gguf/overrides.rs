@@ -28,18 +28,22 @@ fn keys_are_replaced_in_place_and_added_at_the_end() {
 #[test]
 fn each_type_is_read_and_stands_for_its_kind() {
     let cases = [
-        ("test.u8=int:7", "test.u8", "i64 7"),
+        ("test.u8=int:7", "test.u8", "u8 7"),
         ("test.u64=int:-7", "test.u64", "i64 -7"),
-        ("llama.rope.freq_base=float:1e6", "llama.rope.freq_base", "f64 1000000.0"),
+        ("llama.rope.freq_base=float:1e6", "llama.rope.freq_base", "f32 1000000.0"),
         ("test.f64=float:3", "test.f64", "f64 3.0"),
         ("tokenizer.ggml.add_bos_token=bool:false", "tokenizer.ggml.add_bos_token", "bool false"),
         ("tokenizer.ggml.pre=str:llama-bpe", "tokenizer.ggml.pre", "string \"llama-bpe\""),
         ("general.name=str:", "general.name", "string \"\""),
         ("general.name=str:a=b:c", "general.name", "string \"a=b:c\""),
         ("new=bool:true", "new", "bool true"),
-        ("a=int:1,b=int:2", "b", "i64 2"),
+        ("a=int:1,b=int:2", "b", "u32 2"),
+        ("llama.context_length=int:-1", "llama.context_length", "i64 -1"),
+        ("a=int:4294967296", "a", "i64 4294967296"),
+        ("a=float:1.5", "a", "f32 1.5"),
+        ("a=float:1e300", "a", "f64 1e300"),
         ("\"a=str:x,\"\"y\"\"\",b=int:2", "a", "string \"x,\\\"y\\\"\""),
-        ("\"a=str:x,y\",b=int:2", "b", "i64 2"),
+        ("\"a=str:x,y\",b=int:2", "b", "u32 2"),
     ];
     for (list, key, expected) in cases {
         assert_eq!(overridden(list, key).as_deref(), Ok(expected), "{list}");

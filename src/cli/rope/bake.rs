@@ -12,6 +12,7 @@ use crate::{
         Value,
         copy::{Changes, copy},
     },
+    platform::interrupt::{self, Interruptible},
     rope,
     whole_file::whole_file,
 };
@@ -82,8 +83,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         set(format!("{architecture}.context_length"), Value::U32(context));
         changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
 
-        let written: io::Result<()> = whole_file(path, |file| copy(subject.gguf, &changes, file));
-        written.map_err(|e| Error::failed(format_args!("cannot write {}: {e}", path.display())))?;
+        interrupt::install()
+            .map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+        let written: io::Result<()> =
+            whole_file(path, |file| copy(subject.gguf, &changes, Interruptible(file)));
+        written.map_err(|e| match interrupt::raised() {
+            true => Error::Interrupted,
+            false => Error::failed(format_args!("cannot write {}: {e}", path.display())),
+        })?;
         writeln!(
             out,
             "{}: {} of {} pairs divided, attention scale {}, context {context}",
