@@ -38,9 +38,9 @@ enum What {
     /// Write a copy of a model that llama.cpp runs with a scaling
     Bake(Box<bake::Args>),
     /// Show methods side by side for a model and some lengths
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Measure how much a longer context disturbs trained angles
-    Disturbance(disturbance::Args),
+    Disturbance(Box<disturbance::Args>),
 }
 
 /// Runs the command.
@@ -115,6 +115,20 @@ impl Subject<'_> {
 fn every_method() -> Vec<Method> {
     let acting = Scaling::ALL.into_iter().filter(|scaling| scaling.acts_on_frequencies());
     acting.map(Method::from).collect()
+}
+
+/// Checks that a method of `flag` has frequencies to look at.
+///
+/// # Errors
+/// If it acts on attention instead.
+fn acts_on_frequencies(method: &Method, flag: &str) -> Result<(), Error> {
+    match method.flags.scaling {
+        Some(scaling) if !scaling.acts_on_frequencies() => Err(Error::usage(format_args!(
+            "{flag} {method}: it acts on attention and leaves all angles as they are, so that there is \
+             nothing to show; rope-cpu passkey and perplexity compare what models make of it"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The model that a plan is for, as trained, its angles counted in so many intervals.

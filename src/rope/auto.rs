@@ -42,9 +42,9 @@ pub(super) fn resolve(
 /// 2. Otherwise YaRN with just the factor that reaches it. Nothing here was tuned for the length,
 ///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
 ///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. So it is in
-///    `docs/results`, among the methods that rotate a key once. Of its two forms the one with a
-///    fixed factor is chosen: that by length is no worse on long sequences and better on short
-///    ones, but computes everything again as an answer grows.
+///    `docs/results`, among the methods that rotate a key once. Those that rotate keys as they are
+///    read, dynamic YaRN by position among them, lose less there, but are slower, and have been
+///    judged by that one small model alone.
 ///
 /// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
 /// to the trained one, and then the trained one counts.
@@ -66,8 +66,8 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..beside };
     let times = short(factor);
     let why = format!(
-        "{context} tokens are {times} times the {original} of training, where YaRN loses least \
-         without tuning"
+        "{context} tokens are {times} times the {original} of training, where YaRN loses least without \
+         tuning, of methods that rotate a key once"
     );
     (flags, why)
 }

@@ -1,6 +1,6 @@
 //! Rows of cosines and sines, computed once for each rule, effective length and position.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use super::{Far, Layers, Part, Plan, Table};
 
@@ -21,7 +21,7 @@ struct Rows {
     layers: Layers,
     effective_length: usize,
     table: Table,
-    pages: Vec<Option<Box<[f32]>>>, // (PAGE, n_rot) each
+    pages: BTreeMap<usize, Box<[f32]>>, // (PAGE, n_rot) each
 }
 
 impl Rope {
@@ -90,19 +90,16 @@ impl Rope {
             Some(i) => &mut self.tables[i],
             None => {
                 let table = Table::new(&self.plan, layers, effective_length);
-                let pages = Vec::new();
+                let pages = BTreeMap::new();
                 self.tables.push(Rows { layers, effective_length, table, pages });
                 let last = self.tables.len() - 1;
                 &mut self.tables[last]
             }
         };
         let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
-        if rows.pages.len() < pages.end {
-            rows.pages.resize(pages.end, None);
-        }
         for i in pages {
             let (n_rot, table) = (self.plan.n_rot, &rows.table);
-            rows.pages[i].get_or_insert_with(|| {
+            rows.pages.entry(i).or_insert_with(|| {
                 let mut page = vec![0.0; PAGE * n_rot].into_boxed_slice();
                 for (j, row) in page.chunks_exact_mut(n_rot).enumerate() {
                     table.fill(i * PAGE + j, row);
@@ -115,7 +112,7 @@ impl Rope {
     /// Forgets the whole pages of rows before `position`.
     fn release(&mut self, layers: Layers, position: usize) {
         for rows in self.tables.iter_mut().filter(|rows| rows.layers == layers) {
-            rows.pages[..position / PAGE].fill(None);
+            rows.pages = rows.pages.split_off(&(position / PAGE));
         }
     }
 
@@ -152,7 +149,7 @@ impl Rope {
 
     fn page(&self, layers: Layers, effective_length: usize, page: usize) -> &[f32] {
         self.rows(layers, effective_length)
-            .and_then(|rows| rows.pages.get(page)?.as_deref())
+            .and_then(|rows| rows.pages.get(&page).map(|page| &**page))
             .unwrap_or_else(|| panic!("RoPE row {} was not prepared", page * PAGE))
     }
 }

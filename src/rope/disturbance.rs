@@ -1,10 +1,10 @@
 //! How much a longer context disturbs the angles that a model was trained with.
 //!
-//! "Extending LLMs' Context Window with Distribution-Preserving RoPE": a pair that turns by θ
-//! gives the angles mθ mod 2π for the positions m = 0, 1, ... The circle is cut into b intervals,
-//! and the shares of the angles in each (equations 5 to 7) are compared between the trained length
-//! and the new one (equation 8). In f64 throughout: masks that follow from it must not depend on a
-//! machine.
+//! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
+//! (arXiv:2410.01490): a pair that turns by θ gives the angles mθ mod 2π for the positions
+//! m = 0, 1, ... The circle is cut into b intervals, and the shares of the angles in each (equations
+//! 5 to 7) are compared between the trained length and the new one (equation 8). In f64 throughout:
+//! masks that follow from it must not depend on a machine.
 
 use std::{f64::consts::TAU, str::FromStr};
 

@@ -1,7 +1,8 @@
 //! DPRoPE: each pair is either interpolated or left alone, whichever disturbs the distribution of
 //! its angles less.
 //!
-//! "Extending LLMs' Context Window with Distribution-Preserving RoPE", equations 5 to 9: pair i has
+//! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
+//! (arXiv:2410.01490, github.com/1180301012/DPRoPE), equations 5 to 9: pair i has
 //! θ_i / s where D(left alone) > D(interpolated) + t, and else θ_i; ties are left alone. The
 //! number n̂ of dimensions to interpolate may be given instead of t: those with the largest
 //! difference. It is decided once, when the plan is made.

@@ -3,9 +3,10 @@
 //!
 //! emozilla, "Dynamically Scaled RoPE" (2023), which is `rope_type` dynamic of Hugging Face and
 //! section 3.3 of the YaRN paper (arXiv:2309.00071): α = s · n/C - (s - 1) for a sequence of n tokens
-//! and a model that was trained with C. Fu et al. have two variants with a hyper-parameter s: the
-//! same with s from 1 to C'/C, and for a context of C' tokens that is known beforehand
-//! α = s · max(C', n)/C - (s - 1) with s = C'/(2C), which is constant up to C'.
+//! and a model that was trained with C. Fu et al., "Data Engineering for Scaling Language Models to
+//! 128K Context" (arXiv:2402.10171), have two variants with a hyper-parameter s: the same with s from
+//! 1 to C'/C, and for a context of C' tokens that is known beforehand α = s · max(C', n)/C - (s - 1)
+//! with s = C'/(2C), which is constant up to C'.
 //!
 //! All tokens of a sequence have the frequencies of its whole length, as where Hugging Face reads
 //! a prompt. The length is rounded up to a grid, or each new token would change them.
@@ -68,7 +69,7 @@ impl Dynamic {
             }
             None => Sourced::default(Variant::HuggingFace),
         };
-        let trained = given.trained();
+        let trained = given.unscaled()?;
         let target = match (variant.value, given.flags.dynamic_target) {
             (Variant::Fu2, _) => Some(target(given, &trained)?),
             (_, None) => None,
@@ -84,7 +85,7 @@ impl Dynamic {
         if given.flags.dynamic_variant != Some(Variant::Fu2) {
             return Ok(Sourced::default(1.0));
         }
-        let trained = given.trained();
+        let trained = given.unscaled()?;
         let ratio = target(given, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
         Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
     }

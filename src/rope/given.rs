@@ -1,6 +1,9 @@
 //! What a rule is made from: flags, metadata, and the values that all rules share.
 
-use super::{Clex, Dynamic, Error, Flags, Origin, Scaling, Sourced, keys::Keys};
+use super::{
+    Clex, Dynamic, Error, Flags, Origin, Scaling, Sourced,
+    keys::{Keys, WITHOUT_FACTOR},
+};
 
 /// All that is known before the rule is.
 pub(super) struct Given<'a> {
@@ -31,6 +34,14 @@ impl Given<'_> {
             Some(tokens) => Sourced::whole("--yarn-orig-ctx", tokens),
             None => self.context_train.clone(),
         }
+    }
+
+    /// What the model was trained for, for rules that replace the scaling of its file: the flag, else the
+    /// key, without the factor that it counts in.
+    pub fn unscaled(&self) -> Result<Sourced<usize>, Error> {
+        let original = self.original_context()?;
+        let counted = original.origin == Origin::Computed(WITHOUT_FACTOR);
+        Ok(if counted { original } else { self.trained() })
     }
 
     /// The factor by which the context is extended: 1 for scaling none, whatever the file says.

@@ -3,6 +3,9 @@
 use super::{Error, Origin, Scaling, Sourced, divisors::LONG};
 use crate::gguf::Metadata;
 
+/// Where an original context comes from that is less than the trained one.
+pub(super) const WITHOUT_FACTOR: &str = "trained context / linear factor of the file";
+
 /// The metadata of a model, read under its architecture's name.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
@@ -69,16 +72,24 @@ impl Keys<'_> {
         alpha.map(Sourced::factor).transpose()
     }
 
-    /// The context before any extension; `context_train` where the file is silent.
+    /// The context before any extension; where the file is silent, `context_train`, from which the linear
+    /// factor of Gemma 3 is taken: its files count that in, and others do not.
     pub fn original_context(
         &self,
         context_train: &Sourced<usize>,
     ) -> Result<Sourced<usize>, Error> {
         let key = self.key("scaling.original_context_length");
-        Ok(match self.metadata.u32(&key)? {
-            None | Some(0) => context_train.clone(),
-            Some(tokens) => Sourced::key(tokens as usize, key),
-        })
+        if let Some(tokens) = self.metadata.u32(&key)?.filter(|tokens| *tokens != 0) {
+            return Ok(Sourced::key(tokens as usize, key));
+        }
+        let linear = self.scaling().is_ok_and(|scaling| scaling.value == Scaling::Linear);
+        // A flag may replace a wrong one.
+        let factor = self.factor().map_or(1.0, |factor| factor.value);
+        if self.architecture != "gemma3" || !linear || factor <= 1.0 {
+            return Ok(context_train.clone());
+        }
+        let value = (context_train.value as f64 / factor).ceil() as usize;
+        Ok(Sourced { value, origin: Origin::Computed(WITHOUT_FACTOR) })
     }
 
     /// What multiplies cosine and sine, whatever the rule.

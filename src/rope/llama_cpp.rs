@@ -1,6 +1,6 @@
 //! What llama.cpp would do differently, as of its tree 11434.
 
-use super::{Divisors, Flags, Plan, Rule, Scaling};
+use super::{Divisors, Flags, Origin, Plan, Rule, Scaling, keys::WITHOUT_FACTOR, sourced::short};
 
 impl Plan {
     /// Where llama.cpp, with the same file and `flags`, would not do what this plan does: one
@@ -10,6 +10,16 @@ impl Plan {
         let known =
             [Scaling::None, Scaling::Linear, Scaling::Yarn, Scaling::LongRope].map(Scaling::name);
         let scaling = self.scaling.value.name();
+        if flags.auto {
+            let (factor, original) = (short(self.factor.value), self.original_context.value);
+            let same = match &self.rule {
+                Rule::Yarn(_) => format!(
+                    "--rope-scaling yarn --rope-scale {factor} --yarn-orig-ctx {original} is the same here"
+                ),
+                _ => "the settings of the file are all that acts here".into(),
+            };
+            all.push(format!("it has no --rope-scaling auto: {same}"));
+        }
         if !known.contains(&scaling) {
             let why = match &self.rule {
                 _ if self.scaling.value == Scaling::SelfExtend => {
@@ -33,6 +43,24 @@ impl Plan {
                  quantized; it drops just half of what is not kept, not whole pages of 256 tokens"
                     .into(),
             );
+        }
+        if let Some(trained) = &self.log_n {
+            all.push(format!("it does not scale queries by log n, as here from {trained} on"));
+        }
+        if matches!(&self.rule, Rule::Linear | Rule::Ntk)
+            && self.context.value > self.context_train.value
+        {
+            all.push(format!(
+                "its server and llama-cli cut contexts of linear and NTK scaling down to the trained {}",
+                self.context_train.value
+            ));
+        }
+        let counted = self.original_context.origin == Origin::Computed(WITHOUT_FACTOR);
+        if counted && matches!(self.rule, Rule::Yarn(_)) {
+            all.push(format!(
+                "it takes YaRN's original context to be {}, in which the factor of the file is counted",
+                self.context_train
+            ));
         }
         let own = [
             ("--yarn-ramp", flags.yarn_ramp.is_some()),

@@ -1,5 +1,8 @@
 //! LongRoPE: two sets of divisors, one for sequences within the original context and one for
 //! longer ones; the same attention scale for both.
+//!
+//! Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753):
+//! the rescale factors λ_i that its search finds. The attention scale is that of Phi 3's released code.
 
 /// The two sets, one value for each pair.
 #[derive(Clone, Debug, PartialEq)]

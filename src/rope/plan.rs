@@ -1,10 +1,10 @@
 //! What RoPE does in this run, and where each of its values came from.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use super::{
-    Divisors, Far, Layers, Method, Origin, Policy, Rule, Scaling, Sight, Sourced, Table, ntk,
-    sourced::short, table,
+    Divisors, Far, Layers, Method, Origin, Policy, Rule, Scaling, Sight, Sourced, Table,
+    keys::WITHOUT_FACTOR, ntk, sourced::short, table,
 };
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
@@ -63,9 +63,21 @@ impl Plan {
         self.factor.value * alpha
     }
 
+    /// The tokens that the model can read before the factor extends them.
+    pub(super) fn unscaled(&self) -> &Sourced<usize> {
+        let original = &self.original_context;
+        match (&self.rule, &self.divisors, &original.origin) {
+            (.., Origin::Computed(WITHOUT_FACTOR)) => original,
+            // The flag is for log n.
+            (Rule::Linear, _, Origin::Flag(_)) => &self.context_train,
+            (Rule::Linear | Rule::Ntk | Rule::NtkMixed(_), Divisors::None, _) => original,
+            _ => &self.context_train,
+        }
+    }
+
     /// The tokens that the model can read with these settings.
     pub(super) fn reach(&self) -> f64 {
-        let reach = self.rule.reach(self.context_train.value as f64, self.extension());
+        let reach = self.rule.reach(self.unscaled().value as f64, self.extension());
         self.method.as_ref().map_or(reach, |method| method.reach(reach))
     }
 
@@ -120,15 +132,25 @@ impl Plan {
     /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
     /// ones can read each other's cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
-        let first = if self.by_position() { 1 } else { tokens };
-        let lengths = (first..=tokens).map(|tokens| self.effective_length(tokens));
-        let mut lengths: Vec<_> = lengths.collect();
-        lengths.dedup();
+        self.decides(if self.by_position() { 1..=tokens } else { tokens..=tokens })
+    }
+
+    /// The same of all sequences up to `tokens`: two plans with equal ones give the same logits.
+    pub fn identity_up_to(&self, tokens: usize) -> Vec<u8> {
+        let mut bytes = self.decides(1..=tokens);
+        bytes.push(self.by_position().into());
+        bytes
+    }
+
+    fn decides(&self, lengths: RangeInclusive<usize>) -> Vec<u8> {
+        let mut last = None;
+        let lengths = lengths.map(|tokens| self.effective_length(tokens));
+        let lengths = lengths.filter(|length| last.replace(*length) != Some(*length));
         let log_n = self.log_n.as_ref().map(|trained| trained.value);
         let (raw_keys, shifts) = (self.raw_keys(), self.shifts);
         let attention = format!("{raw_keys:?} {shifts:?} {:?} {log_n:?}", self.sight);
-        let tables = lengths.iter().flat_map(|length| {
-            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, *length))
+        let tables = lengths.flat_map(|length| {
+            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, length))
         });
         tables
             .flat_map(|table| table.inv_freq.into_iter().chain([table.scale]))

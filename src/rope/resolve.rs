@@ -3,7 +3,8 @@
 //! Every value is the flag if given, else the metadata key, else the default. Deviations from
 //! llama.cpp, all deliberate: `--yarn-attn-factor` acts (there, YaRN overwrites it); LongRoPE's
 //! set follows the length of the sequence, not the size of the context, and its attention scale
-//! is computed where the file has none; layers with a sliding window are never scaled at all.
+//! is computed where the file has none; layers with a sliding window are never scaled at all; the
+//! original context of Gemma 3 is without the linear factor that its files count in.
 
 use super::{
     Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling, Sight,

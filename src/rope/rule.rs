@@ -104,11 +104,11 @@ impl Rule {
         }
     }
 
-    /// The tokens that the model can read with this rule, of `trained` without it.
-    pub(super) fn reach(&self, trained: f64, factor: f64) -> f64 {
-        let extended = |original: &Sourced<usize>| trained.max(original.value as f64 * factor);
+    /// The tokens that the model can read with this rule, of `unscaled` without it.
+    pub(super) fn reach(&self, unscaled: f64, factor: f64) -> f64 {
+        let extended = |original: &Sourced<usize>| unscaled.max(original.value as f64 * factor);
         match self {
-            Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => trained * factor,
+            Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => unscaled * factor,
             Rule::Dynamic(_) | Rule::DynamicYarn(_) => f64::INFINITY,
             Rule::Yarn(yarn) => extended(&yarn.original_context),
             Rule::Llama3(llama3) => extended(&llama3.original_context),
@@ -142,7 +142,9 @@ impl fmt::Display for Rule {
 /// the user knows both.
 fn refuse_idle(flags: &Flags, acting: Scaling, scaling: Scaling) -> Result<(), Error> {
     for (flag, given, needs) in flags.parameters() {
-        if given && !needs.contains(&acting) && !needs.contains(&scaling) {
+        // Where log-n scaling begins, whatever the rule.
+        let for_log_n = flag == "--yarn-orig-ctx" && flags.log_n == Some(true);
+        if given && !for_log_n && !needs.contains(&acting) && !needs.contains(&scaling) {
             let needs = needs[0];
             return Err(Error::NoEffect { flag, scaling, needs });
         }

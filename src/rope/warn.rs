@@ -42,9 +42,11 @@ fn swapped(plan: &Plan) -> Option<String> {
     })
 }
 
+/// A factor that begins where LongRoPE's divisors do, and not where they end.
 fn twice(plan: &Plan) -> Option<String> {
     let longrope = matches!(plan.divisors, Divisors::LongRope(_));
-    (longrope && plan.factor.value != 1.0)
+    let beyond = plan.original_context.value >= plan.context_train.value;
+    (longrope && !beyond && plan.factor.value != 1.0)
         .then(|| format!("the factor {} scales on top of LongRoPE's own divisors", plan.factor))
 }
 
@@ -66,13 +68,17 @@ fn beyond(plan: &Plan) -> Option<String> {
         }
         _ => format!(" or --rope-freq-scale {freq_scale}"),
     };
-    let trained = plan.context_train.value;
-    let extended = match factor {
-        1.0 => "and nothing extends it".into(),
+    let unscaled = plan.unscaled().value;
+    let without = match unscaled < plan.context_train.value {
+        true => " without the scaling of its file",
+        false => "",
+    };
+    let extended = match (factor, reach) {
+        (1.0, reach) if reach <= unscaled as f64 => "and nothing extends it".into(),
         _ => format!("which the settings extend to {}", reach as u64),
     };
     Some(format!(
-        "context {context} is beyond the {trained} tokens that the model was trained for, \
+        "context {context} is beyond the {unscaled} tokens that the model was trained for{without}, \
          {extended}: text past that point will be poor; --rope-scaling yarn --rope-scale {scale}{ways} \
          reach this far"
     ))

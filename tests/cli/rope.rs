@@ -1,9 +1,12 @@
 //! `rope` on a tiny model: 16 dimensions, base 10000, trained for 256 tokens.
 
-use rope_cpu::gguf::File;
+use rope_cpu::gguf::{self, File};
 use serde_json::Value;
 
-use crate::{Run, run, tiny::tiny};
+use crate::{
+    Run, run,
+    tiny::{tiny, tiny_in_parts},
+};
 
 /// Runs `rope` with the tiny model.
 fn rope(what: &str, options: &[&str]) -> Run {
@@ -36,7 +39,8 @@ fn explain_says_what_is_in_force_and_what_it_does() {
         "turns in 256",
         "D (paper)",
         "longrope: not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
-        "What llama.cpp would do differently:\n- it multiplies angles up in single precision",
+        "What llama.cpp would do differently:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
+        "- it multiplies angles up in single precision",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
@@ -45,7 +49,14 @@ fn explain_says_what_is_in_force_and_what_it_does() {
         shown(rope("explain", &["-c", "1024", "--rope-scaling", "dprope", "--dprope-dims", "6"]));
     assert_eq!(text.matches("extrapolated").count(), 5, "{text}");
     assert!(text.contains("it has no --rope-scaling dprope"), "{text}");
-    assert!(shown(rope("explain", &[])).contains("context 256 (llama.context_length)"));
+    let auto =
+        shown(rope("explain", &["-c", "512", "--rope-scaling", "auto", "--rope-log-n", "on"]));
+    for part in ["it has no --rope-scaling auto", "it does not scale queries by log n"] {
+        assert!(auto.contains(part), "{part:?} is not in:\n{auto}");
+    }
+    let text = shown(rope("explain", &[]));
+    assert!(text.contains("context 256 (llama.context_length)"));
+    assert!(text.contains("differently:\n- it multiplies angles up in single precision"), "{text}");
     // Wrong flags are told as where they act.
     rope("explain", &["--rope-scale", "0"]).refused(2, &["--rope-scale 0: must be a number from"]);
 }
@@ -100,6 +111,11 @@ fn explain_as_json_has_the_same() {
     let methods = explained["methods"].as_array().unwrap();
     let yarn = methods.iter().find(|method| method["method"] == "yarn").unwrap();
     assert_eq!(yarn["disturbance_code"], explained["disturbance_code"]);
+    let value = |name: &str| explained["values"][name].to_string();
+    assert_eq!(value("factor"), r#"{"value":4.0,"origin":"--rope-scale 4"}"#);
+    assert_eq!(value("context_trained"), r#"{"value":256,"origin":"llama.context_length"}"#);
+    assert_eq!((value("policy"), value("base_window")), ("null".into(), "null".into()));
+    assert_eq!(explained["methods_missing"][0]["method"], "longrope");
     let notes = explained["unlike_llama_cpp"].to_string();
     assert!(notes.contains("context shift multiplies all cached keys"), "{notes}");
 }
@@ -182,6 +198,9 @@ fn disturbance_is_told_pair_by_pair() {
     assert_eq!(code["method"]["name"], "dprope");
     let paper = of(&["--direction", "paper", "--method", "yarn"]);
     assert!(number(&paper["none"]["mean"]) > number(&code["none"]["mean"]));
+    let half = of(&["--method", "linear:rope-scale=2"]);
+    assert_eq!(half["method"]["name"], "linear:rope-scale=2");
+    assert!(half["method"]["mean"] != code["linear"]["mean"], "{half}");
     let text = shown(rope("disturbance", &["-c", "512"]));
     assert!(text.contains("at 512 tokens of a model trained for 256, 360 intervals"), "{text}");
     assert!(text.lines().any(|line| line.trim().starts_with("mean")), "{text}");
@@ -211,6 +230,9 @@ fn what_cannot_be_looked_at_is_told() {
     rope("compare", &["--intervals", "1"]).refused(2, &["from 2 to 65536"]);
     let two = ["-c", "512", "--method", "longrope"];
     rope("disturbance", &two).refused(2, &["needs the tensor rope_factors_short.weight"]);
+    let attention = "rerope: it acts on attention and leaves all angles as they are";
+    rope("disturbance", &["-c", "512", "--method", "rerope"]).refused(2, &["--method", attention]);
+    rope("compare", &["--methods", "none,rerope"]).refused(2, &["--methods", attention]);
 }
 
 #[test]
@@ -272,4 +294,23 @@ fn what_is_baked_is_read_back() {
     bake("/no/such/folder/x.gguf", &yarn).refused(1, &["/no/such/folder/x.gguf"]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
+}
+
+/// Other programs ask for just these.
+#[test]
+fn what_is_baked_is_one_file_with_keys_of_the_types_that_they_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, _] = tiny_in_parts(1, folder.path());
+    let output = folder.path().join("baked.gguf");
+    let (input, out) = (first.to_str().unwrap(), output.to_str().unwrap());
+    let keys = "llama.rope.freq_base=float:500000,llama.block_count=int:2";
+    let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4"];
+    let bake = ["rope", "bake", "-m", input, "-o", out, "--override-kv", keys];
+    shown(run(&[&bake[..], &yarn].concat()));
+    let file = File::open(&output).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    assert!(gguf.metadata().iter().all(|(key, _)| !key.starts_with("split.")));
+    let key = |name| gguf.metadata().get(name).unwrap();
+    assert_eq!(key("llama.rope.freq_base"), gguf::Value::F32(500_000.0));
+    assert_eq!(key("llama.block_count"), gguf::Value::U32(2));
 }

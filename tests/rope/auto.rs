@@ -7,6 +7,23 @@ use rope_cpu::{
 
 use crate::Case;
 
+/// What `docs/results` has for each method that rotates a key once: the mean over all tokens.
+#[test]
+fn our_own_results_say_the_same() {
+    let found = std::fs::read_to_string("docs/results/perplexity-32k.jsonl").unwrap();
+    let of = |method: &str| {
+        let start = format!("\"method\":\"{method}\"");
+        let line = found.lines().find(|line| line.contains(&start)).unwrap();
+        let line: serde_json::Value = rope_cpu::json::parse(line).unwrap();
+        let all = &line["scored"]["all"];
+        all["sum"].as_f64().unwrap() / all["count"].as_f64().unwrap()
+    };
+    for method in ["none", "linear", "ntk", "ntk-mixed", "dynamic", "llama3", "dprope"] {
+        assert!(of("yarn") < of(method), "{method}");
+    }
+    assert_eq!(of("yarn"), of("dynamic-yarn"));
+}
+
 fn auto(case: Case) -> Plan {
     let flags = Flags { auto: true, ..Flags::default() };
     case.flags(flags).plan().unwrap()
@@ -41,8 +58,8 @@ fn beyond_it_yarn_reaches_the_context() {
     assert_eq!(frequencies(&plan), frequencies(&case(20480).flags(yarn).plan().unwrap()));
     assert_eq!(plan.warnings, [""; 0]);
     let line = plan.to_string();
-    let why =
-        "20480 tokens are 2.5 times the 8192 of training, where YaRN loses least without tuning";
+    let why = "20480 tokens are 2.5 times the 8192 of training, where YaRN loses least without tuning, \
+         of methods that rotate a key once";
     assert!(
         line.starts_with(&format!(
             "RoPE: yarn (--rope-scaling auto: {why}), factor 2.5 (context / original context)"
@@ -112,4 +129,39 @@ fn a_flag_that_chooses_too_is_refused() {
             )
         );
     }
+}
+
+/// The 8192 of the file are those that its factor reaches, whether it divides them or not.
+#[test]
+fn gemma_3_counts_its_factor_in() {
+    let file = |context, factor| {
+        let gemma = Case { architecture: "gemma3", window_rope: true, ..case(context) };
+        gemma.scaling("linear").float("scaling.factor", factor)
+    };
+    for (factor, original) in [(8.0, 1024), (3.0, 2731)] {
+        let plan = auto(file(8192, factor));
+        assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Linear, f64::from(factor)));
+        assert_eq!(plan.original_context.value, original);
+        assert_eq!(plan.warnings, [""; 0]);
+    }
+    let plan = auto(file(16384, 8.0));
+    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 16.0));
+    assert_eq!(plan.warnings, [""; 0]);
+
+    let told = |context, flags| file(context, 8.0).flags(flags).plan().unwrap().warnings.join("");
+    let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
+    assert!(told(8193, Flags::default()).contains(
+        "beyond the 1024 tokens that the model was trained for without the scaling of its file, which the \
+         settings extend to 8192"
+    ));
+    let none = told(4096, scaling(Scaling::None));
+    assert!(none.contains("without the scaling of its file, and nothing extends it"), "{none}");
+    let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
+    assert!(told(4096, yarn).contains("extend to 2048"));
+    // Dynamic scaling begins where the model ends without its factor.
+    let dynamic = file(8192, 8.0).flags(scaling(Scaling::Dynamic)).plan().unwrap();
+    assert!(dynamic.to_string().contains("alpha by length from 1024"), "{dynamic}");
+    // What is wrong in the file may be replaced.
+    assert!(file(8192, -1.0).plan().is_err());
+    assert!(file(8192, -1.0).flags(scaling(Scaling::None)).plan().is_ok());
 }

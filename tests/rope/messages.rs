@@ -53,6 +53,16 @@ fn one_line_says_what_is_in_force_and_why() {
 }
 
 #[test]
+fn log_n_begins_where_the_flag_says() {
+    let flags = Flags { log_n: Some(true), yarn_orig_ctx: Some(4096), ..Flags::default() };
+    let plan = Case::default().flags(flags.clone()).plan().unwrap();
+    assert!(plan.to_string().contains("queries scaled by log n from 4096"), "{plan}");
+    assert_eq!(plan.warnings, [""; 0]);
+    let auto = Case::default().flags(Flags { auto: true, ..flags }).plan();
+    assert!(auto.unwrap_err().to_string().contains("--yarn-orig-ctx"));
+}
+
+#[test]
 fn parameters_are_in_the_line() {
     let starts = |flags: Flags, start: &str| {
         let case = Case { context: Some(32768), ..Case::default() };

@@ -120,8 +120,8 @@ pub struct RopeArgs {
 
     /// By whose length: run or position [default: run]
     ///
-    /// For frequencies that follow the length of the sequence (dynamic, dynamic-yarn, longrope).
-    /// run: all tokens have those of the whole sequence, as in Hugging Face; where a longer one has
+    /// For frequencies that follow the length of the sequence (dynamic, dynamic-yarn, clex,
+    /// longrope). run: all tokens have those of the whole sequence, as in Hugging Face; where a longer one has
     /// others, everything is computed again. position: each token has those of the sequence up to
     /// it, and nothing is computed twice; keys are then rotated as they are read, which takes a
     /// little time.

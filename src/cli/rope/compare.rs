@@ -4,7 +4,10 @@ use std::{f64::consts::TAU, io::Write, path::PathBuf};
 
 use serde_json::json;
 
-use super::{Error, Method, ModelArgs, every_method, intervals, length, open, plot, short};
+use super::{
+    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, open, plot,
+    short,
+};
 use crate::{
     cli::{
         methods::each_once,
@@ -62,6 +65,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             }
         }
         each_once(&args.methods)?;
+        args.methods.iter().try_for_each(|m| acts_on_frequencies(m, "--methods"))?;
         let all = every_method();
         let methods = if args.methods.is_empty() { &all } else { &args.methods };
         let mut compared = Vec::new();

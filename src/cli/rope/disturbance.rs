@@ -5,7 +5,7 @@ use std::{io::Write, path::PathBuf, sync::OnceLock};
 use clap::ArgGroup;
 use serde_json::json;
 
-use super::{Error, ModelArgs, intervals, length, open};
+use super::{Error, Method, ModelArgs, acts_on_frequencies, intervals, length, open};
 use crate::{
     cli::{
         args::{HubArgs, Overrides, overrides},
@@ -42,9 +42,9 @@ pub struct Args {
     #[arg(required_unless_present = "table3")]
     context: Option<usize>,
 
-    /// The method that is measured beside none and linear
+    /// The method that is measured beside none and linear, as METHOD[:FLAG=VALUE]...
     #[arg(long, value_name = "METHOD", default_value = "dprope")]
-    method: Scaling,
+    method: Method,
 
     /// Intervals of the circle
     #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
@@ -122,20 +122,21 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         fetched: OnceLock::new(),
     };
     let length = args.context.unwrap_or_default();
+    acts_on_frequencies(&args.method, "--method")?;
     open(&model, |subject| {
         let baseline = subject.baseline(args.intervals)?;
-        let of = |method| {
-            let flags = Flags { scaling: Some(method), ..Flags::default() };
-            let flags = rope_flags(args, baseline.flags(&flags, length));
+        let of = |flags: &Flags| {
+            let flags = rope_flags(args, baseline.flags(flags, length));
             let plan = subject.resolve(&flags, Some(length)).map_err(Error::usage)?;
             Ok::<_, Error>(baseline.view(plan, length))
         };
-        let views = [of(Scaling::None)?, of(Scaling::Linear)?, of(args.method)?];
+        let [none, linear] = [Scaling::None, Scaling::Linear].map(|s| of(&Method::from(s).flags));
+        let views = [none?, linear?, of(&args.method.flags)?];
         let [none, linear, method] = views.each_ref().map(|view| match args.direction {
             Direction::Code => &view.code,
             Direction::Paper => &view.paper,
         });
-        let name = args.method.name();
+        let name = &args.method.name[..];
         if args.json {
             let object = json!({
                 "trained": baseline.context,
@@ -174,8 +175,8 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 fn rope_flags(args: &Args, flags: Flags) -> Flags {
     match flags.scaling {
         Some(Scaling::DpRope) => Flags {
-            dprope_intervals: Some(args.intervals),
-            dprope_direction: Some(args.direction),
+            dprope_intervals: flags.dprope_intervals.or(Some(args.intervals)),
+            dprope_direction: flags.dprope_direction.or(Some(args.direction)),
             ..flags
         },
         _ => flags,

@@ -2,7 +2,7 @@
 
 use std::{f64::consts::TAU, io::Write};
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{Error, Method, ModelArgs, Subject, every_method, length, open, short};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         table::{section, table},
     },
     eval::rope::{Baseline, View, mean},
-    rope::{self, Flags},
+    rope::{self, Flags, Plan, Sourced},
 };
 
 /// The options of `rope explain`.
@@ -121,9 +121,12 @@ impl Explained<'_> {
     fn json(&self, out: &mut dyn Write) -> Result<(), Error> {
         let View { plan, length, table, .. } = self.view;
         let [g, h] = plan.form();
-        let methods: Vec<_> = self
-            .others()
-            .0
+        let (views, missing) = self.others();
+        let missing: Vec<_> = missing
+            .iter()
+            .map(|(method, reason)| json!({"method": method.name, "reason": reason.to_string()}))
+            .collect();
+        let methods: Vec<_> = views
             .iter()
             .map(|view| {
                 json!({
@@ -149,6 +152,7 @@ impl Explained<'_> {
             .collect();
         let object = json!({
             "plan": plan.to_string(),
+            "values": values(plan),
             "warnings": plan.warnings,
             "method": plan.scaling.value.name(),
             "length": length,
@@ -161,6 +165,7 @@ impl Explained<'_> {
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,
             "methods": methods,
+            "methods_missing": missing,
             "unlike_llama_cpp": plan.unlike_llama_cpp(self.flags),
         });
         writeln!(out, "{object:#}")?;
@@ -171,4 +176,24 @@ impl Explained<'_> {
     fn others(&self) -> (Vec<View>, Vec<(Method, crate::rope::Error)>) {
         self.subject.views(self.baseline, &every_method(), self.view.length)
     }
+}
+
+/// The values that all rules share, each with its origin; those of one rule are in the plan's line.
+fn values(plan: &Plan) -> Json {
+    fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
+        json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})
+    }
+    let policy = plan.policy.as_ref();
+    json!({
+        "factor": sourced(&plan.factor),
+        "base": sourced(&plan.base),
+        "base_trained": sourced(&plan.base_train),
+        "base_window": plan.window_base.as_ref().map(sourced),
+        "attention_scale": sourced(&plan.attention_scale),
+        "log_n": plan.log_n.as_ref().map(sourced),
+        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": p.origin.to_string()})),
+        "context_original": sourced(&plan.original_context),
+        "context_trained": sourced(&plan.context_train),
+        "context": sourced(&plan.context),
+    })
 }
