@@ -126,7 +126,9 @@ impl<'a> Methods<'a> {
         model: &Model,
         length: usize,
     ) -> Result<Plan, Error> {
-        let context = Sourced { value: length, origin: Origin::Computed("the length") };
+        let rolls = method.flags.attention_sinks.is_some();
+        let origin = Origin::Computed(if rolls { "it rolls" } else { "the length" });
+        let context = Sourced { value: length, origin };
         let flags = match self {
             Methods::Typed(_) => method.flags.clone(),
             Methods::Listed(_) => {

@@ -39,6 +39,10 @@ struct Run {
     length: usize,
     plan: Plan,
     resources: Resources,
+    /// What RoPE does, in the words of each method that answers alike at this length.
+    alike: Vec<String>,
+    /// The first of them, if it is another: that one is asked.
+    same_as: Option<String>,
 }
 
 /// The answer to a prompt, as `--output` keeps it.
@@ -63,10 +67,9 @@ impl Record {
     /// The answer to `test` in `run`, if there is one.
     fn of<'l>(args: &Args, run: &Run, log: &'l Log<Record>, test: Test) -> Option<&'l Record> {
         let Test { length, depth, number } = test;
-        let rope = run.plan.to_string();
         log.entries.iter().find(|r| {
             (r.length, r.depth, r.number, r.seed) == (length, depth, number, args.seed)
-                && r.rope == rope
+                && run.alike.contains(&r.rope)
         })
     }
 }
@@ -110,15 +113,21 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let there = log.entries.len();
         note(format_args!("{}: {there} answers are there already", path.display()));
     }
-    for (run, tests) in runs.iter().zip(&todo).filter(|(_, tests)| !tests.is_empty()) {
-        let Run { method, length, plan, resources } = run;
+    for (run, tests) in runs.iter().zip(&todo) {
+        let Run { method, length, plan, resources, same_as, .. } = run;
+        if let Some(other) = same_as {
+            note(format_args!("{method}, {length} tokens: the same as {other}"));
+        }
+        if tests.is_empty() {
+            continue;
+        }
         note(format_args!("{method}, {length} tokens: {plan}"));
         warn(plan);
         let prompts = prompts(args, &tokenizer, *length)?;
         let rope = Rope::new(plan.clone());
         let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
         // The earliest key decides how much is the same in all prompts.
-        if let [first, .., last] = &tests[..] {
+        if let ([first, .., last], false) = (&tests[..], plan.rolls()) {
             let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
             session.hold(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
         }
@@ -173,11 +182,29 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
     lengths.dedup();
     let mut runs = Vec::new();
     for length in lengths {
-        for method in methods.all() {
-            let plan = methods.plan(method, gguf, model, length)?;
-            let memory = MemoryArgs { context: length, ..args.memory.clone() };
+        let plans = methods.all().iter().map(|method| {
+            // A context that rolls is no larger than the model was trained for.
+            let rolls = method.flags.attention_sinks.is_some();
+            let trained = if rolls { model.config.context_train } else { usize::MAX };
+            let plan = methods.plan(method, gguf, model, length.min(trained))?;
+            // One method is like no other.
+            let alone = methods.all().len() == 1;
+            let identity = if alone { Vec::new() } else { plan.identity_up_to(length) };
+            Ok((&method.name, plan, identity))
+        });
+        let plans = plans.collect::<Result<Vec<_>, Error>>()?;
+        for (method, plan, identity) in &plans {
+            let alike = || plans.iter().filter(|(_, _, other)| other == identity);
+            let memory = MemoryArgs { context: plan.context.value, ..args.memory.clone() };
             let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
-            runs.push(Run { method: method.name.clone(), length, plan, resources });
+            runs.push(Run {
+                method: method.to_string(),
+                length,
+                plan: plan.clone(),
+                resources: if plan.rolls() { resources } else { resources.holding() },
+                alike: alike().map(|(_, plan, _)| plan.to_string()).collect(),
+                same_as: alike().map(|(name, ..)| name.to_string()).next().filter(|n| n != *method),
+            });
         }
     }
     Ok(runs)
@@ -197,6 +224,6 @@ fn prompts<'t, 'a>(
 /// The tests of a run that have no answer yet: the deepest first, so that most of what was read
 /// serves the next.
 fn todo(args: &Args, run: &Run, log: &Log<Record>) -> Vec<Test> {
-    let tests = args.tests(run.length).rev();
+    let tests = args.tests(run.length).rev().filter(|_| run.same_as.is_none());
     tests.filter(|test| Record::of(args, run, log, *test).is_none()).collect()
 }

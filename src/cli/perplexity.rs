@@ -67,11 +67,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         return several::run(args, text, windows, &gguf, &model, &tokenizer, out);
     }
     let window = work.window();
-    let context = context(args, window)?;
+    let context = context(args, window, args.rope.rolls().then_some(&model))?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
     let mut resources = resources::plan(&memory, &args.machine, &gguf, &model, args.rope.rolls());
     if context != args.memory.context {
-        let origin = Origin::Computed("a window");
+        let origin = Origin::Computed(if context < window { "it rolls" } else { "a window" });
         resources.context = Sourced { value: context, origin };
     }
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
@@ -181,9 +181,13 @@ impl Work<'_> {
     }
 }
 
-/// The context for windows of `window` tokens.
-fn context(args: &Args, window: usize) -> Result<usize, Error> {
+/// The context for windows of `window` tokens. One that rolls may be smaller, and is not larger than
+/// the model was trained for, if nothing else is typed.
+fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize, Error> {
     let (typed, stride) = (args.memory.context, args.ppl_stride);
+    if let Some(model) = rolling {
+        return Ok(if typed == 0 { window.min(model.config.context_train) } else { typed });
+    }
     if typed == 0 || stride > 0 {
         // A file may say anything.
         return up_to_limit(&window.to_string())

@@ -104,6 +104,14 @@ impl Resources {
         Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
     }
 
+    /// The same for a session whose sliding windows keep all that is read ([`Session::hold`]).
+    ///
+    /// [`Session::hold`]: crate::model::Session::hold
+    pub fn holding(mut self) -> Self {
+        self.shape.window = usize::MAX;
+        self
+    }
+
     /// Checks that there is enough memory, as far as the system tells.
     ///
     /// # Errors

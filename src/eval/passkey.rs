@@ -67,9 +67,15 @@ impl<'t, 'a> Prompts<'t, 'a> {
         let tokens = |fillers| Prompts { tokenizer, fillers }.tokens(50, KEY).len();
         let shortest = tokens(0) + ANSWER_TOKENS;
         let more = length.checked_sub(shortest).ok_or(shortest)?;
-        let mut fillers = more / tokens(1).saturating_sub(tokens(0)).max(1);
-        while fillers > 0 && tokens(fillers) + ANSWER_TOKENS > length {
+        // The first filler takes a line break besides.
+        let mut fillers = more / tokens(2).saturating_sub(tokens(1)).max(1);
+        let fits = |fillers| tokens(fillers) + ANSWER_TOKENS <= length;
+        while fillers > 0 && !fits(fillers) {
             fillers -= 1;
+        }
+        // Tokenizers may leave all of it out.
+        while fits(fillers + 1) && tokens(fillers + 1) > tokens(fillers) {
+            fillers += 1;
         }
         Ok(Prompts { tokenizer, fillers })
     }

@@ -41,6 +41,33 @@ fn a_grid_is_shown_for_each_method() {
 }
 
 #[test]
+fn methods_that_do_the_same_are_asked_once() {
+    let methods = "linear:rope-scale=1,none,yarn:rope-scale=1,ntk";
+    let run =
+        passkey(&["-c", "600", "--depths", "1", "--keys", "2", "--json", "--methods", methods]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.said(&[
+        "1/4: linear:rope-scale=1, 600 tokens",
+        "none, 600 tokens: the same as linear:rope-scale=1",
+        "yarn:rope-scale=1, 600 tokens: the same as linear:rope-scale=1",
+        "3/4: ntk, 600 tokens",
+    ]);
+    let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
+    let grid = |method: usize| &json["methods"][method]["lengths"][0];
+    assert_eq!(grid(0)["cells"], grid(2)["cells"]);
+    assert_eq!(grid(0)["seconds"], grid(1)["seconds"]);
+    assert_ne!(grid(0)["rope"], grid(1)["rope"]);
+}
+
+#[test]
+fn a_context_that_rolls_is_that_of_training() {
+    let run =
+        passkey(&["--lengths", "600", "--depths", "2", "--keys", "1", "--attention-sinks", "4"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.said(&["attention sinks 4", "context 256 (it rolls)", "2/2: "]);
+}
+
+#[test]
 fn json_and_drawings_have_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("map.svg");
@@ -131,9 +158,17 @@ fn what_cannot_be_asked_is_told() {
 #[test]
 fn a_real_model_finds_keys() {
     let Some(model) = smollm2() else { return };
-    let run =
-        run(&["passkey", "-m", &model, "-c", "1024", "--depths", "2", "--keys", "2", "--json"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("answers.jsonl");
+    let options = ["-c", "1024", "--depths", "2", "--keys", "2", "--json", "-o"];
+    let run = run(&[&["passkey", "-m", &model], &options[..], &[path.to_str().unwrap()]].concat());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
     assert_eq!(json["methods"][0]["effective_window"], 1024, "{json:#}");
+    // With the answer's 16 tokens, a prompt has no room for another filler, which has 24.
+    for line in std::fs::read_to_string(&path).unwrap().lines() {
+        let record: Value = rope_cpu::json::parse(line).unwrap();
+        let tokens = record["tokens"].as_u64().unwrap();
+        assert!((1024 - 16 - 24 + 1..=1024 - 16).contains(&tokens), "{record}");
+    }
 }

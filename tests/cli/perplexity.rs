@@ -460,6 +460,24 @@ fn several_methods_and_windows_are_shown_side_by_side() {
 }
 
 #[test]
+fn a_context_that_rolls_may_be_smaller_than_a_window() {
+    let case = Case::new(3, true);
+    let window = ["--window", "300", "--stride", "300", "--buckets", "100"];
+    let methods = ["--methods", "none,none:attention-sinks=4", "--json"];
+    let parsed = |run: Run| -> Value { rope_cpu::json::parse(&run.stdout).unwrap() };
+    let rows = parsed(case.run(&[&window[..], &methods].concat()));
+    // The tiny model was trained for 256, from where on the first tokens are forgotten.
+    let at = |row: usize, bucket: usize| &rows[row]["buckets"][bucket]["perplexity"];
+    assert_eq!(at(0, 0), at(1, 0));
+    assert_ne!(at(0, 2), at(1, 2));
+    // A smaller one forgets earlier.
+    let sinks = ["-c", "64", "--attention-sinks", "4", "--json"];
+    let small = parsed(case.run(&[&window[..], &sinks].concat()));
+    assert_ne!(&small["buckets"][0]["perplexity"], at(1, 0));
+    assert_eq!(small["tokens"], rows[1]["tokens"]);
+}
+
+#[test]
 fn every_method_of_a_drawing_can_be_told_apart() {
     let case = Case::new(3, true);
     let plot = case.path("plot.svg");

@@ -29,7 +29,8 @@ pub struct Args {
 
     /// Lengths in tokens [default: 1/2, 1 and 2 x trained]
     ///
-    /// A prompt and its answer are as long as can be within the length, which is the context too.
+    /// A prompt and its answer are as long as can be within the length, which is the context too; one that
+    /// rolls (--attention-sinks) is no larger than trained.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one)]
     #[arg(conflicts_with = "context", help_heading = "Test")]
     pub lengths: Vec<usize>,

@@ -21,7 +21,9 @@ use crate::cli::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("context", |arg| arg
     .help("Room in tokens [default: a window] [--ctx-size]")
-    .long_help("Room in tokens, and the window if there is no --window [default: 512]")))]
+    .long_help("Room in tokens, and the window if there is no --window [default: 512]. With \
+        --attention-sinks the context rolls, and may be smaller than a window [default: the window, \
+        or the trained length if that is less]")))]
 pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]

@@ -68,10 +68,11 @@ pub fn run(
     let methods = Methods::new(&args.methods, &args.rope)?;
     let mut runs = Vec::new();
     for &windows in windows {
-        // With a context of its own, a method reaches that.
-        let context = context(args, windows.window())?;
-        let memory = MemoryArgs { context, ..args.memory.clone() };
         for method in methods.all() {
+            // With a context of its own, a method reaches that.
+            let rolls = method.flags.attention_sinks.is_some();
+            let context = context(args, windows.window(), rolls.then_some(model))?;
+            let memory = MemoryArgs { context, ..args.memory.clone() };
             let plan = methods.plan(method, gguf, model, context)?;
             let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
             runs.push((&method.name[..], windows, plan, resources));
