@@ -13,7 +13,9 @@ Environment:
   Every option can also be set by a variable, ROPE_CPU_ and its long name:
   ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. The variables of llama.cpp
   are read, too, where [env: ...] names one. What is typed goes first, then
-  ROPE_CPU_, then LLAMA_ARG_.";
+  ROPE_CPU_, then LLAMA_ARG_. In bench, quantize, tokenize, detokenize, inspect
+  and machine, options mean other things: there only those of the model and --isa
+  are set; and in rope's commands all but --ctx.";
 
 /// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
 const LLAMA_CPP: [(&str, &str); 34] = [
@@ -53,6 +55,9 @@ const LLAMA_CPP: [(&str, &str); 34] = [
     ("yarn-orig-ctx", "YARN_ORIG_CTX"),
 ];
 
+/// The commands of `rope`. They are about lengths that are typed, where those of a run may be 0.
+const ROPE: [&str; 4] = ["explain", "compare", "disturbance", "bake"];
+
 /// Options that mean the same in every command.
 const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];
 
@@ -62,6 +67,7 @@ fn can_be_set(command: &str, option: &Arg) -> bool {
     let all = ["rope-cpu", "run", "sweep", "passkey", "perplexity"].contains(&command);
     match option.get_long() {
         None | Some("help" | "version") => false,
+        Some(long) if ROPE.contains(&command) => long != "ctx",
         Some(long) => all || EVERYWHERE.contains(&long),
     }
 }
@@ -83,7 +89,7 @@ pub fn variables(
     argv: &[OsString],
     value: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<Variable>, Error> {
-    let command = command_of(root, argv);
+    let (command, _) = command_of(root, argv);
     let typed: Vec<&Arg> = options(command).filter(|option| is_typed(option, argv)).collect();
     let gives_way = |option: &Arg| {
         typed.iter().any(|typed| {
@@ -111,10 +117,10 @@ pub fn variables(
 
 /// `argv` with these in front of what is typed.
 pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Vec<OsString> {
-    let start = if std::ptr::eq(command_of(root, argv), root) { 1 } else { 2 };
-    let (program, typed) = argv.split_at(start.min(argv.len()));
+    let (_, words) = command_of(root, argv);
+    let (command, typed) = argv.split_at(words.min(argv.len()));
     let options = variables.iter().map(|variable| &variable.option);
-    program.iter().chain(options).chain(typed).cloned().collect()
+    command.iter().chain(options).chain(typed).cloned().collect()
 }
 
 /// The command with the names of llama.cpp's variables in its help.
@@ -130,13 +136,16 @@ pub fn described(root: Command) -> Command {
             None => option,
         })
     };
-    described(root).mut_subcommands(described)
+    described(root).mut_subcommands(|command| described(command).mut_subcommands(described))
 }
 
-/// The command that `argv` names.
-fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> &'c Command {
-    let first = argv.get(1).and_then(|arg| root.find_subcommand(arg));
-    first.unwrap_or(root)
+/// The command that `argv` names, and how many words do, that of the program included.
+fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> (&'c Command, usize) {
+    let (mut command, mut words) = (root, 1);
+    while let Some(next) = argv.get(words).and_then(|arg| command.find_subcommand(arg)) {
+        (command, words) = (next, words + 1);
+    }
+    (command, words)
 }
 
 /// Those of its options that can be set.

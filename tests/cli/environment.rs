@@ -14,7 +14,15 @@ fn what_is_typed_goes_first_then_ours_then_llama_cpps() {
     let all = [("LLAMA_ARG_MODEL", "/no/llama.gguf"), ("ROPE_CPU_MODEL", "/no/ours.gguf")];
     with(&all, &["-m", "/no/typed.gguf"]).refused(2, &["/no/typed.gguf"]);
     with(&all, &["--model=/no/typed.gguf"]).refused(2, &["/no/typed.gguf"]);
-    for command in [&[][..], &["run"], &["passkey"], &["sweep"], &["tokenize", "-p", "text"]] {
+    for command in [
+        &[][..],
+        &["run"],
+        &["passkey"],
+        &["sweep"],
+        &["tokenize", "-p", "text"],
+        &["rope", "explain"],
+        &["rope", "disturbance", "-c", "512"],
+    ] {
         with(&all, command).refused(2, &["/no/ours.gguf"]);
         with(&all[..1], command).refused(2, &["/no/llama.gguf"]);
         with(&[all[0], ("ROPE_CPU_MODEL", "")], command).refused(2, &["/no/llama.gguf"]);
@@ -41,6 +49,8 @@ fn a_wrong_value_names_the_variable() {
 #[test]
 fn what_excludes_a_typed_option_gives_way_to_it() {
     let file = [("ROPE_CPU_FILE", "/no/such.txt")];
+    let model = [("ROPE_CPU_MODEL", "/no/such.gguf")];
+    assert_eq!(with(&model, &["rope", "disturbance", "--table3"]).code, Some(0));
     with(&file, &["-m", "/no/such.gguf", "-p", "text"]).refused(2, &["/no/such.gguf"]);
     let both = [file[0], ("ROPE_CPU_PROMPT", "text")];
     with(&both, &["-m", "x"]).refused(
