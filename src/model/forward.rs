@@ -235,14 +235,14 @@ impl Forward<'_> {
             if start < end {
                 to.shift = part.column as isize - range.start as isize;
                 to.bias = part.bias.filter(|_| !weights.bias_later);
+                (to.adds, to.scale) = (false, part.scale);
                 let rows = start - part.column..end - part.column;
                 multiply(cpu, &part.matrix, rows.clone(), input, &mut private.product, to);
                 for addition in &part.additions {
-                    to.scale = Some(addition.scale);
+                    (to.adds, to.scale) = (true, addition.scale);
                     let input = private.low.take(cpu, addition, low, input.tokens);
                     multiply(cpu, &addition.up, rows.clone(), input, &mut private.product, to);
                 }
-                to.scale = None;
             }
         }
     }
@@ -280,14 +280,16 @@ pub struct PartOutput<'p, 'b> {
     /// From rows of the part to the run's columns.
     shift: isize,
     bias: Option<&'b [f32]>,
-    /// What is put is added to what is there, so many times.
-    scale: Option<f32>,
+    /// Whether what is put is added to what is there.
+    adds: bool,
+    /// How many times.
+    scale: f32,
 }
 
 impl<'p> PartOutput<'p, '_> {
     /// For tokens from the first row on.
     pub fn new(columns: Columns<'p, f32>) -> Self {
-        PartOutput { columns, first_row: 0, shift: 0, bias: None, scale: None }
+        PartOutput { columns, first_row: 0, shift: 0, bias: None, adds: false, scale: 1.0 }
     }
 }
 
@@ -295,11 +297,15 @@ impl Output for PartOutput<'_, '_> {
     fn put(&mut self, token: usize, row: usize, values: &[f32]) {
         let at = row.wrapping_add_signed(self.shift);
         let out = &mut self.columns.row(self.first_row + token)[at..at + values.len()];
-        if let Some(scale) = self.scale {
-            out.iter_mut().zip(values).for_each(|(out, x)| *out += scale * x);
+        if self.adds {
+            out.iter_mut().zip(values).for_each(|(out, x)| *out += self.scale * x);
             return;
         }
-        out.copy_from_slice(values);
+        if self.scale == 1.0 {
+            out.copy_from_slice(values);
+        } else {
+            out.iter_mut().zip(values).for_each(|(out, x)| *out = self.scale * x);
+        }
         if let Some(bias) = self.bias {
             for (out, bias) in out.iter_mut().zip(&bias[row..]) {
                 *out += bias;

@@ -69,6 +69,8 @@ pub struct Linear<'a> {
 pub struct Part<'a> {
     pub column: usize,
     pub matrix: Matrix<'a>,
+    /// What multiplies its outputs, before the bias.
+    pub scale: f32,
     pub bias: Option<&'a [f32]>,
     pub additions: Vec<Addition<'a>>,
 }
@@ -81,18 +83,25 @@ pub struct Addition<'a> {
     pub scale: f32,
 }
 
-/// What a part is made from: the matrix, the bias that may come with it, and what adapters add.
+/// What a part is made from: the matrix, the scale and bias that may come with it, and what adapters add.
 struct Piece<'a> {
     matrix: Matrix<'a>,
+    scale: f32,
     bias: Option<&'a [f32]>,
     low_rank: Vec<LowRank<'a>>,
 }
 
 impl<'a> Piece<'a> {
+    /// Nothing but the matrix.
+    fn plain(matrix: Matrix<'a>) -> Self {
+        Piece { matrix, scale: 1.0, bias: None, low_rank: Vec::new() }
+    }
+
     /// Some of its rows.
     fn rows(&self, rows: Range<usize>) -> Self {
         Piece {
             matrix: self.matrix.part(rows.clone()),
+            scale: self.scale,
             bias: self.bias.map(|bias| &bias[rows.clone()]),
             low_rank: self.low_rank.iter().map(|low| low.rows(rows.clone())).collect(),
         }
@@ -117,13 +126,13 @@ impl<'a> Linear<'a> {
             column
         };
         let mut lows = Vec::new();
-        let parts = pieces.into_iter().map(|Piece { matrix, bias, low_rank }| {
+        let parts = pieces.into_iter().map(|Piece { matrix, scale, bias, low_rank }| {
             let additions = low_rank.into_iter().map(|LowRank { down, up, scale }| {
-                lows.push(Piece { matrix: down, bias: None, low_rank: Vec::new() });
+                lows.push(Piece::plain(down));
                 Addition { column: next(&mut low_width, &down), up, scale }
             });
             let additions = additions.collect();
-            Part { column: next(&mut width, &matrix), matrix, bias, additions }
+            Part { column: next(&mut width, &matrix), matrix, scale, bias, additions }
         });
         let parts = parts.collect();
         let low = (!lows.is_empty()).then(|| Box::new(Linear::new(lows)));
@@ -195,11 +204,19 @@ impl<'a> Source<'_, 'a> {
         self.adapters.iter().filter_map(|adapter| adapter.addition(name)).collect()
     }
 
-    /// The matrix `name.weight` with the bias `name.bias` that may come with it.
+    /// What multiplies the products with `count` matrices, which files in NVFP4 have: `name.scale`.
+    /// `name.input_scale` is for programs that round activations by it; ours have scales of their own.
+    fn scales(&self, name: &str, count: usize) -> Result<Option<&'a [f32]>, Error> {
+        self.vector_if(&format!("{name}.input_scale"), count)?;
+        self.vector_if(&format!("{name}.scale"), count)
+    }
+
+    /// The matrix `name.weight` with the scale and bias that may come with it.
     fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Piece<'a>, Error> {
         let weight = format!("{name}.weight");
         Ok(Piece {
             matrix: self.matrix(&weight, rows, columns)?,
+            scale: self.scales(name, 1)?.map_or(1.0, |scale| scale[0]),
             bias: self.vector_if(&format!("{name}.bias"), rows)?,
             low_rank: self.low_rank(&weight),
         })
@@ -234,11 +251,13 @@ impl<'a> Source<'_, 'a> {
             let one = |i| self.linear(&format!("{name}.{i}"), rows, columns);
             return (0..count).map(one).collect();
         };
+        let scales = self.scales(&format!("{name}_exps"), count)?;
         let low_rank = self.low_rank(&together);
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
             .map_err(|reason| Error::Matrix { tensor: together, reason })?;
         let one = |i| Piece {
             matrix: whole.part(i * rows..(i + 1) * rows),
+            scale: scales.map_or(1.0, |scales| scales[i]),
             bias: None,
             low_rank: low_rank.iter().map(|low| low.expert(i, count)).collect(),
         };
@@ -254,7 +273,7 @@ impl<'a> Weights<'a> {
         let tokens = source.matrix("token_embd.weight", vocabulary, embedding)?;
         let output = match source.has("output") {
             true => source.linear("output", vocabulary, embedding)?,
-            false => Piece { matrix: tokens, bias: None, low_rank: Vec::new() },
+            false => Piece::plain(tokens),
         };
         let mut weights = Weights {
             tokens,

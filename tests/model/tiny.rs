@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use half::f16;
 use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
@@ -44,6 +45,11 @@ pub struct Tiny {
     pub long_rope: Option<usize>,
     /// The scale of the adapter that is merged into the weights, 0 for none.
     pub merged: f32,
+    /// Whether matrices with rows of whole blocks are in Q8_0.
+    pub quantized: bool,
+    /// Whether matrices of layers are a power of two too large in the file, and have a scale beside
+    /// them, as in files of NVFP4.
+    pub scales: bool,
 }
 
 /// Of the adapters of all models.
@@ -81,6 +87,8 @@ impl Tiny {
             soft_caps: None,
             long_rope: None,
             merged: 0.0,
+            quantized: false,
+            scales: false,
         }
     }
 
@@ -143,6 +151,18 @@ impl Tiny {
     /// One of them.
     pub fn named(name: &str) -> Tiny {
         Tiny::all().into_iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// The same in Q8_0, with rows of whole blocks.
+    pub fn in_blocks(self) -> Tiny {
+        let head_dim = 16 + 16 * usize::from(self.n_rot > 16);
+        Tiny { embedding: 64, feed_forward: 96, head_dim, quantized: true, ..self }
+    }
+
+    fn is_quantized(&self, name: &str, shape: &[usize]) -> bool {
+        let columns = shape[shape.len() - 1];
+        let matrix = shape.len() > 1 && !name.contains("gate_inp");
+        self.quantized && matrix && columns.is_multiple_of(32)
     }
 
     /// Whether it is of one of the families of Gemma.
@@ -229,6 +249,14 @@ impl Tiny {
             if self.merged != 0.0 && is_adapted(&name, &shape) {
                 self.merge(&name, &shape, &mut values);
             }
+            if self.is_quantized(&name, &shape) {
+                for block in values.chunks_mut(32) {
+                    let (scale, quants) = q8_0(block);
+                    for (value, quant) in block.iter_mut().zip(quants) {
+                        *value = scale.to_f32() * f32::from(quant);
+                    }
+                }
+            }
             (name, values)
         });
         tensors.collect()
@@ -299,7 +327,23 @@ impl Tiny {
             b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());
             b = b.key(format!("{a}.final_logit_softcapping"), F32, logits.to_le_bytes());
         }
-        let weights = self.weights();
+        let mut weights = self.weights();
+        for (name, shape) in self
+            .tensors()
+            .into_iter()
+            .filter(|(n, s)| self.scales && s.len() > 1 && n.starts_with("blk."))
+        {
+            let stem = name.trim_end_matches(".weight");
+            let count = if shape.len() > 2 { shape[0] } else { 1 };
+            let scales: Vec<f32> = (0..count).map(|i| 0.5f32.powi(1 + i as i32)).collect();
+            b = add_tensor(b, &format!("{stem}.scale"), &[count as u64], &scales);
+            b = add_tensor(b, &format!("{stem}.input_scale"), &[count as u64], &scales);
+            let values = weights.get_mut(&name).unwrap();
+            let each = values.len() / count;
+            for (values, scale) in values.chunks_mut(each).zip(scales) {
+                values.iter_mut().for_each(|value| *value /= scale);
+            }
+        }
         for (name, shape) in self.tensors() {
             let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
             match name.split_once("_exps") {
@@ -308,6 +352,15 @@ impl Tiny {
                     for (i, values) in weights[&name].chunks(each).enumerate() {
                         b = add_tensor(b, &format!("{before}.{i}{after}"), &dims[..2], values);
                     }
+                }
+                _ if self.is_quantized(&name, &shape) => {
+                    let offset = b.data.len() as u64;
+                    b = b.tensor(&name, &dims, 8, offset);
+                    for (scale, quants) in weights[&name].chunks(32).map(q8_0) {
+                        b.data.extend(scale.to_le_bytes());
+                        b.data.extend(quants.map(|quant| quant as u8));
+                    }
+                    b.data.resize(b.data.len().next_multiple_of(32), 0);
                 }
                 _ => b = add_tensor(b, &name, &dims, &weights[&name]),
             }
@@ -330,6 +383,14 @@ impl Tiny {
         }
         b
     }
+}
+
+/// A block of Q8_0: its scale, and 32 quants. Of the values of a block, the same block.
+fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
+    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let scale = f16::from_f32(largest / 127.0);
+    let quant = |i: usize| (values[i] / scale.to_f32()).round() as i8;
+    (scale, std::array::from_fn(quant))
 }
 
 fn is_adapted(name: &str, shape: &[usize]) -> bool {
