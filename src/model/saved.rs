@@ -122,7 +122,7 @@ impl Session<'_> {
         let header = String::from_utf8(header).map_err(|_| Error::Foreign)?;
         let header: Header = json::parse(&header).map_err(|_| Error::Damaged("its header"))?;
         let tokens = header.tokens;
-        self.check(model, header)?;
+        self.check(model, header, size)?;
         let before = (MAGIC.len() + 8) as u64 + length;
         let expected = before + 4 * tokens as u64 + self.cache.written_bytes(tokens) + 4;
         if size != expected {
@@ -160,9 +160,13 @@ impl Session<'_> {
         }
     }
 
-    fn check(&self, model: u32, written: Header) -> Result<(), Error> {
+    fn check(&self, model: u32, written: Header, size: u64) -> Result<(), Error> {
         if written.model != model {
             return Err(Error::Model);
+        }
+        // Each takes four bytes at least, so that no number is believed that the file cannot hold.
+        if written.tokens as u64 > size / 4 {
+            return Err(Error::Damaged("its length"));
         }
         if written.tokens > self.room() {
             return Err(Error::Context { tokens: written.tokens, context: self.context() });

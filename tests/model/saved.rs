@@ -180,3 +180,21 @@ fn damage_is_found_wherever_it_is() {
         restore(session, &file).unwrap();
     });
 }
+
+/// A context that rolls has room for any number of tokens, but the file has not.
+#[test]
+fn a_count_that_the_file_cannot_hold_is_damage() {
+    let flags = Flags { attention_sinks: Some(4), ..Flags::default() };
+    let how = How { flags, context: 320, ..How::default() };
+    let file = written(&Tiny::llama(), &how, 20);
+    let length = u64::from_le_bytes(file[8..16].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&file[16..16 + length]).unwrap();
+    let header = header.replace("\"tokens\":20", &format!("\"tokens\":{}", u64::MAX));
+    let mut crafted = file[..8].to_vec();
+    crafted.extend((header.len() as u64).to_le_bytes());
+    crafted.extend(header.into_bytes());
+    crafted.extend(&file[16 + length..]);
+    with_session(&Tiny::llama(), &how, |session| {
+        assert!(matches!(restore(session, &crafted), Err(Error::Damaged("its length"))));
+    });
+}
