@@ -50,19 +50,24 @@ pub struct Rules<'r> {
     pub query_scale: &'r dyn Fn(usize) -> f64,
 }
 
-struct Weights(HashMap<String, Vec<f32>>);
+struct Weights(HashMap<String, Vec<f64>>);
 
 impl Weights {
-    fn get(&self, name: &str) -> Vec<f64> {
-        self.0[name].iter().map(|&x| f64::from(x)).collect()
+    fn new(tiny: &Tiny) -> Self {
+        let exact = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
+        Weights(tiny.weights().into_iter().map(|(name, values)| (name, exact(values))).collect())
+    }
+
+    fn get(&self, name: &str) -> &[f64] {
+        &self.0[name]
     }
 
     /// `W x + b`.
     fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let w = self.get(&format!("{name}.weight"));
         let bias = self.0.get(&format!("{name}.bias"));
-        let products = product(&w, x).into_iter().enumerate();
-        products.map(|(r, dot)| dot + bias.map_or(0.0, |b| f64::from(b[r]))).collect()
+        let products = product(w, x).into_iter().enumerate();
+        products.map(|(r, dot)| dot + bias.map_or(0.0, |b| b[r])).collect()
     }
 
     /// The feed-forward network of a layer.
@@ -117,12 +122,11 @@ fn capped(x: f64, cap: Option<f32>) -> f64 {
     cap.map_or(x, |cap| f64::from(cap) * (x / f64::from(cap)).tanh())
 }
 
-/// Rotates the first `2 * frequencies.len()` values of a head.
-fn rotate(head: &mut [f64], frequencies: &[f64], distance: f64, adjacent: bool) {
-    let half = frequencies.len();
-    for (i, frequency) in frequencies.iter().enumerate() {
+/// Rotates the first values of a head by an angle for each two, of which there are sine and cosine.
+fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
+    let half = angles.len();
+    for (i, (sin, cos)) in angles.iter().enumerate() {
         let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
-        let (sin, cos) = (distance * frequency).sin_cos();
         (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
     }
 }
@@ -145,7 +149,7 @@ pub fn forward_by(
     window_frequencies: &[f64],
     tokens: &[u32],
 ) -> Vec<Vec<f32>> {
-    let w = Weights(tiny.weights());
+    let w = Weights::new(tiny);
     let dim = tiny.head_dim;
     let group = tiny.heads / tiny.kv_heads;
     let embeddings = w.get("token_embd.weight");
@@ -195,17 +199,21 @@ pub fn forward_by(
                     None => (rules.distance)(place, key),
                 }
             };
-            let seen: Vec<_> = (0..=i).filter_map(|j| Some((j, distance(j)?))).collect();
+            let angles = |distance: f64| -> Vec<_> {
+                frequencies.iter().map(|frequency| (distance * frequency).sin_cos()).collect()
+            };
+            let seen = (0..=i).filter_map(|j| Some((j, angles(distance(j)?))));
+            let seen: Vec<_> = seen.collect();
             let mut attended = vec![0.0; tiny.heads * dim];
             for (head, out) in attended.chunks_exact_mut(dim).enumerate() {
                 let (q, at) = (&queries[i][head * dim..][..dim], head / group * dim);
                 let weights: Vec<f64> = seen
                     .iter()
-                    .map(|&(j, distance)| {
+                    .map(|(j, angles)| {
                         let mut q = q.to_vec();
-                        rotate(&mut q, &frequencies, distance, tiny.architecture == "llama");
+                        rotate(&mut q, angles, tiny.architecture == "llama");
                         q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
-                        let dot: f64 = q.iter().zip(&keys[j][at..]).map(|(q, k)| q * k).sum();
+                        let dot: f64 = q.iter().zip(&keys[*j][at..]).map(|(q, k)| q * k).sum();
                         let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);
                         capped(dot / (dim as f64).sqrt(), cap).exp()

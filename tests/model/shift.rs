@@ -2,10 +2,11 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{Flags, Policy, Scaling},
+    rope::{Flags, Layers, Policy, Scaling, Table},
 };
 
 use crate::{
+    position,
     reference::{Frequencies, Rules, forward_by},
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
@@ -50,39 +51,30 @@ impl Case {
         Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance }
     }
 
-    /// Dynamic NTK, theta_i * (n/C)^(-2i/(d-2)), by the length n that counts at a position.
-    fn dynamic(policy: Policy, length: fn(usize) -> usize) -> Case {
-        let tiny = Tiny { context: 100, ..Tiny::llama() };
-        let (scaling, step) = (Some(Scaling::Dynamic), Some(32));
-        let flags = Flags { scaling, step, policy: Some(policy), ..Flags::default() };
-        let (plain, d) = (Frequencies::new(&tiny, 1.0).global, tiny.n_rot as f64);
-        let frequencies = Box::new(move |position| {
-            let alpha = length(position) as f64 / 100.0;
-            let stretched = |(i, f): (usize, &f64)| f * alpha.powf(-2.0 * i as f64 / (d - 2.0));
-            (plain.iter().enumerate().map(stretched).collect(), 1.0)
-        });
-        Case { tiny, flags, frequencies, distance: plainly, log_n: false }
+    /// A rule by its name. That its frequencies are right is for the tests of `rope` to see.
+    fn named(scaling: Scaling) -> Case {
+        let (tiny, flags) = (Tiny::llama(), Flags { scaling: Some(scaling), ..Flags::default() });
+        let case = Case::fixed(tiny, flags, plainly);
+        let plan = with_session(&case.tiny, &case.how(), |s| s.rope().plan().clone());
+        let Table { inv_freq, scale } = Table::new(&plan, Layers::Global, CONTEXT);
+        Case { frequencies: Box::new(move |_| (inv_freq.clone(), scale)), ..case }
     }
 
-    fn long_rope(policy: Policy, length: fn(usize) -> usize) -> Case {
-        let tiny = Tiny { long_rope: Some(100), ..Tiny::llama() };
-        let (plain, divisors) = (Frequencies::new(&tiny, 1.0).global, tiny.divisors());
+    /// A rule that follows the length. By policy run, a sequence that has been as long as the context
+    /// stays as long.
+    fn by_length(case: position::Case, policy: Policy) -> Case {
+        let (tiny, flags) = (case.tiny.clone(), case.flags.clone());
+        let flags = Flags { policy: Some(policy), ..flags };
         let frequencies = Box::new(move |position| {
-            let divisors = divisors[usize::from(length(position) > 100)].iter();
-            (plain.iter().zip(divisors).map(|(f, d)| f / f64::from(*d)).collect(), 1.0)
+            let last = if policy == Policy::Run { CONTEXT - 1 } else { position };
+            (case.frequencies)(case.effective(last))
         });
-        let flags = Flags { policy: Some(policy), ..Flags::default() };
-        Case { tiny, flags, frequencies, distance: plainly, log_n: false }
+        Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance: plainly }
     }
 
     fn all() -> Vec<Case> {
         let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
         let (llama, gemma) = (Tiny::llama, Tiny::gemma3);
-        let by_position = |position: usize| (position + 1).max(100);
-        let on_grid = |position: usize| match position {
-            ..100 => 100,
-            _ => (position + 1).div_ceil(32) * 32,
-        };
         let off = Some(false);
         let extend =
             Flags { grp_attn_n: Some(6), grp_attn_w: Some(42), ..scaling(Scaling::SelfExtend) };
@@ -100,7 +92,7 @@ impl Case {
             lm_infinite_local: Some(50),
             ..scaling(Scaling::LmInfinite)
         };
-        vec![
+        let mut all = vec![
             Case::fixed(llama(), Flags::default(), plainly),
             Case::fixed(gemma(), Flags::default(), plainly),
             Case::fixed(llama(), Flags { log_n: Some(true), ..Flags::default() }, plainly),
@@ -116,12 +108,14 @@ impl Case {
                 _ if j < 5 => Some(50.0),
                 _ => None,
             }),
-            // A sequence that has been as long as the context stays as long.
-            Case::dynamic(Policy::Run, |_| CONTEXT.div_ceil(32) * 32),
-            Case::dynamic(Policy::Position, on_grid),
-            Case::long_rope(Policy::Run, |_| CONTEXT),
-            Case::long_rope(Policy::Position, by_position),
-        ]
+        ];
+        use Scaling::{DpRope, Llama3, Ntk, NtkMixed, Yarn};
+        all.extend([Ntk, NtkMixed, Yarn, Llama3, DpRope].map(Case::named));
+        for policy in Policy::ALL {
+            let followed = position::Case::all().into_iter();
+            all.extend(followed.map(|case| Case::by_length(case, policy)));
+        }
+        all
     }
 
     fn expected(&self) -> Vec<Vec<f32>> {
@@ -141,7 +135,8 @@ impl Case {
 
     fn how(&self) -> How {
         let flags = Flags { context_shift: true, ..self.flags.clone() };
-        How { context: CONTEXT, flags, ..How::default() }
+        // Threads that wait for each other make long tests slow where others compute, too.
+        How { context: CONTEXT, flags, threads: 1, ..How::default() }
     }
 
     /// The logits of all tokens, kept and shifted.
@@ -176,7 +171,7 @@ fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
     let exact = case.expected();
     let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
     for (keys, step) in CacheType::ALL.into_iter().zip(steps) {
-        let found = case.found(&How { keys, ..case.how() });
+        let found = case.found(&How { keys, values: keys, ..case.how() });
         let mean = |range: std::ops::Range<usize>| {
             let pairs = exact[range.clone()].iter().flatten();
             let pairs = pairs.zip(found[range.clone()].iter().flatten());
