@@ -1,7 +1,8 @@
 """Compares rope-cpu with llama.cpp on whole models: logits, long contexts, quantized files, greedy
-text, files with a scaling baked in, weight formats, and models in another format.
+text, files with a scaling baked in, weight formats, models in another format, perplexities, and
+frequencies that follow the length.
 
-usage: .cache/venv/bin/python scripts/parity [--only 1,2,3,4,5,6,7] [--instead llama.cpp|wrong]
+usage: .cache/venv/bin/python scripts/parity [--only 1,2,...] [--instead llama.cpp|wrong]
        (after scripts/fetch-models --all; scripts/python-tools makes the environment)
 
 --instead tests the test: "llama.cpp" puts llama.cpp in rope-cpu's place, and everything must pass; "wrong"

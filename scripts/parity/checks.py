@@ -1,16 +1,18 @@
-"""What "correct" means here, as seven checks of whole models against llama.cpp.
+"""What "correct" means here, as ten checks of whole models: against llama.cpp, and against the reference or itself where
+llama.cpp can't do it.
 
 Each takes `ours` (rope-cpu, or what stands in for it in a self-test) and a report. The bounds and
 where they come from stand beside each check.
 """
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from files import CACHE, FORMATS, QUANTIZED, ROOT, f32_toy, f32_twin, toy, weights, without_qk_norm, without_window
 from llama import FILE_TYPES, Model, Rope, quantize
-from measure import distance
+from measure import SPAN, as_saved, distance
 from reference import Model as Reference
 
 TEXT = (ROOT / "tests/data/jargon.txt").read_text()
@@ -229,7 +231,67 @@ def other_formats(ours, report):
         report.at_most(f"7 {kind}: a tensor's largest error, relative to llama-quantize's", worst, 1.0)
 
 
+# Of the logarithm of a perplexity, whose distance is at most the root mean square of those of the log-likelihoods. If the text
+# is what the model expects, that is the root of twice the mean KL: 1.4e-4, and 2e-3 with what the table does.
+SAME_PERPLEXITY, TABLE_PERPLEXITY = 2e-4, 2e-3
+# Two programs that round activations to 8 bits are 4e-3 apart in mean KL (check 3 prints what each is from F32), so that
+# a log-likelihood differs by 0.09, and the mean of 1,020 independent ones by 0.3 %.
+ROUNDED_PERPLEXITY = 1e-2
+
+
+def perplexities(ours, report):
+    """8. `rope-cpu perplexity` says what llama-perplexity does. Of the two models only Gemma 3 has BOS in each window."""
+    for path, windows, cache_type, bound in (
+        (f32_twin("smollm2"), 2, "f32", SAME_PERPLEXITY),
+        (f32_twin("gemma3"), 2, "f32", TABLE_PERPLEXITY),
+        (QUANTIZED["smollm2"], 4, "f16", ROUNDED_PERPLEXITY),
+    ):
+        with Model(path) as llama:
+            theirs = llama.perplexity(TEXT, 512, windows, cache_type=cache_type, flash_attention=cache_type == "f16")
+        mine = ours.perplexity(path, TEXT, 512, windows, cache_type)
+        print(f"       8 {path.name}: {mine:.5f} (llama.cpp {theirs:.5f})")
+        report.at_most(f"8 {path.name}: difference of ln perplexity", abs(np.log(mine / theirs)), bound)
+
+
+# Of two log-probabilities that were saved in 16 bits: each is off by up to half a step, evenly, and KL is half the variance.
+STEP = SPAN / 65535
+SAVED = (MEAN_KL + STEP**2 / 12, DIFFERENCE + STEP)
+
+
+def frequencies_by_length(ours, report):
+    """9. Rules that follow the length: those of Hugging Face's formulas for the very length. The control is another length."""
+    path, window = f32_twin("smollm2"), 299
+    reference = Reference(path)
+    by_length = Rope(yarn_orig_ctx=256, rope_policy="run", rope_step=1)
+    for rule, rope in {
+        "dynamic": replace(by_length, rope_scaling="dynamic"),
+        "dynamic, factor 4": replace(by_length, rope_scaling="dynamic", rope_freq_scale=0.25),
+        "dynamic-yarn": replace(by_length, rope_scaling="dynamic-yarn"),
+    }.items():
+        tokens, mine = ours.log_probabilities(path, TEXT, window, rope, last=128)
+        exact = lambda length: as_saved(reference.logits(tokens[:-1], rope, 128, length=length))
+        compared(report, f"9 smollm2, {rule}", exact(window), mine, SAVED)
+        control(report, f"9 smollm2, {rule}, length + 64", exact(window + 64), mine, SAVED)
+
+
+def frequencies_by_position(ours, report):
+    """10. With each token's frequencies by the sequence up to it, the size of micro-batches makes no difference: across the
+    trained 8,192 and the next two lines of the grid, of which none is a multiple of 301. The control is the other policy.
+
+    Not with the quantized file: it rounds activations to 8 bits, which makes of rounding errors in f32, wherever they
+    come from, 3e-3 of mean KL. That is as much as the control has.
+    """
+    path, window = f32_twin("smollm2"), 8720
+    beyond = window - 1 - Reference(path).context
+    by_position = Rope(rope_scaling="dynamic", rope_policy="position")
+    _, whole = ours.log_probabilities(path, 2 * TEXT, window, by_position, beyond)
+    _, parts = ours.log_probabilities(path, 2 * TEXT, window, by_position, beyond, micro_batch=301)
+    compared(report, "10 smollm2, 8,720 tokens by position, micro-batches of 301", whole, parts, SAVED)
+    _, run = ours.log_probabilities(path, 2 * TEXT, window, replace(by_position, rope_policy="run"), beyond)
+    control(report, "10 smollm2, 8,720 tokens as a run", whole, run, SAVED)
+
+
 CHECKS = {
     "1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text, "5": baked_scaling,
-    "6": every_format, "7": other_formats,
+    "6": every_format, "7": other_formats, "8": perplexities, "9": frequencies_by_length, "10": frequencies_by_position,
 }

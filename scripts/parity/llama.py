@@ -1,9 +1,12 @@
 """llama.cpp, through the C interface of llama-cpp-python: the other side of every comparison."""
 import ctypes
+import math
 from dataclasses import dataclass
 
 import llama_cpp as C
 import numpy as np
+
+from measure import log_softmax
 
 CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16}
 SCALING = {None: -1, "none": 0, "linear": 1, "yarn": 2}
@@ -17,11 +20,15 @@ C.llama_backend_init()
 
 @dataclass(frozen=True)
 class Rope:
-    """Position settings, named as the flags of both programs; None and 0 leave it to the model."""
+    """Position settings, named as the flags of both programs (the last two are rope-cpu's alone); None and 0 leave it to
+    the model.
+    """
     rope_scaling: str | None = None
     rope_freq_scale: float = 0.0
     rope_freq_base: float = 0.0
     yarn_orig_ctx: int = 0
+    rope_policy: str | None = None
+    rope_step: int = 0
 
     def flags(self):
         given = [(name, value) for name, value in vars(self).items() if value]
@@ -68,6 +75,20 @@ class Model:
                 for i, row in zip(wanted, rows):
                     out[i - (len(tokens) - last)] = row
         return out
+
+    def perplexity(self, text, window, windows, rope=Rope(), **options):
+        """What llama-perplexity, which the package lacks, says of a text's first windows: e to the mean negative
+        log-likelihood of the tokens in the second half of each, but for the first there.
+        """
+        tokens, nll = self.tokenize(text), []
+        for start in range(0, windows * window, window):
+            part = tokens[start:start + window]
+            if C.llama_vocab_get_add_bos(self.vocab):
+                part[0] = C.llama_vocab_bos(self.vocab)
+            scored = part[window // 2 + 1:]
+            rows = self.logits(part[:-1], rope, last=len(scored), **options)
+            nll.append(-log_softmax(rows)[range(len(scored)), scored])
+        return math.exp(np.mean(nll))
 
     def greedy(self, tokens, count, rope=Rope()):
         """`count` most probable tokens, each fed back."""

@@ -41,6 +41,15 @@ def log_softmax(rows):
     return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
 
 
+SPAN = 16.0  # nats below the likeliest, the least that llama-perplexity saves
+
+
+def as_saved(rows):
+    """Logits as the log-probabilities that `rope-cpu perplexity` saves, but for their rounding."""
+    rows = log_softmax(rows)
+    return np.maximum(rows, rows.max(axis=1, keepdims=True) - SPAN).astype(np.float32)
+
+
 class Report:
     """Prints each finding beside its bound, and remembers what failed."""
 

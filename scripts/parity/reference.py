@@ -29,12 +29,14 @@ class Model:
         self.rope_base, self.context = key("rope.freq_base", 10000.0), key("context_length")
         self.window = key("attention.sliding_window") if self.gemma else None
 
-    def logits(self, tokens, rope, last, like_llama_cpp=False):
-        """(last, vocabulary) after the last tokens; `like_llama_cpp` takes its two deviations over."""
+    def logits(self, tokens, rope, last, like_llama_cpp=False, length=None):
+        """(last, vocabulary) after the last tokens, where they begin a sequence of that length; `like_llama_cpp` takes its
+        two deviations over.
+        """
         gelu = gelu_by_table if like_llama_cpp else gelu_exact
         rotations = {
             local: rotation(len(tokens), self.head_dim, *frequencies, drifting=like_llama_cpp)
-            for local, frequencies in ((False, self.frequencies(rope)), (True, (1e4, 1.0, None)))
+            for local, frequencies in ((False, self.frequencies(rope, length or len(tokens))), (True, (1e4, 1.0, None)))
             if self.gemma or not local
         }
         x = self.tensors["token_embd.weight"][tokens]
@@ -80,10 +82,19 @@ class Model:
                 out[start:stop, head] = scores @ v[head // group, :stop] / scores.sum(axis=1, keepdims=True)
         return out.reshape(count, -1) @ self.weight(layer, "attn_output").T
 
-    def frequencies(self, rope):
-        """(base, frequency scale, YaRN's original context or None)"""
-        yarn = (rope.yarn_orig_ctx or self.context) if rope.rope_scaling == "yarn" else None
-        return rope.rope_freq_base or self.rope_base, rope.rope_freq_scale or 1.0, yarn
+    def frequencies(self, rope, length):
+        """(base, frequency scale, YaRN's original context or None) for a sequence of that length"""
+        base, scale = rope.rope_freq_base or self.rope_base, rope.rope_freq_scale or 1.0
+        original = rope.yarn_orig_ctx or self.context
+        excess = max(1.0, length / original)
+        match rope.rope_scaling:
+            case "yarn":
+                return base, scale, original
+            case "dynamic-yarn":
+                return base, 1 / excess, original
+            case "dynamic":  # _compute_dynamic_ntk_parameters of Hugging Face's transformers, with a factor of 1 / scale
+                return base * (excess / scale - (1 / scale - 1)) ** (self.head_dim / (self.head_dim - 2)), 1.0, None
+        return base, scale, None
 
 
 def rotation(count, n, base, scale, yarn_context, drifting):

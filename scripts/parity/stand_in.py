@@ -5,7 +5,9 @@ from pathlib import Path
 
 from files import CACHE
 from llama import SCALING, Model, Rope, quantize
+from measure import as_saved
 from ours import RopeCpu
+from reference import Model as Reference
 
 
 class LlamaCpp:
@@ -21,6 +23,23 @@ class LlamaCpp:
                     return llama.logits(tokens, Rope(), last, cache_type=cache_type)
         with Model(path) as llama:
             return llama.logits(tokens, self.spoilt(rope), last, cache_type=cache_type)
+
+    def perplexity(self, path, text, window, windows, cache_type="f32"):
+        with Model(path) as llama:
+            return llama.perplexity(text, window, windows, self.spoilt(Rope()), cache_type=cache_type)
+
+    def log_probabilities(self, path, text, window, rope, last, micro_batch=512):
+        """By the frequencies of one length, as llama.cpp knows no other: the whole window's, or under the policy `position`
+        that of its beginning. The wrong ones there are those of the last micro-batch's end.
+        """
+        length = window
+        if rope.rope_policy == "position":
+            length = -(-window // micro_batch) * micro_batch if self.wrong else 1
+        base, scale, yarn = Reference(path).frequencies(rope, length)
+        rope = Rope("yarn" if yarn else "linear", scale, base, yarn or 0)
+        with Model(path) as llama:
+            tokens = llama.tokenize(text)[:window]
+            return tokens, as_saved(llama.logits(tokens[:-1], self.spoilt(rope), last))
 
     def bake(self, *arguments):
         RopeCpu().bake(*arguments)

@@ -1,0 +1,40 @@
+//! Writes the tokens of texts, to compare with those of other programs.
+//!
+//! ```text
+//! cargo run --release --example tokens -- MODEL.gguf < TEXTS.json
+//! ```
+//! TEXTS.json is an array of strings. For each there is a line of JSON: the tokens of the text as it
+//! is, and those with the names of control tokens taken for them.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use clap::Parser;
+use rope_cpu::{
+    gguf::File,
+    json,
+    tokenizer::{Ends, Special, Tokenizer},
+};
+
+#[derive(Parser)]
+struct Args {
+    /// Model file, of which only the vocabulary is read
+    model: PathBuf,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let file = File::open(&Args::parse().model)?;
+    let gguf = file.parse(&[])?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
+    let texts: Vec<String> = json::parse(&io::read_to_string(io::stdin())?)?;
+    let mut out = io::stdout().lock();
+    for text in texts {
+        let tokens =
+            [Special::AsText, Special::Parse].map(|s| tokenizer.encode(&text, s, Ends::Omit));
+        writeln!(out, "{}", serde_json::to_string(&tokens)?)?;
+    }
+    Ok(())
+}
