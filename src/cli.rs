@@ -38,7 +38,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::rope::Plan;
+use crate::{platform::interrupt, rope::Plan};
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
 #[derive(Debug, Parser)]
@@ -177,6 +177,14 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
     }
+}
+
+/// From now on Ctrl-C stops what is being computed.
+///
+/// # Errors
+/// Where the system refuses a handler.
+fn handle_interrupts() -> Result<(), Error> {
+    interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))
 }
 
 /// A line on stderr. Where that cannot be written to, there is nobody to tell.

@@ -126,7 +126,7 @@ impl<'a> Methods<'a> {
         model: &Model,
         length: usize,
     ) -> Result<Plan, Error> {
-        let rolls = method.flags.attention_sinks.is_some();
+        let rolls = method.flags.rolls();
         let origin = Origin::Computed(if rolls { "it rolls" } else { "the length" });
         let context = Sourced { value: length, origin };
         let flags = match self {

@@ -184,7 +184,7 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
     for length in lengths {
         let plans = methods.all().iter().map(|method| {
             // A context that rolls is no larger than the model was trained for.
-            let rolls = method.flags.attention_sinks.is_some();
+            let rolls = method.flags.rolls();
             let trained = if rolls { model.config.context_train } else { usize::MAX };
             let plan = methods.plan(method, gguf, model, length.min(trained))?;
             // One method is like no other.

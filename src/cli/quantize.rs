@@ -13,7 +13,7 @@ use rope_cpu_kernels::{Cpu, DType};
 use super::{
     Error,
     args::{MachineArgs, at_least_one, named},
-    bar, note,
+    bar, handle_interrupts, note,
 };
 use crate::{
     gguf::{File, escaped},
@@ -110,7 +110,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let pool = ThreadPoolBuilder::new().num_threads(count).build();
     let pool = pool.map_err(|e| Error::failed(format_args!("cannot start threads: {e}")))?;
     let cpu = args.machine.isa.unwrap_or_else(Cpu::best);
-    interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+    handle_interrupts()?;
 
     let bar = bar(planned.iter().map(|tensor| tensor.source.elements()).sum());
     let mut printed = Ok(());

@@ -20,14 +20,13 @@ pub use args::Args;
 use super::{
     args::{adapters, all_overrides, resolve},
     error::Error,
-    note, resources, text, warn,
+    handle_interrupts, note, resources, text, warn,
 };
 use crate::{
     chat::Template,
     generate::{End, Timings},
     gguf::{File, Gguf},
     model::{self, Model, Session, saved},
-    platform::interrupt,
     rope::{Flags, Rope},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
@@ -88,7 +87,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         Mode::Continue => Some(Conversation::plain()),
     };
 
-    interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+    handle_interrupts()?;
     note(&resources);
     note(rope.plan());
     sampling::tell(args, &gguf, &sampling);

@@ -85,6 +85,11 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Whether they make the context roll.
+    pub fn rolls(&self) -> bool {
+        self.attention_sinks.is_some()
+    }
+
     /// These flags without those that llama.cpp's help gives as defaults, -1 for the numbers of
     /// YaRN and 0 for its context: to type a default is to say nothing.
     pub(super) fn given(&self) -> Flags {

@@ -2,7 +2,7 @@
 
 use super::{
     Clex, Dynamic, Error, Flags, Origin, Scaling, Sourced,
-    keys::{Keys, WITHOUT_FACTOR},
+    keys::{Keys, is_without_factor},
 };
 
 /// All that is known before the rule is.
@@ -40,8 +40,7 @@ impl Given<'_> {
     /// key, without the factor that it counts in.
     pub fn unscaled(&self) -> Result<Sourced<usize>, Error> {
         let original = self.original_context()?;
-        let counted = original.origin == Origin::Computed(WITHOUT_FACTOR);
-        Ok(if counted { original } else { self.trained() })
+        Ok(if is_without_factor(&original) { original } else { self.trained() })
     }
 
     /// The factor by which the context is extended: 1 for scaling none, whatever the file says.

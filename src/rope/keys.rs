@@ -3,8 +3,12 @@
 use super::{Error, Origin, Scaling, Sourced, divisors::LONG};
 use crate::gguf::Metadata;
 
-/// Where an original context comes from that is less than the trained one.
-pub(super) const WITHOUT_FACTOR: &str = "trained context / linear factor of the file";
+const WITHOUT_FACTOR: &str = "trained context / linear factor of the file";
+
+/// Whether an original context is the trained one without the factor that it counts in.
+pub(super) fn is_without_factor(original: &Sourced<usize>) -> bool {
+    original.origin == Origin::Computed(WITHOUT_FACTOR)
+}
 
 /// The metadata of a model, read under its architecture's name.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! What llama.cpp would do differently, as of its tree 11434.
 
-use super::{Divisors, Flags, Origin, Plan, Rule, Scaling, keys::WITHOUT_FACTOR, sourced::short};
+use super::{Divisors, Flags, Plan, Rule, Scaling, keys::is_without_factor, sourced::short};
 
 impl Plan {
     /// Where llama.cpp, with the same file and `flags`, would not do what this plan does: one
@@ -55,8 +55,7 @@ impl Plan {
                 self.context_train.value
             ));
         }
-        let counted = self.original_context.origin == Origin::Computed(WITHOUT_FACTOR);
-        if counted && matches!(self.rule, Rule::Yarn(_)) {
+        if is_without_factor(&self.original_context) && matches!(self.rule, Rule::Yarn(_)) {
             all.push(format!(
                 "it takes YaRN's original context to be {}, in which the factor of the file is counted",
                 self.context_train

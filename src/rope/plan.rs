@@ -4,7 +4,7 @@ use std::{fmt, ops::RangeInclusive};
 
 use super::{
     Divisors, Far, Layers, Method, Origin, Policy, Rule, Scaling, Sight, Sourced, Table,
-    keys::WITHOUT_FACTOR, ntk, sourced::short, table,
+    keys::is_without_factor, ntk, sourced::short, table,
 };
 
 /// RoPE as resolved for one model and one run, by [`Plan::resolve`].
@@ -67,7 +67,7 @@ impl Plan {
     pub(super) fn unscaled(&self) -> &Sourced<usize> {
         let original = &self.original_context;
         match (&self.rule, &self.divisors, &original.origin) {
-            (.., Origin::Computed(WITHOUT_FACTOR)) => original,
+            _ if is_without_factor(original) => original,
             // The flag is for log n.
             (Rule::Linear, _, Origin::Flag(_)) => &self.context_train,
             (Rule::Linear | Rule::Ntk | Rule::NtkMixed(_), Divisors::None, _) => original,

@@ -1,17 +1,19 @@
 //! Long answers: where the context is full, and where its frequencies change.
 
-use crate::{run, tiny::tiny_reader};
+use crate::{Run, run, tiny::tiny_reader};
 
 const PROMPT: &str = "the rain in the north";
 
+/// The likeliest text after the prompt, as long as it can be.
+fn write(options: &[&str]) -> Run {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    run(&[&["-m", model, "-p", PROMPT, "--temp", "0", "--ignore-eos"], options].concat())
+}
+
 #[test]
 fn an_answer_goes_on_where_the_context_is_full() {
-    let model = tiny_reader(7, true);
-    let write = |more: &[&str]| {
-        let model = model.path().to_str().unwrap();
-        let options = ["-m", model, "-p", PROMPT, "-c", "300", "--temp", "0", "--ignore-eos"];
-        run(&[&options[..], more].concat())
-    };
+    let write = |more: &[&str]| write(&[&["-c", "300"], more].concat());
     let ended = write(&["--keep", "5"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     ended.said(&["the context of 300 tokens is full", "--keep 5 has no effect"]);
@@ -32,11 +34,8 @@ fn an_answer_goes_on_where_the_context_is_full() {
 
 #[test]
 fn where_frequencies_change_it_is_told() {
-    let model = tiny_reader(7, true);
     let write = |more: &[&str]| {
-        let model = model.path().to_str().unwrap();
-        let options = ["-m", model, "-p", PROMPT, "-n", "700", "--temp", "0", "--ignore-eos"];
-        run(&[&options[..], &["-c", "1024", "--rope-scaling", "dynamic"], more].concat())
+        write(&[&["-n", "700", "-c", "1024", "--rope-scaling", "dynamic"], more].concat())
     };
     let run = write(&[]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);

@@ -70,7 +70,7 @@ pub fn run(
     for &windows in windows {
         for method in methods.all() {
             // With a context of its own, a method reaches that.
-            let rolls = method.flags.attention_sinks.is_some();
+            let rolls = method.flags.rolls();
             let context = context(args, windows.window(), rolls.then_some(model))?;
             let memory = MemoryArgs { context, ..args.memory.clone() };
             let plan = methods.plan(method, gguf, model, context)?;

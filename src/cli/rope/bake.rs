@@ -7,7 +7,7 @@ use std::{
 
 use super::{Error, ModelArgs, length, open};
 use crate::{
-    cli::{args::RopeArgs, note, warn},
+    cli::{args::RopeArgs, handle_interrupts, note, warn},
     gguf::{
         Value,
         copy::{Changes, copy},
@@ -83,8 +83,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         set(format!("{architecture}.context_length"), Value::U32(context));
         changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
 
-        interrupt::install()
-            .map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))?;
+        handle_interrupts()?;
         let written: io::Result<()> =
             whole_file(path, |file| copy(subject.gguf, &changes, Interruptible(file)));
         written.map_err(|e| match interrupt::raised() {
