@@ -158,13 +158,14 @@ fn compare_shows_methods_side_by_side() {
 }
 
 #[test]
-fn compare_draws_three_charts() {
+fn compare_draws_four_charts() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rope.svg");
     shown(rope("compare", &["-c", "1024", "--plot", path.to_str().unwrap()]));
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     for part in [
+        "inverse frequency, radians a token",
         "frequency over the trained one",
         "angle of pair 4 in degrees, 1024 tokens",
         "bound of the attention score",

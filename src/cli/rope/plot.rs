@@ -16,8 +16,9 @@ const INTERVALS: usize = 72;
 const DISTANCES: usize = 200;
 const OF_EACH: usize = 32;
 
-/// Three charts: each pair's frequency over the trained one; the angles of one pair that does not
-/// turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound of attention scores.
+/// Four charts: each pair's frequency; the same over the trained one; the angles of one pair that
+/// does not turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound of attention
+/// scores.
 ///
 /// # Errors
 /// If the drawing does not succeed.
@@ -37,14 +38,20 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     let numbered = |values: &[f64]| -> Vec<(f64, f64)> {
         values.iter().enumerate().map(|(i, value)| (i as f64, *value)).collect()
     };
-    let frequencies = Chart {
+    let by_pair = |y: &str, logarithmic, lines| Chart {
         x: "pair".into(),
-        y: "frequency over the trained one".into(),
+        y: y.into(),
         x_to: (first.ratios.len().max(2) - 1) as f64,
         marks: false,
-        logarithmic: false,
-        lines: lines(&|view| numbered(&view.ratios)),
+        logarithmic,
+        lines,
     };
+    let trained = |points| Line { name: "as trained".into(), style: Style(BLACK, 0), points };
+    let mut frequencies = lines(&|view| numbered(&view.table.inv_freq));
+    frequencies.push(trained(numbered(&baseline.inv_freq)));
+    let frequencies = by_pair("inverse frequency, radians a token", true, frequencies);
+    let ratios = lines(&|view| numbered(&view.ratios));
+    let ratios = by_pair("frequency over the trained one", false, ratios);
 
     let length = first.length;
     let worst = worst(baseline);
@@ -54,11 +61,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     };
     let mut angles =
         lines(&|view| degrees(shares(view.table.inv_freq[worst], view.length, INTERVALS)));
-    angles.push(Line {
-        name: "as trained".into(),
-        style: Style(BLACK, 0),
-        points: degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS)),
-    });
+    angles.push(trained(degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS))));
     let angles = Chart {
         x: format!("angle of pair {worst} in degrees, {length} tokens"),
         y: "share of positions".into(),
@@ -84,7 +87,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
             (0..DISTANCES).map(at).collect()
         }),
     };
-    plot::draw(&[frequencies, angles, decay])
+    plot::draw(&[frequencies, ratios, angles, decay])
 }
 
 /// The first pair that turns less than once in training: of those that a longer context takes to
