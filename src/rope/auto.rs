@@ -43,7 +43,7 @@ pub(super) fn resolve(
 ///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
 ///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. So it is in
 ///    `docs/results`, among the methods that rotate a key once. Those that rotate keys as they are
-///    read, dynamic YaRN by position among them, lose less there, but are slower, and have been
+///    read, dynamic YaRN among them, lose less there, but are slower, and have been
 ///    judged by that one small model alone.
 ///
 /// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that

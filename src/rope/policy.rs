@@ -16,6 +16,7 @@ pub enum Policy {
     /// For each token, that of the sequence up to it: its query and the keys that it reads have
     /// those frequencies, and what was computed before stays. It makes no difference whether
     /// tokens come one by one, in parts or at once. Needs keys that are rotated as they are read.
+    /// The default, but for LongRoPE.
     Position,
 }
 
@@ -37,14 +38,17 @@ impl Policy {
         rule: &Rule,
         divisors: &Divisors,
     ) -> Result<Option<Sourced<Policy>>, Error> {
-        let by_length =
-            matches!(divisors, Divisors::LongRope(_)) || rule.effective_length(1).is_some();
+        // LongRoPE's two lists of divisors were searched for, and trained with, whole sequences.
+        let default = match divisors {
+            Divisors::LongRope(_) => Some(Policy::Run),
+            _ => rule.effective_length(1).map(|_| Policy::Position),
+        };
         match given.flags.policy {
-            Some(_) if !by_length => Err(Error::IdlePolicy { scaling }),
+            Some(_) if default.is_none() => Err(Error::IdlePolicy { scaling }),
             Some(policy) => {
                 Ok(Some(Sourced::flag(policy, format!("--rope-policy {}", policy.name()))))
             }
-            None => Ok(by_length.then(|| Sourced::default(Policy::Run))),
+            None => Ok(default.map(Sourced::default)),
         }
     }
 }

@@ -54,7 +54,9 @@ impl Case {
         use Scaling::{Dynamic, DynamicYarn};
         let on_grid = matches!(flags.scaling, Some(Dynamic | DynamicYarn));
         let step = on_grid.then_some(STEP);
-        let flags = Flags { policy: Some(Policy::Position), step, ..flags };
+        // LongRoPE's is the other by default.
+        let policy = flags.scaling.is_none().then_some(Policy::Position);
+        let flags = Flags { policy, step, ..flags };
         let constant = flags.dynamic_target.unwrap_or(TRAINED);
         let (tiny, step) = (tiny.clone(), step.unwrap_or(TRAINED));
         Case { tiny, flags, constant, step, frequencies: Box::new(of) }
@@ -238,7 +240,7 @@ fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
 #[test]
 fn the_policies_differ() {
     let case = Case::dynamic(&Tiny { context: TRAINED, ..Tiny::llama() }, None);
-    let run = Flags { policy: None, ..case.flags.clone() };
+    let run = Flags { policy: Some(Policy::Run), ..case.flags.clone() };
     let run = case.found(&How { flags: run, ..case.how() }, 200);
     let position = case.found(&case.how(), 200);
     assert!(difference(&run, &position) > 100.0 * BOUND);

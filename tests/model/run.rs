@@ -10,7 +10,9 @@ use crate::{
 /// As in `consistency`.
 const BOUND: f32 = 2e-4;
 
-fn how(case: &Case, policy: Option<Policy>, micro_batch: usize) -> How {
+/// LongRoPE's policy is this by default.
+fn how(case: &Case, micro_batch: usize) -> How {
+    let policy = case.flags.scaling.map(|_| Policy::Run);
     How { micro_batch, flags: Flags { policy, ..case.flags.clone() }, ..How::default() }
 }
 
@@ -20,9 +22,8 @@ fn one_shot_has_the_frequencies_of_its_length() {
         for n in [100, 101, 160, 161, 230] {
             let length = case.effective(n - 1);
             let expected = case.by(&|_| length, n);
-            for (policy, micro_batch) in [(None, 64), (Some(Policy::Run), 7)] {
-                let how = how(&case, policy, micro_batch);
-                with_session(&case.tiny, &how, |session| {
+            for micro_batch in [64, 7] {
+                with_session(&case.tiny, &how(&case, micro_batch), |session| {
                     let apart = difference(&expected, &logits(session, &tokens(&case.tiny, n)));
                     assert!(apart < BOUND, "{:?}, {n}: {apart}", case.flags.scaling);
                     assert_eq!(session.take_recomputed(), None);
@@ -38,7 +39,7 @@ fn token_by_token_all_is_computed_again_at_each_grid_line() {
         let tokens = tokens(&case.tiny, 210);
         let frequencies = |i: usize| (case.frequencies)(case.effective(i));
         let mut expected = Vec::new();
-        with_session(&case.tiny, &how(&case, None, 64), |session| {
+        with_session(&case.tiny, &how(&case, 64), |session| {
             logits(session, &tokens[..90]);
             for (i, token) in tokens.iter().enumerate().skip(90) {
                 let crosses = i == 90 || frequencies(i) != frequencies(i - 1);

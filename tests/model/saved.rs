@@ -63,11 +63,7 @@ fn what_acts_on_attention_is_part_of_the_settings() {
             ..Flags::default()
         },
         Flags { scaling: Some(Scaling::Dynamic), ..Flags::default() },
-        Flags {
-            scaling: Some(Scaling::Dynamic),
-            policy: Some(Policy::Position),
-            ..Flags::default()
-        },
+        Flags { scaling: Some(Scaling::Dynamic), policy: Some(Policy::Run), ..Flags::default() },
     ];
     for (i, flags) in all.iter().enumerate() {
         let file = written(&tiny, &with(flags.clone()), 300);
@@ -108,7 +104,8 @@ fn what_a_window_has_dropped_is_not_written() {
 #[test]
 fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
     let tiny = Tiny::llama();
-    let flags = Flags { scaling: Some(Scaling::Dynamic), ..Flags::default() };
+    let (scaling, policy) = (Some(Scaling::Dynamic), Some(Policy::Run));
+    let flags = Flags { scaling, policy, ..Flags::default() };
     with_session(&tiny, &How { flags, ..How::default() }, |session| {
         logits(session, &tokens(&tiny, 64));
         assert_eq!(session.save(MODEL, 50, &mut Vec::new()).unwrap(), 50);

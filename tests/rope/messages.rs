@@ -95,14 +95,14 @@ fn parameters_are_in_the_line() {
         Flags { dynamic_variant: fu2, step: Some(512), ..scaling(Scaling::Dynamic) },
         "RoPE: dynamic (--rope-scaling dynamic), factor 4 (--rope-scale 4), alpha by length from \
          8192 (llama.context_length), variant fu2 (--dynamic-variant fu2), target 32768 (--ctx), \
-         step 512 (--rope-step 512), policy run (default), base",
+         step 512 (--rope-step 512), policy position (default), base",
     );
     let case = Case::default().flags(scaling(Scaling::DynamicYarn));
     let found = line(case);
     let start = "RoPE: dynamic-yarn (--rope-scaling dynamic-yarn), factor by length, step 256 \
                  (default), original context 8192 (llama.context_length), ext factor 1 (default), \
                  beta fast 32 (default), beta slow 1 (default), attention scale by factor (1 + 0.1 \
-                 ln factor), policy run (default), base";
+                 ln factor), policy position (default), base";
     assert!(found.starts_with(start), "{found}");
     let yarn = Flags {
         yarn_ramp: Some(Ramp::Exact),

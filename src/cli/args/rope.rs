@@ -118,13 +118,13 @@ pub struct RopeArgs {
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub rope_step: Option<usize>,
 
-    /// By whose length: run or position [default: run]
+    /// By whose length: position or run [default: position; longrope: run]
     ///
     /// For frequencies that follow the length of the sequence (dynamic, dynamic-yarn, clex,
-    /// longrope). run: all tokens have those of the whole sequence, as in Hugging Face; where a longer one has
-    /// others, everything is computed again. position: each token has those of the sequence up to
-    /// it, and nothing is computed twice; keys are then rotated as they are read, which takes a
-    /// little time.
+    /// longrope). position: each token has those of the sequence up to it, and nothing is computed
+    /// twice; keys are then rotated as they are read, which takes a little time. run: all tokens
+    /// have those of the whole sequence, as where Hugging Face reads a prompt; where a longer one
+    /// has others, everything is computed again.
     #[arg(long, value_name = "POLICY", hide_short_help = true)]
     pub rope_policy: Option<Policy>,
 
