@@ -178,29 +178,27 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
         for (p, (row, lines)) in rows.zip(lines).enumerate() {
             let lines = &lines[..panels.groups * W * stride::<Q>()];
             let sums = &mut panels.sums[token * PANELS + p * W..];
-            for register in 0..LANES / I::ROWS {
-                let mut acc = [[isa.row_splat(0.0); N]; W];
-                if panels.spans.start > 0 {
-                    for w in 0..W {
-                        for t in 0..N {
-                            acc[w][t] = isa.row_load(&sums[t * PANELS + w], register);
-                        }
-                    }
-                }
-                // A span after the other, so that places in it are known without a division.
-                for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<Q>())) {
-                    let x: [&Span; N] = from_fn(
-                        #[inline(always)]
-                        |t| &x[t][s],
-                    );
-                    for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<Q>())) {
-                        group_tile::<I, Q, W, N>(isa, lines, register, x, g, &starts[s], &mut acc);
-                    }
-                }
+            let mut acc = [[isa.wide_splat(0.0); N]; W];
+            if panels.spans.start > 0 {
                 for w in 0..W {
                     for t in 0..N {
-                        isa.row_store(acc[w][t], &mut sums[t * PANELS + w], register);
+                        acc[w][t] = isa.wide_load_f32(sums[t * PANELS + w].floats());
                     }
+                }
+            }
+            // A span after the other, so that places in it are known without a division.
+            for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<Q>())) {
+                let x: [&Span; N] = from_fn(
+                    #[inline(always)]
+                    |t| &x[t][s],
+                );
+                for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<Q>())) {
+                    group_tile::<I, Q, W, N>(isa, lines, x, g, &starts[s], &mut acc);
+                }
+            }
+            for w in 0..W {
+                for t in 0..N {
+                    *sums[t * PANELS + w].floats_mut() = isa.wide_to_f32s(acc[w][t]);
                 }
             }
             for w in 0..W {
@@ -222,11 +220,10 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
 fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,
     panels: &[Line],
-    register: usize,
     x: [&Span; N],
     g: usize,
     starts: &[[[i32; GROUPS]; N]; 2],
-    acc: &mut [[I::RowFloats; N]; W],
+    acc: &mut [[I::WideFloats; N]; W],
 ) {
     const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
     let lines: [&[Line]; W] = from_fn(
@@ -247,19 +244,20 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
             #[inline(always)]
             |w| &lines[w][fours * index..][..fours],
         );
-        let sums = isa.row_dots(Q::SIGNED, Q::BITS, quants, register, a, start);
+        let sums = isa.wide_dots(Q::SIGNED, Q::BITS, quants, a, start);
         for w in 0..W {
-            let scale = isa.row_load(&lines[w][FOURS + index], register);
-            let floated = isa.row_mul(scale, isa.row_splat(-FLOATED));
+            let scale = isa.wide_load_f32(lines[w][FOURS + index].floats());
+            let floated = isa.wide_mul(scale, isa.wide_splat(-FLOATED));
             for t in 0..N {
-                let product = isa.row_mul_add(isa.row_from_bits(sums[w][t]), scale, floated);
-                acc[w][t] = isa.row_mul_add(product, isa.row_splat(x[t].scale[g]), acc[w][t]);
+                let product = isa.wide_mul_add(isa.wide_from_bits(sums[w][t]), scale, floated);
+                acc[w][t] = isa.wide_mul_add(product, isa.wide_splat(x[t].scale[g]), acc[w][t]);
             }
             if Q::OFFSET {
-                let offset = isa.row_load(&lines[w][FOURS + parts::<Q>() + index], register);
+                let offset = &lines[w][FOURS + parts::<Q>() + index];
+                let offset = isa.wide_load_f32(offset.floats());
                 for t in 0..N {
-                    let sum = isa.row_splat(x[t].sums[part::<Q>(index) as usize][g]);
-                    acc[w][t] = isa.row_mul_add(offset, sum, acc[w][t]);
+                    let sum = isa.wide_splat(x[t].sums[part::<Q>(index) as usize][g]);
+                    acc[w][t] = isa.wide_mul_add(offset, sum, acc[w][t]);
                 }
             }
         }

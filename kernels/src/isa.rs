@@ -49,7 +49,6 @@ macro_rules! call_with {
 }
 
 mod pair;
-mod rows;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -96,14 +95,14 @@ pub trait Isa: Copy + 'static {
     const NAME: &'static str;
     /// Tokens in a tile of the integer product, so that its accumulators stay in registers.
     const INT_TILE: usize;
+    /// Positions in a tile of the integer products of keys.
+    const KEY_TILE: usize = Self::INT_TILE;
     /// Tokens in a tile of the float product.
     const FLOAT_TILE: usize;
     /// What is added to signed weights in a panel, where the dot product takes unsigned ones.
     const SIGNED_BIAS: u8 = 0;
     /// Wide vectors that the registers hold.
     const WIDE_REGISTERS: usize = 8;
-    /// Rows in a register of the integer product: [`LANES`], or a part of them.
-    const ROWS: usize = LANES;
 
     /// 32 bytes.
     type Bytes: Copy;
@@ -117,10 +116,6 @@ pub trait Isa: Copy + 'static {
     type WideInts: Copy;
     /// `LANES` `f32`.
     type WideFloats: Copy;
-    /// `ROWS` `i32`.
-    type RowInts: Copy;
-    /// `ROWS` `f32`.
-    type RowFloats: Copy;
 
     /// Runs `kernel` with this instruction set enabled.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
@@ -285,6 +280,38 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
+    /// For each of `W` panels and `N` tokens: `start` + products of quants of at most `bits` bits in
+    /// each line with the bytes of `a`, four to a line, by [`Isa::wide_dot_signed`] or its sibling.
+    #[inline(always)]
+    fn wide_dots<const W: usize, const N: usize>(
+        self,
+        signed: bool,
+        _bits: u32,
+        w: [&[Line]; W],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[Self::WideInts; N]; W] {
+        let mut sums = [map(
+            start,
+            #[inline(always)]
+            |start| self.wide_ints(start),
+        ); W];
+        for j in 0..w[0].len() {
+            for i in 0..W {
+                let w = self.wide_load(&w[i][j].0);
+                for t in 0..N {
+                    sums[i][t] = if signed {
+                        self.wide_dot_signed(sums[i][t], w, &a[t][j])
+                    } else {
+                        self.wide_dot_unsigned(sums[i][t], w, &a[t][j])
+                    };
+                }
+            }
+        }
+        sums
+    }
+    /// The floats with the same bits.
+    fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats;
     /// Integers as floats.
     fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats;
     /// Reads a float for each lane.
@@ -307,38 +334,6 @@ pub trait Isa: Copy + 'static {
         b: Self::WideFloats,
         c: Self::WideFloats,
     ) -> Self::WideFloats;
-
-    // Operations of the integer product, on registers that hold rows of a panel.
-
-    /// For each of `W` panels and `N` tokens: `start` + products of quants of at most `bits` bits, in
-    /// register `register` of each line, with the bytes of `a`, four to a line. Where the quants are
-    /// signed, [`Isa::SIGNED_BIAS`] was flipped into them, and `|a| <= 127`.
-    fn row_dots<const W: usize, const N: usize>(
-        self,
-        signed: bool,
-        bits: u32,
-        w: [&[Line]; W],
-        register: usize,
-        a: [&[[u8; 4]]; N],
-        start: [i32; N],
-    ) -> [[Self::RowInts; N]; W];
-    /// The floats with the same bits.
-    fn row_from_bits(self, a: Self::RowInts) -> Self::RowFloats;
-    /// Reads register `register` of a line of floats.
-    fn row_load(self, line: &Line, register: usize) -> Self::RowFloats;
-    /// Writes them.
-    fn row_store(self, a: Self::RowFloats, line: &mut Line, register: usize);
-    /// `x` in every lane.
-    fn row_splat(self, x: f32) -> Self::RowFloats;
-    /// `a * b`.
-    fn row_mul(self, a: Self::RowFloats, b: Self::RowFloats) -> Self::RowFloats;
-    /// `a * b + c`, rounded once.
-    fn row_mul_add(
-        self,
-        a: Self::RowFloats,
-        b: Self::RowFloats,
-        c: Self::RowFloats,
-    ) -> Self::RowFloats;
 
     // Operations of attention, and of the element-wise steps.
 

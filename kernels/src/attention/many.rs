@@ -62,7 +62,7 @@ impl CacheKernel for Scores<'_> {
             rows: must_cast_slice_mut(rows),
             scores: &mut scores[..page.queries.count.div_ceil(LANES)],
         };
-        tiles(page.span.len(), I::INT_TILE, &mut tile);
+        tiles(page.span.len(), I::KEY_TILE, &mut tile);
     }
 }
 

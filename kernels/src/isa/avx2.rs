@@ -254,99 +254,67 @@ impl Avx2 {
         // panel than registers hold.
         fn in_place(self, sum: __m256i) -> __m256i { opaque(sum) }
     }
-
-    /// The bytes of one register.
-    #[inline(always)]
-    fn row_bytes(self, line: &Line, register: usize) -> __m256i {
-        self.load(&line.0.as_chunks().0[register])
-    }
 }
 
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
-    const INT_TILE: usize = 4;
-    // Half of a panel's, so that the sums of four tokens stay in registers.
-    const ROWS: usize = 8;
+    const INT_TILE: usize = 3;
+    const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
-    type RowInts = __m256i;
-    type RowFloats = __m256;
     wide_as_pair!();
 
     #[inline(always)]
-    fn row_dots<const W: usize, const N: usize>(
+    fn wide_dots<const W: usize, const N: usize>(
         self,
         signed: bool,
         bits: u32,
         w: [&[Line]; W],
-        register: usize,
         a: [&[[u8; 4]]; N],
         start: [i32; N],
-    ) -> [[__m256i; N]; W] {
+    ) -> [[Self::WideInts; N]; W] {
+        // Sums of several products of small weights fit in 16 bits, so that only their sum is widened.
+        // A line adds two products, less than `2 * 2^7 * 2^bits`.
+        let lines = if signed { 1 } else { (128 >> bits).min(w[0].len()) };
         let mut sums = [crate::array::map(
             start,
             #[inline(always)]
-            |start| self.ints(start),
+            |start| self.wide_ints(start),
         ); W];
-        let all = w[0].len();
-        if signed {
-            for j in 0..all {
-                for i in 0..W {
-                    let w = self.row_bytes(&w[i][j], register);
-                    for t in 0..N {
-                        let sum = self.dot_add_signed(sums[i][t], w, self.splat4(&a[t][j]));
-                        sums[i][t] = self.in_place(sum);
-                    }
-                }
-            }
-            return sums;
-        }
-        // Sums of several products of small weights fit in 16 bits, so that only their sum is widened.
-        // A line adds two products, less than `2 * 2^7 * 2^bits`.
-        let lines = (128 >> bits).min(all);
-        for first in (0..all).step_by(lines) {
-            let mut pairs = [[self.splat(0); N]; W];
+        for first in (0..w[0].len()).step_by(lines) {
+            let mut pairs = [[[self.splat(0); 2]; N]; W];
             for j in first..first + lines {
                 for i in 0..W {
-                    let w = self.row_bytes(&w[i][j], register);
+                    let w = self.wide_load(&w[i][j].0);
                     for t in 0..N {
-                        let products = self.dot_pairs(w, self.splat4(&a[t][j]));
-                        let sum = self.add_pairs(pairs[i][t], products);
-                        pairs[i][t] = if lines > 2 { self.in_place(sum) } else { sum };
+                        let a = self.splat4(&a[t][j]);
+                        for half in 0..2 {
+                            let (w, sum) = (w[half], &mut sums[i][t][half]);
+                            if lines > 1 {
+                                let sum = &mut pairs[i][t][half];
+                                let added = self.add_pairs(*sum, self.dot_pairs(w, a));
+                                *sum = if lines > 2 { self.in_place(added) } else { added };
+                            } else if signed {
+                                *sum = self.in_place(self.dot_add_signed(*sum, w, a));
+                            } else {
+                                *sum = self.in_place(self.dot_add(*sum, w, a));
+                            }
+                        }
                     }
                 }
             }
             for i in 0..W {
                 for t in 0..N {
-                    sums[i][t] = self.add_up_pairs(sums[i][t], pairs[i][t]);
+                    for half in 0..2 {
+                        if lines > 1 {
+                            let sum = &mut sums[i][t][half];
+                            *sum = self.add_up_pairs(*sum, pairs[i][t][half]);
+                        }
+                    }
                 }
             }
         }
         sums
-    }
-    #[inline(always)]
-    fn row_from_bits(self, a: __m256i) -> __m256 {
-        must_cast(a)
-    }
-    #[inline(always)]
-    fn row_load(self, line: &Line, register: usize) -> __m256 {
-        self.load_f32(&line.floats().as_chunks().0[register])
-    }
-    #[inline(always)]
-    fn row_store(self, a: __m256, line: &mut Line, register: usize) {
-        line.floats_mut().as_chunks_mut().0[register] = self.to_f32s(a);
-    }
-    #[inline(always)]
-    fn row_splat(self, x: f32) -> __m256 {
-        self.splat_f32(x)
-    }
-    #[inline(always)]
-    fn row_mul(self, a: __m256, b: __m256) -> __m256 {
-        self.mul(a, b)
-    }
-    #[inline(always)]
-    fn row_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.mul_add(a, b, c)
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
 
-use super::{Avx2, Half, Isa, Kernel, Line, avx2::on_32_bytes, rows::rows_are_wide};
+use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes};
 
 /// AVX-512 with VL, BW and VNNI; 64-byte registers for tiles alone.
 #[derive(Clone, Copy)]
@@ -36,7 +36,6 @@ impl Isa for Avx512 {
     type WideBytes = __m512i;
     type WideInts = __m512i;
     type WideFloats = __m512;
-    rows_are_wide!();
     on_32_bytes!("avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512vnni");
 
     operations! { "avx2,avx512f,avx512vl,avx512bw,avx512vnni":
@@ -64,6 +63,7 @@ impl Isa for Avx512 {
         fn wide_dot_signed(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(i32::from_ne_bytes(*a)))
         }
+        fn wide_from_bits(self, a: __m512i) -> __m512 { _mm512_castsi512_ps(a) }
         fn wide_to_floats(self, a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
         fn wide_load_f32(self, p: &[f32; 16]) -> __m512 { must_cast(*p) }
         fn wide_to_f32s(self, a: __m512) -> [f32; 16] { must_cast(a) }

@@ -2,9 +2,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
 
-use super::{
-    Avx2, Half, Isa, Kernel, Line, avx2::on_32_bytes, pair::wide_as_pair, rows::rows_are_wide,
-};
+use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes, pair::wide_as_pair};
 
 /// AVX2 with the dot product of AVX-VNNI: laptops since Alder Lake, which lack AVX-512.
 #[derive(Clone, Copy)]
@@ -46,7 +44,6 @@ impl Isa for AvxVnni {
     const SIGNED_BIAS: u8 = 128;
     on_32_bytes!("avx2,fma,f16c,avxvnni");
     wide_as_pair!();
-    rows_are_wide!();
 
     operations! { "avx2,avxvnni":
         fn dot_unsigned(self, w: __m256i, a: __m256i) -> __m256i {

@@ -2,7 +2,7 @@ use std::arch::{aarch64::*, asm};
 
 use bytemuck::must_cast;
 
-use super::{Half, Isa, Kernel, Line, pair::wide_as_pair, rows::rows_are_wide};
+use super::{Half, Isa, Kernel, pair::wide_as_pair};
 
 /// NEON with the dot-product extension: two registers where x86 has one.
 #[derive(Clone, Copy)]
@@ -65,7 +65,6 @@ impl Isa for Neon {
     type Floats = Floats;
     call_with!("neon,dotprod");
     wide_as_pair!();
-    rows_are_wide!();
 
     #[inline(always)]
     fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {

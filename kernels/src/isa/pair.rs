@@ -36,6 +36,10 @@ macro_rules! wide_as_pair {
             [self.dot_add_signed(acc[0], w[0], a), self.dot_add_signed(acc[1], w[1], a)]
         }
         #[inline(always)]
+        fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats {
+            bytemuck::must_cast(a)
+        }
+        #[inline(always)]
         fn wide_to_floats(self, a: Self::WideInts) -> Self::WideFloats {
             [self.to_floats(a[0]), self.to_floats(a[1])]
         }

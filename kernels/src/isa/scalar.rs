@@ -3,7 +3,7 @@ use std::array::from_fn;
 use bytemuck::must_cast;
 use half::{bf16, f16};
 
-use super::{Half, Isa, Kernel, Line, pair::wide_as_pair, rows::rows_are_wide};
+use super::{Half, Isa, Kernel, pair::wide_as_pair};
 
 /// Plain Rust: the reference that every other instruction set is tested against.
 #[derive(Clone, Copy)]
@@ -52,7 +52,6 @@ impl Isa for Scalar {
     type Ints = Ints;
     type Floats = Floats;
     wide_as_pair!();
-    rows_are_wide!();
 
     #[inline(never)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
