@@ -43,8 +43,9 @@ pub(super) fn resolve(
 ///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
 ///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. So it is in
 ///    `docs/results`, among the methods that rotate a key once. Those that rotate keys as they are
-///    read, dynamic YaRN among them, lose less there, but are slower, and have been
-///    judged by that one small model alone.
+///    read, dynamic YaRN among them, lose less there, but are slower, and have been judged by that
+///    one small model alone. It is perplexity that decides: of the numbers hidden in 16,384 tokens
+///    that model finds more with DPRoPE (9 of 15 against 5), at 1.4 times the perplexity.
 ///
 /// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
 /// to the trained one, and then the trained one counts.
