@@ -258,7 +258,9 @@ impl Avx2 {
 
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
+    // Four would spill, which costs more than it saves where another program runs on the same core.
     const INT_TILE: usize = 3;
+    // Nothing else is to be kept with these sums.
     const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
@@ -303,10 +305,10 @@ impl Isa for Avx2 {
                     }
                 }
             }
-            for i in 0..W {
-                for t in 0..N {
-                    for half in 0..2 {
-                        if lines > 1 {
+            if lines > 1 {
+                for i in 0..W {
+                    for t in 0..N {
+                        for half in 0..2 {
                             let sum = &mut sums[i][t][half];
                             *sum = self.add_up_pairs(*sum, pairs[i][t][half]);
                         }
