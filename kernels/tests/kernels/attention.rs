@@ -183,11 +183,13 @@ fn rounded(query: &mut [f32]) {
 /// probabilities are those of scores, and a mean of values below 1 carries no more than that.
 const BOUND: f64 = 1e3 * f32::EPSILON as f64;
 
-fn attention_is_what_its_definition_says(cpu: Cpu) {
+/// On the scalar machine, whose bits all the others have.
+#[test]
+fn attention_is_what_its_definition_says() {
     for case in Case::all() {
         let expected = case.expected();
         for merged in [false, true] {
-            for (found, expected) in case.run(cpu, merged).into_iter().zip(&expected) {
+            for (found, expected) in case.run(scalar(), merged).into_iter().zip(&expected) {
                 let error = (f64::from(found) - expected).abs();
                 assert!(
                     error <= BOUND,
@@ -201,12 +203,13 @@ fn attention_is_what_its_definition_says(cpu: Cpu) {
 }
 
 fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
-    for case in Case::all() {
-        assert_eq!(case.run(scalar(), false), case.run(cpu, false));
+    for (i, case) in Case::all().into_iter().enumerate() {
+        let merged = i % 2 == 1;
+        assert_eq!(case.run(scalar(), merged), case.run(cpu, merged));
     }
 }
 
-on_every_isa!(attention_is_what_its_definition_says, attention_equals_the_scalar_one_bit_for_bit);
+on_every_isa!(attention_equals_the_scalar_one_bit_for_bit);
 
 #[test]
 fn a_query_that_sees_nothing_adds_nothing() {
