@@ -4,6 +4,9 @@
 //! A GGUF file of `general.type` adapter has, for a tensor `NAME` of the model, `NAME.lora_a` (rank
 //! rows) and `NAME.lora_b` (rank columns). `s` is the user's scale, times `adapter.lora.alpha` over
 //! the rank where the file gives one. Nothing is merged: the weights stay as they are in the file.
+//!
+//! Embeddings are looked up: there, A has a row of the rank for each token, and B is applied to it. What
+//! is multiplied with the same tensor where a model has no other for its output is not changed.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -30,8 +33,8 @@ pub enum Error {
     Half(String),
     #[error("tensor {0} is changed, which the model lacks: the adapter is for another one")]
     Foreign(String),
-    #[error("tensor {0} is changed, which is no matrix that products read: that does not run here")]
-    NoProduct(String),
+    #[error("tensor {0} is changed, which is no matrix: that does not run here")]
+    NoMatrix(String),
     #[error(
         "tensor {name}.lora_a has shape {a:?} and {name}.lora_b {b:?}, which do not go with the \
          model's {model:?}: the adapter is for another one"
@@ -50,6 +53,9 @@ pub enum Error {
 
 const ACTIVATION: &str = "adapter.alora.invocation_tokens";
 
+/// The tensor whose rows are looked up.
+pub(super) const EMBEDDINGS: &str = "token_embd.weight";
+
 /// An adapter that fits a model.
 pub struct Adapter<'a> {
     pub(super) tensors: Vec<Tensor<'a>>,
@@ -58,10 +64,11 @@ pub struct Adapter<'a> {
     norms: Vec<&'a str>,
 }
 
-/// What comes beside a product: `scale up (down x)`.
+/// What comes beside a product: `scale up (down x)`. Beside embeddings it is a row of `down` that
+/// `up` multiplies.
 #[derive(Clone, Copy)]
 pub(super) struct LowRank<'a> {
-    pub down: Matrix<'a>, // (rank, columns)
+    pub down: Matrix<'a>, // (rank, columns), or (tokens, rank)
     pub up: Matrix<'a>,   // (rows, rank)
     pub scale: f32,
 }
@@ -159,12 +166,18 @@ fn addition<'a>(
     alpha: f32,
 ) -> Result<LowRank<'a>, Error> {
     let tensor = model.tensor(name).ok_or_else(|| Error::Foreign(name.into()))?;
-    if tensor.dim_count < 2 || name == "token_embd.weight" {
-        return Err(Error::NoProduct(name.into()));
+    if tensor.dim_count < 2 {
+        return Err(Error::NoMatrix(name.into()));
     }
     let [columns, rows, experts, last] = tensor.dims;
-    let rank = a.dims[1];
-    if a.dims != [columns, rank, experts, last] || b.dims != [rank, rows, experts, last] {
+    let rank = b.dims[0];
+    let (down, up) = match name == EMBEDDINGS {
+        true => ([rank, rows], [rank, columns]),
+        false => ([columns, rank], [rank, rows]),
+    };
+    let fits =
+        |half: &Tensor<'_>, [columns, rows]: [u64; 2]| half.dims == [columns, rows, experts, last];
+    if !fits(a, down) || !fits(b, up) {
         return Err(Error::Shape {
             name: name.into(),
             a: a.shape().to_vec(),

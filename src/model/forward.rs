@@ -56,7 +56,14 @@ impl Forward<'_> {
         worker.phase(self.rows.len()).each(|run| {
             let row = self.rows[run.task()];
             let x = &mut private.row[..embedding];
-            self.weights.tokens.decode_row(row.token as usize, x);
+            let token = row.token as usize;
+            self.weights.tokens.decode_row(token, x);
+            for addition in &self.weights.token_additions {
+                let input = private.low.look_up(self.state.cpu, addition, token);
+                let mut to = Scaled { to: x, scale: addition.scale };
+                let all = 0..embedding;
+                multiply(self.state.cpu, &addition.up, all, input, &mut private.product, &mut to);
+            }
             if self.config.embedding_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
             }
@@ -269,6 +276,18 @@ impl Forward<'_> {
                 });
             }
         });
+    }
+}
+
+/// A row that so many times the outputs are added to.
+struct Scaled<'a> {
+    to: &'a mut [f32],
+    scale: f32,
+}
+
+impl Output for Scaled<'_> {
+    fn put(&mut self, _: usize, row: usize, values: &[f32]) {
+        self.to[row..].iter_mut().zip(values).for_each(|(to, x)| *to += self.scale * x);
     }
 }
 

@@ -12,6 +12,7 @@ use rope_cpu_kernels::{
 
 use super::{
     Config,
+    adapter::LowRank,
     attention::{Plan, TILE_QUERIES},
     batch::Tile,
     experts::{Choice, Slots},
@@ -79,6 +80,15 @@ impl Low {
             quantize(cpu, floats, spans);
         }
         Input { tokens, floats, spans }
+    }
+
+    /// What an adapter of embeddings has for one token.
+    pub fn look_up(&mut self, cpu: Cpu, of: &LowRank<'_>, token: usize) -> Input<'_> {
+        let rank = of.up.columns();
+        let (floats, spans) = (&mut self.floats[..rank], &mut self.spans[..spans_for(rank)]);
+        of.down.decode_row(token, floats);
+        quantize(cpu, floats, spans);
+        Input { tokens: 1, floats, spans }
     }
 }
 

@@ -6,7 +6,7 @@ use rope_cpu_kernels::Matrix;
 
 use super::{
     Config, Error,
-    adapter::{Adapter, LowRank},
+    adapter::{Adapter, EMBEDDINGS, LowRank},
     config, dtype,
 };
 use crate::gguf::{Gguf, Tensor};
@@ -14,6 +14,8 @@ use crate::gguf::{Gguf, Tensor};
 /// All weights of a model.
 pub struct Weights<'a> {
     pub tokens: Matrix<'a>, // (vocabulary, embedding)
+    /// What adapters add to them.
+    pub token_additions: Vec<LowRank<'a>>,
     pub layers: Vec<Layer<'a>>,
     pub output_norm: &'a [f32], // (embedding)
     pub output: Linear<'a>,     // embedding -> vocabulary
@@ -270,13 +272,14 @@ impl<'a> Weights<'a> {
     pub fn load(gguf: &Gguf<'a>, config: &Config, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
         let source = Source { gguf, adapters, taken: RefCell::default() };
         let (embedding, vocabulary) = (config.embedding, config.vocabulary);
-        let tokens = source.matrix("token_embd.weight", vocabulary, embedding)?;
+        let tokens = source.matrix(EMBEDDINGS, vocabulary, embedding)?;
         let output = match source.has("output") {
             true => source.linear("output", vocabulary, embedding)?,
             false => Piece::plain(tokens),
         };
         let mut weights = Weights {
             tokens,
+            token_additions: source.low_rank(EMBEDDINGS),
             layers: (0..config.layers)
                 .map(|i| Layer::load(&source, config, i))
                 .collect::<Result<_, _>>()?,
@@ -285,7 +288,8 @@ impl<'a> Weights<'a> {
             low_width: 0,
         };
         let linears = weights.layers.iter().flat_map(Layer::linears).chain([&weights.output]);
-        weights.low_width = linears.map(Linear::low_width).max().unwrap_or(0);
+        let ranks = weights.token_additions.iter().map(|addition| addition.up.columns());
+        weights.low_width = linears.map(Linear::low_width).chain(ranks).max().unwrap_or(0);
         let taken = source.taken.into_inner();
         let unused = gguf.tensors().iter().find(|t| !taken.contains(t.name) && !is_rope(t.name));
         match unused {

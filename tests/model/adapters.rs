@@ -11,7 +11,8 @@ use crate::{
     build::{Builder, F32, STRING, U32, string},
     reference::{Frequencies, forward},
     tiny::{
-        Aligned, How, Tiny, add_tensor, difference, logits, tokens, with_adapters, with_session,
+        Aligned, How, Tiny, add_tensor, difference, logits, tokens, with_adapters, with_file,
+        with_session,
     },
 };
 
@@ -57,6 +58,28 @@ fn some_compute_what_llama_cpp_does() {
         let error = difference(&expected, &SHOWN.map(|i| all[i].clone()));
         assert!(error < 2.0 * BOUND, "{name}: {error}");
     }
+}
+
+#[test]
+fn an_output_that_shares_the_embeddings_stays() {
+    let untied = Tiny::named("qwen2");
+    let tied = Tiny { tied: true, ..untied.clone() };
+    let adapter = || {
+        let mut b = untied.adapter();
+        b.tensors.retain(|tensor| tensor.windows(10).any(|w| w == b"token_embd"));
+        b
+    };
+    let embeddings = &tied.weights()["token_embd.weight"];
+    let shape = [tied.embedding, tied.vocabulary].map(|n| n as u64);
+    let twin = add_tensor(tied.builder(), "output.weight", &shape, embeddings);
+    let of = |file| {
+        with_file(&tied, &file, &[(adapter(), SCALE)], &How::default(), |session| {
+            logits(session, &tokens(&tied, TOKENS))
+        })
+    };
+    let found = of(tied.builder());
+    assert!(found == of(twin));
+    assert!(difference(&found, &once(&tied, 0.0)) > 1000.0 * BOUND);
 }
 
 #[test]
@@ -184,14 +207,23 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
         ),
         (
             add_tensor(
-                add_tensor(own(), "token_embd.weight.lora_a", &[5, 50], &[0.0; 250]),
+                add_tensor(without("token_embd"), "token_embd.weight.lora_a", &[72, 5], &[0.0; 360]),
                 "token_embd.weight.lora_b",
-                &[5, 72],
-                &[0.0; 360],
+                &[5, 50],
+                &[0.0; 250],
             ),
-            "tensor token_embd.weight is changed, which is no matrix that products read: that does \
-             not run here"
+            "tensor token_embd.weight.lora_a has shape [72, 5] and token_embd.weight.lora_b [5, 50], \
+             which do not go with the model's [72, 50]: the adapter is for another one"
                 .into(),
+        ),
+        (
+            add_tensor(
+                add_tensor(own(), "output_norm.weight.lora_a", &[72, 5], &[0.0; 360]),
+                "output_norm.weight.lora_b",
+                &[5, 1],
+                &[0.0; 5],
+            ),
+            "tensor output_norm.weight is changed, which is no matrix: that does not run here".into(),
         ),
         (without(".lora_"), "the file changes nothing: it has no .lora_a and .lora_b".into()),
     ];

@@ -55,6 +55,7 @@ pub struct Tiny {
 /// Of the adapters of all models.
 pub const RANK: usize = 5;
 const ALPHA: f32 = 8.0;
+const EMBEDDINGS: &str = "token_embd.weight";
 
 pub const EPSILON: f32 = 1e-5;
 const LINEARS: [&str; 7] =
@@ -246,7 +247,7 @@ impl Tiny {
             let scale = if shape.len() == 1 { 0.3 } else { scale };
             let mut random = random(&name);
             let mut values: Vec<f32> = (0..values).map(|_| random() * scale + shift).collect();
-            if self.merged != 0.0 && is_adapted(&name, &shape) {
+            if self.merged != 0.0 && self.is_adapted(&name, &shape) {
                 self.merge(&name, &shape, &mut values);
             }
             if self.is_quantized(&name, &shape) {
@@ -262,28 +263,36 @@ impl Tiny {
         tensors.collect()
     }
 
-    /// `W + s B A`, for each expert.
+    /// `W + s B A`, for each expert; of embeddings `W + s A B`.
     fn merge(&self, name: &str, shape: &[usize], weights: &mut [f32]) {
         let [(.., a), (.., b)] = halves(name, shape);
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
         let scale = f64::from(self.merged * ALPHA) / RANK as f64;
         for (i, w) in weights.iter_mut().enumerate() {
             let (row, column, expert) = (i / columns, i % columns, i / columns / rows);
-            let b = &b[row * RANK..][..RANK];
-            let a = (0..RANK).map(|r| a[(expert * RANK + r) * columns + column]);
-            let sum: f64 = a.zip(b).map(|(a, b)| f64::from(a) * f64::from(*b)).sum();
+            let pair = |r: usize| match name {
+                EMBEDDINGS => (a[row * RANK + r], b[column * RANK + r]),
+                _ => (a[(expert * RANK + r) * columns + column], b[row * RANK + r]),
+            };
+            let sum: f64 = (0..RANK).map(pair).map(|(a, b)| f64::from(a) * f64::from(b)).sum();
             *w += (scale * sum) as f32;
         }
     }
 
-    /// An adapter of all matrices, but that of embeddings, as a file.
+    /// All matrices; not embeddings that are multiplied with, too: in llama.cpp (b11434) that ends the
+    /// program.
+    fn is_adapted(&self, name: &str, shape: &[usize]) -> bool {
+        shape.len() > 1 && !(self.tied && name == EMBEDDINGS)
+    }
+
+    /// An adapter, as a file.
     pub fn adapter(&self) -> Builder {
         let mut b = Builder::new()
             .key("general.type", STRING, string("adapter"))
             .key("general.architecture", STRING, string(self.architecture))
             .key("adapter.type", STRING, string("lora"))
             .key("adapter.lora.alpha", F32, ALPHA.to_le_bytes());
-        for (name, shape) in self.tensors().into_iter().filter(|(n, s)| is_adapted(n, s)) {
+        for (name, shape) in self.tensors().into_iter().filter(|(n, s)| self.is_adapted(n, s)) {
             for (name, shape, values) in halves(&name, &shape) {
                 let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
                 b = add_tensor(b, &name, &dims, &values);
@@ -393,10 +402,6 @@ fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
     (scale, std::array::from_fn(quant))
 }
 
-fn is_adapted(name: &str, shape: &[usize]) -> bool {
-    shape.len() > 1 && name != "token_embd.weight"
-}
-
 /// A name, a shape and values.
 type Named = (String, Vec<usize>, Vec<f32>);
 
@@ -410,7 +415,10 @@ fn halves(name: &str, shape: &[usize]) -> [Named; 2] {
         let values = (0..shape.iter().product()).map(|_| random() * scale).collect();
         (name, shape, values)
     };
-    [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])]
+    match name {
+        EMBEDDINGS => [half("lora_a", [matrix[0], RANK]), half("lora_b", [matrix[1], RANK])],
+        _ => [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])],
+    }
 }
 
 /// Random numbers from -1 to 1 that a name decides, so that tensors do not change with what else a
@@ -487,7 +495,18 @@ pub fn with_adapters<T>(
     how: &How,
     test: impl FnOnce(&mut Session<'_>) -> T,
 ) -> T {
-    let file = Aligned::new(&tiny.builder());
+    with_file(tiny, &tiny.builder(), adapters, how, test)
+}
+
+/// The same with another file for the model.
+pub fn with_file<T>(
+    tiny: &Tiny,
+    file: &Builder,
+    adapters: &[(Builder, f32)],
+    how: &How,
+    test: impl FnOnce(&mut Session<'_>) -> T,
+) -> T {
+    let file = Aligned::new(file);
     let gguf = file.parse();
     let files: Vec<_> = adapters.iter().map(|(b, scale)| (Aligned::new(b), *scale)).collect();
     let adapters = files.iter().map(|(file, scale)| Adapter::read(&file.parse(), &gguf, *scale));
