@@ -34,6 +34,9 @@ use crate::{
     rope::Factors,
 };
 
+/// The tensor whose rows are the tokens' embeddings.
+pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
+
 /// A model whose weights are borrowed from a file's bytes.
 pub struct Model<'a> {
     /// What it is made like.

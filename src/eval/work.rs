@@ -7,7 +7,7 @@ use rope_cpu_kernels::DType;
 use crate::{
     gguf::{Gguf, Tensor},
     kv_cache::CacheType,
-    model::Config,
+    model::{Config, EMBEDDINGS},
     rope::Sight,
 };
 
@@ -62,7 +62,6 @@ impl Operations {
     }
 }
 
-const EMBEDDINGS: &str = "token_embd.weight";
 const OUTPUT: &str = "output.weight";
 
 /// `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight` in old files.

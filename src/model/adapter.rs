@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, ops::Range};
 use rope_cpu_kernels::{DType, Matrix};
 use thiserror::Error;
 
+use super::EMBEDDINGS;
 use crate::gguf::{self, Gguf, Metadata, Tensor};
 
 /// Why a file is not an adapter for a model.
@@ -52,9 +53,6 @@ pub enum Error {
 }
 
 const ACTIVATION: &str = "adapter.alora.invocation_tokens";
-
-/// The tensor whose rows are looked up.
-pub(super) const EMBEDDINGS: &str = "token_embd.weight";
 
 /// An adapter that fits a model.
 pub struct Adapter<'a> {

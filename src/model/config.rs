@@ -3,7 +3,7 @@
 use rope_cpu_kernels::vector::Activation;
 
 use super::{
-    Error,
+    EMBEDDINGS, Error,
     architecture::{Architecture, Experts},
 };
 use crate::gguf::{Gguf, Metadata};
@@ -175,8 +175,8 @@ impl Config {
         if value_dim != head_dim {
             return invalid("attention.value_length", value_dim, "values must be as long as keys");
         }
-        let Some(tokens) = gguf.tensor("token_embd.weight") else {
-            return Err(Error::MissingTensor("token_embd.weight".into()));
+        let Some(tokens) = gguf.tensor(EMBEDDINGS) else {
+            return Err(Error::MissingTensor(EMBEDDINGS.into()));
         };
         if tokens.rows() > VOCABULARY_MAX {
             return Err(Error::Vocabulary(tokens.rows()));

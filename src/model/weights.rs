@@ -5,8 +5,8 @@ use std::{cell::RefCell, collections::HashSet, ops::Range};
 use rope_cpu_kernels::Matrix;
 
 use super::{
-    Config, Error,
-    adapter::{Adapter, EMBEDDINGS, LowRank},
+    Config, EMBEDDINGS, Error,
+    adapter::{Adapter, LowRank},
     config, dtype,
 };
 use crate::gguf::{Gguf, Tensor};
