@@ -1,20 +1,36 @@
 //! Settings that a model file recommends, in the keys `general.sampling.*`.
 
 use super::{Error, Kind, Settings};
-use crate::gguf::Metadata;
+use crate::gguf::{Metadata, MetadataError, Value};
 
 impl Settings {
     /// The defaults, with what the file says in their place. Samplers that are not known are left
-    /// out ([`unknown_samplers`]).
+    /// out ([`unknown_samplers`]). A key whose last part is `overridden` is not read.
     ///
     /// # Errors
     /// A key of another type. The values are not checked.
-    pub fn from_metadata(metadata: &Metadata) -> Result<Self, Error> {
-        let real = |name: &str| metadata.f32(&format!("general.sampling.{name}"));
-        let whole = |name: &str| metadata.i32(&format!("general.sampling.{name}"));
+    pub fn from_metadata(
+        metadata: &Metadata,
+        overridden: impl Fn(&str) -> bool,
+    ) -> Result<Self, Error> {
+        let value = |name: &str| metadata.get(&key(name)).filter(|_| !overridden(name));
+        let real = |name: &str| {
+            let finite = |x| Some(x as f32).filter(|x| x.is_finite());
+            number(name, value(name), "a finite number", finite)
+        };
+        let whole = |name: &str| {
+            let same = |x| Some(x as i32).filter(|n| f64::from(*n) == x);
+            number(name, value(name), "a whole number of 32 bits", same)
+        };
+        let natural = |name: &str| {
+            let same = |x| Some(x as u32).filter(|n| f64::from(*n) == x);
+            number(name, value(name), "a whole number from 0 to 4294967295", same)
+        };
         let default = Self::default();
-        let natural = |name: &str| metadata.u32(&format!("general.sampling.{name}"));
-        let samplers = sequence(metadata)?.map(|names| names.filter_map(Kind::named).collect());
+        let samplers = match overridden("sequence") {
+            true => None,
+            false => sequence(metadata)?.map(|names| names.filter_map(Kind::named).collect()),
+        };
         Ok(Self {
             samplers: samplers.unwrap_or(default.samplers),
             temperature: real("temp")?.unwrap_or(default.temperature),
@@ -49,6 +65,30 @@ pub fn unknown_samplers<'a>(metadata: &Metadata<'a>) -> Result<Vec<&'a str>, Err
 fn sequence<'a>(
     metadata: &Metadata<'a>,
 ) -> Result<Option<impl Iterator<Item = &'a str> + use<'a>>, Error> {
-    let names = metadata.string("general.sampling.sequence")?;
+    let names = metadata.string(&key("sequence"))?;
     Ok(names.map(|names| names.split(';').filter(|name| !name.is_empty())))
+}
+
+/// Integers stand for floats and floats for integers: llama.cpp reads both from text.
+fn number<T>(
+    name: &str,
+    value: Option<Value>,
+    expected: &'static str,
+    convert: impl Fn(f64) -> Option<T>,
+) -> Result<Option<T>, MetadataError> {
+    let Some(value) = value else { return Ok(None) };
+    let number = match value {
+        Value::F32(x) => Some(x.into()),
+        Value::F64(x) => Some(x),
+        value => value.integer().map(|n| n as f64),
+    };
+    number.and_then(convert).map(Some).ok_or_else(|| MetadataError::Type {
+        key: key(name),
+        found: value.describe(),
+        expected,
+    })
+}
+
+fn key(name: &str) -> String {
+    format!("general.sampling.{name}")
 }

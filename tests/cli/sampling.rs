@@ -19,7 +19,35 @@ fn the_file_recommends_and_flags_decide() {
     let flag = |seed| answer(&[&recommended[..2], &[seed, "--temp", "9"]].concat()).stdout;
     assert_ne!(flag("--seed=1"), flag("--seed=2"));
     let broken = ["--override-kv", "general.sampling.top_p=float:2"];
-    answer(&broken).refused(2, &["general.sampling: --top-p 2: must be from 0 to 1"]);
+    answer(&broken)
+        .refused(2, &["general.sampling: --top-p 2: must be from 0 to 1; give the flag"]);
+    let typed = answer(&[&broken[..], &["--top-p", "3"]].concat());
+    typed.refused(2, &["error: --top-p 3: must be from 0 to 1"]);
+}
+
+#[test]
+fn what_a_flag_overrides_is_not_read() {
+    for (key, flag) in [
+        ("sequence", "--samplers=top_k;temp"),
+        ("sequence", "--sampler-seq=kt"),
+        ("temp", "--temp=0.5"),
+        ("top_k", "--top-k=9"),
+        ("top_p", "--top-p=0.9"),
+        ("min_p", "--min-p=0.1"),
+        ("xtc_probability", "--xtc-probability=0.5"),
+        ("xtc_threshold", "--xtc-threshold=0.2"),
+        ("penalty_last_n", "--repeat-last-n=9"),
+        ("penalty_repeat", "--repeat-penalty=1.1"),
+        ("mirostat", "--mirostat=2"),
+        ("mirostat_tau", "--mirostat-ent=4"),
+        ("mirostat_eta", "--mirostat-lr=0.2"),
+    ] {
+        let broken = format!("general.sampling.{key}=bool:true");
+        let broken = ["--override-kv", &broken];
+        answer(&broken).refused(2, &[&format!("metadata key general.sampling.{key} is bool true")]);
+        let run = answer(&[&broken[..], &[flag]].concat());
+        assert_eq!(run.code, Some(0), "{key}: {}", run.stderr);
+    }
 }
 
 #[test]

@@ -83,10 +83,15 @@ fn errors_name_the_flag() {
     });
 }
 
+/// What a file of one or more keys recommends.
+fn recommended(metadata: &Metadata) -> Result<Settings, String> {
+    Settings::from_metadata(metadata, |_| false).map_err(|e| e.to_string())
+}
+
 #[test]
 fn a_file_may_recommend_settings() {
     let mut metadata = Metadata::default();
-    assert_eq!(Settings::from_metadata(&metadata).unwrap(), Settings::default());
+    assert_eq!(recommended(&metadata).unwrap(), Settings::default());
     metadata.insert("general.sampling.sequence", Value::String(b"top_k;temp"));
     metadata.insert("general.sampling.top_k", Value::I32(20));
     metadata.insert("general.sampling.temp", Value::F32(0.6));
@@ -100,18 +105,66 @@ fn a_file_may_recommend_settings() {
         mirostat: 2,
         ..Settings::default()
     };
-    assert_eq!(Settings::from_metadata(&metadata).unwrap(), expected);
+    assert_eq!(recommended(&metadata).unwrap(), expected);
     // What only llama.cpp has is left out, and -1 stands for the context.
     metadata.insert("general.sampling.sequence", Value::String(b"top_k;infill;temp"));
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-1));
     let expected = Settings { repeat_last_n: usize::MAX, ..expected };
-    assert_eq!(Settings::from_metadata(&metadata).unwrap(), expected);
+    assert_eq!(recommended(&metadata).unwrap(), expected);
     assert_eq!(unknown_samplers(&metadata).unwrap(), ["infill"]);
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-2));
-    let error = Settings::from_metadata(&metadata).unwrap_err().to_string();
-    assert!(error.contains("general.sampling.penalty_last_n"), "{error}");
-    metadata.insert("general.sampling.penalty_last_n", Value::I32(0));
-    metadata.insert("general.sampling.top_k", Value::F32(20.0));
-    let error = Settings::from_metadata(&metadata).unwrap_err().to_string();
-    assert!(error.contains("general.sampling.top_k"), "{error}");
+    let error = recommended(&metadata).unwrap_err();
+    assert!(error.contains("general.sampling.penalty_last_n is i32 -2"), "{error}");
+}
+
+/// llama.cpp reads all of them from text.
+#[test]
+fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
+    let base = Settings::default;
+    let cases = [
+        ("temp", 2, Settings { temperature: 2.0, ..base() }),
+        ("top_k", 7, Settings { top_k: 7, ..base() }),
+        ("top_p", 1, Settings { top_p: 1.0, ..base() }),
+        ("min_p", 1, Settings { min_p: 1.0, ..base() }),
+        ("xtc_probability", 1, Settings { xtc_probability: 1.0, ..base() }),
+        ("xtc_threshold", 1, Settings { xtc_threshold: 1.0, ..base() }),
+        ("penalty_last_n", 9, Settings { repeat_last_n: 9, ..base() }),
+        ("penalty_repeat", 2, Settings { repeat_penalty: 2.0, ..base() }),
+        ("mirostat", 2, Settings { mirostat: 2, ..base() }),
+        ("mirostat_tau", 3, Settings { mirostat_tau: 3.0, ..base() }),
+        ("mirostat_eta", 4, Settings { mirostat_eta: 4.0, ..base() }),
+    ];
+    for (name, n, expected) in cases {
+        let key = format!("general.sampling.{name}");
+        let mut metadata = Metadata::default();
+        for value in [
+            Value::I32(n),
+            Value::U64(n as u64),
+            Value::I8(n as i8),
+            Value::F32(n as f32),
+            Value::F64(n.into()),
+        ] {
+            metadata.insert(&key, value);
+            assert_eq!(recommended(&metadata).as_ref(), Ok(&expected), "{key}, {value:?}");
+        }
+        let is_whole = ["top_k", "penalty_last_n", "mirostat"].contains(&name);
+        let wrong = [Value::F32(f32::NAN), Value::Bool(true), Value::String(b"1")];
+        let fractions = [Value::F64(0.5), Value::F32(1e20)];
+        let fractions = fractions.into_iter().filter(|_| is_whole);
+        for value in wrong.into_iter().chain(fractions) {
+            metadata.insert(&key, value);
+            let error = recommended(&metadata).unwrap_err();
+            let said = format!("metadata key {key} is {}, where a", value.describe());
+            assert!(error.starts_with(&said), "{error}");
+            // It is not read where something else decides.
+            let settings = Settings::from_metadata(&metadata, |overridden| overridden == name);
+            assert_eq!(settings.unwrap(), base());
+        }
+    }
+    let mut metadata = Metadata::default();
+    metadata.insert("general.sampling.sequence", Value::Bool(true));
+    let error = recommended(&metadata).unwrap_err();
+    assert!(error.starts_with("metadata key general.sampling.sequence is bool true"), "{error}");
+    let settings = Settings::from_metadata(&metadata, |overridden| overridden == "sequence");
+    assert_eq!(settings.unwrap(), base());
 }

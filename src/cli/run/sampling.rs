@@ -20,8 +20,12 @@ pub fn settings(
     metadata: &Metadata,
     tokenizer: &Tokenizer,
 ) -> Result<Settings, Error> {
-    let file = Settings::from_metadata(metadata).map_err(|e| args.model.named(e))?;
-    file.check().map_err(|e| args.model.named(format_args!("general.sampling: {e}")))?;
+    // What is typed was checked by itself, so what is wrong here is the file's.
+    let file = Settings::from_metadata(metadata, |key| args.sampling.overrides(key));
+    let file = file.map_err(|e| args.model.named(e))?;
+    file.check().map_err(|e| {
+        args.model.named(format_args!("general.sampling: {e}; give the flag to override it"))
+    })?;
     let mut settings = args.sampling.over(file);
     let tokens = tokenizer.len();
     if let Some((token, _)) = settings.logit_bias.iter().find(|(t, _)| *t as usize >= tokens) {

@@ -198,6 +198,25 @@ impl SamplingArgs {
         }
     }
 
+    /// Whether an option is given that stands in for this key of a file's `general.sampling`.
+    pub fn overrides(&self, key: &str) -> bool {
+        match key {
+            "sequence" => self.samplers.is_some() || self.sampler_seq.is_some(),
+            "temp" => self.temperature.is_some(),
+            "top_k" => self.top_k.is_some(),
+            "top_p" => self.top_p.is_some(),
+            "min_p" => self.min_p.is_some(),
+            "xtc_probability" => self.xtc_probability.is_some(),
+            "xtc_threshold" => self.xtc_threshold.is_some(),
+            "penalty_last_n" => self.repeat_last_n.is_some(),
+            "penalty_repeat" => self.repeat_penalty.is_some(),
+            "mirostat" => self.mirostat.is_some(),
+            "mirostat_tau" => self.mirostat_ent.is_some(),
+            "mirostat_eta" => self.mirostat_lr.is_some(),
+            _ => false,
+        }
+    }
+
     /// The options that were given and have no effect under `settings`, each with the reason.
     pub fn idle(&self, settings: &Settings) -> Vec<String> {
         use SamplerKind::*;
