@@ -1,5 +1,11 @@
 //! How sampling options and what a file recommends come together.
 
+use rope_cpu::{
+    gguf::File,
+    sample::{Breaker, breakers},
+    tokenizer::Tokenizer,
+};
+
 use crate::{Run, run, tiny::tiny_reader};
 
 fn answer(options: &[&str]) -> Run {
@@ -48,6 +54,47 @@ fn what_a_flag_overrides_is_not_read() {
         let run = answer(&[&broken[..], &[flag]].concat());
         assert_eq!(run.code, Some(0), "{key}: {}", run.stderr);
     }
+}
+
+#[test]
+fn breakers_are_found_however_tokens_spell_them() {
+    let file = tiny_reader(3, true);
+    let file = File::open(file.path()).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+    let of = |texts: &[&str]| -> Vec<Breaker> {
+        breakers(&tokenizer, &texts.iter().map(|text| String::from(*text)).collect::<Vec<_>>())
+    };
+    let token = |text: &str| tokenizer.token(text).unwrap();
+    let spelled = |first: &str, others: &[&str]| {
+        (token(first), others.iter().map(|text| token(text)).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&["\n", ":", "\"", "*"]), [spelled("Ċ", &[])]);
+    assert_eq!(of(&["he,"]), [spelled("h", &["e", ","]), spelled("he", &[","])]);
+    assert_eq!(of(&[" t", ""]), [spelled("Ġ", &["t"]), spelled("Ġt", &[])]);
+    // "ther" is "t", "he" and "r": what is left of the text is encoded as a whole.
+    assert_eq!(of(&["ther"]), [spelled("t", &["he", "r"]), spelled("Ġt", &["he", "r"])]);
+}
+
+/// After "zq" in a line of its own, a "z" in another one is a repetition, unless the line breaks it.
+#[test]
+fn breakers_spare_what_follows_them() {
+    let q = "17+1000"; // it is chosen wherever it is not penalized
+    let fixed = ["-p", "\\nzq\\nz", "-n", "1", "--temp", "0", "-l", q, "--no-display-prompt"];
+    let spared = |breakers: &[&str]| {
+        let breakers = breakers.iter().flat_map(|text| ["--dry-sequence-breaker", text]);
+        let dry = ["--dry-multiplier", "10000"].into_iter().chain(breakers);
+        let run = answer(&fixed.into_iter().chain(dry).collect::<Vec<_>>());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout.trim() == "q"
+    };
+    assert!(spared(&[]));
+    assert!(spared(&["\\n"]));
+    assert!(!spared(&["none"]));
+    assert!(!spared(&["x"]));
+    assert!(!spared(&["\\n", "none"]));
+    assert!(!spared(&["\\n", "none", "x"]));
+    assert!(spared(&["none", "\\n"]));
 }
 
 #[test]

@@ -35,9 +35,12 @@ pub fn settings(
     if settings.dry_multiplier != 0.0 {
         let texts = match &args.sampling.dry_sequence_breaker[..] {
             [] => BREAKERS.map(String::from).to_vec(),
+            // "none" clears what is before it.
             given => given
+                .rsplit(|text| text == "none")
+                .next()
+                .unwrap_or_default()
                 .iter()
-                .filter(|text| *text != "none")
                 .map(|text| prompt::unescaped("--dry-sequence-breaker", text, &args.prompt))
                 .collect::<Result<_, _>>()?,
         };

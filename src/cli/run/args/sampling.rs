@@ -112,7 +112,8 @@ pub struct SamplingArgs {
 
     /// DRY: repetitions end at this text; may be repeated
     ///
-    /// By default a newline, a colon, a quotation mark and an asterisk. \"none\" stands for no text.
+    /// By default a newline, a colon, a quotation mark and an asterisk. "none" clears those and all
+    /// that are given before it.
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub dry_sequence_breaker: Vec<String>,
 
