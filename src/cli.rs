@@ -144,7 +144,8 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(line) => line,
         Err(code) => return code,
     };
-    for text in &typed.notes {
+    let unread = environment::notes(&command, &typed.argv, env::vars_os());
+    for text in typed.notes.iter().chain(&unread) {
         note(format_args!("note: {text}"));
     }
     let result = match line.command {

@@ -231,3 +231,84 @@ fn files(folder: &Path, before: &str, names: &mut Vec<String>) -> io::Result<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks a variable up, of which the last goes first.
+    fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| {
+            let found = variables.iter().rfind(|(known, _)| *known == name);
+            found.map(|(_, value)| String::from(*value))
+        }
+    }
+
+    fn hub(variables: &[(&str, &str)]) -> Result<Hub, Error> {
+        Hub::from_environment(among(variables), None, false)
+    }
+
+    /// Each goes before those above it.
+    #[test]
+    fn variables_say_where_files_are_kept() {
+        let cases = [
+            ("USERPROFILE", "/user", "/user/.cache/huggingface/hub"),
+            ("HOME", "/home", "/home/.cache/huggingface/hub"),
+            ("XDG_CACHE_HOME", "/xdg", "/xdg/huggingface/hub"),
+            ("HF_HOME", "/hf", "/hf/hub"),
+            ("HUGGINGFACE_HUB_CACHE", "/former", "/former"),
+            ("HF_HUB_CACHE", "/hub", "/hub"),
+            ("LLAMA_CACHE", "/llama", "/llama"),
+        ];
+        assert!(matches!(hub(&[]), Err(Error::NoCache)));
+        let kept = |set: &[_]| hub(set).unwrap().cache.path().clone();
+        let mut set = Vec::new();
+        for (name, value, expected) in cases {
+            assert_eq!(kept(&[(name, value)]), Path::new(expected), "{name}");
+            set.push((name, value));
+            assert_eq!(kept(&set), Path::new(expected), "{name} and those above");
+        }
+        for above in cases.windows(2).rev() {
+            set.push((above[1].0, "")); // as if it were not set
+            assert_eq!(kept(&set), Path::new(above[0].2), "without {}", above[1].0);
+        }
+    }
+
+    #[test]
+    fn variables_say_who_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let [home, elsewhere] = ["token", "elsewhere"].map(|name| folder.path().join(name));
+        fs::write(home, "of-home\n").unwrap();
+        fs::write(&elsewhere, " of-path \n").unwrap();
+        let mut set = vec![("HOME", "/no/such")];
+        assert_eq!(hub(&set).unwrap().token, None);
+        for (name, value, expected) in [
+            ("HF_HOME", folder.path().to_str().unwrap(), "of-home"),
+            ("HF_TOKEN_PATH", elsewhere.to_str().unwrap(), "of-path"),
+            ("HF_TOKEN", "of-variable", "of-variable"),
+        ] {
+            set.push((name, value));
+            assert_eq!(hub(&set).unwrap().token.as_deref(), Some(expected), "{name}");
+        }
+        let typed = Hub::from_environment(among(&set), Some("of-flag".into()), false);
+        assert_eq!(typed.unwrap().token.as_deref(), Some("of-flag"));
+        set.push(("HF_TOKEN", "two words"));
+        assert!(matches!(hub(&set), Err(Error::Token)));
+    }
+
+    #[test]
+    fn variables_say_where_the_hub_is_and_whether_to_ask_it() {
+        let with = |name, value| hub(&[("HOME", "/home"), (name, value)]);
+        assert_eq!(with("", "").unwrap().endpoint, "https://huggingface.co");
+        let mirror = with("HF_ENDPOINT", "http://mirror.example/").unwrap();
+        assert_eq!(mirror.endpoint, "http://mirror.example");
+        for wrong in ["mirror.example", "ftp://mirror.example", "/mirror"] {
+            assert!(matches!(with("HF_ENDPOINT", wrong), Err(Error::Endpoint { .. })), "{wrong}");
+        }
+        for (value, offline) in
+            [("1", true), ("ON", true), ("Yes", true), ("true", true), ("0", false), ("", false)]
+        {
+            assert_eq!(with("HF_HUB_OFFLINE", value).unwrap().offline, offline, "{value}");
+        }
+    }
+}

@@ -6,10 +6,7 @@
 //! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity. Commands
 //! that are like no other program's have the short options of several letters.
 
-use std::{
-    collections::HashSet,
-    ffi::{OsStr, OsString},
-};
+use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
@@ -93,9 +90,7 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
     let dialect = Dialect::of(command, &argv);
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
-    let mut gpu = Vec::new();
-    let mut always = Vec::new();
-    let mut no_effect = Vec::new();
+    let mut left_out = Vec::new();
 
     while let Some(arg) = typed.next() {
         if arg == "--" {
@@ -158,25 +153,9 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
                 _ => {}
             },
         }
-        let kind = match fate {
-            Fate::Gpu => &mut gpu,
-            Fate::NoEffect => &mut no_effect,
-            _ => &mut always,
-        };
-        kind.push(name.to_string());
+        left_out.push((name.to_string(), fate));
     }
-
-    let mut notes = Vec::new();
-    if !gpu.is_empty() {
-        notes.push(format!("ignored, since rope-cpu runs on the CPU alone: {}", once(gpu)));
-    }
-    if !always.is_empty() {
-        notes.push(format!("without effect, since always so in rope-cpu: {}", once(always)));
-    }
-    if !no_effect.is_empty() {
-        notes.push(format!("without effect in rope-cpu: {}", once(no_effect)));
-    }
-    Ok(Normalized { argv, notes })
+    Ok(Normalized { argv, notes: llama_cli::notes(&left_out) })
 }
 
 /// The option of `command` that is typed as `name`.
@@ -224,15 +203,10 @@ fn joined(long: &str, value: &OsStr) -> OsString {
     arg
 }
 
-/// The names, separated by commas, each once.
-fn once(names: Vec<String>) -> String {
-    let mut seen = HashSet::new();
-    let names: Vec<_> = names.into_iter().filter(|name| seen.insert(name.clone())).collect();
-    names.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::cli::command;
 

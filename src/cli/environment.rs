@@ -5,17 +5,24 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
-use super::error::Error;
+use super::{
+    error::Error,
+    llama_cli::{self, Fate, Value},
+};
 
 /// What is said of variables at the end of the long help.
 pub const HELP: &str = "\
 Environment:
   Every option can also be set by a variable, ROPE_CPU_ and its long name:
   ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. The variables of llama.cpp
-  are read, too, where [env: ...] names one. What is typed goes first, then
-  ROPE_CPU_, then LLAMA_ARG_. In bench, quantize, tokenize, detokenize, inspect
-  and machine, options mean other things: there only those of the model and --isa
-  are set; and in rope's commands all but --ctx.";
+  are read, too, where [env: ...] names one; others are ignored, with a note.
+  What is typed goes first, then ROPE_CPU_, then LLAMA_ARG_. In bench, quantize,
+  tokenize, detokenize, inspect and machine, options mean other things: there
+  only those of the model and --isa are set; and in rope's commands all but
+  --ctx.";
+
+/// How the names of llama.cpp's begin.
+const PREFIX: &str = "LLAMA_ARG_";
 
 /// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
 const LLAMA_CPP: [(&str, &str); 34] = [
@@ -55,6 +62,9 @@ const LLAMA_CPP: [(&str, &str); 34] = [
     ("yarn-orig-ctx", "YARN_ORIG_CTX"),
 ];
 
+/// The commands whose options mean what llama-cli's do.
+const LIKE_LLAMA_CLI: [&str; 5] = ["rope-cpu", "run", "sweep", "passkey", "perplexity"];
+
 /// The commands of `rope`. They are about lengths that are typed, where those of a run may be 0.
 const ROPE: [&str; 4] = ["explain", "compare", "disturbance", "bake"];
 
@@ -64,7 +74,7 @@ const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model",
 /// Whether an option of a command can be set. Where options mean other things than llama-cli's, only
 /// those can that are the same everywhere.
 fn can_be_set(command: &str, option: &Arg) -> bool {
-    let all = ["rope-cpu", "run", "sweep", "passkey", "perplexity"].contains(&command);
+    let all = LIKE_LLAMA_CLI.contains(&command);
     match option.get_long() {
         None | Some("help" | "version") => false,
         Some(long) if ROPE.contains(&command) => long != "ctx",
@@ -123,6 +133,49 @@ pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Ve
     command.iter().chain(options).chain(typed).cloned().collect()
 }
 
+/// What the user should know of the variables of llama.cpp in `environment` that stand for no option
+/// of ours. None is refused, as other programs share them.
+pub fn notes(
+    root: &Command,
+    argv: &[OsString],
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<String> {
+    let (command, _) = command_of(root, argv);
+    if !LIKE_LLAMA_CLI.contains(&command.get_name()) {
+        return Vec::new();
+    }
+    let read: Vec<String> = options(root).filter_map(llama_cpp).collect();
+    let left_out = environment.filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| !read.contains(name))?;
+        let fate = fate(name.strip_prefix(PREFIX)?, &value);
+        (!value.is_empty()).then_some((name, fate))
+    });
+    let mut left_out: Vec<_> = left_out.collect();
+    left_out.sort_by(|(a, _), (b, _)| a.cmp(b));
+    llama_cli::notes(&left_out)
+}
+
+/// That of the option which a variable stands for, by the ending of its name.
+fn fate(ending: &str, value: &OsStr) -> Fate {
+    let name = match ending {
+        "N_PARALLEL" => "parallel".into(),
+        _ => ending.replace('_', "-").to_lowercase(),
+    };
+    let on = switch(value);
+    let option = llama_cli::find(&format!("--{name}"));
+    let opposite = llama_cli::find(&format!("--no-{name}"));
+    match (option, opposite) {
+        (Some((Value::No, _)), Some((_, opposite))) if on == Some(false) => opposite,
+        (Some((Value::OneOf(list) | Value::Optional(list), fate)), _) => {
+            let has = |word| list.contains(&word);
+            let is_listed = value.to_str().is_some_and(has) || on == Some(true) && has("on");
+            if is_listed { fate } else { Fate::Missing("") }
+        }
+        (Some((_, fate)), _) => fate,
+        (None, _) => Fate::Missing(""),
+    }
+}
+
 /// The command with the names of llama.cpp's variables in its help.
 pub fn described(root: Command) -> Command {
     let described = |command: Command| {
@@ -173,7 +226,7 @@ fn llama_cpp(option: &Arg) -> Option<String> {
         None => ("", long),
     };
     let (_, ending) = LLAMA_CPP.iter().find(|(name, _)| *name == positive)?;
-    Some(format!("LLAMA_ARG_{no}{ending}"))
+    Some(format!("{PREFIX}{no}{ending}"))
 }
 
 /// An option as it could be typed; `None` for a switch that is off anyway.
@@ -189,17 +242,26 @@ fn typed_as(
         typed.push(value);
         return Ok(Some(typed));
     }
-    // The words of llama.cpp, for which LLAMA_ARG_NO_... is on whatever it says.
-    match value.to_str() {
+    match switch(value) {
+        // For llama.cpp these are on, whatever they say.
         _ if name.starts_with("LLAMA_ARG_NO_") => Ok(Some(format!("--{long}").into())),
-        Some("on" | "enabled" | "true" | "1") => Ok(Some(format!("--{long}").into())),
-        Some("off" | "disabled" | "false" | "0") => {
+        Some(true) => Ok(Some(format!("--{long}").into())),
+        Some(false) => {
             let opposite = format!("no-{long}");
             let exists = command.get_arguments().any(|arg| arg.get_long() == Some(&opposite));
             Ok(exists.then(|| format!("--{opposite}").into()))
         }
-        _ => Err(Error::usage(format_args!(
+        None => Err(Error::usage(format_args!(
             "environment variable {name} is {value:?}: --{long} is switched by on and off"
         ))),
+    }
+}
+
+/// Whether a value is on or off, in the words of llama.cpp.
+fn switch(value: &OsStr) -> Option<bool> {
+    match value.to_str()? {
+        "on" | "enabled" | "true" | "1" => Some(true),
+        "off" | "disabled" | "false" | "0" => Some(false),
+        _ => None,
     }
 }

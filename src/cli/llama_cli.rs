@@ -1,6 +1,8 @@
 //! The options of llama-cli and llama-completion that rope-cpu lacks, so that a command line
 //! made for them either runs or says exactly what stands in its way.
 
+use std::collections::HashSet;
+
 /// What becomes of such an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -10,7 +12,8 @@ pub enum Fate {
     Always,
     /// It tunes what rope-cpu does in its own way: left out, with a note.
     NoEffect,
-    /// It is refused, with what to do instead, if there is something.
+    /// It is refused, with what to do instead, if there is something. A variable that stands for it,
+    /// which other programs share, is left out, with a note.
     Missing(&'static str),
 }
 
@@ -27,7 +30,7 @@ pub enum Value {
     Optional(&'static [&'static str]),
 }
 
-use Fate::{Always, Gpu, Missing};
+use Fate::{Always, Gpu, Missing, NoEffect};
 use Value::{Any, No, OneOf, Optional};
 
 /// The option of this name, if it is one of those.
@@ -42,6 +45,27 @@ pub fn among(options: &[(&str, Value, Fate)], name: &str) -> Option<(Value, Fate
         .iter()
         .find(|(names, ..)| names.split_whitespace().any(|n| n == name))
         .map(|&(_, value, fate)| (value, fate))
+}
+
+/// What the user should know of options that were left out: a sentence for each fate.
+pub fn notes(left_out: &[(String, Fate)]) -> Vec<String> {
+    let reason = |fate| match fate {
+        Gpu => "ignored, since rope-cpu runs on the CPU alone",
+        Always => "without effect, since always so in rope-cpu",
+        NoEffect => "without effect in rope-cpu",
+        Missing(_) => "ignored, since rope-cpu does not have these (yet)",
+    };
+    let mut notes = Vec::new();
+    for reason_now in [Gpu, Always, NoEffect, Missing("")].map(reason) {
+        let of_it = left_out.iter().filter(|(_, fate)| reason(*fate) == reason_now);
+        let mut seen = HashSet::new();
+        let names: Vec<_> =
+            of_it.map(|(name, _)| &name[..]).filter(|name| seen.insert(*name)).collect();
+        if !names.is_empty() {
+            notes.push(format!("{reason_now}: {}", names.join(", ")));
+        }
+    }
+    notes
 }
 
 const DOWNLOAD: &str = "-hf fetches models, or download the file and give it with -m";
@@ -106,7 +130,6 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
     #[test]
     fn every_name_is_there_once() {

@@ -1,5 +1,7 @@
 //! Options that environment variables set.
 
+use std::collections::BTreeSet;
+
 use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
 
 #[track_caller]
@@ -106,4 +108,106 @@ fn the_long_help_names_the_variables() {
     }
     assert!(with(&[], &["--help"]).stdout.contains("ROPE_CPU_ and its long name"));
     assert!(!with(&[], &["-h"]).stdout.contains("LLAMA_ARG"));
+}
+
+#[test]
+fn these_variables_of_llama_cpp_are_read() {
+    const READ: [&str; 36] = [
+        "LLAMA_ARG_BATCH",
+        "LLAMA_ARG_CACHE_TYPE_K",
+        "LLAMA_ARG_CACHE_TYPE_V",
+        "LLAMA_ARG_CHAT_TEMPLATE",
+        "LLAMA_ARG_CHAT_TEMPLATE_FILE",
+        "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
+        "LLAMA_ARG_CONTEXT_SHIFT",
+        "LLAMA_ARG_CTX_SIZE",
+        "LLAMA_ARG_FREQUENCY_PENALTY",
+        "LLAMA_ARG_GRP_ATTN_N",
+        "LLAMA_ARG_GRP_ATTN_W",
+        "LLAMA_ARG_HF_FILE",
+        "LLAMA_ARG_HF_REPO",
+        "LLAMA_ARG_MIN_P",
+        "LLAMA_ARG_MODEL",
+        "LLAMA_ARG_NO_CONTEXT_SHIFT",
+        "LLAMA_ARG_NO_SHOW_TIMINGS",
+        "LLAMA_ARG_N_PREDICT",
+        "LLAMA_ARG_OFFLINE",
+        "LLAMA_ARG_PRESENCE_PENALTY",
+        "LLAMA_ARG_REPEAT_PENALTY",
+        "LLAMA_ARG_ROPE_FREQ_BASE",
+        "LLAMA_ARG_ROPE_FREQ_SCALE",
+        "LLAMA_ARG_ROPE_SCALE",
+        "LLAMA_ARG_ROPE_SCALING_TYPE",
+        "LLAMA_ARG_SHOW_TIMINGS",
+        "LLAMA_ARG_TEMPERATURE",
+        "LLAMA_ARG_THREADS",
+        "LLAMA_ARG_TOP_K",
+        "LLAMA_ARG_TOP_P",
+        "LLAMA_ARG_UBATCH",
+        "LLAMA_ARG_YARN_ATTN_FACTOR",
+        "LLAMA_ARG_YARN_BETA_FAST",
+        "LLAMA_ARG_YARN_BETA_SLOW",
+        "LLAMA_ARG_YARN_EXT_FACTOR",
+        "LLAMA_ARG_YARN_ORIG_CTX",
+    ];
+    let help = with(&[], &["--help"]).stdout;
+    let shown = help.split("[env: LLAMA_ARG_").skip(1).filter_map(|rest| rest.split_once(']'));
+    let shown: BTreeSet<_> = shown.map(|(ending, _)| format!("LLAMA_ARG_{ending}")).collect();
+    assert!(shown.iter().eq(READ.iter()), "{shown:#?}");
+}
+
+#[test]
+fn variables_without_an_option_here_are_told_and_ignored() {
+    let model = tiny_reader(1, true);
+    let arguments = ["-m", model.path().to_str().unwrap(), "-p", "the", "-n", "1"];
+    let notes = |variables: &[(&str, &str)], arguments: &[&str]| -> Vec<String> {
+        let run = with(variables, arguments);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let notes = run.stderr.lines().filter_map(|line| line.strip_prefix("note: "));
+        notes.map(String::from).collect()
+    };
+    let gpu = "ignored, since rope-cpu runs on the CPU alone: ";
+    let always = "without effect, since always so in rope-cpu: ";
+    let missing = "ignored, since rope-cpu does not have these (yet): ";
+    for (name, value, reason) in [
+        ("N_GPU_LAYERS", "99", gpu),
+        ("KV_OFFLOAD", "off", gpu),
+        ("CPU_MOE", "1", gpu),
+        ("FIT", "off", gpu),
+        ("FLASH_ATTN", "on", always),
+        ("FLASH_ATTN", "true", always),
+        ("FLASH_ATTN", "auto", always),
+        ("FLASH_ATTN", "off", missing),
+        ("MMAP", "1", always),
+        ("MMAP", "0", missing),
+        ("NO_MMAP", "0", missing),
+        ("PERF", "off", always),
+        ("PERF", "on", missing),
+        ("REPACK", "disabled", always),
+        ("N_PARALLEL", "1", always),
+        ("N_PARALLEL", "4", missing),
+        ("LOAD_MODE", "mmap", always),
+        ("LOAD_MODE", "mlock", missing),
+        ("NUMA", "distribute", missing),
+        ("CACHE_RAM", "0", missing),
+        ("PORT", "8080", missing),
+    ] {
+        let variable = format!("LLAMA_ARG_{name}");
+        let found = notes(&[(&variable, value)], &arguments);
+        assert_eq!(found, [format!("{reason}{variable}")], "{value}");
+    }
+    let all = [
+        ("LLAMA_ARG_NUMA", "numactl"),
+        ("LLAMA_ARG_CACHE_RAM", "512"),
+        ("LLAMA_ARG_MLOCK", ""),
+        ("LLAMA_ARG_TOP_K", "3"),
+        ("LLAMA_ARG_DEVICE", "none"),
+        ("LLAMA_CACHE", "/no/such"),
+    ];
+    let expected =
+        [format!("{gpu}LLAMA_ARG_DEVICE"), format!("{missing}LLAMA_ARG_CACHE_RAM, LLAMA_ARG_NUMA")];
+    assert_eq!(notes(&all, &arguments), expected);
+    // Commands that are like no program of llama.cpp's do not hear of them.
+    let inspect = ["inspect", model.path().to_str().unwrap()];
+    assert!(notes(&all, &inspect).is_empty());
 }
