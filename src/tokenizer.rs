@@ -219,6 +219,11 @@ impl<'a> Tokenizer<'a> {
         self.roles.ends_generation.iter().copied()
     }
 
+    /// The tokens that the model is never to write.
+    pub fn suppressed(&self) -> &[Token] {
+        &self.roles.suppressed
+    }
+
     /// How many tokens the vocabulary has.
     pub fn len(&self) -> usize {
         self.vocabulary.len()

@@ -43,8 +43,8 @@ pub enum Error {
     Score { token: u32, score: f32 },
     #[error("token {token} has the type {number}: types are 0 to 6")]
     Kind { token: u32, number: i64 },
-    #[error("metadata key {key} is {token}, where the vocabulary has {tokens} tokens")]
-    RoleRange { key: &'static str, token: u32, tokens: usize },
+    #[error("metadata key {key} names token {token}; the vocabulary has {tokens}, from 0")]
+    RoleRange { key: &'static str, token: i64, tokens: usize },
     #[error("metadata key {flag} is true, but {key} does not say with which token")]
     RoleMissing { flag: &'static str, key: &'static str },
     #[error("the vocabulary has no token for the byte 0x{byte:02X}: <0x{byte:02X}> is missing")]

@@ -1,4 +1,4 @@
-//! Which tokens begin a text, end it, or end an answer.
+//! Which tokens begin a text, end it, or end an answer, and which are never written.
 //!
 //! Files name some of them by number. Others are only known by their text, so llama.cpp looks for
 //! well-known texts; the lists here are its own.
@@ -15,6 +15,7 @@ const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const SUPPRESSED: &str = "tokenizer.ggml.suppress_tokens";
 
 /// What holds where a file does not say.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub(super) struct Roles {
     pub add_eos: bool,
     /// Every token that ends an answer.
     pub ends_generation: BTreeSet<Token>,
+    /// Those that the model is never to write.
+    pub suppressed: Vec<Token>,
 }
 
 /// A role that a file may give by number; otherwise the first of the texts that is a token has it.
@@ -165,7 +168,8 @@ impl Roles {
             return Err(Error::RoleMissing { flag: ADD_EOS, key: EOS });
         }
         let ends_generation = ends_generation(metadata, vocabulary, eos)?;
-        Ok(Self { bos, eos, add_bos, add_eos, ends_generation })
+        let suppressed = suppressed(metadata, vocabulary)?;
+        Ok(Self { bos, eos, add_bos, add_eos, ends_generation, suppressed })
     }
 }
 
@@ -176,10 +180,19 @@ fn given(
 ) -> Result<Option<Token>, Error> {
     match metadata.u32(key)? {
         Some(token) if token as usize >= vocabulary.len() => {
-            Err(Error::RoleRange { key, token, tokens: vocabulary.len() })
+            Err(Error::RoleRange { key, token: token.into(), tokens: vocabulary.len() })
         }
         token => Ok(token),
     }
+}
+
+fn suppressed(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Vec<Token>, Error> {
+    let tokens = vocabulary.len();
+    let known = |token: i64| match Token::try_from(token) {
+        Ok(known) if (known as usize) < tokens => Ok(known),
+        _ => Err(Error::RoleRange { key: SUPPRESSED, token, tokens }),
+    };
+    metadata.integers(SUPPRESSED)?.unwrap_or_default().into_iter().map(known).collect()
 }
 
 fn ends_generation(

@@ -6,7 +6,10 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-use crate::{Run, run, tiny::tiny_reader};
+use crate::{
+    Run, run,
+    tiny::{tiny_reader, tiny_suppressing},
+};
 
 fn answer(options: &[&str]) -> Run {
     let file = tiny_reader(3, true);
@@ -54,6 +57,22 @@ fn what_a_flag_overrides_is_not_read() {
         let run = answer(&[&broken[..], &[flag]].concat());
         assert_eq!(run.code, Some(0), "{key}: {}", run.stderr);
     }
+}
+
+#[test]
+fn tokens_that_the_file_suppresses_are_never_chosen() {
+    let answer = |suppressed: &[i32]| {
+        let file = tiny_suppressing(3, suppressed);
+        let model = ["-m", file.path().to_str().unwrap(), "-p", "the", "--no-display-prompt"];
+        // Token 17 is "q" and 26 "z".
+        run(&[&model[..], &["-n", "4", "--temp", "0", "-l", "17+2000", "-l", "26+1000"]].concat())
+    };
+    for (suppressed, expected) in [(&[][..], "qqqq"), (&[17], "zzzz"), (&[26], "qqqq")] {
+        let run = answer(suppressed);
+        assert_eq!((run.code, run.stdout.trim()), (Some(0), expected), "{}", run.stderr);
+    }
+    assert!(!answer(&[17, 26]).stdout.contains(['q', 'z']));
+    answer(&[3, 40]).refused(2, &["metadata key tokenizer.ggml.suppress_tokens names token 40; "]);
 }
 
 #[test]

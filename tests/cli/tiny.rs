@@ -47,6 +47,12 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
     reader(seed, bos, |_| true).file()
 }
 
+/// The same, of which some tokens are never to be written.
+pub fn tiny_suppressing(seed: u32, tokens: &[i32]) -> NamedTempFile {
+    let tokens = array(I32, tokens.len() as u64, tokens.iter().map(|token| token.to_le_bytes()));
+    reader(seed, true, |_| true).key("tokenizer.ggml.suppress_tokens", ARRAY, tokens).file()
+}
+
 /// A LoRA adapter of rank 4 for the last matrix of both.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()

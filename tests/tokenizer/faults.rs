@@ -60,6 +60,11 @@ impl Keys {
         self.array("tokenizer.ggml.token_type", ValueType::I32, types.len(), bytes)
     }
 
+    fn suppressed(self, tokens: &[i32]) -> Self {
+        let bytes = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+        self.array("tokenizer.ggml.suppress_tokens", ValueType::I32, tokens.len(), bytes)
+    }
+
     fn scores(self, scores: &[f32]) -> Self {
         let bytes = scores.iter().flat_map(|s| s.to_le_bytes()).collect();
         self.array("tokenizer.ggml.scores", ValueType::F32, scores.len(), bytes)
@@ -162,8 +167,11 @@ fn each_fault_is_named() {
         (bpe().merges(&["a b", "a c"]), "merge 1, \"a c\", needs the token \"c\""),
         (bpe().merges(&["b a"]), "needs the token \"ba\""),
         (bpe().texts("tokenizer.ggml.merges", &[b"a \xff"]), "merge 0"),
-        (bpe().number("tokenizer.ggml.bos_token_id", 6), "bos_token_id is 6"),
-        (bpe().number("tokenizer.ggml.eot_token_id", 99), "eot_token_id is 99"),
+        (bpe().number("tokenizer.ggml.bos_token_id", 6), "bos_token_id names token 6"),
+        (bpe().number("tokenizer.ggml.eot_token_id", 99), "eot_token_id names token 99"),
+        (bpe().suppressed(&[0, 6]), "tokenizer.ggml.suppress_tokens names token 6"),
+        (bpe().suppressed(&[-1]), "tokenizer.ggml.suppress_tokens names token -1"),
+        (bpe().number("tokenizer.ggml.suppress_tokens", 1), "where an array of whole numbers"),
         (bpe().flag("tokenizer.ggml.add_bos_token", true), "does not say with which token"),
         (bpe().flag("tokenizer.ggml.add_eos_token", true), "tokenizer.ggml.eos_token_id"),
         (bpe().string("tokenizer.ggml.pre", "llama-bpe"), "tokenizer.ggml.add_bos_token"),

@@ -32,6 +32,8 @@ pub fn settings(
         let error = format!("--logit-bias {token}: the vocabulary has {tokens} tokens, from 0");
         return Err(Error::usage(error));
     }
+    let suppressed = tokenizer.suppressed().iter();
+    settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
     if settings.dry_multiplier != 0.0 {
         let texts = match &args.sampling.dry_sequence_breaker[..] {
             [] => BREAKERS.map(String::from).to_vec(),
