@@ -56,7 +56,7 @@ pub enum Error {
 /// How to choose, with the names and defaults of llama.cpp.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `--seed`: `None` (on the command line, -1) draws one from the system.
+    /// `--seed`: `None` (on the command line, -1 and 4294967295) draws one from the system.
     pub seed: Option<u32>,
     /// `--samplers`: the chain. What is not in it does not act.
     pub samplers: Vec<SamplerKind>,

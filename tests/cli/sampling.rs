@@ -135,6 +135,20 @@ fn every_sampler_writes_and_a_seed_decides_what() {
 }
 
 #[test]
+fn two_seeds_are_random_ones() {
+    let seed = |typed: &str| {
+        let run = answer(&["-s", typed]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        String::from(run.stderr.rsplit_once("seed").unwrap().1.trim())
+    };
+    assert_eq!(seed("4294967294"), "4294967294");
+    for random in ["-1", "4294967295"] {
+        let (first, second) = (seed(random), seed(random));
+        assert!(first != "4294967295" && first != second, "{random}: {first}, {second}");
+    }
+}
+
+#[test]
 fn what_has_no_effect_is_told() {
     let warned = |options: &[&str], parts: &[&str]| {
         let run = answer(options);

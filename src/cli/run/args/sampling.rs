@@ -171,7 +171,8 @@ impl SamplingArgs {
     pub fn over(&self, base: Settings) -> Settings {
         let samplers = self.samplers.as_ref().or(self.sampler_seq.as_ref());
         Settings {
-            seed: u32::try_from(self.seed).ok(),
+            // This is llama.cpp's -1, whose seeds have 32 bits.
+            seed: u32::try_from(self.seed).ok().filter(|seed| *seed != u32::MAX),
             samplers: samplers.map_or(base.samplers, |order| order.to_vec()),
             logit_bias: self.logit_bias.iter().map(|Bias(token, bias)| (*token, *bias)).collect(),
             temperature: self.temperature.unwrap_or(base.temperature),
