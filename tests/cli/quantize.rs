@@ -6,6 +6,7 @@ use rope_cpu::{
     gguf::{File, GgmlType, Gguf, Value},
     quantize::{Options, Target, plan},
 };
+use rope_cpu_kernels::{Cpu, DType, Encoder, Matrix};
 use serde_json::Value as Json;
 
 use crate::{
@@ -137,6 +138,48 @@ fn options_change_what_is_chosen() {
     let quiet = run(&["quantize", "--allow-requantize", out, again.to_str().unwrap(), "F16"]);
     assert_eq!((quiet.code, &quiet.stderr[..]), (Some(0), ""));
     assert_eq!(types(&again)["blk.1.ffn_up.weight"].name, "f16");
+}
+
+#[test]
+fn weights_of_every_type_are_read() {
+    let q8_0 = Encoder::new(DType::Q8_0).unwrap();
+    let (rows, columns) = (3, 512);
+    let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
+    let mut sources = Vec::new();
+    for dtype in DType::ALL {
+        let ggml_type = GgmlType::named(dtype.name()).unwrap();
+        let name = format!("{}.weight", dtype.name());
+        let offset = b.data.len() as u64;
+        b = b.tensor(&name, &[columns, rows], ggml_type.number, offset);
+        let bytes = rows * columns / ggml_type.block_len * ggml_type.block_bytes;
+        // Bytes below 0x40 make floats of any width that are below 2.
+        let bytes: Vec<u8> = (0..bytes).map(|i| (i * 37 % 61) as u8).collect();
+        b.data.extend(&bytes);
+        b.data.resize(b.data.len().next_multiple_of(32), 0);
+        sources.push((name, dtype, bytes));
+    }
+    let (input, folder) = (b.file(), tempfile::tempdir().unwrap());
+    let output = folder.path().join("out.gguf");
+    let paths = [input.path(), &output].map(|path| path.to_str().unwrap());
+    quantize(&["--pure", "--allow-requantize", paths[0], paths[1], "q8_0"]);
+    let file = File::open(&output).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    for (name, dtype, bytes) in sources {
+        let found = gguf.tensor(&name).unwrap();
+        assert_eq!(found.ggml_type.name, "q8_0", "{name}");
+        let matrix = Matrix::new(dtype, rows as usize, columns as usize, &bytes).unwrap();
+        let mut weights = vec![0.0; columns as usize];
+        for (row, found) in found.bytes.chunks(found.bytes.len() / rows as usize).enumerate() {
+            matrix.decode_row(row, &mut weights);
+            assert!(weights.iter().any(|weight| *weight != 0.0), "{name}");
+            let mut expected = vec![0; found.len()];
+            q8_0.encode(Cpu::best(), &weights, &mut expected);
+            match dtype {
+                DType::Q8_0 => assert!(found == &bytes[row * found.len()..][..found.len()]),
+                _ => assert!(found == expected, "{name}, row {row}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     run,
-    tiny::{tiny_in_parts, tiny_reader},
+    tiny::{tiny_after_its_metadata, tiny_in_parts, tiny_reader},
 };
 
 #[test]
@@ -14,9 +14,15 @@ fn a_model_in_parts_writes_what_the_whole_does() {
         let path = path.to_str().unwrap();
         run(&["-m", path, "-p", "on the train", "-n", "20", "--temp", "0"])
     };
+    let expected = answer(whole.path()).stdout;
     let found = answer(&first);
-    assert_eq!(found.code, Some(0), "{}", found.stderr);
-    assert_eq!(found.stdout, answer(whole.path()).stdout);
+    assert_eq!((found.code, found.stdout), (Some(0), expected.clone()), "{}", found.stderr);
+
+    let other = tempfile::tempdir().unwrap();
+    let [metadata, _] = tiny_after_its_metadata(5, other.path());
+    let found = answer(&metadata);
+    assert_eq!((found.code, found.stdout), (Some(0), expected), "{}", found.stderr);
+
     let parts = format!("give the first one, {}", first.display());
     answer(&second).refused(2, &["is part 2 of 2 of a model", &parts]);
     std::fs::remove_file(&second).unwrap();

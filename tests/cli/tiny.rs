@@ -26,7 +26,15 @@ pub fn tiny() -> NamedTempFile {
 
 /// [`tiny_reader`] in two files in `folder`, the second with the second layer; returns their paths.
 pub fn tiny_in_parts(seed: u32, folder: &Path) -> [PathBuf; 2] {
-    let second = |name: &str| name.starts_with("blk.1.");
+    in_parts(seed, folder, |name| name.starts_with("blk.1."))
+}
+
+/// The same with tensors in the second file alone, as llama-gguf-split --no-tensor-first-split does it.
+pub fn tiny_after_its_metadata(seed: u32, folder: &Path) -> [PathBuf; 2] {
+    in_parts(seed, folder, |_| true)
+}
+
+fn in_parts(seed: u32, folder: &Path, second: impl Fn(&str) -> bool + Copy) -> [PathBuf; 2] {
     let first = reader(seed, true, |name| !second(name));
     let second = Builder { keys: Vec::new(), ..reader(seed, true, second) };
     let tensors = (first.tensors.len() + second.tensors.len()) as i32;

@@ -56,6 +56,21 @@ fn the_first_part_brings_the_others() {
     assert_eq!(paths, [1, 2, 3].map(|number| path(folder.path(), number)));
 }
 
+/// As llama-gguf-split writes it with --no-tensor-first-split.
+#[test]
+fn the_first_part_may_have_no_tensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parts = [part(1, 3, 2, "a"), part(2, 3, 2, "b"), part(3, 3, 2, "c")];
+    parts[0].tensors.clear();
+    parts[0].data.clear();
+    write(folder.path(), &parts);
+    let file = File::open(path(folder.path(), 1)).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    let names: Vec<_> = gguf.tensors().iter().map(|tensor| tensor.name).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert_eq!(gguf.tensor("b").unwrap().bytes, parts[1].data);
+}
+
 #[test]
 fn inspect_shows_the_parts() {
     let folder = tempfile::tempdir().unwrap();

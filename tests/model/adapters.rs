@@ -8,6 +8,7 @@ use rope_cpu::{
 };
 
 use crate::{
+    architectures::{ROUNDING, apart},
     build::{Builder, F32, STRING, U32, string},
     reference::{Frequencies, forward},
     tiny::{
@@ -43,6 +44,43 @@ fn all_compute_what_merged_weights_would() {
         assert!(error < BOUND, "{name}: {error}");
         let without = forward(&tiny, &rope, &tokens(&tiny, TOKENS));
         assert!(difference(&without, &found) > 1000.0 * BOUND, "{name}: no effect");
+    }
+}
+
+/// Products with F16 convert it and are those of F32, with the same bound.
+#[test]
+fn adapters_in_f16_compute_what_merged_weights_would() {
+    for name in ["llama", "qwen3moe"] {
+        let tiny = Tiny { half_adapters: true, ..Tiny::named(name) };
+        let merged = Tiny { merged: SCALE, ..tiny.clone() };
+        let expected = forward(&merged, &Frequencies::new(&tiny, 1.0), &tokens(&tiny, TOKENS));
+        let error = difference(&expected, &once(&tiny, SCALE));
+        assert!(error < BOUND, "{name}: {error}");
+        let single = Tiny { half_adapters: false, ..tiny.clone() };
+        let error = difference(&expected, &once(&single, SCALE));
+        assert!(error > 2.0 * BOUND, "{name}: nothing was rounded: {error}");
+    }
+}
+
+/// A and B are floats, which multiply activations as they are: what is rounded is what the weights
+/// in blocks read, as without an adapter.
+#[test]
+fn adapters_beside_weights_in_blocks_compute_what_merged_weights_would() {
+    for (name, tiny) in Tiny::all() {
+        let tiny = tiny.in_blocks();
+        let merged = Tiny { merged: SCALE, ..tiny.clone() };
+        let rope = match tiny.long_rope {
+            Some(_) => Frequencies::long(&tiny),
+            None => Frequencies::new(&tiny, 1.0),
+        };
+        let expected = forward(&merged, &rope, &tokens(&tiny, TOKENS));
+        for micro_batch in [1, 64] {
+            let how = How { micro_batch, ..How::default() };
+            let error = apart(&expected, &adapted(&tiny, &[(tiny.adapter(), SCALE)], &how));
+            assert!(error < ROUNDING, "{name}, {micro_batch}: {error}");
+        }
+        let without = apart(&expected, &once(&tiny, 0.0));
+        assert!(without > 4.0 * ROUNDING, "{name}: no effect: {without}");
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use rope_cpu::{gguf::Gguf, json, model::Config};
 
 use crate::{
-    reference::{Frequencies, forward},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    build::F32,
+    reference::{Frequencies, Rules, forward, forward_by},
+    tiny::{How, Tiny, difference, logits, tokens, with_file, with_session},
 };
 
 /// As in `meaning`: logits of order 1 and some 10 products of about 100 terms in single precision.
@@ -72,20 +73,77 @@ fn scales_beside_weights_multiply_them() {
     }
 }
 
+/// The largest of each family divide scores by the root of the embedding's values for each head.
+#[test]
+fn the_largest_gemma_divides_scores_by_another_length() {
+    let scale = |tiny: Tiny| {
+        let bytes = tiny.builder().bytes();
+        Config::from_metadata(&Gguf::parse(&bytes, &[]).unwrap()).unwrap().attention_scale
+    };
+    let gemma2 = Tiny { head_dim: 16, ..Tiny::named("gemma2") };
+    for (tiny, largest) in [(gemma2, 46), (Tiny::gemma3(), 62)] {
+        let of = |layers| scale(Tiny { layers, ..tiny.clone() });
+        let [by_embedding, by_head] =
+            [tiny.embedding / tiny.heads, tiny.head_dim].map(|n| 1.0 / (n as f32).sqrt());
+        assert_ne!(by_embedding, by_head);
+        assert_eq!(of(largest), by_embedding, "{}", tiny.architecture);
+        for layers in [1, 46, 62].into_iter().filter(|layers| *layers != largest) {
+            assert_eq!(of(layers), by_head, "{}, {layers} layers", tiny.architecture);
+        }
+    }
+}
+
+/// What multiplies cosines and sines is in the file, or else it is sqrt(1 + ln s / ln L).
+#[test]
+fn long_rope_scales_what_it_rotates() {
+    let tiny = Tiny::named("phi3");
+    let original = tiny.long_rope.unwrap();
+    let s = tiny.context as f64 / original as f64;
+    let computed = (1.0 + s.ln() / (original as f64).ln()).sqrt();
+    assert!(computed > 1.2);
+    let key = b"rope.scaling.attn_factor";
+    let silent = || {
+        let mut b = tiny.builder();
+        b.keys.retain(|entry| !entry.windows(key.len()).any(|part| part == key));
+        b
+    };
+    let given = silent().key("phi3.rope.scaling.attn_factor", F32, 0.75f32.to_le_bytes());
+    let tokens = tokens(&tiny, TOKENS);
+    let rope = Frequencies::long(&tiny);
+    let by = |scale: f64| {
+        let rules = Rules {
+            place: &|_, j| Some(j),
+            frequencies: &|_| (rope.global.clone(), scale),
+            distance: &|i, j| Some((i - j) as f64),
+            query_scale: &|_| 1.0,
+        };
+        forward_by(&tiny, &rules, &rope.window, &tokens)
+    };
+    for (file, scale) in [(silent(), computed), (given, 0.75)] {
+        let found =
+            with_file(&tiny, &file, &[], &How::default(), |session| logits(session, &tokens));
+        let error = difference(&by(scale), &found);
+        assert!(error < BOUND, "{scale}: {error}");
+        assert!(difference(&by(1.0), &found) > 100.0 * BOUND, "{scale} has no effect");
+    }
+}
+
 /// The mean distance, as a share of the mean logit.
-fn apart(expected: &[Vec<f32>], found: &[Vec<f32>]) -> f32 {
+pub fn apart(expected: &[Vec<f32>], found: &[Vec<f32>]) -> f32 {
     let both = expected.iter().flatten().zip(found.iter().flatten());
     let (apart, all) = both.fold((0.0, 0.0), |(a, s), (e, f)| (a + (e - f).abs(), s + e.abs()));
     apart / all
 }
 
+/// As a share: rounding activations to 8 bits is off by 0.5 % of a group (its largest value, which is
+/// some 2.2 times the usual one, over 127 and the root of 12) in each of about ten products behind each
+/// other, and peaked attention multiplies that by as much as 3.
+pub const ROUNDING: f32 = 0.05;
+
 /// Quantized weights go with quantized activations, also those of several experts, in tensors of three
-/// dimensions and in parts of one. Rounding to 8 bits is off by 0.5 % of a group (its largest value,
-/// which is some 2.2 times the usual one, over 127 and the root of 12) in each of about ten products
-/// behind each other, and peaked attention multiplies that by as much as 3.
+/// dimensions and in parts of one.
 #[test]
 fn weights_in_blocks_give_nearly_what_their_values_do() {
-    const ROUNDING: f32 = 0.05;
     for (name, tiny) in Tiny::all() {
         let tiny = tiny.in_blocks();
         let expected = expected(&tiny);

@@ -45,6 +45,8 @@ pub struct Tiny {
     pub long_rope: Option<usize>,
     /// The scale of the adapter that is merged into the weights, 0 for none.
     pub merged: f32,
+    /// Whether adapters are in F16.
+    pub half_adapters: bool,
     /// Whether matrices with rows of whole blocks are in Q8_0.
     pub quantized: bool,
     /// Whether matrices of layers are a power of two too large in the file, and have a scale beside
@@ -88,6 +90,7 @@ impl Tiny {
             soft_caps: None,
             long_rope: None,
             merged: 0.0,
+            half_adapters: false,
             quantized: false,
             scales: false,
         }
@@ -247,9 +250,6 @@ impl Tiny {
             let scale = if shape.len() == 1 { 0.3 } else { scale };
             let mut random = random(&name);
             let mut values: Vec<f32> = (0..values).map(|_| random() * scale + shift).collect();
-            if self.merged != 0.0 && self.is_adapted(&name, &shape) {
-                self.merge(&name, &shape, &mut values);
-            }
             if self.is_quantized(&name, &shape) {
                 for block in values.chunks_mut(32) {
                     let (scale, quants) = q8_0(block);
@@ -258,6 +258,10 @@ impl Tiny {
                     }
                 }
             }
+            // Adapters come beside weights that are rounded already.
+            if self.merged != 0.0 && self.is_adapted(&name, &shape) {
+                self.merge(&name, &shape, &mut values);
+            }
             (name, values)
         });
         tensors.collect()
@@ -265,7 +269,7 @@ impl Tiny {
 
     /// `W + s B A`, for each expert; of embeddings `W + s A B`.
     fn merge(&self, name: &str, shape: &[usize], weights: &mut [f32]) {
-        let [(.., a), (.., b)] = halves(name, shape);
+        let [(.., a), (.., b)] = self.halves(name, shape);
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
         let scale = f64::from(self.merged * ALPHA) / RANK as f64;
         for (i, w) in weights.iter_mut().enumerate() {
@@ -285,6 +289,23 @@ impl Tiny {
         shape.len() > 1 && !(self.tied && name == EMBEDDINGS)
     }
 
+    /// The names, shapes and values of the two matrices that adapt a tensor: A and B.
+    fn halves(&self, name: &str, shape: &[usize]) -> [Named; 2] {
+        let (count, matrix) = shape.split_at(shape.len() - 2);
+        let half = |half: &str, matrix: [usize; 2]| {
+            let (name, shape) = (format!("{name}.{half}"), [count, &matrix[..]].concat());
+            let mut random = random(&name);
+            let scale = (3.0 / matrix[1] as f32).sqrt();
+            let values = (0..shape.iter().product()).map(|_| random() * scale);
+            let rounded = |x| if self.half_adapters { f16::from_f32(x).to_f32() } else { x };
+            (name, shape, values.map(rounded).collect())
+        };
+        match name {
+            EMBEDDINGS => [half("lora_a", [matrix[0], RANK]), half("lora_b", [matrix[1], RANK])],
+            _ => [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])],
+        }
+    }
+
     /// An adapter, as a file.
     pub fn adapter(&self) -> Builder {
         let mut b = Builder::new()
@@ -293,9 +314,16 @@ impl Tiny {
             .key("adapter.type", STRING, string("lora"))
             .key("adapter.lora.alpha", F32, ALPHA.to_le_bytes());
         for (name, shape) in self.tensors().into_iter().filter(|(n, s)| self.is_adapted(n, s)) {
-            for (name, shape, values) in halves(&name, &shape) {
+            for (name, shape, values) in self.halves(&name, &shape) {
                 let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
-                b = add_tensor(b, &name, &dims, &values);
+                if !self.half_adapters {
+                    b = add_tensor(b, &name, &dims, &values);
+                    continue;
+                }
+                let offset = b.data.len() as u64;
+                b = b.tensor(&name, &dims, 1, offset);
+                b.data.extend(values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()));
+                b.data.resize(b.data.len().next_multiple_of(32), 0);
             }
         }
         b
@@ -404,22 +432,6 @@ fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
 
 /// A name, a shape and values.
 type Named = (String, Vec<usize>, Vec<f32>);
-
-/// The names, shapes and values of the two matrices that adapt a tensor: A and B.
-fn halves(name: &str, shape: &[usize]) -> [Named; 2] {
-    let (count, matrix) = shape.split_at(shape.len() - 2);
-    let half = |half: &str, matrix: [usize; 2]| {
-        let (name, shape) = (format!("{name}.{half}"), [count, &matrix[..]].concat());
-        let mut random = random(&name);
-        let scale = (3.0 / matrix[1] as f32).sqrt();
-        let values = (0..shape.iter().product()).map(|_| random() * scale).collect();
-        (name, shape, values)
-    };
-    match name {
-        EMBEDDINGS => [half("lora_a", [matrix[0], RANK]), half("lora_b", [matrix[1], RANK])],
-        _ => [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])],
-    }
-}
 
 /// Random numbers from -1 to 1 that a name decides, so that tensors do not change with what else a
 /// model has: xorshift64 from the FNV-1a of the name.
