@@ -90,7 +90,7 @@ pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
         ("embeddings", Cell::Bool(false)),
         ("no_op_offload", integer(0)),
         ("no_host", Cell::Bool(false)),
-        ("repack", Cell::Bool(true)),
+        ("repack", Cell::Bool(false)),
         ("fit_target", integer(0)),
         ("fit_min_ctx", integer(0)),
         ("n_prompt", integer(measured.test.prompt as u64)),
