@@ -54,7 +54,13 @@ fn products(c: &mut Criterion) {
 
 fn attentions(c: &mut Criterion) {
     let dim = 128;
-    for (name, queries) in [("attend few", 1), ("attend many", 64)] {
+    let kernels = [
+        ("attend-few", 1, false),
+        ("attend-few-rotating", 1, true),
+        ("attend-many", 64, false),
+        ("attend-many-rotating", 64, true),
+    ];
+    for (name, queries, rotating) in kernels {
         let q: Vec<f32> = (0..queries * dim).map(|i| (i as f32).sin() / 8.0).collect();
         let visible = vec![0..PAGE; queries];
         let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).cos()).collect();
@@ -71,25 +77,24 @@ fn attentions(c: &mut Criterion) {
             let mut partials = vec![0.0; queries * partial_len(dim)];
             clear(&mut partials, dim);
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
-                let rotating = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
-                for (how, rotation) in [("", None), ("/rotating", Some(rotating))] {
-                    let queries = Queries { queries: &q, heads: 1, dim, soft_cap: None };
-                    scratch.prepare(cpu, queries, dtype, rotation.is_some());
-                    group.bench_function(format!("{}/{}{how}", dtype.name(), cpu.name()), |b| {
-                        b.iter(|| {
-                            attend(
-                                cpu,
-                                &visible,
-                                rows,
-                                rotation,
-                                rows,
-                                &[],
-                                &mut scratch,
-                                &mut partials,
-                            );
-                        });
+                let rotation = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
+                let rotation = rotating.then_some(rotation);
+                let queries = Queries { queries: &q, heads: 1, dim, soft_cap: None };
+                scratch.prepare(cpu, queries, dtype, rotating);
+                group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
+                    b.iter(|| {
+                        attend(
+                            cpu,
+                            &visible,
+                            rows,
+                            rotation,
+                            rows,
+                            &[],
+                            &mut scratch,
+                            &mut partials,
+                        );
                     });
-                }
+                });
             }
         }
         group.finish();
