@@ -18,9 +18,12 @@ fn run(tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen3moe")] {
+    let floats = [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen3moe")];
+    let floats = floats.map(|tiny| (tiny, CacheType::F32));
+    for (tiny, cache) in floats.into_iter().chain([(Tiny::llama().in_blocks(), CacheType::Q8_0)]) {
         for micro_batch in [1, 64] {
-            let how = |threads| How { threads, micro_batch, ..How::default() };
+            let (keys, values) = (cache, cache);
+            let how = |threads| How { threads, micro_batch, keys, values, ..How::default() };
             let one = run(&tiny, &how(1), 300);
             for threads in [2, 3] {
                 assert!(one == run(&tiny, &how(threads), 300), "{threads} threads");
