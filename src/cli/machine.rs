@@ -28,7 +28,9 @@ use crate::{
 /// four streams a thread. To write a token, a model reads nearly all its weights once.
 ///
 /// int8: independent dot products of bytes in the first cache, the inner step of products with
-/// quantized weights. To read a token, a model does two such operations for each weight.
+/// quantized weights. To read a token, a model does two such operations for each weight. AVX2
+/// multiplies weights of six bits and fewer faster than bytes, so that a prompt of those can
+/// exceed this peak.
 ///
 /// f32: independent multiply-adds of floats in the first cache, the inner step of attention.
 ///

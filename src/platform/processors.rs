@@ -1,9 +1,9 @@
 //! How many threads are worth running.
 //!
 //! The work is arithmetic in vector registers and streams from memory: the second thread of a
-//! core shares both with the first and only waits, and since every step ends when its slowest
-//! thread does, slow cores among fast ones hold the fast ones up. So: one thread for each
-//! physical performance core that this process may use, and no more than its CPU quota.
+//! core shares both with the first and only waits. Slow cores among fast ones take fewer tasks of a
+//! step, but the step ends with the last task of a slow one. So: one thread for each physical
+//! performance core that this process may use, and no more than its CPU quota.
 
 /// A number of threads and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]

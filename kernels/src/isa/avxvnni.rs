@@ -5,6 +5,9 @@ use bytemuck::must_cast;
 use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes, pair::wide_as_pair};
 
 /// AVX2 with the dot product of AVX-VNNI: laptops since Alder Lake, which lack AVX-512.
+///
+/// Its tests are those of the other instruction sets. They run on CPUs that have it alone, as the
+/// emulators of `scripts/check` don't.
 #[derive(Clone, Copy)]
 pub struct AvxVnni(());
 
