@@ -6,6 +6,7 @@ Each row is the median of the samples of several rounds; in a round every progra
 """
 import argparse
 import os
+import shlex
 import sys
 import time
 
@@ -77,12 +78,16 @@ def main():
         print(f"compare: {name} took {time.monotonic() - began:.0f} s", file=sys.stderr)
     after = os.getloadavg()[0]
 
+    rounds = sorted({1 if a.quick else m.rounds for m in chosen.values()})
+    command = shlex.join(["scripts/compare-llama-cpp", *sys.argv[1:]])
     topology, all_threads = facts["topology"] or {}, facts["measured"][-1]
     notes = [
         f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
         f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s "
         "(`rope-cpu machine`). `of limit` is rope-cpu's share of what reading memory at the measured rate, or computing at the "
-        f"measured peaks, would allow. Medians of runs in turns; load {before:.2f} before, {after:.2f} after.",
+        f"measured peaks, would allow; with AVX2 the peak is that of bytes, which prompts of weights with fewer bits can exceed. "
+        f"`{command}`: programs in turns, {a.repetitions} samples a round, rounds: {' or '.join(map(str, rounds))}; medians "
+        f"± half of the range. Load {before:.2f} before, {after:.2f} after.",
     ]
     if busy:
         notes += ["", "**The machine was busy: these numbers say little.**"]

@@ -17,12 +17,12 @@ def markdown(results, peers, notes):
     for m, engines in results:
         name = MODELS[m.model].name + (f", {m.what}" if m.what else "")
         for test, label in m.rows():
-            ours = median(engines["rope-cpu"][test])
+            ours = engines["rope-cpu"][test]
             share = engines["rope-cpu"].get((test, "share"))
-            cells = [name, label, number(ours), f"{100 * median(share):.0f} %" if share else ""]
+            cells = [name, label, spread(ours), f"{100 * median(share):.0f} %" if share else ""]
             for peer in peers:
-                samples = engines.get(peer, {}).get(test)
-                cells += [number(median(samples)), ratio(test, ours, median(samples))] if samples else ["", ""]
+                theirs = engines.get(peer, {}).get(test)
+                cells += [spread(theirs), ratio(test, median(ours), median(theirs))] if theirs else ["", ""]
             out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out + [""] + notes)
 
@@ -32,16 +32,21 @@ def ratio(test, ours, theirs):
     return f"{theirs / ours if test in COSTS else ours / theirs:.2f}"
 
 
-def number(value):
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+def spread(samples):
+    """Their median, and half of what they range over."""
+    middle, half = median(samples), (max(samples) - min(samples)) / 2
+    digits = 2 if middle < 10 else 1
+    return f"{middle:.{digits}f} ± {half:.{digits}f}" if len(samples) > 1 else f"{middle:.{digits}f}"
 
 
 def write_readme(text, isa):
-    """In place of the table of a machine with this instruction set."""
+    """In place of the table of a machine with this instruction set, or behind the others."""
     path = ROOT / "README.md"
     begin = f"<!-- speed with {isa}: from scripts/compare-llama-cpp --readme -->"
     before = path.read_text()
     block = re.compile(re.escape(begin) + ".*?" + re.escape(END), re.DOTALL)
-    if len(block.findall(before)) != 1:
-        raise SystemExit(f"compare: README.md needs these two lines, once: {begin} and {END}")
-    path.write_text(block.sub(lambda _: f"{begin}\n{text}\n{END}", before))
+    table = f"{begin}\n{text}\n{END}"
+    if block.search(before):
+        path.write_text(block.sub(lambda _: table, before, count=1))
+    else:
+        path.write_text(f"{END}\n\nWith {isa}:\n\n{table}".join(before.rsplit(END, 1)))
