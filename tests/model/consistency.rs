@@ -2,7 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use rope_cpu::{kv_cache::CacheType, model::Progress};
+use rope_cpu::{
+    kv_cache::CacheType,
+    model::Progress,
+    rope::{Flags, Scaling},
+};
 
 use crate::{
     reference::{Frequencies, forward},
@@ -41,6 +45,30 @@ fn micro_batches_of_any_size_agree() {
         for micro_batch in [1, 3, 7, 31, 100, 256] {
             let apart = difference(&whole, &of(micro_batch));
             assert!(apart < BOUND, "{micro_batch}: {apart}");
+        }
+    }
+}
+
+/// Of the scalings that rotate keys once. Those that follow the length are in `position`, and those that
+/// act on attention in `distances`.
+#[test]
+fn micro_batches_of_any_size_agree_by_each_scaling() {
+    use Scaling::{DpRope, Linear, Llama3, Ntk, NtkMixed, Yarn};
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        // As in `shift`.
+        let alone = How { threads: 1, ..How::default() };
+        let plain = run(&tiny, &alone, 300);
+        for scaling in [Linear, Ntk, NtkMixed, Yarn, Llama3, DpRope] {
+            let flags = Flags { scaling: Some(scaling), scale: Some(4.0), ..Flags::default() };
+            let how = How { flags, ..alone.clone() };
+            assert!(with_session(&tiny, &how, |session| !session.rope().plan().raw_keys()));
+            let of = |micro_batch| run(&tiny, &How { micro_batch, ..how.clone() }, 300);
+            let whole = of(512);
+            assert!(difference(&plain, &whole) > 100.0 * BOUND, "{scaling} has no effect");
+            for micro_batch in [1, 7, 64, 256] {
+                let apart = difference(&whole, &of(micro_batch));
+                assert!(apart < BOUND, "{scaling}, {micro_batch}: {apart}");
+            }
         }
     }
 }
