@@ -7,6 +7,7 @@ use rope_cpu::{
 };
 
 use crate::{
+    position,
     reference::{Frequencies, Rules, forward_by},
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
@@ -117,28 +118,32 @@ fn each_method_is_what_its_definition_says() {
     }
 }
 
-/// The definition, with a cache that holds the first tokens and the last ones and numbers them as
-/// they lie there.
+/// Tokens that stay where the context rolls.
+const SINKS: usize = 3;
+
+/// Where the `j`th token is when the `i`th is read: a cache that holds the first tokens and the last ones
+/// numbers them as they lie there.
+fn number(context: usize, i: usize, j: usize) -> Option<usize> {
+    let last = (i + 1).saturating_sub(context - SINKS).max(SINKS);
+    if j < SINKS { Some(j) } else { Some(SINKS + j.checked_sub(last)?) }
+}
+
 #[test]
 fn attention_sinks_number_what_is_left() {
-    let (sinks, context) = (3, 60);
-    let number = |i: usize, j: usize| {
-        let last = (i + 1).saturating_sub(context - sinks).max(sinks);
-        if j < sinks { Some(j) } else { Some(sinks + j.checked_sub(last)?) }
-    };
+    let context = 60;
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         let frequencies = Frequencies::new(&tiny, 2.0);
         let rules = Rules {
-            place: &|_, j| Some(j),
+            place: &|i, j| number(context, i, j),
             frequencies: &|_| (frequencies.global.clone(), 1.25),
-            distance: &|i, j| Some((number(i, i)? - number(i, j)?) as f64),
+            distance: &|i, j| Some((i - j) as f64),
             query_scale: &|_| 1.0,
         };
         let tokens = tokens(&tiny, 900);
         let expected = forward_by(&tiny, &rules, &frequencies.window, &tokens);
         for micro_batch in [1, 7, 64] {
             let flags = Flags {
-                attention_sinks: Some(sinks),
+                attention_sinks: Some(SINKS),
                 scale: Some(2.0),
                 yarn_attn_factor: Some(1.25),
                 ..Flags::default()
@@ -152,6 +157,33 @@ fn attention_sinks_number_what_is_left() {
                 let page = 256 * 2 * tiny.kv_heads * tiny.head_dim.next_multiple_of(32) * 4;
                 assert!(session.cache_bytes() <= tiny.layers * 4 * page);
             });
+        }
+    }
+}
+
+/// Frequencies that follow the length, and queries that grow, go by the same numbers: where the context
+/// rolls they stay those of a full one.
+#[test]
+fn attention_sinks_end_what_follows_the_length() {
+    // Three grid lines behind the trained length of these cases.
+    let context = 200;
+    for case in position::Case::all() {
+        let rules = Rules {
+            place: &|i, j| number(context, i, j),
+            frequencies: &|place| (case.frequencies)(case.effective(place)),
+            distance: &|i, j| Some((i - j) as f64),
+            query_scale: &|place| case.query_scale(place),
+        };
+        let window = Frequencies::new(&case.tiny, 1.0).window;
+        let tokens = tokens(&case.tiny, 560);
+        let expected = forward_by(&case.tiny, &rules, &window, &tokens);
+        for micro_batch in [1, 7, 64] {
+            let flags = Flags { attention_sinks: Some(SINKS), ..case.flags.clone() };
+            // As in `shift`.
+            let how = How { micro_batch, context, flags, threads: 1, ..How::default() };
+            let found = with_session(&case.tiny, &how, |session| logits(session, &tokens));
+            let apart = difference(&expected, &found);
+            assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);
         }
     }
 }

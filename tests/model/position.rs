@@ -144,6 +144,14 @@ impl Case {
         if i < self.constant { self.constant } else { (i + 1).div_ceil(self.step) * self.step }
     }
 
+    /// What multiplies the query at `i`.
+    pub fn query_scale(&self, i: usize) -> f64 {
+        match self.flags.log_n {
+            Some(true) => ((i as f64 + 1.0).ln() / (TRAINED as f64).ln()).max(1.0),
+            _ => 1.0,
+        }
+    }
+
     fn expected(&self, n: usize) -> Vec<Vec<f32>> {
         self.by(&|i| self.effective(i), n)
     }
@@ -154,10 +162,7 @@ impl Case {
             place: &|_, j| Some(j),
             frequencies: &|i| (self.frequencies)(length(i)),
             distance: &|i, j| Some((i - j) as f64),
-            query_scale: &|i| match self.flags.log_n {
-                Some(true) => ((i as f64 + 1.0).ln() / (TRAINED as f64).ln()).max(1.0),
-                _ => 1.0,
-            },
+            query_scale: &|i| self.query_scale(i),
         };
         let window = Frequencies::new(&self.tiny, 1.0).window;
         forward_by(&self.tiny, &rules, &window, &tokens(&self.tiny, n))
