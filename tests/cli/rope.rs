@@ -90,6 +90,25 @@ fn bad_values_are_told_by_their_flag_and_range() {
     ] {
         rope("explain", options).refused(2, &[said]);
     }
+    // What is no whole number never meets a model.
+    for (flag, bad, range) in [
+        ("--yarn-orig-ctx", "-1", "0"),
+        ("--dynamic-target", "-1", "the trained context to 1073741824"),
+        ("--rope-step", "-1", "1 to 1073741824"),
+        ("--rerope-window", "-1", "1 to the context"),
+        ("--rerope-k", "-1", "1 to 1048576"),
+        ("--grp-attn-n", "-1", "1 to the context"),
+        ("--grp-attn-w", "-1", "1 to the context"),
+        ("--lm-infinite-global", "-1", "1 to the context"),
+        ("--lm-infinite-local", "0.5", "1 to the context"),
+        ("--attention-sinks", "-1", "1 to the context less 1"),
+        ("--dprope-intervals", "many", "2 to 65536"),
+        ("--dprope-dims", "-2", "0 to the dimensions that rotate"),
+    ] {
+        let said = format!("'{bad}' for '{flag} <");
+        let range = format!(">': must be a whole number from {range}\n");
+        rope("explain", &[flag, bad]).refused(2, &[&said, &range]);
+    }
 }
 
 #[test]

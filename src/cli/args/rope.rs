@@ -56,6 +56,7 @@ pub struct RopeArgs {
     /// What YaRN, llama3 and dprope take for the length that the model was trained for. Also
     /// --rope-orig-ctx.
     #[arg(long, alias = "rope-orig-ctx", value_name = "N")]
+    #[arg(value_parser = whole("from 0"))]
     pub yarn_orig_ctx: Option<usize>,
 
     /// YaRN: 1 keeps high frequencies, 0 scales all
@@ -109,6 +110,7 @@ pub struct RopeArgs {
 
     /// dynamic: the target of fu2 [default: the context]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from the trained context to 1073741824"))]
     pub dynamic_target: Option<usize>,
 
     /// dynamic, dynamic-yarn: steps of the length [default: 256]
@@ -116,6 +118,7 @@ pub struct RopeArgs {
     /// Beyond the trained length, the length that decides the frequencies is rounded up to a
     /// multiple of this.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to 1073741824"))]
     pub rope_step: Option<usize>,
 
     /// By whose length: position or run [default: position; longrope: run]
@@ -132,32 +135,38 @@ pub struct RopeArgs {
     ///
     /// Distances below it are as they are. At most the context.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context"))]
     pub rerope_window: Option<usize>,
 
     /// leaky-rerope: divide what is beyond the window
     ///
     /// A whole number from 1 to 1048576, by default what keeps the context within the trained one.
     #[arg(long, value_name = "K", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to 1048576"))]
     pub rerope_k: Option<usize>,
 
     /// self-extend: tokens that share a position [-gan]
     ///
     /// Beyond the window. By default the power of two that keeps the context within the trained one.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context"))]
     pub grp_attn_n: Option<usize>,
 
     /// self-extend: the window [-gaw] [default: a quarter of the trained context]
     ///
     /// Distances below it are as they are. A multiple of --grp-attn-n, and at most the context.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context"))]
     pub grp_attn_w: Option<usize>,
 
     /// lm-infinite: so many first tokens are seen [default: 10]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context"))]
     pub lm_infinite_global: Option<usize>,
 
     /// lm-infinite: and so many last ones [default: the trained context]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context"))]
     pub lm_infinite_local: Option<usize>,
 
     /// Never fill the context: forget all but the first N tokens and the last
@@ -165,6 +174,7 @@ pub struct RopeArgs {
     /// Attention sinks: positions go on as if what is forgotten had never been, so a text has no end.
     /// From 1 to the context less 1; 4 are usual. Together with the last tokens they fill the context.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 1 to the context less 1"))]
     pub attention_sinks: Option<usize>,
 
     /// Let queries grow with the logarithm of their position: on or off
@@ -192,6 +202,7 @@ pub struct RopeArgs {
     ///
     /// From 2 to 65536.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 2 to 65536"))]
     pub dprope_intervals: Option<usize>,
 
     /// dprope: what dividing must gain [default: 0]
@@ -206,6 +217,7 @@ pub struct RopeArgs {
     /// An even number, up to those that rotate; in place of the threshold. The paper has 80 of
     /// 128 for twice the context and 64 for four times.
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = whole("from 0 to the dimensions that rotate"))]
     pub dprope_dims: Option<usize>,
 
     /// dprope: the divergence: code or paper [default: code]
@@ -229,6 +241,12 @@ pub struct RopeArgs {
     /// clex: between the matrices: tanh or silu [default: tanh]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub clex_activation: Option<Activation>,
+}
+
+/// A whole number. What is none is told by its range here, in words where model or context decide it, and a
+/// number beyond that by the plan, which knows them.
+fn whole(range: &'static str) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| text.parse().map_err(|_| format!("must be a whole number {range}"))
 }
 
 fn clex_weights(path: &str) -> Result<ClexWeights, rope::Error> {
