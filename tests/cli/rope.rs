@@ -154,11 +154,17 @@ fn compare_shows_methods_side_by_side() {
         .refused(2, &["no method is left: longrope is not shown: RoPE scaling longrope needs"]);
     rope("compare", &["--methods", "none,none"]).refused(2, &["none is there twice"]);
 
+    // What is left out is told, once for all lengths, and why.
     let run = rope("compare", &["--json"]);
-    assert_eq!(run.stderr, "");
+    run.said(&[
+        "note: longrope is not shown: RoPE scaling longrope needs the tensor",
+        "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE beside it",
+        "note: rerope, leaky-rerope, self-extend, lm-infinite are not shown: they act on attention",
+    ]);
+    assert_eq!(run.stderr.lines().count(), 3, "{}", run.stderr);
     let all = json(run);
     let all = all.as_array().unwrap();
-    // Twice and four times the trained length, by all methods but longrope.
+    // Twice and four times the trained length, by all methods but these.
     assert_eq!(all.len(), 18);
     let of = |method: &str, length: u64| {
         let is = |entry: &&Value| entry["method"] == method && entry["length"] == length;
@@ -177,21 +183,24 @@ fn compare_shows_methods_side_by_side() {
 }
 
 #[test]
-fn compare_draws_four_charts() {
+fn compare_draws_four_charts_of_each_length() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rope.svg");
-    shown(rope("compare", &["-c", "1024", "--plot", path.to_str().unwrap()]));
+    shown(rope("compare", &["-c", "512,1024", "--plot", path.to_str().unwrap()]));
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    for part in [
-        "inverse frequency, radians a token",
-        "frequency over the trained one",
-        "angle of pair 4 in degrees, 1024 tokens",
-        "bound of the attention score",
-        "as trained",
-        "dynamic-yarn",
+    for (part, times) in [
+        ("inverse frequency, radians a token", 2),
+        ("frequency over the trained one", 2),
+        ("pair, 512 tokens", 2),
+        ("pair, 1024 tokens", 2),
+        ("angle of pair 4 in degrees, 512 tokens", 1),
+        ("angle of pair 4 in degrees, 1024 tokens", 1),
+        ("bound of the attention score", 2),
+        ("as trained", 4),
+        ("dynamic-yarn", 8),
     ] {
-        assert!(svg.contains(part), "{part}");
+        assert_eq!(svg.matches(part).count(), times, "{part}");
     }
     let nowhere = ["-c", "512", "--plot", "/no/such/folder/x.svg"];
     let run = rope("compare", &nowhere);

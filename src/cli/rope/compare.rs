@@ -5,17 +5,18 @@ use std::{f64::consts::TAU, io::Write, path::PathBuf};
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, open, plot,
-    short,
+    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, open,
+    plot::charts, short,
 };
 use crate::{
     cli::{
         methods::each_once,
         note,
-        plot::Drawing,
+        plot::{self, Drawing},
         table::{section, table},
     },
     eval::rope::{Baseline, Fate, View, mean},
+    rope::Scaling,
 };
 
 /// The options of `rope compare`.
@@ -30,10 +31,12 @@ pub struct Args {
     #[arg(value_parser = length)]
     contexts: Vec<usize>,
 
-    /// Methods, as METHOD[:FLAG=VALUE]... [default: all]
+    /// Methods, as METHOD[:FLAG=VALUE]... [default: all that act on frequencies]
     ///
     /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has just
-    /// what each length needs.
+    /// what each length needs. By default longrope is shown where the file has its divisors, and clex is
+    /// not, which needs its weights (clex:clex-weights=FILE). rerope, leaky-rerope, self-extend and
+    /// lm-infinite act on attention and leave all angles as they are: there is nothing to show.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     methods: Vec<Method>,
 
@@ -45,7 +48,7 @@ pub struct Args {
     #[arg(long, help_heading = "Output")]
     json: bool,
 
-    /// Draw frequencies, angles and long-range decay at the last length into this SVG file
+    /// Draw frequencies, angles and long-range decay at each length into this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -72,15 +75,25 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let mut reasons = Vec::new();
         for length in lengths {
             let (views, missing) = subject.views(&baseline, methods, length);
-            // Few models have the tensors of LongRoPE: that they lack them is no news unless asked.
-            for (method, reason) in missing.iter().filter(|_| !args.methods.is_empty()) {
-                reasons.push(format!("{method} is not shown: {reason}"));
+            for (method, reason) in missing {
+                let reason = format!("{method} is not shown: {reason}");
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
             }
             compared.push((length, views));
         }
         if let (Some(reason), true) = (reasons.first(), compared.iter().all(|(_, v)| v.is_empty()))
         {
             return Err(Error::usage(format_args!("no method is left: {reason}")));
+        }
+        if args.methods.is_empty() {
+            let others = Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies());
+            let others: Vec<_> = others.map(Scaling::name).collect();
+            reasons.push(format!(
+                "{} are not shown: they act on attention and leave all angles as they are",
+                others.join(", ")
+            ));
         }
         for reason in reasons {
             note(format_args!("note: {reason}"));
@@ -96,8 +109,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 section(out, Some(&title), &rows(&baseline, views))?;
             }
         }
-        let (Some(drawing), Some((_, last))) = (drawing, compared.last()) else { return Ok(()) };
-        drawing.write(plot::draw(&baseline, last))
+        let Some(drawing) = drawing else { return Ok(()) };
+        let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views));
+        drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
     })
 }
 

@@ -43,6 +43,8 @@ pub struct Args {
     context: Option<usize>,
 
     /// The method that is measured beside none and linear, as METHOD[:FLAG=VALUE]...
+    ///
+    /// Any but rerope, leaky-rerope, self-extend and lm-infinite, which leave all angles as they are.
     #[arg(long, value_name = "METHOD", default_value = "dprope")]
     method: Method,
 

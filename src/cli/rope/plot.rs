@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use plotters::style::BLACK;
 
 use crate::{
-    cli::plot::{self, Chart, Line, Style, style},
+    cli::plot::{Chart, Line, Style, style},
     eval::rope::{Baseline, View, decay, shares},
 };
 
@@ -16,14 +16,12 @@ const INTERVALS: usize = 72;
 const DISTANCES: usize = 200;
 const OF_EACH: usize = 32;
 
-/// Four charts: each pair's frequency; the same over the trained one; the angles of one pair that
-/// does not turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound of attention
-/// scores.
-///
-/// # Errors
-/// If the drawing does not succeed.
-pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
-    let Some(first) = views.first() else { return Err("no method to draw".into()) };
+/// Four charts of methods at one length: each pair's frequency; the same over the trained one; the angles
+/// of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound
+/// of attention scores. None without methods.
+pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
+    let Some(first) = views.first() else { return Vec::new() };
+    let length = first.length;
     let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Line> {
         views
             .iter()
@@ -39,7 +37,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
         values.iter().enumerate().map(|(i, value)| (i as f64, *value)).collect()
     };
     let by_pair = |y: &str, logarithmic, lines| Chart {
-        x: "pair".into(),
+        x: format!("pair, {length} tokens"),
         y: y.into(),
         x_to: (first.ratios.len().max(2) - 1) as f64,
         marks: false,
@@ -53,7 +51,6 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
     let ratios = lines(&|view| numbered(&view.ratios));
     let ratios = by_pair("frequency over the trained one", false, ratios);
 
-    let length = first.length;
     let worst = worst(baseline);
     let degrees = |shares: Vec<f64>| -> Vec<(f64, f64)> {
         let width = 360.0 / INTERVALS as f64;
@@ -87,7 +84,7 @@ pub fn draw(baseline: &Baseline, views: &[View]) -> Result<String, String> {
             (0..DISTANCES).map(at).collect()
         }),
     };
-    plot::draw(&[frequencies, ratios, angles, decay])
+    vec![frequencies, ratios, angles, decay]
 }
 
 /// The first pair that turns less than once in training: of those that a longer context takes to
