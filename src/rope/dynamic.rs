@@ -8,8 +8,8 @@
 //! 1 to C'/C, and for a context of C' tokens that is known beforehand α = s · max(C', n)/C - (s - 1)
 //! with s = C'/(2C), which is constant up to C'.
 //!
-//! All tokens of a sequence have the frequencies of its whole length, as where Hugging Face reads
-//! a prompt. The length is rounded up to a grid, or each new token would change them.
+//! [`Policy`](super::Policy) says whose length n is: by default that of the sequence up to each token. It
+//! is rounded up to a grid, or each new token would have other frequencies.
 
 use std::{fmt, str::FromStr};
 

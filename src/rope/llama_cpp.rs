@@ -25,7 +25,10 @@ impl Plan {
                 _ if self.scaling.value == Scaling::SelfExtend => {
                     "its --grp-attn-n follows another rule, and turns keys the wrong way"
                 }
-                _ if self.method.is_some() => "it keeps keys as they were rotated once",
+                // Attention sinks are a method beside any scaling.
+                _ if !self.scaling.value.acts_on_frequencies() => {
+                    "it keeps keys as they were rotated once"
+                }
                 Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => {
                     "it has no scaling that follows the length of a sequence"
                 }

@@ -54,6 +54,10 @@ fn explain_says_what_is_in_force_and_what_it_does() {
     for part in ["it has no --rope-scaling auto", "it does not scale queries by log n"] {
         assert!(auto.contains(part), "{part:?} is not in:\n{auto}");
     }
+    let shifts = shown(rope("explain", &["--context-shift"]));
+    for part in [", --context-shift, base", "- its context shift rotates keys again"] {
+        assert!(shifts.contains(part), "{part:?} is not in:\n{shifts}");
+    }
     let text = shown(rope("explain", &[]));
     assert!(text.contains("context 256 (llama.context_length)"));
     assert!(text.contains("differently:\n- it multiplies angles up in single precision"), "{text}");

@@ -502,6 +502,23 @@ fn methods_that_act_on_attention_are_in_the_line() {
     assert!(found.starts_with(expected), "{found}");
 }
 
+/// A scaling that llama.cpp lacks is told for its own reason, also where attention sinks are beside it.
+#[test]
+fn what_llama_cpp_lacks_is_told_with_the_reason() {
+    for (name, reason) in [
+        (Scaling::DpRope, "a file made by rope-cpu rope bake gives it the same frequencies"),
+        (Scaling::Dynamic, "it has no scaling that follows the length of a sequence"),
+    ] {
+        let flags = Flags { attention_sinks: Some(4), ..scaling(name) };
+        let told = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
+        assert_eq!(told[0], format!("it has no --rope-scaling {name}: {reason}"));
+        assert!(told[1].starts_with("it has no --attention-sinks: "), "{told:?}");
+    }
+    let flags = scaling(Scaling::LmInfinite);
+    let told = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
+    assert!(told[0].ends_with("lm-infinite: it keeps keys as they were rotated once"), "{told:?}");
+}
+
 #[test]
 fn methods_that_change_nothing_are_warned_about() {
     let window = Flags { rerope_window: Some(8192), ..scaling(Scaling::ReRope) };

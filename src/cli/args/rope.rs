@@ -290,7 +290,7 @@ impl RopeArgs {
             lm_infinite_global: self.lm_infinite_global,
             lm_infinite_local: self.lm_infinite_local,
             attention_sinks: self.attention_sinks,
-            context_shift: false, // for those that write text to say
+            context_shift: false, // for commands that have the flag to say
             log_n: self.rope_log_n,
             ntk_mixed_exponent: self.ntk_mixed_exponent,
             llama3_low_freq_factor: self.llama3_low_freq_factor,

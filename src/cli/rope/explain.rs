@@ -25,6 +25,10 @@ pub struct Args {
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
     context: Option<usize>,
 
+    /// Go on where the context is full, as run does with this flag
+    #[arg(long)]
+    context_shift: bool,
+
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     rope: RopeArgs,
@@ -44,7 +48,7 @@ const INTERVALS: usize = 360;
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     open(&args.model, |subject| {
         let length = args.context.unwrap_or(subject.model.config.context_train);
-        let flags = args.rope.flags();
+        let flags = Flags { context_shift: args.context_shift, ..args.rope.flags() };
         let plan = subject.resolve(&flags, args.context).map_err(Error::usage)?;
         let baseline = super::baseline(&plan, INTERVALS)?;
         let view = baseline.view(plan, length);
