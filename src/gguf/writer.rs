@@ -1,4 +1,9 @@
 //! Writes a file from its beginning to its end, one tensor after the other.
+//!
+//! The writer of gguf-rs (0.1.8) can't copy every model. It takes BF16, IQ4_NL and whole numbers for smaller
+//! than they are and refuses their data, takes MXFP4 for larger, and knows no type from 40 on (NVFP4). It
+//! sorts keys, has no way to add numbers of 8 or 16 bits, turns empty arrays into arrays of bytes, and
+//! writes zeros for all data before any of it.
 
 use std::io::{self, Read, Write};
 

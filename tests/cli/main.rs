@@ -1,6 +1,9 @@
 //! The program, run as a user runs it.
 
 mod adapters;
+#[path = "../model/tiny.rs"]
+#[allow(dead_code, reason = "made for other tests as well")]
+mod architectures;
 mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

@@ -4,7 +4,9 @@ use rope_cpu::gguf::{self, File};
 use serde_json::Value;
 
 use crate::{
-    Run, run,
+    Run,
+    architectures::Tiny,
+    run,
     tiny::{tiny, tiny_in_parts},
 };
 
@@ -327,6 +329,24 @@ fn what_is_baked_is_read_back() {
     bake("/no/such/folder/x.gguf", &yarn).refused(1, &["/no/such/folder/x.gguf"]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn nothing_is_baked_where_llama_cpp_would_not_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("baked.gguf");
+    for tiny in [Tiny::gemma3(), Tiny::named("gemma2"), Tiny::named("qwen3")] {
+        let model = tiny.builder().file();
+        let (model, out) = (model.path().to_str().unwrap(), output.to_str().unwrap());
+        let said = format!(
+            "{model}: nothing can be baked into {} models: llama.cpp does not use rope_freqs.weight",
+            tiny.architecture
+        );
+        let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4"];
+        let bake = ["rope", "bake", "-m", model, "-o", out];
+        run(&[&bake[..], &yarn].concat()).refused(2, &[&said]);
+        assert!(!output.exists());
+    }
 }
 
 /// Other programs ask for just these.
