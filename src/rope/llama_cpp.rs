@@ -33,7 +33,9 @@ impl Plan {
                     "it has no scaling that follows the length of a sequence"
                 }
                 Rule::Ntk => "the same frequencies come from --rope-freq-base",
-                _ => "a file made by rope-cpu rope bake gives it the same frequencies",
+                _ => {
+                    "a file made by rope-cpu rope bake, of a llama or phi3 model, gives it the same frequencies"
+                }
             };
             all.push(format!("it has no --rope-scaling {scaling}: {why}"));
         }

@@ -506,7 +506,10 @@ fn methods_that_act_on_attention_are_in_the_line() {
 #[test]
 fn what_llama_cpp_lacks_is_told_with_the_reason() {
     for (name, reason) in [
-        (Scaling::DpRope, "a file made by rope-cpu rope bake gives it the same frequencies"),
+        (
+            Scaling::DpRope,
+            "a file made by rope-cpu rope bake, of a llama or phi3 model, gives it the same frequencies",
+        ),
         (Scaling::Dynamic, "it has no scaling that follows the length of a sequence"),
     ] {
         let flags = Flags { attention_sinks: Some(4), ..scaling(name) };
