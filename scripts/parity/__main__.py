@@ -1,6 +1,6 @@
 """Compares rope-cpu with llama.cpp on whole models: logits, long contexts, quantized files, greedy
 text, files with a scaling baked in, weight formats, models in another format, perplexities, and
-frequencies that follow the length.
+frequencies that follow the length. Checks 11 and 12, which take long, run only where they are asked for.
 
 usage: .cache/venv/bin/python scripts/parity [--only 1,2,...] [--instead llama.cpp|wrong]
        (after scripts/fetch-models --all; scripts/python-tools makes the environment)
@@ -14,7 +14,7 @@ import time
 
 import llama
 import stand_in
-from checks import CHECKS, measure_drift
+from checks import CHECKS, LONG_CHECKS, measure_drift
 from measure import Report
 from ours import RopeCpu
 
@@ -34,7 +34,7 @@ def main():
     passed = []
     for number in arguments.only.split(","):
         failed, began = len(report.failures), time.monotonic()
-        CHECKS[number](ours, report)
+        (CHECKS | LONG_CHECKS)[number](ours, report)
         print(f"       check {number} took {time.monotonic() - began:.0f} s", flush=True)
         if len(report.failures) == failed:
             passed.append(number)

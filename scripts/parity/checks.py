@@ -1,4 +1,4 @@
-"""What "correct" means here, as ten checks of whole models: against llama.cpp, and against the reference or itself where
+"""What "correct" means here, as twelve checks of whole models: against llama.cpp, and against the reference or itself where
 llama.cpp can't do it.
 
 Each takes `ours` (rope-cpu, or what stands in for it in a self-test) and a report. The bounds and
@@ -286,17 +286,44 @@ def frequencies_by_position(ours, report):
     Not with the quantized file: it rounds activations to 8 bits, which makes of rounding errors in f32, wherever they
     come from, 3e-3 of mean KL. That is as much as the control has.
     """
-    path, window, trained = f32_twin("smollm2"), 1552, 1024
-    beyond = window - 1 - trained
-    by_position = Rope(rope_scaling="dynamic", rope_policy="position", yarn_orig_ctx=trained)
-    _, whole = ours.log_probabilities(path, TEXT, window, by_position, beyond)
-    _, parts = ours.log_probabilities(path, TEXT, window, by_position, beyond, micro_batch=301)
-    compared(report, "10 smollm2, 1,552 tokens by position, micro-batches of 301", whole, parts, SAVED)
-    _, run = ours.log_probabilities(path, TEXT, window, replace(by_position, rope_policy="run"), beyond)
-    control(report, "10 smollm2, 1,552 tokens as a run", whole, run, SAVED)
+    in_any_batches(ours, report, "10 smollm2, dynamic", Rope(rope_scaling="dynamic", yarn_orig_ctx=1024), 1552, 1024, [301])
+
+
+def in_any_batches(ours, report, label, rope, window, trained, micro_batches):
+    path, beyond = f32_twin("smollm2"), window - 1 - trained
+    read = lambda policy, **how: ours.log_probabilities(
+        path, 2 * TEXT, window, replace(rope, rope_policy=policy), beyond, **how)[1]
+    whole = read("position")
+    for n in micro_batches:
+        parts = read("position", micro_batch=n)
+        compared(report, f"{label}, {window:,} tokens by position, micro-batches of {n}", whole, parts, SAVED)
+    control(report, f"{label}, {window:,} tokens as a run", whole, read("run"), SAVED)
+
+
+def across_the_trained_length(ours, report):
+    """11. Check 10 where SmolLM2's own training ends, at 8,192 tokens, and at the next line of the grid: also token by token,
+    and for YaRN.
+    """
+    for name in "dynamic", "dynamic-yarn":
+        in_any_batches(ours, report, f"11 smollm2, {name}", Rope(rope_scaling=name), 8500, 8192, [301, 1])
+
+
+def quantized_at_depth(ours, report):
+    """12. Check 3 behind 8,744 tokens, YaRN x 4, also with keys in q8_0, which both programs multiply by queries of 8 bits."""
+    path, yarn = QUANTIZED["smollm2"], Rope(rope_scaling="yarn", rope_freq_scale=0.25)
+    with Model(f32_twin("smollm2")) as exact, Model(path) as llama:
+        tokens = exact.tokenize(TEXT)[:LONG]
+        truth = exact.logits(tokens, yarn, last=256)
+        for cache_type in "f16", "q8_0":
+            theirs = distance(truth, llama.logits(tokens, yarn, last=256, cache_type=cache_type, flash_attention=True))
+            mine = distance(truth, ours.logits(path, tokens, yarn, last=256, cache_type=cache_type))
+            label = f"12 smollm2, 9,000 tokens, {cache_type} cache"
+            report.at_most(f"{label}: mean KL from F32", mine.mean_kl, 1.1 * theirs.mean_kl)
 
 
 CHECKS = {
     "1": exact_weights, "2": long_context, "3": quantized_weights, "4": greedy_text, "5": baked_scaling,
     "6": every_format, "7": other_formats, "8": perplexities, "9": frequencies_by_length, "10": frequencies_by_position,
 }
+# Half an hour and more: for a change of attention, the cache or RoPE.
+LONG_CHECKS = {"11": across_the_trained_length, "12": quantized_at_depth}

@@ -8,7 +8,7 @@ import numpy as np
 
 from measure import log_softmax
 
-CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16}
+CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0}
 SCALING = {None: -1, "none": 0, "linear": 1, "yarn": 2}
 FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18}
 
