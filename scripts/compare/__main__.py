@@ -85,7 +85,7 @@ def main():
         f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
         f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s "
         "(`rope-cpu machine`). `of limit` is rope-cpu's share of what reading memory at the measured rate, or computing at the "
-        f"measured peaks, would allow; with AVX2 the peak is that of bytes, which prompts of weights with fewer bits can exceed. "
+        "measured peaks, would allow; with AVX2 the peak is that of bytes, which prompts of weights with fewer bits can exceed. "
         f"`{command}`: programs in turns, {a.repetitions} samples a round, rounds: {' or '.join(map(str, rounds))}; medians "
         f"± half of the range. Load {before:.2f} before, {after:.2f} after.",
     ]

@@ -286,11 +286,11 @@ def frequencies_by_position(ours, report):
     Not with the quantized file: it rounds activations to 8 bits, which makes of rounding errors in f32, wherever they
     come from, 3e-3 of mean KL. That is as much as the control has.
     """
-    in_any_batches(ours, report, "10 smollm2, dynamic", Rope(rope_scaling="dynamic", yarn_orig_ctx=1024), 1552, 1024, [301])
+    in_any_batches(ours, report, "10 smollm2, dynamic", Rope(rope_scaling="dynamic", yarn_orig_ctx=1024), 1552, [301])
 
 
-def in_any_batches(ours, report, label, rope, window, trained, micro_batches):
-    path, beyond = f32_twin("smollm2"), window - 1 - trained
+def in_any_batches(ours, report, label, rope, window, micro_batches):
+    path, beyond = f32_twin("smollm2"), window - 1 - rope.yarn_orig_ctx
     read = lambda policy, **how: ours.log_probabilities(
         path, 2 * TEXT, window, replace(rope, rope_policy=policy), beyond, **how)[1]
     whole = read("position")
@@ -305,7 +305,7 @@ def across_the_trained_length(ours, report):
     and for YaRN.
     """
     for name in "dynamic", "dynamic-yarn":
-        in_any_batches(ours, report, f"11 smollm2, {name}", Rope(rope_scaling=name), 8500, 8192, [301, 1])
+        in_any_batches(ours, report, f"11 smollm2, {name}", Rope(rope_scaling=name, yarn_orig_ctx=8192), 8500, [301, 1])
 
 
 def quantized_at_depth(ours, report):

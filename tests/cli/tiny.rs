@@ -135,19 +135,15 @@ fn builder(seed: u32, scale: f32, kept: impl Fn(&str) -> bool) -> Builder {
     }
     let mut state = seed;
     for (name, dims) in tensors {
-        let offset = b.data.len() as u64;
         let weights = (0..dims.iter().product::<u64>()).flat_map(|_| {
             state = state.wrapping_mul(1664525).wrapping_add(1013904223);
             let weight = (state >> 8) as f32 / (1 << 27) as f32 - 0.0625;
             (scale * weight).to_le_bytes()
         });
         let weights: Vec<u8> = weights.collect();
-        if !kept(&name) {
-            continue;
+        if kept(&name) {
+            b = b.append(&name, &dims, 0, weights);
         }
-        b = b.tensor(&name, &dims, 0, offset);
-        b.data.extend(weights);
-        b.data.resize(b.data.len().next_multiple_of(32), 0);
     }
     b
 }

@@ -52,6 +52,20 @@ impl Builder {
         self
     }
 
+    /// A tensor with its data, behind what is there.
+    pub fn append(
+        mut self,
+        name: &str,
+        dims: &[u64],
+        type_number: u32,
+        data: impl IntoIterator<Item = u8>,
+    ) -> Self {
+        let offset = self.data.len() as u64;
+        self.data.extend(data);
+        self.data.resize(self.data.len().next_multiple_of(self.alignment), 0);
+        self.tensor(name, dims, type_number, offset)
+    }
+
     pub fn data(mut self, bytes: usize) -> Self {
         // A prime period, so that a slice from the wrong place is seen.
         self.data = (0..bytes).map(|i| (i % 251) as u8).collect();

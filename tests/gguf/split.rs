@@ -17,8 +17,7 @@ fn part(number: u16, count: u16, tensors: i32, tensor: &str) -> Builder {
         .key("split.no", U16, (number - 1).to_le_bytes())
         .key("split.count", U16, count.to_le_bytes())
         .key("split.tensors.count", I32, tensors.to_le_bytes())
-        .tensor(tensor, &[8], 0, 0)
-        .data(32)
+        .append(tensor, &[8], 0, 0..32)
 }
 
 fn path(folder: &Path, number: u16) -> PathBuf {

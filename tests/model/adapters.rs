@@ -162,13 +162,12 @@ fn quantized_adapters_are_as_near_as_their_activations() {
         add_tensor(b, "output.weight.lora_a", &[columns as u64, rank as u64], &a)
     };
     let exact = add_tensor(base(), "output.weight.lora_b", &[rank as u64, rows as u64], &floats);
-    let mut rounded = base();
-    let offset = rounded.data.len() as u64;
-    rounded = rounded.tensor("output.weight.lora_b", &[rank as u64, rows as u64], 8, offset);
-    for row in 0..rows {
-        rounded.data.extend(0x2400u16.to_le_bytes());
-        rounded.data.extend((0..rank).map(|i| quant(row, i) as i8 as u8));
-    }
+    let blocks = (0..rows).flat_map(|row| {
+        let quants = (0..rank).map(move |i| quant(row, i) as i8 as u8);
+        0x2400u16.to_le_bytes().into_iter().chain(quants)
+    });
+    let shape = [rank as u64, rows as u64];
+    let rounded = base().append("output.weight.lora_b", &shape, 8, blocks);
     let scale = 0.01;
     let of = |b: Builder| adapted(&tiny, &[(b, scale)], &How::default());
     let (exact, rounded, without) = (of(exact), of(rounded), once(&tiny, 0.0));

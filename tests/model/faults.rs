@@ -78,15 +78,9 @@ fn each_fault_names_the_key_or_tensor() {
 
 #[test]
 fn a_format_that_does_not_run_is_named() {
-    let mut b = without("output_norm.weight");
-    let offset = b.data.len() as u64;
-    b = b.tensor("output_norm.weight", &[72], 1, offset);
-    b.data.extend([0; 160]);
+    let b = without("output_norm.weight").append("output_norm.weight", &[72], 1, [0; 144]);
     assert_eq!(error(b), "tensor output_norm.weight is of type f16, where f32 is expected");
-    let mut b = without("blk.0.attn_v.weight");
-    let offset = b.data.len() as u64;
-    b = b.tensor("blk.0.attn_v.weight", &[72, 40], 24, offset);
-    b.data.extend([0; 2880]);
+    let b = without("blk.0.attn_v.weight").append("blk.0.attn_v.weight", &[72, 40], 24, [0; 2880]);
     let expected =
         "tensor blk.0.attn_v.weight is of type i8, which does not run here; these do: f32";
     assert!(error(b).starts_with(expected));

@@ -316,14 +316,11 @@ impl Tiny {
         for (name, shape) in self.tensors().into_iter().filter(|(n, s)| self.is_adapted(n, s)) {
             for (name, shape, values) in self.halves(&name, &shape) {
                 let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
-                if !self.half_adapters {
-                    b = add_tensor(b, &name, &dims, &values);
-                    continue;
-                }
-                let offset = b.data.len() as u64;
-                b = b.tensor(&name, &dims, 1, offset);
-                b.data.extend(values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()));
-                b.data.resize(b.data.len().next_multiple_of(32), 0);
+                let halves = values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes());
+                b = match self.half_adapters {
+                    true => b.append(&name, &dims, 1, halves),
+                    false => add_tensor(b, &name, &dims, &values),
+                };
             }
         }
         b
@@ -391,13 +388,11 @@ impl Tiny {
                     }
                 }
                 _ if self.is_quantized(&name, &shape) => {
-                    let offset = b.data.len() as u64;
-                    b = b.tensor(&name, &dims, 8, offset);
-                    for (scale, quants) in weights[&name].chunks(32).map(q8_0) {
-                        b.data.extend(scale.to_le_bytes());
-                        b.data.extend(quants.map(|quant| quant as u8));
-                    }
-                    b.data.resize(b.data.len().next_multiple_of(32), 0);
+                    let blocks = weights[&name].chunks(32).map(q8_0);
+                    let bytes = blocks.flat_map(|(scale, quants)| {
+                        scale.to_le_bytes().into_iter().chain(quants.map(|quant| quant as u8))
+                    });
+                    b = b.append(&name, &dims, 8, bytes);
                 }
                 _ => b = add_tensor(b, &name, &dims, &weights[&name]),
             }
@@ -447,12 +442,8 @@ fn random(name: &str) -> impl FnMut() -> f32 + use<> {
 }
 
 /// Adds a tensor of floats behind what is there.
-pub fn add_tensor(mut b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Builder {
-    let offset = b.data.len() as u64;
-    b = b.tensor(name, dims, 0, offset);
-    b.data.extend(values.iter().flat_map(|x| x.to_le_bytes()));
-    b.data.resize(b.data.len().next_multiple_of(32), 0);
-    b
+pub fn add_tensor(b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Builder {
+    b.append(name, dims, 0, values.iter().flat_map(|x| x.to_le_bytes()))
 }
 
 /// How a test runs a model.
