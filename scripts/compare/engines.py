@@ -1,11 +1,13 @@
 """The programs that are measured: each takes a measurement and returns the samples of each test."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 
 from models import MODELS, ROOT
 
@@ -79,19 +81,22 @@ class Llama:
         command += ["--start"] if m.start else []
         done = run(command)
         compiled, *tests = done.lines
-        self.check(compiled["system_info"])
+        self.check(compiled["system_info"], machine()["isa"])
         if m.whole:
             return {"seconds": [done.seconds], "memory": [done.memory]}
         return {test["test"]: test["samples"] for test in tests}
 
-    def check(self, system_info):
-        """Refuses a build that has more than what it is compared with."""
-        features = {name.split(":")[-1].strip() for name in system_info.replace("|", "= 1").split("= 1")}
+    def check(self, system_info, isa):
+        """Refuses a build that has more than what it is compared with, or less than the machine."""
+        features = {name for name, has in re.findall(r"(\w+) = (\d)", system_info) if has == "1"}
         wrong = "AVX512" if self.environment == "avx2" else "AMX"
         if any(feature.startswith(wrong) for feature in features):
             sys.exit(f"compare: {self.name} was compiled with {wrong}: {system_info}")
+        if isa == "avx512" and self.environment != "avx2" and "AVX512_VNNI" not in features:
+            sys.exit(f"compare: {self.name} was compiled without AVX-512: {system_info}")
 
 
+@cache
 def machine():
     """What rope-cpu says of this machine."""
     command = [BINARY, "machine", "--json"]
