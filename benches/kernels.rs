@@ -6,7 +6,7 @@
 use bytemuck::Zeroable;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rope_cpu_kernels::{
-    Cpu, DType, Input, Matrix, Output, Scratch,
+    Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     attention::{self, PAGE, Queries, Rotation, Rows, attend, clear, partial_len},
     cache::{CacheType, store},
@@ -25,7 +25,7 @@ impl Output for Table {
 }
 
 fn products(c: &mut Criterion) {
-    for (name, tokens) in [("dot", 1), ("gemm", 64)] {
+    for (name, regime, tokens) in [("dot", Regime::Few, 1), ("gemm", Regime::Many, 64)] {
         let floats: Vec<f32> = (0..tokens * COLUMNS).map(|i| (i as f32).sin()).collect();
         let mut spans = vec![Span::zeroed(); tokens * spans_for(COLUMNS)];
         for (x, out) in floats.chunks(COLUMNS).zip(spans.chunks_mut(spans_for(COLUMNS))) {
@@ -39,7 +39,7 @@ fn products(c: &mut Criterion) {
             let bytes = ROWS * COLUMNS / block * block_bytes;
             let bytes: Vec<u8> = (0..bytes).map(|i| (i * i % 251) as u8 & 0x3b).collect();
             let Ok(weights) = Matrix::new(dtype, ROWS, COLUMNS, &bytes) else { continue };
-            let input = Input { tokens, floats: &floats, spans: &spans };
+            let input = Input { regime, tokens, floats: &floats, spans: &spans };
             let mut out = Table(vec![0.0; tokens * ROWS]);
             let mut scratch = Scratch::new(COLUMNS, tokens);
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
@@ -55,12 +55,12 @@ fn products(c: &mut Criterion) {
 fn attentions(c: &mut Criterion) {
     let dim = 128;
     let kernels = [
-        ("attend-few", 1, false),
-        ("attend-few-rotating", 1, true),
-        ("attend-many", 64, false),
-        ("attend-many-rotating", 64, true),
+        ("attend-few", Regime::Few, 1, false),
+        ("attend-few-rotating", Regime::Few, 1, true),
+        ("attend-many", Regime::Many, 64, false),
+        ("attend-many-rotating", Regime::Many, 64, true),
     ];
-    for (name, queries, rotating) in kernels {
+    for (name, regime, queries, rotating) in kernels {
         let q: Vec<f32> = (0..queries * dim).map(|i| (i as f32).sin() / 8.0).collect();
         let visible = vec![0..PAGE; queries];
         let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).cos()).collect();
@@ -79,7 +79,7 @@ fn attentions(c: &mut Criterion) {
             for cpu in Cpu::available().into_iter().filter(|cpu| cpu.name() != "scalar") {
                 let rotation = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
                 let rotation = rotating.then_some(rotation);
-                let queries = Queries { queries: &q, heads: 1, dim, soft_cap: None };
+                let queries = Queries { queries: &q, regime, heads: 1, dim, soft_cap: None };
                 scratch.prepare(cpu, queries, dtype, rotating);
                 group.bench_function(format!("{}/{}", dtype.name(), cpu.name()), |b| {
                     b.iter(|| {

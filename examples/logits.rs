@@ -143,14 +143,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         session.evaluate(&tokens, 0..0, &mut |_, _| {})?;
     }
     eprintln!("{:.1} tokens/sec", tokens.len() as f64 / began.elapsed().as_secs_f64());
-    let mut next = tokens;
+    let mut answer = None;
     for _ in 0..args.greedy {
         let go_on = &mut |_| std::ops::ControlFlow::Continue(());
-        let Some(logits) = session.extend(&next, go_on)? else { break };
+        let logits = match answer {
+            None => session.extend(&tokens, go_on)?,
+            Some(token) => session.answer(token, go_on)?,
+        };
+        let Some(logits) = logits else { break };
         let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0);
         let second = (0..logits.len()).filter(|&i| i != best).map(|i| logits[i]);
         println!("{best} {}", logits[best] - second.fold(f32::NEG_INFINITY, f32::max));
-        next = vec![best as Token];
+        answer = Some(best as Token);
     }
     Ok(())
 }

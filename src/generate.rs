@@ -209,7 +209,7 @@ pub fn generate(
         if session.full() {
             break End::ContextFull;
         }
-        logits = session.extend(&[token], &mut |progress| match progress {
+        logits = session.answer(token, &mut |progress| match progress {
             Progress::Read(_) => ControlFlow::Continue(()),
             Progress::Again { done, total } => (out.each)(Event::Again { done, total }),
         })?;

@@ -12,8 +12,8 @@
 //! different pages can be merged, so a long cache can be split among threads.
 //!
 //! Queries that read the same keys (those of a group of heads, and of neighbouring tokens) come
-//! together. A few of them read each row of the cache as it is (`few`); for many, rows are
-//! unpacked once and multiplied by tiles (`many`). With a cache of floats, scores are computed in
+//! together. In [`Regime::Few`] they read each row of the cache as it is (`few`); in
+//! [`Regime::Many`] rows are unpacked once and multiplied by tiles (`many`). With a cache of floats, scores are computed in
 //! single precision; for quantized keys, queries are rounded to 8 bits, as activations are for
 //! quantized weights. The weighted values are in single precision always.
 //!
@@ -33,12 +33,13 @@ use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
 pub use self::rotation::Rotation;
 
-pub use self::queries::FEW_QUERIES;
-use self::queries::Prepared;
+pub use self::queries::faster_regime;
+use self::queries::{Prepared, are_integers};
 use crate::{
     array::map,
     cache::{self, CacheType},
     isa::{Cpu, Isa, Kernel, LANES},
+    regime::Regime,
     vector::exp,
 };
 
@@ -60,7 +61,9 @@ pub struct Rows<'a> {
 pub struct Queries<'a> {
     /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or what the model asks for.
     pub queries: &'a [f32],
-    /// Heads of keys: more than one only for less than [`FEW_QUERIES`] each.
+    /// The order of the sums.
+    pub regime: Regime,
+    /// Heads of keys: more than one only in [`Regime::Few`].
     pub heads: usize,
     /// Values of a head, filled up with zeros to a multiple of [`cache::UNIT`].
     pub dim: usize,
@@ -97,7 +100,7 @@ impl Scratch {
     /// Takes the queries that [`attend`] will compare with keys stored as `keys`, which it will
     /// rotate if `rotating`.
     pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, rotating: bool) {
-        self.queries.fill(cpu, queries, keys.is_quantized() && !rotating);
+        self.queries.fill(cpu, queries, are_integers(keys, rotating));
     }
 }
 
@@ -136,10 +139,9 @@ pub fn attend(
     };
     let Scratch { queries, scores, rows } = scratch;
     assert_eq!(visible.len(), queries.count);
-    let integers = keys.dtype.is_quantized() && rotation.is_none();
-    assert_eq!(integers, queries.quantized);
+    assert_eq!(are_integers(keys.dtype, rotation.is_some()), queries.quantized);
     let page = &Page { queries, visible, span: start..end };
-    if queries.are_many() {
+    if queries.regime == Regime::Many {
         let scores = scores.as_chunks_mut().0;
         let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
         cache::run(cpu, keys.dtype, scoring);
@@ -166,7 +168,8 @@ struct Page<'a> {
     span: Range<usize>,
 }
 
-/// Adds partial `from` to partial `into`, as if one query had seen the pages of both.
+/// Adds partial `from` to partial `into`, as if one query had seen the pages of both. A partial that
+/// has seen nothing changes no bit of the other.
 pub fn merge(cpu: Cpu, into: &mut [f32], from: &[f32]) {
     cpu.call(Merge { into, from });
 }
@@ -184,6 +187,9 @@ impl Kernel for Merge<'_> {
         let (a, b) = (self.into[dim], self.from[dim]);
         if b == f32::NEG_INFINITY {
             return;
+        }
+        if a == f32::NEG_INFINITY {
+            return self.into.copy_from_slice(self.from);
         }
         let maximum = a.max(b);
         let [wa, wb] = map(

@@ -27,6 +27,7 @@ mod panel;
 pub mod probe;
 pub mod product;
 pub mod quantize;
+mod regime;
 mod tile;
 pub mod vector;
 
@@ -35,4 +36,5 @@ pub use crate::{
     isa::Cpu,
     product::{Input, Matrix, Output, Scratch, multiply},
     quantize::Encoder,
+    regime::Regime,
 };

@@ -10,6 +10,7 @@ use crate::{
     format::{DType, FloatFormat, Format, SPAN, Visitor, spans, tail},
     gemm,
     isa::{Cpu, LANES},
+    regime::Regime,
 };
 
 /// A matrix of weights, as in the file: `rows` x `columns`, one row after the other.
@@ -105,7 +106,9 @@ impl Visitor for Decode<'_> {
 /// The activations of all tokens. Quantized weights read `spans`, the others `floats`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// How many.
+    /// The order of the sums.
+    pub regime: Regime,
+    /// How many tokens.
     pub tokens: usize,
     /// (tokens, columns)
     pub floats: &'a [f32],
@@ -153,13 +156,11 @@ impl Scratch {
     }
 }
 
-/// Tokens from which a weight is worth unpacking into a panel.
-const MANY_TOKENS: usize = 4;
-
 /// Multiplies `rows` of `weights` with every token of `input`.
 ///
 /// A row of quantized weights times a token is a sum of exact integer sums of 32 (or 16) products,
-/// each times its scales, in an order that depends on neither machine nor rows.
+/// each times its scales, in an order that [`Input::regime`] decides, and neither the machine nor
+/// the other rows and tokens.
 pub fn multiply(
     cpu: Cpu,
     weights: &Matrix<'_>,
@@ -190,18 +191,16 @@ impl Visitor for Multiply<'_> {
     type Output = ();
     fn quantized<F: Format>(self) {
         let Multiply { cpu, product } = self;
-        if product.input.tokens < MANY_TOKENS {
-            cpu.call(dot::Dot::<F>(product, PhantomData));
-        } else {
-            cpu.call(gemm::Gemm::<F>(product, PhantomData));
+        match product.input.regime {
+            Regime::Few => cpu.call(dot::Dot::<F>(product, PhantomData)),
+            Regime::Many => cpu.call(gemm::Gemm::<F>(product, PhantomData)),
         }
     }
     fn float<F: FloatFormat>(self) {
         let Multiply { cpu, product } = self;
-        if product.input.tokens < MANY_TOKENS {
-            cpu.call(dot::FloatDot::<F>(product, PhantomData));
-        } else {
-            cpu.call(float_gemm::FloatGemm::<F>(product, PhantomData));
+        match product.input.regime {
+            Regime::Few => cpu.call(dot::FloatDot::<F>(product, PhantomData)),
+            Regime::Many => cpu.call(float_gemm::FloatGemm::<F>(product, PhantomData)),
         }
     }
 }

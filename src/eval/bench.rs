@@ -173,7 +173,7 @@ impl<'m> Bench<'m> {
         let prompt_took = began.elapsed();
         let mut first_token = (!prompt.is_empty()).then_some(prompt_took);
         for token in generation {
-            self.session.extend(&[token], go_on)?;
+            self.session.answer(token, go_on)?;
             first_token.get_or_insert_with(|| began.elapsed());
         }
         let generation = match test.generation {

@@ -68,7 +68,7 @@ pub fn sweep(
         let tokens = random.take(generation);
         let began = Instant::now();
         for token in tokens {
-            session.extend(&[token], go_on)?;
+            session.answer(token, go_on)?;
         }
         let generation_time = began.elapsed();
 

@@ -2,26 +2,32 @@
 //!
 //! A task is one head of keys and values, one tile of rows (with all query heads that share the
 //! head), and one part of the context; or several heads and a shorter part, for a single row, which
-//! reads long runs of memory so. Long contexts are cut into parts only where rows are few,
-//! always at the same positions, and parts are merged in order: the cut depends on neither the
-//! number of threads nor on which of them was faster.
+//! reads long runs of memory so. A context is attended in parts, always cut at the same positions and
+//! merged in order. Where rows are few, each part is a task; where they are many, one task does all
+//! parts in turn. So no result depends on the number of threads, on which of them was faster, or on
+//! how many rows come together.
 
 use std::ops::Range;
 
 use rope_cpu_kernels::{
-    attention::{FEW_QUERIES, finish, merge, partial_len},
+    Regime,
+    attention::{faster_regime, finish, merge, partial_len},
     isa::Cpu,
 };
 
-use super::{Config, batch::Row, batch::Tile, config::HEAD_DIM_MAX};
+use super::{
+    Config,
+    batch::{Role, Row, Tile},
+    config::HEAD_DIM_MAX,
+};
 use crate::{
-    kv_cache::{POSITIONS, Shape},
+    kv_cache::{CacheType, POSITIONS, Shape},
     rope::{Part, Sight},
 };
 
 /// Queries that attend together, at most (or one token's group, where that is more).
 pub const TILE_QUERIES: usize = 64;
-/// Rows up to which the context is cut into parts.
+/// Rows up to which parts are tasks.
 const FEW_ROWS: usize = 8;
 /// Positions of a part, at most.
 const PART: usize = 4 * POSITIONS;
@@ -38,13 +44,15 @@ pub struct Plan<'s> {
     /// Values of a head, with those that fill it up.
     pub dim: usize,
     tile_rows: usize,
+    role: Role,
     /// Heads of keys of a task.
     heads: usize,
+    /// Tasks that a context is cut into.
     parts: usize,
     /// Positions of a part.
     part: usize,
-    /// Where the second part begins. The first one has all before, of which a context that rolls
-    /// still holds little.
+    /// Where the second task's part begins. The first task has all parts before, of which a context
+    /// that rolls still holds little.
     second: usize,
 }
 
@@ -80,6 +88,7 @@ impl<'s> Plan<'s> {
         rows: &[Row],
         tiles: &'s [Tile],
         sight: Sight,
+        role: Role,
     ) -> Self {
         let end = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let first = rows.iter().map(|row| row.position).min().unwrap_or(0);
@@ -87,11 +96,13 @@ impl<'s> Plan<'s> {
         let start =
             if sight.first == usize::MAX { 0 } else { sight.visible(Part::Near, first).start };
         let together = |&heads: &usize| config.kv_heads.is_multiple_of(heads);
-        let heads = match rows.len() == 1 && config.group() < FEW_QUERIES {
+        let few =
+            role == Role::Answer && faster_regime(config.group(), shape.keys, false) == Regime::Few;
+        let heads = match few && rows.len() == 1 {
             true => (1..=HEADS).rfind(together).unwrap_or(1),
             false => 1,
         };
-        let part = if heads > 1 { HEADS_PART } else { PART };
+        let part = if few { HEADS_PART } else { PART };
         let second = start / part * part + part;
         Plan {
             tiles,
@@ -99,6 +110,7 @@ impl<'s> Plan<'s> {
             group: config.group(),
             dim: shape.padded_dim(),
             tile_rows: Self::tile_rows(config, rows.len()),
+            role,
             heads,
             parts: match rows.len() <= FEW_ROWS {
                 true => 1 + end.saturating_sub(second).div_ceil(part),
@@ -140,6 +152,23 @@ impl<'s> Plan<'s> {
         let end = self.second + part * self.part;
         let start = if part == 0 { 0 } else { end - self.part };
         visible.start.max(start)..visible.end.min(end)
+    }
+
+    /// The regime for queries that are compared with keys of this type, rotated as they are read if
+    /// `rotating`.
+    pub fn regime(&self, keys: CacheType, rotating: bool) -> Regime {
+        match self.role {
+            Role::Prompt => Regime::Many,
+            Role::Answer => faster_regime(self.group, keys, rotating),
+        }
+    }
+
+    /// A task's positions, cut where parts begin.
+    pub fn cut(&self, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Range { start, end } = positions;
+        let part = self.part;
+        (start / part..end.div_ceil(part))
+            .map(move |i| start.max(i * part)..end.min((i + 1) * part))
     }
 
     /// Writes a row's attention, all heads of `head_dim` values, to `out`: the parts of each head

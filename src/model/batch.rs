@@ -1,6 +1,28 @@
 //! What one forward pass computes: rows of tokens, cut into tiles that attend together.
 
+use rope_cpu_kernels::Regime;
+
 use crate::Token;
+
+/// What tokens are read for. It decides the order of all sums, so that a token's logits are the same
+/// bits whatever else is in its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Text that is there already: read many tokens at a time.
+    Prompt,
+    /// What was just chosen: read a token at a time, or a few.
+    Answer,
+}
+
+impl Role {
+    /// The regime of products with weights.
+    pub fn regime(self) -> Regime {
+        match self {
+            Role::Prompt => Regime::Many,
+            Role::Answer => Regime::Few,
+        }
+    }
+}
 
 /// A token at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

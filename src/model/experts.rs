@@ -151,6 +151,7 @@ impl Forward<'_> {
                 let slots = private.slots.of(expert);
                 let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };
                 let input = Input {
+                    regime: self.role.regime(),
                     tokens: slots.len(),
                     floats: &floats[slots.start * x.floats.width()..],
                     spans: &spans[slots.start * x.spans.width()..],

@@ -12,7 +12,7 @@ use rope_cpu_kernels::{
 use super::{
     Config,
     attention::Plan,
-    batch::Row,
+    batch::{Role, Row},
     heads::Heads,
     state::{Activations, Private, State},
     weights::{FeedForward, Gated, Layer, Linear, Weights},
@@ -32,6 +32,7 @@ pub struct Forward<'a> {
     pub rope: &'a Rope,
     pub effective_length: usize,
     pub rows: &'a [Row],
+    pub role: Role,
 }
 
 impl Forward<'_> {
@@ -39,7 +40,7 @@ impl Forward<'_> {
     pub fn layers(&self, team: &Threads) {
         let state = self.state;
         let (shape, sight) = (self.cache.shape(), self.rope.plan().sight);
-        let plan = Plan::new(self.config, shape, self.rows, &state.tiles, sight);
+        let plan = Plan::new(self.config, shape, self.rows, &state.tiles, sight, self.role);
         team.step(|worker| {
             let mut private =
                 state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +217,8 @@ impl Forward<'_> {
         }
         let unit = Linear::unit(tokens);
         let phase = worker.phase(weights.width.div_ceil(unit));
-        let input = Input { tokens, floats: x.floats.read(&phase), spans: x.spans.read(&phase) };
+        let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
+        let input = Input { regime: self.role.regime(), tokens, floats, spans };
         let low = weights.low.as_ref().map_or(&[][..], |_| self.state.low.read(&phase));
         while let Some(mut run) = phase.take() {
             let mut to = PartOutput::new(out.columns(&mut run, unit));
@@ -247,7 +249,7 @@ impl Forward<'_> {
                 multiply(cpu, &part.matrix, rows.clone(), input, &mut private.product, to);
                 for addition in &part.additions {
                     (to.adds, to.scale) = (true, addition.scale);
-                    let input = private.low.take(cpu, addition, low, input.tokens);
+                    let input = private.low.take(cpu, addition, low, input);
                     multiply(cpu, &addition.up, rows.clone(), input, &mut private.product, to);
                 }
             }

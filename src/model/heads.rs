@@ -1,9 +1,9 @@
 //! One head of a layer: its keys and values on their way to the cache, and one task of attention.
 
-use std::ops::Range;
+use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
-    attention::{Queries, Rotation, attend, clear, partial_len},
+    attention::{Queries, Rotation, attend, clear, merge, partial_len},
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -35,7 +35,7 @@ pub struct Heads<'a> {
 /// Rows that attend together, with the query heads that share each head of keys.
 struct Group<'a> {
     rows: &'a [Row],
-    kv_heads: usize,
+    kv_heads: Range<usize>,
     /// Query heads for each head of keys.
     heads: usize,
     /// Values of a head, with those that fill it up.
@@ -158,13 +158,43 @@ impl Heads<'_> {
                 query.iter_mut().for_each(|x| *x *= scale);
             }
         }
-        let tile = Group { rows: tile_rows, kv_heads: kv_heads.len(), heads: group, dim };
-        let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
-        if !raw {
-            self.prepare(&tile, Part::Near, None, dtype, private);
+        let tile = Group { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
+        if !self.keys_are_raw() {
+            self.prepare(plan, &tile, Part::Near, None, cache.shape().keys, private);
         }
+        let mut parts = plan.cut(positions);
+        if let Some(positions) = parts.next() {
+            self.attend_part(plan, cache, phase, &tile, positions, private, partials);
+        }
+        for positions in parts {
+            let mut more = mem::take(&mut private.partials);
+            let part = &mut more[..partials.len()];
+            clear(part, dim);
+            self.attend_part(plan, cache, phase, &tile, positions, private, part);
+            let queries = partials.chunks_exact_mut(partial_len(dim));
+            for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
+                merge(self.cpu, all, part);
+            }
+            private.partials = more;
+        }
+    }
 
-        let page = |start| cache.page(first.sequence, self.index, start);
+    /// Attends one part of the context, some of whose positions may be out of a row's sight.
+    #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
+    fn attend_part(
+        &self,
+        plan: &Plan<'_>,
+        cache: &KvCache,
+        phase: &Phase<'_>,
+        tile: &Group<'_>,
+        positions: Range<usize>,
+        private: &mut Private,
+        partials: &mut [f32],
+    ) {
+        let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
+        let Group { rows, kv_heads, heads, .. } = tile;
+        let sight = self.sight();
+        let page = |start| cache.page(rows[0].sequence, self.index, start);
         let first_start = positions.start / POSITIONS * POSITIONS;
         for start in (first_start..positions.end).step_by(POSITIONS) {
             let Some(here) = page(start) else { continue };
@@ -175,21 +205,21 @@ impl Heads<'_> {
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
             for part in Part::ALL {
                 private.visible.clear();
-                for row in tile_rows {
+                for row in *rows {
                     let seen = sight.visible(part, row.position);
                     let within = |p: usize| {
                         p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
                             - start
                     };
                     let visible = within(seen.start)..within(seen.end);
-                    private.visible.extend(std::iter::repeat_n(visible, group));
+                    private.visible.extend(std::iter::repeat_n(visible, *heads));
                 }
                 if private.visible.iter().all(Range::is_empty) {
                     continue;
                 }
                 let rotation = if raw { self.rotation(part, start) } else { None };
                 if raw {
-                    self.prepare(&tile, part, Some(start), dtype, private);
+                    self.prepare(plan, tile, part, Some(start), dtype, private);
                 }
                 let Private { visible, attention, .. } = private;
                 attend(self.cpu, visible, keys, rotation, values, next_keys, attention, partials);
@@ -212,13 +242,15 @@ impl Heads<'_> {
     /// that see something of its page; or by their position, where keys are rotated already.
     fn prepare(
         &self,
+        plan: &Plan<'_>,
         tile: &Group<'_>,
         part: Part,
         start: Option<usize>,
         keys: CacheType,
         private: &mut Private,
     ) {
-        let Group { rows, kv_heads, heads, dim } = *tile;
+        let Group { rows, heads, dim, .. } = *tile;
+        let kv_heads = tile.kv_heads.len();
         let Private { attention, queries, rotated, visible, .. } = private;
         let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
         rotated.copy_from_slice(&queries[..rotated.len()]);
@@ -241,8 +273,10 @@ impl Heads<'_> {
             }
         }
         let soft_cap = self.config.attention_soft_cap;
-        let queries = Queries { queries: rotated, heads: kv_heads, dim, soft_cap };
-        attention.prepare(self.cpu, queries, keys, start.is_some() && group.is_some());
+        let rotating = start.is_some() && group.is_some();
+        let regime = plan.regime(keys, rotating);
+        let queries = Queries { queries: rotated, regime, heads: kv_heads, dim, soft_cap };
+        attention.prepare(self.cpu, queries, keys, rotating);
     }
 }
 

@@ -114,10 +114,10 @@ impl Shape {
         let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
         let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
         let widest = embedding.max(feed_forward).max(attended).max(low_width);
-        // Panels of a product and of attention; scores of a tile, its queries in four forms.
+        // Panels of a product and of attention; of a tile the scores, queries in four forms, partials.
         let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);
         let row = 4 * widest;
-        let attention = 4 * (PAGE * padded + queries * (PAGE + 4 * padded));
+        let attention = 4 * (PAGE * padded + queries * (PAGE + 5 * padded));
         let private = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
         let low = 4 * low_width;
         let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low + spans(low_width);

@@ -7,7 +7,7 @@ use rope_cpu_kernels::Cpu;
 use super::{
     Error, Model,
     attention::Plan,
-    batch::{Row, tiles},
+    batch::{Role, Row, tiles},
     forward::Forward,
     state::{LOGIT_ROWS, State},
 };
@@ -156,21 +156,42 @@ impl<'m> Session<'m> {
         self.cache.bytes()
     }
 
-    /// Reads `tokens` after those already there; returns the logits that follow the last of them.
-    /// `progress` is told after each micro-batch, and may stop the reading (then `Ok(None)`; what was
-    /// read stays).
+    /// Reads the tokens of a prompt after those already there; returns the logits that follow the
+    /// last of them. They are the same bits however a prompt is cut into calls and micro-batches.
+    /// `progress` is called after each micro-batch, and may stop the reading (then `Ok(None)`; what
+    /// was read stays).
     pub fn extend(
         &mut self,
         tokens: &[Token],
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Option<&[f32]>, Error> {
+        self.last_logits(tokens, Role::Prompt, progress)
+    }
+
+    /// Reads one token of an answer after those already there; returns the logits that follow it. They
+    /// differ by rounding from those of [`Session::extend`], which sums in another order.
+    /// `progress` is called as there.
+    pub fn answer(
+        &mut self,
+        token: Token,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<&[f32]>, Error> {
+        self.last_logits(&[token], Role::Answer, progress)
+    }
+
+    fn last_logits(
+        &mut self,
+        tokens: &[Token],
+        role: Role,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<&[f32]>, Error> {
         let last = tokens.len().saturating_sub(1);
-        let done = self.read(tokens, &|i| i == last, progress, &mut |_, _| {})?;
+        let done = self.read(tokens, role, &|i| i == last, progress, &mut |_, _| {})?;
         let vocabulary = self.model.config.vocabulary;
         Ok((done && !tokens.is_empty()).then(|| &self.state.logits.all()[..vocabulary]))
     }
 
-    /// Reads `tokens` and hands the logits that follow each of those in `wanted` (indices into
+    /// Reads the tokens of a prompt and hands the logits that follow each of those in `wanted` (indices into
     /// `tokens`) to `each`, in order.
     pub fn evaluate(
         &mut self,
@@ -179,7 +200,7 @@ impl<'m> Session<'m> {
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
         let go_on = &mut |_| ControlFlow::Continue(());
-        self.read(tokens, &|i| wanted.contains(&i), go_on, each)?;
+        self.read(tokens, Role::Prompt, &|i| wanted.contains(&i), go_on, each)?;
         Ok(())
     }
 
@@ -262,6 +283,7 @@ impl<'m> Session<'m> {
     fn read(
         &mut self,
         tokens: &[Token],
+        role: Role,
         wanted: Wanted<'_>,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
         each: &mut dyn FnMut(usize, &[f32]),
@@ -297,7 +319,7 @@ impl<'m> Session<'m> {
                 self.follow(self.positions() + 1);
                 part = &part[..self.alike(part.len())];
             }
-            self.micro_batch(part, &|i| wanted(done + i), &mut |i, logits| {
+            self.micro_batch(part, role, &|i| wanted(done + i), &mut |i, logits| {
                 each(done + i, logits);
             });
             done += part.len();
@@ -349,7 +371,7 @@ impl<'m> Session<'m> {
             }
             let part = &tokens[done..];
             let part = &part[..part.len().min(self.options.micro_batch)];
-            self.micro_batch(part, &|_| false, &mut |_, _| {});
+            self.micro_batch(part, Role::Prompt, &|_| false, &mut |_, _| {});
             done += part.len();
             *self.recomputed.get_or_insert(0) += part.len();
         }
@@ -359,6 +381,7 @@ impl<'m> Session<'m> {
     fn micro_batch(
         &mut self,
         tokens: &[Token],
+        role: Role,
         wanted: Wanted<'_>,
         each: &mut dyn FnMut(usize, &[f32]),
     ) {
@@ -377,9 +400,9 @@ impl<'m> Session<'m> {
         self.rope.prepare_for(self.effective_length, start..end, window);
 
         let rows: Vec<usize> = (0..tokens.len()).filter(|&i| wanted(i)).collect();
-        self.forward().layers(&self.team);
+        self.forward(role).layers(&self.team);
         for rows in rows.chunks(LOGIT_ROWS) {
-            self.forward().logits(&self.team, rows);
+            self.forward(role).logits(&self.team, rows);
             let width = self.state.logits.width();
             let logits = self.state.logits.all();
             for (row, logits) in rows.iter().zip(logits.chunks(width)) {
@@ -390,7 +413,7 @@ impl<'m> Session<'m> {
         self.cache.release(SEQUENCE, end.min(self.held));
     }
 
-    fn forward(&self) -> Forward<'_> {
+    fn forward(&self, role: Role) -> Forward<'_> {
         Forward {
             config: &self.model.config,
             weights: &self.model.weights,
@@ -399,6 +422,7 @@ impl<'m> Session<'m> {
             rope: &self.rope,
             effective_length: self.effective_length,
             rows: &self.rows,
+            role,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use bytemuck::Zeroable;
 use rope_cpu_kernels::{
-    Input, Scratch,
+    Input, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     attention,
     isa::Cpu,
@@ -48,6 +48,7 @@ pub struct Private {
     pub queries: Vec<f32>, // (TILE_QUERIES, padded dim), before rotation
     pub rotated: Vec<f32>, // the same, rotated
     pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
+    pub partials: Vec<f32>, // (TILE_QUERIES, partial): of a part of a context, to be merged
     pub row: Vec<f32>,     // the longest row of any buffer
     pub head: Vec<f32>,    // (padded dim)
     pub slots: Slots,
@@ -69,8 +70,15 @@ impl Low {
         Low { width, floats: vec![0.0; rows * width], spans }
     }
 
-    /// What an adapter made of each token.
-    pub fn take(&mut self, cpu: Cpu, of: &Addition<'_>, all: &[f32], tokens: usize) -> Input<'_> {
+    /// What an adapter made of each of the tokens that have products in `input`.
+    pub fn take(
+        &mut self,
+        cpu: Cpu,
+        of: &Addition<'_>,
+        all: &[f32],
+        input: Input<'_>,
+    ) -> Input<'_> {
+        let Input { regime, tokens, .. } = input;
         let rank = of.up.columns();
         let floats = &mut self.floats[..tokens * rank];
         let spans = &mut self.spans[..tokens * spans_for(rank)];
@@ -79,7 +87,7 @@ impl Low {
             floats.copy_from_slice(&all[of.column..][..rank]);
             quantize(cpu, floats, spans);
         }
-        Input { tokens, floats, spans }
+        Input { regime, tokens, floats, spans }
     }
 
     /// What an adapter of embeddings has for one token.
@@ -88,7 +96,7 @@ impl Low {
         let (floats, spans) = (&mut self.floats[..rank], &mut self.spans[..spans_for(rank)]);
         of.down.decode_row(token, floats);
         quantize(cpu, floats, spans);
-        Input { tokens: 1, floats, spans }
+        Input { regime: Regime::Few, tokens: 1, floats, spans }
     }
 }
 
@@ -157,6 +165,7 @@ impl State {
                 queries: vec![0.0; queries * shape.padded_dim()],
                 rotated: vec![0.0; queries * shape.padded_dim()],
                 visible: Vec::with_capacity(queries),
+                partials: vec![0.0; queries * attention::partial_len(shape.padded_dim())],
                 row: vec![0.0; widest],
                 head: vec![0.0; shape.padded_dim()],
                 slots: config

@@ -99,7 +99,7 @@ impl Case {
     }
 
     fn found(&self, tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
-        with_session(tiny, how, |session| logits(session, &tokens(tiny, n)))
+        with_session(tiny, how, |session| how.read(session, &tokens(tiny, n)))
     }
 }
 
@@ -150,7 +150,7 @@ fn attention_sinks_number_what_is_left() {
             };
             let how = How { micro_batch, context, flags, ..How::default() };
             with_session(&tiny, &how, |session| {
-                let apart = difference(&expected, &logits(session, &tokens));
+                let apart = difference(&expected, &how.read(session, &tokens));
                 assert!(apart < BOUND, "{micro_batch}: {apart}");
                 assert_eq!(session.tokens().len(), 900);
                 // Of each layer the first page, and those of the window and of a micro-batch.
@@ -181,7 +181,7 @@ fn attention_sinks_end_what_follows_the_length() {
             let flags = Flags { attention_sinks: Some(SINKS), ..case.flags.clone() };
             // As in `shift`.
             let how = How { micro_batch, context, flags, threads: 1, ..How::default() };
-            let found = with_session(&case.tiny, &how, |session| logits(session, &tokens));
+            let found = with_session(&case.tiny, &how, |session| how.read(session, &tokens));
             let apart = difference(&expected, &found);
             assert!(apart < BOUND, "{:?}, {micro_batch}: {apart}", case.flags);
         }

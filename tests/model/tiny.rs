@@ -1,6 +1,6 @@
 //! Tiny random models as GGUF files, and the same weights as plain numbers.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use half::f16;
 use rope_cpu::{
@@ -449,12 +449,31 @@ pub fn add_tensor(b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Build
 /// How a test runs a model.
 #[derive(Clone)]
 pub struct How {
+    /// Tokens computed together; 1 for an answer, which is read token by token.
     pub micro_batch: usize,
     pub threads: usize,
     pub keys: CacheType,
     pub values: CacheType,
     pub context: usize,
     pub flags: Flags,
+}
+
+impl How {
+    /// Micro-batches to try. An answer is not among them where LongRoPE takes other frequencies as it
+    /// grows, which is tested in `run`.
+    pub fn micro_batches(tiny: &Tiny) -> &'static [usize] {
+        if tiny.long_rope.is_some() { &[7, 64] } else { &[1, 7, 64] }
+    }
+
+    /// The logits that follow each token.
+    pub fn read(&self, session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
+        if self.micro_batch > 1 {
+            return logits(session, tokens);
+        }
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let after = |&token| session.answer(token, go_on).unwrap().unwrap().to_vec();
+        tokens.iter().map(after).collect()
+    }
 }
 
 impl Default for How {
@@ -540,7 +559,7 @@ pub fn tokens(tiny: &Tiny, n: usize) -> Vec<u32> {
     (0..n as u64).map(|i| (i * i * 31 + i * 7 + 3) as u32 % 251 % tiny.vocabulary as u32).collect()
 }
 
-/// The logits that follow each token.
+/// The logits that follow each token of a prompt.
 pub fn logits(session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     session.evaluate(tokens, 0..tokens.len(), &mut |_, logits| all.push(logits.to_vec())).unwrap();

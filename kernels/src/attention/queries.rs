@@ -5,15 +5,27 @@ use bytemuck::{Pod, Zeroable, must_cast};
 use super::{Line, Queries};
 use crate::{
     activations::quantize_group,
-    cache::UNIT,
+    cache::{CacheType, UNIT},
     isa::{Cpu, Isa, Kernel, LANES},
+    regime::Regime,
 };
 
 /// Queries from which unpacking rows pays.
 const MANY_QUERIES: usize = 12;
+/// Likewise, where they are compared with quantized keys as integers.
 const MANY_INTEGER_QUERIES: usize = 8;
-/// Fewer queries than this read rows as they are, whatever the cache.
-pub const FEW_QUERIES: usize = MANY_INTEGER_QUERIES;
+
+/// The faster regime for so many queries that read the same keys, which are stored as `keys` and
+/// rotated as they are read if `rotating`.
+pub fn faster_regime(queries: usize, keys: CacheType, rotating: bool) -> Regime {
+    let many = if are_integers(keys, rotating) { MANY_INTEGER_QUERIES } else { MANY_QUERIES };
+    if queries < many { Regime::Few } else { Regime::Many }
+}
+
+/// Whether queries are compared as integers with keys.
+pub(super) fn are_integers(keys: CacheType, rotating: bool) -> bool {
+    keys.is_quantized() && !rotating
+}
 
 /// 32 values of a query, rounded to `scale * quant`, for products with one row.
 #[derive(Clone, Copy)]
@@ -41,6 +53,7 @@ pub(super) struct Prepared {
     pub count: usize,
     pub dim: usize,
     pub soft_cap: Option<f32>,
+    pub regime: Regime,
     /// Whether as integers, for quantized keys.
     pub quantized: bool,
     /// A few: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
@@ -61,6 +74,7 @@ impl Prepared {
             count: 0,
             dim: 0,
             soft_cap: None,
+            regime: Regime::Few,
             quantized: false,
             floats: vec![Line([0.0; LANES]); panels * dim],
             units: vec![unit; queries * units],
@@ -68,15 +82,10 @@ impl Prepared {
         }
     }
 
-    /// Whether there are so many that unpacking rows pays: with integers earlier.
-    pub fn are_many(&self) -> bool {
-        self.count >= if self.quantized { MANY_INTEGER_QUERIES } else { MANY_QUERIES }
-    }
-
     pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, quantized: bool) {
         (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
-        assert!(self.heads == 1 || self.count < FEW_QUERIES);
-        (self.dim, self.soft_cap) = (q.dim, q.soft_cap);
+        assert!(self.heads == 1 || q.regime == Regime::Few);
+        (self.dim, self.soft_cap, self.regime) = (q.dim, q.soft_cap, q.regime);
         self.quantized = quantized;
         cpu.call(Fill { to: self, queries: q.queries });
     }
@@ -93,18 +102,18 @@ impl Kernel for Fill<'_> {
     fn run<I: Isa>(self, isa: I) {
         let Fill { to, queries } = self;
         let dim = to.dim;
-        match (to.are_many(), to.quantized) {
-            (false, false) => {
+        match (to.regime, to.quantized) {
+            (Regime::Few, false) => {
                 for (x, to) in queries.as_chunks().0.iter().zip(&mut to.floats) {
                     to.0 = *x;
                 }
             }
-            (false, true) => {
+            (Regime::Few, true) => {
                 for (x, to) in queries.as_chunks().0.iter().zip(&mut to.units) {
                     *to = unit(isa, x);
                 }
             }
-            (true, false) => {
+            (Regime::Many, false) => {
                 let panels = to.floats.chunks_exact_mut(dim);
                 for (queries, panel) in queries.chunks(LANES * dim).zip(panels) {
                     for (lane, query) in queries.chunks_exact(dim).enumerate() {
@@ -114,7 +123,7 @@ impl Kernel for Fill<'_> {
                     }
                 }
             }
-            (true, true) => {
+            (Regime::Many, true) => {
                 let panels = to.panels.chunks_exact_mut(dim / UNIT);
                 for (queries, panel) in queries.chunks(LANES * dim).zip(panels) {
                     for (lane, query) in queries.chunks_exact(dim).enumerate() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytemuck::Zeroable;
 use rope_cpu_kernels::{
-    Cpu,
+    Cpu, Regime,
     activations::{Span, quantize, spans_for},
     attention::{
         PAGE, Queries, Rotation, Rows, Scratch, attend, clear, finish, merge, partial_len,
@@ -15,11 +15,15 @@ use rope_cpu_kernels::{
 use crate::common::{Random, on_every_isa, scalar};
 
 /// Queries over two pages.
+#[derive(Clone)]
 struct Case {
+    regime: Regime,
     dim: usize,
     keys: CacheType,
     values: CacheType,
     soft_cap: Option<f32>,
+    /// The first query, of those that a larger case has.
+    first: usize,
     /// Positions that each query sees, of both pages.
     visible: Vec<Range<usize>>,
     /// How keys are rotated as they are read: `n_rot`, `group` and `before`.
@@ -33,20 +37,22 @@ impl Case {
         let causal = |n: usize| (0..n).map(|i| 0..300 + i + 1).collect::<Vec<_>>();
         let window = |n: usize| (0..n).map(|i| 230 + 5 * i..270 + 5 * i).collect::<Vec<_>>();
         let mut cases = Vec::new();
+        let (regime, first) = (Regime::Few, 0);
+        let mut add = |few: Case| cases.extend([Case { regime: Regime::Many, ..few.clone() }, few]);
         for (i, keys) in CacheType::ALL.into_iter().enumerate() {
             for n in [1, 2, 3, 7, 8, 13, 37] {
                 let (dim, values) = ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % 5]);
                 let (soft_cap, visible, rotation) = (None, causal(n), None);
-                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                add(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
                 let (soft_cap, visible) = (Some(2.0), window(n));
-                cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                add(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
                 // Whole units of pairs, also those of a part of a head; whole vectors, some of one, and some
                 // more. Each key by a row of its own, a few alike, and all alike.
                 for (k, n_rot) in [dim / 64 * 64, dim, 12, dim - 4].into_iter().enumerate() {
                     let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n + k) % 3];
                     let (soft_cap, visible) = (None, causal(n));
                     let rotation = Some([n_rot, group, before]);
-                    cases.push(Case { dim, keys, values, soft_cap, visible, rotation });
+                    add(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
                 }
             }
         }
@@ -63,8 +69,10 @@ impl Case {
         bytes
     }
 
+    /// (queries, dim), from query `first` of those that would be random.
     fn queries(&self) -> Vec<f32> {
-        Random(21).floats(self.visible.len() * self.dim)
+        let all = Random(21).floats((self.first + self.visible.len()) * self.dim);
+        all[self.first * self.dim..].to_vec()
     }
 
     /// (PAGE, `n_rot`): cosines and sines, here of any angle.
@@ -84,7 +92,8 @@ impl Case {
         let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
-        let q = Queries { queries: &queries, heads: 1, dim, soft_cap: self.soft_cap };
+        let (regime, soft_cap) = (self.regime, self.soft_cap);
+        let q = Queries { queries: &queries, regime, heads: 1, dim, soft_cap };
         scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
         let rows = &self.angles();
         let rotation =
@@ -210,15 +219,33 @@ fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
     }
 }
 
-on_every_isa!(attention_equals_the_scalar_one_bit_for_bit);
+/// Of many: how a few read a page depends on the positions that any of them sees.
+fn many_queries_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
+    for case in Case::all().into_iter().filter(|case| case.regime == Regime::Many) {
+        for merged in [false, true] {
+            let alone = (0..case.visible.len()).flat_map(|first| {
+                let visible = vec![case.visible[first].clone()];
+                Case { first, visible, ..case.clone() }.run(cpu, merged)
+            });
+            assert_eq!(case.run(cpu, merged), alone.collect::<Vec<_>>());
+        }
+    }
+}
+
+on_every_isa!(
+    attention_equals_the_scalar_one_bit_for_bit,
+    many_queries_together_give_the_bits_that_each_gives_alone,
+);
 
 #[test]
 fn a_query_that_sees_nothing_adds_nothing() {
     let case = Case {
+        regime: Regime::Many,
         dim: 32,
         keys: CacheType::F16,
         values: CacheType::F16,
         soft_cap: None,
+        first: 0,
         visible: vec![0..256; 9],
         rotation: None,
     };
@@ -256,7 +283,8 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
             let (keys, values) = (part(&keys), part(&values));
             let queries = &queries[all.start * n * dim..all.end * n * dim];
             let mut scratch = Scratch::new(heads * n, dim);
-            let queries = Queries { queries, heads, dim, soft_cap: None };
+            let regime = Regime::Few;
+            let queries = Queries { queries, regime, heads, dim, soft_cap: None };
             scratch.prepare(cpu, queries, dtype, rotation.is_some());
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);

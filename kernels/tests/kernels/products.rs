@@ -2,7 +2,7 @@
 
 use bytemuck::Zeroable;
 use rope_cpu_kernels::{
-    Cpu, DType, Input, Matrix, Output, Scratch,
+    Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     multiply,
 };
@@ -25,8 +25,10 @@ impl Output for Table {
     }
 }
 
+#[derive(Clone)]
 struct Case {
     dtype: DType,
+    regime: Regime,
     rows: usize,
     columns: usize,
     tokens: usize,
@@ -36,7 +38,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(dtype: DType, rows: usize, columns: usize, tokens: usize) -> Self {
+    fn new(dtype: DType, regime: Regime, [rows, columns, tokens]: [usize; 3]) -> Self {
         let mut random = Random((rows * columns + tokens) as u64);
         let bytes = weights(&mut random, dtype, rows, columns);
         let floats = random.floats(tokens * columns);
@@ -45,15 +47,15 @@ impl Case {
         for (x, out) in floats.chunks(columns).zip(spans.chunks_mut(n)) {
             quantize(scalar(), x, out);
         }
-        Case { dtype, rows, columns, tokens, bytes, floats, spans }
+        Case { dtype, regime, rows, columns, tokens, bytes, floats, spans }
     }
 
     /// The product, computed in two pieces as two threads would.
     fn run(&self, cpu: Cpu) -> Vec<f32> {
-        let Case { dtype, rows, columns, tokens, .. } = *self;
+        let Case { dtype, regime, rows, columns, tokens, .. } = *self;
         let matrix = Matrix::new(dtype, rows, columns, &self.bytes).unwrap();
         let mut out = Table { rows, values: vec![f32::NAN; tokens * rows] };
-        let input = Input { tokens, floats: &self.floats, spans: &self.spans };
+        let input = Input { regime, tokens, floats: &self.floats, spans: &self.spans };
         let mut scratch = Scratch::new(columns, tokens);
         let half = (rows / 2).next_multiple_of(16).min(rows);
         for part in [0..half, half..rows] {
@@ -63,33 +65,33 @@ impl Case {
     }
 
     fn name(&self) -> String {
-        let Case { dtype, rows, columns, tokens, .. } = self;
-        format!("{} {rows} x {columns}, {tokens} tokens", dtype.name())
+        let Case { dtype, regime, rows, columns, tokens, .. } = self;
+        format!("{} {rows} x {columns}, {tokens} tokens, {regime:?}", dtype.name())
     }
 }
+
+const REGIMES: [Regime; 2] = [Regime::Few, Regime::Many];
 
 /// Shapes around every border: of tiles, of panels, of spans.
 fn cases() -> impl Iterator<Item = Case> {
     let shapes = [
-        (1, 256, 1),
-        (15, 512, 3),
-        (16, 288, 4),
-        (17, 576, 5),
-        (33, 640, 8),
-        (7, 32, 9),
-        (40, 1536, 1),
-        (16, 96, 17),
-        (31, 2048, 6),
-        (273, 1280, 7),
-        (21, 608, 1),
-        (9, 288, 3),
+        [1, 256, 1],
+        [15, 512, 3],
+        [16, 288, 4],
+        [17, 576, 5],
+        [33, 640, 8],
+        [7, 32, 9],
+        [40, 1536, 1],
+        [16, 96, 17],
+        [31, 2048, 6],
+        [273, 1280, 7],
+        [21, 608, 1],
+        [9, 288, 3],
     ];
     DType::ALL.into_iter().flat_map(move |dtype| {
         let fits = move |columns: usize| columns.is_multiple_of(dtype.block().0);
-        shapes
-            .into_iter()
-            .filter(move |&(_, columns, _)| fits(columns))
-            .map(move |(rows, columns, tokens)| Case::new(dtype, rows, columns, tokens))
+        let shapes = shapes.into_iter().filter(move |shape| fits(shape[1]));
+        shapes.flat_map(move |shape| REGIMES.map(|regime| Case::new(dtype, regime, shape)))
     })
 }
 
@@ -113,6 +115,18 @@ fn rows_do_not_see_each_other(cpu: Cpu) {
                 assert_eq!(*value, other_value, "{} row {}", other.name(), i % other.rows);
             }
         }
+    }
+}
+
+fn tokens_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
+    for case in cases().filter(|case| case.tokens > 1) {
+        let spans = spans_for(case.columns);
+        let alone = (0..case.tokens).flat_map(|t| {
+            let floats = case.floats[t * case.columns..][..case.columns].to_vec();
+            let spans = case.spans[t * spans..][..spans].to_vec();
+            Case { tokens: 1, floats, spans, ..case.clone() }.run(cpu)
+        });
+        assert_eq!(case.run(cpu), alone.collect::<Vec<_>>(), "{}", case.name());
     }
 }
 
@@ -192,5 +206,6 @@ on_every_isa!(
     the_smallest_activations_keep_their_signs,
     products_equal_the_scalar_ones_bit_for_bit,
     rows_do_not_see_each_other,
+    tokens_together_give_the_bits_that_each_gives_alone,
     quantizing_equals_the_scalar_one_bit_for_bit,
 );
