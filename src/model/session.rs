@@ -316,7 +316,7 @@ impl<'m> Session<'m> {
                 part = &part[..part.len().min(context - self.positions())];
             }
             if by_position {
-                self.follow(self.positions() + 1);
+                self.follow(self.length_of(self.positions()));
                 part = &part[..self.alike(part.len())];
             }
             self.micro_batch(part, role, &|i| wanted(done + i), &mut |i, logits| {
@@ -354,9 +354,16 @@ impl<'m> Session<'m> {
 
     /// How many of the next `tokens` have the frequencies of the first of them.
     fn alike(&self, tokens: usize) -> usize {
-        let lengths = self.positions() + 1..;
-        let alike = |n: &usize| self.rope.effective_length(*n) == self.effective_length;
-        lengths.take(tokens).take_while(alike).count()
+        let alike = |position: &usize| {
+            self.rope.effective_length(self.length_of(*position)) == self.effective_length
+        };
+        (self.positions()..).take(tokens).take_while(alike).count()
+    }
+
+    /// The length of the sequence up to `position`: once a context has been full it counts as full,
+    /// since later tokens follow from all that it has held.
+    fn length_of(&self, position: usize) -> usize {
+        if self.lost > 0 { self.options.context } else { position + 1 }
     }
 
     /// Computes what is in the cache again, with other frequencies. Returns whether it did all;

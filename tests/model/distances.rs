@@ -170,7 +170,7 @@ fn attention_sinks_end_what_follows_the_length() {
     for case in position::Case::all() {
         let rules = Rules {
             place: &|i, j| number(context, i, j),
-            frequencies: &|place| (case.frequencies)(case.effective(place)),
+            frequencies: &|i| (case.frequencies)(case.effective(i.min(context - 1))),
             distance: &|i, j| Some((i - j) as f64),
             query_scale: &|place| case.query_scale(place),
         };

@@ -42,7 +42,8 @@ impl Frequencies {
 pub struct Rules<'r> {
     /// Where the `j`th token is when the `i`th is read; `None` if it is forgotten.
     pub place: &'r dyn Fn(usize, usize) -> Option<usize>,
-    /// The inverse frequencies for a query, and what multiplies queries and keys where they rotate.
+    /// The inverse frequencies for the query of the `i`th token, and what multiplies queries and keys
+    /// where they rotate.
     pub frequencies: &'r dyn Fn(usize) -> (Vec<f64>, f64),
     /// How far the key is taken to be; `None` if it is not seen.
     pub distance: &'r dyn Fn(usize, usize) -> Option<f64>,
@@ -189,7 +190,7 @@ pub fn forward_by(
             let first = window.map_or(0, |window| (place + 1).saturating_sub(window));
             let (frequencies, rotated_scale) = match window {
                 Some(_) => (window_frequencies.to_vec(), 1.0),
-                None => (rules.frequencies)(place),
+                None => (rules.frequencies)(i),
             };
             let query_scale = if window.is_some() { 1.0 } else { (rules.query_scale)(place) };
             let distance = |j| {

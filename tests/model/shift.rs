@@ -28,7 +28,7 @@ fn place(i: usize, j: usize) -> Option<usize> {
     if j < KEPT { Some(j) } else { j.checked_sub(lost).filter(|place| *place >= KEPT) }
 }
 
-/// A method: the frequencies and attention scale at a position, distances, and whether queries grow.
+/// A method: the frequencies and attention scale for a token, distances, and whether queries grow.
 struct Case {
     tiny: Tiny,
     flags: Flags,
@@ -73,13 +73,13 @@ impl Case {
         Case { frequencies: Box::new(move |_| (inv_freq.clone(), scale)), ..case }
     }
 
-    /// A rule that follows the length. By policy run, a sequence that has been as long as the context
-    /// stays as long.
+    /// A rule that follows the length. A sequence that has been as long as the context stays as long.
     fn by_length(case: position::Case, policy: Policy) -> Case {
         let (tiny, flags) = (case.tiny.clone(), case.flags.clone());
         let flags = Flags { policy: Some(policy), ..flags };
-        let frequencies = Box::new(move |position| {
-            let last = if policy == Policy::Run { CONTEXT - 1 } else { position };
+        let frequencies = Box::new(move |i: usize| {
+            let full = CONTEXT - 1;
+            let last = if policy == Policy::Run { full } else { i.min(full) };
             (case.frequencies)(case.effective(last))
         });
         Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance: plainly }
