@@ -13,7 +13,7 @@ import time
 from engines import RopeCpu, machine, peers
 from models import MODELS
 from rows import MEASUREMENTS, QUICK
-from table import markdown, write_readme
+from table import markdown, write
 
 QUIET = 0.5
 
@@ -24,8 +24,8 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="name the rows, and stop")
     parser.add_argument("--quick", action="store_true", help="a few rows, one round")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
-    parser.add_argument("--readme", action="store_true",
-                        help="write the table into README.md, where that of this instruction set is")
+    parser.add_argument("--write", action="store_true",
+                        help="replace the table of this instruction set in docs/performance.md")
     parser.add_argument("-r", "--repetitions", type=int, default=2, help="samples a round and program [2]")
     parser.add_argument("-t", "--threads", type=int, help="for all programs [what rope-cpu machine chooses]")
     return parser.parse_args()
@@ -94,8 +94,8 @@ def main():
     names = ["llama.cpp"] + (["ik_llama.cpp"] if a.ik else [])
     text = markdown(results, names, notes)
     print(text)
-    if a.readme:
-        write_readme(text, facts["isa"])
+    if a.write:
+        write(text, facts["isa"])
 
 
 main()

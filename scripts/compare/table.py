@@ -1,4 +1,4 @@
-"""The results as a markdown table, and its place in README.md."""
+"""The results as a markdown table, and its place in docs/performance.md."""
 import re
 from statistics import median
 
@@ -39,10 +39,10 @@ def spread(samples):
     return f"{middle:.{digits}f} ± {half:.{digits}f}" if len(samples) > 1 else f"{middle:.{digits}f}"
 
 
-def write_readme(text, isa):
+def write(text, isa):
     """In place of the table of a machine with this instruction set, or behind the others."""
-    path = ROOT / "README.md"
-    begin = f"<!-- speed with {isa}: from scripts/compare-llama-cpp --readme -->"
+    path = ROOT / "docs/performance.md"
+    begin = f"<!-- speed with {isa}: from scripts/compare-llama-cpp --write -->"
     before = path.read_text()
     block = re.compile(re.escape(begin) + ".*?" + re.escape(END), re.DOTALL)
     table = f"{begin}\n{text}\n{END}"
