@@ -70,28 +70,30 @@ impl Case {
     }
 }
 
-const REGIMES: [Regime; 2] = [Regime::Few, Regime::Many];
-
 /// Shapes around every border: of tiles, of panels, of spans.
 fn cases() -> impl Iterator<Item = Case> {
+    use Regime::{Few, Many};
     let shapes = [
-        [1, 256, 1],
-        [15, 512, 3],
-        [16, 288, 4],
-        [17, 576, 5],
-        [33, 640, 8],
-        [7, 32, 9],
-        [40, 1536, 1],
-        [16, 96, 17],
-        [31, 2048, 6],
-        [273, 1280, 7],
-        [21, 608, 1],
-        [9, 288, 3],
+        (Few, [1, 256, 1]),
+        (Few, [15, 512, 3]),
+        (Many, [16, 288, 4]),
+        (Many, [17, 576, 5]),
+        (Many, [33, 640, 8]),
+        (Many, [7, 32, 9]),
+        (Few, [40, 1536, 1]),
+        (Many, [16, 96, 17]),
+        (Many, [31, 2048, 6]),
+        (Many, [273, 1280, 7]),
+        (Few, [21, 608, 1]),
+        (Few, [9, 288, 3]),
+        (Few, [17, 288, 5]),
+        (Many, [40, 288, 1]),
+        (Many, [15, 512, 3]),
     ];
     DType::ALL.into_iter().flat_map(move |dtype| {
         let fits = move |columns: usize| columns.is_multiple_of(dtype.block().0);
-        let shapes = shapes.into_iter().filter(move |shape| fits(shape[1]));
-        shapes.flat_map(move |shape| REGIMES.map(|regime| Case::new(dtype, regime, shape)))
+        let shapes = shapes.into_iter().filter(move |(_, shape)| fits(shape[1]));
+        shapes.map(move |(regime, shape)| Case::new(dtype, regime, shape))
     })
 }
 
@@ -119,7 +121,7 @@ fn rows_do_not_see_each_other(cpu: Cpu) {
 }
 
 fn tokens_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
-    for case in cases().filter(|case| case.tokens > 1) {
+    for case in cases().filter(|case| (3..=5).contains(&case.tokens)) {
         let spans = spans_for(case.columns);
         let alone = (0..case.tokens).flat_map(|t| {
             let floats = case.floats[t * case.columns..][..case.columns].to_vec();
