@@ -1,36 +1,28 @@
 //! A session in a file: its tokens, their keys and values, and what these were computed with.
 //!
 //! ```text
-//! MAGIC, the length of the header (u64), the header (JSON)
+//! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of these (u32)
 //! tokens (u32 each), pages of the cache as they are
 //! CRC-32 of all before it (u32)
 //! ```
 //! Numbers are little-endian. Keys and values fit one model and one plan of RoPE alone: a file of
 //! another one is refused.
 
+mod fingerprint;
+mod header;
+
 use std::io::{self, Read, Write};
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use twox_hash::XxHash3_128;
 
-use super::{Adapter, Config, Session, session::SEQUENCE};
-use crate::{Token, gguf::Gguf, json};
+pub use self::fingerprint::fingerprint;
+use self::header::Header;
+use super::{Session, session::SEQUENCE};
+use crate::Token;
 
-const MAGIC: &[u8; 8] = b"ropecpu1";
-/// A header is smaller than this.
-const HEADER_MAX: u64 = 64 << 10;
-
-/// What the tokens were computed with.
-#[derive(Serialize, Deserialize)]
-struct Header {
-    model: u32,
-    rope: u32,
-    /// The plan as a line, to tell the user.
-    rope_line: String,
-    keys: String,
-    values: String,
-    tokens: usize,
-}
+/// Bytes of a checksum.
+const CHECKSUM: usize = 4;
 
 /// Why a file cannot be read into a session.
 #[derive(Debug, Error)]
@@ -38,8 +30,12 @@ struct Header {
 pub enum Error {
     #[error("this is no session of rope-cpu")]
     Foreign,
+    #[error("it was written by another version of rope-cpu, in a format that this one cannot read")]
+    Version,
     #[error("the file is damaged: {0}")]
     Damaged(&'static str),
+    #[error("the file is damaged: it has {found} bytes instead of {expected}")]
+    Size { found: u64, expected: u64 },
     #[error("it was written with another model or adapter")]
     Model,
     #[error("it was written with other RoPE settings: {written}; now in force is {now}")]
@@ -53,51 +49,45 @@ pub enum Error {
     )]
     Context { tokens: usize, context: usize },
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
 }
 
-/// Tells models apart: a number made of what they are like, of what adapts them, and of the
-/// beginning of each tensor.
-pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -> u32 {
-    const SAMPLE: usize = 4096;
-    let mut hash = crc32fast::Hasher::new();
-    hash.update(format!("{config:?}").as_bytes());
-    adapters.iter().for_each(|adapter| hash.update(&adapter.scale.to_le_bytes()));
-    let adapting = adapters.iter().flat_map(|adapter| &adapter.tensors);
-    for tensor in gguf.tensors().iter().chain(adapting) {
-        hash.update(tensor.name.as_bytes());
-        hash.update(tensor.ggml_type.name.as_bytes());
-        hash.update(&tensor.bytes[..tensor.bytes.len().min(SAMPLE)]);
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::Damaged("it ends early"),
+            _ => Error::Io(error),
+        }
     }
-    hash.finalize()
+}
+
+fn hexadecimal(hash: u128) -> String {
+    format!("{hash:032x}")
 }
 
 impl Session<'_> {
     /// Writes the first `len` tokens, or all if there are fewer, to a file of the model with this
-    /// [`fingerprint`]. Returns how many were written: none, where a sliding window has dropped
+    /// [`fingerprint()`]. Returns how many were written: none, where a sliding window has dropped
     /// keys that would be needed to go on from there, or where all was computed again for a
     /// longer sequence; and no more than are kept, where the context has shifted.
     ///
     /// # Errors
     /// If `to` cannot be written.
-    pub fn save(&mut self, model: u32, len: usize, to: impl Write) -> io::Result<usize> {
+    pub fn save(&mut self, model: u128, len: usize, to: impl Write) -> io::Result<usize> {
         let len = len.min(self.intact());
         let rope = self.rope();
         let rotated_alike =
             rope.plan().by_position() || rope.effective_length(len) == self.effective_length;
         let len = if rotated_alike && self.cache.holds(SEQUENCE, len) { len } else { 0 };
         let mut to = Checked::new(to);
-        let header = serde_json::to_vec(&self.header(model, len))?;
-        to.write_all(MAGIC)?;
-        to.write_all(&(header.len() as u64).to_le_bytes())?;
-        to.write_all(&header)?;
+        self.header(model, len).write(&mut to)?;
         for token in &self.tokens()[..len] {
             to.write_all(&token.to_le_bytes())?;
         }
         self.cache.write(SEQUENCE, len, &mut to)?;
-        let sum = to.hash.finalize();
-        to.inner.write_all(&sum.to_le_bytes())?;
-        to.inner.flush()?;
+        let sum = to.sum();
+        to.write_all(&sum)?;
+        to.flush()?;
         Ok(len)
     }
 
@@ -105,29 +95,12 @@ impl Session<'_> {
     ///
     /// # Errors
     /// If the file is not one for this model and these settings; the session is then empty.
-    pub fn restore(&mut self, model: u32, from: impl Read, size: u64) -> Result<(), Error> {
+    pub fn restore(&mut self, model: u128, from: impl Read, size: u64) -> Result<(), Error> {
         self.truncate(0);
         let mut from = Checked::new(from);
-        let mut magic = [0; MAGIC.len()];
-        let mut length = [0; 8];
-        let short = |_| Error::Foreign;
-        from.read_exact(&mut magic).map_err(short)?;
-        from.read_exact(&mut length).map_err(short)?;
-        let length = u64::from_le_bytes(length);
-        if &magic != MAGIC || length > HEADER_MAX {
-            return Err(Error::Foreign);
-        }
-        let mut header = vec![0; length as usize];
-        from.read_exact(&mut header)?;
-        let header = String::from_utf8(header).map_err(|_| Error::Foreign)?;
-        let header: Header = json::parse(&header).map_err(|_| Error::Damaged("its header"))?;
+        let header = Header::read(&mut from, size)?;
         let tokens = header.tokens;
-        self.check(model, header, size)?;
-        let before = (MAGIC.len() + 8) as u64 + length;
-        let expected = before + 4 * tokens as u64 + self.cache.written_bytes(tokens) + 4;
-        if size != expected {
-            return Err(Error::Damaged("its length"));
-        }
+        self.check(model, header)?;
         let tokens = (0..tokens)
             .map(|_| {
                 let mut token = [0; size_of::<Token>()];
@@ -136,37 +109,46 @@ impl Session<'_> {
             })
             .collect::<io::Result<Vec<_>>>()?;
         let read = self.cache.read(&self.team, SEQUENCE, tokens.len(), &mut from);
-        let sum = from.hash.finalize();
-        let mut expected = [0; 4];
-        let read = read.and_then(|()| from.inner.read_exact(&mut expected));
+        let sum = from.sum();
+        let mut expected = [0; CHECKSUM];
+        let read = read.and_then(|()| from.read_exact(&mut expected));
         let known = |token: &Token| (*token as usize) < self.vocabulary();
-        if read.is_err() || sum != u32::from_le_bytes(expected) || !tokens.iter().all(known) {
+        if read.is_err() || sum != expected || !tokens.iter().all(known) {
             self.cache.truncate(SEQUENCE, 0);
             read?;
-            return Err(Error::Damaged("its checksum"));
+            return Err(Error::Damaged("its content is wrong"));
         }
         self.resume(tokens);
         Ok(())
     }
 
-    fn header(&self, model: u32, tokens: usize) -> Header {
+    fn header(&self, model: u128, tokens: usize) -> Header {
+        let identity = self.rope().plan().identity(tokens);
         Header {
-            model,
-            rope: crc32fast::hash(&self.rope().plan().identity(tokens)),
+            model: hexadecimal(model),
+            rope: hexadecimal(XxHash3_128::oneshot(&identity)),
             rope_line: self.rope().plan().to_string(),
             keys: self.options.keys.name().into(),
             values: self.options.values.name().into(),
             tokens,
+            content: self.content(tokens),
         }
     }
 
-    fn check(&self, model: u32, written: Header, size: u64) -> Result<(), Error> {
-        if written.model != model {
+    /// Bytes of so many tokens, of their keys and values, and of the checksum.
+    fn content(&self, tokens: usize) -> u64 {
+        (size_of::<Token>() * tokens) as u64 + self.cache.written_bytes(tokens) + CHECKSUM as u64
+    }
+
+    /// Whether what follows a header of a file can be read, and belongs to this model and plan.
+    fn check(&self, model: u128, written: Header) -> Result<(), Error> {
+        if written.model != hexadecimal(model) {
             return Err(Error::Model);
         }
-        // Each takes four bytes at least, so that no number is believed that the file cannot hold.
-        if written.tokens as u64 > size / 4 {
-            return Err(Error::Damaged("its length"));
+        // A count that the file cannot hold is not reckoned with.
+        let wrong_count = Err(Error::Damaged("its header counts tokens that it does not hold"));
+        if written.tokens as u64 > written.content / size_of::<Token>() as u64 {
+            return wrong_count;
         }
         if written.tokens > self.room() {
             return Err(Error::Context { tokens: written.tokens, context: self.context() });
@@ -184,7 +166,7 @@ impl Session<'_> {
                 return Err(Error::Cache { part, flag, written, now });
             }
         }
-        Ok(())
+        if written.content == now.content { Ok(()) } else { wrong_count }
     }
 }
 
@@ -197,6 +179,11 @@ struct Checked<F> {
 impl<F> Checked<F> {
     fn new(inner: F) -> Self {
         Checked { inner, hash: crc32fast::Hasher::new() }
+    }
+
+    /// The checksum of what has gone through.
+    fn sum(&self) -> [u8; CHECKSUM] {
+        self.hash.clone().finalize().to_le_bytes()
     }
 }
 

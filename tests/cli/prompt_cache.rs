@@ -78,4 +78,16 @@ fn a_file_that_does_not_fit_is_refused() {
     with(&model, directory.path().to_str().unwrap(), &[]).refused(2, &["directory"]);
     let nowhere = directory.path().join("missing/prompt.cache");
     with(&model, nowhere.to_str().unwrap(), &[]).refused(2, &["missing/prompt.cache"]);
+
+    // `"keys":"f16"` with one bit changed is not a type to ask for.
+    let kept = std::fs::read(cache).unwrap();
+    let at = kept.windows(5).position(|bytes| bytes == b"\"f16\"").unwrap() + 3;
+    let mut changed = kept.clone();
+    changed[at] ^= 1;
+    for damaged in [&changed[..], &kept[..at], &kept[..kept.len() - 1]] {
+        std::fs::write(cache, damaged).unwrap();
+        with(&model, cache, &[]).refused(2, &["prompt.cache: the file is damaged", "remove it"]);
+    }
+    std::fs::write(cache, [b"ropecpu1", &kept[8..]].concat()).unwrap();
+    with(&model, cache, &[]).refused(2, &["prompt.cache", "another version", "remove it"]);
 }

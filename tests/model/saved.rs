@@ -8,7 +8,7 @@ use rope_cpu::{
 
 use crate::tiny::{How, Tiny, difference, logits, tokens, with_session};
 
-const MODEL: u32 = 17;
+const MODEL: u128 = 17;
 
 /// A file of the first `len` of 300 tokens.
 fn written(tiny: &Tiny, how: &How, len: usize) -> Vec<u8> {
@@ -137,7 +137,7 @@ fn of_a_context_that_has_shifted_only_what_is_kept_is_written() {
 fn other_models_and_settings_are_refused_by_name() {
     let tiny = Tiny::llama();
     let file = written(&tiny, &How::default(), 300);
-    let refused = |how: &How, model: u32| {
+    let refused = |how: &How, model: u128| {
         with_session(&tiny, how, |session| {
             let error = session.restore(model, &file[..], file.len() as u64).unwrap_err();
             assert!(session.tokens().is_empty());
@@ -160,21 +160,67 @@ fn other_models_and_settings_are_refused_by_name() {
     });
 }
 
+/// Where the header ends, its checksum excluded.
+fn header_end(file: &[u8]) -> usize {
+    16 + u64::from_le_bytes(file[8..16].try_into().unwrap()) as usize
+}
+
+#[track_caller]
+fn is_damaged(session: &mut Session<'_>, file: &[u8], what: &str) {
+    let error = restore(session, file).unwrap_err().to_string();
+    assert!(error.starts_with("the file is damaged: it"), "{what}: {error}");
+    assert!(session.tokens().is_empty(), "{what}");
+}
+
 #[test]
-fn damage_is_found_wherever_it_is() {
+fn every_wrong_bit_is_damage() {
+    let tiny = Tiny::llama();
+    for (tokens, step) in [(0, 1), (20, 101)] {
+        let file = written(&tiny, &How::default(), tokens);
+        // All bits but those of pages, of which there are too many.
+        let all = (header_end(&file) + 4 + 4 * tokens) * 8;
+        let pages = (all..file.len() * 8 - 32).step_by(step);
+        with_session(&tiny, &How::default(), |session| {
+            for bit in (0..all).chain(pages).chain(file.len() * 8 - 32..file.len() * 8) {
+                let mut changed = file.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                is_damaged(session, &changed, &format!("bit {bit}"));
+            }
+            restore(session, &file).unwrap();
+        });
+    }
+}
+
+#[test]
+fn every_missing_end_is_damage() {
     let tiny = Tiny::llama();
     let file = written(&tiny, &How::default(), 20);
+    let header = header_end(&file) + 4;
+    let behind = (header..file.len()).step_by(997).chain(file.len() - 9..file.len());
     with_session(&tiny, &How::default(), |session| {
-        for len in [0, 7, 15, 16, 40, file.len() / 2, file.len() - 1] {
-            assert!(restore(session, &file[..len]).is_err(), "{len} bytes");
+        for len in (0..header).chain(behind) {
+            is_damaged(session, &file[..len], &format!("{len} bytes"));
         }
-        for at in [0, 9, 12, 20, 60, file.len() / 2, file.len() - 1] {
-            let mut changed = file.clone();
-            changed[at] ^= 4;
-            assert!(restore(session, &changed).is_err(), "byte {at}");
-            assert!(session.tokens().is_empty());
+        let error = restore(session, &file[..header + 1]).unwrap_err().to_string();
+        let expected = format!("it has {} bytes instead of {}", header + 1, file.len());
+        assert!(error.ends_with(&expected), "{error}");
+        is_damaged(session, &[&file[..], &[0]].concat(), "one byte more");
+        // A file that is cut while it is read.
+        let error = session.restore(MODEL, &file[..file.len() - 9], file.len() as u64);
+        assert_eq!(error.unwrap_err().to_string(), "the file is damaged: it ends early");
+    });
+}
+
+#[test]
+fn files_of_other_formats_are_no_damage() {
+    let tiny = Tiny::llama();
+    with_session(&tiny, &How::default(), |session| {
+        let error = restore(session, b"ropecpu1 and what followed").unwrap_err();
+        assert!(matches!(error, Error::Version), "{error}");
+        for other in [&b"GGUF"[..], b"GGUF and what follows"] {
+            let error = restore(session, other).unwrap_err();
+            assert!(matches!(error, Error::Foreign), "{error}");
         }
-        restore(session, &file).unwrap();
     });
 }
 
@@ -184,14 +230,19 @@ fn a_count_that_the_file_cannot_hold_is_damage() {
     let flags = Flags { attention_sinks: Some(4), ..Flags::default() };
     let how = How { flags, context: 320, ..How::default() };
     let file = written(&Tiny::llama(), &how, 20);
-    let length = u64::from_le_bytes(file[8..16].try_into().unwrap()) as usize;
-    let header = std::str::from_utf8(&file[16..16 + length]).unwrap();
-    let header = header.replace("\"tokens\":20", &format!("\"tokens\":{}", u64::MAX));
-    let mut crafted = file[..8].to_vec();
-    crafted.extend((header.len() as u64).to_le_bytes());
-    crafted.extend(header.into_bytes());
-    crafted.extend(&file[16 + length..]);
-    with_session(&Tiny::llama(), &how, |session| {
-        assert!(matches!(restore(session, &crafted), Err(Error::Damaged("its length"))));
-    });
+    let end = header_end(&file);
+    let header = std::str::from_utf8(&file[16..end]).unwrap();
+    // Too few, one too many, and more than the file could hold with nothing but tokens.
+    for tokens in [0, 21, u64::MAX] {
+        let header = header.replace("\"tokens\":20", &format!("\"tokens\":{tokens}"));
+        let mut crafted = file[..8].to_vec();
+        crafted.extend((header.len() as u64).to_le_bytes());
+        crafted.extend(header.into_bytes());
+        crafted.extend(crc32fast::hash(&crafted).to_le_bytes());
+        crafted.extend(&file[end + 4..]);
+        with_session(&Tiny::llama(), &how, |session| {
+            let error = restore(session, &crafted).unwrap_err().to_string();
+            assert!(error.contains("counts tokens that it does not hold"), "{error}");
+        });
+    }
 }

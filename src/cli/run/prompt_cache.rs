@@ -11,7 +11,7 @@ use crate::{
     cli::{error::Error, note},
     model::{
         Session,
-        saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope},
+        saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope, Size, Version},
     },
     whole_file::whole_file,
 };
@@ -23,12 +23,12 @@ pub struct PromptCache {
     pub all: bool,
     read_only: bool,
     /// The fingerprint of the model.
-    model: u32,
+    model: u128,
 }
 
 impl PromptCache {
     /// What the command line asks for, if anything, for a model with this fingerprint.
-    pub fn new(args: &PromptArgs, model: impl FnOnce() -> u32) -> Option<Self> {
+    pub fn new(args: &PromptArgs, model: impl FnOnce() -> u128) -> Option<Self> {
         let path = args.prompt_cache.clone()?;
         let (all, read_only) = (args.prompt_cache_all, args.prompt_cache_ro);
         Some(PromptCache { path, all, read_only, model: model() })
@@ -49,7 +49,7 @@ impl PromptCache {
         if size > 0 {
             let file = File::open(&self.path).map_err(|e| named(&e))?;
             session.restore(self.model, BufReader::new(file), size).map_err(|e| match e {
-                Foreign | Damaged(_) | Model | Rope { .. } => {
+                Foreign | Version | Damaged(_) | Size { .. } | Model | Rope { .. } => {
                     named(&format_args!("{e}: remove it, or name another file"))
                 }
                 // These say themselves what to do.
