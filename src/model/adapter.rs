@@ -57,8 +57,7 @@ const ACTIVATION: &str = "adapter.alora.invocation_tokens";
 /// An adapter that fits a model.
 pub struct Adapter<'a> {
     pub(super) tensors: Vec<Tensor<'a>>,
-    pub(super) scale: f32,
-    additions: BTreeMap<&'a str, LowRank<'a>>,
+    pub(super) additions: BTreeMap<&'a str, LowRank<'a>>,
     norms: Vec<&'a str>,
 }
 
@@ -111,7 +110,6 @@ impl<'a> Adapter<'a> {
         let alpha = metadata.f32("adapter.lora.alpha")?.unwrap_or(0.0);
         let mut adapter = Adapter {
             tensors: gguf.tensors().to_vec(),
-            scale,
             additions: BTreeMap::new(),
             norms: Vec::new(),
         };

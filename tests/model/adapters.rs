@@ -294,12 +294,26 @@ fn another_adapter_is_another_model() {
     other.data[0] ^= 1;
     let other = Aligned::new(&other.key("x", F32, 0f32.to_le_bytes()));
     let config = Config::from_metadata(&model).unwrap();
+    let mut alpha = tiny.adapter();
+    let (name, value) = (b"adapter.lora.alpha", 16f32.to_le_bytes());
+    let at = alpha.keys.iter().position(|key| key.windows(name.len()).any(|w| w == name)).unwrap();
+    let end = alpha.keys[at].len() - value.len();
+    alpha.keys[at][end..].copy_from_slice(&value);
+    let alpha = Aligned::new(&alpha);
     let of = |file: &Aligned, scale| {
         fingerprint(&model, &config, &[Adapter::read(&file.parse(), &model, scale).unwrap()])
     };
-    let all = [fingerprint(&model, &config, &[]), of(&own, 1.0), of(&own, 0.5), of(&other, 1.0)];
+    let all = [
+        fingerprint(&model, &config, &[]),
+        of(&own, 1.0),
+        of(&own, 0.5),
+        of(&other, 1.0),
+        of(&alpha, 1.0),
+    ];
     for (i, a) in all.iter().enumerate() {
         assert!(!all[..i].contains(a), "{i}");
     }
     assert_eq!(all[1], of(&own, 1.0));
+    // What is multiplied by equal numbers adds the same.
+    assert_eq!(all[1], of(&alpha, 0.5));
 }

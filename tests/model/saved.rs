@@ -1,12 +1,16 @@
 //! Sessions that are written to a file and read back.
 
 use rope_cpu::{
+    gguf::Tensor,
     kv_cache::CacheType,
-    model::{Session, saved::Error},
+    model::{
+        Config, Session,
+        saved::{Error, fingerprint},
+    },
     rope::{Flags, Policy, Scaling},
 };
 
-use crate::tiny::{How, Tiny, difference, logits, tokens, with_session};
+use crate::tiny::{Aligned, How, Tiny, difference, logits, tokens, with_session};
 
 const MODEL: u128 = 17;
 
@@ -209,6 +213,28 @@ fn every_missing_end_is_damage() {
         let error = session.restore(MODEL, &file[..file.len() - 9], file.len() as u64);
         assert_eq!(error.unwrap_err().to_string(), "the file is damaged: it ends early");
     });
+}
+
+/// Also behind the first pages of a tensor.
+#[test]
+fn every_weight_is_of_the_model() {
+    let builder = Tiny::llama().builder();
+    let of = |file: &Aligned| {
+        let model = file.parse();
+        fingerprint(&model, &Config::from_metadata(&model).unwrap(), &[])
+    };
+    let file = Aligned::new(&builder);
+    let model = file.parse();
+    let start = |tensor: &Tensor<'_>| tensor.bytes.as_ptr().addr();
+    let data = model.tensors().iter().map(start).min().unwrap();
+    assert!(model.tensors().iter().any(|tensor| tensor.bytes.len() > 8192));
+    for tensor in model.tensors() {
+        for at in (0..tensor.bytes.len()).step_by(3001).chain([tensor.bytes.len() - 1]) {
+            let mut changed = builder.clone();
+            changed.data[start(tensor) - data + at] ^= 1;
+            assert_ne!(of(&Aligned::new(&changed)), of(&file), "{} {at}", tensor.name);
+        }
+    }
 }
 
 #[test]

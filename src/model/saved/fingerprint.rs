@@ -1,22 +1,42 @@
 //! What tells the models of sessions in files apart.
 
+use twox_hash::XxHash3_128;
+
 use crate::{
-    gguf::Gguf,
+    gguf::{Gguf, Tensor},
     model::{Adapter, Config},
 };
 
-/// Tells models apart: a number made of what they are like, of what adapts them, and of the
-/// beginning of each tensor.
+/// Tells models apart: a hash (XXH3, 128 bits) of everything that decides keys and values besides
+/// RoPE: the configuration, all bytes of all tensors, and what adapters add to them.
+///
+/// This reads the whole model, at the speed of the memory, or of the disk where it is not in memory yet.
 pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -> u128 {
-    const SAMPLE: usize = 4096;
-    let mut hash = crc32fast::Hasher::new();
-    hash.update(format!("{config:?}").as_bytes());
-    adapters.iter().for_each(|adapter| hash.update(&adapter.scale.to_le_bytes()));
-    let adapting = adapters.iter().flat_map(|adapter| &adapter.tensors);
-    for tensor in gguf.tensors().iter().chain(adapting) {
-        hash.update(tensor.name.as_bytes());
-        hash.update(tensor.ggml_type.name.as_bytes());
-        hash.update(&tensor.bytes[..tensor.bytes.len().min(SAMPLE)]);
+    let mut hash = XxHash3_128::new();
+    add(&mut hash, format!("{config:?}").as_bytes());
+    add_tensors(&mut hash, gguf.tensors());
+    for adapter in adapters {
+        add_tensors(&mut hash, &adapter.tensors);
+        for (name, addition) in &adapter.additions {
+            add(&mut hash, name.as_bytes());
+            add(&mut hash, &addition.scale.to_le_bytes());
+        }
     }
-    hash.finalize().into()
+    hash.finish_128()
+}
+
+fn add_tensors(hash: &mut XxHash3_128, tensors: &[Tensor<'_>]) {
+    hash.write(&(tensors.len() as u64).to_le_bytes());
+    for tensor in tensors {
+        add(hash, tensor.name.as_bytes());
+        add(hash, tensor.ggml_type.name.as_bytes());
+        add(hash, format!("{:?}", tensor.shape()).as_bytes());
+        add(hash, tensor.bytes);
+    }
+}
+
+/// With the length, so that bytes cannot move from one part to the next unseen.
+fn add(hash: &mut XxHash3_128, bytes: &[u8]) {
+    hash.write(&(bytes.len() as u64).to_le_bytes());
+    hash.write(bytes);
 }
