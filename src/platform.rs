@@ -4,6 +4,8 @@
 //! where the system is not asked; a port to another system is a change to this module alone.
 
 pub mod interrupt;
+#[cfg(unix)]
+pub mod mapping_fault;
 pub mod memory;
 pub mod pages;
 pub mod processors;
@@ -16,6 +18,26 @@ use std::{
     env, io,
     path::{Path, PathBuf},
 };
+
+/// Other systems refuse to shorten a file that is mapped, or raise no signal.
+#[cfg(not(unix))]
+pub mod mapping_fault {
+    use std::path::Path;
+
+    /// Nothing.
+    #[derive(Debug)]
+    pub struct Registered;
+
+    /// Does nothing.
+    pub fn watch(_: &[u8], _: &Path) -> Registered {
+        Registered
+    }
+
+    /// Does nothing.
+    pub fn remove_on_fault(_: &Path) -> Option<Registered> {
+        None
+    }
+}
 
 /// Where a program keeps what it may lose, such as its history of typed lines; `None` where the
 /// environment names no home.

@@ -7,8 +7,10 @@ use std::{
     process,
 };
 
+use crate::platform::mapping_fault;
+
 /// Makes a file that has its name only when it is complete: until then it is `PATH.PID.partial`, and
-/// if `write` fails, it is removed. A file that it replaces keeps its place, if `path` is a link to
+/// if `write` fails, it is removed, also where it reads a mapped file that is no longer whole. A file that it replaces keeps its place, if `path` is a link to
 /// it, and its permissions. What is there and no regular file, like a pipe, is written to as it is.
 ///
 /// # Errors
@@ -30,6 +32,7 @@ pub fn whole_file<T, E: From<io::Error>>(
     partial.push(format!(".{}.partial", process::id()));
     let partial = PathBuf::from(partial);
     let file = File::create_new(&partial)?;
+    let _registered = mapping_fault::remove_on_fault(&partial);
     // Before anything is in it that others must not read.
     let permitted = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
     let mut file = buffered(file);

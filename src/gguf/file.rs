@@ -6,13 +6,15 @@ use std::sync::OnceLock;
 use memmap2::Mmap;
 
 use super::{Error, Gguf, Override, split};
-use crate::platform::pages;
+use crate::platform::{mapping_fault, pages};
 
 /// A model file, mapped into memory for reading; with it, once it is parsed, the other parts of a
 /// model in several files.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
+    /// Before the map, so that it is dropped first.
+    _watched: mapping_fault::Registered,
     map: Mmap,
     others: OnceLock<Vec<File>>,
 }
@@ -20,7 +22,8 @@ pub struct File {
 impl File {
     /// Maps a file; nothing is read before it is used.
     ///
-    /// The file must not change while it is open: what is read from it was checked once.
+    /// The file must not change while it is open: what is read from it was checked once. On Unix, to
+    /// read what is no longer there ends the program with a message and exit code 2.
     ///
     /// # Errors
     ///
@@ -40,9 +43,11 @@ impl File {
         if file.metadata().map_err(unreadable)?.len() == 0 {
             return Err(Error::Empty { path: path.into() });
         }
+        let map = map(&file).map_err(unreadable)?;
         Ok(Self {
             path: path.into(),
-            map: map(&file).map_err(unreadable)?,
+            _watched: mapping_fault::watch(&map, path),
+            map,
             others: OnceLock::new(),
         })
     }
@@ -96,8 +101,8 @@ impl File {
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
     // SAFETY: the map is private and read-only, and lives no longer than the `File` that owns it.
     // That nobody shortens or rewrites the file meanwhile is left to whoever runs the program, as
-    // with every mapped file: a shortened one ends the process with SIGBUS when the missing part
-    // is read. Values of all bit patterns are valid for the plain numbers that are read from it.
+    // with every mapped file: a shortened one ends the program when the missing part is read (see
+    // `mapping_fault`). Values of all bit patterns are valid for the plain numbers that are read from it.
     let map = unsafe { Mmap::map(file) }?;
     pages::prefer_large(&map);
     Ok(map)

@@ -42,6 +42,9 @@ pub struct Writer<W> {
     written: u64,
 }
 
+/// Bytes that are written at once.
+const PART: usize = 64 << 10;
+
 impl<W: Write> Writer<W> {
     /// Writes everything that comes before the data. The tensors' data is to follow in their order,
     /// each tensor's by [`write`](Self::write) and one [`pad`](Self::pad).
@@ -85,7 +88,9 @@ impl<W: Write> Writer<W> {
     /// Those of the file.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.written += bytes.len() as u64;
-        self.out.write_all(bytes)
+        // In parts that a buffered writer copies. Where the system reads a map itself and finds the
+        // file shortened, the error names no file.
+        bytes.chunks(PART).try_for_each(|part| self.out.write_all(part))
     }
 
     /// Ends a tensor.

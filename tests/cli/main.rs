@@ -20,6 +20,8 @@ mod quantize;
 mod rope;
 mod sampling;
 mod shell;
+#[cfg(unix)]
+mod shortened;
 mod split;
 mod sweep;
 #[cfg(unix)]

@@ -24,6 +24,17 @@ pub fn tiny() -> NamedTempFile {
     builder(1, 1.0, |_| true).file()
 }
 
+/// The same with so many embeddings, all zeros, that the file need not have on the disk.
+pub fn tiny_with_embeddings(rows: u64) -> NamedTempFile {
+    let name = "token_embd.weight";
+    let b = builder(1, 1.0, |kept| kept != name);
+    let offset = b.data.len() as u64;
+    let file = b.tensor(name, &[EMBEDDING, rows], 0, offset).file();
+    let len = file.as_file().metadata().unwrap().len() + 4 * EMBEDDING * rows;
+    file.as_file().set_len(len).unwrap();
+    file
+}
+
 /// [`tiny_reader`] in two files in `folder`, the second with the second layer; returns their paths.
 pub fn tiny_in_parts(seed: u32, folder: &Path) -> [PathBuf; 2] {
     in_parts(seed, folder, |name| name.starts_with("blk.1."))
