@@ -23,6 +23,7 @@ pub mod shell;
 pub mod sweep;
 mod table;
 mod text;
+mod time;
 pub mod tokenize;
 
 use std::{

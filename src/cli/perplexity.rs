@@ -20,7 +20,7 @@ use report::OutputType;
 use super::{
     args::{MemoryArgs, adapters, all_overrides, up_to_limit},
     error::Error,
-    note, resources, text, warn,
+    note, resources, text, time, warn,
 };
 use crate::{
     Token,
@@ -249,7 +249,7 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
 fn pace(number: usize, total: usize, began: Instant) {
     if number == 1 && total > 1 {
         let seconds = began.elapsed().as_secs_f64();
-        let left = seconds * (total - 1) as f64 / 60.0;
-        note(format_args!("{seconds:.2} s for a window; {total} windows, {left:.1} min left"));
+        let left = time::wait(seconds * (total - 1) as f64);
+        note(format_args!("{seconds:.2} s for a window; {total} windows, {left} left"));
     }
 }

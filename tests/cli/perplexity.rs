@@ -171,7 +171,7 @@ fn the_number_is_that_of_llama_perplexity() {
             .unwrap();
         close(&ppl_shown.parse::<f64>().unwrap().into(), ppl);
         close(&error_shown.parse::<f64>().unwrap().into(), ppl * error);
-        shown.said(&["RoPE: no scaling", "4 windows", "min left"]);
+        shown.said(&["RoPE: no scaling", "4 windows, ", " s left"]);
 
         let lines = case.run(&["-c", "64", "--ppl-output-type", "1", "--chunks", "2"]).stdout;
         let rows: Vec<Vec<f64>> = lines

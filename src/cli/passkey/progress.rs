@@ -9,7 +9,7 @@ use std::{
 use indicatif::ProgressBar;
 
 use crate::{
-    cli::note,
+    cli::{note, time},
     eval::{passkey::Test, work::Work},
 };
 
@@ -78,7 +78,7 @@ impl Progress {
             return String::new();
         }
         let share = self.to_come.iter().sum::<f64>() / self.operations_done;
-        format!(", {:.1} min left", self.began.elapsed().as_secs_f64() * share / 60.0)
+        format!(", {} left", time::wait(self.began.elapsed().as_secs_f64() * share))
     }
 }
 

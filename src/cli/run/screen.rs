@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::When;
 use crate::{
-    cli::{error::Error, note},
+    cli::{error::Error, note, time},
     generate::Event,
     platform::interrupt,
 };
@@ -174,12 +174,7 @@ fn pace(done: usize, total: usize, time: Duration) -> String {
         return "tokens".into();
     }
     let per_second = done as f64 / time.as_secs_f64();
-    let left = (total - done) as f64 / per_second;
-    let left = match left.ceil() as u64 {
-        seconds @ 0..60 => format!("{seconds} s"),
-        seconds @ 60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
-        seconds => format!("{}:{:02} h", seconds / 3600, seconds % 3600 / 60),
-    };
+    let left = time::wait((total - done) as f64 / per_second);
     format!("tokens, {per_second:.1} tokens/s, {left} left")
 }
 
