@@ -91,14 +91,16 @@ pub struct Answer {
 pub struct Timings {
     /// Tokens of the prompt that were there from before.
     pub reused: usize,
-    /// Tokens of the prompt that were read.
+    /// Tokens of the prompt that were read, which is not all of them where the caller stopped it.
     pub read: usize,
     /// The time for these.
     pub reading: Duration,
-    /// Tokens that were read one by one while writing: one less than were written, since the first
-    /// follows from the prompt.
+    /// Tokens that were written.
+    pub written: usize,
+    /// Tokens that were read one by one while writing. The first one written follows from the prompt
+    /// and takes no step; the one that ends an answer is not written and takes one.
     pub steps: usize,
-    /// The time for these, with choosing and writing each token.
+    /// The time for the steps, with choosing and writing each token.
     pub writing: Duration,
 }
 
@@ -165,10 +167,11 @@ pub fn generate(
         Progress::Read(read) => each(Event::Reading { done: reused + read, reused, total }),
         Progress::Again { done, total } => each(Event::Again { done, total }),
     })?;
-    let mut timings =
-        Timings { reused, read: total - reused, reading: started.elapsed(), ..Timings::default() };
+    let read_all = logits.is_some();
+    let reading = started.elapsed();
 
     let started = Instant::now();
+    let mut steps = 0;
     let mut out = Out::new(limits, each);
     let mut tokens = Vec::new();
     let mut allowed = Vec::new(); // logits, if some are to be changed
@@ -213,10 +216,12 @@ pub fn generate(
             Progress::Read(_) => ControlFlow::Continue(()),
             Progress::Again { done, total } => (out.each)(Event::Again { done, total }),
         })?;
-        timings.steps += 1;
+        steps += usize::from(logits.is_some());
     };
     let text = out.finish(&end);
-    timings.writing = started.elapsed();
+    let writing = started.elapsed();
+    let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
+    let timings = Timings { reused, read, reading, written: tokens.len(), steps, writing };
     Ok(Answer { text, tokens, end, timings })
 }
 

@@ -95,6 +95,7 @@ fn turns_that_reuse_what_was_read_equal_one_long_prompt() {
         let mut text = tokens(tokenizer, PROMPT);
         let first = turns.answer(&text, 12);
         assert_eq!((first.timings.reused, first.timings.read), (0, text.len()));
+        assert_eq!((first.timings.written, first.timings.steps), (12, 11));
         text.extend(&first.tokens);
         text.extend(tokens(tokenizer, " And the capital of Italy is"));
         let second = turns.answer(&text, 12);
@@ -128,6 +129,7 @@ fn a_caller_that_stops_the_reading_keeps_what_was_read() {
         let answer = answer.unwrap();
         assert_eq!((answer.end, answer.tokens.len(), answer.text.as_str()), (End::Caller, 0, ""));
         assert_eq!(stopped.session.tokens(), &prompt[..16]);
+        assert_eq!((answer.timings.read, answer.timings.written), (16, 0));
         let after = stopped.answer(&prompt, 4);
         assert_eq!(after.timings.reused, 16);
         assert_eq!(after.tokens, make(512).answer(&prompt, 4).tokens);
