@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::error::Error;
 
-/// The text of a file, without a newline at its end, which editors put there.
+/// The text of a file, without a newline (LF or CRLF) at its end, which editors put there.
 ///
 /// # Errors
 /// A file that cannot be read, and bytes that are not UTF-8.
@@ -25,6 +25,29 @@ pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
     })?;
     if text.ends_with('\n') {
         text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_is_no_part_of_the_text() {
+        for (bytes, expected) in [
+            ("a\r\n", "a"),
+            ("a\n", "a"),
+            ("a\r", "a\r"),
+            ("a\r\n\r\n", "a\r\n"),
+            ("a\n\n", "a\n"),
+            ("\r\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(text("a file", bytes.into()).unwrap(), expected, "{bytes:?}");
+        }
+    }
 }
