@@ -91,19 +91,20 @@ impl Screen {
         }
     }
 
-    /// Ends an answer: on a terminal, what follows begins on a line of its own.
+    /// Ends an answer, and its last line if it does not end in a newline.
     ///
     /// # Errors
     /// If stdout could not be written to.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.bar = None;
-        self.start_line();
+        if self.terminal {
+            self.end_line(); // elsewhere the text is to stay as it is
+        }
         self.failure.take().map_or(Ok(()), |e| Err(Error::Output(e)))
     }
 
-    /// Lets what follows on a terminal begin on a line of its own.
-    fn start_line(&mut self) {
-        if self.terminal && !self.line_start {
+    fn end_line(&mut self) {
+        if !self.line_start {
             self.write("\n");
         }
     }
@@ -115,7 +116,7 @@ impl Screen {
         }
         self.told_again = true;
         self.bar = None;
-        self.start_line();
+        self.end_line();
         note(format_args!(
             "note: so long a sequence has other RoPE frequencies: its {tokens} tokens are read again \
              (--rope-policy position does without that)"
