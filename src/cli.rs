@@ -181,7 +181,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// From now on Ctrl-C stops what is being computed.
+/// From now on Ctrl-C and SIGTERM stop what is being computed.
 ///
 /// # Errors
 /// Where the system refuses a handler.

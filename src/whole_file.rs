@@ -7,11 +7,12 @@ use std::{
     process,
 };
 
-use crate::platform::mapping_fault;
+use crate::platform::{interrupt, mapping_fault};
 
-/// Makes a file that has its name only when it is complete: until then it is `PATH.PID.partial`, and
-/// if `write` fails, it is removed, also where it reads a mapped file that is no longer whole. A file that it replaces keeps its place, if `path` is a link to
-/// it, and its permissions. What is there and no regular file, like a pipe, is written to as it is.
+/// Makes a file that has its name only when it is complete: until then it is `PATH.PID.partial`. If
+/// `write` fails, the program is left at once, or a mapped file that `write` reads is shortened, the
+/// partial file is removed. A file that it replaces keeps its place, if `path` is a link to it, and
+/// its permissions. An existing `path` that is no regular file, like a pipe, is written to as it is.
 ///
 /// # Errors
 /// Those of `write`, or what the file system says.
@@ -31,6 +32,7 @@ pub fn whole_file<T, E: From<io::Error>>(
     let mut partial = path.clone().into_os_string();
     partial.push(format!(".{}.partial", process::id()));
     let partial = PathBuf::from(partial);
+    let unfinished = interrupt::unfinished(&partial);
     let file = File::create_new(&partial)?;
     let _registered = mapping_fault::remove_on_fault(&partial);
     // Before anything is in it that others must not read.
@@ -45,6 +47,7 @@ pub fn whole_file<T, E: From<io::Error>>(
     if result.is_err() {
         let _ = fs::remove_file(&partial);
     }
+    drop(unfinished);
     result
 }
 

@@ -19,7 +19,7 @@ pub enum Error {
     /// The reader of our output is gone, or has no room.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// Ctrl-C ended it: exit code 130, as shells expect.
+    /// Ctrl-C or SIGTERM ended it: exit code 130 or 143, as shells expect.
     #[error("interrupted")]
     Interrupted,
 }
@@ -40,7 +40,7 @@ impl Error {
     pub fn report(&self) -> ExitCode {
         match self {
             Error::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Error::Interrupted => ExitCode::from(interrupt::EXIT_CODE),
+            Error::Interrupted => ExitCode::from(interrupt::exit_code()),
             Error::Usage(_) => {
                 super::note(format_args!("error: {self}"));
                 ExitCode::from(2)

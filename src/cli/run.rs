@@ -27,6 +27,7 @@ use crate::{
     generate::{End, Timings},
     gguf::{File, Gguf},
     model::{self, Model, Session, saved},
+    platform::interrupt,
     rope::{Flags, Rope},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
@@ -51,7 +52,7 @@ enum Mode {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, a failure while running, or Ctrl-C where one answer was asked for.
+/// Bad usage or a bad file, a failure while running, Ctrl-C where one answer was asked for, or SIGTERM.
 pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
@@ -136,7 +137,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if shown && !args.answer.no_show_timings {
         note(summary::summary(load, &writer.total, seed));
     }
-    result
+    match result {
+        Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
+        result => result,
+    }
 }
 
 /// The chat template of the command line, or else of the model, and whose it is.

@@ -100,6 +100,10 @@ impl Terminal {
         }
     }
 
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.rest);
@@ -162,7 +166,7 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     let mut terminal = Terminal::new(&["-m", &model, "--ignore-eos", "--temp", "0"]);
     terminal.enter("Count to one thousand.");
     terminal.until(" "); // the answer has begun
-    kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
+    terminal.signal(Signal::SIGINT);
     terminal.timings();
     terminal.enter("/exit");
     terminal.ends_with(0);
@@ -175,7 +179,7 @@ fn ctrl_c_ends_a_single_answer_with_130() {
         Terminal::new(&["-m", &model, "--ignore-eos", "-p", "Once upon a time", "-s", "1"]);
     terminal.until("Once upon a time");
     terminal.until(" ");
-    kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
+    terminal.signal(Signal::SIGINT);
     terminal.until("seed    1");
     terminal.ends_with(130);
 }
@@ -224,4 +228,63 @@ fn long_prompts_show_a_progress_bar() {
     terminal.until(" left");
     terminal.until("seed    ");
     terminal.ends_with(0);
+}
+
+/// A conversation that keeps all in a file; returns the folder of it.
+fn kept(options: &[&str]) -> (Terminal, tempfile::TempDir) {
+    let model = smollm2().unwrap_or_default();
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("kept");
+    let with = ["-m", &model, "--ignore-eos", "--temp", "0", "--prompt-cache"];
+    let all = [&with[..], &[cache.to_str().unwrap(), "--prompt-cache-all"], options].concat();
+    (Terminal::new(&all), folder)
+}
+
+fn files(folder: &tempfile::TempDir) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect()
+}
+
+#[test]
+fn sigterm_ends_an_answer_or_the_waiting_for_a_line_and_keeps_what_was_read() {
+    if smollm2().is_none() {
+        return;
+    }
+    let (mut writing, folder) = kept(&[]);
+    writing.enter("Count to one thousand.");
+    writing.until(" ");
+    writing.signal(Signal::SIGTERM);
+    writing.until("seed    ");
+    writing.ends_with(143);
+    assert_eq!(files(&folder), ["kept"]);
+
+    // After a Ctrl-C that has had its effect it is the first signal again.
+    let (mut waiting, folder) = kept(&[]);
+    waiting.enter("Count to one thousand.");
+    waiting.until(" ");
+    waiting.signal(Signal::SIGINT);
+    waiting.timings();
+    waiting.ready();
+    waiting.press("half a line");
+    waiting.until("line");
+    waiting.signal(Signal::SIGTERM);
+    waiting.until("seed    ");
+    waiting.ends_with(143);
+    assert_eq!(files(&folder), ["kept"]);
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_at_once_and_says_what_is_lost() {
+    if smollm2().is_none() {
+        return;
+    }
+    let prompt = "All work and no play makes Jack a dull boy. ".repeat(400);
+    let (mut terminal, folder) = kept(&["-ub", "2048", "-c", "8192", "-cnv", "-p", &prompt]);
+    terminal.until("reading [");
+    terminal.signal(Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(50));
+    terminal.signal(Signal::SIGINT);
+    terminal.until("warning: --prompt-cache ");
+    terminal.until("kept was not saved");
+    terminal.ends_with(130);
+    assert!(files(&folder).is_empty());
 }

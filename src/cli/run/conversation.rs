@@ -11,7 +11,6 @@ use crate::{
     chat::{Message, Template},
     cli::{error::Error, note},
     generate::{Answer, End},
-    platform::interrupt,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -121,11 +120,7 @@ pub fn converse(
             (Some(text), _) => text,
             (None, None) => return Ok(()),
             (None, Some(lines)) => match lines.read()? {
-                Typed::Text(text) => {
-                    // What was interrupted until now has ended.
-                    interrupt::clear();
-                    text
-                }
+                Typed::Text(text) => text,
                 Typed::Exit => return Ok(()),
                 Typed::Clear => {
                     conversation.clear();

@@ -15,7 +15,7 @@ use rustyline::{
 use super::screen::TYPED;
 use crate::{
     cli::{error::Error, note},
-    platform,
+    platform::{self, interrupt},
 };
 
 /// What was typed.
@@ -27,7 +27,7 @@ pub enum Typed {
     Clear,
     /// `/help`.
     Help,
-    /// `/exit`, Ctrl-D, or Ctrl-C twice.
+    /// `/exit`, Ctrl-D, Ctrl-C twice, or SIGTERM.
     Exit,
     /// Another line that begins with a slash and one word.
     Unknown(String),
@@ -73,7 +73,10 @@ impl Lines {
     pub fn read(&mut self) -> Result<Typed, Error> {
         let mut interrupted = false;
         loop {
-            match self.editor.readline("> ") {
+            let Some(line) = interrupt::line(|| self.editor.readline("> ")) else {
+                return Ok(Typed::Exit);
+            };
+            match line {
                 Ok(line) => {
                     let line = line.replace("\\\n", "\n");
                     if line.trim().is_empty() {
@@ -88,7 +91,7 @@ impl Lines {
                     note("(Ctrl-C again, Ctrl-D or /exit to leave)");
                 }
                 Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Ok(Typed::Exit),
-                Err(ReadlineError::Signal(_)) => {} // the window changed
+                Err(ReadlineError::Signal(_)) => {} // the window changed, or SIGTERM, which is seen above
                 Err(e) => return Err(Error::failed(format_args!("cannot read a line: {e}"))),
             }
         }

@@ -13,6 +13,7 @@ use crate::{
         Session,
         saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope, Size, Version},
     },
+    platform::interrupt,
     whole_file::whole_file,
 };
 
@@ -31,15 +32,17 @@ impl PromptCache {
     pub fn new(args: &PromptArgs, model: impl FnOnce() -> u128) -> Option<Self> {
         let path = args.prompt_cache.clone()?;
         let (all, read_only) = (args.prompt_cache_all, args.prompt_cache_ro);
-        Some(PromptCache { path, all, read_only, model: model() })
+        let cache = PromptCache { path, all, read_only, model: model() };
+        if !read_only {
+            interrupt::warn_if_left(Some(format!("warning: {} was not saved", cache.name())));
+        }
+        Some(cache)
     }
 
     /// Fills the session with what the file holds. A file that is not there yet, or is empty,
     /// holds nothing.
     pub fn load(&self, session: &mut Session) -> Result<(), Error> {
-        let named = |e: &dyn std::fmt::Display| {
-            Error::usage(format_args!("--prompt-cache {}: {e}", self.path.display()))
-        };
+        let named = |e: &dyn std::fmt::Display| Error::usage(format_args!("{}: {e}", self.name()));
         let size = match fs::metadata(&self.path) {
             Ok(properties) if properties.is_dir() => return Err(named(&"this is a directory")),
             Ok(properties) => properties.len(),
@@ -59,6 +62,11 @@ impl PromptCache {
         Ok(())
     }
 
+    /// The option and the file, for messages.
+    fn name(&self) -> String {
+        format!("--prompt-cache {}", self.path.display())
+    }
+
     fn has_directory(&self) -> bool {
         self.path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
     }
@@ -68,11 +76,11 @@ impl PromptCache {
         if self.read_only {
             return Ok(());
         }
-        let failed = |e: std::io::Error| {
-            Error::failed(format_args!("--prompt-cache {}: {e}", self.path.display()))
-        };
+        let failed = |e: std::io::Error| Error::failed(format_args!("{}: {e}", self.name()));
         let written = whole_file(&self.path, |file| session.save(self.model, len, file));
-        if written.map_err(failed)? == 0 && len > 0 {
+        let written = written.map_err(failed)?;
+        interrupt::warn_if_left(None);
+        if written == 0 && len > 0 {
             note(format_args!(
                 "note: --prompt-cache keeps nothing: keys that it would need are no longer there"
             ));
