@@ -89,8 +89,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
     };
 
     handle_interrupts()?;
-    note(&resources);
-    note(rope.plan());
+    if !answer.quiet {
+        note(&resources);
+        note(rope.plan());
+    }
     sampling::tell(args, &gguf, &sampling);
     warn(rope.plan());
     if answer.keep != 0 && !context_shift {
@@ -108,7 +110,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let sampler = Sampler::new(sampling).map_err(Error::failed)?;
     let seed = sampler.seed();
-    let screen = Screen::new(args.answer.color, resources.options().micro_batch);
+    let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
+    let screen = Screen::new(answer.color, bar_from);
     let load = started.elapsed();
     let mut writer = Writer {
         session,
@@ -134,7 +137,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         cache.save(&mut writer.session, len)?;
     }
     let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
-    if shown && !args.answer.no_show_timings {
+    if shown && answer.timings() {
         note(summary::summary(load, &writer.total, seed));
     }
     match result {

@@ -10,6 +10,7 @@ mod bench;
 mod build;
 mod environment;
 mod hub;
+mod input;
 mod long_answers;
 mod machine;
 mod model;

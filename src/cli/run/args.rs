@@ -193,12 +193,25 @@ pub struct AnswerArgs {
     pub color: When,
 
     /// Do not show timings after an answer
-    #[arg(long, overrides_with = "show_timings")]
+    #[arg(long, alias = "no-perf", overrides_with = "show_timings")]
     pub no_show_timings: bool,
 
     /// Show timings after an answer (the default)
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, alias = "perf", hide_short_help = true)]
     pub show_timings: bool,
+
+    /// Show no header, progress or timings
+    ///
+    /// Warnings, notes and errors are shown all the same.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl AnswerArgs {
+    /// Whether timings are shown.
+    pub fn timings(&self) -> bool {
+        !self.no_show_timings && !self.quiet
+    }
 }
 
 /// A choice between yes, no, and what suits.

@@ -141,7 +141,7 @@ pub fn converse(
                 return if answer.end == End::Caller { Err(Error::Interrupted) } else { Ok(()) };
             }
             Ok(answer) => {
-                if !args.answer.no_show_timings {
+                if args.answer.timings() {
                     note(summary::turn(&answer.timings));
                 }
             }

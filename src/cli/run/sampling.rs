@@ -59,7 +59,7 @@ pub fn tell(args: &Args, gguf: &Gguf, settings: &Settings) {
         .filter_map(|(key, value)| Some((key.strip_prefix("general.sampling.")?, value)))
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
-    if !recommended.is_empty() {
+    if !recommended.is_empty() && !args.answer.quiet {
         note(format_args!(
             "sampling: {} from the file, where no flag says otherwise",
             recommended.join(", ")
