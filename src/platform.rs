@@ -1,8 +1,9 @@
-//! All that differs between operating systems: memory, processors, interrupts, directories, links.
+//! All that differs between operating systems: memory, processors, input, interrupts, directories, links.
 //!
 //! Written for Linux. Elsewhere every function still has an answer, `None` or a plain default
 //! where the system is not asked; a port to another system is a change to this module alone.
 
+pub mod input;
 pub mod interrupt;
 #[cfg(unix)]
 pub mod mapping_fault;

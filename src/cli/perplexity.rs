@@ -207,7 +207,7 @@ fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize,
 
 /// The tokens of a text, which, as llama-perplexity has it, does not speak in control tokens.
 fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
-    Ok(tokenizer.encode(&text::file(path)?, Special::AsText, Ends::Add))
+    Ok(tokenizer.encode(&text::input(path)?, Special::AsText, Ends::Add))
 }
 
 fn open(path: &Path) -> Result<Reader<BufReader<Saved>>, Error> {
@@ -236,9 +236,7 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
         E::Stride { .. } => flag("--stride"),
         E::Window { .. } if !args.window.is_empty() => flag("--window"),
         E::Window { .. } => flag("--ctx"),
-        E::ShortText { .. } | E::LogitsFile(_) | E::Vocabulary { .. } => {
-            flag(&path.display().to_string())
-        }
+        E::ShortText { .. } | E::LogitsFile(_) | E::Vocabulary { .. } => flag(&text::name(path)),
         E::Save(e) => unsaved(args.kl_divergence_base.as_deref().unwrap_or(path), e),
         E::Show(e) => Error::Output(e),
         other => Error::failed(other),

@@ -93,6 +93,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(&resources);
         note(rope.plan());
     }
+    let input_left = prompt::notes_input_left(typed);
     sampling::tell(args, &gguf, &sampling);
     warn(rope.plan());
     if answer.keep != 0 && !context_shift {
@@ -137,6 +138,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
         cache.save(&mut writer.session, len)?;
     }
     let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
+    if !input_left {
+        // It may have come since.
+        prompt::notes_input_left(typed);
+    }
     if shown && answer.timings() {
         note(summary::summary(load, &writer.total, seed));
     }

@@ -1,6 +1,10 @@
-//! Text from files.
+//! Text from files and from standard input.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
 
 use super::error::Error;
 
@@ -14,11 +18,42 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), bytes)
 }
 
+/// The text of standard input where `path` is `-`, or else of a [`file`].
+///
+/// # Errors
+/// As [`file`].
+pub fn input(path: &Path) -> Result<String, Error> {
+    if is_stdin(path) { stdin() } else { file(path) }
+}
+
+/// The text of standard input, likewise without a newline at its end.
+///
+/// # Errors
+/// As [`file`].
+pub fn stdin() -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().read_to_end(&mut bytes);
+    read.map_err(|e| Error::failed(format_args!("cannot read {STDIN}: {e}")))?;
+    text(STDIN, bytes)
+}
+
+/// Whether an option's value stands for standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The name of an [`input`] in messages.
+pub fn name(path: &Path) -> String {
+    if is_stdin(path) { STDIN.into() } else { path.display().to_string() }
+}
+
+const STDIN: &str = "standard input";
+
 /// The text that `bytes` are, likewise; `source` is their name in an error.
 ///
 /// # Errors
 /// Bytes that are not UTF-8.
-pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
+fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::usage(format_args!("{source} is not UTF-8 text: byte {at} is not valid"))

@@ -50,15 +50,13 @@ fn a_wrong_value_names_the_variable() {
 
 #[test]
 fn what_excludes_a_typed_option_gives_way_to_it() {
-    let file = [("ROPE_CPU_FILE", "/no/such.txt")];
+    let file = [("ROPE_CPU_SYSTEM_PROMPT_FILE", "/no/such.txt")];
     let model = [("ROPE_CPU_MODEL", "/no/such.gguf")];
     assert_eq!(with(&model, &["rope", "disturbance", "--table3"]).code, Some(0));
-    with(&file, &["-m", "/no/such.gguf", "-p", "text"]).refused(2, &["/no/such.gguf"]);
-    let both = [file[0], ("ROPE_CPU_PROMPT", "text")];
-    with(&both, &["-m", "x"]).refused(
-        2,
-        &["environment variable ", "ROPE_CPU_PROMPT", "ROPE_CPU_FILE", "cannot be used"],
-    );
+    with(&file, &["-m", "/no/such.gguf", "-sys", "text"]).refused(2, &["/no/such.gguf"]);
+    let both = [("ROPE_CPU_SYSTEM_PROMPT_FILE", "x"), ("ROPE_CPU_SYSTEM_PROMPT", "text")];
+    with(&both, &["-m", "x"])
+        .refused(2, &["environment variable ", both[0].0, both[1].0, "cannot be used"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Where a prompt comes from, and what is shown beside the answer.
 
-use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
+use crate::{Run, finish, rope_cpu, run, tiny::tiny_reader};
 
 /// A run of a tiny model on `input`, with the likeliest text.
 fn piped(command: &[&str], options: &[&str], input: &str) -> Run {
@@ -19,6 +19,62 @@ const FEW: [&str; 5] = ["--temp", "0", "-n", "4", "--ignore-eos"];
 
 fn text(options: &[&str], input: &str) -> String {
     piped(&[], &[&FEW[..], options].concat(), input).stdout
+}
+
+#[test]
+fn a_dash_stands_for_standard_input() {
+    let typed = text(&["-p", "the rain"], "");
+    for ending in ["", "\n", "\r\n"] {
+        assert_eq!(text(&["-f", "-"], &format!("the rain{ending}")), typed, "{ending:?}");
+    }
+    let tokenized = |options: &[&str]| piped(&["tokenize"], options, "the rain").stdout;
+    assert_eq!(tokenized(&["-f", "-"]), tokenized(&["-p", "the rain"]));
+
+    let long = "the rain in the north, ".repeat(12);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &long).unwrap();
+    let judged = |file: &str| piped(&["perplexity"], &["-c", "16", "-f", file], &long).stdout;
+    assert!(judged("-").contains("PPL"));
+    assert_eq!(judged("-"), judged(file.path().to_str().unwrap()));
+    let model = tiny_reader(7, true);
+    let short = ["perplexity", "-m", model.path().to_str().unwrap(), "-f", "-"];
+    run(&short).refused(2, &["standard input: "]);
+}
+
+#[test]
+fn a_file_follows_the_text_on_a_line_of_its_own() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "the rain\n").unwrap();
+    let expected = text(&["-p", "in short\\nthe rain"], "");
+    for (prompt, file) in [
+        ("in short", file.path().to_str().unwrap()),
+        ("in short\\n", file.path().to_str().unwrap()),
+        ("in short", "-"),
+    ] {
+        assert_eq!(text(&["-p", prompt, "-f", file], "the rain"), expected, "{prompt:?} {file}");
+    }
+}
+
+#[test]
+fn input_that_is_not_read_is_told_and_not_waited_for() {
+    let note = "standard input is not read";
+    let with = |options: &[&str], input| piped(&[], &[&FEW[..], options].concat(), input);
+    with(&["-p", "the rain", "-n", "200"], "in the north").said(&[note, "-f - reads it"]);
+    for (options, input) in [(["-p", "the rain"], ""), (["-f", "-"], "the rain")] {
+        let run = with(&options, input);
+        assert!(!run.stderr.contains(note), "{}", run.stderr);
+    }
+    // A pipe that stays open.
+    let model = tiny_reader(7, true);
+    let mut open = std::process::Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
+        .args(["-m", model.path().to_str().unwrap(), "-p", "the", "-n", "1", "-q"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let input = open.stdin.take();
+    assert!(open.wait().unwrap().success());
+    drop(input);
 }
 
 #[test]

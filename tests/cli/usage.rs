@@ -93,7 +93,6 @@ fn values_out_of_range_are_told_with_what_is_possible() {
 
 #[test]
 fn options_that_exclude_each_other_are_told() {
-    run(&["-m", "x", "-p", "a", "-f", "b"]).refused(2, &["--prompt", "--file"]);
     run(&["-m", "x", "-sys", "a", "-sysf", "b"]).refused(2, &["--system-prompt-file"]);
 }
 

@@ -32,7 +32,7 @@ pub struct Args {
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub adapters: AdapterArgs,
 
-    /// The file with the text
+    /// The file with the text; -: stdin
     ///
     /// It is taken as it is, but for a newline at its end.
     #[arg(short, long, value_name = "FILE", required_unless_present = "kl_divergence")]

@@ -44,14 +44,15 @@ pub struct Args {
 pub struct PromptArgs {
     /// The text to continue, or to answer
     ///
-    /// It is continued as it is, or with -cnv answered as the first message.
+    /// It is continued as it is, or with -cnv answered as the first message. With -f too, the text
+    /// of the file follows on a line of its own: `rope-cpu -p 'Summarise:' -f -`.
     ///
     /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
     /// conversation begins.
-    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
 
-    /// The file whose text is the prompt
+    /// A file whose text is the prompt; -: stdin
     ///
     /// It is taken as it is, but for a newline at its end.
     #[arg(short, long, value_name = "FILE")]

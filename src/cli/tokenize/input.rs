@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::Error;
-use crate::{Token, cli::escapes};
+use crate::{
+    Token,
+    cli::{escapes, text},
+};
 
 /// The text to take apart.
 #[derive(Debug, clap::Args)]
@@ -16,7 +19,7 @@ pub(super) struct InputArgs {
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// The file whose text is taken, to the last newline
+    /// The file whose text is taken, to the last newline; -: stdin
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -33,7 +36,8 @@ impl InputArgs {
     /// The text, with its escapes resolved, from the first of standard input, the file and the
     /// command line that is asked for.
     pub fn text(&self) -> Result<String, Error> {
-        let (what, bytes) = if self.stdin {
+        let from_stdin = self.stdin || self.file.as_deref().is_some_and(text::is_stdin);
+        let (what, bytes) = if from_stdin {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).map_err(Error::Stdin)?;
             ("standard input".into(), bytes)

@@ -1,0 +1,26 @@
+//! Standard input, without waiting for it.
+
+/// Whether something can be read from standard input at once: from a pipe or a file, not from a
+/// terminal or another device.
+#[cfg(unix)]
+pub fn waits() -> bool {
+    use std::{fs::File, io, os::fd::AsFd, os::unix::fs::FileTypeExt};
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    let stdin = io::stdin();
+    let is_device = match stdin.as_fd().try_clone_to_owned().map(File::from) {
+        Ok(file) => file.metadata().is_ok_and(|m| m.file_type().is_char_device()),
+        Err(_) => return false, // it is closed
+    };
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    !is_device
+        && poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0].revents().is_some_and(|found| found.contains(PollFlags::POLLIN))
+}
+
+/// Whether something can be read from standard input at once, which this system is not asked.
+#[cfg(not(unix))]
+pub fn waits() -> bool {
+    false
+}
