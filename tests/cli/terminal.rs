@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::smollm2;
+use crate::{smollm2, tiny::tiny_reader};
 
 /// The program on a pseudo terminal of its own.
 struct Terminal {
@@ -210,8 +210,9 @@ fn a_message_that_is_too_long_is_told_and_another_may_follow() {
     let Some(model) = smollm2() else { return };
     let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "4", "-c", "64"]);
     terminal.enter(&"word ".repeat(80));
-    terminal.until("more than the context of 64");
-    terminal.enter("Hi");
+    let all = terminal.ready();
+    assert!(all.contains("more than the context of 64") && !all.contains("/drop"), "{all}");
+    terminal.press("Hi\r");
     terminal.timings();
     terminal.enter("/exit");
     terminal.ends_with(0);
@@ -227,6 +228,61 @@ fn long_prompts_show_a_progress_bar() {
     terminal.until("tokens/s, ");
     terminal.until(" left");
     terminal.until("seed    ");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn a_full_conversation_goes_on_without_its_oldest_turns() {
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    let options = ["-m", model, "-no-cnv", "--temp", "0", "--ignore-eos", "-n", "20", "-c", "48"];
+    let mut terminal = Terminal::new(&options);
+    terminal.enter("the rain");
+    let first = terminal.timings();
+    terminal.enter("/drop");
+    terminal.until("(forgot 1 turn, 0 turns left)");
+    // The BOS token has stayed, so that the prompt is the first one again.
+    terminal.enter("the rain");
+    let read = number_before(&first, " tokens in");
+    assert_eq!(number_before(&terminal.timings(), " reused"), read - 1);
+    terminal.enter(" in the north");
+    terminal.until("the context of 48 tokens is full");
+    terminal.until("/drop forgets the oldest turn");
+    terminal.timings();
+    terminal.enter(" and");
+    terminal.until("more than the context of 48");
+    terminal.until("--context-shift");
+    terminal.enter("/drop 1");
+    terminal.until("(forgot 1 turn, 1 turn left)");
+    terminal.enter("/drop x");
+    terminal.until("/drop x: give a whole number, 1 or more");
+    terminal.enter("/help");
+    terminal.until("/drop N  forget");
+    terminal.enter(" and");
+    let later = terminal.timings();
+    assert_eq!(number_before(&later, " reused"), 1, "{later}");
+    terminal.enter("/drop 9");
+    terminal.until("(forgot 2 turns, 0 turns left)");
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn the_system_message_stays_where_turns_are_dropped() {
+    let Some(model) = smollm2() else { return };
+    let options = ["-m", &model, "-sys", "Be brief.", "--temp", "0", "-n", "4", "-c", "512"];
+    let mut terminal = Terminal::new(&options);
+    terminal.enter("One");
+    let first = terminal.timings();
+    terminal.enter("Two");
+    terminal.timings();
+    terminal.enter("/drop 2");
+    terminal.until("(forgot 2 turns, 0 turns left)");
+    terminal.enter("One");
+    let again = terminal.timings();
+    let read = number_before(&first, " tokens in");
+    assert!(number_before(&again, " reused") >= read - 1, "{first} {again}");
+    terminal.enter("/exit");
     terminal.ends_with(0);
 }
 

@@ -11,6 +11,7 @@ use crate::{
     chat::{Message, Template},
     cli::{error::Error, note},
     generate::{Answer, End},
+    platform::processors::plural,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -29,6 +30,8 @@ pub enum Conversation {
     Plain {
         /// Its tokens.
         tokens: Vec<Token>,
+        /// Where each turn ends among them.
+        ends: Vec<usize>,
     },
 }
 
@@ -41,15 +44,47 @@ impl Conversation {
 
     /// A text that is continued.
     pub fn plain() -> Self {
-        Conversation::Plain { tokens: Vec::new() }
+        Conversation::Plain { tokens: Vec::new(), ends: Vec::new() }
     }
 
     /// Forgets what was said; the system message stays.
     pub fn clear(&mut self) {
         match self {
             Conversation::Chat { messages, .. } => messages.retain(|m| m.role == "system"),
-            Conversation::Plain { tokens } => tokens.clear(),
+            Conversation::Plain { tokens, ends } => {
+                tokens.clear();
+                ends.clear();
+            }
         }
+    }
+
+    /// The turns that were answered, of two messages each.
+    fn turns(&self) -> usize {
+        match self {
+            Conversation::Chat { messages, .. } => {
+                messages.iter().filter(|m| m.role == "assistant").count()
+            }
+            Conversation::Plain { ends, .. } => ends.len(),
+        }
+    }
+
+    /// Forgets the oldest `turns`, or all if there are fewer; the system message and the BOS token
+    /// stay. Returns how many are forgotten.
+    fn forget(&mut self, turns: usize, bos: Option<Token>) -> usize {
+        let turns = turns.min(self.turns());
+        match self {
+            Conversation::Chat { messages, .. } => {
+                let first = messages.iter().take_while(|m| m.role == "system").count();
+                messages.drain(first..first + 2 * turns);
+            }
+            Conversation::Plain { tokens, ends } => {
+                let first = usize::from(bos.is_some() && tokens.first().copied() == bos);
+                let end = ends.drain(..turns).next_back().unwrap_or(first);
+                tokens.drain(first..end);
+                ends.iter_mut().for_each(|other| *other -= end - first);
+            }
+        }
+        turns
     }
 
     /// All that the model reads before it answers `text`.
@@ -66,7 +101,7 @@ impl Conversation {
                 })?;
                 Ok(tokenizer.encode_chat(&rendered))
             }
-            Conversation::Plain { tokens } => {
+            Conversation::Plain { tokens, .. } => {
                 let ends = if tokens.is_empty() { Ends::Add } else { Ends::Omit };
                 let mut prompt = tokens.clone();
                 prompt.extend(tokenizer.encode(text, Special::Parse, ends));
@@ -82,9 +117,10 @@ impl Conversation {
                 messages.push(Message::new("user", text));
                 messages.push(Message::new("assistant", answer.text.as_str()));
             }
-            Conversation::Plain { tokens } => {
+            Conversation::Plain { tokens, ends } => {
                 *tokens = prompt;
                 tokens.extend_from_slice(&answer.tokens);
+                ends.push(tokens.len());
             }
         }
     }
@@ -100,6 +136,9 @@ impl Conversation {
         Ok(answer)
     }
 }
+
+/// How a conversation can go on where the context is full.
+const FORGET: &str = "/drop forgets the oldest turn, /clear all of them";
 
 /// Answers `first`, if there is one, then what is typed, until the user leaves. Without `lines`,
 /// or with `single_turn`, it ends after one answer.
@@ -126,12 +165,18 @@ pub fn converse(
                     conversation.clear();
                     continue;
                 }
+                Typed::Drop(turns) => {
+                    let forgotten = conversation.forget(turns, writer.tokenizer.bos());
+                    let left = plural(conversation.turns(), "turn");
+                    note(format_args!("(forgot {}, {left} left)", plural(forgotten, "turn")));
+                    continue;
+                }
                 Typed::Help => {
                     note(HELP);
                     continue;
                 }
-                Typed::Unknown(command) => {
-                    note(format_args!("{command} is no command here: /help lists them"));
+                Typed::Wrong(message) => {
+                    note(message);
                     continue;
                 }
             },
@@ -141,13 +186,21 @@ pub fn converse(
                 return if answer.end == End::Caller { Err(Error::Interrupted) } else { Ok(()) };
             }
             Ok(answer) => {
+                if answer.end == End::ContextFull {
+                    note(format_args!("({FORGET})"));
+                }
                 if args.answer.timings() {
                     note(summary::turn(&answer.timings));
                 }
             }
             // A message that is too long is told, and another one may be typed.
             Err(error @ Error::Usage(_)) if !single => {
-                note(format_args!("{error} (/clear forgets what was said so far)"));
+                note(&error);
+                if conversation.turns() > 0 {
+                    let shifts = writer.session.rope().plan().shifts;
+                    let or = if shifts { "" } else { "; with --context-shift that is not needed" };
+                    note(format_args!("({FORGET}{or})"));
+                }
             }
             Err(error) => return Err(error),
         }

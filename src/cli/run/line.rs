@@ -25,17 +25,21 @@ pub enum Typed {
     Text(String),
     /// `/clear`: forget the conversation.
     Clear,
+    /// `/drop N`: forget so many of its oldest turns.
+    Drop(usize),
     /// `/help`.
     Help,
     /// `/exit`, Ctrl-D, Ctrl-C twice, or SIGTERM.
     Exit,
-    /// Another line that begins with a slash and one word.
-    Unknown(String),
+    /// Another line that begins with a slash and one word, or a command with a wrong value: what is
+    /// wrong with it.
+    Wrong(String),
 }
 
 /// What `/help` says.
 pub const HELP: &str = "\
 /clear   forget the conversation so far
+/drop N  forget its N oldest questions and their answers, without N one
 /exit    leave, as Ctrl-D does
 Ctrl-C   stop the answer; twice at the prompt: leave
 A line that ends with \\ goes on in the next. Arrow keys edit, and find earlier lines.";
@@ -114,11 +118,19 @@ fn parse(line: String) -> Typed {
     let is_command = word.strip_prefix('/').is_some_and(|name| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic() || c == '?')
     });
+    let (command, value) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
+    if command == "/drop" {
+        return match (value.trim(), value.trim().parse()) {
+            ("", _) => Typed::Drop(1),
+            (_, Ok(turns @ 1..)) => Typed::Drop(turns),
+            (value, _) => Typed::Wrong(format!("/drop {value}: give a whole number, 1 or more")),
+        };
+    }
     match word {
         "/clear" => Typed::Clear,
         "/exit" | "/quit" | "/bye" => Typed::Exit,
         "/help" | "/?" => Typed::Help,
-        _ if is_command => Typed::Unknown(word.into()),
+        _ if is_command => Typed::Wrong(format!("{word} is no command here: /help lists them")),
         _ => Typed::Text(line),
     }
 }
@@ -169,8 +181,15 @@ mod tests {
         assert_eq!(parse("/clear".into()), Typed::Clear);
         assert_eq!(parse(" /exit ".into()), Typed::Exit);
         assert_eq!(parse("/?".into()), Typed::Help);
-        assert_eq!(parse("/regen".into()), Typed::Unknown("/regen".into()));
-        for text in ["/", "/etc/passwd is a file", "/usr/bin", "what is /clear?", "a"] {
+        assert_eq!(parse("/drop".into()), Typed::Drop(1));
+        assert_eq!(parse(" /drop  12 ".into()), Typed::Drop(12));
+        for wrong in ["/regen", "/drop 0", "/drop -1", "/drop it", "/drop 1 2"] {
+            let Typed::Wrong(message) = parse(wrong.into()) else { panic!("{wrong}") };
+            assert!(message.starts_with(wrong), "{message}");
+        }
+        for text in
+            ["/drops 1", "drop 1", "/", "/etc/passwd is a file", "/usr/bin", "what is /clear?", "a"]
+        {
             assert_eq!(parse(text.into()), Typed::Text(text.into()));
         }
     }
