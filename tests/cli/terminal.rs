@@ -286,6 +286,19 @@ fn the_system_message_stays_where_turns_are_dropped() {
     terminal.ends_with(0);
 }
 
+#[test]
+fn the_question_of_the_command_line_is_shown() {
+    let Some(model) = smollm2() else { return };
+    let ask = ["-m", &model, "-cnv", "-st", "-p", "Why is the sky blue?", "-n", "4", "-q"];
+    let mut terminal = Terminal::new(&ask);
+    terminal.until("> \x1b[32mWhy is the sky blue?\x1b[0m\r\n");
+    terminal.ends_with(0);
+    let mut terminal = Terminal::new(&[&ask[..], &["--no-display-prompt", "-r", " "]].concat());
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
+    let shown: Vec<u8> = terminal.shown.try_iter().flatten().collect();
+    assert!(!String::from_utf8_lossy(&shown).contains("Why"), "{shown:?}");
+}
+
 /// A conversation that keeps all in a file; returns the folder of it.
 fn kept(options: &[&str]) -> (Terminal, tempfile::TempDir) {
     let model = smollm2().unwrap_or_default();

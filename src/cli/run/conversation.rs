@@ -156,7 +156,12 @@ pub fn converse(
     let single = args.prompt.single_turn || lines.is_none();
     loop {
         let text = match (first.take(), &mut lines) {
-            (Some(text), _) => text,
+            (Some(text), _) => {
+                if !args.prompt.no_display_prompt {
+                    writer.screen.question(&text);
+                }
+                text
+            }
             (None, None) => return Ok(()),
             (None, Some(lines)) => match lines.read()? {
                 Typed::Text(text) => text,

@@ -79,6 +79,16 @@ impl Screen {
         }
     }
 
+    /// A question that was not typed here, shown as if it had been. What is no terminal gets the
+    /// answer alone.
+    pub fn question(&mut self, text: &str) {
+        if self.terminal {
+            self.write("> ");
+            self.typed(text);
+            self.end_line();
+        }
+    }
+
     /// Text that was typed, not written by the model.
     pub fn typed(&mut self, text: &str) {
         if self.color && !text.is_empty() {
@@ -97,9 +107,7 @@ impl Screen {
     /// If stdout could not be written to.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.bar = None;
-        if self.terminal {
-            self.end_line(); // elsewhere the text is to stay as it is
-        }
+        self.end_line();
         self.failure.take().map_or(Ok(()), |e| Err(Error::Output(e)))
     }
 
@@ -116,7 +124,9 @@ impl Screen {
         }
         self.told_again = true;
         self.bar = None;
-        self.end_line();
+        if self.terminal {
+            self.end_line(); // elsewhere the text is to stay as it is
+        }
         note(format_args!(
             "note: so long a sequence has other RoPE frequencies: its {tokens} tokens are read again \
              (--rope-policy position does without that)"
