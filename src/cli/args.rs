@@ -11,17 +11,17 @@ pub use rope::{RopeArgs, resolve};
 use std::{
     fmt::Display,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Once, OnceLock},
 };
 
 use clap::ArgGroup;
 use rope_cpu_kernels::Cpu;
 
-use super::error::Error;
+use super::{error::Error, note};
 use crate::{
     gguf::Override,
     kv_cache::CacheType,
-    platform::processors::{self, Threads},
+    platform::processors::{self, Threads, plural},
 };
 
 /// Which model.
@@ -175,12 +175,28 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// How many threads, and why.
+    /// How many threads, and why. More than there are processors get a warning.
     pub fn threads(&self) -> Threads {
         match usize::try_from(self.threads) {
-            Ok(count) => Threads { count, reason: format!("--threads {count}") },
+            Ok(count) => {
+                warn_of_threads(count);
+                Threads { count, reason: format!("--threads {count}") }
+            }
             Err(_) => processors::default_threads(),
         }
+    }
+}
+
+/// Warns, once, of more threads than processors: at each barrier all wait for those that do not run.
+pub fn warn_of_threads(count: usize) {
+    static WARNED: Once = Once::new();
+    if let Some(usable) = processors::usable().filter(|usable| count > *usable) {
+        WARNED.call_once(|| {
+            note(format_args!(
+                "warning: -t {count} is more than the {} that this process may use: it will be slower",
+                plural(usable, "processor")
+            ));
+        });
     }
 }
 

@@ -12,7 +12,7 @@ use rope_cpu_kernels::{Cpu, DType};
 
 use super::{
     Error,
-    args::{MachineArgs, at_least_one, named},
+    args::{MachineArgs, at_least_one, named, warn_of_threads},
     bar, handle_interrupts, note,
 };
 use crate::{
@@ -107,6 +107,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         return summary(out, "would become", &planned);
     }
     let count = args.nthreads.unwrap_or_else(|| args.machine.threads().count);
+    warn_of_threads(count);
     let pool = ThreadPoolBuilder::new().num_threads(count).build();
     let pool = pool.map_err(|e| Error::failed(format_args!("cannot start threads: {e}")))?;
     let cpu = args.machine.isa.unwrap_or_else(Cpu::best);

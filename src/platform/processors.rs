@@ -24,6 +24,12 @@ pub fn default_threads() -> Threads {
     Threads { count, reason: plural(count, "logical processor") }
 }
 
+/// The logical processors that this process may use: its affinity and its CPU quota are heeded.
+/// `None` where the system does not tell.
+pub fn usable() -> Option<usize> {
+    std::thread::available_parallelism().ok().map(usize::from)
+}
+
 /// `1 core`, `2 cores`.
 pub fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -110,3 +110,18 @@ fn the_answer_counts_what_was_written() {
     }
     piped(&[], &[&FEW[..], &["-p", "the", "-n", "3"]].concat(), "").said(&["answer  3 tokens in "]);
 }
+
+#[test]
+fn more_threads_than_processors_are_told_once() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let with = |command: &[&str], options: &[&str], threads: usize| {
+        let threads = threads.to_string();
+        let run = piped(command, &[options, &["-t", &threads]].concat(), "");
+        run.stderr.matches("that this process may use: it will be slower").count()
+    };
+    let few = [&FEW[..], &["-p", "the"]].concat();
+    assert_eq!(with(&[], &few, processors), 0);
+    assert_eq!(with(&[], &few, processors + 1), 1);
+    let bench = ["-p", "8", "-n", "0", "-r", "1"];
+    assert_eq!(with(&["bench"], &bench, processors + 1), 1);
+}

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cli::{
-        args::{self, HubArgs, Overrides, RopeArgs},
+        args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads},
         error::Error,
     },
     eval::bench::Test,
@@ -179,7 +179,11 @@ impl Args {
     fn all_threads(&self) -> Vec<usize> {
         match self.threads.is_empty() {
             true => vec![processors::default_threads().count],
-            false => lists::all(&self.threads, 1),
+            false => {
+                let all = lists::all(&self.threads, 1);
+                warn_of_threads(all.iter().copied().max().unwrap_or_default());
+                all
+            }
         }
     }
 
