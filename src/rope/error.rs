@@ -48,6 +48,11 @@ pub enum Error {
          number from 2 on is needed"
     )]
     Dimensions { key: String, n_rot: usize },
+    #[error(
+        "{sinks}: a context of {context} has no room for a sink and a token behind it: choose at \
+         least --ctx 2"
+    )]
+    NoRoomForSinks { sinks: Origin, context: Sourced<usize> },
     #[error("{0} needs {1} beside it")]
     Needs(&'static str, &'static str),
     #[error(

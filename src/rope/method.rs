@@ -67,6 +67,9 @@ impl Method {
                 return Err(Error::Both { one, other, what: "what a full context forgets" });
             }
             let context = given.context.clone();
+            if context.value < 2 {
+                return Err(Error::NoRoomForSinks { sinks: sinks.origin, context });
+            }
             let sinks = sinks.between(1, context.value.saturating_sub(1))?;
             return Ok(Some(Method::Sinks { sinks, context }));
         }

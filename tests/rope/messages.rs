@@ -413,6 +413,14 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     assert_eq!(error(window), "--rerope-window 0: must be a whole number from 1 to 8192");
     let window = Flags { rerope_window: Some(8193), ..scaling(Scaling::LeakyReRope) };
     assert_eq!(error(window), "--rerope-window 8193: must be a whole number from 1 to 8192");
+    let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
+    assert_eq!(error(sinks(8192)), "--attention-sinks 8192: must be a whole number from 1 to 8191");
+    let short = Case { context: Some(1), ..Case::default() };
+    assert_eq!(
+        short.flags(sinks(1)).error(),
+        "--attention-sinks 1: a context of 1 (--ctx) has no room for a sink and a token behind it: \
+         choose at least --ctx 2"
+    );
     let k = Flags { rerope_k: Some(0), ..scaling(Scaling::LeakyReRope) };
     assert_eq!(error(k), "--rerope-k 0: must be a whole number from 1 to 1048576");
     let groups =
