@@ -25,6 +25,7 @@ mod table;
 mod text;
 mod time;
 pub mod tokenize;
+mod wording;
 
 use std::{
     env,
@@ -108,13 +109,14 @@ pub fn command() -> clap::Command {
 
 /// Reads what was typed, and the environment variables that add to it.
 fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, ExitCode> {
-    let read = |argv| {
-        let matches = command.clone().try_get_matches_from(argv)?;
-        CommandLine::from_arg_matches(&matches)
+    let read = |argv: &[OsString]| {
+        let matches = command.clone().try_get_matches_from(argv);
+        let line = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
+        line.map_err(|error| wording::reworded(error, argv))
     };
     let variables = environment::variables(command, argv, |name| env::var_os(name));
     let variables = variables.map_err(|error| error.report())?;
-    let with = |variables: &[_]| read(environment::extended(command, argv, variables));
+    let with = |variables: &[_]| read(&environment::extended(command, argv, variables));
     with(&variables).map_err(|together| {
         // What was typed is wrong, or else a variable, or two that do not go together.
         if let Err(message) = with(&[]) {
@@ -128,8 +130,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
             let names: Vec<_> = variables.iter().map(|v| &v.name[..]).collect();
             (names.join(", "), together)
         });
-        let message = message.to_string();
-        let reason = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let reason = wording::first_line(&message);
         Error::usage(format_args!("environment variable {names}: {reason}")).report()
     })
 }

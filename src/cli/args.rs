@@ -2,10 +2,12 @@
 
 mod adapters;
 mod hub;
+pub mod numbers;
 mod rope;
 
 pub use adapters::{AdapterArgs, adapters};
 pub use hub::HubArgs;
+pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, resolve};
 
 use std::{
@@ -29,6 +31,8 @@ use crate::{
 #[command(group = ArgGroup::new("source").args(["model", "hf_repo"]).required(true))]
 pub struct ModelArgs {
     /// The model: a GGUF file
+    ///
+    /// To write text or converse, `rope-cpu FILE` does, too.
     #[arg(short, long, value_name = "FILE", help_heading = "Model")]
     pub model: Option<PathBuf>,
 
@@ -100,7 +104,8 @@ pub struct MemoryArgs {
     /// Room in tokens; 0: as trained [--ctx-size]
     ///
     /// By default the length that the model was trained for, or the most that memory allows, if
-    /// that is less. More than the trained length needs one of the RoPE methods below.
+    /// that is less. More than the trained length needs one of the RoPE methods below. 32k is short
+    /// for 32 x 1024 and 1m for 1024 x 1024, here and for the other numbers of tokens.
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", default_value = "0")]
     #[arg(value_parser = up_to_limit, hide_default_value = true)]
     pub context: usize,
@@ -132,32 +137,6 @@ pub struct MemoryArgs {
     /// Run even where the memory seems too small
     #[arg(long)]
     pub no_memory_check: bool,
-}
-
-/// More tokens than any model has seen, and few enough that sizes cannot overflow.
-const TOKENS_MAX: usize = 1 << 30;
-
-/// A number of tokens.
-///
-/// # Errors
-/// If it is none, or too large.
-pub fn up_to_limit(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(tokens) if tokens <= TOKENS_MAX => Ok(tokens),
-        Ok(_) => Err(format!("at most {TOKENS_MAX} are possible")),
-        Err(e) => Err(format!("{e}")),
-    }
-}
-
-/// A number of tokens or the like, of which at least one is needed.
-///
-/// # Errors
-/// If it is none, or too large.
-pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match up_to_limit(text)? {
-        0 => Err("at least 1 is needed".into()),
-        tokens => Ok(tokens),
-    }
 }
 
 /// What computes.
@@ -204,7 +183,7 @@ fn threads(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(count @ (-1 | 1..=1024)) => Ok(count),
         Ok(_) => Err("choose from 1 to 1024, or -1".into()),
-        Err(e) => Err(format!("{e}")),
+        Err(_) => Err("not a whole number".into()),
     }
 }
 

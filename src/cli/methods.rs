@@ -7,6 +7,7 @@ use clap::Parser;
 use super::{
     args::{self, RopeArgs},
     error::Error,
+    wording,
 };
 use crate::{
     gguf::Gguf,
@@ -40,9 +41,9 @@ impl FromStr for Method {
         let scaling = parts.next().map(|name| format!("--rope-scaling={name}"));
         let line = scaling.into_iter().chain(parts.map(|flag| format!("--{flag}")));
         let line = Line::try_parse_from(line).map_err(|error| {
-            let message = error.to_string();
-            let first = message.lines().next().unwrap_or_default();
-            first.strip_prefix("error: ").unwrap_or(first).to_string()
+            let message = wording::first_line(&wording::reworded(error, &[]));
+            // This becomes part of a message that begins so.
+            message.strip_prefix("invalid value ").unwrap_or(&message).to_string()
         })?;
         Ok(Method { name: text.into(), flags: line.rope.flags() })
     }

@@ -154,6 +154,6 @@ fn intervals(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 2..=65536) => Ok(count),
         Ok(_) => Err("choose from 2 to 65536".into()),
-        Err(e) => Err(format!("{e}")),
+        Err(_) => Err("not a whole number".into()),
     }
 }

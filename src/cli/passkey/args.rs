@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     cli::{
-        args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
+        args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
         methods::Method,
     },
     eval::passkey::Test,
@@ -37,7 +37,7 @@ pub struct Args {
 
     /// Places of the key, from the start to the end
     #[arg(long, value_name = "N", default_value = "5", help_heading = "Test")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=101))]
+    #[arg(value_parser = numbers::between::<u32>(1, 101))]
     pub depths: u32,
 
     /// Keys at each place
@@ -108,6 +108,6 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
         Ok(_) => Err("choose a number above 0, at most 1".into()),
-        Err(e) => Err(format!("{e}")),
+        Err(_) => Err("not a number".into()),
     }
 }

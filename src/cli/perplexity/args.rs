@@ -128,6 +128,6 @@ fn chunks(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(count @ (-1 | 1..)) => Ok(count),
         Ok(_) => Err("choose 1 or more, or -1".into()),
-        Err(e) => Err(format!("{e}")),
+        Err(_) => Err("not a whole number".into()),
     }
 }

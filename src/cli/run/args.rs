@@ -6,7 +6,7 @@ pub use sampling::SamplingArgs;
 
 use std::path::PathBuf;
 
-use crate::cli::args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs};
+use crate::cli::args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, numbers};
 use clap::ValueEnum;
 
 /// The options of `run`.
@@ -152,11 +152,11 @@ pub struct AnswerArgs {
     ///
     /// Without a limit, the model or the context ends the answer. -2: the context ends it in any case.
     #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
-    #[arg(value_parser = clap::value_parser!(i64).range(-2..), allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::from(-2), allow_negative_numbers = true)]
     pub predict: i64,
 
     /// Stop before this text; may be repeated
-    #[arg(short, long, value_name = "TEXT")]
+    #[arg(short, long, alias = "stop", value_name = "TEXT")]
     pub reverse_prompt: Vec<String>,
 
     /// Go on where the context is full
@@ -175,7 +175,7 @@ pub struct AnswerArgs {
     /// The first ones, and the BOS token in any case. By default no others.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(value_parser = numbers::from(-1))]
     pub keep: i64,
 
     /// Write on where the model would end

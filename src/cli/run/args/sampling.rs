@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::{
     Token,
+    cli::args::numbers,
     sample::{SamplerKind, Settings},
 };
 
@@ -13,7 +14,7 @@ use crate::{
 pub struct SamplingArgs {
     /// Same seed, same text; -1: random
     #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i64).range(-1..=u32::MAX as i64))]
+    #[arg(value_parser = numbers::between::<i64>(-1, i64::from(u32::MAX)))]
     pub seed: i64,
 
     /// Which act, and in what order [default: all]
@@ -120,7 +121,7 @@ pub struct SamplingArgs {
     /// Steady surprise: 1 or 2; 0: off [default: 0]
     ///
     /// Mirostat, version 1 or 2, in place of all other samplers but the temperature.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2))]
+    #[arg(long, value_name = "N", value_parser = numbers::between::<u32>(0, 2))]
     pub mirostat: Option<u32>,
 
     /// Mirostat: the surprise of a token, in bits [default: 5]

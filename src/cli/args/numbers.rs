@@ -1,0 +1,114 @@
+//! Whole numbers as they are typed: `4096`, or `4k`.
+
+use std::num::IntErrorKind;
+
+/// More tokens than any model has seen, and few enough that sizes cannot overflow.
+const TOKENS_MAX: i64 = 1 << 30;
+
+/// The whole number of `text`, which may end in k for times 1,024 or m for times 1,048,576.
+///
+/// One too large for the type is its limit, for the caller's range to refuse.
+///
+/// # Errors
+/// If it is no such number.
+pub fn whole(text: &str) -> Result<i64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1 << 10),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1 << 20)),
+    };
+    let number = digits.parse::<i64>().or_else(|e| match e.kind() {
+        IntErrorKind::PosOverflow => Ok(i64::MAX),
+        IntErrorKind::NegOverflow => Ok(i64::MIN),
+        _ => Err("not a whole number, such as 4096 or 4k (4 x 1024)"),
+    })?;
+    Ok(number.saturating_mul(unit))
+}
+
+/// A number of tokens.
+///
+/// # Errors
+/// If it is none, or too large.
+pub fn up_to_limit(text: &str) -> Result<usize, String> {
+    match whole(text)? {
+        tokens if tokens > TOKENS_MAX => Err(format!("at most {TOKENS_MAX} are possible")),
+        tokens => usize::try_from(tokens).map_err(|_| "at least 0 are needed".into()),
+    }
+}
+
+/// A number of tokens or the like, of which at least one is needed.
+///
+/// # Errors
+/// If it is none, or too large.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match up_to_limit(text) {
+        Ok(0) => Err("at least 1 is needed".into()),
+        other => other,
+    }
+}
+
+/// A whole number from `least` on, for a parser of clap.
+pub fn from(least: i64) -> impl Fn(&str) -> Result<i64, String> + Clone {
+    move |text| match whole(text)? {
+        number if number >= least => Ok(number),
+        _ => Err(format!("at least {least} is needed")),
+    }
+}
+
+/// A whole number from `least` to `most`, for a parser of clap.
+pub fn between<T: TryFrom<i64>>(
+    least: i64,
+    most: i64,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k_and_m_are_powers_of_1024() {
+        for (text, number) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("32k", 32_768),
+            ("32K", 32_768),
+            ("1m", 1_048_576),
+            ("2M", 2_097_152),
+            ("-1", -1),
+            ("99999999999999999999", i64::MAX),
+            ("9999999999999999m", i64::MAX),
+            ("-99999999999999999999", i64::MIN),
+        ] {
+            assert_eq!(whole(text), Ok(number), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_told_with_the_form() {
+        for text in ["", "k", "many", "1.5k", "4kk", "4km", "4 k", "0x10", "4g", "-", "1e3"] {
+            assert!(whole(text).unwrap_err().contains("such as 4096 or 4k"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_told() {
+        assert_eq!(up_to_limit("1024m"), Ok(1 << 30));
+        assert!(up_to_limit("1025m").unwrap_err().contains("at most 1073741824"));
+        assert!(up_to_limit("-5").unwrap_err().contains("at least 0"));
+        assert!(at_least_one("0k").unwrap_err().contains("at least 1"));
+        assert_eq!((from(-2)("-2"), from(-2)("1k")), (Ok(-2), Ok(1024)));
+        assert_eq!(between(0, 2)("2"), Ok(2_u32));
+        for text in ["3", "-1", "x", "1k"] {
+            assert_eq!(
+                between::<u32>(0, 2)(text).unwrap_err(),
+                "must be a whole number from 0 to 2"
+            );
+        }
+        assert!(from(-2)("-3").unwrap_err().contains("at least -2"));
+    }
+}

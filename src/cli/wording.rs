@@ -1,0 +1,62 @@
+//! The words for what clap found wrong in a command line.
+
+use std::{
+    error::Error as _,
+    ffi::OsString,
+    num::{IntErrorKind, ParseFloatError, ParseIntError},
+};
+
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// The error with reasons that name what is needed, where clap quotes Rust's parsers.
+///
+/// `argv` starts with the program's name; what stands first in it can be a command or a file.
+pub fn reworded(error: Error, argv: &[OsString]) -> Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (old, new) = match error.kind() {
+        ErrorKind::ValueValidation => {
+            let Some(reason) = reason(&error, text(ContextKind::InvalidValue)) else {
+                return error;
+            };
+            (error.source().map(ToString::to_string).unwrap_or_default(), reason.to_string())
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand);
+            if argv.get(1).is_none_or(|first| first != word) {
+                return error;
+            }
+            (
+                format!("unrecognized subcommand '{word}'"),
+                format!("no such command or file: '{word}'"),
+            )
+        }
+        _ => return error,
+    };
+    let message = error.to_string();
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    Error::raw(error.kind(), message.replacen(&old, &new, 1))
+}
+
+/// Why `value` is no number of the kind that is needed, if that is what is wrong.
+fn reason(error: &Error, value: &str) -> Option<&'static str> {
+    let source = error.source()?;
+    if source.is::<ParseFloatError>() {
+        return Some("not a number");
+    }
+    Some(match source.downcast_ref::<ParseIntError>()?.kind() {
+        IntErrorKind::PosOverflow => "too large",
+        IntErrorKind::NegOverflow => "too small",
+        _ if value.parse::<i128>().is_ok() => "at least 0 is needed",
+        _ => "not a whole number",
+    })
+}
+
+/// The first line of an error, without what it begins with.
+pub fn first_line(error: &Error) -> String {
+    let message = error.to_string();
+    let first = message.lines().next().unwrap_or_default();
+    first.strip_prefix("error: ").unwrap_or(first).into()
+}
