@@ -2,11 +2,13 @@
 
 mod args;
 mod divergence;
+mod equal;
 mod report;
 mod several;
+mod unicode;
 
 use std::{
-    fs::File as Saved,
+    fs::{self, File as Saved},
     io::{self, BufReader, BufWriter, Write},
     num::NonZeroUsize,
     path::Path,
@@ -207,7 +209,13 @@ fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize,
 
 /// The tokens of a text, which, as llama-perplexity has it, does not speak in control tokens.
 fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
-    Ok(tokenizer.encode(&text::input(path)?, Special::AsText, Ends::Add))
+    let name = text::name(path);
+    let (text, replaced) = unicode::replaced(&name, &text::input_bytes(path)?);
+    if let Some(replaced) = replaced {
+        note(format_args!("note: {replaced}"));
+    }
+    let text = text::text(&name, text.into_bytes())?;
+    Ok(tokenizer.encode(&text, Special::AsText, Ends::Add))
 }
 
 fn open(path: &Path) -> Result<Reader<BufReader<Saved>>, Error> {

@@ -13,17 +13,23 @@ use super::error::Error;
 /// # Errors
 /// A file that cannot be read, and bytes that are not UTF-8.
 pub fn file(path: &Path) -> Result<String, Error> {
-    let bytes = fs::read(path)
-        .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
-    text(&path.display().to_string(), bytes)
+    text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// The text of standard input where `path` is `-`, or else of a [`file`].
+/// The text of standard input if `path` is `-`, else of a [`file`].
 ///
 /// # Errors
 /// As [`file`].
 pub fn input(path: &Path) -> Result<String, Error> {
-    if is_stdin(path) { stdin() } else { file(path) }
+    text(&name(path), input_bytes(path)?)
+}
+
+/// The bytes of an [`input`].
+///
+/// # Errors
+/// If they cannot be read.
+pub fn input_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }
 }
 
 /// The text of standard input, likewise without a newline at its end.
@@ -31,10 +37,18 @@ pub fn input(path: &Path) -> Result<String, Error> {
 /// # Errors
 /// As [`file`].
 pub fn stdin() -> Result<String, Error> {
+    text(STDIN, stdin_bytes()?)
+}
+
+fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))
+}
+
+fn stdin_bytes() -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = io::stdin().read_to_end(&mut bytes);
     read.map_err(|e| Error::failed(format_args!("cannot read {STDIN}: {e}")))?;
-    text(STDIN, bytes)
+    Ok(bytes)
 }
 
 /// Whether an option's value stands for standard input.
@@ -49,11 +63,11 @@ pub fn name(path: &Path) -> String {
 
 const STDIN: &str = "standard input";
 
-/// The text that `bytes` are, likewise; `source` is their name in an error.
+/// The text that `bytes` encode, without a newline at its end; `source` names them in an error.
 ///
 /// # Errors
 /// Bytes that are not UTF-8.
-fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
+pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::usage(format_args!("{source} is not UTF-8 text: byte {at} is not valid"))

@@ -338,11 +338,43 @@ fn what_cannot_be_judged_is_told() {
         .refused(2, &["--ppl-output-type has no effect with several windows"]);
     case.run(&["--hellaswag"]).refused(2, &["--hellaswag is a llama-perplexity option"]);
     case.run(&["--grammar", "x"]).refused(2, &["--grammar is a llama-perplexity option"]);
-    fs::write(&text, [b'a', 0xff]).unwrap();
-    case.run(&["-c", "64"]).refused(2, &[&text, "not UTF-8", "byte 1"]);
     fs::remove_file(&text).unwrap();
     case.run(&["-c", "64"]).refused(2, &[&text, "No such file"]);
     run(&["perplexity", "-m", "x"]).refused(2, &["--file <FILE>"]);
+}
+
+#[test]
+fn a_text_that_was_cut_within_a_character_is_read() {
+    let case = Case::new(1, false);
+    let whole = fs::read(case.path("text")).unwrap();
+    let replaced = [&whole[..], "\u{fffd}\u{fffd}".as_bytes()].concat();
+    fs::write(case.path("text"), replaced).unwrap();
+    let expected = case.json(&["-c", "64"]);
+    fs::write(case.path("text"), [&whole[..], b"\xe2\x82"].concat()).unwrap();
+    assert_eq!(case.json(&["-c", "64"]), expected);
+    let first =
+        format!("2 bytes that are part of no character, the first of them byte {}", whole.len());
+    case.run(&["-c", "64"]).said(&["note: ", &case.path("text"), &first]);
+}
+
+#[test]
+fn methods_that_are_equal_within_the_trained_length_are_told() {
+    let case = Case::new(1, true);
+    let shown = |methods, window| {
+        let run = case.run(&["--methods", methods, "--window", window, "--chunks", "1"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    };
+    let equal = "Equal in windows of 64: none, linear, ntk, yarn: none of them changes a frequency up \
+                 to this length, as the model was trained for 256 tokens.\n";
+    let all = shown("none,linear,linear:rope-scale=2,ntk,yarn", "64");
+    assert!(all.contains(equal), "{all}");
+    // The same factor twice is equal, but not as trained.
+    let twice = shown("linear:rope-scale=2,none,linear:rope-freq-scale=0.5", "64");
+    let equal = "Equal in windows of 64: linear:rope-scale=2, linear:rope-freq-scale=0.5.\n";
+    assert!(twice.contains(equal), "{twice}");
+    let beyond = shown("none,linear,yarn", "260");
+    assert!(!beyond.contains("Equal"), "{beyond}");
 }
 
 #[test]

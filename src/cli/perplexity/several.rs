@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{Args, Error, context, named, note, report, tokens};
+use super::{Args, Error, context, equal, named, note, report, tokens};
 use crate::{
     cli::{
         args::MemoryArgs,
@@ -98,6 +98,7 @@ pub fn run(
     let text_crc = crc32fast::hash(&bytes);
     let total = runs.len();
     let mut order = Vec::new(); // of what is shown, in the log
+    let mut as_trained = Vec::new();
     for (number, (method, windows, plan, resources)) in (1..).zip(runs) {
         let settings = Settings {
             windows,
@@ -105,6 +106,7 @@ pub fn run(
             bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
             bucket: args.buckets.and_then(NonZeroUsize::new),
         };
+        as_trained.push(equal::as_trained(&plan, windows.window()));
         let work = Work {
             rope: plan.to_string(),
             windows,
@@ -139,7 +141,10 @@ pub fn run(
     // Neither is lost where the other cannot be written.
     let shown = match args.json {
         true => json(&rows, out),
-        false => text(windows, &rows, out),
+        false => {
+            let equal = equal(&rows, &as_trained, model.config.context_train);
+            text(windows, &rows, &equal, out)
+        }
     };
     if let Some(drawing) = drawing {
         let charts: Vec<_> = windows.iter().map(|windows| chart(*windows, &rows)).collect();
@@ -148,12 +153,28 @@ pub fn run(
     Ok(shown?)
 }
 
+/// What is to be said of rows that are equal.
+fn equal(rows: &[&Row], as_trained: &[bool], context_train: usize) -> Vec<String> {
+    let runs = rows.iter().zip(as_trained).map(|(row, &as_trained)| equal::Run {
+        method: &row.method,
+        windows: row.work.windows,
+        scored: &row.scored,
+        as_trained,
+    });
+    equal::sentences(&runs.collect::<Vec<_>>(), context_train)
+}
+
 fn of<'r>(windows: Windows, rows: &'r [&Row]) -> impl Iterator<Item = &'r Row> + Clone {
     rows.iter().copied().filter(move |row| row.work.windows == windows)
 }
 
-/// A table of all, and for windows of each length one by position.
-fn text(windows: &[Windows], rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+/// A table of all, what is to be said of it, and for windows of each length a table by position.
+fn text(
+    windows: &[Windows],
+    rows: &[&Row],
+    remarks: &[String],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let header = ["method", "window", "tokens", "PPL", "+/-", "seconds"];
     let mut all = table(&header, &[1, 2, 3, 4, 5]);
     for row in rows {
@@ -168,6 +189,7 @@ fn text(windows: &[Windows], rows: &[&Row], out: &mut dyn Write) -> io::Result<(
         ]);
     }
     section(out, None, &all)?;
+    remarks.iter().try_for_each(|remark| writeln!(out, "{remark}"))?;
     for &windows in windows {
         let longest = of(windows, rows).max_by_key(|row| row.scored.buckets.len());
         let Some(longest) = longest else { continue };
