@@ -62,7 +62,8 @@ fn show(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
     for json in [false, true] {
-        let args = InspectArgs { file: file.path().into(), json, full: false, verify: false };
+        let file = Some(file.path().into());
+        let args = InspectArgs { file, model: None, json, full: false, verify: false };
         inspect::run(&args, &mut std::io::sink()).unwrap();
     }
 }

@@ -4,13 +4,20 @@
 //! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
 //! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
 //! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity. Commands
-//! that are like no other program's have the short options of several letters.
+//! that are like no other program's have the short options of several letters. Where text is
+//! written, the path of a model may stand alone. `help COMMAND` is `COMMAND --help`.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::Read,
+    path::Path,
+};
 
 use clap::{Arg, Command};
 
 use super::{
+    environment,
     error::Error,
     llama_bench,
     llama_cli::{self, Fate, Value},
@@ -51,6 +58,8 @@ const FREE_TEXT: &[&str] = &[
 /// The options that a command has, and those of the program whose command lines it takes.
 struct Dialect<'c> {
     command: &'c Command,
+    /// How many words name it, that of the program included.
+    words: usize,
     program: &'static str,
     foreign: fn(&str) -> Option<(Value, Fate)>,
 }
@@ -58,18 +67,14 @@ struct Dialect<'c> {
 impl<'c> Dialect<'c> {
     /// That of a command line, which starts with the program's name.
     fn of(root: &'c Command, argv: &[OsString]) -> Self {
-        let mut command = root;
-        for name in argv.iter().skip(1) {
-            let Some(within) = command.find_subcommand(name) else { break };
-            command = within;
-        }
+        let (command, words) = environment::command_of(root, argv);
         let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
             "bench" => ("llama-bench", llama_bench::find),
             "perplexity" => ("llama-perplexity", llama_cli::find),
             "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
             _ => ("", |_| None),
         };
-        Dialect { command, program, foreign }
+        Dialect { command, words, program, foreign }
     }
 }
 
@@ -86,11 +91,18 @@ pub struct Normalized {
 ///
 /// # Errors
 /// An option of one of those programs that rope-cpu does not have.
-pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, Error> {
+pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalized, Error> {
+    // clap has such a command, too, but makes a page of the manual for each of its words.
+    if argv.get(1).is_some_and(|word| word == "help") {
+        argv.remove(1);
+        argv.push("--help".into());
+    }
     let dialect = Dialect::of(command, &argv);
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut left_out = Vec::new();
+    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run");
+    let is_model = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"--model=");
 
     while let Some(arg) = typed.next() {
         if arg == "--" {
@@ -99,7 +111,9 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
             break;
         }
         let Some(text) = arg.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
-            argv.push(arg);
+            let may_be_model = takes_file && argv.len() >= dialect.words;
+            let bare = may_be_model && !argv.iter().any(is_model) && is_gguf(arg.as_ref());
+            argv.push(if bare { joined("model", &arg) } else { arg });
             continue;
         };
         let name = text.split_once('=').map_or(text, |(name, _)| name);
@@ -156,6 +170,17 @@ pub fn normalize(command: &Command, argv: Vec<OsString>) -> Result<Normalized, E
         left_out.push((name.to_string(), fate));
     }
     Ok(Normalized { argv, notes: llama_cli::notes(&left_out) })
+}
+
+/// Whether a word is the path of a model: by its ending, or else by how the file begins.
+fn is_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let mut begins_so = || {
+        // To open a pipe could wait for ever.
+        let read = path.is_file().then(|| File::open(path)?.read_exact(&mut magic));
+        matches!(read, Some(Ok(()))) && magic == *b"GGUF"
+    };
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf")) || begins_so()
 }
 
 /// The option of `command` that is typed as `name`.
@@ -259,6 +284,7 @@ mod tests {
         assert_eq!(argv(&["--ctx-size", "9", "-c", "8"]), ["--ctx=9", "--ctx=8"]);
         assert_eq!(argv(&["--color", "-m", "x"]), ["--color", "--model=x"]);
         assert_eq!(argv(&["-co", "off"]), ["--color=off"]);
+        assert_eq!(argv(&["--stop", "-"]), ["--reverse-prompt=-"]);
     }
 
     #[test]
@@ -279,13 +305,60 @@ mod tests {
         let (argv, notes) = normalized(&["-fa", "on", "--mmap", "-fa", "-m", "x"]).unwrap();
         assert_eq!(argv, ["--model=x"]);
         assert_eq!(notes, ["without effect, since always so in rope-cpu: -fa, --mmap"]);
-        for refused in [["-fa", "off"], ["-np", "2"], ["-lm", "mlock"]] {
+        for refused in [["-fa", "off"], ["-np", "2"]] {
             for typed in [&refused[..], &[&refused.join("=")]] {
                 let message = normalized(typed).unwrap_err();
                 assert!(message.starts_with(&format!("{} is a llama-cli option", refused[0])));
             }
         }
         assert_eq!(normalized(&["--flash-attn=on", "-m", "x"]).unwrap().0, ["--model=x"]);
+    }
+
+    #[test]
+    fn what_does_not_change_the_text_goes_with_a_note_that_gives_the_reason() {
+        let typed = "--mlock --no-mmap -lm mlock -tb 4 --prio 2 --numa distribute -C 0xff --poll 0 \
+                     --swa-full -dt 0.1 --log-disable -v -lv 3 --log-colors off --log-file x \
+                     --simple-io --warmup -m x";
+        let (argv, notes) = normalized(&typed.split_whitespace().collect::<Vec<_>>()).unwrap();
+        assert_eq!(argv, ["--model=x"]);
+        assert_eq!(
+            notes,
+            [
+                "ignored, since rope-cpu maps weights and uses them as they are stored: --mlock, \
+                 --no-mmap, -lm",
+                "ignored, since -t sets the threads of prompts and answers alike: -tb",
+                "ignored, since rope-cpu leaves its threads to the system's scheduler: --prio, \
+                 --numa, -C, --poll",
+                "ignored, since rope-cpu has its own layout of keys and values: --swa-full, -dt",
+                "ignored, since rope-cpu writes no log: --log-disable, -v, -lv, --log-colors, \
+                 --log-file",
+                "ignored, since rope-cpu sees whether it is on a terminal: --simple-io",
+                "ignored, since rope-cpu warms up only where it measures: --warmup",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_path_of_a_model_may_stand_alone() {
+        assert_eq!(argv(&["a.gguf"]), ["--model=a.gguf"]);
+        assert_eq!(
+            argv(&["run", "-n", "5", "b/a.GGUF"]),
+            ["run", "--predict=5", "--model=b/a.GGUF"]
+        );
+        // One is enough, and a value of an option is none.
+        assert_eq!(argv(&["a.gguf", "b.gguf"]), ["--model=a.gguf", "b.gguf"]);
+        assert_eq!(argv(&["-m", "a.gguf", "b.gguf"]), ["--model=a.gguf", "b.gguf"]);
+        assert_eq!(argv(&["inspect", "a.gguf"]), ["inspect", "a.gguf"]);
+        assert_eq!(argv(&["no-such-command"]), ["no-such-command"]);
+        let folder = tempfile::tempdir().unwrap();
+        for (bytes, is_model) in [(&b"GGUF and more"[..], true), (b"GGU", false), (b"other", false)]
+        {
+            let path = folder.path().join("model");
+            std::fs::write(&path, bytes).unwrap();
+            let path = path.to_str().unwrap();
+            let expected = if is_model { format!("--model={path}") } else { path.into() };
+            assert_eq!(argv(&[path]), [expected]);
+        }
     }
 
     #[test]
@@ -324,7 +397,7 @@ mod tests {
             notes,
             [
                 "ignored, since rope-cpu runs on the CPU alone: -ngl, -sm",
-                "without effect in rope-cpu: -fa"
+                "ignored, since rope-cpu has one kind of attention: -fa"
             ]
         );
         let message = normalized(&["bench", "--list-devices"]).unwrap_err();

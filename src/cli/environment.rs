@@ -15,11 +15,15 @@ pub const HELP: &str = "\
 Environment:
   Every option can also be set by a variable, ROPE_CPU_ and its long name:
   ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. The variables of llama.cpp
-  are read, too, where [env: ...] names one; others are ignored, with a note.
+  are read, too, where [env: ...] names one; others of either kind are ignored,
+  with a note.
   What is typed goes first, then ROPE_CPU_, then LLAMA_ARG_. In bench, quantize,
   tokenize, detokenize, inspect and machine, options mean other things: there
   only those of the model and --isa are set; and in rope's commands all but
   --ctx.";
+
+/// How the names of ours begin.
+const OURS: &str = "ROPE_CPU_";
 
 /// How the names of llama.cpp's begin.
 const PREFIX: &str = "LLAMA_ARG_";
@@ -78,6 +82,8 @@ fn can_be_set(command: &str, option: &Arg) -> bool {
     match option.get_long() {
         None | Some("help" | "version") => false,
         Some(long) if ROPE.contains(&command) => long != "ctx",
+        // It would exclude a FILE that is typed without an option.
+        Some("model") if command == "inspect" => false,
         Some(long) => all || EVERYWHERE.contains(&long),
     }
 }
@@ -133,26 +139,39 @@ pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Ve
     command.iter().chain(options).chain(typed).cloned().collect()
 }
 
-/// What the user should know of the variables of llama.cpp in `environment` that stand for no option
-/// of ours. None is refused, as other programs share them.
+/// What the user should know of the variables in `environment` that stand for no option of ours: of
+/// those named like ours, and where commands are like llama.cpp's, of those of llama.cpp. None is
+/// refused, as other programs share the latter, and other versions the former.
 pub fn notes(
     root: &Command,
     argv: &[OsString],
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<String> {
     let (command, _) = command_of(root, argv);
-    if !LIKE_LLAMA_CLI.contains(&command.get_name()) {
-        return Vec::new();
-    }
-    let read: Vec<String> = options(root).filter_map(llama_cpp).collect();
+    let like_llama_cli = LIKE_LLAMA_CLI.contains(&command.get_name());
+    let mut known = Vec::new();
+    add_names(root, &mut known);
     let left_out = environment.filter_map(|(name, value)| {
-        let name = name.into_string().ok().filter(|name| !read.contains(name))?;
-        let fate = fate(name.strip_prefix(PREFIX)?, &value);
+        let name = name.into_string().ok().filter(|name| !known.contains(name))?;
+        let fate = match name.strip_prefix(PREFIX) {
+            Some(ending) if like_llama_cli => fate(ending, &value),
+            _ if name.starts_with(OURS) => UNKNOWN,
+            _ => return None,
+        };
         (!value.is_empty()).then_some((name, fate))
     });
     let mut left_out: Vec<_> = left_out.collect();
     left_out.sort_by(|(a, _), (b, _)| a.cmp(b));
     llama_cli::notes(&left_out)
+}
+
+/// That of a variable that is named like ours.
+const UNKNOWN: Fate = Fate::Ignored("ignored, since no option of rope-cpu is called so");
+
+/// Adds the names of the variables of all options, those of other commands included.
+fn add_names(command: &Command, all: &mut Vec<String>) {
+    all.extend(options(command).flat_map(names));
+    command.get_subcommands().for_each(|command| add_names(command, all));
 }
 
 /// That of the option which a variable stands for, by the ending of its name.
@@ -193,7 +212,7 @@ pub fn described(root: Command) -> Command {
 }
 
 /// The command that `argv` names, and how many words do, that of the program included.
-fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> (&'c Command, usize) {
+pub fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> (&'c Command, usize) {
     let (mut command, mut words) = (root, 1);
     while let Some(next) = argv.get(words).and_then(|arg| command.find_subcommand(arg)) {
         (command, words) = (next, words + 1);
@@ -214,7 +233,7 @@ fn is_typed(option: &Arg, argv: &[OsString]) -> bool {
 
 /// The names of an option's variables, the first of which is heard.
 fn names(option: &Arg) -> Vec<String> {
-    let ours = |long: &str| format!("ROPE_CPU_{}", long.replace('-', "_").to_uppercase());
+    let ours = |long: &str| format!("{OURS}{}", long.replace('-', "_").to_uppercase());
     let longs = option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default());
     longs.map(ours).chain(llama_cpp(option)).collect()
 }

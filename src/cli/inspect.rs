@@ -5,7 +5,7 @@ mod table;
 mod totals;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -15,7 +15,12 @@ use crate::gguf::{self, File, Gguf, Tensor, Value, second_opinion};
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
     /// The model file
-    pub file: PathBuf,
+    #[arg(required_unless_present = "model")]
+    pub file: Option<PathBuf>,
+
+    /// The same, as other commands take it
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub model: Option<PathBuf>,
 
     /// Print JSON
     #[arg(long)]
@@ -28,6 +33,13 @@ pub struct InspectArgs {
     /// Let gguf-rs read the header too, and fail if it disagrees
     #[arg(long)]
     pub verify: bool,
+}
+
+impl InspectArgs {
+    /// The model file; clap sees to it that there is one.
+    fn path(&self) -> &Path {
+        self.file.as_deref().or(self.model.as_deref()).unwrap_or("".as_ref())
+    }
 }
 
 /// Why a file could not be shown.
@@ -55,7 +67,7 @@ pub enum Error {
 ///
 /// If the file is faulty, `out` does not take the text, or `--verify` finds a difference.
 pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
-    let file = File::open(&args.file)?;
+    let file = File::open(args.path())?;
     let gguf = file.parse(&[])?;
     if args.verify {
         for part in file.parts() {

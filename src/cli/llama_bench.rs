@@ -1,7 +1,7 @@
 //! The options of llama-bench that `bench` lacks; see [`super::llama_cli`].
 
 use super::llama_cli::{
-    Fate::{self, Gpu, Missing, NoEffect},
+    Fate::{self, Missing},
     Value::{self, Any, No, OneOf},
     among,
 };
@@ -11,17 +11,20 @@ pub fn find(name: &str) -> Option<(Value, Fate)> {
     among(OPTIONS, name)
 }
 
+const ATTENTION: Fate = Fate::Ignored("ignored, since rope-cpu has one kind of attention");
+
 const OPTIONS: &[(&str, Value, Fate)] = &[
-    ("-ngl --n-gpu-layers -ncmoe --n-cpu-moe -sm --split-mode -mg --main-gpu", Any, Gpu),
-    ("-dev --device -ts --tensor-split -ot --override-tensor -rpc --rpc", Any, Gpu),
-    ("-nkvo --no-kv-offload -nopo --no-op-offload --no-host", Any, Gpu),
-    ("-fitt --fit-target -fitc --fit-ctx", Any, Gpu),
+    ("-ngl --n-gpu-layers -ncmoe --n-cpu-moe -sm --split-mode -mg --main-gpu", Any, Fate::GPU),
+    ("-dev --device -ts --tensor-split -ot --override-tensor -rpc --rpc", Any, Fate::GPU),
+    ("-nkvo --no-kv-offload -nopo --no-op-offload --no-host", Any, Fate::GPU),
+    ("-fitt --fit-target -fitc --fit-ctx", Any, Fate::GPU),
     //
-    ("-fa --flash-attn -mmp --mmap -dio --direct-io -lm --load-mode", Any, NoEffect),
-    ("-lzm --lazy-mode --repack --numa --prio --poll", Any, NoEffect),
-    ("-C --cpu-mask --cpu-strict", Any, NoEffect),
-    ("-embd --embeddings", OneOf(&["0"]), NoEffect),
-    ("-v --verbose", No, NoEffect),
+    ("-fa --flash-attn", Any, ATTENTION),
+    ("-mmp --mmap -dio --direct-io -lm --load-mode -lzm --lazy-mode", Any, Fate::MAPPED),
+    ("--repack", Any, Fate::MAPPED),
+    ("-C --cpu-mask --cpu-strict --numa --prio --poll", Any, Fate::SCHEDULED),
+    ("-embd --embeddings", OneOf(&["0"]), Fate::ALWAYS),
+    ("-v --verbose", No, Fate::LOG),
     //
     ("--list-devices", No, Missing("")),
 ];

@@ -166,6 +166,9 @@ fn variables_without_an_option_here_are_told_and_ignored() {
     };
     let gpu = "ignored, since rope-cpu runs on the CPU alone: ";
     let always = "without effect, since always so in rope-cpu: ";
+    let mapped = "ignored, since rope-cpu maps weights and uses them as they are stored: ";
+    let scheduled = "ignored, since rope-cpu leaves its threads to the system's scheduler: ";
+    let cache = "ignored, since rope-cpu has its own layout of keys and values: ";
     let missing = "ignored, since rope-cpu does not have these (yet): ";
     for (name, value, reason) in [
         ("N_GPU_LAYERS", "99", gpu),
@@ -177,17 +180,19 @@ fn variables_without_an_option_here_are_told_and_ignored() {
         ("FLASH_ATTN", "auto", always),
         ("FLASH_ATTN", "off", missing),
         ("MMAP", "1", always),
-        ("MMAP", "0", missing),
-        ("NO_MMAP", "0", missing),
+        ("MMAP", "0", mapped),
+        ("NO_MMAP", "0", mapped),
+        ("MLOCK", "1", mapped),
         ("PERF", "off", always),
         ("PERF", "on", missing),
         ("REPACK", "disabled", always),
         ("N_PARALLEL", "1", always),
         ("N_PARALLEL", "4", missing),
-        ("LOAD_MODE", "mmap", always),
-        ("LOAD_MODE", "mlock", missing),
-        ("NUMA", "distribute", missing),
-        ("CACHE_RAM", "0", missing),
+        ("LOAD_MODE", "mmap", mapped),
+        ("LOAD_MODE", "mlock", mapped),
+        ("NUMA", "distribute", scheduled),
+        ("CACHE_RAM", "0", cache),
+        ("DRAFT_MAX", "4", missing),
         ("PORT", "8080", missing),
     ] {
         let variable = format!("LLAMA_ARG_{name}");
@@ -196,16 +201,34 @@ fn variables_without_an_option_here_are_told_and_ignored() {
     }
     let all = [
         ("LLAMA_ARG_NUMA", "numactl"),
-        ("LLAMA_ARG_CACHE_RAM", "512"),
+        ("LLAMA_ARG_PORT", "512"),
+        ("LLAMA_ARG_DRAFT_MAX", "4"),
         ("LLAMA_ARG_MLOCK", ""),
         ("LLAMA_ARG_TOP_K", "3"),
         ("LLAMA_ARG_DEVICE", "none"),
         ("LLAMA_CACHE", "/no/such"),
     ];
-    let expected =
-        [format!("{gpu}LLAMA_ARG_DEVICE"), format!("{missing}LLAMA_ARG_CACHE_RAM, LLAMA_ARG_NUMA")];
+    let expected = [
+        format!("{gpu}LLAMA_ARG_DEVICE"),
+        format!("{missing}LLAMA_ARG_DRAFT_MAX, LLAMA_ARG_PORT"),
+        format!("{scheduled}LLAMA_ARG_NUMA"),
+    ];
     assert_eq!(notes(&all, &arguments), expected);
     // Commands that are like no program of llama.cpp's do not hear of them.
     let inspect = ["inspect", model.path().to_str().unwrap()];
     assert!(notes(&all, &inspect).is_empty());
+    // All commands tell of those that are named like ours. One may be of another command.
+    let ours = [
+        ("ROPE_CPU_CTXSIZE", "8"),
+        ("ROPE_CPU_STOPP", "x"),
+        ("ROPE_CPU_CTX_SIZE", "64"),
+        ("ROPE_CPU_STOP", "x"),
+        ("ROPE_CPU_ISA", "scalar"),
+        ("ROPE_CPU_LENGTHS", "8"),
+        ("ROPE_CPU_NO", ""),
+    ];
+    let unknown = "ignored, since no option of rope-cpu is called so: ";
+    let expected = [format!("{unknown}ROPE_CPU_CTXSIZE, ROPE_CPU_STOPP")];
+    assert_eq!(notes(&ours, &arguments), expected);
+    assert_eq!(notes(&ours, &inspect), expected);
 }

@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_told() {
 
 #[test]
 fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
-    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-tb"] {
+    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-md"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }
@@ -65,11 +65,23 @@ fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
 
 #[test]
 fn values_out_of_range_are_told_with_what_is_possible() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 26] = [
         (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
         (&["-c", "99999999999"], "at most 1073741824"),
+        (&["-c", "99999999999999999999"], "at most 1073741824"),
+        (&["-c", "many"], "not a whole number, such as 4096 or 4k"),
+        (&["-n", "5x"], "not a whole number, such as 4096 or 4k"),
+        (&["-t", "x"], "'--threads <N>': not a whole number\n"),
+        (&["--top-k", "x"], "'--top-k <N>': not a whole number\n"),
+        (&["--top-k", "9999999999999999999"], "'--top-k <N>': too large\n"),
+        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': at least 0 is needed\n"),
+        (&["--top-p", "x"], "'--top-p <N>': not a number\n"),
+        (&["--rope-scale", ""], "not a number"),
+        (&["--mirostat", "3"], "must be a whole number from 0 to 2"),
+        (&["-s", "x"], "must be a whole number from -1 to 4294967295"),
+        (&["--keep", "-2"], "at least -1 is needed"),
         (&["-ub", "0"], "at least 1"),
         (&["-n", "-3"], "--predict"),
         (&["-t", "0"], "from 1 to 1024"),
@@ -89,6 +101,56 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         let arguments = [&["-m", "x.gguf"], options].concat();
         run(&arguments).refused(2, &[said]);
     }
+}
+
+#[test]
+fn a_wrong_value_within_a_value_is_told_once() {
+    let run = run(&["perplexity", "-m", "x", "-f", "x", "--methods", "yarn:rope-scale=x"]);
+    run.refused(2, &["'yarn:rope-scale=x'", "'x' for '--rope-scale <N>': not a number\n"]);
+    assert_eq!(run.stderr.matches("invalid value").count(), 1, "{}", run.stderr);
+}
+
+#[test]
+fn help_is_a_command_too() {
+    assert_eq!(run(&["help"]).stdout, run(&["--help"]).stdout);
+    for command in [&["inspect"][..], &["rope", "bake"]] {
+        let help = run(&[&["help"], command].concat());
+        assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+        assert_eq!(help.stdout, run(&[command, &["--help"]].concat()).stdout);
+    }
+    assert_eq!(run(&["help", "-h"]).stdout, run(&["-h"]).stdout);
+    run(&["help", "no-such-command"]).refused(2, &["no such command or file: 'no-such-command'"]);
+}
+
+#[test]
+fn a_model_may_stand_alone_and_other_words_are_told() {
+    let model = crate::tiny::tiny_reader(1, true);
+    let path = model.path().to_str().unwrap();
+    let alone = run(&[path, "-p", "the", "-n", "1", "-no-cnv"]);
+    assert_eq!(alone.code, Some(0), "{}", alone.stderr);
+    run(&["/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
+    run(&["no-such-command"]).refused(2, &["no such command or file: 'no-such-command'"]);
+    run(&[path, "other.gguf"]).refused(2, &["other.gguf"]);
+    let shown = run(&["inspect", path]).stdout;
+    assert!(shown.contains("llama"), "{shown}");
+    for model in [&["-m", path][..], &["--model", path], &[&format!("--model={path}")]] {
+        assert_eq!(run(&[&["inspect"], model].concat()).stdout, shown);
+    }
+    run(&["inspect", path, "-m", path]).refused(2, &["cannot be used with"]);
+    run(&["inspect"]).refused(2, &["<FILE>"]);
+}
+
+#[test]
+fn numbers_of_tokens_may_end_in_k_or_m() {
+    let model = crate::tiny::tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    let plan = |context| {
+        let run = run(&["-m", model, "-c", context, "-ub", "1K", "-n", "1k", "--dry-run"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    };
+    assert!(plan("2k").contains("a context of 2048 "), "{}", plan("2k"));
+    assert_eq!(plan("1m"), plan("1048576"));
 }
 
 #[test]

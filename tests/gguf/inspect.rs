@@ -7,7 +7,7 @@ use rope_cpu::cli::inspect::{InspectArgs, run};
 use crate::build::{ARRAY, Builder, F32, STRING, array, model, string};
 
 fn args(path: &Path) -> InspectArgs {
-    InspectArgs { file: path.into(), json: false, full: false, verify: false }
+    InspectArgs { file: Some(path.into()), model: None, json: false, full: false, verify: false }
 }
 
 fn shown(args: &InspectArgs) -> String {

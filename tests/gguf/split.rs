@@ -77,7 +77,9 @@ fn inspect_shows_the_parts() {
     let shown = |json| {
         let file = path(folder.path(), 1);
         let mut out = Vec::new();
-        run(&InspectArgs { file, json, full: false, verify: true }, &mut out).unwrap();
+        let file = Some(file);
+        let args = InspectArgs { file, model: None, json, full: false, verify: true };
+        run(&args, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let text = shown(false);

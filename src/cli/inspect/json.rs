@@ -63,7 +63,7 @@ fn output<'a>(report: &Report<'a>) -> Output<'a> {
     let parts = if parts.len() > 1 { parts } else { Vec::new() };
     let types = totals::by_type(gguf.tensors()).into_iter();
     Output {
-        file: report.args.file.display().to_string(),
+        file: report.args.path().display().to_string(),
         bytes: report.file_bytes(),
         parts,
         version: gguf.version(),

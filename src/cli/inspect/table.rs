@@ -67,7 +67,7 @@ fn summary(report: &Report<'_>) -> Table {
         summary.add_row([name, &text]);
     };
     let string = |key| report.string(key).map(|text| escaped(text, CHARS_SHOWN));
-    row("file", report.args.file.display().to_string());
+    row("file", report.args.path().display().to_string());
     row("format", format!("GGUF version {}, alignment {}", gguf.version(), gguf.alignment()));
     let bytes = report.file_bytes();
     row("size", format!("{} ({bytes} bytes)", HumanBytes(bytes)));
