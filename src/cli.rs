@@ -117,7 +117,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
     let variables = environment::variables(command, argv, |name| env::var_os(name));
     let variables = variables.map_err(|error| error.report())?;
     let with = |variables: &[_]| read(&environment::extended(command, argv, variables));
-    with(&variables).map_err(|together| {
+    let line = with(&variables).map_err(|together| {
         // What was typed is wrong, or else a variable, or two that do not go together.
         if let Err(message) = with(&[]) {
             // Help is asked for and goes to stdout; a reader that left early is no matter.
@@ -132,7 +132,9 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
         });
         let reason = wording::first_line(&message);
         Error::usage(format_args!("environment variable {names}: {reason}")).report()
-    })
+    })?;
+    environment::keep(variables);
+    Ok(line)
 }
 
 /// Runs what was typed; `argv` starts with the program's name.

@@ -1,7 +1,11 @@
 //! Options that are set by environment variables: by ours, `ROPE_CPU_` and the option's long name, or
 //! by llama.cpp's. They are put into the command line in front of what is typed, which goes first.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    fmt::Display,
+    sync::OnceLock,
+};
 
 use clap::{Arg, Command};
 
@@ -129,6 +133,29 @@ pub fn variables(
         }
     }
     Ok(found)
+}
+
+/// Those that this run heard, once its command line is read.
+static HEARD: OnceLock<Vec<Variable>> = OnceLock::new();
+
+/// Keeps them for [`origin`].
+pub fn keep(variables: Vec<Variable>) {
+    // A process reads one command line.
+    let _ = HEARD.set(variables);
+}
+
+/// An option with its value as the user gave it, for messages: `--ctx 512`, or `LLAMA_ARG_CTX_SIZE=512`
+/// where a variable stands for it.
+pub fn origin(long: &str, value: impl Display) -> String {
+    let option = format!("--{long}=");
+    let heard = HEARD.get().into_iter().flatten();
+    let given = heard.map(|variable| (variable, variable.option.to_string_lossy()));
+    let mut given =
+        given.filter_map(|(v, text)| Some((v, text.strip_prefix(&option)?.to_string())));
+    match given.next() {
+        Some((variable, value)) => format!("{}={value}", variable.name),
+        None => format!("--{long} {value}"),
+    }
 }
 
 /// `argv` with these in front of what is typed.

@@ -6,6 +6,7 @@ use rope_cpu_kernels::Cpu;
 
 use super::{
     args::{MachineArgs, MemoryArgs},
+    environment,
     error::Error,
     warn,
 };
@@ -56,7 +57,7 @@ pub fn plan(
     };
     let context = match (memory.context, available) {
         (0, Some(available)) => {
-            let trained = trained(model);
+            let trained = trained(gguf, model);
             match shape.default_context(&request, trained.value, available.bytes) {
                 value if value < trained.value => {
                     Sourced { value, origin: Origin::Computed("the most that memory allows") }
@@ -64,8 +65,8 @@ pub fn plan(
                 _ => trained,
             }
         }
-        (0, None) => trained(model),
-        (context, _) => Sourced::flag(context, format!("--ctx {context}")),
+        (0, None) => trained(gguf, model),
+        (context, _) => Sourced::flag(context, environment::origin("ctx", context)),
     };
     request.context = context.value;
     Resources {
@@ -80,9 +81,9 @@ pub fn plan(
     }
 }
 
-fn trained(model: &Model) -> Sourced<usize> {
+fn trained(gguf: &Gguf, model: &Model) -> Sourced<usize> {
     let key = format!("{}.context_length", model.config.architecture.name);
-    Sourced::key(model.config.context_train, key)
+    Sourced::key(model.config.context_train, gguf.metadata().origin(&key))
 }
 
 fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {

@@ -79,7 +79,7 @@ impl Subject<'_> {
             Some(length) => Sourced::flag(length, format!("--ctx {length}")),
             None => {
                 let key = format!("{}.context_length", config.architecture.name);
-                Sourced::key(config.context_train, key)
+                Sourced::key(config.context_train, self.gguf.metadata().origin(&key))
             }
         };
         args::resolve(flags, self.gguf, self.model, context)

@@ -1,6 +1,6 @@
 //! The key-value pairs of a GGUF file, borrowed from its bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use thiserror::Error;
@@ -303,9 +303,22 @@ fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct Metadata<'a> {
     entries: Vec<(&'a str, Value<'a>)>,
     index: HashMap<&'a str, usize>,
+    overridden: HashSet<&'a str>,
 }
 
 impl<'a> Metadata<'a> {
+    /// As [`Metadata::insert`], for a pair of `--override-kv`.
+    pub(super) fn override_with(&mut self, key: &'a str, value: Value<'a>) {
+        self.insert(key, value);
+        self.overridden.insert(key);
+    }
+
+    /// A key as the origin of its value: with the flag, where `--override-kv` set it.
+    pub fn origin(&self, key: &str) -> String {
+        let flag = if self.overridden.contains(key) { "--override-kv " } else { "" };
+        format!("{flag}{key}")
+    }
+
     /// Adds a pair, or replaces the value of a key that is there; true if it was.
     pub fn insert(&mut self, key: &'a str, value: Value<'a>) -> bool {
         if let Some(&i) = self.index.get(key) {

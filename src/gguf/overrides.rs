@@ -153,7 +153,7 @@ pub(super) fn apply<'a>(
             let (key, given, found) = (quoted(key), item.type_name(), found.describe());
             return Err(FileError::OverrideType { key, given, found });
         }
-        metadata.insert(key, item.value(found));
+        metadata.override_with(key, item.value(found));
     }
     Ok(())
 }

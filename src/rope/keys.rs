@@ -26,7 +26,8 @@ impl Keys<'_> {
 
     fn number(&self, name: &str) -> Result<Option<Sourced<f64>>, Error> {
         let key = self.key(name);
-        Ok(self.metadata.f32(&key)?.map(|value| Sourced::key(f64::from(value), key)))
+        let value = self.metadata.f32(&key)?;
+        Ok(value.map(|value| Sourced::key(f64::from(value), self.metadata.origin(&key))))
     }
 
     /// The rule. Where the file is silent that is linear, which with a factor of 1 is none; but
@@ -39,7 +40,9 @@ impl Keys<'_> {
             }
             None => Ok(Sourced::default(Scaling::Linear)),
             Some(name) => match name.parse::<Scaling>() {
-                Ok(scaling) if scaling.acts_on_frequencies() => Ok(Sourced::key(scaling, key)),
+                Ok(scaling) if scaling.acts_on_frequencies() => {
+                    Ok(Sourced::key(scaling, self.metadata.origin(&key)))
+                }
                 _ => Err(Error::UnknownScalingInFile { key, name: name.into() }),
             },
         }
@@ -84,7 +87,7 @@ impl Keys<'_> {
     ) -> Result<Sourced<usize>, Error> {
         let key = self.key("scaling.original_context_length");
         if let Some(tokens) = self.metadata.u32(&key)?.filter(|tokens| *tokens != 0) {
-            return Ok(Sourced::key(tokens as usize, key));
+            return Ok(Sourced::key(tokens as usize, self.metadata.origin(&key)));
         }
         let linear = self.scaling().is_ok_and(|scaling| scaling.value == Scaling::Linear);
         // A flag may replace a wrong one.

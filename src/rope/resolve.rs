@@ -47,7 +47,8 @@ impl Plan {
             let key = format!("{architecture}.rope.dimension_count");
             return Err(Error::Dimensions { key, n_rot });
         }
-        let context_train = Sourced::key(context_train, format!("{architecture}.context_length"));
+        let key = metadata.origin(&format!("{architecture}.context_length"));
+        let context_train = Sourced::key(context_train, key);
         let long_rope = factors.long.is_some();
         let keys = Keys { architecture, metadata, long_rope };
         let flags = flags.given();

@@ -76,6 +76,32 @@ fn what_is_typed_wins_in_every_spelling_and_the_last_of_it() {
 }
 
 #[test]
+fn values_are_shown_with_what_set_them() {
+    let model = tiny_reader(1, true);
+    let arguments = ["-m", model.path().to_str().unwrap(), "--dry-run"];
+    let shown = |variables: &[(&str, &str)], more: &[&str]| {
+        let run = with(variables, &[&arguments, more].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    };
+    let variable = [("LLAMA_ARG_CTX_SIZE", "128")];
+    let context = "context 128 (LLAMA_ARG_CTX_SIZE=128)";
+    assert!(shown(&variable, &[]).contains(context), "{}", shown(&variable, &[]));
+    let typed = shown(&variable, &["-c", "64"]);
+    assert!(typed.contains("context 64 (--ctx 64)"), "{typed}");
+    let list = "llama.rope.freq_base=float:20000,llama.context_length=int:512";
+    let changed = shown(&[], &["--override-kv", list]);
+    for part in [
+        "base 20000 (--override-kv llama.rope.freq_base)",
+        "trained context 512 (--override-kv llama.context_length)",
+        "a context of 512 (--override-kv llama.context_length)",
+    ] {
+        assert!(changed.contains(part), "{part} is not in:\n{changed}");
+    }
+    assert!(!shown(&[], &[]).contains("--override-kv"));
+}
+
+#[test]
 fn switches_are_on_or_off() {
     let model = tiny_reader(1, true);
     let arguments = ["-m", model.path().to_str().unwrap(), "-p", "the", "-n", "2", "-no-cnv"];
