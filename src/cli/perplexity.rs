@@ -8,7 +8,7 @@ mod several;
 mod unicode;
 
 use std::{
-    fs::{self, File as Saved},
+    fs::File as Saved,
     io::{self, BufReader, BufWriter, Write},
     num::NonZeroUsize,
     path::Path,
