@@ -91,7 +91,7 @@ impl Baseline {
         let disturbances =
             |direction| self.angles.disturbances(&table.inv_freq, positions, direction);
         let (code, paper) = (disturbances(Direction::Code), disturbances(Direction::Paper));
-        let name = plan.scaling.value.name().into();
+        let name = plan.in_force().name().into();
         View { name, plan, length, table, ratios, code, paper }
     }
 

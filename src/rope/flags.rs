@@ -272,6 +272,16 @@ impl Scaling {
         !matches!(self, ReRope | LeakyReRope | SelfExtend | LmInfinite)
     }
 
+    /// Whether llama.cpp has it, under the same name.
+    pub fn is_in_llama_cpp(self) -> bool {
+        matches!(self, Scaling::None | Scaling::Linear | Scaling::Yarn | Scaling::LongRope)
+    }
+
+    /// The scaling that this one is by `factor`: linear by 1 is none.
+    pub(super) fn by(self, factor: f64) -> Scaling {
+        if self == Scaling::Linear && factor == 1.0 { Scaling::None } else { self }
+    }
+
     /// The name, as on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {

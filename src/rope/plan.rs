@@ -50,6 +50,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The scaling in force: that of the plan, or none where it is linear by a factor of 1.
+    pub fn in_force(&self) -> Scaling {
+        self.scaling.value.by(self.factor.value)
+    }
+
     /// The frequencies that the model was trained with before any extension: no scaling, and of
     /// the flags none.
     pub fn trained_inv_freq(&self) -> Vec<f64> {
@@ -165,13 +170,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ntk = self.base.value != self.base_train.value;
         let scaled = self.factor.value != 1.0;
-        match (&self.rule, &self.divisors) {
-            _ if !self.scaling.value.acts_on_frequencies() => {
-                write!(f, "RoPE: {}", self.scaling.value)?
-            }
-            (Rule::Linear, Divisors::None) if !scaled && ntk => write!(f, "RoPE: NTK by base")?,
-            (Rule::Linear, Divisors::None) if !scaled => write!(f, "RoPE: no scaling")?,
-            _ => write!(f, "RoPE: {}", self.scaling.value)?,
+        match self.in_force() {
+            Scaling::None if ntk => write!(f, "RoPE: NTK by base")?,
+            Scaling::None => write!(f, "RoPE: no scaling")?,
+            scaling => write!(f, "RoPE: {scaling}")?,
         }
         if self.scaling.origin != Origin::Default {
             write!(f, " ({})", self.scaling.origin)?;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Divisors, Error, Rule, Scaling, Sourced, error, given::Given};
+use super::{Divisors, Error, Rule, Sourced, error, given::Given};
 
 /// Whose length it is.
 ///
@@ -34,7 +34,7 @@ impl Policy {
 
     pub(super) fn resolve(
         given: &Given,
-        scaling: Scaling,
+        factor: &Sourced<f64>,
         rule: &Rule,
         divisors: &Divisors,
     ) -> Result<Option<Sourced<Policy>>, Error> {
@@ -44,7 +44,9 @@ impl Policy {
             _ => rule.effective_length(1).map(|_| Policy::Position),
         };
         match given.flags.policy {
-            Some(_) if default.is_none() => Err(Error::IdlePolicy { scaling }),
+            Some(_) if default.is_none() => {
+                Err(Error::IdlePolicy { scaling: given.chosen.by(factor.value) })
+            }
             Some(policy) => {
                 Ok(Some(Sourced::flag(policy, format!("--rope-policy {}", policy.name()))))
             }

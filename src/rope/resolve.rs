@@ -79,7 +79,7 @@ impl Plan {
         let rule = Rule::resolve(&given, &factor, &inv_freq)?;
         let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
         let original_context = given.original_context()?;
-        let policy = Policy::resolve(&given, scaling.value, &rule, &divisors)?;
+        let policy = Policy::resolve(&given, &factor, &rule, &divisors)?;
         let method = Method::resolve(&given, chosen.value)?;
         let log_n = log_n(&given, method.as_ref());
 

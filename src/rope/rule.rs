@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Clex, DpRope, Dynamic, DynamicYarn, Error, Flags, Llama3, NtkMixed, Scaling, Sourced, Yarn,
+    Clex, DpRope, Dynamic, DynamicYarn, Error, Llama3, NtkMixed, Scaling, Sourced, Yarn,
     given::Given, linear, ntk,
 };
 
@@ -45,7 +45,7 @@ impl Rule {
         let linear = matches!(scaling, Scaling::None | Scaling::Linear | Scaling::LongRope);
         let ramp = linear && ext_factor.value != 0.0 && factor.value != 1.0;
         let acting = if ramp { Scaling::Yarn } else { scaling };
-        refuse_idle(given.flags, acting, given.chosen)?;
+        refuse_idle(given, factor, acting)?;
         Ok(match scaling {
             _ if ramp => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
             Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
@@ -140,12 +140,13 @@ impl fmt::Display for Rule {
 
 /// An error if a flag shapes neither the rule that acts nor the method that is chosen, by which name
 /// the user knows both.
-fn refuse_idle(flags: &Flags, acting: Scaling, scaling: Scaling) -> Result<(), Error> {
-    for (flag, given, needs) in flags.parameters() {
+fn refuse_idle(given: &Given, factor: &Sourced<f64>, acting: Scaling) -> Result<(), Error> {
+    let flags = given.flags;
+    for (flag, typed, needs) in flags.parameters() {
         // Where log-n scaling begins, whatever the rule.
         let for_log_n = flag == "--yarn-orig-ctx" && flags.log_n == Some(true);
-        if given && !for_log_n && !needs.contains(&acting) && !needs.contains(&scaling) {
-            let needs = needs[0];
+        if typed && !for_log_n && !needs.contains(&acting) && !needs.contains(&given.chosen) {
+            let (scaling, needs) = (given.chosen.by(factor.value), needs[0]);
             return Err(Error::NoEffect { flag, scaling, needs });
         }
     }

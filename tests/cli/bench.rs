@@ -96,6 +96,7 @@ fn json_has_the_columns_and_the_samples() {
         assert_eq!(number("model_size"), 4.0 * WEIGHTS as f64);
         assert_eq!((&row["type_k"], &row["type_v"]), (&"f16".into(), &"q8_0".into()));
         assert_eq!((&row["no_host"], &row["repack"]), (&false.into(), &false.into()));
+        assert_eq!((&row["rope_type"], number("rope_factor")), (&"none".into(), 1.0));
         let list = |name: &str| -> Vec<f64> {
             row[name].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
         };

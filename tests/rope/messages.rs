@@ -123,7 +123,7 @@ fn parameters_are_in_the_line() {
 fn divisors_are_in_the_line() {
     let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
     let llama3 = line(Case { factors, ..Case::default() });
-    assert!(llama3.starts_with("RoPE: linear, frequencies divided (rope_freqs.weight), base"));
+    assert!(llama3.starts_with("RoPE: no scaling, frequencies divided (rope_freqs.weight), base"));
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { long: set(), short: set(), rope_freqs: None };
     let longrope = Case { factors, context_train: 131_072, ..Case::default() }
@@ -266,6 +266,18 @@ fn contradictions_are_errors() {
         error(scaling(Scaling::LongRope)),
         "RoPE scaling longrope needs the tensor rope_factors_short.weight, which the file lacks: choose another with --rope-scaling"
     );
+    for flags in [Flags::default(), scaling(Scaling::Linear)] {
+        assert_eq!(
+            error(Flags { yarn_beta_fast: Some(16.0), ..flags.clone() }),
+            "--yarn-beta-fast has no effect with RoPE scaling none: add --rope-scaling yarn, or leave \
+             it out"
+        );
+        assert_eq!(
+            error(Flags { policy: Some(Policy::Run), ..flags }),
+            "--rope-policy has no effect with RoPE scaling none, which does not follow the length of \
+             the sequence: leave it out"
+        );
+    }
     assert_eq!(
         error(Flags { scale: Some(4.0), yarn_beta_fast: Some(16.0), ..Flags::default() }),
         "--yarn-beta-fast has no effect with RoPE scaling linear: add --rope-scaling yarn, or \

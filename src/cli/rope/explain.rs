@@ -158,7 +158,7 @@ impl Explained<'_> {
             "plan": plan.to_string(),
             "values": values(plan),
             "warnings": plan.warnings,
-            "method": plan.scaling.value.name(),
+            "method": plan.in_force().name(),
             "length": length,
             "trained": self.baseline.context,
             "attention_scale": table.scale,
