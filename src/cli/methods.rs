@@ -132,11 +132,7 @@ impl<'a> Methods<'a> {
         let context = Sourced { value: length, origin };
         let flags = match self {
             Methods::Typed(_) => method.flags.clone(),
-            Methods::Listed(_) => {
-                let own = args::resolve(&Flags::default(), gguf, model, context.clone());
-                let original = own.map_err(Error::usage)?.original_context.value;
-                method.flags.clone().reaching(original, length)
-            }
+            Methods::Listed(_) => Flags { reaching: true, ..method.flags.clone() },
         };
         let named = |e: rope::Error| match self {
             Methods::Typed(_) => Error::usage(e),

@@ -100,7 +100,7 @@ impl Subject<'_> {
     ) -> (Vec<View>, Vec<(Method, rope::Error)>) {
         let (mut views, mut missing) = (Vec::new(), Vec::new());
         for method in methods {
-            match self.resolve(&baseline.flags(&method.flags, length), Some(length)) {
+            match self.resolve(&baseline.flags(&method.flags), Some(length)) {
                 Ok(plan) => {
                     views.push(View { name: method.name.clone(), ..baseline.view(plan, length) })
                 }

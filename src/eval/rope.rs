@@ -74,12 +74,12 @@ impl Baseline {
         Some(Baseline { inv_freq, context, intervals, given_context, angles })
     }
 
-    /// `flags` for a sequence of this length, with the factor that it needs if they name none.
-    pub fn flags(&self, flags: &Flags, length: usize) -> Flags {
+    /// `flags` with the factor that the length needs if they name none.
+    pub fn flags(&self, flags: &Flags) -> Flags {
         let fixed = [Scaling::None, Scaling::LongRope, Scaling::Linear];
         let read = flags.scaling.is_some_and(|scaling| !fixed.contains(&scaling));
         let yarn_orig_ctx = flags.yarn_orig_ctx.or(self.given_context.filter(|_| read));
-        Flags { yarn_orig_ctx, ..flags.clone() }.reaching(self.context, length)
+        Flags { yarn_orig_ctx, reaching: true, ..flags.clone() }
     }
 
     /// `plan` for a sequence of `length` tokens, at most [`POSITIONS_MAX`].

@@ -1,7 +1,8 @@
 //! `--rope-scaling auto`: which method a context needs, as one rule.
 
 use super::{
-    Divisors, Error, Factors, Facts, Flags, Origin, Plan, Scaling, Sourced, sourced::short,
+    Divisors, Error, Factors, Facts, Flags, Origin, Plan, Scaling, Sourced, given::REACHING,
+    sourced::short,
 };
 use crate::gguf::Metadata;
 
@@ -16,21 +17,14 @@ pub(super) fn resolve(
     if let Some(flag) = flags.given().first_beside_auto() {
         return Err(Error::BesideAuto { flag });
     }
-    // What else acts does so whatever is chosen.
-    let beside = Flags {
-        log_n: flags.log_n,
-        attention_sinks: flags.attention_sinks,
-        context_shift: flags.context_shift,
-        policy: flags.policy,
-        ..Flags::default()
-    };
+    let beside = flags.beside();
     let own = Flags { policy: None, ..beside.clone() };
     let own = Plan::resolve(model, metadata, factors.clone(), &own, context.clone())?;
     let (flags, why) = choose(&own, beside);
     let mut plan = Plan::resolve(model, metadata, factors, &flags, context)?;
     plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
     if flags.scale.is_some() {
-        plan.factor.origin = Origin::Computed("context / original context");
+        plan.factor.origin = Origin::Computed(REACHING);
     }
     Ok(plan)
 }

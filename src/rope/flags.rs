@@ -15,6 +15,9 @@ pub struct Flags {
     pub scale: Option<f64>,
     /// `--rope-freq-scale`: its inverse.
     pub freq_scale: Option<f64>,
+    /// Whether a factor that no flag gives is what reaches the context even where the file gives
+    /// one, so that methods can be compared at a length.
+    pub reaching: bool,
     /// `--rope-freq-base`: the base of the frequencies (NTK-aware scaling raises it).
     pub freq_base: Option<f64>,
     /// `--yarn-orig-ctx`: the context before the extension, for any rule that needs it; 0 means
@@ -104,21 +107,15 @@ impl Flags {
         }
     }
 
-    /// These flags with the factor that takes a model from `original` tokens to `length`, where
-    /// the method has one and nothing says what it is.
-    pub fn reaching(self, original: usize, length: usize) -> Flags {
-        use Scaling::{DpRope, Dynamic, Linear, Llama3, Ntk, NtkMixed, Yarn};
-        let given = [self.scale, self.freq_scale, self.freq_base].iter().any(Option::is_some);
-        let original = self.yarn_orig_ctx.filter(|tokens| *tokens != 0).unwrap_or(original);
-        let needed = (length as f64 / original.max(1) as f64).max(1.0);
-        let scale = match self.scaling {
-            _ if given => self.scale,
-            Some(Linear | Ntk | NtkMixed | Yarn | Llama3 | DpRope) => Some(needed),
-            // A factor of the file is not for lengths that are reached by alpha.
-            Some(Dynamic) if self.dynamic_variant.is_none() => Some(1.0),
-            _ => None,
-        };
-        Flags { scale, ..self }
+    /// Those of these flags that act whatever the method is.
+    pub(super) fn beside(&self) -> Flags {
+        Flags {
+            log_n: self.log_n,
+            attention_sinks: self.attention_sinks,
+            context_shift: self.context_shift,
+            policy: self.policy,
+            ..Flags::default()
+        }
     }
 
     /// The first flag that says what auto is to choose.

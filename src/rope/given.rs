@@ -5,6 +5,9 @@ use super::{
     keys::{Keys, is_without_factor},
 };
 
+/// The origin of a factor that is what reaches the context.
+pub(super) const REACHING: &str = "context / original context";
+
 /// All that is known before the rule is.
 pub(super) struct Given<'a> {
     pub keys: Keys<'a>,
@@ -13,6 +16,10 @@ pub(super) struct Given<'a> {
     pub scaling: &'a Sourced<Scaling>,
     /// What the user chose, which may act on attention instead.
     pub chosen: Scaling,
+    /// Whether the file divides frequencies, which takes the model to its trained context.
+    pub divided: bool,
+    /// By how much `--rope-freq-base` extends the context.
+    pub alpha: f64,
     /// Tokens that the model was trained for.
     pub context_train: &'a Sourced<usize>,
     /// Tokens that were asked for.
@@ -22,8 +29,10 @@ pub(super) struct Given<'a> {
 impl Given<'_> {
     /// The context before any extension: the flag, else the key, else the trained one.
     pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
+        let linear = self.scaling.value == Scaling::Linear;
         match self.flags.yarn_orig_ctx {
             Some(tokens) => Ok(Sourced::flag(tokens, format!("--yarn-orig-ctx {tokens}"))),
+            None if !linear && self.factor_reaches() => self.start(),
             None => self.keys.original_context(self.context_train),
         }
     }
@@ -75,32 +84,58 @@ impl Given<'_> {
             }
             (Scaling::DynamicYarn, None) => Ok(Sourced::default(1.0)),
             (_, Some(given)) => Ok(given),
-            (Scaling::Linear | Scaling::Yarn | Scaling::LongRope, None) => self.keys.factor(),
-            (Scaling::Ntk, None) => match self.keys.alpha()? {
+            (Scaling::Dynamic, None) => match self.keys.factor() {
+                // A factor of the file is not for lengths that are reached by alpha.
+                Ok(factor) if factor.origin != Origin::Default && !flags.reaching => Ok(factor),
+                Err(error) if !flags.reaching => Err(error),
+                _ => Dynamic::default_factor(self),
+            },
+            (Scaling::Clex, None) => Clex::default_factor(self),
+            (Scaling::Ntk, None) if !flags.reaching => match self.keys.alpha()? {
                 Some(alpha) => Ok(alpha),
                 None => self.factor_of_file_or_context(),
             },
-            (Scaling::Dynamic, None) => {
-                let factor = self.keys.factor()?;
-                if factor.origin == Origin::Default {
-                    Dynamic::default_factor(self)
-                } else {
-                    Ok(factor)
-                }
-            }
-            (Scaling::Clex, None) => Clex::default_factor(self),
             (_, None) => self.factor_of_file_or_context(),
         }
     }
 
     /// The factor of the file, or else what reaches the context that was asked for.
     fn factor_of_file_or_context(&self) -> Result<Sourced<f64>, Error> {
-        let factor = self.keys.factor()?;
-        if factor.origin != Origin::Default {
-            return Ok(factor);
+        if !self.factor_reaches() {
+            return self.keys.factor();
         }
-        let ratio = self.context.value as f64 / self.original_context()?.value.max(1) as f64;
-        let origin = Origin::Computed("context / original context");
-        Sourced { value: ratio.max(1.0), origin }.factor()
+        let needed = self.context.value as f64 / self.start()?.value.max(1) as f64;
+        let (value, how) = match self.alpha {
+            1.0 => (needed, REACHING),
+            alpha => (needed / alpha, "context / original context / alpha of the base"),
+        };
+        Sourced { value: value.max(1.0), origin: Origin::Computed(how) }.factor()
+    }
+
+    /// Whether the factor is what reaches the context: where a method is named that has one, and
+    /// neither a flag nor the file gives it. A file that names linear or YaRN and no factor is one
+    /// without scaling, as for llama.cpp.
+    fn factor_reaches(&self) -> bool {
+        let flags = self.flags;
+        let named = match self.scaling.value {
+            Scaling::Linear | Scaling::Yarn => matches!(self.scaling.origin, Origin::Flag(_)),
+            Scaling::Ntk | Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope => true,
+            _ => false,
+        };
+        let silent = || self.keys.factor().is_ok_and(|factor| factor.origin == Origin::Default);
+        let typed = flags.scale.is_some() || flags.freq_scale.is_some();
+        named && !typed && (flags.reaching || silent())
+    }
+
+    /// The context that a factor which is to reach another one extends. Divisors of the file already
+    /// take the model to the trained one.
+    fn start(&self) -> Result<Sourced<usize>, Error> {
+        // Beside linear scaling the flag says where queries begin to grow.
+        let for_log_n = self.scaling.value == Scaling::Linear && self.flags.log_n == Some(true);
+        match self.flags.yarn_orig_ctx {
+            Some(tokens) if !for_log_n => Ok(Sourced::whole("--yarn-orig-ctx", tokens)),
+            _ if self.divided => Ok(self.context_train.clone()),
+            _ => self.keys.original_context(self.context_train),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! What llama.cpp would do differently, as of its tree 11434.
 
 use super::{
-    Divisors, Flags, Plan, Rule, Scaling, keys::is_without_factor, linear, sourced::short,
+    Divisors, Flags, Origin, Plan, Rule, Scaling, keys::is_without_factor, linear, ntk,
+    sourced::short,
 };
 
 impl Plan {
@@ -9,9 +10,8 @@ impl Plan {
     /// sentence each.
     pub fn unlike_llama_cpp(&self, flags: &Flags) -> Vec<String> {
         let mut all = Vec::new();
-        let known =
-            [Scaling::None, Scaling::Linear, Scaling::Yarn, Scaling::LongRope].map(Scaling::name);
-        let scaling = self.scaling.value.name();
+        let scaling = self.scaling.value;
+        let known = scaling.is_in_llama_cpp();
         if flags.auto {
             let (factor, original) = (short(self.factor.value), self.original_context.value);
             let same = match &self.rule {
@@ -22,7 +22,21 @@ impl Plan {
             };
             all.push(format!("it has no --rope-scaling auto: {same}"));
         }
-        if !known.contains(&scaling) {
+        let computed = matches!(self.factor.origin, Origin::Computed(_));
+        if computed && !flags.auto && known && self.factor.value != 1.0 {
+            let factor = short(self.factor.value);
+            let original = match (&self.rule, &self.divisors) {
+                (Rule::Yarn(yarn), Divisors::LongRope(_)) => {
+                    format!(" --yarn-orig-ctx {}", yarn.original_context.value)
+                }
+                _ => String::new(),
+            };
+            all.push(format!(
+                "it takes no factor from the context: without --rope-scale {factor}{original} it scales \
+                 nothing"
+            ));
+        }
+        if !known {
             let why = match &self.rule {
                 _ if self.scaling.value == Scaling::SelfExtend => {
                     "its --grp-attn-n follows another rule, and turns keys the wrong way"
@@ -34,7 +48,10 @@ impl Plan {
                 Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => {
                     "it has no scaling that follows the length of a sequence"
                 }
-                Rule::Ntk => "the same frequencies come from --rope-freq-base",
+                Rule::Ntk => {
+                    let base = ntk::base(self.n_rot, self.base.value, self.factor.value);
+                    &format!("the same frequencies come from --rope-freq-base {}", short(base))
+                }
                 _ => {
                     "a file made by rope-cpu rope bake, of a llama or phi3 model, gives it the same frequencies"
                 }
@@ -95,7 +112,7 @@ impl Plan {
                     .into(),
             );
         }
-        if self.attention_scale.value != 1.0 && known.contains(&scaling) {
+        if self.attention_scale.value != 1.0 && known {
             all.push(
                 "its context shift multiplies all cached keys by the attention scale once more, \
                  each time"

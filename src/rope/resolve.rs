@@ -4,7 +4,8 @@
 //! llama.cpp, all deliberate: `--yarn-attn-factor` acts (there, YaRN overwrites it); LongRoPE's
 //! set follows the length of the sequence, not the size of the context, and its attention scale
 //! is computed where the file has none; layers with a sliding window are never scaled at all; the
-//! original context of Gemma 3 is without the linear factor that its files count in.
+//! original context of Gemma 3 is without the linear factor that its files count in; a method that a
+//! flag names without a factor has the one that reaches the context.
 
 use super::{
     Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling, Sight,
@@ -12,7 +13,7 @@ use super::{
     divisors::{LONG, ROPE_FREQS, SHORT, check, tensors_of},
     given::Given,
     keys::Keys,
-    longrope, table, warn,
+    longrope, ntk, table, warn,
 };
 use crate::gguf::Metadata;
 
@@ -71,6 +72,8 @@ impl Plan {
             flags: &flags,
             scaling: &scaling,
             chosen: chosen.value,
+            divided: divisors != Divisors::None,
+            alpha: ntk::alpha(n_rot, base_train.value, base.value),
             context_train: &context_train,
             context: &context,
         };

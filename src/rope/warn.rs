@@ -21,13 +21,29 @@ fn inverted(plan: &Plan) -> Option<String> {
     })
 }
 
+/// A method that the user chose, or YaRN, where it does nothing.
 fn idle(plan: &Plan) -> Option<String> {
+    let scaling = plan.scaling.value;
     if let Some(why) = plan.method.as_ref().and_then(|m| m.idle(plan.context.value)) {
-        return Some(format!("{} {why} changes nothing", plan.scaling.value));
+        return Some(format!("{scaling} {why} changes nothing"));
     }
-    let yarn = plan.scaling.value == Scaling::Yarn;
-    (yarn && plan.factor.value == 1.0)
-        .then(|| "YaRN with a factor of 1 changes nothing: give one with --rope-scale".into())
+    let fixed = match &plan.rule {
+        Rule::Linear => scaling == Scaling::Linear,
+        Rule::Ntk | Rule::NtkMixed(_) | Rule::Yarn(_) | Rule::Llama3(_) | Rule::DpRope(_) => true,
+        Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => false,
+    };
+    let chosen = scaling == Scaling::Yarn || matches!(plan.scaling.origin, Origin::Flag(_));
+    if !fixed || !chosen || plan.factor.value != 1.0 {
+        return None;
+    }
+    Some(match plan.factor.origin {
+        Origin::Computed(_) => format!(
+            "{scaling} changes nothing, as {} tokens need no factor: give more with --ctx, or a \
+             factor with --rope-scale",
+            plan.context.value
+        ),
+        _ => format!("{scaling} with a factor of 1 changes nothing: give one with --rope-scale"),
+    })
 }
 
 fn swapped(plan: &Plan) -> Option<String> {
@@ -46,7 +62,8 @@ fn swapped(plan: &Plan) -> Option<String> {
 fn twice(plan: &Plan) -> Option<String> {
     let longrope = matches!(plan.divisors, Divisors::LongRope(_));
     let beyond = plan.original_context.value >= plan.context_train.value;
-    (longrope && !beyond && plan.factor.value != 1.0)
+    let computed = matches!(plan.factor.origin, Origin::Computed(_));
+    (longrope && !beyond && !computed && plan.factor.value != 1.0)
         .then(|| format!("the factor {} scales on top of LongRoPE's own divisors", plan.factor))
 }
 

@@ -201,10 +201,25 @@ fn contexts_beyond_reach_are_warned_about() {
 
 #[test]
 fn settings_that_do_nothing_are_warned_about() {
+    for name in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
+        let flags = || scaling(name.parse().unwrap());
+        assert_eq!(
+            warning(Case::default().flags(flags())),
+            format!(
+                "{name} changes nothing, as 8192 tokens need no factor: give more with --ctx, or a factor \
+                 with --rope-scale"
+            )
+        );
+        assert_eq!(
+            warning(Case::default().flags(Flags { scale: Some(1.0), ..flags() })),
+            format!("{name} with a factor of 1 changes nothing: give one with --rope-scale")
+        );
+    }
     assert_eq!(
-        warning(Case::default().flags(scaling(Scaling::Yarn))),
-        "YaRN with a factor of 1 changes nothing: give one with --rope-scale"
+        warning(Case::default().scaling("yarn")),
+        "yarn with a factor of 1 changes nothing: give one with --rope-scale"
     );
+    assert_eq!(warnings(Case::default().scaling("linear")), [""; 0]);
     let swapped = Flags {
         scale: Some(2.0),
         yarn_beta_fast: Some(1.0),
@@ -540,6 +555,45 @@ fn what_llama_cpp_lacks_is_told_with_the_reason() {
     let flags = scaling(Scaling::LmInfinite);
     let told = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
     assert!(told[0].ends_with("lm-infinite: it keeps keys as they were rotated once"), "{told:?}");
+}
+
+/// A factor that follows from the context, and the numbers that are of the model.
+#[test]
+fn what_llama_cpp_does_differently_is_of_the_model() {
+    let told = |context, flags: Flags| {
+        let case = Case { context: Some(context), ..Case::default() }.float("freq_base", 100_000.0);
+        case.flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags).join("\n")
+    };
+    let factor = "it takes no factor from the context: without --rope-scale 2 it scales nothing";
+    for name in [Scaling::Linear, Scaling::Yarn] {
+        assert!(told(16384, scaling(name)).contains(factor));
+        let typed = Flags { scale: Some(2.0), ..scaling(name) };
+        assert!(!told(16384, typed).contains("it takes no factor"));
+    }
+    assert!(told(16384, scaling(Scaling::Ntk)).contains("come from --rope-freq-base 204522"));
+    let errors = |context, base| {
+        told(context, Flags { freq_base: base, ..Flags::default() })
+            .lines()
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    let at = |position: usize, error: &str| {
+        format!(
+            "it multiplies angles up in single precision: at position {position}, cosines and sines are \
+             off by up to {error}, unscaled"
+        )
+    };
+    assert_eq!(errors(1, None), at(0, "0e0"));
+    let [near, far] = [1024, 131_072].map(|context| errors(context, None));
+    let error = |told: &str, position| -> f64 {
+        let (start, rest) = told.split_once(" are off by up to ").unwrap();
+        assert!(start.contains(&format!("at position {position}, ")), "{told}");
+        rest.strip_suffix(", unscaled").unwrap().parse().unwrap()
+    };
+    let (near, away) = (error(&near, 1023), error(&far, 131_071));
+    assert!((1e-6..1e-3).contains(&near) && (1e-3..1e-1).contains(&away), "{near} {away}");
+    assert_ne!(far, errors(131_072, Some(10_000.0)));
 }
 
 #[test]

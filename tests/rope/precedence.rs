@@ -217,26 +217,76 @@ fn divisors_and_factor_compose() {
 }
 
 #[test]
-fn factor_of_ntk_and_the_like_reaches_the_context() {
+fn factor_of_a_method_reaches_the_context() {
     let case = |name: &str, context| {
         let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
         Case { context: Some(context), ..Case::default() }.flags(flags)
     };
     let computed = Origin::Computed("context / original context");
-    for name in ["ntk", "ntk-mixed", "llama3", "dprope"] {
+    for name in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
         assert_eq!(factor(case(name, 24576)), (3.0, computed.clone()), "{name}");
         // Never below what the model can do anyway.
         assert_eq!(factor(case(name, 100)), (1.0, computed.clone()), "{name}");
         let said = case(name, 24576).float("scaling.factor", 2.0);
         assert_eq!(factor(said).0, 2.0, "{name}");
+        let old = case(name, 24576).float("scale_linear", 2.0);
+        assert_eq!(factor(old).0, 2.0, "{name}");
         let plan = case(name, 24576).plan().unwrap();
         assert_eq!(plan.warnings, [""; 0], "{name}");
+        let line = plan.to_string();
+        let said =
+            format!("RoPE: {name} (--rope-scaling {name}), factor 3 (context / original context)");
+        assert!(line.starts_with(&said), "{line}");
+        // Methods side by side have what the length needs, whatever the file says.
+        let flags = Flags { reaching: true, ..case(name, 0).flags };
+        let said = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
+        assert_eq!(factor(said), (3.0, computed.clone()), "{name}");
+        // A larger base reaches a part of it.
+        let flags = Flags { freq_base: Some(20453.0), ..case(name, 0).flags };
+        let (found, origin) = factor(case(name, 24576).flags(flags));
+        close(name, found, 1.5, 1e-4);
+        assert_eq!(origin, Origin::Computed("context / original context / alpha of the base"));
     }
     let alpha = || case("ntk", 24576).float("scaling.factor", 2.0).float("scaling.alpha", 5.0);
     assert_eq!(factor(alpha()).0, 5.0);
     assert_eq!(alpha().plan().unwrap().warnings, [""; 0]);
-    let original = Flags { yarn_orig_ctx: Some(4096), ..case("llama3", 0).flags };
-    assert_eq!(factor(case("llama3", 24576).flags(original)).0, 6.0);
+    for name in ["yarn", "llama3"] {
+        let original = Flags { yarn_orig_ctx: Some(4096), ..case(name, 0).flags };
+        assert_eq!(factor(case(name, 24576).flags(original)).0, 6.0);
+    }
+    // Where queries begin to grow is not where linear scaling begins.
+    let log_n = Flags { yarn_orig_ctx: Some(4096), log_n: Some(true), ..case("linear", 0).flags };
+    assert_eq!(factor(case("linear", 24576).flags(log_n)).0, 3.0);
+}
+
+/// As for llama.cpp: what nobody asks for is not done.
+#[test]
+fn a_file_without_a_factor_is_not_scaled() {
+    let case = || Case { context: Some(24576), ..Case::default() };
+    for case in [case(), case().scaling("none"), case().scaling("linear"), case().scaling("yarn")] {
+        assert_eq!(factor(case).0, 1.0);
+    }
+}
+
+#[test]
+fn factor_begins_where_divisors_of_the_file_end() {
+    let set = || Some(vec![2.0; 32]);
+    let case = |name: &str, factors| {
+        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+        Case { context: Some(16384), factors, ..Case::default() }
+            .key("scaling.original_context_length", Value::U32(1024))
+            .flags(flags)
+    };
+    let longrope = |name| {
+        case(name, Factors { long: set(), short: set(), rope_freqs: None }).scaling("longrope")
+    };
+    let fixed = |name| case(name, Factors { rope_freqs: set(), ..Factors::default() });
+    for case in [longrope("linear"), longrope("yarn"), fixed("ntk"), fixed("yarn"), fixed("dprope")]
+    {
+        let plan = case.plan().unwrap();
+        assert_eq!((plan.factor.value, &plan.warnings[..]), (2.0, &[][..]), "{plan}");
+    }
+    assert_eq!(original_context(longrope("yarn")), 8192);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct RopeArgs {
     ///
     /// Linear scaling keeps the distances between far tokens within what the model has seen,
     /// YaRN (with --rope-scaling yarn) those between near ones too, and needs no fine-tuning.
-    /// For ntk, ntk-mixed, llama3 and dprope it is by default what reaches the context.
+    /// Where neither the flag nor the file gives it, it is what reaches the context.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub rope_scale: Option<f64>,
 
@@ -269,6 +269,7 @@ impl RopeArgs {
             auto: self.rope_scaling == Some(Named::Auto),
             scale: self.rope_scale,
             freq_scale: self.rope_freq_scale,
+            reaching: false, // for commands that list methods to say
             freq_base: self.rope_freq_base,
             yarn_orig_ctx: self.yarn_orig_ctx,
             yarn_ext_factor: self.yarn_ext_factor,

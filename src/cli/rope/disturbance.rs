@@ -128,7 +128,7 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     open(&model, |subject| {
         let baseline = subject.baseline(args.intervals)?;
         let of = |flags: &Flags| {
-            let flags = rope_flags(args, baseline.flags(flags, length));
+            let flags = rope_flags(args, baseline.flags(flags));
             let plan = subject.resolve(&flags, Some(length)).map_err(Error::usage)?;
             Ok::<_, Error>(baseline.view(plan, length))
         };
