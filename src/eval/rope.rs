@@ -48,6 +48,8 @@ pub enum Fate {
     Interpolated,
     /// Something between.
     Between,
+    /// It stays as trained, in a sequence that is no longer than those of training.
+    Trained,
 }
 
 impl Fate {
@@ -57,6 +59,7 @@ impl Fate {
             Fate::Extrapolated => "extrapolated",
             Fate::Interpolated => "interpolated",
             Fate::Between => "between",
+            Fate::Trained => "as trained",
         }
     }
 }
@@ -98,12 +101,15 @@ impl Baseline {
     /// What becomes of each pair.
     pub fn fates(&self, view: &View) -> Vec<Fate> {
         const ROUNDING: f64 = 1e-6; // factors may be typed with few digits
-        let needed = (self.context as f64 / view.length as f64).min(1.0);
+        let needed = self.context as f64 / view.plan.span(view.length) as f64;
         view.ratios
             .iter()
             .map(|ratio| match *ratio {
+                ratio if ratio <= needed * (1.0 + ROUNDING) => match (ratio - 1.0).abs() {
+                    ..=ROUNDING => Fate::Trained,
+                    _ => Fate::Interpolated,
+                },
                 ratio if ratio >= 1.0 - ROUNDING => Fate::Extrapolated,
-                ratio if ratio <= needed * (1.0 + ROUNDING) => Fate::Interpolated,
                 _ => Fate::Between,
             })
             .collect()

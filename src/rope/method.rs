@@ -174,6 +174,22 @@ impl Method {
         }
     }
 
+    /// How many positions the distances in a sequence of `tokens` span, the inverse of `reach`.
+    pub(super) fn span(&self, tokens: usize) -> usize {
+        let divided = |window: &Sourced<usize>, times: &Sourced<usize>| {
+            let beyond = tokens.saturating_sub(window.value);
+            tokens.min(window.value) + beyond.div_ceil(times.value)
+        };
+        match self {
+            Method::LeakyReRope { window, divisor } => divided(window, divisor),
+            Method::SelfExtend { group, window } => divided(window, group),
+            Method::ReRope { window } | Method::LmInfinite { local: window, .. } => {
+                tokens.min(window.value)
+            }
+            Method::Sinks { context, .. } => tokens.min(context.value),
+        }
+    }
+
     /// Why it changes nothing in a context of so many tokens, if it does not.
     pub(super) fn idle(&self, context: usize) -> Option<String> {
         match self {

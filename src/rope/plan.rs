@@ -86,6 +86,17 @@ impl Plan {
         self.method.as_ref().map_or(reach, |method| method.reach(reach))
     }
 
+    /// The positions that distances in a sequence of `tokens` span: all of them, unless a method
+    /// takes far tokens to be nearer.
+    pub fn span(&self, tokens: usize) -> usize {
+        self.method.as_ref().map_or(tokens, |method| method.span(tokens))
+    }
+
+    /// Whether that is the context that was asked for.
+    pub(super) fn reaches(&self) -> bool {
+        self.context.value as f64 <= self.reach().ceil()
+    }
+
     /// Whether the frequencies for each token are those of the sequence up to it.
     pub fn by_position(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)

@@ -160,6 +160,20 @@ fn compare_shows_methods_side_by_side() {
         .refused(2, &["no method is left: longrope is not shown: RoPE scaling longrope needs"]);
     rope("compare", &["--methods", "none,none"]).refused(2, &["none is there twice"]);
 
+    // Within the trained length, no pair goes beyond it.
+    let within = json(rope(
+        "compare",
+        &["-c", "128", "--methods", "none,linear:rope-scale=2,yarn", "--json"],
+    ));
+    let pairs = |i: usize, fate: &str| number(&within[i][format!("pairs_{fate}")]);
+    for i in [0, 2] {
+        assert_eq!((pairs(i, "as_trained"), pairs(i, "extrapolated")), (8.0, 0.0), "{within}");
+    }
+    assert_eq!(pairs(1, "interpolated"), 8.0, "{within}");
+
+    let text = shown(rope("compare", &["-c", "128", "--methods", "none"]));
+    assert!(text.contains("128 tokens, within the 256 of training"), "{text}");
+
     // What is left out is told, once for all lengths, and why.
     let run = rope("compare", &["--json"]);
     run.said(&[

@@ -105,7 +105,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             writeln!(out, "{:#}", json!(objects))?;
         } else {
             for (length, views) in &compared {
-                let title = format!("{length} tokens, trained for {}", baseline.context);
+                let trained = baseline.context;
+                let title = match *length <= trained {
+                    true => format!("{length} tokens, within the {trained} of training"),
+                    false => format!("{length} tokens, trained for {trained}"),
+                };
                 section(out, Some(&title), &rows(&baseline, views))?;
             }
         }
@@ -116,9 +120,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// Pairs of each fate.
-fn counts(baseline: &Baseline, view: &View) -> [usize; 3] {
+fn counts(baseline: &Baseline, view: &View) -> [usize; 4] {
     let fates = baseline.fates(view);
-    [Fate::Extrapolated, Fate::Between, Fate::Interpolated]
+    [Fate::Trained, Fate::Extrapolated, Fate::Between, Fate::Interpolated]
         .map(|fate| fates.iter().filter(|f| **f == fate).count())
 }
 
@@ -131,21 +135,23 @@ fn rows(baseline: &Baseline, views: &[View]) -> comfy_table::Table {
         "method",
         "D (code)",
         "D (paper)",
+        "as trained",
         "extrapolated",
         "between",
         "interpolated",
         "longest wave",
         "attention scale",
     ];
-    let mut shown = table(&header, &[1, 2, 3, 4, 5, 6, 7]);
+    let mut shown = table(&header, &[1, 2, 3, 4, 5, 6, 7, 8]);
     for view in views {
         let [code, paper] = [&view.code, &view.paper].map(|all| format!("{:.6}", mean(all)));
-        let [extrapolated, between, interpolated] =
+        let [trained, extrapolated, between, interpolated] =
             counts(baseline, view).map(|count| count.to_string());
         shown.add_row([
             view.name.clone(),
             code,
             paper,
+            trained,
             extrapolated,
             between,
             interpolated,
@@ -157,7 +163,7 @@ fn rows(baseline: &Baseline, views: &[View]) -> comfy_table::Table {
 }
 
 fn object(baseline: &Baseline, view: &View) -> serde_json::Value {
-    let [extrapolated, between, interpolated] = counts(baseline, view);
+    let [trained, extrapolated, between, interpolated] = counts(baseline, view);
     json!({
         "method": view.name,
         "length": view.length,
@@ -165,6 +171,7 @@ fn object(baseline: &Baseline, view: &View) -> serde_json::Value {
         "plan": view.plan.to_string(),
         "disturbance_code": mean(&view.code),
         "disturbance_paper": mean(&view.paper),
+        "pairs_as_trained": trained,
         "pairs_extrapolated": extrapolated,
         "pairs_between": between,
         "pairs_interpolated": interpolated,

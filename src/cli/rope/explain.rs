@@ -106,7 +106,8 @@ impl Explained<'_> {
             let [code, paper] = [&view.code, &view.paper].map(|all| format!("{:.6}", mean(all)));
             methods.add_row([name.to_string(), code, paper]);
         };
-        row("in force", self.view);
+        // What acts on attention is no matter of frequencies.
+        row(if plan.method.is_some() { "frequencies in force" } else { "in force" }, self.view);
         views.iter().for_each(|view| row(&view.name, view));
         let title = format!(
             "Disturbance of the angles trained over {trained} tokens, in nats ({INTERVALS} intervals)"
