@@ -8,11 +8,12 @@
 //! `cache` (frequencies become rows). `policy` says whose length counts where a rule follows it.
 //! `method` has what acts on attention and not on frequencies, and `sight` what that means for a
 //! query. `disturbance` is the measure that DPRoPE decides by;
-//! `auto` chooses a rule; `form` and `llama_cpp` put a plan in words, `bake` puts it in a file.
+//! `auto` chooses a rule; `advice` proposes settings where those given do not reach the context; `form` and `llama_cpp` put a plan in words, `bake` puts it in a file.
 //!
 //! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
 //! module changes, since a forward pass sees [`Rope::row`] and [`Sight`] alone.
 
+mod advice;
 mod auto;
 mod bake;
 mod cache;

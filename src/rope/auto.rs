@@ -45,7 +45,7 @@ pub(super) fn resolve(
 /// to the trained one, and then the trained one counts.
 fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let (context, trained) = (own.context.value, own.context_train.value);
-    if context as f64 <= own.reach().ceil() {
+    if own.reaches() {
         let why = match context <= trained {
             true => format!("{context} tokens are within the {trained} of training"),
             false => format!("the file's own settings reach {context} tokens"),

@@ -43,72 +43,83 @@ impl Plan {
         if flags.auto {
             return auto::resolve(model, metadata, factors, flags, context);
         }
-        let Facts { architecture, n_rot, context_train, window_rope } = *model;
-        if n_rot == 0 || !n_rot.is_multiple_of(2) {
-            let key = format!("{architecture}.rope.dimension_count");
-            return Err(Error::Dimensions { key, n_rot });
-        }
-        let key = metadata.origin(&format!("{architecture}.context_length"));
-        let context_train = Sourced::key(context_train, key);
-        let long_rope = factors.long.is_some();
-        let keys = Keys { architecture, metadata, long_rope };
-        let flags = flags.given();
-
-        let base_train = keys.base("freq_base")?;
-        let base = match flags.freq_base {
-            Some(base) => Sourced::number("--rope-freq-base", base).base()?,
-            None => base_train.clone(),
-        };
-        let window_base = window_rope.then(|| keys.window_base()).transpose()?;
-        let chosen = chosen(&keys, &flags)?;
-        // What acts on attention leaves the model's frequencies as they are.
-        let scaling =
-            if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
-        let mut warnings = keys.unread(scaling.value)?;
-        let divisors =
-            divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
-        let given = Given {
-            keys,
-            flags: &flags,
-            scaling: &scaling,
-            chosen: chosen.value,
-            divided: divisors != Divisors::None,
-            alpha: ntk::alpha(n_rot, base_train.value, base.value),
-            context_train: &context_train,
-            context: &context,
-        };
-        let factor = given.factor()?;
-        let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
-        let rule = Rule::resolve(&given, &factor, &inv_freq)?;
-        let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
-        let original_context = given.original_context()?;
-        let policy = Policy::resolve(&given, &factor, &rule, &divisors)?;
-        let method = Method::resolve(&given, chosen.value)?;
-        let log_n = log_n(&given, method.as_ref());
-
-        let mut plan = Plan {
-            n_rot,
-            scaling: chosen,
-            rule,
-            factor,
-            base,
-            base_train,
-            window_base,
-            divisors,
-            policy,
-            sight: method.as_ref().map_or(Sight::ALL, Method::sight),
-            method,
-            shifts: flags.context_shift,
-            log_n,
-            attention_scale,
-            original_context,
-            context_train,
-            context,
-            warnings,
-        };
-        warn::add(&mut plan);
+        let resolve =
+            |flags: &Flags| resolve(model, metadata, factors.clone(), flags, context.clone());
+        let mut plan = resolve(flags)?;
+        warn::add(&mut plan, flags, |flags| resolve(flags).ok());
         Ok(plan)
     }
+}
+
+/// The plan without the warnings that its values give rise to.
+fn resolve(
+    model: &Facts,
+    metadata: &Metadata,
+    factors: Factors,
+    flags: &Flags,
+    context: Sourced<usize>,
+) -> Result<Plan, Error> {
+    let Facts { architecture, n_rot, context_train, window_rope } = *model;
+    if n_rot == 0 || !n_rot.is_multiple_of(2) {
+        let key = format!("{architecture}.rope.dimension_count");
+        return Err(Error::Dimensions { key, n_rot });
+    }
+    let key = metadata.origin(&format!("{architecture}.context_length"));
+    let context_train = Sourced::key(context_train, key);
+    let long_rope = factors.long.is_some();
+    let keys = Keys { architecture, metadata, long_rope };
+    let flags = flags.given();
+
+    let base_train = keys.base("freq_base")?;
+    let base = match flags.freq_base {
+        Some(base) => Sourced::number("--rope-freq-base", base).base()?,
+        None => base_train.clone(),
+    };
+    let window_base = window_rope.then(|| keys.window_base()).transpose()?;
+    let chosen = chosen(&keys, &flags)?;
+    // What acts on attention leaves the model's frequencies as they are.
+    let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
+    let mut warnings = keys.unread(scaling.value)?;
+    let divisors = divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
+    let given = Given {
+        keys,
+        flags: &flags,
+        scaling: &scaling,
+        chosen: chosen.value,
+        divided: divisors != Divisors::None,
+        alpha: ntk::alpha(n_rot, base_train.value, base.value),
+        context_train: &context_train,
+        context: &context,
+    };
+    let factor = given.factor()?;
+    let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
+    let rule = Rule::resolve(&given, &factor, &inv_freq)?;
+    let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
+    let original_context = given.original_context()?;
+    let policy = Policy::resolve(&given, &factor, &rule, &divisors)?;
+    let method = Method::resolve(&given, chosen.value)?;
+    let log_n = log_n(&given, method.as_ref());
+
+    Ok(Plan {
+        n_rot,
+        scaling: chosen,
+        rule,
+        factor,
+        base,
+        base_train,
+        window_base,
+        divisors,
+        policy,
+        sight: method.as_ref().map_or(Sight::ALL, Method::sight),
+        method,
+        shifts: flags.context_shift,
+        log_n,
+        attention_scale,
+        original_context,
+        context_train,
+        context,
+        warnings,
+    })
 }
 
 /// The context beyond which queries grow, if they do.

@@ -106,9 +106,15 @@ impl Rule {
 
     /// The tokens that the model can read with this rule, of `unscaled` without it.
     pub(super) fn reach(&self, unscaled: f64, factor: f64) -> f64 {
-        let extended = |original: &Sourced<usize>| unscaled.max(original.value as f64 * factor);
+        // A factor below 1 speeds up all pairs that one above 1 would slow down.
+        let extended = |original: &Sourced<usize>| match factor < 1.0 {
+            true => unscaled * factor,
+            false => unscaled.max(original.value as f64 * factor),
+        };
         match self {
             Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => unscaled * factor,
+            // Alpha grows less than the length.
+            Rule::Dynamic(dynamic) if factor < 1.0 => dynamic.trained.value as f64,
             Rule::Dynamic(_) | Rule::DynamicYarn(_) => f64::INFINITY,
             Rule::Yarn(yarn) => extended(&yarn.original_context),
             Rule::Llama3(llama3) => extended(&llama3.original_context),

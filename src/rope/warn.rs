@@ -1,24 +1,43 @@
 //! What is allowed, but probably not meant.
 
-use super::{Divisors, Origin, Plan, Rule, Scaling, ntk, sourced::short};
+use super::{Divisors, Flags, Origin, Plan, Rule, Scaling, advice, sourced::short};
 
-/// Adds to the plan's warnings.
-pub(super) fn add(plan: &mut Plan) {
-    let found = [inverted(plan), idle(plan), swapped(plan), twice(plan), beyond(plan)];
+/// Adds to the plan's warnings. `flags` are those of the plan, and `resolve` has the plan of others
+/// for the same model and context.
+pub(super) fn add(plan: &mut Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Option<Plan>) {
+    let found = [
+        inverted(plan, flags, &resolve),
+        idle(plan),
+        swapped(plan),
+        twice(plan),
+        beyond(plan, flags, &resolve),
+    ];
     plan.warnings.extend(found.into_iter().flatten());
 }
 
 /// A factor below 1 shortens the context: who types one mostly means its inverse.
-fn inverted(plan: &Plan) -> Option<String> {
+fn inverted(
+    plan: &Plan,
+    flags: &Flags,
+    resolve: impl Fn(&Flags) -> Option<Plan>,
+) -> Option<String> {
     let factor = plan.factor.value;
     let Origin::Flag(typed) = &plan.factor.origin else { return None };
-    (factor < 1.0).then(|| {
-        let (times, inverse) = (short(1.0 / factor), short(factor));
-        format!(
-            "{typed} is probably inverted: it makes the usable context {times} times shorter; \
-             --rope-scale {times} (the same as --rope-freq-scale {inverse}) makes it longer"
-        )
-    })
+    // That of dynamic scaling is not one of the context.
+    if factor >= 1.0 || matches!(plan.rule, Rule::Dynamic(_)) {
+        return None;
+    }
+    let (times, inverse) = (short(1.0 / factor), short(factor));
+    let meant = Flags { scale: Some(1.0 / factor), freq_scale: None, ..flags.clone() };
+    let longer = match resolve(&meant).is_some_and(|plan| plan.reaches()) {
+        true => format!(
+            "; --rope-scale {times} (the same as --rope-freq-scale {inverse}) makes it longer"
+        ),
+        false => String::new(),
+    };
+    Some(format!(
+        "{typed} is probably inverted: it makes the usable context {times} times shorter{longer}"
+    ))
 }
 
 /// A method that the user chose, or YaRN, where it does nothing.
@@ -68,35 +87,27 @@ fn twice(plan: &Plan) -> Option<String> {
 }
 
 /// A context that nothing has made the model ready for.
-fn beyond(plan: &Plan) -> Option<String> {
-    let trained_base = plan.base_train.value;
-    let (factor, reach) = (plan.extension(), plan.reach());
-    let context = plan.context.value;
-    if context as f64 <= reach.ceil() {
+fn beyond(plan: &Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Option<Plan>) -> Option<String> {
+    if plan.reaches() {
         return None;
     }
-    // Rounded up, so that what is proposed is enough.
-    let needed = (context as f64 * factor / reach * 100.0).ceil() / 100.0;
-    let (scale, freq_scale) = (short(needed), short(1.0 / needed));
-    // The one pair of two dimensions turns as fast with any base.
-    let ways = match ntk::base(plan.n_rot, trained_base, needed).ceil() {
-        base if base.is_finite() => {
-            format!(", --rope-freq-scale {freq_scale} or --rope-freq-base {}", short(base))
-        }
-        _ => format!(" or --rope-freq-scale {freq_scale}"),
-    };
+    let (context, reach) = (plan.context.value, plan.reach());
     let unscaled = plan.unscaled().value;
     let without = match unscaled < plan.context_train.value {
         true => " without the scaling of its file",
         false => "",
     };
-    let extended = match (factor, reach) {
-        (1.0, reach) if reach <= unscaled as f64 => "and nothing extends it".into(),
-        _ => format!("which the settings extend to {}", reach as u64),
+    let extended = match reach - unscaled as f64 {
+        more if more > 0.0 => format!("which the settings extend to {}", reach as u64),
+        less if less < 0.0 => format!("which the settings shorten to {}", reach as u64),
+        _ => "and nothing extends it".into(),
     };
-    Some(format!(
-        "context {context} is beyond the {unscaled} tokens that the model was trained for{without}, \
-         {extended}: text past that point will be poor; --rope-scaling yarn --rope-scale {scale}{ways} \
-         reach this far"
-    ))
+    let trained = format!("the {unscaled} tokens that the model was trained for{without}");
+    let past = match context > unscaled {
+        true => format!("context {context} is beyond {trained}, {extended}"),
+        false => format!("context {context} is within {trained}, {extended}"),
+    };
+    let advice = advice::reaching(flags, plan.context.value, resolve);
+    let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
+    Some(format!("{past}: text past that point will be poor{advice}"))
 }

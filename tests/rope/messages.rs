@@ -200,6 +200,79 @@ fn contexts_beyond_reach_are_warned_about() {
 }
 
 #[test]
+fn advice_reaches_the_context() {
+    let case = |context, flags| Case { context: Some(context), ..Case::default() }.flags(flags);
+    let inverted = |scaling| Flags { scaling, freq_scale: Some(4.0), ..Flags::default() };
+    let shorter =
+        "--rope-freq-scale 4 is probably inverted: it makes the usable context 4 times shorter";
+    let longer = "; --rope-scale 4 (the same as --rope-freq-scale 0.25) makes it longer";
+    let ways = "--rope-scaling yarn --rope-scale 8, --rope-freq-scale 0.125 or --rope-freq-base 85551 \
+                reach this far";
+    for scaling in [None, Some(Scaling::Yarn), Some(Scaling::Llama3)] {
+        assert_eq!(
+            warnings(case(65536, inverted(scaling))),
+            [
+                shorter.to_string(),
+                format!(
+                    "context 65536 is beyond the 8192 tokens that the model was trained for, which the \
+                     settings shorten to 2048: text past that point will be poor; {ways}"
+                ),
+            ]
+        );
+        assert_eq!(
+            warnings(case(4096, inverted(scaling))),
+            [
+                format!("{shorter}{longer}"),
+                "context 4096 is within the 8192 tokens that the model was trained for, which the \
+                 settings shorten to 2048: text past that point will be poor; without them, the \
+                 settings of the file reach this far"
+                    .to_string(),
+            ]
+        );
+    }
+    // Alpha is not the factor of the context, but one below 1 grows too slowly.
+    let dynamic = Flags { scale: Some(0.5), ..scaling(Scaling::Dynamic) };
+    assert_eq!(warnings(case(8192, dynamic.clone())), [""; 0]);
+    assert!(warning(case(16384, dynamic)).contains("and nothing extends it"));
+    // What is proposed is what is typed: neither rounded down nor refused for another flag.
+    for context in [8300, 9999, 24_577, 57_344, 1_000_003] {
+        let dims = Flags { dprope_dims: Some(8), scale: Some(1.001), ..scaling(Scaling::DpRope) };
+        let text = warning(case(context, dims));
+        let (_, advice) = text.rsplit_once("; ").unwrap();
+        let (yarn, rest) = advice.split_once(", ").unwrap();
+        let (linear, rest) = rest.split_once(" or ").unwrap();
+        let base = rest.strip_suffix(" reach this far").unwrap();
+        let value = |text: &str| text.rsplit_once(' ').unwrap().1.parse().ok();
+        for flags in [
+            Flags { scale: value(yarn), ..scaling(Scaling::Yarn) },
+            Flags { freq_scale: value(linear), ..Flags::default() },
+            Flags { freq_base: value(base), ..Flags::default() },
+        ] {
+            assert_eq!(warnings(case(context, flags)), [""; 0], "{advice}");
+        }
+    }
+    // A factor of the file acts beside a base.
+    let file = Case { context: Some(65536), ..Case::default() }.float("scaling.factor", 4.0);
+    assert_eq!(
+        warning(file),
+        "context 65536 is beyond the 8192 tokens that the model was trained for, which the settings \
+         extend to 32768: text past that point will be poor; --rope-scaling yarn --rope-scale 8, \
+         --rope-freq-scale 0.125 or --rope-freq-base 20453 reach this far"
+    );
+    // On top of LongRoPE, YaRN would begin where its divisors do.
+    let set = || Some(vec![2.0; 32]);
+    let factors = Factors { long: set(), short: set(), rope_freqs: None };
+    let longrope = || {
+        Case { factors: factors.clone(), context: Some(16384), ..Case::default() }
+            .scaling("longrope")
+            .key("scaling.original_context_length", Value::U32(1024))
+    };
+    let text = warning(longrope());
+    assert!(text.contains("; --rope-scaling yarn, --rope-freq-scale 0.5 or "), "{text}");
+    assert_eq!(warnings(longrope().flags(scaling(Scaling::Yarn))), [""; 0]);
+}
+
+#[test]
 fn settings_that_do_nothing_are_warned_about() {
     for name in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
         let flags = || scaling(name.parse().unwrap());
