@@ -23,7 +23,10 @@ impl Plan {
             Rule::DpRope(_) => true,
             Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => false,
         };
-        if !static_rule || matches!(self.divisors, Divisors::LongRope(_)) {
+        if matches!(self.divisors, Divisors::LongRope(_)) {
+            return Err(Error::BakedLongRope);
+        }
+        if !static_rule {
             return Err(Error::BakedByLength { scaling: self.scaling.value });
         }
         if self.method.is_some() || self.log_n.is_some() {

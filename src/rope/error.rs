@@ -93,6 +93,11 @@ pub enum Error {
     )]
     BakedByLength { scaling: Scaling },
     #[error(
+        "the LongRoPE divisors of the file follow the length of the sequence, and a baked file holds one \
+         set for all lengths: nothing can be baked on top of them"
+    )]
+    BakedLongRope,
+    #[error(
         "{what} acts on attention, and a file holds divisors of frequencies alone: leave it out"
     )]
     BakedAttention { what: String },

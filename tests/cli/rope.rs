@@ -346,6 +346,37 @@ fn what_is_baked_is_read_back() {
 }
 
 #[test]
+fn settings_that_change_nothing_are_not_baked() {
+    let model = tiny();
+    let (input, folder) = (model.path().to_str().unwrap(), tempfile::tempdir().unwrap());
+    let output = folder.path().join("baked.gguf");
+    let bake = |flags: &[&str]| {
+        let bake = ["rope", "bake", "-m", input, "-o", output.to_str().unwrap()];
+        run(&[&bake[..], flags].concat())
+    };
+    for flags in [
+        &["-c", "1024"][..],
+        &["-c", "1024", "--rope-scaling", "none"],
+        &["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "1"],
+        &["-c", "256", "--rope-scaling", "yarn"],
+        &["-c", "256", "--rope-scaling", "auto"],
+        // What llama.cpp reads in the file as it is.
+        &["-c", "1024", "--override-kv", "llama.rope.scaling.factor=float:4"],
+    ] {
+        bake(flags).refused(
+            2,
+            &[
+                "nothing to bake: with these settings",
+                "give a method, such as --rope-scaling yarn, and more than the 256 tokens",
+            ],
+        );
+        assert!(!output.exists(), "{flags:?}");
+    }
+    let said = shown(bake(&["-c", "1024", "--rope-scaling", "yarn"]));
+    assert!(said.contains("7 of 8 pairs divided, attention scale 1.13863, context 1024"), "{said}");
+}
+
+#[test]
 fn nothing_is_baked_where_llama_cpp_would_not_use_it() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("baked.gguf");

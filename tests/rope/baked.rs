@@ -80,10 +80,17 @@ fn what_follows_the_length_is_refused() {
     }
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { short: set(), long: set(), rope_freqs: None };
-    let longrope = Case { factors, ..case() }
-        .scaling("longrope")
-        .key("scaling.original_context_length", Value::U32(4096));
-    assert!(longrope.plan().unwrap().baked().is_err());
+    let linear = Flags { scaling: Some(Scaling::Linear), ..Flags::default() };
+    for flags in [Flags::default(), linear] {
+        let longrope = Case { factors: factors.clone(), ..case() }
+            .scaling("longrope")
+            .key("scaling.original_context_length", Value::U32(4096));
+        let error = longrope.flags(flags).plan().unwrap().baked().unwrap_err().to_string();
+        assert!(
+            error.starts_with("the LongRoPE divisors of the file follow the length"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

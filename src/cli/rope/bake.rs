@@ -13,7 +13,7 @@ use crate::{
         copy::{Changes, copy},
     },
     platform::interrupt::{self, Interruptible},
-    rope,
+    rope::{self, Flags, Plan},
     whole_file::whole_file,
 };
 
@@ -61,6 +61,18 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         let plan = subject.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
         let baked = plan.baked().map_err(Error::usage)?;
+        let own = subject.resolve(&Flags::default(), Some(args.context));
+        let same = |own: &Plan| {
+            own.scaling.value.is_in_llama_cpp() && own.baked().is_ok_and(|own| own == baked)
+        };
+        if own.is_ok_and(|own| same(&own)) {
+            return Err(Error::usage(format_args!(
+                "nothing to bake: with these settings and {} tokens the copy would rotate as the file does; give a \
+                 method, such as --rope-scaling yarn, and more than the {} tokens of training with --ctx, \
+                 or a factor with --rope-scale",
+                args.context, plan.context_train.value
+            )));
+        }
         note(&plan);
         warn(&plan);
 
