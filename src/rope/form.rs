@@ -7,9 +7,22 @@ impl Plan {
     /// YaRN paper (arXiv:2309.00071), for the model's own θ and a sequence of n tokens.
     pub fn form(&self) -> [String; 2] {
         let s = short(self.factor.value);
-        let h = match &self.rule {
-            Rule::Linear if self.factor.value == 1.0 => "θ_i".into(),
-            Rule::Linear => return [format!("m / {s}"), "θ_i".into()],
+        let mut g = "m".to_string();
+        let mut h = match &self.rule {
+            Rule::Linear
+            | Rule::Ntk
+            | Rule::NtkMixed(_)
+            | Rule::Yarn(_)
+            | Rule::Llama3(_)
+            | Rule::DpRope(_)
+                if self.factor.value == 1.0 =>
+            {
+                "θ_i".into()
+            }
+            Rule::Linear => {
+                g = format!("m / {s}");
+                "θ_i".into()
+            }
             Rule::Ntk => format!("θ_i · {s}^(-2i/(d-2))"),
             Rule::NtkMixed(mixed) => {
                 let b = short(mixed.exponent.value);
@@ -19,13 +32,17 @@ impl Plan {
                 let trained = &dynamic.trained;
                 let (constant, c) =
                     (dynamic.target.as_ref().unwrap_or(trained).value, trained.value);
-                let less = short(self.factor.value - 1.0);
-                format!("θ_i · α^(-2i/(d-2)), α = {s} · max(n, {constant}) / {c} - {less}")
+                let by = match self.factor.value {
+                    1.0 => format!("max(n, {constant}) / {c}"),
+                    s => format!("{} · max(n, {constant}) / {c} - {}", short(s), short(s - 1.0)),
+                };
+                format!("θ_i · α^(-2i/(d-2)), α = {by}{}", rounded(dynamic.step.value))
             }
             Rule::Yarn(_) => format!("(1 - γ_i) · θ_i / {s} + γ_i · θ_i"),
             Rule::DynamicYarn(dynamic) => {
                 let original = dynamic.yarn.original_context.value;
-                format!("(1 - γ_i) · θ_i / s + γ_i · θ_i, s = max(1, n / {original})")
+                let rounded = rounded(dynamic.step.value);
+                format!("(1 - γ_i) · θ_i / s + γ_i · θ_i, s = max(1, n / {original}){rounded}")
             }
             Rule::Llama3(_) => format!("(1 - γ_i) · θ_i / {s} + γ_i · θ_i, γ by turns"),
             Rule::Clex(clex) => {
@@ -34,6 +51,17 @@ impl Plan {
             }
             Rule::DpRope(_) => format!("θ_i / {s} for the pairs that gain by it, else θ_i"),
         };
-        ["m".into(), h]
+        if self.base.value != self.base_train.value {
+            h += &format!(" for θ_i of base {}", short(self.base.value));
+        }
+        [g, h]
+    }
+}
+
+/// What becomes of n first, where frequencies follow it.
+fn rounded(step: usize) -> String {
+    match step {
+        1 => String::new(),
+        _ => format!(" (n rounded up to a multiple of {step})"),
     }
 }

@@ -72,10 +72,15 @@ impl Plan {
             all.push(format!("it does not scale queries by log n, as here from {trained} on"));
         }
         if matches!(&self.rule, Rule::Linear | Rule::Ntk)
+            && scaling.acts_on_frequencies()
             && self.context.value > self.context_train.value
         {
+            let contexts = match self.in_force() {
+                Scaling::None => "the context",
+                _ => "contexts of linear and NTK scaling",
+            };
             all.push(format!(
-                "its server and llama-cli cut contexts of linear and NTK scaling down to the trained {}",
+                "its server and llama-cli cut {contexts} down to the trained {}",
                 self.context_train.value
             ));
         }

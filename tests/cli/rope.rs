@@ -63,6 +63,40 @@ fn explain_says_what_is_in_force_and_what_it_does() {
     let text = shown(rope("explain", &[]));
     assert!(text.contains("context 256 (llama.context_length)"));
     assert!(text.contains("differently:\n- it multiplies angles up in single precision"), "{text}");
+    assert_eq!(text.matches("as trained").count(), 8, "{text}");
+    assert_eq!(json(rope("explain", &["--json"]))["method"], "none");
+    // The factor is the one that reaches the context, whatever the method.
+    let text = shown(rope("explain", &["-c", "1024", "--rope-scaling", "yarn"]));
+    for part in [
+        "RoPE: yarn (--rope-scaling yarn), factor 4 (context / original context)",
+        "- it takes no factor from the context: without --rope-scale 4 it scales nothing",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let text = shown(rope("explain", &["-c", "256", "--rope-scaling", "dprope"]));
+    assert!(text.contains("h(θ_i) = θ_i\n") && text.contains("dprope changes nothing"), "{text}");
+    let text = shown(rope("explain", &["-c", "512", "--rope-freq-base", "30000"]));
+    assert!(text.contains("h(θ_i) = θ_i for θ_i of base 30000\n"), "{text}");
+    // Far tokens are taken to be nearer, so that no angle is beyond those of training.
+    for method in ["rerope", "leaky-rerope", "self-extend", "lm-infinite"] {
+        let text = shown(rope("explain", &["-c", "4096", "--rope-scaling", method]));
+        assert_eq!(text.matches("as trained").count(), 8, "{text}");
+        assert!(
+            text.contains("\n frequencies in force  ") && !text.contains("cut contexts"),
+            "{text}"
+        );
+    }
+    let text = shown(rope(
+        "explain",
+        &["-c", "4096", "--rope-scaling", "self-extend", "--grp-attn-n", "2"],
+    ));
+    assert!(text.contains("extrapolated"), "{text}");
+    let text = shown(rope("explain", &["-c", "512", "--rope-scaling", "dynamic"]));
+    let alpha = "α = max(n, 256) / 256 (n rounded up to a multiple of 256)\n";
+    assert!(text.contains(alpha), "{text}");
+    let text = shown(rope("explain", &["-c", "512"]));
+    let cut = "- its server and llama-cli cut the context down to the trained 256\n";
+    assert!(text.contains(cut), "{text}");
     // Wrong flags are told as where they act.
     rope("explain", &["--rope-scale", "0"]).refused(2, &["--rope-scale 0: must be a number from"]);
 }
