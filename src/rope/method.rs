@@ -88,30 +88,33 @@ impl Method {
                 (trained.value.saturating_sub(window), context.saturating_sub(window));
             beyond.div_ceil(room.max(1)).clamp(1, DIVISOR_MAX)
         };
+        let needed = |window: usize| match window < trained.value {
+            true => Origin::Computed("what reaches the context"),
+            false => Origin::Computed("the window leaves nothing to reach it by"),
+        };
         Ok(Some(match scaling {
             Scaling::ReRope | Scaling::LeakyReRope => {
                 let window = whole("--rerope-window", flags.rerope_window, 1, context, half())?;
                 if scaling == Scaling::ReRope {
                     return Ok(Some(Method::ReRope { window }));
                 }
-                let needed = Sourced {
-                    value: times(window.value),
-                    origin: Origin::Computed("what reaches the context"),
-                };
+                let needed = Sourced { value: times(window.value), origin: needed(window.value) };
                 let divisor = whole("--rerope-k", flags.rerope_k, 1, DIVISOR_MAX, needed)?;
                 Method::LeakyReRope { window, divisor }
             }
             Scaling::SelfExtend => {
                 let quarter = (trained.value / 4).max(1);
                 let typed = flags.grp_attn_w;
-                let needed = Sourced {
-                    value: times(typed.unwrap_or(quarter)).next_power_of_two(),
-                    origin: Origin::Computed("what reaches the context"),
-                };
+                let near = typed.unwrap_or(quarter);
+                let needed =
+                    Sourced { value: times(near).next_power_of_two(), origin: needed(near) };
                 let group = whole("--grp-attn-n", flags.grp_attn_n, 1, context, needed)?;
                 let default = Sourced {
                     value: (quarter / group.value).max(1) * group.value,
-                    origin: Origin::Computed("a quarter of the trained context"),
+                    origin: match group.value <= quarter {
+                        true => Origin::Computed("a quarter of the trained context"),
+                        false => Origin::Computed("one group"),
+                    },
                 };
                 let window = whole("--grp-attn-w", typed, 1, context, default)?;
                 if !window.value.is_multiple_of(group.value) {

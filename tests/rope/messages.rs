@@ -598,6 +598,16 @@ fn methods_that_act_on_attention_are_in_the_line() {
         "RoPE: no scaling, attention sinks 4 (--attention-sinks 4) and the last tokens of a context \
          that rolls, base",
     );
+    starts(
+        Flags { rerope_window: Some(8192), ..scaling(Scaling::LeakyReRope) },
+        "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 8192 (--rerope-window 8192), k 24576 \
+         (the window leaves nothing to reach it by), queries",
+    );
+    starts(
+        Flags { grp_attn_n: Some(4096), ..scaling(Scaling::SelfExtend) },
+        "RoPE: self-extend (--rope-scaling self-extend), groups of 4096 (--grp-attn-n 4096), window \
+         4096 (one group), base",
+    );
     // A scaling of the file stays in force beside them.
     let yarn = Case { context: Some(16384), ..Case::default() }
         .scaling("yarn")
