@@ -115,6 +115,10 @@ fn bad_values_are_told_by_their_flag_and_range() {
         (&["--rope-scaling", "clex"], "--rope-scaling clex needs --clex-weights FILE beside it"),
         (&["--rope-scaling", "clex", "--clex-weights", "/no/such/file"], "--clex-weights <FILE>"),
         (
+            &["--rope-scaling", "clex", "--clex-weights", "Cargo.toml"],
+            "'Cargo.toml' for '--clex-weights <FILE>': is no file of safetensors: ",
+        ),
+        (
             &["--rope-scaling", "rerope", "--rerope-window", "2000", "-c", "1024"],
             "--rerope-window 2000: must be a whole number from 1 to 1024",
         ),

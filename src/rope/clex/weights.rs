@@ -36,7 +36,8 @@ impl ClexWeights {
             return Err(broken(&"is too large: give a file with the two matrices of CLEX alone"));
         }
         let bytes = fs::read(path).map_err(|e| broken(&e))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| broken(&e))?;
+        let file = SafeTensors::deserialize(&bytes)
+            .map_err(|e| broken(&format_args!("is no file of safetensors: {e}")))?;
         let up = matrix(&file, "ode_up_proj")?;
         let down = matrix(&file, "ode_down_proj")?;
         let (pairs, hidden) = (up.rows, up.columns);
