@@ -93,7 +93,7 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("-cmoe --cpu-moe -kvo --kv-offload -nkvo --no-kv-offload --no-host", No, GPU),
     ("--op-offload --no-op-offload --mmproj-offload --no-mmproj-offload", No, GPU),
     //
-    ("--jinja --no-warmup --no-mmproj --no-mmproj-auto", No, ALWAYS),
+    ("--jinja --no-warmup --no-perf --no-mmproj --no-mmproj-auto", No, ALWAYS),
     ("--mmap -nr --no-repack", No, ALWAYS),
     ("-fa --flash-attn", Optional(&["on", "auto", "1"]), ALWAYS),
     ("-np --parallel", OneOf(&["1"]), ALWAYS),
@@ -118,7 +118,7 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--gpt-oss-20b-default --gpt-oss-120b-default", No, Missing(DOWNLOAD)),
     ("--vision-gemma-4b-default --vision-gemma-12b-default", No, Missing(DOWNLOAD)),
     ("-cl --cache-list --server-base --license --completion-bash", No, Missing("")),
-    ("--list-devices --check-tensors", No, Missing("")),
+    ("--list-devices --check-tensors --perf", No, Missing("")),
     ("--control-vector --control-vector-scaled", No, Missing("")),
     ("--control-vector-layer-range", No, Missing("")),
     ("-bf --binary-file", No, Missing("-f reads text")),

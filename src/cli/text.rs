@@ -16,10 +16,10 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// The text of standard input if `path` is `-`, else of a [`file`].
+/// The text of standard input if `path` is `-`, else of a [`file()`].
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub fn input(path: &Path) -> Result<String, Error> {
     text(&name(path), input_bytes(path)?)
 }
@@ -35,7 +35,7 @@ pub fn input_bytes(path: &Path) -> Result<Vec<u8>, Error> {
 /// The text of standard input, likewise without a newline at its end.
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub fn stdin() -> Result<String, Error> {
     text(STDIN, stdin_bytes()?)
 }
