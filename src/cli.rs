@@ -40,7 +40,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{platform::interrupt, rope::Plan};
+use rope_cpu::{platform::interrupt, rope::Plan};
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
 #[derive(Debug, Parser)]

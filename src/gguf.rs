@@ -33,7 +33,8 @@ pub mod writer;
 use std::collections::HashMap;
 
 pub use error::Error;
-pub(crate) use error::{escaped, quoted};
+pub use error::escaped;
+pub(crate) use error::quoted;
 pub use file::File;
 pub use metadata::{Array, Error as MetadataError, Metadata, Value, ValueType};
 pub use overrides::{Error as OverrideError, Override, split_list};

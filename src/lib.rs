@@ -2,11 +2,11 @@
 //!
 //! # Reading order
 //!
-//! One token's path runs top to bottom, and nothing points back up:
+//! One token's path runs top to bottom, and nothing points back up. Above the library is the program
+//! `rope-cpu` (`src/main.rs` and `src/cli`): flags, conversation, output.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`cli`] | the program: flags, conversation, what is printed |
 //! | [`eval`] | how fast a model runs, what bounds it, and how well it predicts a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`], [`tokenizer`], [`chat`] | logits to a token, text to tokens and back, turns to text |
@@ -28,12 +28,11 @@
 //! - Weights are never copied out of the map.
 //! - No buffer is made for a token, but pages of keys and values, and of cosines and sines, as a
 //!   sequence grows.
-//! - Nothing under [`cli`] does arithmetic on activations.
+//! - The program does no arithmetic on activations, and the library does not parse or print.
 //! - The same inputs give the same bits on any number of threads.
 //! - A file's bytes are hostile: whatever they hold gives an error that names the key or tensor.
 
 pub mod chat;
-pub mod cli;
 pub mod eval;
 pub mod generate;
 pub mod gguf;
@@ -47,7 +46,7 @@ pub mod rope;
 pub mod sample;
 pub mod threads;
 pub mod tokenizer;
-mod whole_file;
+pub mod whole_file;
 
 /// A token: an index into the vocabulary.
 pub type Token = u32;

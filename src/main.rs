@@ -1,7 +1,9 @@
-//! The `rope-cpu` program: what was typed becomes a run, and the run an exit code.
+//! The program `rope-cpu`: a command line over the library `rope_cpu`.
 
-use std::process::ExitCode;
+mod cli;
+
+use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
-    rope_cpu::cli::run(std::env::args_os().collect())
+    cli::run(env::args_os().collect())
 }

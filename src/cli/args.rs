@@ -20,7 +20,7 @@ use clap::ArgGroup;
 use rope_cpu_kernels::Cpu;
 
 use super::{error::Error, note};
-use crate::{
+use rope_cpu::{
     gguf::Override,
     kv_cache::CacheType,
     platform::processors::{self, Threads, plural},

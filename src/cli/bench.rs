@@ -22,7 +22,10 @@ use super::{
     args::{all_overrides, named},
     error::Error,
 };
-use crate::{
+use columns::Outcome;
+use format::Printer;
+use progress::Progress;
+use rope_cpu::{
     eval::{
         bench::{Bench, Test},
         probe::{Probes, probe},
@@ -38,9 +41,6 @@ use crate::{
     rope::{Plan, Sourced},
     threads::Threads,
 };
-use columns::Outcome;
-use format::Printer;
-use progress::Progress;
 
 /// What the tests of one round have in common.
 #[derive(Clone, Copy, Debug)]

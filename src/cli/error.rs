@@ -5,7 +5,7 @@ use std::{fmt::Display, io, process::ExitCode};
 use thiserror::Error;
 
 use super::{inspect, tokenize};
-use crate::platform::interrupt;
+use rope_cpu::platform::interrupt;
 
 /// Why a command did not succeed.
 #[derive(Debug, Error)]

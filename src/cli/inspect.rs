@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::gguf::{self, File, Gguf, Tensor, Value, second_opinion};
+use rope_cpu::gguf::{self, File, Gguf, Tensor, Value, second_opinion};
 
 /// Show what is in a GGUF file: metadata, tensors, sizes, RoPE settings
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ use super::{
     args::{AdapterArgs, MemoryArgs, ModelArgs, all_overrides, named},
     error::Error,
 };
-use crate::json;
+use rope_cpu::json;
 
 /// The model that all results of a file are about.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

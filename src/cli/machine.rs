@@ -7,7 +7,7 @@ use rope_cpu_kernels::Cpu;
 use serde_json::{Value as Json, json};
 
 use super::{args::MachineArgs, error::Error};
-use crate::{
+use rope_cpu::{
     eval::probe::{self, Probes},
     model::memory::Bytes,
     platform::{

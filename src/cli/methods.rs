@@ -9,7 +9,7 @@ use super::{
     error::Error,
     wording,
 };
-use crate::{
+use rope_cpu::{
     gguf::Gguf,
     model::Model,
     rope::{self, Flags, Origin, Plan, Scaling, Sourced},

@@ -19,7 +19,10 @@ use super::{
     plot::Drawing,
     resources, warn,
 };
-use crate::{
+use progress::Progress;
+use report::Grid;
+use resources::Resources;
+use rope_cpu::{
     eval::{
         passkey::{Outcome, Prompts, Test, ask},
         work::Work,
@@ -29,9 +32,6 @@ use crate::{
     rope::{Plan, Rope},
     tokenizer::Tokenizer,
 };
-use progress::Progress;
-use report::Grid;
-use resources::Resources;
 
 /// A method at a length.
 struct Run {

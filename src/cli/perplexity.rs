@@ -24,7 +24,7 @@ use super::{
     error::Error,
     note, resources, text, time, warn,
 };
-use crate::{
+use rope_cpu::{
     Token,
     eval::{
         kl,

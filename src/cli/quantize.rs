@@ -15,7 +15,7 @@ use super::{
     args::{MachineArgs, at_least_one, named, warn_of_threads},
     bar, handle_interrupts, note,
 };
-use crate::{
+use rope_cpu::{
     gguf::{File, escaped},
     platform::interrupt,
     quantize::{self, Options, Planned, Target},

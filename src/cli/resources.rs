@@ -10,7 +10,7 @@ use super::{
     error::Error,
     warn,
 };
-use crate::{
+use rope_cpu::{
     gguf::Gguf,
     model::{
         Model, Options,
@@ -107,7 +107,7 @@ impl Resources {
 
     /// The same for a session whose sliding windows keep all that is read ([`Session::hold`]).
     ///
-    /// [`Session::hold`]: crate::model::Session::hold
+    /// [`Session::hold`]: rope_cpu::model::Session::hold
     pub fn holding(mut self) -> Self {
         self.shape.window = usize::MAX;
         self

@@ -15,7 +15,7 @@ use super::{
     error::Error,
     methods::Method,
 };
-use crate::{
+use rope_cpu::{
     eval::rope::{Baseline, POSITIONS_MAX, View},
     gguf::{File, Gguf},
     model::Model,

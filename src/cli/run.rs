@@ -22,7 +22,10 @@ use super::{
     error::Error,
     handle_interrupts, note, resources, text, warn,
 };
-use crate::{
+use conversation::{Conversation, converse};
+use line::Lines;
+use prompt_cache::PromptCache;
+use rope_cpu::{
     chat::Template,
     generate::{End, Timings},
     gguf::{File, Gguf},
@@ -32,9 +35,6 @@ use crate::{
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
-use conversation::{Conversation, converse};
-use line::Lines;
-use prompt_cache::PromptCache;
 use screen::Screen;
 use writer::Writer;
 

@@ -16,7 +16,7 @@ use super::{
     plot::Drawing,
     resources, warn,
 };
-use crate::{
+use rope_cpu::{
     eval::{
         probe::probe,
         sweep::{self, Point, Settings},

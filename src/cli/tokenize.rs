@@ -11,7 +11,7 @@ use std::{
 use thiserror::Error;
 
 use super::args::{ModelArgs, all_overrides};
-use crate::{
+use rope_cpu::{
     Token,
     gguf::{self, File},
     tokenizer::{self, Ends, Special, Tokenizer},

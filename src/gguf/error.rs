@@ -167,7 +167,7 @@ pub(crate) fn quoted(name: &str) -> String {
 }
 
 /// Text from the file for a terminal: control characters escaped, shortened to `chars_max`.
-pub(crate) fn escaped(text: &str, chars_max: usize) -> String {
+pub fn escaped(text: &str, chars_max: usize) -> String {
     let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
     let shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
     // Quotes do no harm.

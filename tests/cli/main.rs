@@ -11,6 +11,7 @@ mod build;
 mod environment;
 mod hub;
 mod input;
+mod inspect;
 mod long_answers;
 mod machine;
 mod model;
@@ -28,6 +29,7 @@ mod sweep;
 #[cfg(unix)]
 mod terminal;
 mod tiny;
+mod tokenize;
 mod usage;
 
 use std::path::PathBuf;

@@ -4,7 +4,6 @@ mod build;
 mod faults;
 mod files;
 mod fuzz;
-mod inspect;
 mod overrides;
 mod parse;
 mod second_opinion;

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rope_cpu::{
-    cli::inspect::{InspectArgs, run},
-    gguf::File,
-};
+use assert_cmd::Command;
+use rope_cpu::gguf::File;
 
 use crate::build::{Builder, I32, STRING, string};
 
@@ -74,13 +72,11 @@ fn the_first_part_may_have_no_tensors() {
 fn inspect_shows_the_parts() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &parts());
-    let shown = |json| {
+    let shown = |json: bool| {
         let file = path(folder.path(), 1);
-        let mut out = Vec::new();
-        let file = Some(file);
-        let args = InspectArgs { file, model: None, json, full: false, verify: true };
-        run(&args, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"));
+        command.arg("inspect").arg(file).arg("--verify").args(json.then_some("--json"));
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
     };
     let text = shown(false);
     let bytes = |number| path(folder.path(), number).metadata().unwrap().len();

@@ -1,6 +1,5 @@
 //! The tokenizer against llama.cpp's.
 
-mod command;
 mod conformance;
 mod faults;
 mod files;

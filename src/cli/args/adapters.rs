@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::named;
-use crate::{
-    cli::{error::Error, note},
+use crate::cli::{error::Error, note};
+use rope_cpu::{
     gguf::{File, Gguf, split_list},
     model::Adapter,
 };

@@ -4,10 +4,8 @@ use std::{env, path::PathBuf};
 
 use indicatif::{HumanBytes, ProgressBar};
 
-use crate::{
-    cli::{bar, error::Error, note},
-    hub::{self, Event, Hub, Wanted},
-};
+use crate::cli::{bar, error::Error, note};
+use rope_cpu::hub::{self, Event, Hub, Wanted};
 
 /// Which model of the hub.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! The options of RoPE.
 
-use crate::{
-    cli::error::Error,
+use crate::cli::error::Error;
+use rope_cpu::{
     gguf::Gguf,
     model::Model,
     rope::{

@@ -11,15 +11,11 @@ use super::{
     lists::{self, Numbers, Pair},
     markdown::Shown,
 };
-use crate::{
-    cli::{
-        args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads},
-        error::Error,
-    },
-    eval::bench::Test,
-    kv_cache::CacheType,
-    platform::processors,
+use crate::cli::{
+    args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads},
+    error::Error,
 };
+use rope_cpu::{eval::bench::Test, kv_cache::CacheType, platform::processors};
 
 /// The options of `bench`.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Setting;
-use crate::{
+use rope_cpu::{
     eval::{
         bench::Measured,
         probe::Probes,

@@ -1,7 +1,7 @@
 //! The table to read: llama-bench's columns and widths, and those of ours that say the most.
 
 use super::columns::Outcome;
-use crate::{eval::statistics::Spread, rope::short};
+use rope_cpu::{eval::statistics::Spread, rope::short};
 
 /// Columns that are shown only where they are not as always.
 #[derive(Clone, Copy, Debug, Default)]

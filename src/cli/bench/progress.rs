@@ -4,7 +4,8 @@ use std::{collections::HashSet, io::IsTerminal, time::Duration};
 
 use indicatif::ProgressBar;
 
-use crate::{cli::note, eval::bench::Stage, rope::Plan};
+use crate::cli::note;
+use rope_cpu::{eval::bench::Stage, rope::Plan};
 
 /// A line that tells what is being done.
 pub struct Progress {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Report;
 use super::totals::{self, Total};
-use crate::gguf::Value;
+use rope_cpu::gguf::Value;
 
 /// Elements of an array that are shown where not all are.
 const ELEMENTS_SHOWN: usize = 8;
@@ -51,14 +51,14 @@ fn output<'a>(report: &Report<'a>) -> Output<'a> {
     let gguf = report.gguf;
     let elements_max = if report.args.full { usize::MAX } else { ELEMENTS_SHOWN };
     let pair = |(key, value): (&str, Value<'_>)| (key.to_string(), typed(value, elements_max));
-    let tensor = |tensor: &'a crate::gguf::Tensor<'a>| Tensor {
+    let tensor = |tensor: &'a rope_cpu::gguf::Tensor<'a>| Tensor {
         name: tensor.name,
         r#type: tensor.ggml_type.name,
         shape: tensor.shape(),
         offset: tensor.offset,
         bytes: tensor.bytes.len(),
     };
-    let part = |part: &&crate::gguf::File| json!({ "file": part.path().display().to_string(), "bytes": part.bytes().len() });
+    let part = |part: &&rope_cpu::gguf::File| json!({ "file": part.path().display().to_string(), "bytes": part.bytes().len() });
     let parts: Vec<_> = report.parts.iter().map(part).collect();
     let parts = if parts.len() > 1 { parts } else { Vec::new() };
     let types = totals::by_type(gguf.tensors()).into_iter();

@@ -7,10 +7,8 @@ use indicatif::HumanBytes;
 
 use super::Report;
 use super::totals::{self, Total};
-use crate::{
-    cli::table::{section, table},
-    gguf::{Value, escaped},
-};
+use crate::cli::table::{section, table};
+use rope_cpu::gguf::{Value, escaped};
 
 /// Elements of an array that are shown where not all are.
 const ELEMENTS_SHOWN: usize = 6;

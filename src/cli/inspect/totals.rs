@@ -1,6 +1,6 @@
 //! Sums over the tensors.
 
-use crate::gguf::Tensor;
+use rope_cpu::gguf::Tensor;
 
 /// What the tensors of one type, or all, come to.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::{
-    cli::{
-        args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
-        methods::Method,
-    },
-    eval::passkey::Test,
+use crate::cli::{
+    args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
+    methods::Method,
 };
+use rope_cpu::eval::passkey::Test;
 
 /// Judge a model by whether it finds a number in a long text
 ///

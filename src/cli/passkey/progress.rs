@@ -8,10 +8,8 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use crate::{
-    cli::{note, time},
-    eval::{passkey::Test, work::Work},
-};
+use crate::cli::{note, time};
+use rope_cpu::eval::{passkey::Test, work::Work};
 
 /// How far along all prompts are, by the operations that each takes.
 pub struct Progress {

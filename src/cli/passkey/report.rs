@@ -5,14 +5,11 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::{Args, Log, Record, Run};
-use crate::{
-    cli::{
-        plot::{HeatMap, heat_maps},
-        table::{section, table},
-    },
-    eval::passkey::effective_window,
-    rope::short,
+use crate::cli::{
+    plot::{HeatMap, heat_maps},
+    table::{section, table},
 };
+use rope_cpu::{eval::passkey::effective_window, rope::short};
 
 /// A method at a length: at each depth, the keys that were found.
 pub struct Grid {

@@ -4,12 +4,10 @@ use std::io::{self, Write};
 
 use serde_json::{Value as Json, json};
 
-use crate::{
-    cli::note,
-    eval::{
-        kl::{Divergence, Point, Quantiles},
-        likelihood::Estimate,
-    },
+use crate::cli::note;
+use rope_cpu::eval::{
+    kl::{Divergence, Point, Quantiles},
+    likelihood::Estimate,
 };
 
 /// llama-perplexity gives no statistics of fewer tokens.

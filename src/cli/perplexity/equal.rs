@@ -1,6 +1,6 @@
 //! Which methods gave the same result, and why.
 
-use crate::{
+use rope_cpu::{
     eval::perplexity::{Scored, windows::Windows},
     rope::{Layers, Plan, Table},
 };

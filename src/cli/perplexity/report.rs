@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde_json::{Value as Json, json};
 
-use crate::eval::{
+use rope_cpu::eval::{
     likelihood::Sums,
     perplexity::{Point, Scored, windows::Windows},
 };

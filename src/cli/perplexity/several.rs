@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::{Args, Error, context, equal, named, note, report, tokens};
-use crate::{
-    cli::{
-        args::MemoryArgs,
-        log::Log,
-        methods::Methods,
-        plot::{self, Chart, Drawing, Line, style},
-        resources,
-        table::{section, table},
-        warn,
-    },
+use crate::cli::{
+    args::MemoryArgs,
+    log::Log,
+    methods::Methods,
+    plot::{self, Chart, Drawing, Line, style},
+    resources,
+    table::{section, table},
+    warn,
+};
+use rope_cpu::{
     eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
     gguf::Gguf,
     model::{Model, Session},

@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{Error, ModelArgs, length, open};
-use crate::{
-    cli::{args::RopeArgs, handle_interrupts, note, warn},
+use crate::cli::{args::RopeArgs, handle_interrupts, note, warn};
+use rope_cpu::{
     gguf::{
         Value,
         copy::{Changes, copy},

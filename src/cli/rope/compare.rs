@@ -8,13 +8,13 @@ use super::{
     Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, open,
     plot::charts, short,
 };
-use crate::{
-    cli::{
-        methods::each_once,
-        note,
-        plot::{self, Drawing},
-        table::{section, table},
-    },
+use crate::cli::{
+    methods::each_once,
+    note,
+    plot::{self, Drawing},
+    table::{section, table},
+};
+use rope_cpu::{
     eval::rope::{Baseline, Fate, View, mean},
     rope::Scaling,
 };

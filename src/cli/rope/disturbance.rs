@@ -6,11 +6,11 @@ use clap::ArgGroup;
 use serde_json::json;
 
 use super::{Error, Method, ModelArgs, acts_on_frequencies, intervals, length, open};
-use crate::{
-    cli::{
-        args::{HubArgs, Overrides, overrides},
-        table::{section, table},
-    },
+use crate::cli::{
+    args::{HubArgs, Overrides, overrides},
+    table::{section, table},
+};
+use rope_cpu::{
     eval::{
         rope::mean,
         table3::{Arithmetic, table3},

@@ -5,11 +5,11 @@ use std::{f64::consts::TAU, io::Write};
 use serde_json::{Value as Json, json};
 
 use super::{Error, Method, ModelArgs, Subject, every_method, length, open, short};
-use crate::{
-    cli::{
-        args::RopeArgs,
-        table::{section, table},
-    },
+use crate::cli::{
+    args::RopeArgs,
+    table::{section, table},
+};
+use rope_cpu::{
     eval::rope::{Baseline, View, mean},
     rope::{self, Flags, Plan, Sourced},
 };
@@ -178,7 +178,7 @@ impl Explained<'_> {
     }
 
     /// Every method at this length, by just what it needs.
-    fn others(&self) -> (Vec<View>, Vec<(Method, crate::rope::Error)>) {
+    fn others(&self) -> (Vec<View>, Vec<(Method, rope_cpu::rope::Error)>) {
         self.subject.views(self.baseline, &every_method(), self.view.length)
     }
 }

@@ -4,10 +4,8 @@ use std::f64::consts::TAU;
 
 use plotters::style::BLACK;
 
-use crate::{
-    cli::plot::{Chart, Line, Style, style},
-    eval::rope::{Baseline, View, decay, shares},
-};
+use crate::cli::plot::{Chart, Line, Style, style};
+use rope_cpu::eval::rope::{Baseline, View, decay, shares};
 
 /// Intervals of the circle that an eye can tell apart.
 const INTERVALS: usize = 72;

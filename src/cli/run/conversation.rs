@@ -6,10 +6,10 @@ use super::{
     summary,
     writer::Writer,
 };
-use crate::{
+use crate::cli::{error::Error, note};
+use rope_cpu::{
     Token,
     chat::{Message, Template},
-    cli::{error::Error, note},
     generate::{Answer, End},
     platform::processors::plural,
     tokenizer::{Ends, Special, Tokenizer},

@@ -13,10 +13,8 @@ use rustyline::{
 };
 
 use super::screen::TYPED;
-use crate::{
-    cli::{error::Error, note},
-    platform::{self, interrupt},
-};
+use crate::cli::{error::Error, note};
+use rope_cpu::platform::{self, interrupt};
 
 /// What was typed.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,10 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use super::args::PromptArgs;
-use crate::{
-    cli::{error::Error, escapes, note, text},
-    platform::input,
-};
+use crate::cli::{error::Error, escapes, note, text};
+use rope_cpu::platform::input;
 
 /// The prompt: the text of the command line, then that of a file on a line of its own, or without
 /// either of them that of standard input; `None` if it is to be typed.

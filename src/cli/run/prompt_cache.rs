@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::args::PromptArgs;
-use crate::{
-    cli::{error::Error, note},
+use crate::cli::{error::Error, note};
+use rope_cpu::{
     model::{
         Session,
         saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope, Size, Version},

@@ -1,8 +1,8 @@
 //! The sampling settings: the command line's, then the file's, then llama.cpp's.
 
 use super::{Args, prompt};
-use crate::{
-    cli::{error::Error, note},
+use crate::cli::{error::Error, note};
+use rope_cpu::{
     gguf::{Gguf, Metadata},
     sample::{Settings, breakers, unknown_samplers},
     tokenizer::Tokenizer,

@@ -10,11 +10,8 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::When;
-use crate::{
-    cli::{error::Error, note, time},
-    generate::Event,
-    platform::interrupt,
-};
+use crate::cli::{error::Error, note, time};
+use rope_cpu::{generate::Event, platform::interrupt};
 
 /// Green, for what was typed, and back to normal.
 pub const TYPED: (&str, &str) = ("\x1b[32m", "\x1b[0m");

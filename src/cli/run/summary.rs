@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
+use rope_cpu::{
     generate::Timings,
     model::memory::Bytes,
     platform::{self, processors::plural},

@@ -1,9 +1,9 @@
 //! All that it takes to write an answer, and what was written so far.
 
 use super::{args::AnswerArgs, prompt, prompt_cache::PromptCache, screen::Screen, summary};
-use crate::{
+use crate::cli::{error::Error, note};
+use rope_cpu::{
     Token,
-    cli::{error::Error, note},
     generate::{self, Answer, End, Limits, Timings, generate},
     model::Session,
     sample::Sampler,

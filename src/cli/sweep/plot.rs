@@ -1,10 +1,8 @@
 //! The points of a sweep as a drawing.
 
 use super::table::Run;
-use crate::{
-    cli::plot::{self, BLUE, Chart, GREY, Line, RED, Style},
-    eval::sweep::Point,
-};
+use crate::cli::plot::{self, BLUE, Chart, GREY, Line, RED, Style};
+use rope_cpu::eval::sweep::Point;
 
 /// Two charts of tokens a second against depth: reading above, writing below.
 ///

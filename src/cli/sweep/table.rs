@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::{
+use rope_cpu::{
     eval::{sweep::Point, work::Work},
     model::Options,
 };

@@ -7,10 +7,8 @@ use std::{
 };
 
 use super::Error;
-use crate::{
-    Token,
-    cli::{escapes, text},
-};
+use crate::cli::{escapes, text};
+use rope_cpu::Token;
 
 /// The text to take apart.
 #[derive(Debug, clap::Args)]

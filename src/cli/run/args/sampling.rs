@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::{
+use crate::cli::args::numbers;
+use rope_cpu::{
     Token,
-    cli::args::numbers,
     sample::{SamplerKind, Settings},
 };
 

@@ -2,18 +2,20 @@
 
 use std::path::Path;
 
-use rope_cpu::cli::inspect::{InspectArgs, run};
+use crate::{
+    Run,
+    build::{ARRAY, Builder, F32, STRING, array, model, string},
+    run,
+};
 
-use crate::build::{ARRAY, Builder, F32, STRING, array, model, string};
-
-fn args(path: &Path) -> InspectArgs {
-    InspectArgs { file: Some(path.into()), model: None, json: false, full: false, verify: false }
+fn inspect(path: &Path, flags: &[&str]) -> Run {
+    run(&[&["inspect", path.to_str().unwrap()], flags].concat())
 }
 
-fn shown(args: &InspectArgs) -> String {
-    let mut out = Vec::new();
-    run(args, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
+fn shown(path: &Path, flags: &[&str]) -> String {
+    let Run { code, stdout, stderr } = inspect(path, flags);
+    assert_eq!(code, Some(0), "{stderr}");
+    stdout
 }
 
 /// A model with more than fits in a table.
@@ -29,7 +31,7 @@ fn long_model() -> Builder {
 #[test]
 fn tables() {
     let file = long_model().file();
-    let text = shown(&InspectArgs { verify: true, ..args(file.path()) });
+    let text = shown(file.path(), &["--verify"]);
     let text = text.replace(&file.path().display().to_string(), "small.gguf");
     assert_eq!(text, include_str!("inspect.txt"));
 }
@@ -37,7 +39,7 @@ fn tables() {
 #[test]
 fn full_tables_leave_nothing_out() {
     let file = long_model().file();
-    let text = shown(&InspectArgs { full: true, ..args(file.path()) });
+    let text = shown(file.path(), &["--full"]);
     assert!(text.contains(&format!("\"{}\"", "{{ x }}\\n".repeat(20))));
     assert!(text.contains("[0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0]"));
     assert!(!text.contains('…'));
@@ -46,7 +48,7 @@ fn full_tables_leave_nothing_out() {
 #[test]
 fn json() {
     let file = long_model().file();
-    let text = shown(&InspectArgs { json: true, verify: true, ..args(file.path()) });
+    let text = shown(file.path(), &["--json", "--verify"]);
     let value: serde_json::Value = text.parse().unwrap();
     assert_eq!(value["version"], 3);
     assert_eq!(value["alignment"], 32);
@@ -91,7 +93,7 @@ fn what_json_cannot_say_is_kept_in_another_form() {
         .key("nan", F32, f32::NAN.to_le_bytes())
         .key("floats", ARRAY, array(F32, 2, [1e+30, f32::NEG_INFINITY].map(f32::to_le_bytes)))
         .file();
-    let text = shown(&InspectArgs { json: true, full: true, ..args(file.path()) });
+    let text = shown(file.path(), &["--json", "--full"]);
     let value: serde_json::Value = text.parse().unwrap();
     assert_eq!(
         value["metadata"].to_string(),
@@ -102,7 +104,7 @@ fn what_json_cannot_say_is_kept_in_another_form() {
 #[test]
 fn a_vocabulary_alone_has_no_table_of_tensors() {
     let file = Builder::new().key("tokenizer.ggml.model", STRING, string("llama")).file();
-    let text = shown(&args(file.path()));
+    let text = shown(file.path(), &[]);
     assert!(text.contains("SPM (llama)"), "{text}");
     assert!(!text.contains("Tensors"), "{text}");
 }
@@ -110,9 +112,8 @@ fn a_vocabulary_alone_has_no_table_of_tensors() {
 #[test]
 fn a_second_opinion_that_fails_is_an_error() {
     let file = Builder::new().tensor("x", &[64], 40, 0).data(36).file();
-    let error = run(&InspectArgs { verify: true, ..args(file.path()) }, &mut Vec::new());
-    let message = error.unwrap_err().to_string();
     let path = file.path().display();
-    assert!(message.starts_with(&format!("{path}: gguf-rs cannot read this file: ")), "{message}");
-    assert!(shown(&args(file.path())).contains("nvfp4"));
+    let message = format!("{path}: gguf-rs cannot read this file: ");
+    inspect(file.path(), &["--verify"]).refused(2, &[&message]);
+    assert!(shown(file.path(), &[]).contains("nvfp4"));
 }
