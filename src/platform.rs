@@ -1,7 +1,8 @@
-//! All that differs between operating systems: memory, processors, input, interrupts, directories, links.
+//! Everything that differs between operating systems: memory, processors, input, interrupts,
+//! directories, links.
 //!
-//! Written for Linux. Elsewhere every function still has an answer, `None` or a plain default
-//! where the system is not asked; a port to another system is a change to this module alone.
+//! Written for Linux. On other systems every function returns `None` or a plain default where the
+//! system is not queried; a port to another system changes this module only.
 
 pub mod input;
 pub mod interrupt;
@@ -20,12 +21,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Other systems refuse to shorten a file that is mapped, or raise no signal.
+/// Does nothing: other systems refuse to shorten a file that is mapped, or raise no signal.
 #[cfg(not(unix))]
 pub mod mapping_fault {
     use std::path::Path;
 
-    /// Nothing.
+    /// A file that would be watched.
     #[derive(Debug)]
     pub struct Registered;
 
@@ -40,8 +41,8 @@ pub mod mapping_fault {
     }
 }
 
-/// Where a program keeps what it may lose, such as its history of typed lines; `None` where the
-/// environment names no home.
+/// Returns the directory for data that may be lost, such as the history of typed lines; `None` if
+/// the environment names no home directory.
 pub fn state_directory() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let directory = if cfg!(windows) {
@@ -57,10 +58,11 @@ pub fn state_directory() -> Option<PathBuf> {
     Some(directory.join("rope-cpu"))
 }
 
-/// Makes `link` lead to `target`, a path from the folder that it is in.
+/// Creates a link at `link` to `target`, a path relative to the directory of `link`: a symbolic
+/// link on Unix, a hard link elsewhere.
 ///
 /// # Errors
-/// What the file system says.
+/// If the file system cannot create the link.
 pub fn link(target: &Path, link: &Path) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::symlink(target, link);
@@ -72,7 +74,7 @@ pub fn link(target: &Path, link: &Path) -> io::Result<()> {
 mod tests {
     use std::fs;
 
-    /// A directory with `files` (path, text) in it, in place of the root of a system.
+    /// Creates a directory with `files` (path, text), to be used in place of a system's root.
     pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

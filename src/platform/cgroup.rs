@@ -5,31 +5,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One group as a directory of files, and which version's file names it has.
+/// A control group: a directory of files, and the version that their names follow.
 pub struct Group {
-    /// Where the files are.
+    /// The directory of the group's files.
     pub directory: PathBuf,
-    /// Version 2, where one hierarchy has all controllers.
+    /// Whether it is of version 2, in which one hierarchy has all controllers.
     pub unified: bool,
 }
 
 impl Group {
-    /// The text of one of the group's files.
+    /// Reads one of the group's files.
     pub fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
 
-    /// A file that holds one number; `None` also for `max`, which means no limit.
+    /// Reads a file that holds one number. Returns `None` also for `max`, which means no limit.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.read(file)?.trim().parse().ok()
     }
 }
 
-/// The groups that limit this process for `controller`: its own and all above it, of both
-/// versions. `root` is `/`, but for tests.
+/// Returns the groups that limit this process for `controller`: its own and all ancestors, of both
+/// versions. `root` is `/` except in tests.
 ///
-/// A container may see its own group as the root of the mount while its path is that of the
-/// host, so directories that do not exist are left out and the mount itself is always asked.
+/// In a container the process's own group may be the root of the mount while its path is that of
+/// the host, so directories that do not exist are left out and the mount itself is always included.
 pub fn groups(root: &Path, controller: &str) -> Vec<Group> {
     let mount = root.join("sys/fs/cgroup");
     let list = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();

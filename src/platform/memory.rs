@@ -1,24 +1,24 @@
-//! How much memory can be had, and how much was.
+//! The memory that is available, and the memory that this process has used.
 
 /// Memory that can be used without swapping or being killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
-    /// How much.
+    /// The size in bytes.
     pub bytes: u64,
-    /// What sets the limit.
+    /// The source of the limit.
     pub limit: Limit,
 }
 
-/// What limits the memory of this process.
+/// The source of the limit on the memory of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// What is free, or held by caches that can be dropped.
+    /// The memory of the machine that is free, or used by caches that can be dropped.
     Machine,
-    /// The control group of a container or service.
+    /// The limit of the control group of a container or service.
     Cgroup,
 }
 
-/// The memory that is available now, or `None` where the system is not asked.
+/// Returns the memory that is available now, or `None` on systems that are not queried.
 pub fn available() -> Option<Available> {
     #[cfg(target_os = "linux")]
     return linux::available(std::path::Path::new("/"));
@@ -26,8 +26,8 @@ pub fn available() -> Option<Available> {
     None
 }
 
-/// The most memory that this process has held at once, in bytes, mapped file pages included:
-/// since it began or since [`reset_peak`].
+/// Returns the peak resident memory of this process in bytes, mapped file pages included, since
+/// its start or since [`reset_peak`]; `None` on systems that are not queried.
 pub fn peak_resident() -> Option<u64> {
     #[cfg(target_os = "linux")]
     return linux::kilobytes("/proc/self/status".as_ref(), "VmHWM:");
@@ -35,9 +35,11 @@ pub fn peak_resident() -> Option<u64> {
     None
 }
 
-/// Has [`peak_resident`] begin anew, with what is held now. A system that does not let it counts on.
+/// Resets the value of [`peak_resident`] to the memory that is resident now. Has no effect on
+/// systems that do not permit it.
 pub fn reset_peak() {
-    // See proc(5), clear_refs: 5 resets the peak. Where it may not be written, nothing is lost.
+    // See proc(5), clear_refs: 5 resets the peak. If the file cannot be written, the peak is the one
+    // since the start.
     #[cfg(target_os = "linux")]
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
@@ -59,8 +61,9 @@ mod linux {
             .min_by_key(|available| available.bytes)
     }
 
-    /// What a group's limit leaves. Its cached file pages count as usage there, but the kernel
-    /// drops them before it refuses memory: a model read before must not look like a lack of it.
+    /// Returns the bytes that a group's limit leaves. Cached file pages count as usage there, but
+    /// the kernel drops them before it refuses memory, so they are subtracted: a model file that
+    /// was read before does not reduce the available memory.
     fn left_in(group: &Group) -> Option<u64> {
         let (limit, usage, cached) = match group.unified {
             true => ("memory.max", "memory.current", ["inactive_file", "active_file"]),
@@ -81,7 +84,7 @@ mod linux {
         Some(limit.saturating_sub(usage.saturating_sub(cached)))
     }
 
-    /// The bytes of a line `name: 123 kB`.
+    /// Reads the value of a line `name: 123 kB`, in bytes.
     pub fn kilobytes(file: &Path, name: &str) -> Option<u64> {
         let text = fs::read_to_string(file).ok()?;
         let value = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -158,7 +161,7 @@ mod linux {
         fn this_process_has_a_peak_and_this_machine_has_memory() {
             assert!(crate::platform::memory::peak_resident().unwrap() > 100_000);
             assert!(crate::platform::memory::available().is_some());
-            // More than what all other tests take meanwhile.
+            // More than all tests that run at the same time allocate.
             let large = std::hint::black_box(vec![1u8; 256 << 20]);
             let before = crate::platform::memory::peak_resident().unwrap();
             drop(large);

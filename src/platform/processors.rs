@@ -1,20 +1,20 @@
-//! How many threads are worth running.
+//! The default number of threads.
 //!
 //! The work is arithmetic in vector registers and streams from memory: the second thread of a
 //! core shares both with the first and only waits. Slow cores among fast ones take fewer tasks of a
-//! step, but the step ends with the last task of a slow one. So: one thread for each physical
-//! performance core that this process may use, and no more than its CPU quota.
+//! step, but the step ends with the last task of a slow one. Hence the default is one thread for
+//! each physical performance core that this process may use, and no more than its CPU quota.
 
-/// A number of threads and why it was chosen.
+/// A number of threads and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// How many.
+    /// The number of threads.
     pub count: usize,
-    /// Why, as a phrase: `8 performance cores; 12 efficiency cores left out`.
+    /// The reason, as a phrase: `8 performance cores; 12 efficiency cores left out`.
     pub reason: String,
 }
 
-/// The number of threads to use unless the user says otherwise.
+/// Returns the number of threads to use if the user does not set one.
 pub fn default_threads() -> Threads {
     #[cfg(target_os = "linux")]
     if let Some(threads) = linux::threads(std::path::Path::new("/")) {
@@ -24,13 +24,13 @@ pub fn default_threads() -> Threads {
     Threads { count, reason: plural(count, "logical processor") }
 }
 
-/// The logical processors that this process may use: its affinity and its CPU quota are heeded.
-/// `None` where the system does not tell.
+/// Returns the number of logical processors that this process may use, by its affinity and its CPU
+/// quota; `None` if the system does not report it.
 pub fn usable() -> Option<usize> {
     std::thread::available_parallelism().ok().map(usize::from)
 }
 
-/// `1 core`, `2 cores`.
+/// Formats a count with its noun: `1 core`, `2 cores`.
 pub fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
@@ -45,7 +45,7 @@ mod linux {
         let Processors { online, allowed, performance } = &Processors::read(root)?;
         let fast = performance.as_ref().unwrap_or(online);
         let hybrid = fast != online;
-        // A process that was pinned to efficiency cores is to use them.
+        // A process that is pinned to efficiency cores uses those.
         let chosen = if fast.is_disjoint(allowed) { allowed.clone() } else { fast & allowed };
         let cores = |set: &Set| Processors::cores(root, set);
         let mut count = cores(&chosen);
@@ -165,7 +165,7 @@ mod linux {
         }
 
         #[test]
-        fn a_system_that_says_nothing_has_no_answer() {
+        fn a_system_without_information_gives_none() {
             assert_eq!(threads_in(&[("sys/devices/system/cpu/online", "x\n")]), None);
             assert_eq!(threads_in(&[]), None);
         }

@@ -1,47 +1,48 @@
-//! Which processors and caches there are, and which of them this process may use.
+//! The processors and caches of the machine, and the processors that this process may use.
 
-/// The machine as this process sees it.
+/// The processors and caches of the machine, and this process's share of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// What the maker calls it.
+    /// The maker's name of the processor.
     pub model: Option<String>,
-    /// Sockets.
+    /// The number of sockets.
     pub packages: usize,
-    /// Physical cores.
+    /// The number of physical cores.
     pub cores: usize,
-    /// Logical processors that are online: two or more for a core that runs several threads.
+    /// The number of logical processors that are online: two or more for a core that runs several
+    /// threads.
     pub processors: usize,
-    /// How many of the cores are fast and slow ones, where there are two kinds.
-    pub kinds: Option<Kinds>,
-    /// Processors that the affinity mask leaves this process.
+    /// The number of fast and of slow cores, if the machine has two kinds.
+    pub kinds: Option<CoreKinds>,
+    /// The number of logical processors in this process's affinity mask.
     pub allowed: usize,
-    /// Processors' worth of time that the control groups grant, where they limit it.
+    /// The CPU time that the control groups grant, in processors, if they limit it.
     pub quota: Option<f64>,
-    /// Caches, the smallest level first.
+    /// The caches, the smallest level first.
     pub caches: Vec<Cache>,
 }
 
-/// Physical cores of either kind.
+/// The numbers of physical cores of a machine with two kinds of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kinds {
-    /// Fast ones.
+pub struct CoreKinds {
+    /// The number of fast cores.
     pub performance: usize,
-    /// Slow ones.
+    /// The number of slow cores.
     pub efficiency: usize,
 }
 
-/// Caches of one kind.
+/// The caches of one level, type and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// `L1d`, `L1i`, `L2`, ...
+    /// The level and type: `L1d`, `L1i`, `L2`, ...
     pub name: String,
-    /// The size of each.
+    /// The size of each cache in bytes.
     pub bytes: u64,
-    /// How many of them there are.
+    /// The number of such caches.
     pub count: usize,
 }
 
-/// What this system says of itself; `None` where it is not asked.
+/// Reads the topology of this machine; `None` on systems that are not queried.
 pub fn topology() -> Option<Topology> {
     #[cfg(target_os = "linux")]
     return linux::topology(std::path::Path::new("/"));
@@ -49,7 +50,7 @@ pub fn topology() -> Option<Topology> {
     None
 }
 
-/// What the maker calls the processor, where the system tells.
+/// Returns the maker's name of the processor, if the system provides it.
 pub fn model() -> Option<String> {
     #[cfg(target_os = "linux")]
     return linux::model(std::path::Path::new("/"));
@@ -59,7 +60,7 @@ pub fn model() -> Option<String> {
 
 #[cfg(target_os = "linux")]
 pub(super) mod linux {
-    use super::{Cache, Kinds, Topology};
+    use super::{Cache, CoreKinds, Topology};
     use crate::platform::cgroup;
     use std::{
         collections::{BTreeMap, BTreeSet},
@@ -75,9 +76,10 @@ pub(super) mod linux {
         let cores = |set: &Set| Processors::cores(root, set);
         let package =
             |cpu: &usize| text(&cpu_directory(root, *cpu), "topology/physical_package_id");
-        let kinds = performance
-            .filter(|fast| *fast != online)
-            .map(|fast| Kinds { performance: cores(&fast), efficiency: cores(&(&online - &fast)) });
+        let kinds = performance.filter(|fast| *fast != online).map(|fast| CoreKinds {
+            performance: cores(&fast),
+            efficiency: cores(&(&online - &fast)),
+        });
         Some(Topology {
             model: model(root),
             packages: online.iter().map(package).collect::<BTreeSet<_>>().len(),
@@ -90,13 +92,13 @@ pub(super) mod linux {
         })
     }
 
-    /// Sets of logical processors.
+    /// The logical processors of the machine.
     pub struct Processors {
-        /// Those that run.
+        /// The processors that are online.
         pub online: Set,
-        /// Those that this process may run on.
+        /// The processors that this process may run on.
         pub allowed: Set,
-        /// Those of performance cores, where the system tells cores apart.
+        /// The processors of performance cores, if the system distinguishes kinds of cores.
         pub performance: Option<Set>,
     }
 
@@ -108,7 +110,7 @@ pub(super) mod linux {
             Some(Processors { online, allowed, performance })
         }
 
-        /// Physical cores behind `set`: processors that are siblings count once.
+        /// Returns the number of physical cores of `set`: sibling processors count once.
         pub fn cores(root: &Path, set: &Set) -> usize {
             let first_sibling = |cpu: &usize| {
                 let siblings = cpu_directory(root, *cpu).join("topology/thread_siblings_list");
@@ -118,13 +120,13 @@ pub(super) mod linux {
         }
     }
 
-    /// The processors that this process may run on.
+    /// Reads the processors that this process may run on.
     fn affinity(root: &Path) -> Option<Set> {
         let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
         parse(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
     }
 
-    /// The processors of performance cores, where there are two kinds of cores.
+    /// Reads the processors of performance cores, if there are two kinds of cores.
     fn performance(root: &Path, online: &Set) -> Option<Set> {
         // Intel: one performance-counter device for each kind of core.
         let device = |kind| list(&root.join("sys/devices").join(kind).join("cpus"));
@@ -142,7 +144,7 @@ pub(super) mod linux {
         Some(capacities.iter().filter(|(_, c)| *c > most / 2).map(|(cpu, _)| *cpu).collect())
     }
 
-    /// Processors' worth of time that the control groups grant.
+    /// Returns the CPU time that the control groups grant, in processors.
     pub fn quota(root: &Path) -> Option<f64> {
         cgroup::groups(root, "cpu")
             .iter()
@@ -160,14 +162,14 @@ pub(super) mod linux {
             .reduce(f64::min)
     }
 
-    /// As x86 has it; Arm's kernels know only numbers of parts.
+    /// Reads the processor's name, which x86 provides; on Arm the kernel reports only part numbers.
     pub fn model(root: &Path) -> Option<String> {
         let info = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
         let line = info.lines().find_map(|line| line.strip_prefix("model name"))?;
         Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    /// Caches that several processors share count once.
+    /// Reads all caches. A cache that several processors share counts once.
     fn caches(root: &Path, online: &Set) -> Vec<Cache> {
         let mut found = BTreeMap::<(String, u64), BTreeSet<String>>::new();
         for &cpu in online {
@@ -194,7 +196,7 @@ pub(super) mod linux {
         found.into_iter().map(cache).collect()
     }
 
-    /// `48K`, as the kernel writes it.
+    /// Parses a size such as `48K`, as the kernel writes it.
     fn bytes(size: &str) -> Option<u64> {
         size.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
     }
@@ -211,9 +213,9 @@ pub(super) mod linux {
         parse(&fs::read_to_string(path).ok()?)
     }
 
-    /// The kernel's lists: `0-3,8,10-11`.
+    /// Parses a list such as `0-3,8,10-11`, as the kernel writes it.
     fn parse(text: &str) -> Option<Set> {
-        /// Above what Linux can be built for; a cap, so that no file makes us loop for long.
+        /// More than Linux can be built for; a limit, so that no file causes a long loop.
         const PROCESSORS_MAX: usize = 1 << 16;
         let mut set = Set::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
@@ -235,7 +237,8 @@ pub(super) mod linux {
         /// Type, level, size and sharers of a cache, as in the kernel's files.
         type CacheFiles<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-        /// Files of a machine whose processor `i` has these siblings and caches.
+        /// Returns the files of a machine whose processor `i` has the siblings and caches
+        /// `cpus[i]`.
         fn machine(cpus: &[(&str, &[CacheFiles<'_>])]) -> Vec<(String, String)> {
             let base = "sys/devices/system/cpu";
             let mut files = vec![(format!("{base}/online"), format!("0-{}\n", cpus.len() - 1))];
@@ -296,7 +299,7 @@ pub(super) mod linux {
                 packages: 1,
                 cores: 3,
                 processors: 4,
-                kinds: Some(Kinds { performance: 1, efficiency: 2 }),
+                kinds: Some(CoreKinds { performance: 1, efficiency: 2 }),
                 allowed: 3,
                 quota: Some(1.5),
                 caches: vec![
@@ -313,7 +316,7 @@ pub(super) mod linux {
         }
 
         #[test]
-        fn siblings_are_one_core_and_packages_are_told_apart() {
+        fn siblings_are_one_core_and_packages_are_counted() {
             let mut files = machine(&[("0,2", &[]), ("1,3", &[]), ("0,2", &[]), ("1,3", &[])]);
             for (path, text) in &mut files {
                 if path.contains("/cpu1/") || path.contains("/cpu3/") {
@@ -327,7 +330,7 @@ pub(super) mod linux {
         }
 
         #[test]
-        fn arm_says_its_kinds_by_capacity() {
+        fn arm_cores_are_distinguished_by_capacity() {
             let files = machine(&[("0", &[]), ("1", &[]), ("2", &[])]);
             let capacity = |least| {
                 [
@@ -336,13 +339,13 @@ pub(super) mod linux {
                     ("sys/devices/system/cpu/cpu2/cpu_capacity", "1024\n"),
                 ]
             };
-            let kinds = Some(Kinds { performance: 2, efficiency: 1 });
+            let kinds = Some(CoreKinds { performance: 2, efficiency: 1 });
             assert_eq!(topology_of(&files, &capacity("250\n")).kinds, kinds);
             assert_eq!(topology_of(&files, &capacity("1024\n")).kinds, None);
         }
 
         #[test]
-        fn lists_that_make_no_sense_are_no_lists() {
+        fn malformed_lists_are_rejected() {
             assert_eq!(parse("0-2,5\n"), Some(Set::from([0, 1, 2, 5])));
             assert_eq!(parse(""), Some(Set::new()));
             for text in ["a", "1-", "0-99999999999", "-1"] {
