@@ -1,10 +1,11 @@
 //! Worker threads that compute one step together: a single parallel region, in which every worker
 //! runs the same code, phase by phase.
 //!
-//! A [`Phase`] has a number of tasks, which workers take in runs, each task exactly once; a barrier
-//! ends it. Workers meet in [`Phased`] buffers: in a phase a buffer is either read by all, or
-//! written in the pieces that belong to a worker's tasks. Which tasks a worker gets varies from run
-//! to run; what a task computes does not, so results have the same bits on any number of threads.
+//! A [`Phase`] has a number of tasks. Workers claim consecutive tasks until none is left, so that
+//! each task is done exactly once; a barrier ends the phase. Workers exchange data through
+//! [`Phased`] buffers: in a phase a buffer is either read by all workers, or each worker writes the
+//! elements that belong to its tasks. Which worker gets which task varies from run to run, but what
+//! a task computes does not, so results have the same bits on any number of threads.
 
 mod barrier;
 mod memory;
@@ -30,17 +31,20 @@ pub struct Threads {
     step: Mutex<Shared>,
 }
 
-/// What the workers of a step share.
+/// The state that the workers of a step share.
 struct Shared {
     barrier: Barrier,
-    /// The next task of the phase.
+    /// The first task of the phase that is not claimed yet.
     next: AtomicUsize,
-    /// The number of the phase, never used twice by a team.
+    /// The number of the current phase, never used twice by a team.
     phase: AtomicU64,
 }
 
 impl Threads {
-    /// A team of `count` workers, at least one.
+    /// Starts a team of `count` workers, or of one if `count` is 0.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
     pub fn new(count: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
         static TEAMS: AtomicU64 = AtomicU64::new(1);
         let count = count.max(1);
@@ -57,17 +61,17 @@ impl Threads {
         Ok(Threads { pool, team, step: Mutex::new(shared) })
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.pool.current_num_threads()
     }
 
-    /// Runs `work` on every worker at once and waits for all. Every worker must go through the
-    /// same phases. One step of a team runs at a time.
+    /// Runs `work` on every worker in parallel and waits for all of them. Every worker must go
+    /// through the same phases. A team runs one step at a time.
     ///
     /// # Panics
-    /// When a worker panics, the others stop at their next barrier and the panic is passed on. The
-    /// team is of no use after that: every further step panics.
+    /// If a worker panics: the others stop at their next barrier and the panic is propagated. The
+    /// team cannot be used after that: every further step panics.
     pub fn step(&self, work: impl Fn(&mut Worker<'_>) + Sync) {
         let shared = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         shared.barrier.refuse_poison();
@@ -85,7 +89,7 @@ impl Threads {
     }
 }
 
-/// One of the threads of a step.
+/// One of the threads that compute a step.
 pub struct Worker<'s> {
     shared: &'s Shared,
     team: u64,
@@ -94,12 +98,12 @@ pub struct Worker<'s> {
 }
 
 impl Worker<'_> {
-    /// Which of the team's workers this is.
+    /// Returns the index of this worker in its team.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Begins the next phase, of `tasks` tasks. All workers must give the same number.
+    /// Begins the next phase, of `tasks` tasks. All workers must pass the same number.
     pub fn phase(&mut self, tasks: usize) -> Phase<'_> {
         Phase {
             shared: self.shared,
@@ -111,7 +115,7 @@ impl Worker<'_> {
     }
 }
 
-/// A phase in which this worker takes part. When it is dropped, the worker waits for the others.
+/// A phase, as one worker holds it. Dropping it waits for the other workers.
 pub struct Phase<'w> {
     shared: &'w Shared,
     team: u64,
@@ -121,8 +125,9 @@ pub struct Phase<'w> {
 }
 
 impl Phase<'_> {
-    /// Takes some of the tasks that nobody has taken, about half of this worker's share of them.
-    pub fn take(&self) -> Option<Run<'_>> {
+    /// Claims some of the tasks that no worker has claimed, about half of this worker's share of
+    /// them. Returns `None` if no task is left.
+    pub fn claim(&self) -> Option<Claim<'_>> {
         let size = |left: usize| left.div_ceil(2 * self.workers);
         let start = self
             .shared
@@ -132,14 +137,14 @@ impl Phase<'_> {
             })
             .ok()?;
         let tasks = start..start + size(self.tasks - start);
-        Some(Run { phase: self, tasks })
+        Some(Claim { phase: self, tasks })
     }
 
-    /// Calls `work` for each task that falls to this worker.
-    pub fn each(&self, mut work: impl FnMut(&mut Run<'_>)) {
-        while let Some(run) = self.take() {
-            for task in run.tasks {
-                work(&mut Run { phase: self, tasks: task..task + 1 });
+    /// Claims tasks until none is left, and calls `work` for each of them.
+    pub fn for_each(&self, mut work: impl FnMut(&mut Claim<'_>)) {
+        while let Some(claim) = self.claim() {
+            for task in claim.tasks {
+                work(&mut Claim { phase: self, tasks: task..task + 1 });
             }
         }
     }
@@ -157,19 +162,19 @@ impl Drop for Phase<'_> {
     }
 }
 
-/// Tasks that one worker has taken, and nobody else has.
-pub struct Run<'p> {
+/// Consecutive tasks of a phase that one worker has claimed, and no other worker can claim.
+pub struct Claim<'p> {
     phase: &'p Phase<'p>,
     tasks: Range<usize>,
 }
 
-impl Run<'_> {
-    /// The tasks.
+impl Claim<'_> {
+    /// Returns the claimed tasks.
     pub fn tasks(&self) -> Range<usize> {
         self.tasks.clone()
     }
 
-    /// The first of them, or the only one.
+    /// Returns the first claimed task. In [`Phase::for_each`] it is the only one.
     pub fn task(&self) -> usize {
         self.tasks.start
     }

@@ -90,7 +90,7 @@ fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
 /// How long the team takes for `pieces` pieces of work.
 fn timed(team: &Threads, pieces: usize, work: impl Fn(usize) + Sync) -> Duration {
     let began = Instant::now();
-    team.step(|worker| worker.phase(pieces).each(|run| work(run.task())));
+    team.step(|worker| worker.phase(pieces).for_each(|claim| work(claim.task())));
     began.elapsed()
 }
 

@@ -9,7 +9,7 @@ use rope_cpu_kernels::{
     isa::Cpu,
 };
 
-use crate::threads::{Memory, Phase, Phased, Run, Threads};
+use crate::threads::{Claim, Memory, Phase, Phased, Threads};
 
 /// Positions of a page.
 pub const POSITIONS: usize = PAGE;
@@ -79,8 +79,8 @@ impl Half {
         Rows { dtype: self.dtype, bytes }
     }
 
-    fn store(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, values: &[f32]) {
-        let lines = self.lines.write(run, BLOCK * self.row_bytes / size_of::<Line>());
+    fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &[f32]) {
+        let lines = self.lines.write(claim, BLOCK * self.row_bytes / size_of::<Line>());
         let at = position % BLOCK * self.row_bytes;
         let bytes: &mut [u8] = cast_slice_mut(lines);
         store(cpu, self.dtype, values, &mut bytes[at..at + self.row_bytes]);
@@ -128,12 +128,12 @@ impl Page {
 
     /// Stores the key of a position (padded dim). Task `head * BLOCKS + position % 256 / 16` of
     /// the phase does so.
-    pub fn store_key(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, key: &[f32]) {
-        self.keys.store(cpu, run, position, key);
+    pub fn store_key(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, key: &[f32]) {
+        self.keys.store(cpu, claim, position, key);
     }
 
     /// Stores the value of a position; see [`Page::store_key`].
-    pub fn store_value(&self, cpu: Cpu, run: &mut Run<'_>, position: usize, value: &[f32]) {
-        self.values.store(cpu, run, position, value);
+    pub fn store_value(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, value: &[f32]) {
+        self.values.store(cpu, claim, position, value);
     }
 }

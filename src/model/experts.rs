@@ -83,9 +83,9 @@ impl Forward<'_> {
 
         let phase = worker.phase(tokens);
         let scores = buffers.scores.read(&phase);
-        phase.each(|run| {
-            let scores = &scores[run.task() * buffers.scores.width()..][..count];
-            choose(scores, buffers.choices.write(run, used));
+        phase.for_each(|claim| {
+            let scores = &scores[claim.task() * buffers.scores.width()..][..count];
+            choose(scores, buffers.choices.write(claim, used));
         });
         drop(phase);
 
@@ -95,11 +95,11 @@ impl Forward<'_> {
         private.slots.sort(choices, count, used);
         let (floats, spans) = (state.normed.floats.read(&phase), state.normed.spans.read(&phase));
         let (width, span_width) = (buffers.input.floats.width(), buffers.input.spans.width());
-        phase.each(|run| {
-            let token = private.slots.tokens[run.task()];
-            let to = buffers.input.floats.write(run, width);
+        phase.for_each(|claim| {
+            let token = private.slots.tokens[claim.task()];
+            let to = buffers.input.floats.write(claim, width);
             to.copy_from_slice(&floats[token * width..][..width]);
-            let to = buffers.input.spans.write(run, span_width);
+            let to = buffers.input.spans.write(claim, span_width);
             to.copy_from_slice(&spans[token * span_width..][..span_width]);
         });
         drop(phase);
@@ -116,9 +116,9 @@ impl Forward<'_> {
         let phase = worker.phase(tokens);
         let (choices, output) = (buffers.choices.read(&phase), buffers.output.read(&phase));
         let width = buffers.output.width();
-        phase.each(|run| {
-            let first = run.task() * used;
-            let out = state.projected.write(run, state.projected.width());
+        phase.for_each(|claim| {
+            let first = claim.task() * used;
+            let out = state.projected.write(claim, state.projected.width());
             out.fill(0.0);
             for i in first..first + used {
                 let x = &output[private.slots.slots[i] * width..][..self.config.embedding];
@@ -145,8 +145,8 @@ impl Forward<'_> {
         let phase = worker.phase(width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
         let low = low.as_ref().map_or(&[][..], |_| all_low.read(&phase));
-        while let Some(mut run) = phase.take() {
-            let mut to = PartOutput::new(out.columns(&mut run, unit));
+        while let Some(mut claim) = phase.claim() {
+            let mut to = PartOutput::new(out.columns(&mut claim, unit));
             for expert in 0..private.slots.starts.len() - 1 {
                 let slots = private.slots.of(expert);
                 let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     kv_cache::{BLOCKS, KvCache},
     rope::Rope,
-    threads::{Columns, Phased, Run, Threads, Worker},
+    threads::{Claim, Columns, Phased, Threads, Worker},
 };
 
 /// A model, and where a batch of tokens meets it.
@@ -54,8 +54,8 @@ impl Forward<'_> {
 
     fn embed(&self, worker: &mut Worker<'_>, private: &mut Private) {
         let embedding = self.config.embedding;
-        worker.phase(self.rows.len()).each(|run| {
-            let row = self.rows[run.task()];
+        worker.phase(self.rows.len()).for_each(|claim| {
+            let row = self.rows[claim.task()];
             let x = &mut private.row[..embedding];
             let token = row.token as usize;
             self.weights.tokens.decode_row(token, x);
@@ -68,8 +68,8 @@ impl Forward<'_> {
             if self.config.embedding_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
             }
-            self.state.hidden.write(run, embedding).copy_from_slice(x);
-            self.norm(run, x, self.weights.layers[0].attention_norm);
+            self.state.hidden.write(claim, embedding).copy_from_slice(x);
+            self.norm(claim, x, self.weights.layers[0].attention_norm);
         });
     }
 
@@ -90,14 +90,16 @@ impl Forward<'_> {
 
         let phase = worker.phase(config.kv_heads * BLOCKS);
         let query_key_value = state.query_key_value.read(&phase);
-        phase.each(|run| heads.store(self.cache, run, rows, query_key_value, &mut private.head));
+        phase.for_each(|claim| {
+            heads.store(self.cache, claim, rows, query_key_value, &mut private.head)
+        });
         drop(phase);
 
         let phase = worker.phase(plan.tasks());
         let query_key_value = state.query_key_value.read(&phase);
-        phase.each(|run| {
-            let task = run.task();
-            let partials = state.partials.write(run, plan.unit());
+        phase.for_each(|claim| {
+            let task = claim.task();
+            let partials = state.partials.write(claim, plan.unit());
             heads.attend(plan, self.cache, &phase, task, rows, query_key_value, private, partials);
         });
         drop(phase);
@@ -105,10 +107,10 @@ impl Forward<'_> {
         let width = config.heads * config.head_dim;
         let phase = worker.phase(rows.len());
         let partials = state.partials.read(&phase);
-        phase.each(|run| {
+        phase.for_each(|claim| {
             let out = &mut private.row[..width];
-            plan.gather(cpu, partials, run.task(), config.head_dim, out);
-            self.put(run, out, &state.attended);
+            plan.gather(cpu, partials, claim.task(), config.head_dim, out);
+            self.put(claim, out, &state.attended);
         });
         drop(phase);
 
@@ -155,12 +157,12 @@ impl Forward<'_> {
         let (state, config, feed_forward) = (self.state, self.config, self.config.feed_forward);
         let phase = worker.phase(rows);
         let gate_up = gate_up.read(&phase);
-        phase.each(|run| {
-            let x = &gate_up[run.task() * width..][..width];
+        phase.for_each(|claim| {
+            let x = &gate_up[claim.task() * width..][..width];
             let out = &mut private.row[..feed_forward];
             out.copy_from_slice(&x[gates..][..feed_forward]);
             gate(state.cpu, config.activation, out, &x[ups..][..feed_forward]);
-            self.put(run, out, gated);
+            self.put(claim, out, gated);
         });
     }
 
@@ -175,31 +177,31 @@ impl Forward<'_> {
         let (state, embedding) = (self.state, self.config.embedding);
         let phase = worker.phase(self.rows.len());
         let projected = state.projected.read(&phase);
-        phase.each(|run| {
+        phase.for_each(|claim| {
             let x = &mut private.row[..embedding];
-            x.copy_from_slice(&projected[run.task() * state.projected.width()..][..embedding]);
+            x.copy_from_slice(&projected[claim.task() * state.projected.width()..][..embedding]);
             if let Some(norm) = norm {
                 rms_norm(state.cpu, x, norm, self.config.epsilon);
             }
-            let hidden = state.hidden.write(run, embedding);
+            let hidden = state.hidden.write(claim, embedding);
             add(state.cpu, hidden, x);
             x.copy_from_slice(hidden);
             if let Some(next) = next {
-                self.norm(run, x, next);
+                self.norm(claim, x, next);
             }
         });
     }
 
     /// Norms a row of `hidden` and hands it on.
-    fn norm(&self, run: &mut Run<'_>, x: &mut [f32], weight: &[f32]) {
+    fn norm(&self, claim: &mut Claim<'_>, x: &mut [f32], weight: &[f32]) {
         rms_norm(self.state.cpu, x, weight, self.config.epsilon);
-        self.put(run, x, &self.state.normed);
+        self.put(claim, x, &self.state.normed);
     }
 
     /// Hands a row on to the products of the next phase.
-    pub fn put(&self, run: &mut Run<'_>, x: &[f32], to: &Activations) {
-        to.floats.write(run, x.len()).copy_from_slice(x);
-        quantize(self.state.cpu, x, to.spans.write(run, to.spans.width()));
+    pub fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations) {
+        to.floats.write(claim, x.len()).copy_from_slice(x);
+        quantize(self.state.cpu, x, to.spans.write(claim, to.spans.width()));
     }
 
     /// `out = weights x`, for the first `tokens` rows of `x`.
@@ -220,8 +222,8 @@ impl Forward<'_> {
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
         let input = Input { regime: self.role.regime(), tokens, floats, spans };
         let low = weights.low.as_ref().map_or(&[][..], |_| self.state.low.read(&phase));
-        while let Some(mut run) = phase.take() {
-            let mut to = PartOutput::new(out.columns(&mut run, unit));
+        while let Some(mut claim) = phase.claim() {
+            let mut to = PartOutput::new(out.columns(&mut claim, unit));
             self.multiply_parts(private, weights, input, low, &mut to);
         }
     }
@@ -264,17 +266,17 @@ impl Forward<'_> {
                 state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
             let phase = worker.phase(wanted.len());
             let hidden = state.hidden.read(&phase);
-            phase.each(|run| {
+            phase.for_each(|claim| {
                 let x = &mut private.row[..embedding];
-                x.copy_from_slice(&hidden[wanted[run.task()] * embedding..][..embedding]);
-                self.norm(run, x, self.weights.output_norm);
+                x.copy_from_slice(&hidden[wanted[claim.task()] * embedding..][..embedding]);
+                self.norm(claim, x, self.weights.output_norm);
             });
             drop(phase);
             let (output, tokens) = (&self.weights.output, wanted.len());
             self.product(worker, &mut private, output, tokens, &state.normed, &state.logits);
             if let Some(cap) = self.config.logit_soft_cap {
-                worker.phase(wanted.len()).each(|run| {
-                    soft_cap(state.cpu, state.logits.write(run, state.logits.width()), cap);
+                worker.phase(wanted.len()).for_each(|claim| {
+                    soft_cap(state.cpu, state.logits.write(claim, state.logits.width()), cap);
                 });
             }
         });

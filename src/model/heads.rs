@@ -19,7 +19,7 @@ use super::{
 use crate::{
     kv_cache::{BLOCK, BLOCKS, CacheType, KvCache, POSITIONS},
     rope::{Layers, Part, Rope, Sight},
-    threads::{Phase, Run},
+    threads::{Claim, Phase},
 };
 
 /// What all heads of a layer have in common.
@@ -93,14 +93,15 @@ impl Heads<'_> {
     pub fn store(
         &self,
         cache: &KvCache,
-        run: &mut Run<'_>,
+        claim: &mut Claim<'_>,
         rows: &[Row],
         query_key_value: &[f32],
         head_buffer: &mut [f32],
     ) {
         let linear = &self.layer.query_key_value;
         let [_, keys, values] = linear.columns();
-        let (head, block, dim) = (run.task() / BLOCKS, run.task() % BLOCKS, self.config.head_dim);
+        let (head, block, dim) =
+            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.config.head_dim);
         for (i, row) in rows.iter().enumerate() {
             if row.position % POSITIONS / BLOCK != block {
                 continue;
@@ -111,9 +112,9 @@ impl Heads<'_> {
             if !self.keys_are_raw() {
                 rotate(self.cpu, head_buffer, self.rope_row(Part::Near, row.position));
             }
-            page.store_key(self.cpu, run, row.position, head_buffer);
+            page.store_key(self.cpu, claim, row.position, head_buffer);
             self.biased(2, head, &x[values + head * dim..][..dim], head_buffer);
-            page.store_value(self.cpu, run, row.position, head_buffer);
+            page.store_value(self.cpu, claim, row.position, head_buffer);
         }
     }
 

@@ -1,18 +1,19 @@
-//! A barrier that spins for a moment and then parks.
+//! A barrier whose threads spin for a moment and then park.
 
 use std::sync::{
     Condvar, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-/// Turns of the spin loop before a thread parks: some 20 microseconds, more than phases differ by
-/// when nothing else runs, and little to lose when something does.
+/// The iterations of the spin loop before a thread parks: some 20 microseconds. On an idle machine
+/// the workers' phases differ by less than that, and on a busy one little time is wasted.
 const SPINS: usize = 2_000;
 
+/// A reusable barrier for a fixed number of threads.
 pub(super) struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
-    /// How often the barrier has opened.
+    /// The number of times that the barrier has opened.
     generation: AtomicUsize,
     poisoned: AtomicBool,
     parked: Mutex<()>,
@@ -31,8 +32,8 @@ impl Barrier {
         }
     }
 
-    /// Waits until all threads are here. The last one runs `last` before any goes on; what each
-    /// thread wrote before is seen by all after.
+    /// Waits until all threads have called this function. The last one runs `last` before any
+    /// returns. What a thread wrote before the call is visible to all threads after it.
     pub(super) fn wait(&self, last: impl FnOnce()) {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -42,7 +43,8 @@ impl Barrier {
             self.open();
             return;
         }
-        // A poisoned barrier opens too: whoever sees that it did also sees why.
+        // A poisoned barrier opens too. The flag is set before the generation changes, so a thread
+        // that finds the barrier open also finds the flag.
         let closed = || {
             let closed = self.generation.load(Ordering::Acquire) == generation;
             self.refuse_poison();
@@ -60,19 +62,21 @@ impl Barrier {
         }
     }
 
-    /// Panics if a thread has panicked: its count of arrivals is no longer to be trusted.
+    /// Panics if a thread has panicked: the count of arrivals is then no longer valid.
     pub(super) fn refuse_poison(&self) {
         assert!(!self.poisoned.load(Ordering::Relaxed), "another worker panicked");
     }
 
     fn open(&self) {
         self.generation.fetch_add(1, Ordering::Release);
-        // Whoever decided to park before the line above holds the lock until it waits.
+        // A thread that decided to park before the line above holds the lock until it waits, so
+        // taking the lock once makes sure that it is notified.
         drop(self.parked.lock().unwrap_or_else(PoisonError::into_inner));
         self.opened.notify_all();
     }
 
-    /// While the result lives, a panic of this thread makes the others panic instead of waiting.
+    /// Returns a guard: as long as it lives, a panic of this thread makes the other threads panic
+    /// instead of waiting.
     pub(super) fn poison_on_panic(&self) -> impl Drop {
         struct Poison<'b>(&'b Barrier);
         impl Drop for Poison<'_> {

@@ -7,26 +7,26 @@ use memmap2::MmapMut;
 
 use crate::platform::pages;
 
-/// Where each buffer begins: at a line of the caches.
+/// The alignment of each buffer, in bytes: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// Memory from which buffers are cut.
+/// A block of zeroed memory from which buffers are cut.
 pub struct Memory {
     map: Arc<MmapMut>,
     used: usize,
 }
 
 impl Memory {
-    /// Room for buffers of so many bytes each.
+    /// Allocates memory for buffers of the given sizes in bytes.
     pub fn for_buffers(bytes: impl IntoIterator<Item = usize>) -> Self {
         let total = bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
         Memory { map: Arc::new(pages::zeros(total)), used: 0 }
     }
 
-    /// The next buffer, of `len` zeros.
+    /// Cuts off the next buffer, of `len` zeros.
     ///
     /// # Panics
-    /// If there is no room for it.
+    /// If the rest of the memory is smaller than that.
     pub fn cut<T: Zeroable + Copy>(&mut self, len: usize) -> Cells<T> {
         const { assert!(ALIGNMENT.is_multiple_of(align_of::<T>())) };
         let start = self.used;
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-/// A buffer, to be shared with care.
+/// A buffer whose elements can be written through a shared reference, by unsafe code only.
 pub struct Cells<T> {
     map: Arc<MmapMut>,
     start: usize,
@@ -47,11 +47,11 @@ pub struct Cells<T> {
 impl<T> Deref for Cells<T> {
     type Target = [UnsafeCell<T>];
 
-    #[allow(unsafe_code, reason = "a map knows bytes alone")]
+    #[allow(unsafe_code, reason = "a memory map has bytes, not elements of type T")]
     fn deref(&self) -> &[UnsafeCell<T>] {
         let start = self.map.as_ptr().wrapping_add(self.start).cast();
-        // SAFETY: `cut` found room for `len` elements at `start`, aligned, which no other buffer
-        // has; they were zeros at first, which is a valid `T`; the map lives as long as `self`.
+        // SAFETY: `cut` reserved `len` aligned elements at `start` for this buffer alone; they were
+        // zeros at first, which is a valid `T`; the map lives as long as `self`.
         unsafe { std::slice::from_raw_parts(start, self.len) }
     }
 }

@@ -1,6 +1,6 @@
-//! The buffers in which workers meet.
+//! The buffers through which workers exchange data.
 
-#![allow(unsafe_code, reason = "pieces of one buffer are lent to several threads at once")]
+#![allow(unsafe_code, reason = "disjoint parts of one buffer are lent to several threads at once")]
 
 use std::{
     cell::UnsafeCell,
@@ -11,55 +11,57 @@ use std::{
 
 use bytemuck::Zeroable;
 
-use super::{Memory, Phase, Run, Threads, memory::Cells};
+use super::{Claim, Memory, Phase, Threads, memory::Cells};
 
-/// A buffer of `rows` x `width` elements, which in each phase of its team's steps is used in one
-/// way: read as a whole, written in runs of `unit` elements, or written in columns `unit` wide.
-/// Task `i` of the phase owns the `i`-th unit, so that no element has two writers.
+/// A buffer of `rows` x `width` elements. In each phase of its team's steps it is used in one way:
+/// read as a whole, written in runs of `unit` elements, or written in columns `unit` wide. Task `i`
+/// of the phase owns the `i`-th unit, so that no element has two writers.
 ///
-/// A phase that uses it in two ways panics: that is a mistake in the program, not in its input.
+/// A phase that uses a buffer in two ways panics: that is a mistake in the program, not in its
+/// input.
 pub struct Phased<T> {
     elements: Cells<T>,
     width: usize,
     team: u64,
-    /// How it was last used: phase number, unit and kind.
+    /// The last use of the buffer: phase number, unit and access, packed into one word.
     used: AtomicU64,
 }
 
-// SAFETY: `claim` lets a phase either read elements or hand out disjoint pieces of them, and the
-// barrier between phases orders all accesses; elements move between threads, hence `T: Send`.
+// SAFETY: `register_use` permits a phase either to read elements or to hand out disjoint parts of
+// them, and the barrier between phases orders all accesses; elements move between threads, hence
+// `T: Send`.
 unsafe impl<T: Send + Sync> Sync for Phased<T> {}
 
-/// Ways to use a buffer.
+/// The ways to use a buffer in a phase.
 #[derive(Clone, Copy)]
-enum Kind {
+enum Access {
     Read = 0,
-    Runs = 1,
-    Columns = 2,
+    WriteRuns = 1,
+    WriteColumns = 2,
 }
 
-const KIND_BITS: u32 = 2;
+const ACCESS_BITS: u32 = 2;
 const UNIT_BITS: u32 = 24;
 
 impl<T: Zeroable + Copy> Phased<T> {
-    /// A buffer of zeros.
+    /// Allocates a buffer of zeros.
     pub fn new(team: &Threads, rows: usize, width: usize) -> Self {
         let mut memory = Memory::for_buffers([rows * width * size_of::<T>()]);
         Phased::within(&mut memory, team, rows, width)
     }
 
-    /// The same, cut from `memory`.
+    /// Cuts a buffer of zeros from `memory`.
     pub fn within(memory: &mut Memory, team: &Threads, rows: usize, width: usize) -> Self {
         let elements = memory.cut(rows * width);
         Phased { elements, width, team: team.team, used: AtomicU64::new(0) }
     }
 
-    /// Elements of a row.
+    /// Returns the number of elements of a row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// All elements, outside of any step.
+    /// Returns all elements, outside of any step.
     pub fn all(&mut self) -> &mut [T] {
         let start = UnsafeCell::raw_get(self.elements.as_ptr());
         let len = self.elements.len();
@@ -67,43 +69,46 @@ impl<T: Zeroable + Copy> Phased<T> {
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// All elements, in a phase in which nobody writes them.
+    /// Returns all elements, in a phase in which no worker writes them.
     pub fn read<'p>(&'p self, phase: &'p Phase<'_>) -> &'p [T] {
-        self.claim(phase, Kind::Read, 0);
+        self.register_use(phase, Access::Read, 0);
         let start = self.elements.as_ptr().cast();
-        // SAFETY: `claim` made sure that this phase only reads; the borrow of the phase ends
-        // before the barrier that ends it.
+        // SAFETY: `register_use` made sure that this phase only reads; the borrow of the phase ends
+        // before the barrier that ends the phase.
         unsafe { std::slice::from_raw_parts(start, self.elements.len()) }
     }
 
-    /// The elements of the run's tasks: task `i` owns `unit * i .. unit * (i + 1)`.
-    pub fn write<'p>(&'p self, run: &'p mut Run<'_>, unit: usize) -> &'p mut [T] {
-        self.claim(run.phase, Kind::Runs, unit);
+    /// Returns the elements of the claimed tasks: task `i` owns `unit * i .. unit * (i + 1)`.
+    pub fn write<'p>(&'p self, claim: &'p mut Claim<'_>, unit: usize) -> &'p mut [T] {
+        self.register_use(claim.phase, Access::WriteRuns, unit);
         let len = self.elements.len();
-        let range = run.tasks.start.saturating_mul(unit).min(len)
-            ..run.tasks.end.saturating_mul(unit).min(len);
+        let range = claim.tasks.start.saturating_mul(unit).min(len)
+            ..claim.tasks.end.saturating_mul(unit).min(len);
         let start = UnsafeCell::raw_get(self.elements[range.clone()].as_ptr());
-        // SAFETY: no other run of this phase has these tasks, and this run is borrowed for as long
-        // as the result lives; `claim` made sure that all runs of the phase use the same unit, and
-        // the product saturates, so that different tasks never have the same elements.
+        // SAFETY: no other claim of this phase has these tasks, and this claim is borrowed for as
+        // long as the result lives; `register_use` made sure that all claims of the phase use the
+        // same unit, and the product saturates, so that different tasks never have the same
+        // elements.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// The columns of the run's tasks, in every row: task `i` owns `unit * i .. unit * (i + 1)`.
-    pub fn columns<'p>(&'p self, run: &'p mut Run<'_>, unit: usize) -> Columns<'p, T> {
-        self.claim(run.phase, Kind::Columns, unit);
-        let range = run.tasks.start.saturating_mul(unit).min(self.width)
-            ..run.tasks.end.saturating_mul(unit).min(self.width);
-        Columns { elements: &self.elements, width: self.width, range, run: PhantomData }
+    /// Returns the columns of the claimed tasks, in every row: task `i` owns
+    /// `unit * i .. unit * (i + 1)`.
+    pub fn columns<'p>(&'p self, claim: &'p mut Claim<'_>, unit: usize) -> Columns<'p, T> {
+        self.register_use(claim.phase, Access::WriteColumns, unit);
+        let range = claim.tasks.start.saturating_mul(unit).min(self.width)
+            ..claim.tasks.end.saturating_mul(unit).min(self.width);
+        Columns { elements: &self.elements, width: self.width, range, claim: PhantomData }
     }
 
-    /// Notes how this phase uses the buffer, or panics if it is used in another way already.
-    fn claim(&self, phase: &Phase<'_>, kind: Kind, unit: usize) {
+    /// Records how this phase uses the buffer. Panics if the phase already uses it in another way.
+    fn register_use(&self, phase: &Phase<'_>, access: Access, unit: usize) {
         assert_eq!(phase.team, self.team, "a buffer of another team");
         assert!(unit < 1 << UNIT_BITS, "a unit of {unit} elements");
-        let use_of = |word: u64| word >> (KIND_BITS + UNIT_BITS);
-        let word =
-            phase.number << (KIND_BITS + UNIT_BITS) | (unit as u64) << KIND_BITS | kind as u64;
+        let use_of = |word: u64| word >> (ACCESS_BITS + UNIT_BITS);
+        let word = phase.number << (ACCESS_BITS + UNIT_BITS)
+            | (unit as u64) << ACCESS_BITS
+            | access as u64;
         let mut seen = self.used.load(Ordering::Relaxed);
         while seen != word {
             assert_ne!(use_of(seen), use_of(word), "two uses of a buffer in one phase");
@@ -120,21 +125,21 @@ pub struct Columns<'p, T> {
     elements: &'p [UnsafeCell<T>],
     width: usize,
     range: Range<usize>,
-    run: PhantomData<&'p mut T>,
+    claim: PhantomData<&'p mut T>,
 }
 
 impl<T> Columns<'_, T> {
-    /// The columns' elements in one row.
+    /// Returns the columns' elements in one row.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         let at = row.saturating_mul(self.width);
         let cells = &self.elements[at..at + self.width][self.range.clone()];
         let start = UnsafeCell::raw_get(cells.as_ptr());
-        // SAFETY: these columns belong to the tasks of one run, which is borrowed as long as this
-        // lives, and only one row is lent at a time.
+        // SAFETY: these columns belong to the tasks of one claim, which is borrowed as long as
+        // `self` lives, and only one row is lent at a time.
         unsafe { std::slice::from_raw_parts_mut(start, cells.len()) }
     }
 
-    /// Which columns they are.
+    /// Returns the range of column indices.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -152,8 +157,8 @@ mod tests {
             for round in 1..200 {
                 team.step(|worker| {
                     let phase = worker.phase(7);
-                    while let Some(mut run) = phase.take() {
-                        let mut columns = a.columns(&mut run, 10);
+                    while let Some(mut claim) = phase.claim() {
+                        let mut columns = a.columns(&mut claim, 10);
                         for row in 0..3 {
                             columns.row(row).iter_mut().for_each(|x| *x += 1);
                         }
@@ -161,7 +166,7 @@ mod tests {
                     drop(phase);
                     let phase = worker.phase(10);
                     let sum: u64 = a.read(&phase).iter().map(|&x| u64::from(x)).sum();
-                    phase.each(|run| b.write(run, 1)[0] = sum);
+                    phase.for_each(|claim| b.write(claim, 1)[0] = sum);
                 });
                 assert_eq!(b.all(), [210 * round; 10]);
             }
@@ -175,13 +180,13 @@ mod tests {
         let a = Phased::<u32>::new(&team, 1, 4);
         team.step(|worker| {
             let phase = worker.phase(4);
-            phase.each(|run| a.write(run, 1)[0] = 1);
+            phase.for_each(|claim| a.write(claim, 1)[0] = 1);
             let _ = a.read(&phase);
         });
     }
 
     #[test]
-    fn a_team_is_of_no_use_after_a_panic() {
+    fn a_team_cannot_be_used_after_a_panic() {
         use std::panic::{AssertUnwindSafe, catch_unwind};
         let team = Threads::new(2).unwrap();
         let step = |fail: bool| {
