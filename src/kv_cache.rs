@@ -1,9 +1,9 @@
-//! Keys and values of past tokens, in pages of 256 positions.
+//! The KV cache: keys and values of past tokens, in pages of 256 positions.
 //!
 //! Each layer of each sequence has a page table of its own, so that memory grows with use and a
-//! layer with a sliding window gives back the pages that have left it. In a page the positions of
-//! one head are contiguous, so that attention streams through them; keys are in halves order, rotated or
-//! not.
+//! layer with a sliding window frees the pages that have left the window. In a page the positions
+//! of one head are contiguous, so that attention reads consecutive memory. Keys are in halves order
+//! (element `i` rotates with `i + n/2`), stored after or before rotation.
 
 mod page;
 mod saved;
@@ -22,33 +22,34 @@ use crate::{
 /// The cache of all sequences.
 pub struct KvCache {
     shape: Shape,
-    /// For each layer, what a token sees.
+    /// The keys that a token attends to, for each layer.
     sights: Vec<Sight>,
     sequences: Vec<Sequence>,
     free: Vec<Page>,
-    /// The first positions, which layers with a sliding window hold too.
+    /// The number of first positions that layers with a sliding window hold, too.
     kept: usize,
 }
 
-/// One sequence: for each layer its pages, by position / [`POSITIONS`].
+/// The pages of one sequence.
 struct Sequence {
+    /// The pages of each layer, indexed by position / [`POSITIONS`].
     layers: Vec<Vec<Option<Page>>>,
 }
 
 impl KvCache {
-    /// An empty cache for `sequences` sequences.
+    /// Creates an empty cache for `sequences` sequences.
     pub fn new(shape: Shape, sights: Vec<Sight>, sequences: usize) -> Self {
         let sequence = || Sequence { layers: sights.iter().map(|_| Vec::new()).collect() };
         let sequences = (0..sequences).map(|_| sequence()).collect();
         KvCache { shape, sights, sequences, free: Vec::new(), kept: 0 }
     }
 
-    /// What a page holds.
+    /// Returns the dimensions and cache types of a page.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Makes room for positions `start .. end` of a sequence, in every layer.
+    /// Allocates pages for positions `start .. end` of a sequence, in every layer.
     pub fn reserve(&mut self, team: &Threads, sequence: usize, start: usize, end: usize) {
         let range = start / POSITIONS..end.div_ceil(POSITIONS);
         let layers = &mut self.sequences[sequence].layers;
@@ -57,7 +58,7 @@ impl KvCache {
         }
         let pages = layers.iter_mut().flat_map(|pages| &mut pages[range.clone()]);
         let missing: Vec<_> = pages.filter(|page| page.is_none()).collect();
-        // All that are new are cut from one piece of memory.
+        // All new pages are cut from one block of memory.
         let new = missing.len().saturating_sub(self.free.len());
         self.free.extend(Page::zeros(team, self.shape, new));
         for page in missing {
@@ -65,10 +66,10 @@ impl KvCache {
         }
     }
 
-    /// Takes back pages that no token at `position` or later sees.
+    /// Frees the pages that no token at `position` or later attends to.
     pub fn release(&mut self, sequence: usize, position: usize) {
         for (pages, sight) in self.sequences[sequence].layers.iter_mut().zip(&self.sights) {
-            let [far, near] = seen(sight, position);
+            let [far, near] = visible_pages(sight, position);
             let first = far.end.max(self.kept.div_ceil(POSITIONS));
             let unseen = first..near.start.min(pages.len());
             if !unseen.is_empty() {
@@ -77,32 +78,33 @@ impl KvCache {
         }
     }
 
-    /// Forgets positions from `len` on. Returns how many remain: `len`, or none where a window
-    /// has already moved past what the token at `len` would see.
+    /// Removes the positions from `len` on. Returns the number of positions that remain: `len`, or
+    /// 0 if a sliding window has already dropped keys that the token at `len` would attend to.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> usize {
         let len = if self.holds(sequence, len) { len } else { 0 };
         for pages in &mut self.sequences[sequence].layers {
-            let kept = len.div_ceil(POSITIONS).min(pages.len());
-            self.free.extend(pages.drain(kept..).flatten());
+            let remaining = len.div_ceil(POSITIONS).min(pages.len());
+            self.free.extend(pages.drain(remaining..).flatten());
         }
         len
     }
 
-    /// From now on holds the first `positions` in every layer, so that [`KvCache::shift`] leaves
-    /// them within sight. Returns whether a sequence of `len` has them all.
+    /// Keeps the first `positions` in every layer from now on, so that [`KvCache::shift`] can move
+    /// them into a sliding window again. Returns whether a sequence of `len` positions still has
+    /// all of them.
     pub fn keep(&mut self, sequence: usize, positions: usize, len: usize) -> bool {
         self.kept = positions;
         let pages = 0..positions.min(len).div_ceil(POSITIONS);
-        let there = |layer: &Vec<Option<Page>>| layer[pages.clone()].iter().all(Option::is_some);
-        self.sequences[sequence].layers.iter().all(there)
+        let complete = |layer: &Vec<Option<Page>>| layer[pages.clone()].iter().all(Option::is_some);
+        self.sequences[sequence].layers.iter().all(complete)
     }
 
-    /// Takes so many pages of positions out of a sequence, behind those that are kept. Later
-    /// ones move down by as many; what is stored at them stays as it is, bit by bit.
+    /// Removes `pages` pages of positions after the kept ones from a sequence. Later positions move
+    /// down by as many; their stored bits do not change.
     pub fn shift(&mut self, sequence: usize, pages: usize) {
         let (first, within) = (self.kept / POSITIONS, self.kept % POSITIONS);
         for layer in &mut self.sequences[sequence].layers {
-            // The page that is kept in part goes on with what follows the gap.
+            // The kept positions of a partly kept page move to the page that follows the gap.
             let (before, after) = layer.split_at_mut(first + pages);
             if let (Some(kept), Some(Some(next))) = (&mut before[first], after.first_mut()) {
                 next.copy_first(kept, within);
@@ -111,25 +113,29 @@ impl KvCache {
         }
     }
 
-    /// Whether all is there that the token at `len` sees.
+    /// Returns whether the cache holds all keys that the token at `len` attends to.
     pub fn holds(&self, sequence: usize, len: usize) -> bool {
         self.sequences[sequence].layers.iter().enumerate().all(|(layer, pages)| {
-            self.needed(layer, len).all(|i| pages.get(i).is_some_and(Option::is_some))
+            self.needed_pages(layer, len).all(|i| pages.get(i).is_some_and(Option::is_some))
         })
     }
 
-    /// The page of a sequence's layer that holds `position`, if it is there.
+    /// Returns the page of a sequence's layer that holds `position`, if the cache has it.
     pub fn page(&self, sequence: usize, layer: usize, position: usize) -> Option<&Page> {
         self.sequences[sequence].layers[layer].get(position / POSITIONS)?.as_ref()
     }
 
-    /// The pages of a layer that hold what the token at `len` sees.
-    fn needed(&self, layer: usize, len: usize) -> impl Iterator<Item = usize> + Clone + use<> {
-        let [far, near] = seen(&self.sights[layer], len);
+    /// Returns the indices of a layer's pages that the token at `len` attends to.
+    fn needed_pages(
+        &self,
+        layer: usize,
+        len: usize,
+    ) -> impl Iterator<Item = usize> + Clone + use<> {
+        let [far, near] = visible_pages(&self.sights[layer], len);
         (far.start..far.end.min(near.start)).chain(near.start..len.div_ceil(POSITIONS))
     }
 
-    /// Bytes in use by pages, free ones included.
+    /// Returns the bytes in use by pages, free ones included.
     pub fn bytes(&self) -> usize {
         let used: usize =
             self.sequences.iter().flat_map(|s| &s.layers).map(|l| l.iter().flatten().count()).sum();
@@ -137,8 +143,8 @@ impl KvCache {
     }
 }
 
-/// The pages that hold what the token at `position` sees: of far keys, and of near ones.
-fn seen(sight: &Sight, position: usize) -> [Range<usize>; 2] {
+/// Returns the ranges of pages with the far keys and with the near keys of the token at `position`.
+fn visible_pages(sight: &Sight, position: usize) -> [Range<usize>; 2] {
     [Part::Far, Part::Near].map(|part| {
         let Range { start, end } = sight.visible(part, position);
         start / POSITIONS..end.div_ceil(POSITIONS)
@@ -178,15 +184,15 @@ mod tests {
             cache.reserve(&team, 0, start, start + 100);
             cache.release(0, start + 100);
         }
-        let there = |position| cache.page(0, 0, position).is_some();
-        assert!(there(0) && !there(256) && !there(4_607) && there(4_701) && there(4_999));
+        let held = |position| cache.page(0, 0, position).is_some();
+        assert!(held(0) && !held(256) && !held(4_607) && held(4_701) && held(4_999));
         assert!(cache.bytes() <= 5 * cache.shape().page_bytes());
         assert_eq!(cache.truncate(0, 4_999), 4_999);
         assert_eq!(cache.truncate(0, 4_500), 0);
     }
 
     #[test]
-    fn truncating_into_what_a_window_dropped_forgets_all() {
+    fn truncating_into_what_a_window_dropped_removes_all() {
         let (mut cache, team) = cache(&[Sight::ALL, Sight::window(300)]);
         cache.reserve(&team, 0, 0, 2_000);
         cache.release(0, 2_000);

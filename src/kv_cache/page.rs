@@ -1,4 +1,4 @@
-//! A page: the keys and values of 256 positions in one layer.
+//! A page of the KV cache: the keys and values of 256 positions in one layer.
 
 use std::ops::Range;
 
@@ -11,64 +11,65 @@ use rope_cpu_kernels::{
 
 use crate::threads::{Claim, Memory, Phase, Phased, Threads};
 
-/// Positions of a page.
+/// The positions of a page.
 pub const POSITIONS: usize = PAGE;
-/// Positions that are stored by one task; their rows fill whole lines, whatever the cache type.
+/// The positions that one task stores. Their rows fill whole lines with every cache type.
 pub const BLOCK: usize = 16;
-/// Tasks for each head of a page.
+/// The number of tasks for each head of a page.
 pub const BLOCKS: usize = POSITIONS / BLOCK;
 
 /// The unit of allocation, so that rows are aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(32))]
-struct Line([u8; 32]);
+struct CacheLine([u8; 32]);
 
-/// What a page holds.
+/// The dimensions and cache types of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Heads of keys and values.
+    /// The number of KV heads.
     pub kv_heads: usize,
-    /// Values of a head.
+    /// The elements of a head.
     pub head_dim: usize,
-    /// How keys are stored.
+    /// The type that keys are stored in.
     pub keys: CacheType,
-    /// How values are stored.
+    /// The type that values are stored in.
     pub values: CacheType,
 }
 
 impl Shape {
-    /// Values of a head, filled up to whole units of the cache.
+    /// Returns the elements of a head, padded to whole units of the cache.
     pub fn padded_dim(&self) -> usize {
         self.head_dim.next_multiple_of(UNIT)
     }
 
-    /// Bytes of a page of one layer, keys and values.
+    /// Returns the bytes of a page of one layer, keys and values.
     pub fn page_bytes(&self) -> usize {
         self.half_bytes(self.keys) + self.half_bytes(self.values)
     }
 
-    /// Bytes of its keys, or of its values.
+    /// Returns the bytes of a page's keys, or of its values, stored as `dtype`.
     fn half_bytes(&self, dtype: CacheType) -> usize {
         POSITIONS * self.kv_heads * dtype.row_bytes(self.head_dim)
     }
 }
 
-/// Keys and values of [`POSITIONS`] positions: (heads, positions, row bytes) each.
+/// The keys and values of [`POSITIONS`] positions: (heads, positions, row bytes) each.
 pub struct Page {
     keys: Half,
     values: Half,
 }
 
+/// The keys or the values of a page.
 struct Half {
     dtype: CacheType,
     row_bytes: usize,
-    lines: Phased<Line>,
+    lines: Phased<CacheLine>,
 }
 
 impl Half {
     fn new(memory: &mut Memory, team: &Threads, shape: Shape, dtype: CacheType) -> Self {
         let row_bytes = dtype.row_bytes(shape.head_dim);
-        let lines = shape.half_bytes(dtype) / size_of::<Line>();
+        let lines = shape.half_bytes(dtype) / size_of::<CacheLine>();
         Half { dtype, row_bytes, lines: Phased::within(memory, team, 1, lines) }
     }
 
@@ -80,7 +81,7 @@ impl Half {
     }
 
     fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &[f32]) {
-        let lines = self.lines.write(claim, BLOCK * self.row_bytes / size_of::<Line>());
+        let lines = self.lines.write(claim, BLOCK * self.row_bytes / size_of::<CacheLine>());
         let at = position % BLOCK * self.row_bytes;
         let bytes: &mut [u8] = cast_slice_mut(lines);
         store(cpu, self.dtype, values, &mut bytes[at..at + self.row_bytes]);
@@ -88,7 +89,7 @@ impl Half {
 }
 
 impl Page {
-    /// So many pages of zeros.
+    /// Allocates `count` pages of zeros.
     pub fn zeros(team: &Threads, shape: Shape, count: usize) -> impl Iterator<Item = Page> {
         let halves = [shape.keys, shape.values];
         let bytes = (0..count).flat_map(|_| halves.map(|dtype| shape.half_bytes(dtype)));
@@ -99,22 +100,22 @@ impl Page {
         })
     }
 
-    /// The keys of some heads, in a phase in which nobody stores.
+    /// Returns the keys of some heads, in a phase in which no worker stores keys.
     pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
         self.keys.rows(phase, heads)
     }
 
-    /// The values of some heads, in a phase in which nobody stores.
+    /// Returns the values of some heads, in a phase in which no worker stores values.
     pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
         self.values.rows(phase, heads)
     }
 
-    /// All bytes of keys and of values, outside of any step.
+    /// Returns all bytes of the keys and of the values, outside of any step.
     pub fn bytes(&mut self) -> [&mut [u8]; 2] {
         [&mut self.keys, &mut self.values].map(|half| cast_slice_mut(half.lines.all()))
     }
 
-    /// Makes the first `positions` those of another page.
+    /// Copies the keys and values of the first `positions` from another page.
     pub fn copy_first(&mut self, other: &mut Page, positions: usize) {
         for (to, from) in [(&mut self.keys, &mut other.keys), (&mut self.values, &mut other.values)]
         {
@@ -126,8 +127,8 @@ impl Page {
         }
     }
 
-    /// Stores the key of a position (padded dim). Task `head * BLOCKS + position % 256 / 16` of
-    /// the phase does so.
+    /// Stores the key of a position: (padded dim). The claim must be of task
+    /// `head * BLOCKS + position % POSITIONS / BLOCK`.
     pub fn store_key(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, key: &[f32]) {
         self.keys.store(cpu, claim, position, key);
     }

@@ -1,4 +1,4 @@
-//! Writing the cache to a file and reading it back: whole pages, as they are.
+//! Writing the KV cache to a file and reading it back, as whole pages.
 
 use std::io::{self, Read, Write};
 
@@ -6,11 +6,14 @@ use super::{KvCache, POSITIONS, page::Page};
 use crate::threads::Threads;
 
 impl KvCache {
-    /// Writes the pages that a token at `len` and later ones need; see [`KvCache::truncate`] for
-    /// whether they are there.
+    /// Writes the pages that the token at `len` and later ones attend to. Pages that the cache does
+    /// not hold are skipped; see [`KvCache::holds`].
+    ///
+    /// # Errors
+    /// If `to` cannot be written.
     pub fn write(&mut self, sequence: usize, len: usize, to: &mut impl Write) -> io::Result<()> {
         for layer in 0..self.sights.len() {
-            for i in self.needed(layer, len) {
+            for i in self.needed_pages(layer, len) {
                 let Some(page) = &mut self.sequences[sequence].layers[layer][i] else { continue };
                 for bytes in page.bytes() {
                     to.write_all(bytes)?;
@@ -20,7 +23,10 @@ impl KvCache {
         Ok(())
     }
 
-    /// Reads what [`KvCache::write`] wrote for the same `len`, in place of what is there.
+    /// Replaces a sequence by the pages that [`KvCache::write`] wrote for the same `len`.
+    ///
+    /// # Errors
+    /// If `from` cannot be read. The sequence is then incomplete, and must be truncated to 0.
     pub fn read(
         &mut self,
         team: &Threads,
@@ -30,7 +36,7 @@ impl KvCache {
     ) -> io::Result<()> {
         self.truncate(sequence, 0);
         for layer in 0..self.sights.len() {
-            let needed = self.needed(layer, len);
+            let needed = self.needed_pages(layer, len);
             let pages = &mut self.sequences[sequence].layers[layer];
             pages.resize_with(len.div_ceil(POSITIONS), || None);
             let count = needed.clone().count();
@@ -46,10 +52,10 @@ impl KvCache {
         Ok(())
     }
 
-    /// Bytes of what [`KvCache::write`] writes.
+    /// Returns the number of bytes that [`KvCache::write`] writes.
     pub fn written_bytes(&self, len: usize) -> u64 {
         let layers = 0..self.sights.len();
-        let pages: usize = layers.map(|layer| self.needed(layer, len).count()).sum();
+        let pages: usize = layers.map(|layer| self.needed_pages(layer, len).count()).sum();
         (pages * self.shape.page_bytes()) as u64
     }
 }
