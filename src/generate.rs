@@ -148,7 +148,7 @@ pub fn generate(
     let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
     // What was read before a context shifts is no matter.
     let there = if session.rope().plan().shifts { shared } else { 0 };
-    let (tokens, context) = (prompt.len() - there, session.room());
+    let (tokens, context) = (prompt.len() - there, session.capacity());
     if tokens > context {
         return Err(Error::PromptTooLong { tokens, context });
     }
@@ -165,7 +165,7 @@ pub fn generate(
     let _ = each(Event::Reading { done: reused, reused, total });
     let mut logits = session.extend(&prompt[reused..], &mut |progress| match progress {
         Progress::Read(read) => each(Event::Reading { done: reused + read, reused, total }),
-        Progress::Again { done, total } => each(Event::Again { done, total }),
+        Progress::Recomputed { done, total } => each(Event::Again { done, total }),
     })?;
     let read_all = logits.is_some();
     let reading = started.elapsed();
@@ -214,7 +214,7 @@ pub fn generate(
         }
         logits = session.answer(token, &mut |progress| match progress {
             Progress::Read(_) => ControlFlow::Continue(()),
-            Progress::Again { done, total } => (out.each)(Event::Again { done, total }),
+            Progress::Recomputed { done, total } => (out.each)(Event::Again { done, total }),
         })?;
         steps += usize::from(logits.is_some());
     };

@@ -129,7 +129,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         // The earliest key decides how much is the same in all prompts.
         if let ([first, .., last], false) = (&tests[..], plan.rolls()) {
             let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
-            session.hold(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
+            session.retain_from(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
         }
         for test in tests {
             let key = test.key(args.seed);

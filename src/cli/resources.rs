@@ -105,9 +105,10 @@ impl Resources {
         Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
     }
 
-    /// The same for a session whose sliding windows keep all that is read ([`Session::hold`]).
+    /// The same for a session whose sliding windows keep all that is read
+    /// ([`Session::retain_from`]).
     ///
-    /// [`Session::hold`]: rope_cpu::model::Session::hold
+    /// [`Session::retain_from`]: rope_cpu::model::Session::retain_from
     pub fn holding(mut self) -> Self {
         self.shape.window = usize::MAX;
         self

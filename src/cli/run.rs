@@ -218,7 +218,7 @@ fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<Lines>, Er
 fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
     writer.keep(&tokens)?;
-    let room = writer.session.room();
+    let room = writer.session.capacity();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= room {
         writer.screen.typed(prompt);
     }

@@ -99,7 +99,7 @@ impl<'m> Bench<'m> {
         let mut random = RandomTokens::new(model.config.vocabulary);
         let depth = random.take(depth);
         let mut session = Session::new(model, rope, options)?;
-        session.hold(depth.len());
+        session.retain_from(depth.len());
         let mut bench = Bench { session, depth, random };
         bench.fill(progress)?;
         Ok(bench)

@@ -59,12 +59,12 @@ pub fn sweep(
     let go_on = &mut |_| ControlFlow::Continue(());
     let mut depth = session.tokens().len();
     if warm_up && depth < session.context() {
-        session.hold(depth);
+        session.retain_from(depth);
         session.extend(&random.take(1), go_on)?;
         session.truncate(depth);
     }
     while depth + settings.longest() <= session.context() {
-        session.hold(depth);
+        session.retain_from(depth);
         let tokens = random.take(generation);
         let began = Instant::now();
         for token in tokens {
@@ -73,7 +73,7 @@ pub fn sweep(
         let generation_time = began.elapsed();
 
         session.truncate(depth);
-        session.hold(depth + prompt);
+        session.retain_from(depth + prompt);
         let tokens = random.take(prompt);
         let began = Instant::now();
         session.extend(&tokens, go_on)?;

@@ -74,7 +74,7 @@ impl Session<'_> {
     /// # Errors
     /// If `to` cannot be written.
     pub fn save(&mut self, model: u128, len: usize, to: impl Write) -> io::Result<usize> {
-        let len = len.min(self.intact());
+        let len = len.min(self.uninterrupted_prefix());
         let rope = self.rope();
         let rotated_alike =
             rope.plan().by_position() || rope.effective_length(len) == self.effective_length;
@@ -150,7 +150,7 @@ impl Session<'_> {
         if written.tokens as u64 > written.content / size_of::<Token>() as u64 {
             return wrong_count;
         }
-        if written.tokens > self.room() {
+        if written.tokens > self.capacity() {
             return Err(Error::Context { tokens: written.tokens, context: self.context() });
         }
         let now = self.header(model, written.tokens);

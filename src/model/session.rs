@@ -1,4 +1,4 @@
-//! Tokens in, logits out: one conversation's state over a model.
+//! A session: the state of one conversation with a model. It reads tokens and returns logits.
 
 use std::ops::{ControlFlow, Range};
 
@@ -18,18 +18,18 @@ use crate::{
     threads::Threads,
 };
 
-/// What a session is made with.
+/// The options of a session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Positions that the session can hold.
+    /// The context: the number of positions that the KV cache can hold.
     pub context: usize,
-    /// Tokens computed together while reading a prompt.
+    /// The number of tokens computed in one pass while a prompt is read.
     pub micro_batch: usize,
-    /// How keys are stored.
+    /// The type that keys are stored in.
     pub keys: CacheType,
-    /// How values are stored.
+    /// The type that values are stored in.
     pub values: CacheType,
-    /// Worker threads.
+    /// The number of worker threads.
     pub threads: usize,
     /// The instruction set to use.
     pub cpu: Cpu,
@@ -44,43 +44,47 @@ pub struct Session<'m> {
     state: State,
     pub(super) cache: KvCache,
     tokens: Vec<Token>,
-    /// How many of them a full context keeps where it shifts, and how many behind those it has lost.
+    /// The number of first tokens that stay in the context when it shifts.
     kept: usize,
-    lost: usize,
+    /// The number of tokens after the kept ones that shifts have evicted from the context.
+    evicted: usize,
     /// The effective length whose RoPE frequencies `tokens` were computed with.
     pub(super) effective_length: usize,
     rows: Vec<Row>,
-    /// Where sliding windows stop dropping keys.
-    held: usize,
-    /// How many tokens were computed again because the frequencies changed, since last asked.
+    /// The position from which sliding windows retain all keys; see [`Session::retain_from`].
+    retained_from: usize,
+    /// The number of tokens recomputed since the last [`Session::take_recomputed`].
     recomputed: Option<usize>,
-    /// How many tokens were lost since last asked.
-    lost_now: Option<usize>,
+    /// The number of tokens evicted since the last [`Session::take_evicted`].
+    newly_evicted: Option<usize>,
 }
 
-/// How far reading has come.
+/// The progress of reading tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many of the new tokens are read.
+    /// The number of new tokens that are read.
     Read(usize),
-    /// Before that, so many of those that were there are read again, since in a longer sequence they
-    /// have other RoPE frequencies.
-    Again {
-        /// Tokens read again so far.
+    /// The earlier tokens are recomputed, before new ones are read, because a longer sequence has
+    /// other RoPE frequencies.
+    Recomputed {
+        /// The number of tokens recomputed so far.
         done: usize,
-        /// All that are to be.
+        /// The number of tokens to recompute.
         total: usize,
     },
 }
 
-/// Which rows of what is read have their logits computed.
+/// A predicate on indices of the tokens being read: whether the token's logits are computed.
 type Wanted<'w> = &'w dyn Fn(usize) -> bool;
 
 /// The only sequence of a session's cache.
 pub(super) const SEQUENCE: usize = 0;
 
 impl<'m> Session<'m> {
-    /// A session that has read nothing.
+    /// Creates an empty session.
+    ///
+    /// # Errors
+    /// If the worker threads cannot be started, or the context is too small to shift.
     pub fn new(model: &'m Model<'m>, rope: Rope, options: Options) -> Result<Self, Error> {
         let config = &model.config;
         let team = Threads::new(options.threads)?;
@@ -107,12 +111,12 @@ impl<'m> Session<'m> {
             cache,
             tokens: Vec::new(),
             kept: 0,
-            lost: 0,
+            evicted: 0,
             effective_length: 0,
             rows: Vec::with_capacity(rows),
-            held: usize::MAX,
+            retained_from: usize::MAX,
             recomputed: None,
-            lost_now: None,
+            newly_evicted: None,
         };
         if session.rope.plan().shifts {
             session.keep(0)?;
@@ -120,46 +124,51 @@ impl<'m> Session<'m> {
         Ok(session)
     }
 
-    /// Positions that the session can hold.
+    /// Returns the context: the number of positions that the KV cache can hold.
     pub fn context(&self) -> usize {
         self.options.context
     }
 
-    /// Tokens that can be read at once: as many as there are positions, or without end where the
-    /// context rolls.
-    pub fn room(&self) -> usize {
+    /// Returns the number of tokens that the session can read without shifting: the context, or
+    /// `usize::MAX` if the context rolls.
+    pub fn capacity(&self) -> usize {
         if self.rope.plan().rolls() { usize::MAX } else { self.options.context }
     }
 
-    /// Whether no more tokens can be read.
+    /// Returns whether no more tokens can be read.
     pub fn full(&self) -> bool {
-        !self.rope.plan().shifts && self.tokens.len() == self.room()
+        !self.rope.plan().shifts && self.tokens.len() == self.capacity()
     }
 
-    /// Tokens that the model knows, which is how many logits follow a token.
+    /// Returns the number of tokens in the vocabulary, which is the number of logits of a token.
     pub fn vocabulary(&self) -> usize {
         self.model.config.vocabulary
     }
 
-    /// The tokens that were read, also those that the context has lost since.
+    /// Returns the tokens of the sequence, those that shifts have evicted included.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
-    /// RoPE as in force.
+    /// Returns the RoPE plan and its tables.
     pub fn rope(&self) -> &Rope {
         &self.rope
     }
 
-    /// Bytes that the cache holds now.
+    /// Returns the bytes that the KV cache uses now.
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
 
-    /// Reads the tokens of a prompt after those already there; returns the logits that follow the
-    /// last of them. They are the same bits however a prompt is cut into calls and micro-batches.
-    /// `progress` is called after each micro-batch, and may stop the reading (then `Ok(None)`; what
-    /// was read stays).
+    /// Reads prompt tokens after the earlier ones, and returns the logits of the last one. The bits
+    /// of the logits do not depend on how a prompt is cut into calls and micro-batches.
+    ///
+    /// `progress` is called after each micro-batch. If it breaks before the last token is read, the
+    /// tokens read so far stay and the result is `Ok(None)`. It is `Ok(None)` also if `tokens` is
+    /// empty.
+    ///
+    /// # Errors
+    /// If the context is too small for the tokens, or a token is not in the vocabulary.
     pub fn extend(
         &mut self,
         tokens: &[Token],
@@ -168,9 +177,11 @@ impl<'m> Session<'m> {
         self.last_logits(tokens, Role::Prompt, progress)
     }
 
-    /// Reads one token of an answer after those already there; returns the logits that follow it. They
-    /// differ by rounding from those of [`Session::extend`], which sums in another order.
-    /// `progress` is called as there.
+    /// Reads one answer token after the earlier ones, and returns its logits. They differ by
+    /// rounding from those of [`Session::extend`], which sums in another order.
+    ///
+    /// # Errors
+    /// As for [`Session::extend`], which also describes `progress`.
     pub fn answer(
         &mut self,
         token: Token,
@@ -191,55 +202,58 @@ impl<'m> Session<'m> {
         Ok((done && !tokens.is_empty()).then(|| &self.state.logits.all()[..vocabulary]))
     }
 
-    /// Reads the tokens of a prompt and hands the logits that follow each of those in `wanted` (indices into
-    /// `tokens`) to `each`, in order.
+    /// Reads prompt tokens, and calls `each` with the index and the logits of each token in
+    /// `wanted` (indices into `tokens`), in order.
+    ///
+    /// # Errors
+    /// As for [`Session::extend`].
     pub fn evaluate(
         &mut self,
         tokens: &[Token],
         wanted: Range<usize>,
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
-        let go_on = &mut |_| ControlFlow::Continue(());
-        self.read(tokens, Role::Prompt, &|i| wanted.contains(&i), go_on, each)?;
+        let keep_going = &mut |_| ControlFlow::Continue(());
+        self.read(tokens, Role::Prompt, &|i| wanted.contains(&i), keep_going, each)?;
         Ok(())
     }
 
-    /// Forgets all but the first `len` tokens; returns how many are kept, which is fewer where the
-    /// context has lost some of them, and none where a sliding window has already dropped keys that
-    /// would be needed again.
+    /// Removes all but the first `len` tokens. Returns the number of tokens that remain: fewer than
+    /// `len` if shifts have evicted some of them, and 0 if a sliding window has already dropped
+    /// keys that the next token would attend to.
     pub fn truncate(&mut self, len: usize) -> usize {
         let mut len = len.min(self.tokens.len());
-        if len < self.kept + self.lost {
-            len = len.min(self.intact());
-            self.lost = 0;
+        if len < self.kept + self.evicted {
+            len = len.min(self.uninterrupted_prefix());
+            self.evicted = 0;
         }
-        let kept = match self.cache.truncate(SEQUENCE, len - self.lost) {
+        let remaining = match self.cache.truncate(SEQUENCE, len - self.evicted) {
             0 => 0,
-            positions => positions + self.lost,
+            positions => positions + self.evicted,
         };
-        if kept == 0 {
-            self.lost = 0;
+        if remaining == 0 {
+            self.evicted = 0;
         }
-        self.tokens.truncate(kept);
-        kept
+        self.tokens.truncate(remaining);
+        remaining
     }
 
-    /// How many of the first tokens are all there.
-    pub(super) fn intact(&self) -> usize {
-        if self.lost > 0 { self.kept } else { self.tokens.len() }
+    /// Returns the number of first tokens of which none has been evicted.
+    pub(super) fn uninterrupted_prefix(&self) -> usize {
+        if self.evicted > 0 { self.kept } else { self.tokens.len() }
     }
 
-    /// From now on the first `tokens` stay where the context shifts. What a sliding window has
-    /// dropped of them is read again.
+    /// Keeps the first `tokens` when the context shifts, from now on. If a sliding window has
+    /// dropped keys of these tokens, the session is emptied, so that they are read again.
     ///
     /// # Errors
-    /// If they leave no room to shift in.
+    /// If the context is too small to keep them and to shift.
     pub fn keep(&mut self, tokens: usize) -> Result<(), Error> {
         let (needed, context) = (tokens.saturating_add(POSITIONS + 1), self.options.context);
         if needed > context {
             return Err(Error::Keep { tokens, needed, context });
         }
-        if self.lost > 0 {
+        if self.evicted > 0 {
             self.truncate(self.kept);
         }
         self.kept = tokens;
@@ -249,37 +263,38 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// Goes on from `tokens`, whose keys and values are in the cache.
+    /// Continues from `tokens`, whose keys and values are in the KV cache.
     pub(super) fn resume(&mut self, tokens: Vec<Token>) {
         self.effective_length = self.rope.effective_length(tokens.len());
         self.rope.clear();
         self.tokens = tokens;
     }
 
-    /// Positions in use.
+    /// Returns the number of positions in use.
     fn positions(&self) -> usize {
-        self.tokens.len() - self.lost
+        self.tokens.len() - self.evicted
     }
 
-    /// From now on sliding windows keep what the token at `len` sees, however much is read after
-    /// it, so that the session can be truncated to `len` again and again. That takes memory: their
-    /// layers then hold all that is read beyond `len`.
-    pub fn hold(&mut self, len: usize) {
-        self.held = len;
+    /// Makes layers with a sliding window retain all keys that the token at `position` and later
+    /// ones attend to, from now on, so that the session can be truncated to `position` repeatedly.
+    /// These layers then need memory for all tokens that are read after `position`.
+    pub fn retain_from(&mut self, position: usize) {
+        self.retained_from = position;
     }
 
-    /// How many tokens had to be computed again because a longer sequence has other RoPE
-    /// frequencies, since this was last asked.
+    /// Returns the number of tokens recomputed since the last call because a longer sequence has
+    /// other RoPE frequencies; `None` if none were.
     pub fn take_recomputed(&mut self) -> Option<usize> {
         self.recomputed.take()
     }
 
-    /// How many tokens a full context has lost since this was last asked.
-    pub fn take_lost(&mut self) -> Option<usize> {
-        self.lost_now.take()
+    /// Returns the number of tokens evicted from a full context since the last call; `None` if none
+    /// were.
+    pub fn take_evicted(&mut self) -> Option<usize> {
+        self.newly_evicted.take()
     }
 
-    /// Reads tokens in micro-batches. Returns whether all were read.
+    /// Reads tokens in micro-batches. Returns false if `progress` stopped it before the end.
     fn read(
         &mut self,
         tokens: &[Token],
@@ -291,7 +306,7 @@ impl<'m> Session<'m> {
         let used = self.tokens.len();
         let (shifts, context) = (self.rope.plan().shifts, self.options.context);
         let end = used + tokens.len();
-        if !shifts && end > self.room() {
+        if !shifts && end > self.capacity() {
             let more = tokens.len();
             return Err(Error::ContextFull { context, used, more });
         }
@@ -299,10 +314,10 @@ impl<'m> Session<'m> {
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
-        // Once a context has been full, frequencies stay those of the full one.
-        let end = if self.lost > 0 { context } else { end.min(self.room()) };
+        // After a shift, frequencies stay those of a full context.
+        let end = if self.evicted > 0 { context } else { end.min(self.capacity()) };
         let by_position = self.rope.plan().by_position();
-        if !by_position && self.follow(end) && !self.recompute(progress) {
+        if !by_position && self.set_frequencies(end) && !self.recompute(progress) {
             return Ok(false);
         }
         let mut done = 0;
@@ -316,8 +331,8 @@ impl<'m> Session<'m> {
                 part = &part[..part.len().min(context - self.positions())];
             }
             if by_position {
-                self.follow(self.length_of(self.positions()));
-                part = &part[..self.alike(part.len())];
+                self.set_frequencies(self.sequence_length(self.positions()));
+                part = &part[..self.same_frequencies(part.len())];
             }
             self.micro_batch(part, role, &|i| wanted(done + i), &mut |i, logits| {
                 each(done + i, logits);
@@ -330,8 +345,8 @@ impl<'m> Session<'m> {
         Ok(true)
     }
 
-    /// Takes the frequencies of sequences of `tokens`. Returns whether they are others.
-    fn follow(&mut self, tokens: usize) -> bool {
+    /// Sets the RoPE frequencies to those of a sequence of `tokens`. Returns whether they changed.
+    fn set_frequencies(&mut self, tokens: usize) -> bool {
         let effective_length = self.rope.effective_length(tokens);
         let changed = effective_length != self.effective_length;
         if changed {
@@ -341,39 +356,40 @@ impl<'m> Session<'m> {
         changed
     }
 
-    /// Makes room in a full context, as llama.cpp does: half of what is not kept is lost, the oldest,
-    /// here in whole pages. Keys are stored before rotation, so what moves stays as it is.
+    /// Frees positions of a full context: evicts the older half of the tokens that are not kept,
+    /// like llama.cpp, but in whole pages. Keys are raw, so those that move to other positions do
+    /// not change.
     fn shift(&mut self) {
         let half = (self.options.context - self.kept) / 2;
         let pages = ((half + POSITIONS / 2) / POSITIONS).max(1);
         self.cache.shift(SEQUENCE, pages);
-        self.lost += pages * POSITIONS;
-        *self.lost_now.get_or_insert(0) += pages * POSITIONS;
-        self.held = usize::MAX;
+        self.evicted += pages * POSITIONS;
+        *self.newly_evicted.get_or_insert(0) += pages * POSITIONS;
+        self.retained_from = usize::MAX;
     }
 
-    /// How many of the next `tokens` have the frequencies of the first of them.
-    fn alike(&self, tokens: usize) -> usize {
-        let alike = |position: &usize| {
-            self.rope.effective_length(self.length_of(*position)) == self.effective_length
+    /// Returns how many of the next `tokens` have the same frequencies as the first of them.
+    fn same_frequencies(&self, tokens: usize) -> usize {
+        let same = |position: &usize| {
+            self.rope.effective_length(self.sequence_length(*position)) == self.effective_length
         };
-        (self.positions()..).take(tokens).take_while(alike).count()
+        (self.positions()..).take(tokens).take_while(same).count()
     }
 
-    /// The length of the sequence up to `position`: once a context has been full it counts as full,
-    /// since later tokens follow from all that it has held.
-    fn length_of(&self, position: usize) -> usize {
-        if self.lost > 0 { self.options.context } else { position + 1 }
+    /// Returns the length of the sequence up to `position`. After a shift this is the full context,
+    /// because later tokens have been computed from all evicted ones, too.
+    fn sequence_length(&self, position: usize) -> usize {
+        if self.evicted > 0 { self.options.context } else { position + 1 }
     }
 
-    /// Computes what is in the cache again, with other frequencies. Returns whether it did all;
-    /// what it did not is forgotten.
+    /// Recomputes all tokens of the session with the current frequencies. Returns false if
+    /// `progress` stopped it; the session then has only the tokens recomputed so far.
     fn recompute(&mut self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> bool {
         let tokens = std::mem::take(&mut self.tokens);
         self.cache.truncate(SEQUENCE, 0);
         let mut done = 0;
         while done < tokens.len() {
-            if progress(Progress::Again { done, total: tokens.len() }).is_break() {
+            if progress(Progress::Recomputed { done, total: tokens.len() }).is_break() {
                 return false;
             }
             let part = &tokens[done..];
@@ -417,7 +433,7 @@ impl<'m> Session<'m> {
             }
         }
         self.tokens.extend_from_slice(tokens);
-        self.cache.release(SEQUENCE, end.min(self.held));
+        self.cache.release(SEQUENCE, end.min(self.retained_from));
     }
 
     fn forward(&self, role: Role) -> Forward<'_> {

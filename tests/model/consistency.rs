@@ -159,7 +159,7 @@ fn what_is_held_can_be_truncated_to_again_and_again() {
     let tokens = tokens(&tiny, 400);
     let whole = run(&tiny, &How::default(), 400);
     with_session(&tiny, &How::default(), |session| {
-        session.hold(300);
+        session.retain_from(300);
         logits(session, &tokens[..300]);
         for _ in 0..2 {
             logits(session, &[7; 600]);

@@ -199,7 +199,7 @@ fn nothing_is_computed_twice_and_what_was_truncated_leaves_no_trace() {
         let tokens = tokens(&case.tiny, 200);
         let expected = case.expected(200);
         with_session(&case.tiny, &case.how(), |session| {
-            session.hold(90);
+            session.retain_from(90);
             let mut found = logits(session, &tokens[..90]);
             logits(session, &[7; 150]);
             assert_eq!(session.truncate(90), 90);

@@ -17,7 +17,7 @@ const MODEL: u128 = 17;
 /// A file of the first `len` of 300 tokens.
 fn written(tiny: &Tiny, how: &How, len: usize) -> Vec<u8> {
     with_session(tiny, how, |session| {
-        session.hold(len);
+        session.retain_from(len);
         logits(session, &tokens(tiny, 300));
         let mut file = Vec::new();
         assert_eq!(session.save(MODEL, len, &mut file).unwrap(), len);

@@ -156,7 +156,7 @@ impl Case {
         with_session(&self.tiny, how, |session| {
             session.keep(KEPT).unwrap();
             let found = how.read(session, &tokens(&self.tiny, ALL));
-            assert_eq!(session.take_lost(), Some(10 * LOST));
+            assert_eq!(session.take_evicted(), Some(10 * LOST));
             assert_eq!(session.take_recomputed(), None);
             found
         })
@@ -221,7 +221,7 @@ fn what_is_lost_is_read_again_where_it_is_needed() {
     with_session(&tiny, &case.how(), |session| {
         session.keep(KEPT).unwrap();
         let first = logits(session, &tokens);
-        assert_eq!(session.take_lost(), Some(LOST));
+        assert_eq!(session.take_evicted(), Some(LOST));
         assert_eq!(session.tokens(), tokens);
         // Behind the gap it goes on; within it only what was kept is there.
         assert_eq!(session.truncate(320), 320);

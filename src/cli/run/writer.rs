@@ -46,7 +46,7 @@ impl Writer<'_, '_> {
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
         let Writer { session, tokenizer, sampler, limits, screen, prompt_cache, .. } = self;
         if keep.is_some() {
-            session.hold(prompt.len());
+            session.retain_from(prompt.len());
         }
         let answer =
             generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
@@ -58,7 +58,7 @@ impl Writer<'_, '_> {
                 }
                 _ => cache.save(session, prompt.len())?,
             }
-            session.hold(usize::MAX);
+            session.retain_from(usize::MAX);
         }
         self.screen.finish()?;
         let answer = answer.map_err(|e| match e {
@@ -72,7 +72,7 @@ impl Writer<'_, '_> {
                  sequence"
             ));
         }
-        if let Some(tokens) = self.session.take_lost() {
+        if let Some(tokens) = self.session.take_evicted() {
             note(format_args!(
                 "note: the context was full: it has lost its oldest {tokens} tokens"
             ));
