@@ -1,12 +1,13 @@
-//! Low-rank adapters (LoRA, arXiv:2106.09685): beside a product `W x` of the model there is a small
-//! `s B (A x)`.
+//! Low-rank adapters (LoRA, arXiv:2106.09685): a small product `s B (A x)` is added to a product
+//! `W x` of the model.
 //!
 //! A GGUF file of `general.type` adapter has, for a tensor `NAME` of the model, `NAME.lora_a` (rank
 //! rows) and `NAME.lora_b` (rank columns). `s` is the user's scale, times `adapter.lora.alpha` over
-//! the rank where the file gives one. Nothing is merged: the weights stay as they are in the file.
+//! the rank if the file contains an alpha. Nothing is merged: the weights stay as they are in the
+//! file.
 //!
-//! Embeddings are looked up: there, A has a row of the rank for each token, and B is applied to it. What
-//! is multiplied with the same tensor where a model has no other for its output is not changed.
+//! Embeddings are looked up: their A has a row (of length rank) for each token, and B multiplies
+//! that row. If a model's output shares the tensor of the embeddings, the output is not changed.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -16,42 +17,47 @@ use thiserror::Error;
 use super::EMBEDDINGS;
 use crate::gguf::{self, Gguf, Metadata, Tensor};
 
-/// Why a file is not an adapter for a model.
+/// An error while reading an adapter for a model.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
     #[error(
-        "{key} is {found}, where {expected} is expected: this is no LoRA adapter for such a model"
+        "metadata key {key} is {found}, where {expected} is expected: the file is not a LoRA adapter \
+         for a model of this architecture"
     )]
     Key { key: &'static str, found: String, expected: String },
-    #[error("adapters that wait for words to activate them ({ACTIVATION}) do not run here")]
+    #[error("adapters that are activated by tokens (metadata key {ACTIVATION}) are not supported")]
     Activated,
-    #[error("tensor {0} is neither .lora_a nor .lora_b of another: no adapter has such")]
-    Unknown(String),
-    #[error("tensor {0} lacks its other half, .lora_a or .lora_b")]
-    Half(String),
-    #[error("tensor {0} is changed, which the model lacks: the adapter is for another one")]
-    Foreign(String),
-    #[error("tensor {0} is changed, which is no matrix: that does not run here")]
-    NoMatrix(String),
     #[error(
-        "tensor {name}.lora_a has shape {a:?} and {name}.lora_b {b:?}, which do not go with the \
-         model's {model:?}: the adapter is for another one"
+        "tensor {0} is not supported in an adapter: its name must end in .lora_a, .lora_b or \
+         _norm.weight"
+    )]
+    Unknown(String),
+    #[error("tensor {0} is one of a pair, .lora_a and .lora_b: the other is missing")]
+    Unpaired(String),
+    #[error("the adapter changes tensor {0}, which the model lacks: it is for another model")]
+    NotInModel(String),
+    #[error("the adapter changes tensor {0}, which is not a matrix: this is not supported")]
+    NotMatrix(String),
+    #[error(
+        "tensor {name}.lora_a has shape {a:?} and {name}.lora_b {b:?}, which do not fit the model's \
+         {model:?}: the adapter is for another model"
     )]
     Shape { name: String, a: Vec<u64>, b: Vec<u64>, model: Vec<u64> },
     #[error(
-        "tensor {tensor} is of type {found}, which does not run here; these do: {}",
+        "tensor {tensor} is of type {found}, which is not supported; supported: {}",
         DType::ALL.map(DType::name).join(", ")
     )]
     Format { tensor: String, found: &'static str },
     #[error("tensor {tensor}: {reason}")]
     Matrix { tensor: String, reason: String },
-    #[error("the file changes nothing: it has no .lora_a and .lora_b")]
+    #[error("the file is not a LoRA adapter: it has no tensors .lora_a and .lora_b")]
     Empty,
 }
 
+/// The metadata key of adapters that only tokens of an invocation activate.
 const ACTIVATION: &str = "adapter.alora.invocation_tokens";
 
 /// An adapter that fits a model.
@@ -61,8 +67,8 @@ pub struct Adapter<'a> {
     norms: Vec<&'a str>,
 }
 
-/// What comes beside a product: `scale up (down x)`. Beside embeddings it is a row of `down` that
-/// `up` multiplies.
+/// The low-rank term added to a product: `scale up (down x)`. For embeddings it is
+/// `scale up (row of down)`.
 #[derive(Clone, Copy)]
 pub(super) struct LowRank<'a> {
     pub down: Matrix<'a>, // (rank, columns), or (tokens, rank)
@@ -71,12 +77,12 @@ pub(super) struct LowRank<'a> {
 }
 
 impl<'a> LowRank<'a> {
-    /// Beside some of the rows.
+    /// Returns the term for some of the product's rows.
     pub fn rows(&self, rows: Range<usize>) -> Self {
         LowRank { up: self.up.part(rows), ..*self }
     }
 
-    /// Beside one of so many matrices.
+    /// Returns the term for one of `count` experts, whose matrices are stacked.
     pub fn expert(&self, expert: usize, count: usize) -> Self {
         let of = |matrix: &Matrix<'_>| {
             let rows = matrix.rows() / count;
@@ -87,10 +93,10 @@ impl<'a> LowRank<'a> {
 }
 
 impl<'a> Adapter<'a> {
-    /// Reads an adapter for `model`, whose additions are multiplied by `scale`.
+    /// Reads an adapter for `model`. What it adds to products is multiplied by `scale`.
     ///
     /// # Errors
-    /// If the file is none, or for another model.
+    /// If the file is not an adapter, or is an adapter for another model.
     pub fn read(gguf: &Gguf<'a>, model: &Gguf<'_>, scale: f32) -> Result<Self, Error> {
         let metadata = gguf.metadata();
         let architecture = model.metadata().string("general.architecture")?.unwrap_or_default();
@@ -114,12 +120,12 @@ impl<'a> Adapter<'a> {
             norms: Vec::new(),
         };
         for tensor in gguf.tensors() {
-            let half = |name| gguf.tensor(name).ok_or_else(|| Error::Half(tensor.name.into()));
+            let other = |name| gguf.tensor(name).ok_or_else(|| Error::Unpaired(tensor.name.into()));
             if let Some(name) = tensor.name.strip_suffix(".lora_a") {
-                let b = half(&format!("{name}.lora_b"))?;
+                let b = other(&format!("{name}.lora_b"))?;
                 adapter.additions.insert(name, addition(name, tensor, b, model, scale, alpha)?);
             } else if let Some(name) = tensor.name.strip_suffix(".lora_b") {
-                half(&format!("{name}.lora_a"))?;
+                other(&format!("{name}.lora_a"))?;
             } else if tensor.name.ends_with("_norm.weight") {
                 adapter.norms.push(tensor.name);
             } else {
@@ -132,27 +138,28 @@ impl<'a> Adapter<'a> {
         Ok(adapter)
     }
 
-    /// How many of the model's tensors it changes.
+    /// Returns the number of the model's tensors that the adapter changes.
     pub fn changed(&self) -> usize {
         self.additions.len()
     }
 
-    /// Norms that it has and that have no effect, as in llama.cpp.
+    /// Returns the names of the adapter's norms, which have no effect, as in llama.cpp.
     pub fn norms(&self) -> &[&'a str] {
         &self.norms
     }
 
+    /// Returns the bytes of the adapter's tensors.
     pub(super) fn bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
-    /// What it adds to products with a tensor.
+    /// Returns the term that the adapter adds to products with a tensor of the model.
     pub(super) fn addition(&self, name: &str) -> Option<LowRank<'a>> {
         self.additions.get(name).copied()
     }
 }
 
-/// Checks a pair against the model's tensor: (columns, rows, experts).
+/// Checks the pair of tensors for the model's tensor `name`, of shape (columns, rows, experts).
 fn addition<'a>(
     name: &str,
     a: &Tensor<'a>,
@@ -161,9 +168,9 @@ fn addition<'a>(
     scale: f32,
     alpha: f32,
 ) -> Result<LowRank<'a>, Error> {
-    let tensor = model.tensor(name).ok_or_else(|| Error::Foreign(name.into()))?;
+    let tensor = model.tensor(name).ok_or_else(|| Error::NotInModel(name.into()))?;
     if tensor.dim_count < 2 {
-        return Err(Error::NoMatrix(name.into()));
+        return Err(Error::NotMatrix(name.into()));
     }
     let [columns, rows, experts, last] = tensor.dims;
     let rank = b.dims[0];

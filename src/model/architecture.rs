@@ -1,55 +1,58 @@
-//! The families of models that run here: what a file's metadata does not say.
+//! The supported architectures: the properties that a file's metadata does not contain.
 
 use rope_cpu_kernels::vector::Activation;
 
 use super::Pairing;
 
-/// A family of models, by the choices that its members have in common.
+/// A family of models, by the properties that its members have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Architecture {
-    /// Its name in `general.architecture`, with which its metadata keys begin.
+    /// The name in `general.architecture`, which is also the prefix of the metadata keys.
     pub name: &'static str,
-    /// Which elements of a head rotate together.
+    /// The elements of a head that rotate together.
     pub pairing: Pairing,
     /// The non-linear step of the feed-forward network.
     pub activation: Activation,
-    /// Whether embeddings are multiplied by the root of their length.
+    /// Whether embeddings are multiplied by the square root of their length.
     pub scales_embeddings: bool,
-    /// Whether each head of queries and keys is normed.
+    /// Whether each query head and each KV head's keys are normalized.
     pub head_norms: bool,
-    /// Whether the results of attention and feed-forward are normed as well.
+    /// Whether the results of attention and of the feed-forward network are normalized, too.
     pub post_norms: bool,
     /// Whether gate and up are one tensor.
     pub gate_with_up: bool,
-    /// What limits scores and logits where the file is silent, 0 for nothing; `None` where nothing
-    /// ever does.
+    /// The soft caps of attention scores and of logits if the file does not set them, 0 for none;
+    /// `None` if the family has no soft caps.
     pub soft_caps: Option<[f32; 2]>,
-    /// Whether the feed-forward network may be, or always is, a mixture of experts.
+    /// The use of mixtures of experts in place of the feed-forward network.
     pub experts: Experts,
-    /// Which layers have a sliding window, if the file gives one.
+    /// The layers with a sliding window; `None` if the family has no windows.
     pub windows: Option<Windows>,
-    /// The number of layers of the one model whose scores are divided by the root of the embedding's
-    /// values for each head.
+    /// The number of layers of the family's one model whose attention scores are divided by the
+    /// square root of `embedding / heads` instead of that of the head's length.
     pub scores_by_embedding: Option<usize>,
 }
 
-/// Whether a family has mixtures of experts.
+/// A family's use of mixtures of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Experts {
+    /// No model of the family has experts.
     Never,
+    /// Models whose file sets a number of experts have them.
     Sometimes,
+    /// All models of the family have experts.
     Always,
 }
 
-/// Which layers have a sliding window.
+/// The layers with a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Every so many layers the last one has none; `None` if all have one.
+    /// The period of layers without a window: the last layer of each `period` has none. `None` if
+    /// all layers have a window.
     pub period: Option<usize>,
-    /// The window where the file is silent.
+    /// The window in positions if the file does not set one.
     pub default: Option<usize>,
-    /// Whether these layers keep a RoPE of their own.
+    /// Whether layers with a window have a RoPE of their own, which no RoPE method changes.
     pub own_rope: bool,
 }
 
@@ -83,7 +86,7 @@ const GEMMA3: Architecture = Architecture {
 };
 
 impl Architecture {
-    /// Every family.
+    /// All supported families.
     pub const ALL: [Self; 7] = [
         LLAMA,
         QWEN2,
@@ -106,7 +109,7 @@ impl Architecture {
         GEMMA3,
     ];
 
-    /// The names of all, for messages.
+    /// Returns the names of all families, for messages.
     pub fn names() -> String {
         Self::ALL.map(|architecture| architecture.name).join(", ")
     }

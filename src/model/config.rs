@@ -1,4 +1,4 @@
-//! What a model is made like, from its metadata.
+//! A model's configuration, read from its metadata.
 
 use rope_cpu_kernels::vector::Activation;
 
@@ -8,74 +8,75 @@ use super::{
 };
 use crate::gguf::{Gguf, Metadata};
 
-/// Which elements of a head rotate together.
+/// The elements of a head that rotate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// `2i` with `2i + 1`.
+    /// Element `2i` rotates with `2i + 1`.
     Adjacent,
-    /// `i` with `i + n/2`.
+    /// Element `i` rotates with `i + n/2`.
     Halves,
 }
 
-/// A model's dimensions and its choices among what models of this kind may do.
+/// A model's dimensions and options.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The family.
+    /// The family of models.
     pub architecture: Architecture,
-    /// Tokens it was trained for.
+    /// The trained length: the number of tokens that the model was trained for.
     pub context_train: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
-    /// Values of a token between layers.
+    /// The elements of a token's activations between layers.
     pub embedding: usize,
-    /// Values inside the feed-forward network.
+    /// The elements of the inner activations of the feed-forward network.
     pub feed_forward: usize,
-    /// Heads of queries.
+    /// The number of query heads.
     pub heads: usize,
-    /// Heads of keys and values, each shared by `heads / kv_heads` of the queries.
+    /// The number of KV heads, each shared by `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Values of a head.
+    /// The elements of a head.
     pub head_dim: usize,
-    /// Tokens that it knows.
+    /// The number of tokens in the vocabulary.
     pub vocabulary: usize,
-    /// Values of a head that rotate; the rest stay.
+    /// The first elements of a head, which rotate; the rest do not.
     pub n_rot: usize,
-    /// Which of them rotate together.
+    /// The elements that rotate together.
     pub pairing: Pairing,
-    /// Added to the mean square in norms.
+    /// The constant that norms add to the mean square.
     pub epsilon: f32,
     /// The non-linear step of the feed-forward network.
     pub activation: Activation,
-    /// Multiplies embeddings.
+    /// The factor of embeddings.
     pub embedding_scale: f32,
-    /// Multiplies scores of attention.
+    /// The factor of attention scores.
     pub attention_scale: f32,
-    /// Positions that a token sees in layers with a window, itself included.
+    /// The positions that a token attends to in layers with a window, itself included.
     pub window: Option<usize>,
-    /// Every so many layers, the last one has no window; `None` if all have one.
+    /// The period of layers without a window: the last layer of each period has none. `None` if all
+    /// layers have a window.
     pub window_period: Option<usize>,
-    /// Whether layers with a window keep a RoPE of their own.
+    /// Whether layers with a window have a RoPE of their own.
     pub window_rope: bool,
-    /// Limits scores of attention.
+    /// The soft cap of attention scores.
     pub attention_soft_cap: Option<f32>,
-    /// Limits logits.
+    /// The soft cap of logits.
     pub logit_soft_cap: Option<f32>,
-    /// The experts that take the place of the feed-forward network.
+    /// The mixture of experts in place of the feed-forward network.
     pub experts: Option<Mixture>,
 }
 
-/// A mixture of experts.
+/// The dimensions of a mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixture {
-    /// How many there are.
+    /// The number of experts.
     pub count: usize,
-    /// How many a token goes through.
+    /// The number of experts that compute a token.
     pub used: usize,
-    /// Values inside one of them.
+    /// The elements of the inner activations of an expert.
     pub feed_forward: usize,
 }
 
-/// Metadata keys that start with the architecture's name.
+/// The metadata keys that start with the architecture's name.
 struct Keys<'m, 'a> {
     metadata: &'m Metadata<'a>,
     architecture: &'static str,
@@ -90,22 +91,22 @@ impl Keys<'_, '_> {
         Ok(self.metadata.u32(&self.name(key))?.map(|n| n as usize))
     }
 
-    /// A number that must be there, between 1 and `most`.
-    fn size(&self, key: &str, most: usize) -> Result<usize, Error> {
+    /// Reads a number that must be present, from 1 to `max`.
+    fn size(&self, key: &str, max: usize) -> Result<usize, Error> {
         let name = self.name(key);
         let size = Metadata::require(&name, self.number(key)?)?;
-        if size == 0 || size > most {
-            let reason = "no model has such a size";
+        if size == 0 || size > max {
+            let reason = format!("must be from 1 to {max}");
             return Err(Error::Value { key: name, value: size.to_string(), reason });
         }
         Ok(size)
     }
 
-    fn size_or(&self, key: &str, most: usize, default: usize) -> Result<usize, Error> {
+    fn size_or(&self, key: &str, max: usize, default: usize) -> Result<usize, Error> {
         if self.metadata.get(&self.name(key)).is_none() {
             return Ok(default);
         }
-        self.size(key, most)
+        self.size(key, max)
     }
 
     fn epsilon(&self) -> Result<f32, Error> {
@@ -114,13 +115,13 @@ impl Keys<'_, '_> {
         Ok(self.positive(key)?.unwrap_or(0.0))
     }
 
-    /// A number that is not negative, where 0 means that there is none.
-    fn positive_or(&self, key: &str, silent: f32) -> Result<Option<f32>, Error> {
+    /// Reads a number that is not negative. Returns `None` for 0.
+    fn positive_or(&self, key: &str, default: f32) -> Result<Option<f32>, Error> {
         let name = self.name(key);
-        match self.metadata.f32(&name)?.unwrap_or(silent) {
+        match self.metadata.f32(&name)?.unwrap_or(default) {
             0.0 => Ok(None),
             x if x < 0.0 => {
-                let reason = "it cannot be negative";
+                let reason = "must not be negative".into();
                 Err(Error::Value { key: name, value: x.to_string(), reason })
             }
             x => Ok(Some(x)),
@@ -132,11 +133,12 @@ impl Keys<'_, '_> {
     }
 }
 
-/// Larger than in any model, and small enough that products of a few of them cannot overflow.
+/// The largest dimension: larger than in any model, and small enough that the product of a few
+/// dimensions cannot overflow.
 const DIMENSION_MAX: usize = 1 << 20;
-/// Larger than in any model; some buffers of a head are arrays of this length.
+/// The largest head: larger than in any model. Some buffers of a head are arrays of this length.
 pub const HEAD_DIM_MAX: usize = 1 << 10;
-/// Query heads that share a head of keys and values, at most.
+/// The largest number of query heads that share a KV head.
 const GROUP_MAX: usize = 1 << 10;
 const VOCABULARY_MAX: u64 = 1 << 23;
 const EXPERTS_MAX: usize = 1 << 12;
@@ -145,6 +147,9 @@ const CONTEXT_MAX: usize = 1 << 30;
 
 impl Config {
     /// Reads and checks the metadata.
+    ///
+    /// # Errors
+    /// If a key is missing or its value is not supported.
     pub fn from_metadata(gguf: &Gguf<'_>) -> Result<Self, Error> {
         let metadata = gguf.metadata();
         let name = metadata.string("general.architecture")?;
@@ -158,46 +163,52 @@ impl Config {
         let heads = keys.size("attention.head_count", DIMENSION_MAX)?;
         let kv_heads = keys.size_or("attention.head_count_kv", heads, heads)?;
         let head_dim = keys.size_or("attention.key_length", HEAD_DIM_MAX, embedding / heads)?;
-        let invalid = |key: &str, value: usize, reason| {
+        let invalid = |key: &str, value: usize, reason: String| {
             Err(Error::Value { key: keys.name(key), value: value.to_string(), reason })
         };
         if !(1..=HEAD_DIM_MAX).contains(&head_dim) || heads * head_dim > DIMENSION_MAX {
-            return invalid("attention.head_count", heads, "no model has heads of such a size");
+            let reason = format!(
+                "the length of a head is {head_dim}: it must be from 1 to {HEAD_DIM_MAX}, and all \
+                 heads together at most {DIMENSION_MAX}"
+            );
+            return invalid("attention.head_count", heads, reason);
         }
         if !heads.is_multiple_of(kv_heads) {
-            return invalid("attention.head_count_kv", kv_heads, "does not divide the heads");
+            let reason = format!("must divide attention.head_count, which is {heads}");
+            return invalid("attention.head_count_kv", kv_heads, reason);
         }
         if heads / kv_heads > GROUP_MAX {
-            return invalid("attention.head_count_kv", kv_heads, "too few for so many heads");
+            let least = heads.div_ceil(GROUP_MAX);
+            let reason = format!("must be at least {least} for {heads} heads");
+            return invalid("attention.head_count_kv", kv_heads, reason);
         }
         let value_dim = keys.size_or("attention.value_length", DIMENSION_MAX, head_dim)?;
         let n_rot = keys.size_or("rope.dimension_count", head_dim, head_dim)?;
         if value_dim != head_dim {
-            return invalid("attention.value_length", value_dim, "values must be as long as keys");
+            let reason = format!("must equal the length of keys, which is {head_dim}");
+            return invalid("attention.value_length", value_dim, reason);
         }
         let Some(tokens) = gguf.tensor(EMBEDDINGS) else {
             return Err(Error::MissingTensor(EMBEDDINGS.into()));
         };
         if tokens.rows() > VOCABULARY_MAX {
-            return Err(Error::Vocabulary(tokens.rows()));
+            return Err(Error::Vocabulary { rows: tokens.rows(), max: VOCABULARY_MAX });
         }
 
         let layers = keys.size("block_count", LAYERS_MAX)?;
         let experts = mixture(&keys, architecture)?;
-        // Where all feed-forward networks are experts, the file need not give another size.
+        // If all feed-forward networks are experts, the file need not contain feed_forward_length.
         let feed_forward = match experts {
             Some(mixture) => mixture.feed_forward,
             None => keys.size("feed_forward_length", DIMENSION_MAX)?,
         };
-        // The largest models of some families divide by the values of the embedding for each head.
-        let scored = match architecture.scores_by_embedding == Some(layers) && heads <= embedding {
-            true => embedding / heads,
-            false => head_dim,
-        };
+        // See `Architecture::scores_by_embedding`.
+        let by_embedding = architecture.scores_by_embedding == Some(layers) && heads <= embedding;
+        let score_len = if by_embedding { embedding / heads } else { head_dim };
         let scale = keys.positive("attention.scale")?;
         let (window, window_period) = windows(&keys, architecture)?;
         let soft_cap = |index: usize, key| match architecture.soft_caps {
-            Some(silent) => keys.positive_or(key, silent[index]),
+            Some(defaults) => keys.positive_or(key, defaults[index]),
             None => Ok(None),
         };
 
@@ -219,7 +230,7 @@ impl Config {
                 true => (embedding as f32).sqrt(),
                 false => 1.0,
             },
-            attention_scale: scale.unwrap_or(1.0 / (scored as f32).sqrt()),
+            attention_scale: scale.unwrap_or(1.0 / (score_len as f32).sqrt()),
             window,
             window_period,
             window_rope: architecture.windows.is_some_and(|windows| windows.own_rope),
@@ -229,23 +240,23 @@ impl Config {
         })
     }
 
-    /// The window of a layer.
+    /// Returns the sliding window of a layer, if it has one.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.window_period.is_none_or(|period| layer % period + 1 < period))
     }
 
-    /// Whether a layer has a RoPE of its own, which no method changes.
+    /// Returns whether a layer has a RoPE of its own, which no RoPE method changes.
     pub fn own_rope(&self, layer: usize) -> bool {
         self.window_rope && self.layer_window(layer).is_some()
     }
 
-    /// Heads of queries that share a head of keys and values.
+    /// Returns the number of query heads that share a KV head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
 }
 
-/// The window that a file gives, and how often a layer has none.
+/// Reads the sliding window, and the period of layers without one.
 fn windows(
     keys: &Keys<'_, '_>,
     architecture: Architecture,
@@ -256,7 +267,7 @@ fn windows(
     Ok((window.filter(|&window| window > 0), windows.period.map(period).transpose()?))
 }
 
-/// The experts that a file gives.
+/// Reads the dimensions of a mixture of experts, if the model has one.
 fn mixture(keys: &Keys<'_, '_>, architecture: Architecture) -> Result<Option<Mixture>, Error> {
     let count = keys.number("expert_count")?.unwrap_or(0);
     match (architecture.experts, count) {
@@ -269,7 +280,7 @@ fn mixture(keys: &Keys<'_, '_>, architecture: Architecture) -> Result<Option<Mix
             };
             let scale = keys.positive("expert_weights_scale")?;
             if let Some(scale) = scale.filter(|scale| *scale != 1.0) {
-                let reason = "experts whose weights do not sum to 1 do not run here";
+                let reason = "only 1 is supported: experts whose weights sum to 1".into();
                 let key = keys.name("expert_weights_scale");
                 return Err(Error::Value { key, value: scale.to_string(), reason });
             }

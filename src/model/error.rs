@@ -4,7 +4,7 @@ use thiserror::Error;
 use super::Architecture;
 use crate::{gguf, rope};
 
-/// Why a file is not a model that runs here, or a session cannot go on.
+/// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
@@ -12,22 +12,27 @@ pub enum Error {
     Metadata(#[from] gguf::MetadataError),
     #[error(transparent)]
     Rope(#[from] rope::Error),
-    #[error("architecture {found} does not run here; these do: {}", Architecture::names())]
+    #[error("architecture {found} is not supported; supported: {}", Architecture::names())]
     Architecture { found: String },
     #[error("metadata key {key} is {value}: {reason}")]
-    Value { key: String, value: String, reason: &'static str },
-    #[error("this is a model with {count} experts, which no {name} model has that runs here")]
+    Value { key: String, value: String, reason: String },
+    #[error(
+        "metadata key {name}.expert_count is {count}: experts are not supported in {name} models"
+    )]
     Experts { count: usize, name: &'static str },
-    #[error("tensor token_embd.weight has {0} rows: no model knows so many tokens")]
-    Vocabulary(u64),
+    #[error("tensor token_embd.weight has {rows} rows: must be at most {max}")]
+    Vocabulary { rows: u64, max: u64 },
     #[error("tensor {0} is missing")]
     MissingTensor(String),
     #[error("tensor {tensor} has shape {found:?}, where {expected:?} is expected")]
     Shape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
-    #[error("tensor {0} is not part of such a model: running without it would give wrong results")]
+    #[error(
+        "tensor {0} is not supported in a model of this architecture: results without it would be \
+         wrong"
+    )]
     UnusedTensor(String),
     #[error(
-        "tensor {tensor} is of type {found}, which does not run here; these do: {}",
+        "tensor {tensor} is of type {found}, which is not supported; supported: {}",
         DType::ALL.map(DType::name).join(", ")
     )]
     Format { tensor: String, found: String },
@@ -40,8 +45,8 @@ pub enum Error {
     #[error("the context of {context} tokens is full: {used} are in use, {more} more do not fit")]
     ContextFull { context: usize, used: usize, more: usize },
     #[error(
-        "{tokens} tokens are to be kept where the context shifts: it needs {needed} or more for that, \
-         and has {context}"
+        "the context of {context} tokens is too small to shift and keep {tokens} tokens: it must be \
+         at least {needed}"
     )]
     Keep { tokens: usize, needed: usize, context: usize },
     #[error("cannot start the worker threads: {0}")]

@@ -56,9 +56,11 @@ fn what_leaves_no_room_to_shift_is_refused() {
         let options = ["-m", model, "-p", prompt, "-c", context, "--context-shift", "-n", "1"];
         run(&[&options[..], more].concat())
     };
-    write(PROMPT, "256", &[]).refused(2, &["--context-shift: ", "257 or more", "has 256"]);
+    write(PROMPT, "256", &[])
+        .refused(2, &["--context-shift: ", "context of 256 tokens", "at least 257"]);
     let long = "rain ".repeat(30);
-    write(&long, "300", &["--keep", "60"]).refused(2, &["--keep 60: 61 tokens", "318 or more"]);
+    write(&long, "300", &["--keep", "60"])
+        .refused(2, &["--keep 60: ", "keep 61 tokens", "at least 318"]);
     write(&long, "300", &["--keep", "-1"]).refused(2, &["--keep -1: "]);
     write(&long, "300", &["--keep", "-2"]).refused(2, &["--keep"]);
     // A prompt is never cut down.

@@ -1,4 +1,4 @@
-//! Low-rank adapters: the same as merged weights, and as llama.cpp.
+//! Low-rank adapters, compared with merged weights and with llama.cpp.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// As in `architectures`: what one more product of 5 terms rounds is no more.
+/// The bound of `architectures`: one more product of 5 terms does not round by more.
 const BOUND: f32 = 1e-4;
 const SCALE: f32 = 0.75;
 const TOKENS: usize = 60;
@@ -47,7 +47,7 @@ fn all_compute_what_merged_weights_would() {
     }
 }
 
-/// Products with F16 convert it and are those of F32, with the same bound.
+/// Products with F16 convert the weights to F32, so the bound is the same.
 #[test]
 fn adapters_in_f16_compute_what_merged_weights_would() {
     for name in ["llama", "qwen3moe"] {
@@ -62,8 +62,8 @@ fn adapters_in_f16_compute_what_merged_weights_would() {
     }
 }
 
-/// A and B are floats, which multiply activations as they are: what is rounded is what the weights
-/// in blocks read, as without an adapter.
+/// A and B are floats, which multiply activations that are not quantized. Only the inputs of the
+/// weights in blocks are quantized, as without an adapter.
 #[test]
 fn adapters_beside_weights_in_blocks_compute_what_merged_weights_would() {
     for (name, tiny) in Tiny::all() {
@@ -146,7 +146,7 @@ fn threads_and_micro_batches_make_no_difference() {
     }
 }
 
-/// Products with quantized weights read activations of 8 bits.
+/// Products with quantized weights read activations quantized to 8 bits.
 #[test]
 fn quantized_adapters_are_as_near_as_their_activations() {
     let tiny = Tiny::named("qwen2");
@@ -181,7 +181,7 @@ fn quantized_adapters_are_as_near_as_their_activations() {
     assert!(difference(&exact, &without) > 2.0 * bound);
 }
 
-/// What reading says of the file.
+/// Returns the message of the error that reading the adapter gives.
 fn error(b: Builder) -> String {
     let tiny = Tiny::named("qwen2");
     let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
@@ -201,46 +201,51 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
         b
     };
     let with = |name: &str, value: &str| without(name).key(name, STRING, string(value));
-    let no_such = "this is no LoRA adapter for such a model";
+    let no_such = "the file is not a LoRA adapter for a model of this architecture";
     let cases = [
         (tiny.builder(), "metadata key general.type is missing".to_string()),
         (
             with("general.type", "model"),
-            format!("general.type is model, where adapter is expected: {no_such}"),
+            format!("metadata key general.type is model, where adapter is expected: {no_such}"),
         ),
         (
             with("adapter.type", "dora"),
-            format!("adapter.type is dora, where lora is expected: {no_such}"),
+            format!("metadata key adapter.type is dora, where lora is expected: {no_such}"),
         ),
         (
             with("general.architecture", "llama"),
-            format!("general.architecture is llama, where qwen2 is expected: {no_such}"),
+            format!(
+                "metadata key general.architecture is llama, where qwen2 is expected: {no_such}"
+            ),
         ),
         (
             own().key("adapter.alora.invocation_tokens", U32, 7u32.to_le_bytes()),
-            "adapters that wait for words to activate them (adapter.alora.invocation_tokens) do not \
-             run here"
+            "adapters that are activated by tokens (metadata key adapter.alora.invocation_tokens) are \
+             not supported"
                 .into(),
         ),
         (
             without("blk.1.attn_k.weight.lora_b"),
-            "tensor blk.1.attn_k.weight.lora_a lacks its other half, .lora_a or .lora_b".into(),
+            "tensor blk.1.attn_k.weight.lora_a is one of a pair, .lora_a and .lora_b: the other is \
+             missing"
+                .into(),
         ),
         (
             add_tensor(own(), "blk.0.attn_k.bias", &[24], &[0.0; 24]),
-            "tensor blk.0.attn_k.bias is neither .lora_a nor .lora_b of another: no adapter has such"
+            "tensor blk.0.attn_k.bias is not supported in an adapter: its name must end in .lora_a, \
+             .lora_b or _norm.weight"
                 .into(),
         ),
         (
             Tiny { layers: 3, ..tiny.clone() }.adapter(),
-            "tensor blk.2.attn_q.weight is changed, which the model lacks: the adapter is for another \
-             one"
+            "the adapter changes tensor blk.2.attn_q.weight, which the model lacks: it is for another \
+             model"
                 .into(),
         ),
         (
             Tiny { feed_forward: 96, ..tiny.clone() }.adapter(),
             "tensor blk.0.ffn_gate.weight.lora_a has shape [72, 5] and blk.0.ffn_gate.weight.lora_b \
-             [5, 96], which do not go with the model's [72, 104]: the adapter is for another one"
+             [5, 96], which do not fit the model's [72, 104]: the adapter is for another model"
                 .into(),
         ),
         (
@@ -251,7 +256,7 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
                 &[0.0; 250],
             ),
             "tensor token_embd.weight.lora_a has shape [72, 5] and token_embd.weight.lora_b [5, 50], \
-             which do not go with the model's [72, 50]: the adapter is for another one"
+             which do not fit the model's [72, 50]: the adapter is for another model"
                 .into(),
         ),
         (
@@ -261,9 +266,14 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
                 &[5, 1],
                 &[0.0; 5],
             ),
-            "tensor output_norm.weight is changed, which is no matrix: that does not run here".into(),
+            "the adapter changes tensor output_norm.weight, which is not a matrix: this is not \
+             supported"
+                .into(),
         ),
-        (without(".lora_"), "the file changes nothing: it has no .lora_a and .lora_b".into()),
+        (
+            without(".lora_"),
+            "the file is not a LoRA adapter: it has no tensors .lora_a and .lora_b".into(),
+        ),
     ];
     for (b, expected) in cases {
         assert_eq!(error(b), expected);
@@ -279,12 +289,12 @@ fn norms_are_named_and_alpha_may_be_missing() {
     let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
     let adapter = Adapter::read(&file.parse(), &model.parse(), 1.0).unwrap();
     assert_eq!(adapter.norms(), ["blk.0.attn_norm.weight"]);
-    // 8/5 is what alpha stood for.
+    // With alpha the scale was multiplied by 8/5.
     let found = adapted(&tiny, &[(b, 8.0 / 5.0)], &How::default());
     assert!(difference(&once(&tiny, 1.0), &found) < BOUND);
 }
 
-/// Else keys and values of one would be taken for those of the other.
+/// Keys and values computed with one adapter must not be reused with another.
 #[test]
 fn another_adapter_is_another_model() {
     let tiny = Tiny::named("qwen2");

@@ -1,4 +1,4 @@
-//! Files and inputs that are no model, or too much for one.
+//! Files that are not a supported model, and invalid inputs of a session.
 
 use std::ops::ControlFlow;
 
@@ -9,14 +9,14 @@ use crate::{
     tiny::{How, Tiny, add_tensor, tokens, with_session},
 };
 
-/// What loading says of the file.
+/// Returns the message of the error that loading the file gives.
 fn error(b: Builder) -> String {
     let bytes = b.bytes();
     let gguf = Gguf::parse(&bytes, &[]).unwrap();
     Model::load(&gguf).err().expect("an error").to_string()
 }
 
-/// The file without the keys or tensors whose name contains `name`.
+/// Returns a model file without the keys and tensors whose names contain `name`.
 fn without(name: &str) -> Builder {
     let mut b = Tiny::llama().builder();
     let named = |entry: &Vec<u8>| entry.windows(name.len()).any(|w| w == name.as_bytes());
@@ -32,19 +32,21 @@ fn each_fault_names_the_key_or_tensor() {
     let cases = [
         (
             without("general.architecture").key("general.architecture", STRING, string("qwen9")),
-            "architecture qwen9 does not run here; these do: llama, qwen2, qwen3, qwen3moe, phi3, gemma2, \
-             gemma3",
+            "architecture qwen9 is not supported; supported: llama, qwen2, qwen3, qwen3moe, phi3, \
+             gemma2, gemma3",
         ),
         (without("general.architecture"), "metadata key general.architecture is missing"),
         (without("embedding_length"), "metadata key llama.embedding_length is missing"),
-        (number("block_count", 0), "metadata key llama.block_count is 0: no model has such a size"),
+        (number("block_count", 0), "metadata key llama.block_count is 0: must be from 1 to 4096"),
         (
             number("attention.head_count_kv", 4),
-            "metadata key llama.attention.head_count_kv is 4: does not divide the heads",
+            "metadata key llama.attention.head_count_kv is 4: must divide attention.head_count, which \
+             is 6",
         ),
         (
             number("attention.head_count", 1 << 19),
-            "metadata key llama.attention.head_count is 524288: no model has heads of such a size",
+            "metadata key llama.attention.head_count is 524288: the length of a head is 20: it must \
+             be from 1 to 1024, and all heads together at most 1048576",
         ),
         (
             without("rms_epsilon").key(
@@ -52,11 +54,12 @@ fn each_fault_names_the_key_or_tensor() {
                 F32,
                 (-1.0f32).to_le_bytes(),
             ),
-            "metadata key llama.attention.layer_norm_rms_epsilon is -1: it cannot be negative",
+            "metadata key llama.attention.layer_norm_rms_epsilon is -1: must not be negative",
         ),
         (
             number("attention.value_length", 8),
-            "metadata key llama.attention.value_length is 8: values must be as long as keys",
+            "metadata key llama.attention.value_length is 8: must equal the length of keys, which is \
+             20",
         ),
         (number("expert_count", 8), "metadata key llama.expert_used_count is missing"),
         (without("token_embd.weight"), "tensor token_embd.weight is missing"),
@@ -67,8 +70,8 @@ fn each_fault_names_the_key_or_tensor() {
         ),
         (
             add_tensor(without("-"), "blk.0.attn_q_norm.weight", &[20], &[0.0; 20]),
-            "tensor blk.0.attn_q_norm.weight is not part of such a model: running without it would \
-             give wrong results",
+            "tensor blk.0.attn_q_norm.weight is not supported in a model of this architecture: \
+             results without it would be wrong",
         ),
     ];
     for (builder, expected) in cases {
@@ -77,12 +80,12 @@ fn each_fault_names_the_key_or_tensor() {
 }
 
 #[test]
-fn a_format_that_does_not_run_is_named() {
+fn a_format_that_is_not_supported_is_named() {
     let b = without("output_norm.weight").append("output_norm.weight", &[72], 1, [0; 144]);
     assert_eq!(error(b), "tensor output_norm.weight is of type f16, where f32 is expected");
     let b = without("blk.0.attn_v.weight").append("blk.0.attn_v.weight", &[72, 40], 24, [0; 2880]);
     let expected =
-        "tensor blk.0.attn_v.weight is of type i8, which does not run here; these do: f32";
+        "tensor blk.0.attn_v.weight is of type i8, which is not supported; supported: f32";
     assert!(error(b).starts_with(expected));
 }
 

@@ -1,4 +1,4 @@
-//! A full context loses its oldest tokens, and the later ones move down.
+//! Context shifts: a full context evicts its oldest tokens, and the later ones move down.
 
 use rope_cpu::{
     kv_cache::CacheType,
@@ -11,21 +11,22 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
-/// As in `consistency`.
+/// The bound of `consistency`.
 const BOUND: f32 = 2e-4;
 
-/// Half of what is not kept is nearest to one page: 256 tokens are lost each time.
+/// Half of the tokens that are not kept, rounded to pages, is one page: each shift evicts 256
+/// tokens.
 const CONTEXT: usize = 300;
-const LOST: usize = 256;
-/// Within the window of Gemma's layers after a shift.
+const EVICTED: usize = 256;
+/// The number of kept tokens, which are within the window of Gemma's layers after a shift.
 const KEPT: usize = 10;
-/// Ten shifts, and some tokens behind the last one.
-const ALL: usize = CONTEXT + 9 * LOST + 40;
+/// The number of tokens for ten shifts, and some more after the last one.
+const ALL: usize = CONTEXT + 9 * EVICTED + 40;
 
-/// Where the `j`th token is when the `i`th is read.
+/// Returns the position of the `j`th token when the `i`th is read; `None` if it is evicted.
 fn place(i: usize, j: usize) -> Option<usize> {
-    let lost = LOST * (i + LOST).saturating_sub(CONTEXT).div_euclid(LOST);
-    if j < KEPT { Some(j) } else { j.checked_sub(lost).filter(|place| *place >= KEPT) }
+    let evicted = EVICTED * (i + EVICTED).saturating_sub(CONTEXT).div_euclid(EVICTED);
+    if j < KEPT { Some(j) } else { j.checked_sub(evicted).filter(|place| *place >= KEPT) }
 }
 
 /// A method: the frequencies and attention scale for a token, distances, and whether queries grow.
@@ -42,7 +43,7 @@ fn plainly(i: usize, j: usize) -> Option<f64> {
 }
 
 impl Case {
-    /// A rule that no length changes.
+    /// Returns the case of a rule that does not depend on the length.
     fn fixed(tiny: Tiny, flags: Flags, distance: fn(usize, usize) -> Option<f64>) -> Case {
         // An attention scale that would show if keys were scaled again.
         let global = Frequencies::new(&tiny, 2.0).global;
@@ -51,7 +52,7 @@ impl Case {
         Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance }
     }
 
-    /// Self-Extend in groups of 6 behind a window of 42.
+    /// Returns the case of Self-Extend in groups of 6 beyond a window of 42.
     fn self_extend(tiny: Tiny) -> Case {
         let flags = Flags {
             scaling: Some(Scaling::SelfExtend),
@@ -64,7 +65,7 @@ impl Case {
         })
     }
 
-    /// A rule by its name. That its frequencies are right is for the tests of `rope` to see.
+    /// Returns the case of a rule. The tests of `rope` check its frequencies.
     fn named(scaling: Scaling) -> Case {
         let (tiny, flags) = (Tiny::llama(), Flags { scaling: Some(scaling), ..Flags::default() });
         let case = Case::fixed(tiny, flags, plainly);
@@ -73,7 +74,8 @@ impl Case {
         Case { frequencies: Box::new(move |_| (inv_freq.clone(), scale)), ..case }
     }
 
-    /// A rule that follows the length. A sequence that has been as long as the context stays as long.
+    /// Returns the case of a rule that depends on the length. After a shift the effective length
+    /// stays that of a full context.
     fn by_length(case: position::Case, policy: Policy) -> Case {
         let (tiny, flags) = (case.tiny.clone(), case.flags.clone());
         let flags = Flags { policy: Some(policy), ..flags };
@@ -147,23 +149,23 @@ impl Case {
 
     fn how(&self) -> How {
         let flags = Flags { context_shift: true, ..self.flags.clone() };
-        // Threads that wait for each other make long tests slow where others compute, too.
+        // Threads that wait for each other make long tests slow if other tests run in parallel.
         How { context: CONTEXT, flags, threads: 1, ..How::default() }
     }
 
-    /// The logits of all tokens, kept and shifted.
+    /// Computes the logits of all tokens, with the first `KEPT` kept.
     fn found(&self, how: &How) -> Vec<Vec<f32>> {
         with_session(&self.tiny, how, |session| {
             session.keep(KEPT).unwrap();
             let found = how.read(session, &tokens(&self.tiny, ALL));
-            assert_eq!(session.take_evicted(), Some(10 * LOST));
+            assert_eq!(session.take_evicted(), Some(10 * EVICTED));
             assert_eq!(session.take_recomputed(), None);
             found
         })
     }
 }
 
-/// That is: what stays is as it was, what moves is only moved, and nothing is scaled twice.
+/// Kept keys do not change, later keys only move, and no key is scaled twice.
 #[test]
 fn ten_shifts_are_what_their_definition_says() {
     for (i, case) in Case::all().into_iter().enumerate() {
@@ -176,15 +178,17 @@ fn ten_shifts_are_what_their_definition_says() {
         let found = of(64);
         close(&found);
         assert!(found == of(7), "{:?}", case.flags);
-        // One by one takes long: every third does, too. By policy run all would be computed again.
+        // Reading one token at a time takes long, so only every third case does it. With policy run
+        // all tokens would be recomputed.
         if i.is_multiple_of(3) && case.flags.policy != Some(Policy::Run) {
             close(&of(1));
         }
     }
 }
 
-/// As in `consistency`; and behind ten shifts no worse than before the first one, but for chance. With
-/// keys at their distances, at others, and by frequencies that follow the position.
+/// The bounds are those of `consistency`; and the error after ten shifts is no larger than before
+/// the first one, except for chance. Keys are at their distances, at others, and with frequencies
+/// that depend on the position.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
     let dynamic = |case: &position::Case| case.flags.scaling == Some(Scaling::Dynamic);
@@ -214,16 +218,16 @@ fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
 }
 
 #[test]
-fn what_is_lost_is_read_again_where_it_is_needed() {
+fn evicted_tokens_are_read_again_if_needed() {
     let tiny = Tiny::llama();
     let case = Case::fixed(tiny.clone(), Flags::default(), plainly);
     let tokens = tokens(&tiny, 340);
     with_session(&tiny, &case.how(), |session| {
         session.keep(KEPT).unwrap();
         let first = logits(session, &tokens);
-        assert_eq!(session.take_evicted(), Some(LOST));
+        assert_eq!(session.take_evicted(), Some(EVICTED));
         assert_eq!(session.tokens(), tokens);
-        // Behind the gap it goes on; within it only what was kept is there.
+        // After the gap all tokens remain; within it only the kept ones do.
         assert_eq!(session.truncate(320), 320);
         assert!(difference(&first[320..], &logits(session, &tokens[320..])) < BOUND);
         assert_eq!(session.truncate(100), KEPT);
@@ -241,8 +245,8 @@ fn a_context_without_room_to_shift_is_refused() {
         let error = session.keep(CONTEXT - 256).unwrap_err().to_string();
         assert_eq!(
             error,
-            "44 tokens are to be kept where the context shifts: it needs 301 or more for that, and \
-             has 300"
+            "the context of 300 tokens is too small to shift and keep 44 tokens: it must be at least \
+             301"
         );
     });
 }
