@@ -1,36 +1,37 @@
-//! GGUF inference on a CPU, past the context length the model was trained for.
+//! GGUF inference on a CPU, beyond the context length that the model was trained for.
 //!
 //! # Reading order
 //!
-//! One token's path runs top to bottom, and nothing points back up. Above the library is the program
-//! `rope-cpu` (`src/main.rs` and `src/cli`): flags, conversation, output.
+//! Modules are listed from callers to callees; no module depends on one above it. Above the library is
+//! the program `rope-cpu` (`src/main.rs` and `src/cli`): flags, conversation, output.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`eval`] | how fast a model runs, what bounds it, and how well it predicts a text |
+//! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`], [`tokenizer`], [`chat`] | logits to a token, text to tokens and back, turns to text |
 //! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |
-//! | [`rope`] | one plan from flags and metadata, its frequencies, cosines and sines |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
-//! | [`threads`] | one parallel region a step, phases and barriers, and the buffers between them |
-//! | [`rope_cpu_kernels`] | products, attention, norms: formats and instruction sets |
-//! | [`quantize`] | a model brought into another format |
-//! | [`gguf`] | the one memory map, and everything in it, checked |
-//! | [`hub`] | models of the Hugging Face Hub, fetched and kept |
-//! | [`platform`] | memory, processors, interrupts: all that differs between systems |
+//! | [`rope`] | the RoPE plan from flags and metadata, its frequencies and cos/sin tables |
+//! | [`threads`] | worker threads: steps, phases, barriers, and the buffers shared between them |
+//! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
+//! | [`quantize`] | conversion of a model into another format |
+//! | [`hub`] | download and storage of models of the Hugging Face Hub |
+//! | [`gguf`] | the memory map of a model file, and its validated contents |
+//! | [`platform`] | memory, processors, interrupts: everything that differs between systems |
 //!
 //! # Invariants
 //!
-//! - The kernels know nothing of files, models or RoPE rules; the forward pass knows no instruction
-//!   set and no file.
-//! - The forward pass sees RoPE as rows of cosines and sines alone: a new rule touches [`rope`] only.
-//! - Weights are never copied out of the map.
-//! - No buffer is made for a token, but pages of keys and values, and of cosines and sines, as a
+//! - The kernels do not depend on files, models or RoPE rules; the forward pass does not depend on
+//!   an instruction set or a file.
+//! - The forward pass reads RoPE only as rows of cosines and sines: a new rule changes
+//!   [`rope`] only.
+//! - Weights are never copied out of the memory map.
+//! - No buffer is allocated for a token, except pages of the KV cache and of cos/sin tables as a
 //!   sequence grows.
-//! - The program does no arithmetic on activations, and the library does not parse or print.
+//! - The program does no arithmetic on activations; the library neither parses flags nor prints.
 //! - The same inputs give the same bits on any number of threads.
-//! - A file's bytes are hostile: whatever they hold gives an error that names the key or tensor.
+//! - A file's bytes are untrusted: invalid contents give an error that names the key or tensor.
 
 pub mod chat;
 pub mod eval;

@@ -1,8 +1,7 @@
 //! A model: its configuration, its weights, and the forward pass.
 //!
-//! [`Config`] says what the metadata says, `weights` borrows the tensors, `state` holds every
-//! buffer of a step, and `forward` reads as prose. A [`Session`] is what
-//! callers use.
+//! [`Config`] holds the metadata, `weights` the borrowed tensors, `state` the buffers of a step,
+//! and `forward` computes it. Callers use a [`Session`].
 
 pub mod adapter;
 mod architecture;
@@ -34,12 +33,12 @@ use crate::{
     rope::Factors,
 };
 
-/// The tensor whose rows are the tokens' embeddings.
+/// The name of the tensor whose rows are the tokens' embeddings.
 pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 
 /// A model whose weights are borrowed from a file's bytes.
 pub struct Model<'a> {
-    /// What it is made like.
+    /// The configuration.
     pub config: Config,
     weights: Weights<'a>,
     adapters_bytes: u64,
@@ -47,12 +46,18 @@ pub struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Checks that a file holds a model that runs here, and borrows its weights.
+    /// Checks that a file holds a supported model, and borrows its weights.
+    ///
+    /// # Errors
+    /// If metadata or a tensor is missing, invalid or not supported.
     pub fn load(gguf: &Gguf<'a>) -> Result<Self, Error> {
         Self::adapted(gguf, &[])
     }
 
-    /// The same, with adapters that were read for this file.
+    /// Loads a model like [`Model::load`], with adapters that were read for this file.
+    ///
+    /// # Errors
+    /// As for [`Model::load`].
     pub fn adapted(gguf: &Gguf<'a>, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
         let config = Config::from_metadata(gguf)?;
         let weights = Weights::load(gguf, &config, adapters)?;
@@ -61,18 +66,18 @@ impl<'a> Model<'a> {
         Ok(Model { config, weights, adapters_bytes, rope_factors })
     }
 
-    /// Bytes of the adapters.
+    /// Returns the bytes of the adapters' tensors.
     pub fn adapters_bytes(&self) -> u64 {
         self.adapters_bytes
     }
 
-    /// The divisors of RoPE frequencies that the file brings along.
+    /// Returns the divisors of RoPE frequencies that the file contains.
     pub fn rope_factors(&self) -> Factors {
         self.rope_factors.clone()
     }
 }
 
-/// The format of a tensor's weights, if products with it run here.
+/// Returns the format of a tensor's weights, if the kernels support products with it.
 fn dtype(tensor: &Tensor<'_>) -> Result<DType, Error> {
     DType::named(tensor.ggml_type.name).ok_or_else(|| Error::Format {
         tensor: tensor.name.into(),

@@ -1,11 +1,12 @@
-//! Attention as a phase: how its work is cut into tasks, and how their partial results become rows.
+//! The schedule of attention: the division of its work into tasks, and the merging of their partial
+//! results.
 //!
-//! A task is one head of keys and values, one tile of rows (with all query heads that share the
-//! head), and one part of the context; or several heads and a shorter part, for a single row, which
-//! reads long runs of memory so. A context is attended in parts, always cut at the same positions and
-//! merged in order. Where rows are few, each part is a task; where they are many, one task does all
-//! parts in turn. So no result depends on the number of threads, on which of them was faster, or on
-//! how many rows come together.
+//! A task is one KV head, one tile of rows (with all query heads that share the KV head), and one
+//! part of the context. For a single row a task is several KV heads and a shorter part, so that it
+//! reads longer runs of memory. The context is attended in parts, which are always cut at the same
+//! positions and merged in order. If there are few rows, each part is a task; if there are many,
+//! one task computes all parts in turn. Hence no result depends on the number of threads, on their
+//! speed, or on the number of rows in a batch.
 
 use std::ops::Range;
 
@@ -25,63 +26,65 @@ use crate::{
     rope::{Part, Sight},
 };
 
-/// Queries that attend together, at most (or one token's group, where that is more).
+/// The most queries that attend together (or those of one token's group, if that is larger).
 pub const TILE_QUERIES: usize = 64;
-/// Rows up to which parts are tasks.
+/// The most rows for which each part is a task.
 const FEW_ROWS: usize = 8;
-/// Positions of a part, at most.
+/// The most positions of a part.
 const PART: usize = 4 * POSITIONS;
-/// Heads of keys that one row reads together, at most, and the positions of a part then.
+/// The most KV heads of a task that has a single row.
 const HEADS: usize = 4;
+/// The most positions of a part if tasks have several KV heads.
 const HEADS_PART: usize = 2 * POSITIONS;
 
-/// How one forward pass attends.
-pub struct Plan<'s> {
+/// The division of one forward pass's attention into tasks.
+pub struct Schedule<'s> {
     pub tiles: &'s [Tile],
     kv_heads: usize,
-    /// Query heads that share a head of keys.
+    /// The number of query heads that share a KV head.
     pub group: usize,
-    /// Values of a head, with those that fill it up.
+    /// The elements of a head, padding included.
     pub dim: usize,
     tile_rows: usize,
     role: Role,
-    /// Heads of keys of a task.
+    /// The number of KV heads of a task.
     heads: usize,
-    /// Tasks that a context is cut into.
+    /// The number of tasks that the context is cut into.
     parts: usize,
-    /// Positions of a part.
+    /// The positions of a part.
     part: usize,
-    /// Where the second task's part begins. The first task has all parts before, of which a context
-    /// that rolls still holds little.
+    /// The position at which the second task begins. The first task has all parts before it, of
+    /// which little is left if the context rolls.
     second: usize,
 }
 
-/// Where one task's work lies.
+/// The part of the context, the rows and the KV heads of one task.
 pub struct Task {
     pub part: usize,
     pub tile: Tile,
     pub kv_heads: Range<usize>,
 }
 
-impl<'s> Plan<'s> {
-    /// Rows of a tile.
+impl<'s> Schedule<'s> {
+    /// Returns the rows of a tile in a batch of `rows`.
     pub fn tile_rows(config: &Config, rows: usize) -> usize {
         (TILE_QUERIES / config.group()).clamp(1, rows.max(1))
     }
 
-    /// Floats of partial results for up to `rows` rows in a context of `context`.
+    /// Returns the number of floats of the partial results for up to `rows` rows in a context of
+    /// `context` positions.
     pub fn partials_len(config: &Config, shape: Shape, rows: usize, context: usize) -> usize {
         let row = config.heads * partial_len(shape.padded_dim());
         let all = rows.next_multiple_of(Self::tile_rows(config, rows)) * row;
         let few = rows.min(FEW_ROWS);
         let few = few.next_multiple_of(Self::tile_rows(config, few));
-        // Where a context rolls, it begins within a part and is longer by what comes together.
+        // A rolling context begins within a part, and a micro-batch extends it before it rolls.
         let single = row * (context.div_ceil(HEADS_PART) + 2);
         all.max(few * row * (context.div_ceil(PART) + 2)).max(single)
     }
 
-    /// The plan for `rows`, cut into `tiles` of at most [`Plan::tile_rows`], in layers of which the
-    /// widest view is `sight`.
+    /// Creates the schedule for `rows`, cut into `tiles` of at most [`Schedule::tile_rows`].
+    /// `sight` is that of the layers whose queries attend to the most keys.
     pub fn new(
         config: &Config,
         shape: Shape,
@@ -92,7 +95,7 @@ impl<'s> Plan<'s> {
     ) -> Self {
         let end = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let first = rows.iter().map(|row| row.position).min().unwrap_or(0);
-        // Far keys are many, or few first ones that go with the first part.
+        // Far keys are either all the rest or a few first ones, which belong to the first part.
         let start =
             if sight.first == usize::MAX { 0 } else { sight.visible(Part::Near, first).start };
         let together = |&heads: &usize| config.kv_heads.is_multiple_of(heads);
@@ -104,7 +107,7 @@ impl<'s> Plan<'s> {
         };
         let part = if few { HEADS_PART } else { PART };
         let second = start / part * part + part;
-        Plan {
+        Schedule {
             tiles,
             kv_heads: config.kv_heads,
             group: config.group(),
@@ -121,22 +124,22 @@ impl<'s> Plan<'s> {
         }
     }
 
-    /// How many tasks there are.
+    /// Returns the number of tasks.
     pub fn tasks(&self) -> usize {
         self.parts * self.tiles.len() * self.head_tasks()
     }
 
-    /// Those for all heads of one tile and part.
+    /// Returns the number of tasks for all heads of one tile and part.
     fn head_tasks(&self) -> usize {
         self.kv_heads / self.heads
     }
 
-    /// Floats that a task writes.
+    /// Returns the number of floats that a task writes.
     pub fn unit(&self) -> usize {
         self.heads * self.tile_rows * self.group * partial_len(self.dim)
     }
 
-    /// What a task does.
+    /// Returns the part, tile and KV heads of a task.
     pub fn task(&self, task: usize) -> Task {
         let (head_task, rest) = (task % self.head_tasks(), task / self.head_tasks());
         let (tile, part) = (rest % self.tiles.len(), rest / self.tiles.len());
@@ -144,7 +147,7 @@ impl<'s> Plan<'s> {
         Task { part, tile: self.tiles[tile], kv_heads: first..first + self.heads }
     }
 
-    /// The positions that a task looks at.
+    /// Returns the positions of `visible` that are in a task's part of the context.
     pub fn positions(&self, part: usize, visible: Range<usize>) -> Range<usize> {
         if self.parts == 1 {
             return visible;
@@ -154,8 +157,8 @@ impl<'s> Plan<'s> {
         visible.start.max(start)..visible.end.min(end)
     }
 
-    /// The regime for queries that are compared with keys of this type, rotated as they are read if
-    /// `rotating`.
+    /// Returns the regime of products with keys of this type, which are rotated as they are read if
+    /// `rotating` is set.
     pub fn regime(&self, keys: CacheType, rotating: bool) -> Regime {
         match self.role {
             Role::Prompt => Regime::Many,
@@ -163,7 +166,7 @@ impl<'s> Plan<'s> {
         }
     }
 
-    /// A task's positions, cut where parts begin.
+    /// Cuts a task's positions at the boundaries of parts.
     pub fn cut(&self, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let Range { start, end } = positions;
         let part = self.part;
@@ -171,8 +174,8 @@ impl<'s> Plan<'s> {
             .map(move |i| start.max(i * part)..end.min((i + 1) * part))
     }
 
-    /// Writes a row's attention, all heads of `head_dim` values, to `out`: the parts of each head
-    /// merged in order.
+    /// Writes a row's attention, all heads of `head_dim` elements, to `out`: for each head, its
+    /// parts merged in order.
     pub fn gather(&self, cpu: Cpu, partials: &[f32], row: usize, head_dim: usize, out: &mut [f32]) {
         let Some(tile) = self.tiles.iter().rposition(|t| t.first <= row) else { return };
         let query = (row - self.tiles[tile].first) * self.group;

@@ -1,21 +1,21 @@
-//! What one forward pass computes: rows of tokens, cut into tiles that attend together.
+//! The input of one forward pass: rows of tokens, cut into tiles that attend together.
 
 use rope_cpu_kernels::Regime;
 
 use crate::Token;
 
-/// What tokens are read for. It decides the order of all sums, so that a token's logits are the same
-/// bits whatever else is in its batch.
+/// The role of a token in the sequence. It determines the order of all sums, so that a token's
+/// logits have the same bits with any other tokens in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Text that is there already: read many tokens at a time.
+    /// A token of a prompt, read many at a time.
     Prompt,
-    /// What was just chosen: read a token at a time, or a few.
+    /// A token that was just generated, read one or a few at a time.
     Answer,
 }
 
 impl Role {
-    /// The regime of products with weights.
+    /// Returns the regime of products with weights.
     pub fn regime(self) -> Regime {
         match self {
             Role::Prompt => Regime::Many,
@@ -24,34 +24,33 @@ impl Role {
     }
 }
 
-/// A token at its place.
+/// A token at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The token.
     pub token: Token,
-    /// Its position in the sequence.
+    /// The position in the sequence.
     pub position: usize,
-    /// Which sequence of the cache.
+    /// The index of the sequence in the KV cache.
     pub sequence: usize,
 }
 
-/// Neighbouring rows of one sequence.
+/// Consecutive rows with consecutive positions of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// The first row.
+    /// The index of the first row.
     pub first: usize,
-    /// How many.
+    /// The number of rows.
     pub rows: usize,
 }
 
-/// Cuts rows into tiles of at most `most`, so that each holds neighbouring positions of one
-/// sequence.
-pub fn tiles(rows: &[Row], most: usize, tiles: &mut Vec<Tile>) {
+/// Cuts rows into tiles of at most `max` rows, each of consecutive positions of one sequence.
+pub fn tiles(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
     tiles.clear();
     for (i, row) in rows.iter().enumerate() {
         let next = tiles.last_mut().filter(|tile| {
             let last = rows[i - 1];
-            tile.rows < most && last.sequence == row.sequence && last.position + 1 == row.position
+            tile.rows < max && last.sequence == row.sequence && last.position + 1 == row.position
         });
         match next {
             Some(tile) => tile.rows += 1,

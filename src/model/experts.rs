@@ -1,48 +1,49 @@
-//! Mixtures of experts: of many small feed-forward networks, each token goes through a few.
+//! Mixtures of experts: many small feed-forward networks, a few of which compute each token.
 //!
-//! A router scores the experts, the softmax of the scores weighs them, and the best few, their
-//! weights scaled to sum to 1, are computed (Mixtral, arXiv:2401.04088; Qwen 3). The tokens of a
-//! micro-batch are grouped by expert, so that a matrix is unpacked once for all of them. A token and
-//! one of its experts make a slot; slots are in the order of experts, then of tokens. A token's
-//! results are summed in the order in which its experts were chosen, whatever the number of threads.
+//! A router scores the experts. The experts with the highest scores are computed, and their outputs
+//! are weighted by the softmax of the scores, scaled to sum to 1 (Mixtral, arXiv:2401.04088; Qwen
+//! 3). The tokens of a micro-batch are grouped by expert, so that a matrix is unpacked once for all
+//! of them. A token and one of its experts make a slot; slots are ordered by expert, then by token.
+//! A token's results are summed in the order in which its experts were chosen, with any number of
+//! threads.
 
 use std::ops::Range;
 
 use rope_cpu_kernels::Input;
 
 use super::{
-    forward::{Forward, PartOutput},
-    state::{Activations, Private},
+    forward::{Forward, SegmentOutput},
+    state::{Activations, WorkerBuffers},
     weights::{Linear, Mixture},
 };
 use crate::threads::{Phased, Worker};
 
-/// One of the experts that a token goes through.
+/// An expert chosen for a token, and the weight of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Zeroable)]
 pub struct Choice {
     pub expert: u32,
     pub weight: f32,
 }
 
-/// Which slots a micro-batch has, as every worker works it out for itself.
+/// The slots of a micro-batch. Every worker computes them for itself.
 #[derive(Debug, Default)]
 pub struct Slots {
-    /// Where the slots of each expert begin, and where the last one's end.
+    /// The first slot of each expert, and the number of all slots.
     starts: Vec<usize>,
     /// The token of each slot.
     tokens: Vec<usize>,
-    /// For each token and choice, its slot.
+    /// The slot of each token and choice.
     slots: Vec<usize>,
 }
 
 impl Slots {
-    /// For up to `choices` choices of `experts`.
+    /// Allocates slots for up to `choices` choices among `experts` experts.
     pub fn new(experts: usize, choices: usize) -> Self {
         let starts = Vec::with_capacity(experts + 1);
         Slots { starts, tokens: Vec::with_capacity(choices), slots: Vec::with_capacity(choices) }
     }
 
-    /// Sorts `choices`, of which each token has `used`.
+    /// Sorts `choices` into slots. Each token has `used` consecutive choices.
     fn sort(&mut self, choices: &[Choice], experts: usize, used: usize) {
         self.starts.clear();
         self.starts.resize(experts + 1, 0);
@@ -56,7 +57,7 @@ impl Slots {
         self.tokens.resize(choices.len(), 0);
         self.slots.clear();
         self.slots.resize(choices.len(), 0);
-        // Each expert's start moves through its slots, which ends where the next one's began.
+        // Each expert's start moves through its slots, and ends at the next expert's first slot.
         for (i, choice) in choices.iter().enumerate() {
             let next = &mut self.starts[choice.expert as usize];
             self.slots[i] = *next;
@@ -67,88 +68,99 @@ impl Slots {
         self.starts[0] = 0;
     }
 
-    /// The slots of an expert.
-    fn of(&self, expert: usize) -> Range<usize> {
+    /// Returns the slots of an expert.
+    fn of_expert(&self, expert: usize) -> Range<usize> {
         self.starts[expert]..self.starts[expert + 1]
     }
 }
 
 impl Forward<'_> {
-    /// `projected = mixture(normed)`.
-    pub fn experts(&self, worker: &mut Worker<'_>, private: &mut Private, mixture: &Mixture<'_>) {
+    /// Computes `projected = mixture(normed)`.
+    pub fn experts(
+        &self,
+        worker: &mut Worker<'_>,
+        buffers: &mut WorkerBuffers,
+        mixture: &Mixture<'_>,
+    ) {
         let (state, tokens) = (self.state, self.rows.len());
-        let Some(buffers) = &state.experts else { return };
+        let Some(experts) = &state.experts else { return };
         let (count, used) = (mixture.experts.len(), mixture.used);
-        self.product(worker, private, &mixture.router, tokens, &state.normed, &buffers.scores);
+        self.product(worker, buffers, &mixture.router, tokens, &state.normed, &experts.scores);
 
         let phase = worker.phase(tokens);
-        let scores = buffers.scores.read(&phase);
+        let scores = experts.scores.read(&phase);
         phase.for_each(|claim| {
-            let scores = &scores[claim.task() * buffers.scores.width()..][..count];
-            choose(scores, buffers.choices.write(claim, used));
+            let scores = &scores[claim.task() * experts.scores.width()..][..count];
+            choose(scores, experts.choices.write(claim, used));
         });
         drop(phase);
 
-        // What the experts read, slot by slot.
+        // Copy the inputs of the experts, slot by slot.
         let phase = worker.phase(tokens * used);
-        let choices = &buffers.choices.read(&phase)[..tokens * used];
-        private.slots.sort(choices, count, used);
+        let choices = &experts.choices.read(&phase)[..tokens * used];
+        buffers.slots.sort(choices, count, used);
         let (floats, spans) = (state.normed.floats.read(&phase), state.normed.spans.read(&phase));
-        let (width, span_width) = (buffers.input.floats.width(), buffers.input.spans.width());
+        let (width, span_width) = (experts.input.floats.width(), experts.input.spans.width());
         phase.for_each(|claim| {
-            let token = private.slots.tokens[claim.task()];
-            let to = buffers.input.floats.write(claim, width);
+            let token = buffers.slots.tokens[claim.task()];
+            let to = experts.input.floats.write(claim, width);
             to.copy_from_slice(&floats[token * width..][..width]);
-            let to = buffers.input.spans.write(claim, span_width);
+            let to = experts.input.spans.write(claim, span_width);
             to.copy_from_slice(&spans[token * span_width..][..span_width]);
         });
         drop(phase);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].gate_up);
-        self.expert_products(worker, private, &linears, &buffers.input, &buffers.gate_up);
+        self.expert_products(worker, buffers, &linears, &experts.input, &experts.gate_up);
 
         let (network, slots) = (&mixture.experts[0], tokens * used);
-        self.activate(worker, private, network, slots, &buffers.gate_up, &buffers.gated);
+        self.activate(worker, buffers, network, slots, &experts.gate_up, &experts.gated);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].down);
-        self.expert_products(worker, private, &linears, &buffers.gated, &buffers.output);
+        self.expert_products(worker, buffers, &linears, &experts.gated, &experts.output);
 
         let phase = worker.phase(tokens);
-        let (choices, output) = (buffers.choices.read(&phase), buffers.output.read(&phase));
-        let width = buffers.output.width();
+        let (choices, output) = (experts.choices.read(&phase), experts.output.read(&phase));
+        let width = experts.output.width();
         phase.for_each(|claim| {
             let first = claim.task() * used;
             let out = state.projected.write(claim, state.projected.width());
             out.fill(0.0);
             for i in first..first + used {
-                let x = &output[private.slots.slots[i] * width..][..self.config.embedding];
+                let x = &output[buffers.slots.slots[i] * width..][..self.config.embedding];
                 out.iter_mut().zip(x).for_each(|(out, x)| *out += choices[i].weight * x);
             }
         });
     }
 
-    /// For each slot, the product with its expert's weights.
+    /// Computes the product of each slot's input with its expert's weights.
     fn expert_products<'w>(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         weights: &dyn Fn(usize) -> Option<&'w Linear<'w>>,
         x: &Activations,
         out: &Phased<f32>,
     ) {
-        let Some(Linear { width, low, .. }) = weights(0) else { return };
-        let all_low = &self.state.low;
-        if low.is_some() {
-            self.expert_products(worker, private, &|i| weights(i)?.low.as_deref(), x, all_low);
+        let Some(Linear { width, adapter_down, .. }) = weights(0) else { return };
+        let low_rank_out = &self.state.low_rank;
+        if adapter_down.is_some() {
+            self.expert_products(
+                worker,
+                buffers,
+                &|i| weights(i)?.adapter_down.as_deref(),
+                x,
+                low_rank_out,
+            );
         }
-        let unit = Linear::unit(private.slots.tokens.len());
+        let unit = Linear::unit(buffers.slots.tokens.len());
         let phase = worker.phase(width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
-        let low = low.as_ref().map_or(&[][..], |_| all_low.read(&phase));
+        let low_rank = adapter_down.as_ref().map_or(&[][..], |_| low_rank_out.read(&phase));
         while let Some(mut claim) = phase.claim() {
-            let mut to = PartOutput::new(out.columns(&mut claim, unit));
-            for expert in 0..private.slots.starts.len() - 1 {
-                let slots = private.slots.of(expert);
+            let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
+            for expert in 0..buffers.slots.starts.len() - 1 {
+                let slots = buffers.slots.of_expert(expert);
                 let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };
                 let input = Input {
                     regime: self.role.regime(),
@@ -156,16 +168,17 @@ impl Forward<'_> {
                     floats: &floats[slots.start * x.floats.width()..],
                     spans: &spans[slots.start * x.spans.width()..],
                 };
-                let low = low.get(slots.start * all_low.width()..).unwrap_or_default();
+                let low_rank =
+                    low_rank.get(slots.start * low_rank_out.width()..).unwrap_or_default();
                 to.first_row = slots.start;
-                self.multiply_parts(private, weights, input, low, &mut to);
+                self.multiply_segments(buffers, weights, input, low_rank, &mut to);
             }
         }
     }
 }
 
-/// The experts of the largest scores, the first of equals first, with their shares of the sum of
-/// their exponentials.
+/// Chooses the experts with the largest scores, in descending order, the first of equal ones first.
+/// Weights are the softmax of the chosen scores.
 fn choose(scores: &[f32], choices: &mut [Choice]) {
     let mut largest = f32::NAN;
     let mut sum = 0.0;
@@ -208,7 +221,7 @@ mod tests {
         slots.sort(&choices, 4, 2);
         assert_eq!(slots.tokens, [0, 2, 0, 1, 1, 2]);
         assert_eq!(slots.slots, [2, 0, 4, 3, 1, 5]);
-        let of: Vec<_> = (0..4).map(|expert| slots.of(expert)).collect();
+        let of: Vec<_> = (0..4).map(|expert| slots.of_expert(expert)).collect();
         assert_eq!(of, [0..2, 2..2, 2..4, 4..6]);
     }
 }

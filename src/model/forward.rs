@@ -1,4 +1,4 @@
-//! The forward pass: what every worker does in one step, phase by phase.
+//! The forward pass: the work of one step, phase by phase, as every worker runs it.
 
 use std::sync::PoisonError;
 
@@ -11,10 +11,10 @@ use rope_cpu_kernels::{
 
 use super::{
     Config,
-    attention::Plan,
+    attention::Schedule,
     batch::{Role, Row},
     heads::Heads,
-    state::{Activations, Private, State},
+    state::{Activations, State, WorkerBuffers},
     weights::{FeedForward, Gated, Layer, Linear, Weights},
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     threads::{Claim, Columns, Phased, Threads, Worker},
 };
 
-/// A model, and where a batch of tokens meets it.
+/// The inputs and buffers of one forward pass: a model, a batch of tokens, and their cache.
 pub struct Forward<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights<'a>,
@@ -36,34 +36,35 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// Takes all rows through all layers; keys and values go to the cache, the rest to `hidden`.
+    /// Computes all layers for all rows. Stores keys and values in the KV cache, and the output of
+    /// the last layer in `hidden`.
     pub fn layers(&self, team: &Threads) {
         let state = self.state;
         let (shape, sight) = (self.cache.shape(), self.rope.plan().sight);
-        let plan = Plan::new(self.config, shape, self.rows, &state.tiles, sight, self.role);
+        let schedule = Schedule::new(self.config, shape, self.rows, &state.tiles, sight, self.role);
         team.step(|worker| {
-            let mut private =
-                state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
-            self.embed(worker, &mut private);
+            let mut buffers =
+                state.workers[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
+            self.embed(worker, &mut buffers);
             for (index, layer) in self.weights.layers.iter().enumerate() {
-                self.attention(worker, &mut private, &plan, index, layer);
-                self.feed_forward(worker, &mut private, index, layer);
+                self.attention(worker, &mut buffers, &schedule, index, layer);
+                self.feed_forward(worker, &mut buffers, index, layer);
             }
         });
     }
 
-    fn embed(&self, worker: &mut Worker<'_>, private: &mut Private) {
+    fn embed(&self, worker: &mut Worker<'_>, buffers: &mut WorkerBuffers) {
         let embedding = self.config.embedding;
         worker.phase(self.rows.len()).for_each(|claim| {
             let row = self.rows[claim.task()];
-            let x = &mut private.row[..embedding];
+            let x = &mut buffers.row[..embedding];
             let token = row.token as usize;
             self.weights.tokens.decode_row(token, x);
             for addition in &self.weights.token_additions {
-                let input = private.low.look_up(self.state.cpu, addition, token);
+                let input = buffers.low_rank.look_up(self.state.cpu, addition, token);
                 let mut to = Scaled { to: x, scale: addition.scale };
                 let all = 0..embedding;
-                multiply(self.state.cpu, &addition.up, all, input, &mut private.product, &mut to);
+                multiply(self.state.cpu, &addition.up, all, input, &mut buffers.product, &mut to);
             }
             if self.config.embedding_scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
@@ -76,8 +77,8 @@ impl Forward<'_> {
     fn attention(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
-        plan: &Plan<'_>,
+        buffers: &mut WorkerBuffers,
+        schedule: &Schedule<'_>,
         index: usize,
         layer: &Layer<'_>,
     ) {
@@ -86,21 +87,30 @@ impl Forward<'_> {
         let heads = Heads { cpu, config, layer, index, rope, effective_length };
 
         let (normed, query_key_value) = (&state.normed, &state.query_key_value);
-        self.product(worker, private, &layer.query_key_value, rows.len(), normed, query_key_value);
+        self.product(worker, buffers, &layer.query_key_value, rows.len(), normed, query_key_value);
 
         let phase = worker.phase(config.kv_heads * BLOCKS);
         let query_key_value = state.query_key_value.read(&phase);
         phase.for_each(|claim| {
-            heads.store(self.cache, claim, rows, query_key_value, &mut private.head)
+            heads.store(self.cache, claim, rows, query_key_value, &mut buffers.head)
         });
         drop(phase);
 
-        let phase = worker.phase(plan.tasks());
+        let phase = worker.phase(schedule.tasks());
         let query_key_value = state.query_key_value.read(&phase);
         phase.for_each(|claim| {
             let task = claim.task();
-            let partials = state.partials.write(claim, plan.unit());
-            heads.attend(plan, self.cache, &phase, task, rows, query_key_value, private, partials);
+            let partials = state.partials.write(claim, schedule.unit());
+            heads.attend(
+                schedule,
+                self.cache,
+                &phase,
+                task,
+                rows,
+                query_key_value,
+                buffers,
+                partials,
+            );
         });
         drop(phase);
 
@@ -108,46 +118,47 @@ impl Forward<'_> {
         let phase = worker.phase(rows.len());
         let partials = state.partials.read(&phase);
         phase.for_each(|claim| {
-            let out = &mut private.row[..width];
-            plan.gather(cpu, partials, claim.task(), config.head_dim, out);
+            let out = &mut buffers.row[..width];
+            schedule.gather(cpu, partials, claim.task(), config.head_dim, out);
             self.put(claim, out, &state.attended);
         });
         drop(phase);
 
         let (attended, projected) = (&state.attended, &state.projected);
-        self.product(worker, private, &layer.attention_output, rows.len(), attended, projected);
+        self.product(worker, buffers, &layer.attention_output, rows.len(), attended, projected);
         let next = Some(layer.feed_forward_norm);
-        self.add_projected(worker, private, layer.post_attention_norm, next);
+        self.add_projected(worker, buffers, layer.post_attention_norm, next);
     }
 
     fn feed_forward(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         index: usize,
         layer: &Layer<'_>,
     ) {
         match &layer.feed_forward {
-            FeedForward::Dense(network) => self.gated(worker, private, network),
-            FeedForward::Experts(mixture) => self.experts(worker, private, mixture),
+            FeedForward::Dense(network) => self.gated(worker, buffers, network),
+            FeedForward::Experts(mixture) => self.experts(worker, buffers, mixture),
         }
         let next = self.weights.layers.get(index + 1).map(|next| next.attention_norm);
-        self.add_projected(worker, private, layer.post_feed_forward_norm, next);
+        self.add_projected(worker, buffers, layer.post_feed_forward_norm, next);
     }
 
-    /// `projected = network(normed)`.
-    fn gated(&self, worker: &mut Worker<'_>, private: &mut Private, network: &Gated<'_>) {
+    /// Computes `projected = network(normed)`.
+    fn gated(&self, worker: &mut Worker<'_>, buffers: &mut WorkerBuffers, network: &Gated<'_>) {
         let (state, tokens) = (self.state, self.rows.len());
-        self.product(worker, private, &network.gate_up, tokens, &state.normed, &state.gate_up);
-        self.activate(worker, private, network, tokens, &state.gate_up, &state.gated);
-        self.product(worker, private, &network.down, tokens, &state.gated, &state.projected);
+        self.product(worker, buffers, &network.gate_up, tokens, &state.normed, &state.gate_up);
+        self.activate(worker, buffers, network, tokens, &state.gate_up, &state.gated);
+        self.product(worker, buffers, &network.down, tokens, &state.gated, &state.projected);
     }
 
-    /// `gated = activation(gate) * up`, for rows of what the network's first product gave.
+    /// Computes `gated = activation(gate) * up` for rows of `gate_up`, the output of the network's
+    /// first product.
     pub fn activate(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         network: &Gated<'_>,
         rows: usize,
         gate_up: &Phased<f32>,
@@ -159,18 +170,19 @@ impl Forward<'_> {
         let gate_up = gate_up.read(&phase);
         phase.for_each(|claim| {
             let x = &gate_up[claim.task() * width..][..width];
-            let out = &mut private.row[..feed_forward];
+            let out = &mut buffers.row[..feed_forward];
             out.copy_from_slice(&x[gates..][..feed_forward]);
             gate(state.cpu, config.activation, out, &x[ups..][..feed_forward]);
             self.put(claim, out, gated);
         });
     }
 
-    /// `hidden += projected`, which may be normed first; `normed = norm(hidden)` for what is `next`.
+    /// Computes `hidden += projected`, with `projected` normalized before by `norm` if it is set;
+    /// then `normed = norm(hidden)` by the weights of the `next` norm, if there is one.
     fn add_projected(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         norm: Option<&[f32]>,
         next: Option<&[f32]>,
     ) {
@@ -178,7 +190,7 @@ impl Forward<'_> {
         let phase = worker.phase(self.rows.len());
         let projected = state.projected.read(&phase);
         phase.for_each(|claim| {
-            let x = &mut private.row[..embedding];
+            let x = &mut buffers.row[..embedding];
             x.copy_from_slice(&projected[claim.task() * state.projected.width()..][..embedding]);
             if let Some(norm) = norm {
                 rms_norm(state.cpu, x, norm, self.config.epsilon);
@@ -192,88 +204,89 @@ impl Forward<'_> {
         });
     }
 
-    /// Norms a row of `hidden` and hands it on.
+    /// Normalizes a row of `hidden` and writes it to `normed`.
     fn norm(&self, claim: &mut Claim<'_>, x: &mut [f32], weight: &[f32]) {
         rms_norm(self.state.cpu, x, weight, self.config.epsilon);
         self.put(claim, x, &self.state.normed);
     }
 
-    /// Hands a row on to the products of the next phase.
+    /// Writes a row to the inputs of the next phase's products, as floats and quantized.
     pub fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations) {
         to.floats.write(claim, x.len()).copy_from_slice(x);
         quantize(self.state.cpu, x, to.spans.write(claim, to.spans.width()));
     }
 
-    /// `out = weights x`, for the first `tokens` rows of `x`.
+    /// Computes `out = weights x` for the first `tokens` rows of `x`.
     pub fn product(
         &self,
         worker: &mut Worker<'_>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         weights: &Linear<'_>,
         tokens: usize,
         x: &Activations,
         out: &Phased<f32>,
     ) {
-        if let Some(low) = &weights.low {
-            self.product(worker, private, low, tokens, x, &self.state.low);
+        if let Some(down) = &weights.adapter_down {
+            self.product(worker, buffers, down, tokens, x, &self.state.low_rank);
         }
         let unit = Linear::unit(tokens);
         let phase = worker.phase(weights.width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
         let input = Input { regime: self.role.regime(), tokens, floats, spans };
-        let low = weights.low.as_ref().map_or(&[][..], |_| self.state.low.read(&phase));
+        let low_rank =
+            weights.adapter_down.as_ref().map_or(&[][..], |_| self.state.low_rank.read(&phase));
         while let Some(mut claim) = phase.claim() {
-            let mut to = PartOutput::new(out.columns(&mut claim, unit));
-            self.multiply_parts(private, weights, input, low, &mut to);
+            let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
+            self.multiply_segments(buffers, weights, input, low_rank, &mut to);
         }
     }
 
-    /// The products with all weights whose outputs are among the columns of `to`. Adapters add to
-    /// them from `low`: (tokens, low width).
-    pub fn multiply_parts<'w>(
+    /// Computes the products with all weights whose outputs are among the columns of `to`, and adds
+    /// the terms of adapters, whose inputs are `low_rank`: (tokens, low-rank width).
+    pub fn multiply_segments<'w>(
         &self,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         weights: &Linear<'w>,
         input: Input<'_>,
-        low: &[f32],
-        to: &mut PartOutput<'_, 'w>,
+        low_rank: &[f32],
+        to: &mut SegmentOutput<'_, 'w>,
     ) {
         let cpu = self.state.cpu;
         let range = to.columns.range();
-        for part in &weights.parts {
-            let end = part.column + part.matrix.rows();
-            let (start, end) = (range.start.max(part.column), range.end.min(end));
+        for segment in &weights.segments {
+            let end = segment.column + segment.matrix.rows();
+            let (start, end) = (range.start.max(segment.column), range.end.min(end));
             if start < end {
-                to.shift = part.column as isize - range.start as isize;
-                to.bias = part.bias.filter(|_| !weights.bias_later);
-                (to.adds, to.scale) = (false, part.scale);
-                let rows = start - part.column..end - part.column;
-                multiply(cpu, &part.matrix, rows.clone(), input, &mut private.product, to);
-                for addition in &part.additions {
+                to.shift = segment.column as isize - range.start as isize;
+                to.bias = segment.bias.filter(|_| !weights.bias_later);
+                (to.adds, to.scale) = (false, segment.scale);
+                let rows = start - segment.column..end - segment.column;
+                multiply(cpu, &segment.matrix, rows.clone(), input, &mut buffers.product, to);
+                for addition in &segment.additions {
                     (to.adds, to.scale) = (true, addition.scale);
-                    let input = private.low.take(cpu, addition, low, input);
-                    multiply(cpu, &addition.up, rows.clone(), input, &mut private.product, to);
+                    let input = buffers.low_rank.read(cpu, addition, low_rank, input);
+                    multiply(cpu, &addition.up, rows.clone(), input, &mut buffers.product, to);
                 }
             }
         }
     }
 
-    /// The logits of some rows, at most [`super::state::LOGIT_ROWS`], into `state.logits`.
+    /// Computes the logits of some rows, at most [`super::state::LOGIT_ROWS`], into `state.logits`.
     pub fn logits(&self, team: &Threads, wanted: &[usize]) {
         let (state, embedding) = (self.state, self.config.embedding);
         team.step(|worker| {
-            let mut private =
-                state.private[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffers =
+                state.workers[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
             let phase = worker.phase(wanted.len());
             let hidden = state.hidden.read(&phase);
             phase.for_each(|claim| {
-                let x = &mut private.row[..embedding];
+                let x = &mut buffers.row[..embedding];
                 x.copy_from_slice(&hidden[wanted[claim.task()] * embedding..][..embedding]);
                 self.norm(claim, x, self.weights.output_norm);
             });
             drop(phase);
             let (output, tokens) = (&self.weights.output, wanted.len());
-            self.product(worker, &mut private, output, tokens, &state.normed, &state.logits);
+            self.product(worker, &mut buffers, output, tokens, &state.normed, &state.logits);
             if let Some(cap) = self.config.logit_soft_cap {
                 worker.phase(wanted.len()).for_each(|claim| {
                     soft_cap(state.cpu, state.logits.write(claim, state.logits.width()), cap);
@@ -283,7 +296,7 @@ impl Forward<'_> {
     }
 }
 
-/// A row that so many times the outputs are added to.
+/// An output that adds the products, multiplied by `scale`, to a row.
 struct Scaled<'a> {
     to: &'a mut [f32],
     scale: f32,
@@ -295,31 +308,32 @@ impl Output for Scaled<'_> {
     }
 }
 
-/// The columns of one part of a [`Linear`] that one run computes.
-pub struct PartOutput<'p, 'b> {
+/// An output that writes to the columns of the tasks of one claim. The settings besides the columns
+/// are those of the current segment of a [`Linear`].
+pub struct SegmentOutput<'p, 'b> {
     columns: Columns<'p, f32>,
-    /// The row of the buffer that the first token has.
+    /// The row of the buffer that belongs to the first token.
     pub first_row: usize,
-    /// From rows of the part to the run's columns.
+    /// The difference from rows of the segment to columns of the claim.
     shift: isize,
     bias: Option<&'b [f32]>,
-    /// Whether what is put is added to what is there.
+    /// Whether products are added to the columns instead of replacing them.
     adds: bool,
-    /// How many times.
+    /// The factor of the products.
     scale: f32,
 }
 
-impl<'p> PartOutput<'p, '_> {
-    /// For tokens from the first row on.
+impl<'p> SegmentOutput<'p, '_> {
+    /// Creates an output whose first token has row 0.
     pub fn new(columns: Columns<'p, f32>) -> Self {
-        PartOutput { columns, first_row: 0, shift: 0, bias: None, adds: false, scale: 1.0 }
+        SegmentOutput { columns, first_row: 0, shift: 0, bias: None, adds: false, scale: 1.0 }
     }
 }
 
-impl Output for PartOutput<'_, '_> {
+impl Output for SegmentOutput<'_, '_> {
     fn put(&mut self, token: usize, row: usize, values: &[f32]) {
-        let at = row.wrapping_add_signed(self.shift);
-        let out = &mut self.columns.row(self.first_row + token)[at..at + values.len()];
+        let column = row.wrapping_add_signed(self.shift);
+        let out = &mut self.columns.row(self.first_row + token)[column..column + values.len()];
         if self.adds {
             out.iter_mut().zip(values).for_each(|(out, x)| *out += self.scale * x);
             return;

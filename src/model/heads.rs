@@ -1,4 +1,5 @@
-//! One head of a layer: its keys and values on their way to the cache, and one task of attention.
+//! The computation of single heads of a layer: the keys and values stored in the KV cache, and one
+//! task of attention.
 
 use std::{mem, ops::Range};
 
@@ -10,11 +11,11 @@ use rope_cpu_kernels::{
 
 use super::{
     Config, Pairing,
-    attention::{Plan, Task},
+    attention::{Schedule, Task},
     batch::Row,
     config::HEAD_DIM_MAX,
-    state::Private,
-    weights::Layer,
+    state::WorkerBuffers,
+    weights::{Layer, Projection},
 };
 use crate::{
     kv_cache::{BLOCK, BLOCKS, CacheType, KvCache, POSITIONS},
@@ -22,7 +23,7 @@ use crate::{
     threads::{Claim, Phase},
 };
 
-/// What all heads of a layer have in common.
+/// The data that all heads of a layer share.
 pub struct Heads<'a> {
     pub cpu: Cpu,
     pub config: &'a Config,
@@ -32,31 +33,37 @@ pub struct Heads<'a> {
     pub effective_length: usize,
 }
 
-/// Rows that attend together, with the query heads that share each head of keys.
-struct Group<'a> {
+/// The queries of one task: rows that attend together, with the query heads of its KV heads.
+struct QueryTile<'a> {
     rows: &'a [Row],
     kv_heads: Range<usize>,
-    /// Query heads for each head of keys.
+    /// The number of query heads for each KV head.
     heads: usize,
-    /// Values of a head, with those that fill it up.
+    /// The elements of a head, padding included.
     dim: usize,
 }
 
 impl Heads<'_> {
-    /// Adds its bias to a head of `part` (0 queries, 1 keys, 2 values), in the file's order.
-    fn biased(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
+    /// Copies a head of a projection to `out`, with its bias added, and pads it with zeros. The
+    /// elements are in the file's order.
+    fn biased(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
         let dim = self.config.head_dim;
         out[..dim].copy_from_slice(x);
         out[dim..].fill(0.0);
-        if let Some(bias) = self.layer.query_key_value.parts[part].bias {
+        if let Some(bias) = self.layer.query_key_value.segments[projection as usize].bias {
             add(self.cpu, &mut out[..dim], &bias[head * dim..][..dim]);
         }
     }
 
-    /// A head of queries or keys, to be rotated: biased, normed, in halves order.
-    fn raw(&self, part: usize, head: usize, x: &[f32], out: &mut [f32]) {
-        self.biased(part, head, x, out);
-        let norm = if part == 0 { self.layer.query_norm } else { self.layer.key_norm };
+    /// Copies a head of queries or keys to `out` as they are before rotation: with the bias added,
+    /// normalized, in halves order.
+    fn raw(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
+        self.biased(projection, head, x, out);
+        let norm = match projection {
+            Projection::Query => self.layer.query_norm,
+            Projection::Key => self.layer.key_norm,
+            Projection::Value => None,
+        };
         if let Some(norm) = norm {
             rms_norm(self.cpu, &mut out[..self.config.head_dim], norm, self.config.epsilon);
         }
@@ -66,18 +73,18 @@ impl Heads<'_> {
         }
     }
 
-    /// Whether the cache holds keys before rotation.
+    /// Returns whether the KV cache holds raw keys (before rotation).
     fn keys_are_raw(&self) -> bool {
         let plan = self.rope.plan();
         plan.shifts || !self.config.own_rope(self.index) && plan.raw_keys()
     }
 
-    /// What queries of this layer see.
+    /// Returns the keys that queries of this layer attend to.
     fn sight(&self) -> Sight {
         self.config.layer_window(self.index).map_or(self.rope.plan().sight, Sight::window)
     }
 
-    /// The rows by which a part of the keys rotates.
+    /// Returns the table of cosines and sines by which a part of the keys rotates.
     fn layers(&self, part: Part) -> Layers {
         match self.config.own_rope(self.index) {
             true => Layers::Window,
@@ -89,7 +96,8 @@ impl Heads<'_> {
         self.rope.row(self.layers(part), self.effective_length, position)
     }
 
-    /// Stores the keys and values of one head at the positions of one block of each page.
+    /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
+    /// and a block of each page: the rows whose positions are in that block are stored.
     pub fn store(
         &self,
         cache: &KvCache,
@@ -108,38 +116,38 @@ impl Heads<'_> {
             }
             let Some(page) = cache.page(row.sequence, self.index, row.position) else { continue };
             let x = &query_key_value[i * linear.width..][..linear.width];
-            self.raw(1, head, &x[keys + head * dim..][..dim], head_buffer);
+            self.raw(Projection::Key, head, &x[keys + head * dim..][..dim], head_buffer);
             if !self.keys_are_raw() {
                 rotate(self.cpu, head_buffer, self.rope_row(Part::Near, row.position));
             }
             page.store_key(self.cpu, claim, row.position, head_buffer);
-            self.biased(2, head, &x[values + head * dim..][..dim], head_buffer);
+            self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
             page.store_value(self.cpu, claim, row.position, head_buffer);
         }
     }
 
-    /// Computes one task of attention into its partials.
+    /// Computes one task of attention, and writes its partial results to `partials`.
     #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
     pub fn attend(
         &self,
-        plan: &Plan<'_>,
+        schedule: &Schedule<'_>,
         cache: &KvCache,
         phase: &Phase<'_>,
         task: usize,
         rows: &[Row],
         query_key_value: &[f32],
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
-        let Task { part, tile, kv_heads } = plan.task(task);
-        let (group, dim) = (plan.group, plan.dim);
+        let Task { part, tile, kv_heads } = schedule.task(task);
+        let (group, dim) = (schedule.group, schedule.dim);
         let count = kv_heads.len() * tile.rows * group;
         let partials = &mut partials[..count * partial_len(dim)];
         clear(partials, dim);
         let tile_rows = &rows[tile.first..][..tile.rows];
         let [first, last] = [tile_rows[0], tile_rows[tile.rows - 1]];
         let sight = self.sight();
-        let positions = plan.positions(part, sight.start(first.position)..last.position + 1);
+        let positions = schedule.positions(part, sight.start(first.position)..last.position + 1);
         if positions.is_empty() {
             return;
         }
@@ -154,46 +162,46 @@ impl Heads<'_> {
                 let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
                 let (kv_head, g) = (head / group - kv_heads.start, head % group);
                 let query = (kv_head * tile.rows + i) * group + g;
-                let query = &mut private.queries[query * dim..][..dim];
-                self.raw(0, head, &x[..self.config.head_dim], query);
+                let query = &mut buffers.queries[query * dim..][..dim];
+                self.raw(Projection::Query, head, &x[..self.config.head_dim], query);
                 query.iter_mut().for_each(|x| *x *= scale);
             }
         }
-        let tile = Group { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
+        let tile = QueryTile { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
         if !self.keys_are_raw() {
-            self.prepare(plan, &tile, Part::Near, None, cache.shape().keys, private);
+            self.prepare(schedule, &tile, Part::Near, None, cache.shape().keys, buffers);
         }
-        let mut parts = plan.cut(positions);
+        let mut parts = schedule.cut(positions);
         if let Some(positions) = parts.next() {
-            self.attend_part(plan, cache, phase, &tile, positions, private, partials);
+            self.attend_part(schedule, cache, phase, &tile, positions, buffers, partials);
         }
         for positions in parts {
-            let mut more = mem::take(&mut private.partials);
+            let mut more = mem::take(&mut buffers.partials);
             let part = &mut more[..partials.len()];
             clear(part, dim);
-            self.attend_part(plan, cache, phase, &tile, positions, private, part);
+            self.attend_part(schedule, cache, phase, &tile, positions, buffers, part);
             let queries = partials.chunks_exact_mut(partial_len(dim));
             for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
                 merge(self.cpu, all, part);
             }
-            private.partials = more;
+            buffers.partials = more;
         }
     }
 
-    /// Attends one part of the context, some of whose positions may be out of a row's sight.
+    /// Attends to one part of the context, of which each row may attend to some positions only.
     #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
     fn attend_part(
         &self,
-        plan: &Plan<'_>,
+        schedule: &Schedule<'_>,
         cache: &KvCache,
         phase: &Phase<'_>,
-        tile: &Group<'_>,
+        tile: &QueryTile<'_>,
         positions: Range<usize>,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
         let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
-        let Group { rows, kv_heads, heads, .. } = tile;
+        let QueryTile { rows, kv_heads, heads, .. } = tile;
         let sight = self.sight();
         let page = |start| cache.page(rows[0].sequence, self.index, start);
         let first_start = positions.start / POSITIONS * POSITIONS;
@@ -205,7 +213,7 @@ impl Heads<'_> {
             let next = if next < positions.end { page(next) } else { None };
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
             for part in Part::ALL {
-                private.visible.clear();
+                buffers.visible.clear();
                 for row in *rows {
                     let seen = sight.visible(part, row.position);
                     let within = |p: usize| {
@@ -213,22 +221,23 @@ impl Heads<'_> {
                             - start
                     };
                     let visible = within(seen.start)..within(seen.end);
-                    private.visible.extend(std::iter::repeat_n(visible, *heads));
+                    buffers.visible.extend(std::iter::repeat_n(visible, *heads));
                 }
-                if private.visible.iter().all(Range::is_empty) {
+                if buffers.visible.iter().all(Range::is_empty) {
                     continue;
                 }
                 let rotation = if raw { self.rotation(part, start) } else { None };
                 if raw {
-                    self.prepare(plan, tile, part, Some(start), dtype, private);
+                    self.prepare(schedule, tile, part, Some(start), dtype, buffers);
                 }
-                let Private { visible, attention, .. } = private;
+                let WorkerBuffers { visible, attention, .. } = buffers;
                 attend(self.cpu, visible, keys, rotation, values, next_keys, attention, partials);
             }
         }
     }
 
-    /// How raw keys of a page that begins at `start` rotate; `None` if not at all.
+    /// Returns the rotation of raw keys of a page that begins at `start`; `None` if they do not
+    /// rotate.
     fn rotation(&self, part: Part, start: usize) -> Option<Rotation<'_>> {
         let group = self.sight().group(part)?;
         Some(Rotation {
@@ -239,20 +248,21 @@ impl Heads<'_> {
         })
     }
 
-    /// Rotates queries and hands them to the kernel: by their distance from the key at `start`, those
-    /// that see something of its page; or by their position, where keys are rotated already.
+    /// Rotates queries and passes them to the kernel. If `start` is set, keys are raw: queries that
+    /// attend to keys of the page at `start` rotate by their distance from its first key. Otherwise
+    /// keys are already rotated, and queries rotate by their position.
     fn prepare(
         &self,
-        plan: &Plan<'_>,
-        tile: &Group<'_>,
+        schedule: &Schedule<'_>,
+        tile: &QueryTile<'_>,
         part: Part,
         start: Option<usize>,
         keys: CacheType,
-        private: &mut Private,
+        buffers: &mut WorkerBuffers,
     ) {
-        let Group { rows, heads, dim, .. } = *tile;
+        let QueryTile { rows, heads, dim, .. } = *tile;
         let kv_heads = tile.kv_heads.len();
-        let Private { attention, queries, rotated, visible, .. } = private;
+        let WorkerBuffers { attention, queries, rotated, visible, .. } = buffers;
         let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
         rotated.copy_from_slice(&queries[..rotated.len()]);
         let sight = self.sight();
@@ -267,7 +277,7 @@ impl Heads<'_> {
             for query in rotated.chunks_exact_mut(dim) {
                 rotate(self.cpu, query, row);
                 if group.is_none() {
-                    // What keys would be multiplied by, if they were rotated.
+                    // Rotation would multiply the keys by this scale, but these do not rotate.
                     let scale = self.rope.scale(self.layers(part), self.effective_length);
                     query[..self.config.n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
@@ -275,13 +285,13 @@ impl Heads<'_> {
         }
         let soft_cap = self.config.attention_soft_cap;
         let rotating = start.is_some() && group.is_some();
-        let regime = plan.regime(keys, rotating);
+        let regime = schedule.regime(keys, rotating);
         let queries = Queries { queries: rotated, regime, heads: kv_heads, dim, soft_cap };
         attention.prepare(self.cpu, queries, keys, rotating);
     }
 }
 
-/// From pairs side by side to pairs half a head apart: all first elements, then all second ones.
+/// Reorders adjacent pairs into halves order: all first elements, then all second ones.
 fn to_halves(x: &mut [f32]) {
     let mut seconds = [0.0; HEAD_DIM_MAX / 2];
     let half = x.len() / 2;

@@ -1,4 +1,4 @@
-//! The memory that a model and a context take, computed before any of it is asked for.
+//! The memory that a model and a context need, computed before it is allocated.
 
 use std::fmt;
 
@@ -12,75 +12,75 @@ use thiserror::Error;
 
 use super::{
     Config, Model,
-    attention::{Plan, TILE_QUERIES},
+    attention::{Schedule, TILE_QUERIES},
 };
 use crate::{
     kv_cache::{self, CacheType},
     platform::memory::{Available, Limit},
 };
 
-/// Positions that the cache grows by.
+/// The positions by which the KV cache grows.
 pub const PAGE: usize = kv_cache::POSITIONS;
 
-/// The program itself and the header of the file.
+/// The bytes of the program itself and of the file's header.
 const PROGRAM_BYTES: usize = 16 << 20;
 
-/// The numbers of a model that decide how much memory it takes.
+/// The dimensions of a model that determine its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of all weights, mapped from the file.
+    /// The bytes of all weights, mapped from the file.
     pub weights_bytes: u64,
-    /// Layers that attend to the whole context.
+    /// The number of layers that attend to the whole context.
     pub global_layers: usize,
-    /// Layers that attend to the last `window` tokens.
+    /// The number of layers that attend to the last `window` tokens.
     pub window_layers: usize,
-    /// Tokens that these see; 0 where there are none.
+    /// The sliding window in tokens; 0 if no layer has one.
     pub window: usize,
-    /// Heads of keys and values in each layer.
+    /// The number of KV heads in each layer.
     pub kv_heads: usize,
-    /// Values in the key of one head.
+    /// The elements of a head's key.
     pub key_dim: usize,
-    /// Values in the value of one head.
+    /// The elements of a head's value.
     pub value_dim: usize,
-    /// Bytes that computing takes for each token of a micro-batch.
+    /// The bytes of buffers for each token of a micro-batch.
     pub token_bytes: u64,
-    /// Bytes that computing takes besides, such as the logits.
+    /// The bytes of buffers of constant size, such as the logits.
     pub fixed_bytes: u64,
-    /// Bytes that computing takes for each position of the context: cosines and sines, and
-    /// partial results of attention.
+    /// The bytes of buffers for each position of the context: cos/sin tables, and partial results
+    /// of attention.
     pub position_bytes: u64,
 }
 
-/// What a run asks for.
+/// The options of a run that determine its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Positions that there is to be room for.
+    /// The context in positions.
     pub context: usize,
-    /// Whether old tokens are forgotten, which is after each micro-batch.
+    /// Whether the context rolls: old tokens are removed after each micro-batch.
     pub rolling: bool,
-    /// Tokens computed together while reading a prompt.
+    /// The number of tokens computed in one pass while a prompt is read.
     pub micro_batch: usize,
-    /// How keys are stored.
+    /// The type that keys are stored in.
     pub keys: CacheType,
-    /// How values are stored.
+    /// The type that values are stored in.
     pub values: CacheType,
 }
 
-/// What it takes, in bytes. Sizes beyond all measure stop at `u64::MAX`.
+/// The memory that a run needs, in bytes. Sums that overflow saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The weights: pages of the file that the system keeps for as long as there is room.
+    /// The weights: pages of the file that the system caches while it has free memory.
     pub weights: u64,
     /// The keys of all positions.
     pub keys: u64,
     /// The values of all positions.
     pub values: u64,
-    /// Everything that computing takes besides.
+    /// All buffers.
     pub buffers: u64,
 }
 
 impl Need {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn total(&self) -> u64 {
         [self.weights, self.keys, self.values, self.buffers]
             .into_iter()
@@ -89,23 +89,23 @@ impl Need {
 }
 
 impl Shape {
-    /// The shape of a model whose weights take `weights_bytes`, adapters included, computed by
-    /// `threads` threads.
+    /// Returns the shape of a model whose weights have `weights_bytes`, adapters included, computed
+    /// by `threads` threads.
     ///
-    /// Buffers are those of the forward pass, counted from above.
+    /// The bytes of buffers are upper bounds of those that the forward pass allocates.
     pub fn of(model: &Model<'_>, weights_bytes: u64, threads: usize) -> Self {
         let Model { config, weights, .. } = model;
-        let low_width = weights.low_width;
+        let low_rank_width = weights.low_rank_width;
         let window_layers =
             (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
         let spans = |values: usize| spans_for(values) * size_of::<Span>();
         let Config { embedding, feed_forward, heads, kv_heads, head_dim, vocabulary, .. } = *config;
-        // A head of the cache is filled up to whole units, and so are its partial results.
+        // A head in the cache is padded to whole units, and so are its partial results.
         let padded = head_dim.next_multiple_of(UNIT);
         let partial_row = heads * partial_len(padded);
         let attended = heads * head_dim;
         let query_key_value = attended + 2 * kv_heads * head_dim;
-        // Through how many feed-forward networks a token goes; each has its input and output.
+        // The number of feed-forward networks that compute a token; each has its input and output.
         let (experts, used) =
             config.experts.map_or((0, 1), |mixture| (mixture.count, mixture.used));
         let slots = if experts > 0 { used } else { 0 };
@@ -113,21 +113,23 @@ impl Shape {
         // hidden, normed, projected; attended, its parts; gate, up, gated.
         let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
         let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
-        let widest = embedding.max(feed_forward).max(attended).max(low_width);
-        // Panels of a product and of attention; of a tile the scores, queries in four forms, partials.
+        let widest = embedding.max(feed_forward).max(attended).max(low_rank_width);
+        // Panels of a product and of attention; a tile's scores, queries in four forms, and
+        // partials.
         let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);
         let row = 4 * widest;
         let attention = 4 * (PAGE * padded + queries * (PAGE + 5 * padded));
-        let private = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
-        let low = 4 * low_width;
-        let private_token = Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low + spans(low_width);
-        // Partial results are made for whole tiles.
-        let tile = 4 * Plan::tile_rows(config, usize::MAX) * partial_row;
+        let worker = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
+        let low_rank = 4 * low_rank_width;
+        let worker_token =
+            Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low_rank + spans(low_rank_width);
+        // Partial results are allocated for whole tiles.
+        let tile = 4 * Schedule::tile_rows(config, usize::MAX) * partial_row;
         let logits = 16 * 4 * vocabulary;
-        // Each known token: its text, its place in the vocabulary's index, its rank or score.
+        // For each token: its text, its entry in the vocabulary's index, its rank or score.
         let tokenizer = 256 * vocabulary;
         // Up to 8 tokens at a time are attended in parts of 1024 positions.
-        let few = 8usize.next_multiple_of(Plan::tile_rows(config, 8));
+        let few = 8usize.next_multiple_of(Schedule::tile_rows(config, 8));
         let partials = (few * 4 * partial_row).div_ceil(1024);
         let tables = 1 + usize::from(config.window.is_some());
         Shape {
@@ -138,8 +140,8 @@ impl Shape {
             kv_heads,
             key_dim: head_dim,
             value_dim: head_dim,
-            token_bytes: (4 * floats + rounded + used * low + threads * private_token) as u64,
-            fixed_bytes: (threads * private
+            token_bytes: (4 * floats + rounded + used * low_rank + threads * worker_token) as u64,
+            fixed_bytes: (threads * worker
                 + tile
                 + logits
                 + tokenizer
@@ -149,13 +151,14 @@ impl Shape {
         }
     }
 
-    /// The memory that `request` takes.
+    /// Returns the memory that `request` needs.
     pub fn need(&self, request: &Request) -> Need {
-        // First tokens and last ones, which may both begin within a page, and what is read next.
+        // The first tokens and the last ones, which may both begin within a page, and a
+        // micro-batch.
         let more = if request.rolling { request.micro_batch.saturating_add(2 * PAGE) } else { 0 };
         let global = pages(request.context.saturating_add(more));
-        // A window layer needs what the oldest query of a micro-batch sees, and all after it, which
-        // may begin within a page.
+        // A window layer holds the keys from the first one that the oldest query of a micro-batch
+        // attends to, which may begin within a page.
         let window = self.window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
         let window = pages(request.context.min(window));
         let rows = product(&[self.global_layers as u64, global])
@@ -173,8 +176,8 @@ impl Shape {
         }
     }
 
-    /// The largest context up to `context_max` for which `request`, changed to it, fits in
-    /// `bytes`: in whole pages, and 0 where not even one fits.
+    /// Returns the largest context up to `context_max` with which `request` fits in `bytes`: a
+    /// whole number of pages if it is less than `context_max`, and 0 if not even one page fits.
     pub fn largest_context(&self, request: &Request, context_max: usize, bytes: u64) -> usize {
         let fits = |context| self.need(&Request { context, ..*request }).total() <= bytes;
         if fits(context_max) {
@@ -189,14 +192,14 @@ impl Shape {
         low * PAGE
     }
 
-    /// The context of a run that asks for none: `context_train`, or the most that fits where that
-    /// is less, though never less than a page.
+    /// Returns the default context: the trained length `context_train`, or the largest context that
+    /// fits if that is less, but at least a page.
     pub fn default_context(&self, request: &Request, context_train: usize, bytes: u64) -> usize {
         self.largest_context(request, context_train, bytes).max(PAGE.min(context_train))
     }
 
-    /// The types for keys and values with which `request` would fit in `bytes`, those that keep
-    /// the most first. Keys bear coarser storage less well than values do.
+    /// Returns the types for keys and values with which `request` would fit in `bytes`, the most
+    /// precise first. Keys lose more accuracy than values by coarser storage.
     pub fn fitting_types(&self, request: &Request, bytes: u64) -> Vec<(CacheType, CacheType)> {
         use CacheType::{F16, Q4_0, Q8_0};
         [(F16, F16), (Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]
@@ -207,10 +210,10 @@ impl Shape {
             .collect()
     }
 
-    /// Checks that `request` fits.
+    /// Checks that `request` fits in the available memory, and returns the memory it needs.
     ///
     /// # Errors
-    /// If it does not, with all that would help.
+    /// If it does not fit. The error contains the context and the cache types that would.
     pub fn check(&self, request: &Request, available: Available) -> Result<Need, TooLarge> {
         let need = self.need(request);
         if need.total() <= available.bytes {
@@ -226,7 +229,7 @@ impl Shape {
     }
 }
 
-/// Positions rounded up to whole pages.
+/// Rounds positions up to whole pages.
 fn pages(positions: usize) -> u64 {
     (positions as u64).div_ceil(PAGE as u64).saturating_mul(PAGE as u64)
 }
@@ -235,18 +238,18 @@ fn product(factors: &[u64]) -> u64 {
     factors.iter().fold(1, |product, factor| product.saturating_mul(*factor))
 }
 
-/// A run that the memory is too small for, and what would fit.
+/// An error for a run that needs more memory than is available, with the settings that would fit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct TooLarge {
-    /// What was asked for.
+    /// The rejected request.
     pub request: Request,
-    /// What it takes.
+    /// The memory that it needs.
     pub need: Need,
-    /// What there is.
+    /// The available memory.
     pub available: Available,
-    /// The largest context that fits with the same types; 0 for none.
+    /// The largest context that fits with the same types; 0 if none does.
     pub context: usize,
-    /// Types with which this context would fit.
+    /// The types with which the requested context would fit.
     pub types: Vec<(CacheType, CacheType)>,
 }
 
@@ -276,7 +279,7 @@ impl fmt::Display for TooLarge {
 }
 
 impl Need {
-    /// The parts in words: `weights 94.0 MiB, keys (f16) 180.0 MiB, ..`.
+    /// Formats the parts: `weights 94.0 MiB, keys (f16) 180.0 MiB, ..`.
     pub fn parts(&self, request: &Request) -> String {
         format!(
             "weights {}, keys ({}) {}, values ({}) {}, buffers {}",
@@ -290,7 +293,7 @@ impl Need {
     }
 }
 
-/// A number of bytes, shown as people read it: `94.2 MiB`.
+/// A number of bytes, displayed with a unit: `94.2 MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -299,7 +302,7 @@ impl fmt::Display for Bytes {
         const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
         let mut size = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        // 1023.95 would be shown as 1024.0 of its unit.
+        // 1023.95 would be displayed as 1024.0 of its unit.
         while size >= 1023.95 && unit + 1 < UNITS.len() {
             size /= 1024.0;
             unit += 1;
@@ -313,7 +316,7 @@ mod tests {
     use super::*;
     use CacheType::{F16, F32, Q4_0, Q8_0};
 
-    /// SmolLM2-135M: 30 layers, 3 KV heads of 64.
+    /// Returns the shape of SmolLM2-135M: 30 layers, 3 KV heads of 64 elements.
     fn smollm2() -> Shape {
         Shape {
             weights_bytes: 96_000_000,
@@ -361,12 +364,12 @@ mod tests {
         let keys = |context| shape.need(&request(context, F16, F16)).keys;
         let row = 3 * 64 * 2;
         assert_eq!(keys(32768), (3 * 32768 + 15 * 1280) * row);
-        // Not more than the context, where that is shorter.
+        // Not more than the context if that is shorter.
         assert_eq!(keys(600), (3 + 15) * 768 * row);
     }
 
     #[test]
-    fn a_rolling_context_holds_what_is_read_before_it_forgets() {
+    fn a_rolling_context_also_holds_a_micro_batch() {
         let keys = |rolling| smollm2().need(&Request { rolling, ..request(4096, F16, F16) }).keys;
         assert_eq!(keys(true) - keys(false), 30 * 3 * (512 + 2 * 256) * 64 * 2);
     }

@@ -6,7 +6,7 @@ use rope_cpu_kernels::Cpu;
 
 use super::{
     Error, Model,
-    attention::Plan,
+    attention::Schedule,
     batch::{Role, Row, tiles},
     forward::Forward,
     state::{LOGIT_ROWS, State},
@@ -417,7 +417,7 @@ impl<'m> Session<'m> {
             position,
             sequence: SEQUENCE,
         }));
-        tiles(&self.rows, Plan::tile_rows(config, tokens.len()), &mut self.state.tiles);
+        tiles(&self.rows, Schedule::tile_rows(config, tokens.len()), &mut self.state.tiles);
         self.cache.reserve(&self.team, SEQUENCE, start, end);
         let window = config.window.filter(|_| !config.window_rope);
         self.rope.prepare_for(self.effective_length, start..end, window);

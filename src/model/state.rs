@@ -1,4 +1,4 @@
-//! Every buffer that a forward pass needs, made once.
+//! The buffers of a forward pass, allocated once.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use rope_cpu_kernels::{
 use super::{
     Config,
     adapter::LowRank,
-    attention::{Plan, TILE_QUERIES},
+    attention::{Schedule, TILE_QUERIES},
     batch::Tile,
     experts::{Choice, Slots},
     weights::{Addition, FeedForward, Mixture, Weights},
@@ -23,10 +23,10 @@ use crate::{
     threads::{Phased, Threads},
 };
 
-/// Rows whose logits are computed together.
+/// The most rows whose logits are computed together.
 pub const LOGIT_ROWS: usize = 16;
 
-/// Activations as products read them: as floats, and rounded to 8 bits.
+/// The inputs of products: activations as floats, and quantized to 8 bits.
 pub struct Activations {
     pub floats: Phased<f32>, // (rows, columns)
     pub spans: Phased<Span>, // (rows, spans for the columns)
@@ -41,66 +41,68 @@ impl Activations {
     }
 }
 
-/// What one worker has for itself.
-pub struct Private {
+/// A worker thread's own buffers.
+pub struct WorkerBuffers {
     pub product: Scratch,
     pub attention: attention::Scratch,
     pub queries: Vec<f32>, // (TILE_QUERIES, padded dim), before rotation
-    pub rotated: Vec<f32>, // the same, rotated
+    pub rotated: Vec<f32>, // (TILE_QUERIES, padded dim), after rotation
     pub visible: Vec<std::ops::Range<usize>>, // (TILE_QUERIES)
-    pub partials: Vec<f32>, // (TILE_QUERIES, partial): of a part of a context, to be merged
+    pub partials: Vec<f32>, // (TILE_QUERIES, partial): of a part of the context, to be merged
     pub row: Vec<f32>,     // the longest row of any buffer
     pub head: Vec<f32>,    // (padded dim)
     pub slots: Slots,
-    pub low: Low,
+    pub low_rank: LowRankInputs,
 }
 
-/// One adapter's part of [`State::low`], as products read it.
+/// The inputs of products with one adapter's up-projection (B): its columns of
+/// [`State::low_rank`].
 #[derive(Default)]
-pub struct Low {
-    /// Values of a token in the whole of it.
+pub struct LowRankInputs {
+    /// The elements of a row of [`State::low_rank`].
     width: usize,
-    floats: Vec<f32>, // (rows, at most width)
-    spans: Vec<Span>, // (rows, spans for these)
+    floats: Vec<f32>, // (rows, rank), rank <= width
+    spans: Vec<Span>, // (rows, spans for the rank)
 }
 
-impl Low {
+impl LowRankInputs {
     fn new(rows: usize, width: usize) -> Self {
         let spans = vec![Span::zeroed(); rows * spans_for(width)];
-        Low { width, floats: vec![0.0; rows * width], spans }
+        LowRankInputs { width, floats: vec![0.0; rows * width], spans }
     }
 
-    /// What an adapter made of each of the tokens that have products in `input`.
-    pub fn take(
+    /// Reads the inputs of an adapter's up-projection from `all`, (tokens, width), for the tokens
+    /// of `input`.
+    pub fn read(
         &mut self,
         cpu: Cpu,
-        of: &Addition<'_>,
+        addition: &Addition<'_>,
         all: &[f32],
         input: Input<'_>,
     ) -> Input<'_> {
         let Input { regime, tokens, .. } = input;
-        let rank = of.up.columns();
+        let rank = addition.up.columns();
         let floats = &mut self.floats[..tokens * rank];
         let spans = &mut self.spans[..tokens * spans_for(rank)];
         let to = floats.chunks_exact_mut(rank).zip(spans.chunks_exact_mut(spans_for(rank)));
         for ((floats, spans), all) in to.zip(all.chunks(self.width)) {
-            floats.copy_from_slice(&all[of.column..][..rank]);
+            floats.copy_from_slice(&all[addition.column..][..rank]);
             quantize(cpu, floats, spans);
         }
         Input { regime, tokens, floats, spans }
     }
 
-    /// What an adapter of embeddings has for one token.
-    pub fn look_up(&mut self, cpu: Cpu, of: &LowRank<'_>, token: usize) -> Input<'_> {
-        let rank = of.up.columns();
+    /// Reads one token's row of an adapter of the embeddings.
+    pub fn look_up(&mut self, cpu: Cpu, addition: &LowRank<'_>, token: usize) -> Input<'_> {
+        let rank = addition.up.columns();
         let (floats, spans) = (&mut self.floats[..rank], &mut self.spans[..spans_for(rank)]);
-        of.down.decode_row(token, floats);
+        addition.down.decode_row(token, floats);
         quantize(cpu, floats, spans);
         Input { regime: Regime::Few, tokens: 1, floats, spans }
     }
 }
 
-/// What a mixture of experts needs besides; a slot is a token and one of its experts.
+/// The additional buffers of a mixture of experts. A slot is a token and one of its experts.
 pub struct ExpertState {
     pub scores: Phased<f32>,     // (rows, experts)
     pub choices: Phased<Choice>, // (rows, used)
@@ -125,26 +127,26 @@ impl ExpertState {
     }
 }
 
-/// The buffers, for up to `rows` tokens at a time.
+/// The buffers of a forward pass, for up to `rows` tokens at a time.
 pub struct State {
     pub cpu: Cpu,
-    pub hidden: Phased<f32>,          // (rows, embedding)
-    pub normed: Activations,          // (rows, embedding)
-    pub query_key_value: Phased<f32>, // (rows, heads + 2 kv_heads)
-    pub partials: Phased<f32>,        // (tasks of attention, queries of a tile)
-    pub attended: Activations,        // (rows, heads)
-    pub gate_up: Phased<f32>,         // (rows, 2 feed_forward)
-    pub gated: Activations,           // (rows, feed_forward)
-    pub projected: Phased<f32>,       // (rows, embedding)
-    pub experts: Option<ExpertState>, // of a model that has any
-    pub low: Phased<f32>,             // (rows or slots, low width): what adapters make of inputs
-    pub logits: Phased<f32>,          // (LOGIT_ROWS, vocabulary)
-    pub private: Vec<Mutex<Private>>, // one for each worker
+    pub hidden: Phased<f32>,                // (rows, embedding)
+    pub normed: Activations,                // (rows, embedding)
+    pub query_key_value: Phased<f32>,       // (rows, heads + 2 kv_heads)
+    pub partials: Phased<f32>,              // (tasks of attention, queries of a tile)
+    pub attended: Activations,              // (rows, heads)
+    pub gate_up: Phased<f32>,               // (rows, 2 feed_forward)
+    pub gated: Activations,                 // (rows, feed_forward)
+    pub projected: Phased<f32>,             // (rows, embedding)
+    pub experts: Option<ExpertState>,       // of a model with experts
+    pub low_rank: Phased<f32>,              // (rows or slots, low-rank width): adapters' A x
+    pub logits: Phased<f32>,                // (LOGIT_ROWS, vocabulary)
+    pub workers: Vec<Mutex<WorkerBuffers>>, // one for each worker
     pub tiles: Vec<Tile>,
 }
 
 impl State {
-    /// Buffers for `rows` tokens at a time in a context of `context`.
+    /// Allocates buffers for `rows` tokens at a time in a context of `context` positions.
     pub fn new(
         team: &Threads,
         cpu: Cpu,
@@ -156,10 +158,11 @@ impl State {
     ) -> Self {
         let layer = &weights.layers[0];
         let heads = config.heads * config.head_dim;
-        let widest = config.embedding.max(config.feed_forward).max(heads).max(weights.low_width);
+        let widest =
+            config.embedding.max(config.feed_forward).max(heads).max(weights.low_rank_width);
         let queries = TILE_QUERIES.max(config.group());
-        let private = || {
-            Mutex::new(Private {
+        let worker = || {
+            Mutex::new(WorkerBuffers {
                 product: Scratch::new(widest, rows),
                 attention: attention::Scratch::new(queries, shape.padded_dim()),
                 queries: vec![0.0; queries * shape.padded_dim()],
@@ -171,7 +174,7 @@ impl State {
                 slots: config
                     .experts
                     .map_or_else(Slots::default, |m| Slots::new(m.count, rows * m.used)),
-                low: Low::new(rows.max(LOGIT_ROWS), weights.low_width),
+                low_rank: LowRankInputs::new(rows.max(LOGIT_ROWS), weights.low_rank_width),
             })
         };
         let (gate_up, experts) = match &layer.feed_forward {
@@ -187,15 +190,15 @@ impl State {
             hidden: Phased::new(team, rows, config.embedding),
             normed: Activations::new(team, rows.max(LOGIT_ROWS), config.embedding),
             query_key_value: Phased::new(team, rows, layer.query_key_value.width),
-            partials: Phased::new(team, 1, Plan::partials_len(config, shape, rows, context)),
+            partials: Phased::new(team, 1, Schedule::partials_len(config, shape, rows, context)),
             attended: Activations::new(team, rows, heads),
             gate_up: Phased::new(team, rows, gate_up),
             gated: Activations::new(team, rows, gated),
             projected: Phased::new(team, rows, config.embedding.next_multiple_of(16)),
             experts,
-            low: Phased::new(team, slots.max(LOGIT_ROWS), weights.low_width),
+            low_rank: Phased::new(team, slots.max(LOGIT_ROWS), weights.low_rank_width),
             logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
-            private: (0..team.count()).map(|_| private()).collect(),
+            workers: (0..team.count()).map(|_| worker()).collect(),
             tiles: Vec::with_capacity(rows),
         }
     }

@@ -1,4 +1,4 @@
-//! A model's tensors, borrowed from the file, with their shapes checked.
+//! A model's weights: tensors borrowed from the file, with their shapes checked.
 
 use std::{cell::RefCell, collections::HashSet, ops::Range};
 
@@ -14,13 +14,14 @@ use crate::gguf::{Gguf, Tensor};
 /// All weights of a model.
 pub struct Weights<'a> {
     pub tokens: Matrix<'a>, // (vocabulary, embedding)
-    /// What adapters add to them.
+    /// The adapters' terms that are added to embeddings.
     pub token_additions: Vec<LowRank<'a>>,
     pub layers: Vec<Layer<'a>>,
     pub output_norm: &'a [f32], // (embedding)
     pub output: Linear<'a>,     // embedding -> vocabulary
-    /// Values that adapters make of an input at most; 0 without adapters.
-    pub low_width: usize,
+    /// The largest width of [`Linear::adapter_down`], or rank of an adapter of the embeddings; 0
+    /// without adapters.
+    pub low_rank_width: usize,
 }
 
 /// The weights of one layer.
@@ -36,7 +37,7 @@ pub struct Layer<'a> {
     pub post_feed_forward_norm: Option<&'a [f32]>, // (embedding)
 }
 
-/// What a layer has after its attention.
+/// The feed-forward network of a layer.
 pub enum FeedForward<'a> {
     Dense(Gated<'a>),
     Experts(Mixture<'a>),
@@ -48,60 +49,71 @@ pub struct Gated<'a> {
     pub down: Linear<'a>,    // feed_forward -> embedding
 }
 
-/// A mixture of them.
+/// A mixture of experts, each a gated feed-forward network.
 pub struct Mixture<'a> {
     pub router: Linear<'a>, // embedding -> experts
     pub experts: Vec<Gated<'a>>,
-    /// How many of them a token goes through.
+    /// The number of experts that compute a token.
     pub used: usize,
 }
 
-/// Matrices that multiply the same input, their outputs side by side, each at a multiple of
-/// [`Linear::BLOCK`].
+/// Matrices that multiply the same input. Their outputs lie side by side, each segment at a
+/// multiple of [`Linear::BLOCK`].
 pub struct Linear<'a> {
-    pub parts: Vec<Part<'a>>,
+    pub segments: Vec<Segment<'a>>,
     pub width: usize,
-    /// Whether biases are left to who reads the outputs: heads add theirs when they are rotated.
+    /// Whether the reader of the outputs adds the biases: attention adds those of a head when it
+    /// rotates the head.
     pub bias_later: bool,
-    /// What adapters make of the input, from which they add to the outputs.
-    pub low: Option<Box<Linear<'a>>>,
+    /// The down-projections (A) of all adapters, side by side. Their outputs are the inputs of
+    /// [`Segment::additions`].
+    pub adapter_down: Option<Box<Linear<'a>>>,
 }
 
-/// One of them.
-pub struct Part<'a> {
+/// A segment of [`Layer::query_key_value`]. The discriminants are the indices of the segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projection {
+    Query = 0,
+    Key = 1,
+    Value = 2,
+}
+
+/// One matrix of a [`Linear`], and its outputs' columns.
+pub struct Segment<'a> {
+    /// The first column of the outputs.
     pub column: usize,
     pub matrix: Matrix<'a>,
-    /// What multiplies its outputs, before the bias.
+    /// The factor of the outputs, applied before the bias.
     pub scale: f32,
     pub bias: Option<&'a [f32]>,
     pub additions: Vec<Addition<'a>>,
 }
 
-/// What an adapter adds to the outputs of a part.
+/// The term that an adapter adds to the outputs of a segment.
 pub struct Addition<'a> {
-    /// Where its values are among those of [`Linear::low`].
+    /// The first column of its inputs among the outputs of [`Linear::adapter_down`].
     pub column: usize,
-    pub up: Matrix<'a>, // (rows of the part, rank)
+    pub up: Matrix<'a>, // (rows of the segment, rank)
     pub scale: f32,
 }
 
-/// What a part is made from: the matrix, the scale and bias that may come with it, and what adapters add.
-struct Piece<'a> {
+/// The tensors of a segment: the matrix, its optional scale and bias, and the adapters' terms.
+struct SegmentTensors<'a> {
     matrix: Matrix<'a>,
     scale: f32,
     bias: Option<&'a [f32]>,
     low_rank: Vec<LowRank<'a>>,
 }
 
-impl<'a> Piece<'a> {
-    /// Nothing but the matrix.
+impl<'a> SegmentTensors<'a> {
+    /// Returns a matrix without scale, bias and adapters.
     fn plain(matrix: Matrix<'a>) -> Self {
-        Piece { matrix, scale: 1.0, bias: None, low_rank: Vec::new() }
+        SegmentTensors { matrix, scale: 1.0, bias: None, low_rank: Vec::new() }
     }
 
-    /// Some of its rows.
+    /// Returns some of the rows.
     fn rows(&self, rows: Range<usize>) -> Self {
-        Piece {
+        SegmentTensors {
             matrix: self.matrix.part(rows.clone()),
             scale: self.scale,
             bias: self.bias.map(|bias| &bias[rows.clone()]),
@@ -111,47 +123,48 @@ impl<'a> Piece<'a> {
 }
 
 impl<'a> Linear<'a> {
-    /// Outputs that are computed together.
+    /// The number of outputs that are computed together.
     pub const BLOCK: usize = 16;
 
-    /// Outputs that a worker takes at least. For many tokens these are some that share one read of
-    /// the tokens, for few they are few, so that all workers end at the same time.
+    /// Returns the number of outputs of a task. For many tokens several blocks share one read of
+    /// the tokens; for few tokens tasks are small, so that all workers end at about the same time.
     pub fn unit(tokens: usize) -> usize {
         if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
     }
 
-    fn new(pieces: impl IntoIterator<Item = Piece<'a>>) -> Self {
-        let (mut width, mut low_width) = (0, 0);
+    fn new(tensors: impl IntoIterator<Item = SegmentTensors<'a>>) -> Self {
+        let (mut width, mut low_rank_width) = (0, 0);
         let next = |width: &mut usize, matrix: &Matrix<'_>| {
             let column = *width;
             *width += matrix.rows().next_multiple_of(Self::BLOCK);
             column
         };
-        let mut lows = Vec::new();
-        let parts = pieces.into_iter().map(|Piece { matrix, scale, bias, low_rank }| {
-            let additions = low_rank.into_iter().map(|LowRank { down, up, scale }| {
-                lows.push(Piece::plain(down));
-                Addition { column: next(&mut low_width, &down), up, scale }
+        let mut downs = Vec::new();
+        let segments =
+            tensors.into_iter().map(|SegmentTensors { matrix, scale, bias, low_rank }| {
+                let additions = low_rank.into_iter().map(|LowRank { down, up, scale }| {
+                    downs.push(SegmentTensors::plain(down));
+                    Addition { column: next(&mut low_rank_width, &down), up, scale }
+                });
+                let additions = additions.collect();
+                Segment { column: next(&mut width, &matrix), matrix, scale, bias, additions }
             });
-            let additions = additions.collect();
-            Part { column: next(&mut width, &matrix), matrix, scale, bias, additions }
-        });
-        let parts = parts.collect();
-        let low = (!lows.is_empty()).then(|| Box::new(Linear::new(lows)));
-        Linear { parts, width, bias_later: false, low }
+        let segments = segments.collect();
+        let adapter_down = (!downs.is_empty()).then(|| Box::new(Linear::new(downs)));
+        Linear { segments, width, bias_later: false, adapter_down }
     }
 
-    fn low_width(&self) -> usize {
-        self.low.as_ref().map_or(0, |low| low.width)
+    fn low_rank_width(&self) -> usize {
+        self.adapter_down.as_ref().map_or(0, |down| down.width)
     }
 
-    /// Where the outputs of each part begin.
+    /// Returns the first output column of each segment.
     pub fn columns<const N: usize>(&self) -> [usize; N] {
-        std::array::from_fn(|i| self.parts[i].column)
+        std::array::from_fn(|i| self.segments[i].column)
     }
 }
 
-/// A tensor of one dimension, as floats.
+/// Returns the elements of a tensor of type `f32`.
 pub fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
     let floats = (tensor.ggml_type.name.eq_ignore_ascii_case("f32"))
         .then(|| bytemuck::try_cast_slice(tensor.bytes).ok());
@@ -161,14 +174,14 @@ pub fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
     })
 }
 
-/// Takes tensors by name and remembers which were taken.
-struct Source<'g, 'a> {
+/// Reads tensors by name, and records which ones were read.
+struct TensorReader<'g, 'a> {
     gguf: &'g Gguf<'a>,
     adapters: &'g [Adapter<'a>],
-    taken: RefCell<HashSet<String>>,
+    used: RefCell<HashSet<String>>,
 }
 
-impl<'a> Source<'_, 'a> {
+impl<'a> TensorReader<'_, 'a> {
     fn has(&self, name: &str) -> bool {
         self.gguf.tensor(&format!("{name}.weight")).is_some()
     }
@@ -183,7 +196,7 @@ impl<'a> Source<'_, 'a> {
                 expected: shape.iter().map(|&n| n as u64).collect(),
             });
         }
-        self.taken.borrow_mut().insert(name.into());
+        self.used.borrow_mut().insert(name.into());
         Ok(Some(tensor))
     }
 
@@ -206,17 +219,18 @@ impl<'a> Source<'_, 'a> {
         self.adapters.iter().filter_map(|adapter| adapter.addition(name)).collect()
     }
 
-    /// What multiplies the products with `count` matrices, which files in NVFP4 have: `name.scale`.
-    /// `name.input_scale` is for programs that round activations by it; ours have scales of their own.
+    /// Reads the factors of the products with `count` matrices, `name.scale`, which files in NVFP4
+    /// have. `name.input_scale` is for programs that quantize activations with a fixed scale; here
+    /// activations have scales of their own.
     fn scales(&self, name: &str, count: usize) -> Result<Option<&'a [f32]>, Error> {
         self.vector_if(&format!("{name}.input_scale"), count)?;
         self.vector_if(&format!("{name}.scale"), count)
     }
 
-    /// The matrix `name.weight` with the scale and bias that may come with it.
-    fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Piece<'a>, Error> {
+    /// Reads the matrix `name.weight`, and its scale and bias if the file has them.
+    fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<SegmentTensors<'a>, Error> {
         let weight = format!("{name}.weight");
-        Ok(Piece {
+        Ok(SegmentTensors {
             matrix: self.matrix(&weight, rows, columns)?,
             scale: self.scales(name, 1)?.map_or(1.0, |scale| scale[0]),
             bias: self.vector_if(&format!("{name}.bias"), rows)?,
@@ -224,27 +238,32 @@ impl<'a> Source<'_, 'a> {
         })
     }
 
-    /// Matrices that lie one after the other in `name.weight`, with the rows that each has, and
-    /// their biases in `name.bias`.
-    fn fused(&self, name: &str, rows: &[usize], columns: usize) -> Result<Vec<Piece<'a>>, Error> {
+    /// Reads matrices that are stacked in `name.weight`, each with its number of rows, and their
+    /// biases in `name.bias`.
+    fn fused(
+        &self,
+        name: &str,
+        rows: &[usize],
+        columns: usize,
+    ) -> Result<Vec<SegmentTensors<'a>>, Error> {
         let whole = self.linear(name, rows.iter().sum(), columns)?;
         let mut end = 0;
-        let parts = rows.iter().map(|&rows| {
+        let segments = rows.iter().map(|&rows| {
             end += rows;
             whole.rows(end - rows..end)
         });
-        Ok(parts.collect())
+        Ok(segments.collect())
     }
 
-    /// The matrices of all experts, of `rows` each: in `name_exps.weight`, or in a tensor for each,
-    /// as in Mixtral's first files.
+    /// Reads the matrices of all experts, of `rows` each: from `name_exps.weight`, or from a tensor
+    /// for each expert, as in Mixtral's first files.
     fn experts(
         &self,
         name: &str,
         count: usize,
         rows: usize,
         columns: usize,
-    ) -> Result<Vec<Piece<'a>>, Error> {
+    ) -> Result<Vec<SegmentTensors<'a>>, Error> {
         let together = format!("{name}_exps.weight");
         let Some(tensor) = self.find(&together, &[columns, rows, count])? else {
             if !self.has(&format!("{name}.0")) {
@@ -257,7 +276,7 @@ impl<'a> Source<'_, 'a> {
         let low_rank = self.low_rank(&together);
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
             .map_err(|reason| Error::Matrix { tensor: together, reason })?;
-        let one = |i| Piece {
+        let one = |i| SegmentTensors {
             matrix: whole.part(i * rows..(i + 1) * rows),
             scale: scales.map_or(1.0, |scales| scales[i]),
             bias: None,
@@ -268,30 +287,35 @@ impl<'a> Source<'_, 'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// Finds every tensor that `config` asks for; any other tensor in the file is an error.
+    /// Reads every tensor that a model of this configuration has.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has the wrong shape or an unsupported type, or is not part of such a
+    /// model.
     pub fn load(gguf: &Gguf<'a>, config: &Config, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
-        let source = Source { gguf, adapters, taken: RefCell::default() };
+        let reader = TensorReader { gguf, adapters, used: RefCell::default() };
         let (embedding, vocabulary) = (config.embedding, config.vocabulary);
-        let tokens = source.matrix(EMBEDDINGS, vocabulary, embedding)?;
-        let output = match source.has("output") {
-            true => source.linear("output", vocabulary, embedding)?,
-            false => Piece::plain(tokens),
+        let tokens = reader.matrix(EMBEDDINGS, vocabulary, embedding)?;
+        let output = match reader.has("output") {
+            true => reader.linear("output", vocabulary, embedding)?,
+            false => SegmentTensors::plain(tokens),
         };
         let mut weights = Weights {
             tokens,
-            token_additions: source.low_rank(EMBEDDINGS),
+            token_additions: reader.low_rank(EMBEDDINGS),
             layers: (0..config.layers)
-                .map(|i| Layer::load(&source, config, i))
+                .map(|i| Layer::load(&reader, config, i))
                 .collect::<Result<_, _>>()?,
-            output_norm: source.vector("output_norm.weight", embedding)?,
+            output_norm: reader.vector("output_norm.weight", embedding)?,
             output: Linear::new([output]),
-            low_width: 0,
+            low_rank_width: 0,
         };
         let linears = weights.layers.iter().flat_map(Layer::linears).chain([&weights.output]);
         let ranks = weights.token_additions.iter().map(|addition| addition.up.columns());
-        weights.low_width = linears.map(Linear::low_width).chain(ranks).max().unwrap_or(0);
-        let taken = source.taken.into_inner();
-        let unused = gguf.tensors().iter().find(|t| !taken.contains(t.name) && !is_rope(t.name));
+        weights.low_rank_width =
+            linears.map(Linear::low_rank_width).chain(ranks).max().unwrap_or(0);
+        let used = reader.used.into_inner();
+        let unused = gguf.tensors().iter().find(|t| !used.contains(t.name) && !is_rope(t.name));
         match unused {
             Some(tensor) => Err(Error::UnusedTensor(tensor.name.into())),
             None => Ok(weights),
@@ -299,14 +323,15 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// RoPE's own tensors, which its plan reads or warns about; old files repeat them in each layer.
+/// Returns whether a tensor belongs to RoPE. The RoPE plan reads these tensors or warns about them;
+/// old files repeat them in each layer.
 fn is_rope(name: &str) -> bool {
     let name = name.rsplit_once("rope_").map_or("", |(_, tail)| tail);
     matches!(name, "freqs.weight" | "factors_long.weight" | "factors_short.weight")
 }
 
 impl<'a> Layer<'a> {
-    /// One of each kind: all experts are alike.
+    /// Returns one linear of each shape: all experts have the same.
     fn linears(&self) -> [&Linear<'a>; 5] {
         let (router, network) = match &self.feed_forward {
             FeedForward::Dense(network) => (&network.down, network),
@@ -315,25 +340,26 @@ impl<'a> Layer<'a> {
         [&self.query_key_value, &self.attention_output, router, &network.gate_up, &network.down]
     }
 
-    fn load(source: &Source<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
+    fn load(reader: &TensorReader<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let Config { embedding, head_dim, .. } = *config;
         let (heads, kv_heads) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let norm = |tensor: &str| source.vector(&name(tensor), embedding);
+        let norm = |tensor: &str| reader.vector(&name(tensor), embedding);
         let architecture = config.architecture;
-        // What a family always or never has: a missing or a superfluous one is then an error.
+        // A family either always or never has these norms: a missing or superfluous one is an
+        // error.
         let norm_if = |has: bool, tensor: &str, len: usize| {
-            has.then(|| source.vector(&name(tensor), len)).transpose()
+            has.then(|| reader.vector(&name(tensor), len)).transpose()
         };
-        let query_key_value = match source.has(&name("attn_qkv")) {
-            true => source.fused(&name("attn_qkv"), &[heads, kv_heads, kv_heads], embedding)?,
+        let query_key_value = match reader.has(&name("attn_qkv")) {
+            true => reader.fused(&name("attn_qkv"), &[heads, kv_heads, kv_heads], embedding)?,
             false => vec![
-                source.linear(&name("attn_q"), heads, embedding)?,
-                source.linear(&name("attn_k"), kv_heads, embedding)?,
-                source.linear(&name("attn_v"), kv_heads, embedding)?,
+                reader.linear(&name("attn_q"), heads, embedding)?,
+                reader.linear(&name("attn_k"), kv_heads, embedding)?,
+                reader.linear(&name("attn_v"), kv_heads, embedding)?,
             ],
         };
-        let attention_output = source.linear(&name("attn_output"), embedding, heads)?;
+        let attention_output = reader.linear(&name("attn_output"), embedding, heads)?;
         Ok(Layer {
             attention_norm: norm("attn_norm.weight")?,
             query_key_value: Linear { bias_later: true, ..Linear::new(query_key_value) },
@@ -348,9 +374,9 @@ impl<'a> Layer<'a> {
             feed_forward_norm: norm("ffn_norm.weight")?,
             feed_forward: match config.experts {
                 Some(mixture) => {
-                    FeedForward::Experts(Mixture::load(source, mixture, embedding, &name)?)
+                    FeedForward::Experts(Mixture::load(reader, mixture, embedding, &name)?)
                 }
-                None => FeedForward::Dense(Gated::load(source, config, &name)?),
+                None => FeedForward::Dense(Gated::load(reader, config, &name)?),
             },
             post_feed_forward_norm: norm_if(
                 architecture.post_norms,
@@ -363,31 +389,31 @@ impl<'a> Layer<'a> {
 
 impl<'a> Gated<'a> {
     fn load(
-        source: &Source<'_, 'a>,
+        reader: &TensorReader<'_, 'a>,
         config: &Config,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
         let Config { embedding, feed_forward, .. } = *config;
         let gate_up = match config.architecture.gate_with_up {
-            true => source.fused(&name("ffn_up"), &[feed_forward, feed_forward], embedding)?,
+            true => reader.fused(&name("ffn_up"), &[feed_forward, feed_forward], embedding)?,
             false => vec![
-                source.linear(&name("ffn_gate"), feed_forward, embedding)?,
-                source.linear(&name("ffn_up"), feed_forward, embedding)?,
+                reader.linear(&name("ffn_gate"), feed_forward, embedding)?,
+                reader.linear(&name("ffn_up"), feed_forward, embedding)?,
             ],
         };
-        let down = source.linear(&name("ffn_down"), embedding, feed_forward)?;
+        let down = reader.linear(&name("ffn_down"), embedding, feed_forward)?;
         Ok(Gated { gate_up: Linear::new(gate_up), down: Linear::new([down]) })
     }
 }
 
 impl<'a> Mixture<'a> {
     fn load(
-        source: &Source<'_, 'a>,
+        reader: &TensorReader<'_, 'a>,
         config::Mixture { count, used, feed_forward }: config::Mixture,
         embedding: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
-        let all = |tensor: &str, rows, columns| source.experts(&name(tensor), count, rows, columns);
+        let all = |tensor: &str, rows, columns| reader.experts(&name(tensor), count, rows, columns);
         let gates = all("ffn_gate", feed_forward, embedding)?;
         let ups = all("ffn_up", feed_forward, embedding)?;
         let downs = all("ffn_down", embedding, feed_forward)?;
@@ -396,7 +422,7 @@ impl<'a> Mixture<'a> {
             down: Linear::new([down]),
         });
         Ok(Mixture {
-            router: Linear::new([source.linear(&name("ffn_gate_inp"), count, embedding)?]),
+            router: Linear::new([reader.linear(&name("ffn_gate_inp"), count, embedding)?]),
             experts: experts.collect(),
             used,
         })
