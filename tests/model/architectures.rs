@@ -1,4 +1,5 @@
-//! Every architecture: against its definition, against llama.cpp, and without each of its features.
+//! Every architecture, compared with its definition, with llama.cpp, and with itself without each
+//! of its features.
 
 use std::collections::HashMap;
 
@@ -10,12 +11,13 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_file, with_session},
 };
 
-/// As in `meaning`: logits of order 1 and some 10 products of about 100 terms in single precision.
+/// The bound of `meaning`: logits of order 1 and some 10 products of about 100 terms in single
+/// precision.
 const BOUND: f32 = 1e-4;
 
-/// llama.cpp rounds as often as we do. Its GELU comes from a table of 16-bit floats, which are off by
-/// 2^-11 of a value (5e-4); sums of 104 such terms with random signs, in each of four layers whose
-/// results are normed to order 1, are off by as much.
+/// llama.cpp rounds as often as rope-cpu. Its GELU comes from a table of 16-bit floats, which are
+/// off by 2^-11 of a value (5e-4); sums of 104 such terms with random signs, in each of four layers
+/// whose results are normed to order 1, are off by as much.
 const GELU_BOUND: f32 = 4.0 * 5e-4;
 
 const TOKENS: usize = 60;
@@ -34,7 +36,7 @@ fn expected(tiny: &Tiny) -> Vec<Vec<f32>> {
 
 #[test]
 fn all_compute_what_their_definition_says() {
-    // llama.cpp ignores the window of phi3, which is that of every layer.
+    // llama.cpp ignores the window of phi3, which all its layers have.
     let phi3 = Tiny { window: Some((10, 1 << 20)), ..Tiny::named("phi3") };
     for (name, tiny) in Tiny::all().into_iter().chain([("phi3 with a window", phi3)]) {
         let error = difference(&expected(&tiny), &found(&tiny));
@@ -68,12 +70,12 @@ fn experts_in_tensors_of_their_own_are_the_same() {
 fn scales_beside_weights_multiply_them() {
     for (name, tiny) in Tiny::all() {
         let scales = Tiny { scales: true, ..tiny.clone() };
-        // By powers of two, which round nothing.
+        // The scales are powers of two, which do not round.
         assert!(found(&tiny) == found(&scales), "{name}");
     }
 }
 
-/// The largest of each family divide scores by the root of the embedding's values for each head.
+/// The largest model of each family divides scores by the square root of `embedding / heads`.
 #[test]
 fn the_largest_gemma_divides_scores_by_another_length() {
     let scale = |tiny: Tiny| {
@@ -93,7 +95,7 @@ fn the_largest_gemma_divides_scores_by_another_length() {
     }
 }
 
-/// What multiplies cosines and sines is in the file, or else it is sqrt(1 + ln s / ln L).
+/// The factor of cosines and sines is in the file, or else it is sqrt(1 + ln s / ln L).
 #[test]
 fn long_rope_scales_what_it_rotates() {
     let tiny = Tiny::named("phi3");
@@ -128,20 +130,20 @@ fn long_rope_scales_what_it_rotates() {
     }
 }
 
-/// The mean distance, as a share of the mean logit.
+/// Returns the mean difference, as a fraction of the mean absolute logit.
 pub fn apart(expected: &[Vec<f32>], found: &[Vec<f32>]) -> f32 {
     let both = expected.iter().flatten().zip(found.iter().flatten());
     let (apart, all) = both.fold((0.0, 0.0), |(a, s), (e, f)| (a + (e - f).abs(), s + e.abs()));
     apart / all
 }
 
-/// As a share: rounding activations to 8 bits is off by 0.5 % of a group (its largest value, which is
-/// some 2.2 times the usual one, over 127 and the root of 12) in each of about ten products behind each
-/// other, and peaked attention multiplies that by as much as 3.
+/// The largest permitted value of [`apart`]: quantizing activations to 8 bits has an error of 0.5 %
+/// of a group (its largest value, which is some 2.2 times the usual one, over 127 and the root of
+/// 12) in each of about ten consecutive products, and peaked attention multiplies that by up to 3.
 pub const ROUNDING: f32 = 0.05;
 
-/// Quantized weights go with quantized activations, also those of several experts, in tensors of three
-/// dimensions and in parts of one.
+/// Quantized weights are multiplied with quantized activations, including those of several experts,
+/// in tensors of three dimensions, and those of fused tensors.
 #[test]
 fn weights_in_blocks_give_nearly_what_their_values_do() {
     for (name, tiny) in Tiny::all() {
@@ -162,7 +164,7 @@ fn weights_in_blocks_give_nearly_what_their_values_do() {
     }
 }
 
-/// Its first files said nothing of them.
+/// The first files of Gemma 2 do not have the keys of its soft caps.
 #[test]
 fn gemma_2_has_limits_where_its_file_is_silent() {
     let mut b = Tiny::named("gemma2").builder();
@@ -173,7 +175,7 @@ fn gemma_2_has_limits_where_its_file_is_silent() {
     assert_eq!((config.attention_soft_cap, config.logit_soft_cap), (Some(50.0), Some(30.0)));
 }
 
-/// The bounds are narrow enough to see each feature: a definition without it is far away.
+/// The bounds are small enough to detect each feature: a definition without it exceeds them.
 #[test]
 fn every_feature_matters() {
     let without = |name: &str, what: &str, change: &dyn Fn(&mut Tiny)| {

@@ -1,4 +1,5 @@
-//! The same tokens give the same logits, however they are read.
+//! The same tokens give the same logits with any number of threads, any micro-batch, and any reuse
+//! of the cache.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +14,7 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
-/// As in `meaning`: two ways to round are each that far from the exact result.
+/// Twice the bound of `meaning`: two ways to round are each that far from the exact result.
 const BOUND: f32 = 2e-4;
 
 fn run(tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
@@ -36,7 +37,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// Whatever a batch ends with: a tile, a part of one, or a single token.
+/// Sizes of batches that end with a whole tile, a part of one, or a single token.
 const MICRO_BATCHES: [usize; 6] = [2, 3, 7, 31, 100, 256];
 
 #[test]
@@ -67,7 +68,8 @@ fn micro_batches_of_any_size_give_the_same_bits_with_each_cache_type() {
     }
 }
 
-/// Behind what one part of attention covers, where a few rows are cut into parts and many are not.
+/// With few rows each part of the context is a task of attention; with many, one task computes all
+/// parts. This context is longer than one part.
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_far_back() {
     for tiny in [Tiny { layers: 1, ..Tiny::llama() }, Tiny::gemma3()] {
@@ -98,8 +100,8 @@ fn an_answer_agrees_with_a_prompt() {
     }
 }
 
-/// Of the scalings that rotate keys once. Those that follow the length are in `position`, and those that
-/// act on attention in `distances`.
+/// The scalings that rotate keys once. Scalings that depend on the length are tested in `position`,
+/// and those that change attention in `distances`.
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_by_each_scaling() {
     use Scaling::{DpRope, Linear, Llama3, Ntk, NtkMixed, Yarn};
@@ -145,7 +147,7 @@ fn what_was_truncated_leaves_no_trace() {
             logits(session, &tokens[..200]);
             logits(session, &[7; 300]);
             let kept = session.truncate(200);
-            // The window layers have moved on; the model without them keeps all.
+            // Window layers have dropped keys; the model without them retains all.
             assert_eq!(kept, if tiny.window.is_some() { 0 } else { 200 });
             assert_eq!(session.tokens(), &tokens[..kept]);
             assert!(whole[kept..] == logits(session, &tokens[kept..]));
@@ -154,7 +156,7 @@ fn what_was_truncated_leaves_no_trace() {
 }
 
 #[test]
-fn what_is_held_can_be_truncated_to_again_and_again() {
+fn a_session_can_be_truncated_repeatedly_to_what_is_retained() {
     let tiny = Tiny::gemma3();
     let tokens = tokens(&tiny, 400);
     let whole = run(&tiny, &How::default(), 400);
@@ -187,8 +189,8 @@ fn reading_can_be_stopped_and_taken_up_again() {
     });
 }
 
-/// How far each type may be off: keys are of order 3 and 20 of them make a score, so an error of
-/// their steps moves probabilities by several times as much.
+/// Keys are of order 3 and 20 elements make a score, so an error of a step of the cache type
+/// changes probabilities by several times as much.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps() {
     let tiny = Tiny::llama();
@@ -227,7 +229,7 @@ fn a_longer_sequence_is_computed_again_with_long_factors() {
         assert!(difference(&long[original..], &logits(session, &tokens[original..])) < BOUND);
         assert_eq!(session.take_recomputed(), Some(original));
         assert_eq!(session.tokens(), tokens);
-        // And back: what remains of a longer sequence was computed with the long factors.
+        // And back: the remaining tokens of a longer sequence were computed with the long factors.
         assert_eq!(session.truncate(50), 50);
         assert!(difference(&short[50..], &logits(session, &tokens[50..original])) < BOUND);
         assert_eq!(session.take_recomputed(), Some(50));

@@ -1,5 +1,5 @@
-//! Methods that act on attention, against a forward pass that takes the distance of each pair from
-//! the method's definition.
+//! RoPE methods that change attention, compared with a forward pass that takes the distance of each
+//! pair from the method's definition.
 
 use rope_cpu::{
     kv_cache::CacheType,
@@ -12,7 +12,7 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
-/// As in `consistency`.
+/// The bound of `consistency`.
 const BOUND: f32 = 2e-4;
 
 type Distance = fn(usize, usize) -> Option<f64>;
@@ -24,7 +24,8 @@ struct Case {
 }
 
 impl Case {
-    /// Windows within a page, and longer than one; groups that divide a page, and that do not.
+    /// Returns cases with windows shorter and longer than a page, and with groups that divide a
+    /// page and that do not.
     fn all() -> Vec<Case> {
         let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
         let rerope = |window| Flags { rerope_window: Some(window), ..scaling(Scaling::ReRope) };
@@ -78,7 +79,7 @@ impl Case {
     }
 
     fn expected(&self, tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
-        // Frequencies and scale are what the other flags ask for: see `Case::how`.
+        // Frequencies and scale are those of the other flags: see `Case::how`.
         let frequencies = Frequencies::new(tiny, 2.0);
         let trained = tiny.context as f64;
         let rules = Rules {
@@ -118,11 +119,11 @@ fn each_method_is_what_its_definition_says() {
     }
 }
 
-/// Tokens that stay where the context rolls.
+/// The number of first tokens that stay when the context rolls.
 const SINKS: usize = 3;
 
-/// Where the `j`th token is when the `i`th is read: a cache that holds the first tokens and the last ones
-/// numbers them as they lie there.
+/// Returns the position of the `j`th token when the `i`th is read: tokens are numbered by their
+/// place in a cache that holds the first and the last ones.
 fn number(context: usize, i: usize, j: usize) -> Option<usize> {
     let last = (i + 1).saturating_sub(context - SINKS).max(SINKS);
     if j < SINKS { Some(j) } else { Some(SINKS + j.checked_sub(last)?) }
@@ -153,7 +154,7 @@ fn attention_sinks_number_what_is_left() {
                 let apart = difference(&expected, &how.read(session, &tokens));
                 assert!(apart < BOUND, "{micro_batch}: {apart}");
                 assert_eq!(session.tokens().len(), 900);
-                // Of each layer the first page, and those of the window and of a micro-batch.
+                // Each layer holds its first page, and those of the window and of a micro-batch.
                 let page = 256 * 2 * tiny.kv_heads * tiny.head_dim.next_multiple_of(32) * 4;
                 assert!(session.cache_bytes() <= tiny.layers * 4 * page);
             });
@@ -161,11 +162,11 @@ fn attention_sinks_number_what_is_left() {
     }
 }
 
-/// Frequencies that follow the length, and queries that grow, go by the same numbers: where the context
-/// rolls they stay those of a full one.
+/// Frequencies that depend on the length, and queries that grow with it, use the same positions: if
+/// the context rolls they stay those of a full context.
 #[test]
 fn attention_sinks_end_what_follows_the_length() {
-    // Three grid lines behind the trained length of these cases.
+    // Three grid lines beyond the trained length of these cases.
     let context = 200;
     for case in position::Case::all() {
         let rules = Rules {
@@ -188,9 +189,9 @@ fn attention_sinks_end_what_follows_the_length() {
     }
 }
 
-/// Where every layer has a window, a method has nothing to act on, however far its own reaches.
+/// If every layer has a window, a method changes nothing, with any window of its own.
 #[test]
-fn windows_without_a_rope_of_their_own_see_as_far_as_ever() {
+fn methods_do_not_change_windows_without_a_rope_of_their_own() {
     let tiny =
         Tiny { window: Some((600, 1 << 20)), long_rope: None, ..Tiny::named("phi3").clone() };
     let of = |flags| {
@@ -219,7 +220,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// As in `consistency`: keys are of order 3, and 20 of them make a score.
+/// The bound of `consistency`: keys are of order 3, and 20 elements make a score.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps() {
     let tiny = Tiny::llama();
@@ -248,7 +249,7 @@ fn each_method_matters() {
             if case.flags.rerope_window == Some(290) { without } else { case.flags.clone() };
         let found = case.found(&tiny, &how(flags.clone()), 300);
         let apart = difference(&plain, &found);
-        // A window that nothing leaves is no method at all.
+        // A window longer than the sequence changes nothing.
         let idle = flags.rerope_window == Some(1000);
         assert!(if idle { apart < BOUND } else { apart > 100.0 * BOUND }, "{flags:?}: {apart}");
     }

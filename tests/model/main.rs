@@ -1,4 +1,4 @@
-//! Whole models, small and random, against a plain forward pass in double precision.
+//! Whole models, small and random, compared with a plain forward pass in double precision.
 
 mod adapters;
 mod architectures;

@@ -1,4 +1,4 @@
-//! What a model computes is what the definition says.
+//! The logits of a model, compared with its definition.
 
 use rope_cpu::rope::Flags;
 
@@ -7,9 +7,9 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
-/// Logits are of order 1 and pass through some 10 products of about 100 terms in single precision,
-/// an error of about 10 x sqrt(100) x 6e-8 = 6e-6; peaked attention multiplies errors of scores
-/// (up to 10) by about as much.
+/// The largest permitted error. Logits are of order 1 and pass through some 10 products of about
+/// 100 terms in single precision, an error of about 10 x sqrt(100) x 6e-8 = 6e-6; peaked attention
+/// multiplies errors of scores (up to 10) by about as much.
 const BOUND: f32 = 1e-4;
 
 fn check(tiny: &Tiny, how: &How, rope: &Frequencies, n: usize) {
@@ -56,7 +56,7 @@ fn a_context_of_several_parts_read_one_by_one() {
     });
 }
 
-/// Each choice shows: without it, the logits are far from those with it.
+/// Each property changes the logits by far more than the bound.
 #[test]
 fn what_these_tests_vary_matters() {
     let far = |tiny: &Tiny, other: &Tiny| {

@@ -1,4 +1,4 @@
-//! Frequencies that follow the length, each token by the sequence up to it.
+//! Frequencies that depend on the length, for each token on the sequence up to it.
 
 use rope_cpu::{
     kv_cache::CacheType,
@@ -11,10 +11,10 @@ use crate::{
     tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
-/// As in `consistency`.
+/// The bound of `consistency`.
 const BOUND: f32 = 2e-4;
 
-/// Grid lines are at 128, 160, 192, ..., behind the trained context.
+/// The trained length. Grid lines beyond it are at 128, 160, 192, ...
 const TRAINED: usize = 100;
 const STEP: usize = 32;
 
@@ -22,17 +22,18 @@ const STEP: usize = 32;
 pub struct Case {
     pub tiny: Tiny,
     pub flags: Flags,
-    /// Up to this length nothing changes, and then at multiples of the step.
+    /// The length up to which frequencies are constant. Beyond it they change at multiples of
+    /// `step`.
     constant: usize,
     step: usize,
     pub frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
 }
 
-/// C', up to which the second formula of Fu et al. is constant: between two grid lines.
+/// C', up to which the second formula of Fu et al. is constant. It is between two grid lines.
 const TARGET: usize = 130;
 
 impl Case {
-    /// Every rule that follows the length.
+    /// Returns every rule that depends on the length.
     pub fn all() -> Vec<Case> {
         let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
         let gemma = Tiny { context: TRAINED, ..Tiny::gemma3() };
@@ -54,7 +55,7 @@ impl Case {
         use Scaling::{Dynamic, DynamicYarn};
         let on_grid = matches!(flags.scaling, Some(Dynamic | DynamicYarn));
         let step = on_grid.then_some(STEP);
-        // LongRoPE's is the other by default.
+        // LongRoPE's default is policy run.
         let policy = flags.scaling.is_none().then_some(Policy::Position);
         let flags = Flags { policy, step, ..flags };
         let constant = flags.dynamic_target.unwrap_or(TRAINED);
@@ -62,13 +63,13 @@ impl Case {
         Case { tiny, flags, constant, step, frequencies: Box::new(of) }
     }
 
-    /// The same with queries that grow.
+    /// Adds queries that grow with the position to a case.
     fn log_n(case: Case) -> Case {
         Case { flags: Flags { log_n: Some(true), ..case.flags.clone() }, ..case }
     }
 
-    /// theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1, and for the second formula of Fu
-    /// et al. alpha = s * max(C', n)/C - (s - 1), here with s = C' / 2C.
+    /// Dynamic NTK: theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1, and for the second
+    /// formula of Fu et al. alpha = s * max(C', n)/C - (s - 1), here with s = C' / 2C.
     fn dynamic(tiny: &Tiny, dynamic_variant: Option<Variant>) -> Case {
         let target = (dynamic_variant == Some(Variant::Fu2)).then_some(TARGET);
         let scaling = Some(Scaling::Dynamic);
@@ -88,7 +89,8 @@ impl Case {
         })
     }
 
-    /// YaRN with s = n/L. So short a context has its ramp between pair 0 and the last one.
+    /// Dynamic YaRN, with s = n/L. In such a short context the ramp is between pair 0 and the last
+    /// one.
     fn dynamic_yarn(tiny: &Tiny) -> Case {
         let flags = Flags { scaling: Some(Scaling::DynamicYarn), ..Flags::default() };
         let model = tiny.clone();
@@ -118,7 +120,8 @@ impl Case {
         })
     }
 
-    /// Without weights CLEX is NTK with alpha = 2t - 1, t = n/C rounded up, but for 1.5e-10.
+    /// CLEX with weights of zero, which is NTK with alpha = 2t - 1, t = n/C rounded up, except for
+    /// 1.5e-10.
     fn clex(tiny: &Tiny) -> Case {
         let shape = [("ode_up_proj", [tiny.n_rot / 2, 3]), ("ode_down_proj", [3, tiny.n_rot / 2])];
         let zeros = vec![0; 4 * 3 * tiny.n_rot / 2];
@@ -139,12 +142,12 @@ impl Case {
         })
     }
 
-    /// The effective length of a token at `i`.
+    /// Returns the effective length of a token at position `i`.
     pub fn effective(&self, i: usize) -> usize {
         if i < self.constant { self.constant } else { (i + 1).div_ceil(self.step) * self.step }
     }
 
-    /// What multiplies the query at `i`.
+    /// Returns the factor of the query at position `i`.
     pub fn query_scale(&self, i: usize) -> f64 {
         match self.flags.log_n {
             Some(true) => ((i as f64 + 1.0).ln() / (TRAINED as f64).ln()).max(1.0),
@@ -156,7 +159,8 @@ impl Case {
         self.by(&|i| self.effective(i), n)
     }
 
-    /// The logits of `n` tokens, each by the effective length that `length` gives it.
+    /// Computes the logits of `n` tokens, each with the effective length that `length` returns for
+    /// it.
     pub fn by(&self, length: &dyn Fn(usize) -> usize, n: usize) -> Vec<Vec<f32>> {
         let rules = Rules {
             place: &|_, j| Some(j),
@@ -222,9 +226,9 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// Within the trained context the frequencies are the model's own: keys that are rotated when they
-/// are read give what those give that are rotated when they are stored. The cache types round
-/// different numbers then, by as much.
+/// Within the trained length the frequencies are the model's own: raw keys, which are rotated when
+/// they are read, give the same as keys that are rotated when they are stored. The cache types
+/// round different numbers, but by as much.
 #[test]
 fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
     let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
@@ -236,7 +240,7 @@ fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
         let pairs = rotated.iter().flatten().zip(raw.iter().flatten());
         let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
         let mean = sum / (TRAINED * tiny.vocabulary) as f64;
-        // As in `consistency`.
+        // The bound of `consistency`.
         assert!(mean <= 8.0 * step + f64::from(BOUND), "{}: {mean}", keys.name());
         assert!(step == 0.0 || mean > 0.0, "{} has no effect", keys.name());
         // One by one, the same keys are read in another way.

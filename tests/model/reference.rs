@@ -1,17 +1,17 @@
-//! The forward pass as one would write it on paper, in double precision.
+//! A plain forward pass in double precision, written as the definition.
 
 use std::collections::HashMap;
 
 use crate::tiny::{EPSILON, Tiny};
 
-/// RoPE as the reference applies it: inverse frequencies of global and of window layers.
+/// The inverse frequencies of global and of window layers.
 pub struct Frequencies {
     pub global: Vec<f64>,
     pub window: Vec<f64>,
 }
 
 impl Frequencies {
-    /// `base^(-2i/n)` in both kinds of layers, the global ones divided by `factor`.
+    /// Returns `base^(-2i/n)` for both kinds of layers, the global ones divided by `factor`.
     pub fn new(tiny: &Tiny, factor: f64) -> Self {
         let of = |base: f64| {
             let n = tiny.n_rot as f64;
@@ -27,7 +27,7 @@ impl Frequencies {
         Frequencies { global, window }
     }
 
-    /// Those of a sequence longer than LongRoPE's original length.
+    /// Returns the frequencies of a sequence longer than LongRoPE's original length.
     pub fn long(tiny: &Tiny) -> Self {
         let [_, divisors] = tiny.divisors();
         let plain = Frequencies::new(tiny, 1.0);
@@ -37,17 +37,18 @@ impl Frequencies {
     }
 }
 
-/// What attention makes of positions, for the query at `i` and the key at `j`; all but `place` in
-/// global layers alone.
+/// The rules of attention for the query of token `i` and the key of token `j`. All but `place`
+/// apply to global layers only.
 pub struct Rules<'r> {
-    /// Where the `j`th token is when the `i`th is read; `None` if it is forgotten.
+    /// The position of the `j`th token when the `i`th is read; `None` if it is evicted.
     pub place: &'r dyn Fn(usize, usize) -> Option<usize>,
-    /// The inverse frequencies for the query of the `i`th token, and what multiplies queries and keys
-    /// where they rotate.
+    /// The inverse frequencies for the query of the `i`th token, and the factor of the rotated
+    /// elements of queries and keys.
     pub frequencies: &'r dyn Fn(usize) -> (Vec<f64>, f64),
-    /// How far the key is taken to be; `None` if it is not seen.
+    /// The distance of the key at position `j` from the query at position `i`; `None` if the query
+    /// does not attend to the key.
     pub distance: &'r dyn Fn(usize, usize) -> Option<f64>,
-    /// What multiplies a query.
+    /// The factor of the query at a position.
     pub query_scale: &'r dyn Fn(usize) -> f64,
 }
 
@@ -63,7 +64,7 @@ impl Weights {
         &self.0[name]
     }
 
-    /// `W x + b`.
+    /// Computes `W x + b`.
     fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let w = self.get(&format!("{name}.weight"));
         let bias = self.0.get(&format!("{name}.bias"));
@@ -71,7 +72,7 @@ impl Weights {
         products.map(|(r, dot)| dot + bias.map_or(0.0, |b| b[r])).collect()
     }
 
-    /// The feed-forward network of a layer.
+    /// Computes the feed-forward network of a layer.
     fn network(&self, tiny: &Tiny, name: &dyn Fn(&str) -> String, x: &[f64]) -> Vec<f64> {
         let gated = |gate: &[f64], up: &[f64]| -> Vec<f64> {
             let activated = gate.iter().map(|g| {
@@ -113,7 +114,7 @@ impl Weights {
     }
 }
 
-/// `W x`.
+/// Computes `W x`.
 fn product(w: &[f64], x: &[f64]) -> Vec<f64> {
     let rows = w.chunks_exact(x.len());
     rows.map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
@@ -123,7 +124,7 @@ fn capped(x: f64, cap: Option<f32>) -> f64 {
     cap.map_or(x, |cap| f64::from(cap) * (x / f64::from(cap)).tanh())
 }
 
-/// Rotates the first values of a head by an angle for each two, of which there are sine and cosine.
+/// Rotates the first elements of a head, each pair by an angle given as (sine, cosine).
 fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
     let half = angles.len();
     for (i, (sin, cos)) in angles.iter().enumerate() {
@@ -132,7 +133,7 @@ fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
     }
 }
 
-/// The logits that follow each token.
+/// Computes the logits of each token.
 pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>> {
     let rules = Rules {
         place: &|_, j| Some(j),
@@ -143,7 +144,7 @@ pub fn forward(tiny: &Tiny, rope: &Frequencies, tokens: &[u32]) -> Vec<Vec<f32>>
     forward_by(tiny, &rules, &rope.window, tokens)
 }
 
-/// The same by other rules in global layers.
+/// Computes the logits of each token, with other rules in global layers.
 pub fn forward_by(
     tiny: &Tiny,
     rules: &Rules<'_>,

@@ -1,4 +1,4 @@
-//! Frequencies that follow the length, all tokens by that of the whole sequence.
+//! Frequencies that depend on the length, for all tokens on that of the whole sequence.
 
 use rope_cpu::rope::{Flags, Policy};
 
@@ -7,10 +7,10 @@ use crate::{
     tiny::{How, difference, logits, tokens, with_session},
 };
 
-/// As in `consistency`.
+/// The bound of `consistency`.
 const BOUND: f32 = 2e-4;
 
-/// LongRoPE's policy is this by default.
+/// Policy run is the default of LongRoPE.
 fn how(case: &Case, micro_batch: usize) -> How {
     let policy = case.flags.scaling.map(|_| Policy::Run);
     How { micro_batch, flags: Flags { policy, ..case.flags.clone() }, ..How::default() }

@@ -13,7 +13,7 @@ use rope_cpu_kernels::Cpu;
 
 use crate::build::{Builder, F32, STRING, U32, string};
 
-/// A model to be, with the choices that the tests vary.
+/// The description of a tiny model, with the properties that the tests vary.
 #[derive(Clone)]
 pub struct Tiny {
     pub architecture: &'static str,
@@ -27,18 +27,18 @@ pub struct Tiny {
     pub vocabulary: usize,
     pub context: usize,
     pub base: f32,
-    /// The matrices that have one.
+    /// The matrices that have a bias.
     pub biases: &'static [&'static str],
     pub tied: bool,
     pub head_norms: bool,
     pub post_norms: bool,
-    /// Queries, keys and values in one tensor, gate and up in another.
+    /// Whether queries, keys and values are in one tensor, and gate and up in another.
     pub fused: bool,
-    /// How many there are, and how many a token goes through.
+    /// The number of experts, and the number of them that compute a token.
     pub experts: Option<(usize, usize)>,
-    /// A tensor for each expert, as in Mixtral's first files.
+    /// Whether each expert has its own tensors, as in Mixtral's first files.
     pub experts_apart: bool,
-    /// Whether embeddings are multiplied by the root of their length, as Gemma's are.
+    /// Whether embeddings are multiplied by the square root of their length, as in Gemma.
     pub scaled: bool,
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
@@ -49,12 +49,12 @@ pub struct Tiny {
     pub half_adapters: bool,
     /// Whether matrices with rows of whole blocks are in Q8_0.
     pub quantized: bool,
-    /// Whether matrices of layers are a power of two too large in the file, and have a scale beside
-    /// them, as in files of NVFP4.
+    /// Whether matrices of layers are multiplied by a power of two in the file, and have a tensor
+    /// with the inverse scale, as in files of NVFP4.
     pub scales: bool,
 }
 
-/// Of the adapters of all models.
+/// The rank of the adapters of all models.
 pub const RANK: usize = 5;
 const ALPHA: f32 = 8.0;
 const EMBEDDINGS: &str = "token_embd.weight";
@@ -64,7 +64,8 @@ const LINEARS: [&str; 7] =
     ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 impl Tiny {
-    /// Grouped heads, of a length that is no multiple of 32 and rotates in part; biases.
+    /// Returns a model with biases and grouped heads, whose length is no multiple of 32 and which
+    /// rotate in part.
     pub fn llama() -> Tiny {
         Tiny {
             architecture: "llama",
@@ -96,7 +97,8 @@ impl Tiny {
         }
     }
 
-    /// Query and key norms, a window of 40 in two of three layers, soft caps, tied embeddings.
+    /// Returns a model with query and key norms, a window of 40 in two of three layers, soft caps,
+    /// and tied embeddings.
     pub fn gemma3() -> Tiny {
         Tiny {
             architecture: "gemma3",
@@ -116,7 +118,7 @@ impl Tiny {
         }
     }
 
-    /// The models that `scripts/make-architecture-golden` writes, by their names there.
+    /// Returns the models that `scripts/make-architecture-golden` writes, with their names there.
     pub fn all() -> [(&'static str, Tiny); 7] {
         let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
         let wide = Tiny { head_dim: 20, n_rot: 20, head_norms: true, ..base.clone() };
@@ -152,12 +154,12 @@ impl Tiny {
         ]
     }
 
-    /// One of them.
+    /// Returns the model of [`Tiny::all`] with this name.
     pub fn named(name: &str) -> Tiny {
         Tiny::all().into_iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// The same in Q8_0, with rows of whole blocks.
+    /// Returns the model in Q8_0, with rows of whole blocks.
     pub fn in_blocks(self) -> Tiny {
         let head_dim = 16 + 16 * usize::from(self.n_rot > 16);
         Tiny { embedding: 64, feed_forward: 96, head_dim, quantized: true, ..self }
@@ -169,22 +171,22 @@ impl Tiny {
         self.quantized && matrix && columns.is_multiple_of(32)
     }
 
-    /// Whether it is of one of the families of Gemma.
+    /// Returns whether it is a Gemma model.
     pub fn is_gemma(&self) -> bool {
         self.architecture.starts_with("gemma")
     }
 
-    /// Whether a layer has the window.
+    /// Returns the window of a layer, if it has one.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|(_, period)| layer % period + 1 < *period).map(|(window, _)| window)
     }
 
-    /// The divisors of LongRoPE, short and long.
+    /// Returns the divisors of LongRoPE, short and long.
     pub fn divisors(&self) -> [Vec<f32>; 2] {
         [1.1, 3.0].map(|d| (0..self.n_rot / 2).map(|i| d + i as f32 / 4.0).collect())
     }
 
-    /// Names and shapes of all tensors: rows, then columns; one dimension for vectors.
+    /// Returns the names and shapes of all tensors: rows, then columns; one dimension for vectors.
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let Tiny { embedding: e, feed_forward: f, .. } = *self;
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
@@ -235,8 +237,8 @@ impl Tiny {
         all
     }
 
-    /// All tensors by name. Queries and keys are large, so that attention is peaked and what
-    /// rotates them shows.
+    /// Returns the elements of all tensors by name. Queries and keys are large, so that attention
+    /// is peaked and their rotation changes the logits.
     pub fn weights(&self) -> HashMap<String, Vec<f32>> {
         let tensors = self.tensors().into_iter().map(|(name, shape)| {
             let values = shape.iter().product::<usize>();
@@ -258,7 +260,7 @@ impl Tiny {
                     }
                 }
             }
-            // Adapters come beside weights that are rounded already.
+            // Adapters are added to weights that are already rounded.
             if self.merged != 0.0 && self.is_adapted(&name, &shape) {
                 self.merge(&name, &shape, &mut values);
             }
@@ -267,7 +269,7 @@ impl Tiny {
         tensors.collect()
     }
 
-    /// `W + s B A`, for each expert; of embeddings `W + s A B`.
+    /// Computes `W + s B A`, for each expert; for embeddings `W + s A B`.
     fn merge(&self, name: &str, shape: &[usize], weights: &mut [f32]) {
         let [(.., a), (.., b)] = self.halves(name, shape);
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
@@ -283,13 +285,13 @@ impl Tiny {
         }
     }
 
-    /// All matrices; not embeddings that are multiplied with, too: in llama.cpp (b11434) that ends the
-    /// program.
+    /// Returns whether the adapter has a tensor: it has all matrices except embeddings that are
+    /// also the output, which abort llama.cpp (b11434).
     fn is_adapted(&self, name: &str, shape: &[usize]) -> bool {
         shape.len() > 1 && !(self.tied && name == EMBEDDINGS)
     }
 
-    /// The names, shapes and values of the two matrices that adapt a tensor: A and B.
+    /// Returns the names, shapes and elements of the two matrices that adapt a tensor: A and B.
     fn halves(&self, name: &str, shape: &[usize]) -> [Named; 2] {
         let (count, matrix) = shape.split_at(shape.len() - 2);
         let half = |half: &str, matrix: [usize; 2]| {
@@ -306,7 +308,7 @@ impl Tiny {
         }
     }
 
-    /// An adapter, as a file.
+    /// Returns the file of an adapter for the model.
     pub fn adapter(&self) -> Builder {
         let mut b = Builder::new()
             .key("general.type", STRING, string("adapter"))
@@ -326,7 +328,7 @@ impl Tiny {
         b
     }
 
-    /// The parts of the file.
+    /// Returns the file of the model.
     pub fn builder(&self) -> Builder {
         let a = self.architecture;
         let mut b = Builder::new().key("general.architecture", STRING, string(a));
@@ -355,7 +357,7 @@ impl Tiny {
             b = b.key(&key, U32, (window as u32).to_le_bytes());
             b = b.key(format!("{key}_pattern"), U32, (period as u32).to_le_bytes());
         }
-        // Where a file of Gemma 2 is silent, its own limits hold: 0 says that there are none.
+        // Without these keys Gemma 2 has default soft caps: 0 disables them.
         let gemma2 = (a == "gemma2").then_some((0.0f32, 0.0f32));
         if let Some((attention, logits)) = self.soft_caps.or(gemma2) {
             b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());
@@ -399,7 +401,7 @@ impl Tiny {
         }
         if let Some(original) = self.long_rope {
             let key = format!("{a}.rope.scaling");
-            // Files of Phi 3 do not say so.
+            // Files of Phi 3 do not have this key.
             if a != "phi3" {
                 b = b.key(format!("{key}.type"), STRING, string("longrope"));
             }
@@ -417,7 +419,8 @@ impl Tiny {
     }
 }
 
-/// A block of Q8_0: its scale, and 32 quants. Of the values of a block, the same block.
+/// Quantizes a block to Q8_0: its scale, and 32 quants. Quantizing a dequantized block gives the
+/// same block.
 fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
     let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
     let scale = f16::from_f32(largest / 127.0);
@@ -428,8 +431,8 @@ fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
 /// A name, a shape and values.
 type Named = (String, Vec<usize>, Vec<f32>);
 
-/// Random numbers from -1 to 1 that a name decides, so that tensors do not change with what else a
-/// model has: xorshift64 from the FNV-1a of the name.
+/// Returns a generator of random numbers from -1 to 1, seeded by a name, so that a tensor does not
+/// depend on the other tensors of a model: xorshift64 from the FNV-1a of the name.
 fn random(name: &str) -> impl FnMut() -> f32 + use<> {
     let fnv = |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -441,15 +444,15 @@ fn random(name: &str) -> impl FnMut() -> f32 + use<> {
     }
 }
 
-/// Adds a tensor of floats behind what is there.
+/// Appends a tensor of floats to a file.
 pub fn add_tensor(b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Builder {
     b.append(name, dims, 0, values.iter().flat_map(|x| x.to_le_bytes()))
 }
 
-/// How a test runs a model.
+/// The settings with which a test runs a model.
 #[derive(Clone)]
 pub struct How {
-    /// Tokens computed together; 1 for an answer, which is read token by token.
+    /// The number of tokens computed in one pass; 1 to read tokens one by one as an answer.
     pub micro_batch: usize,
     pub threads: usize,
     pub keys: CacheType,
@@ -459,13 +462,13 @@ pub struct How {
 }
 
 impl How {
-    /// Micro-batches to try. An answer is not among them where LongRoPE takes other frequencies as it
-    /// grows, which is tested in `run`.
+    /// Returns the micro-batches to try. They do not include an answer if LongRoPE changes
+    /// frequencies as the sequence grows, which is tested in `run`.
     pub fn micro_batches(tiny: &Tiny) -> &'static [usize] {
         if tiny.long_rope.is_some() { &[7, 64] } else { &[1, 7, 64] }
     }
 
-    /// The logits that follow each token.
+    /// Reads tokens and returns the logits of each.
     pub fn read(&self, session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
         if self.micro_batch > 1 {
             return logits(session, tokens);
@@ -489,12 +492,12 @@ impl Default for How {
     }
 }
 
-/// Loads the model and hands a session over it to `test`.
+/// Loads the model and calls `test` with a session over it.
 pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session<'_>) -> T) -> T {
     with_adapters(tiny, &[], how, test)
 }
 
-/// A file's bytes, as aligned as a memory map.
+/// The bytes of a file, aligned to 8 bytes.
 pub struct Aligned(Vec<u64>, usize);
 
 impl Aligned {
@@ -510,7 +513,7 @@ impl Aligned {
     }
 }
 
-/// The same with adapters, each with its scale.
+/// Calls `test` like [`with_session`], with adapters and their scales.
 pub fn with_adapters<T>(
     tiny: &Tiny,
     adapters: &[(Builder, f32)],
@@ -520,7 +523,7 @@ pub fn with_adapters<T>(
     with_file(tiny, &tiny.builder(), adapters, how, test)
 }
 
-/// The same with another file for the model.
+/// Calls `test` like [`with_adapters`], with another file for the model.
 pub fn with_file<T>(
     tiny: &Tiny,
     file: &Builder,
@@ -554,19 +557,19 @@ pub fn with_file<T>(
     test(&mut Session::new(&model, Rope::new(plan), options).unwrap())
 }
 
-/// `n` tokens without a pattern.
+/// Returns `n` tokens without a pattern.
 pub fn tokens(tiny: &Tiny, n: usize) -> Vec<u32> {
     (0..n as u64).map(|i| (i * i * 31 + i * 7 + 3) as u32 % 251 % tiny.vocabulary as u32).collect()
 }
 
-/// The logits that follow each token of a prompt.
+/// Reads a prompt and returns the logits of each token.
 pub fn logits(session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     session.evaluate(tokens, 0..tokens.len(), &mut |_, logits| all.push(logits.to_vec())).unwrap();
     all
 }
 
-/// The largest difference of two sets of logits.
+/// Returns the largest difference of two sets of logits.
 pub fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     assert_eq!(a.len(), b.len());
     let pairs = a.iter().flatten().zip(b.iter().flatten());
