@@ -206,8 +206,8 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
         let mut scales = F::scales(isa, w[r]);
         if groups < SPAN / GROUP {
             for part in 0..parts::<F::Quants>() {
-                scales.scale[part] = isa.first(scales.scale[part], groups);
-                scales.offset[part] = isa.first(scales.offset[part], groups);
+                scales.scale[part] = isa.first_lanes(scales.scale[part], groups);
+                scales.offset[part] = isa.first_lanes(scales.offset[part], groups);
             }
         }
         for index in 0..parts::<F::Quants>() {
@@ -222,9 +222,9 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
             }
         }
         scale[r] = if F::TWO_GROUPS {
-            [isa.deal(scale[r][0]); 2]
+            [isa.evens_then_odds(scale[r][0]); 2]
         } else {
-            isa.sides(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)])
+            isa.pair_halves(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)])
         };
     }
     let factors = Factors::<I, F, R> { isa, w, shared, x, scale };
@@ -266,7 +266,7 @@ struct Factors<'a, I: Isa, F: Format, const R: usize> {
     w: [&'a F::Span; R],
     shared: [Shared<I>; R],
     x: &'a Span,
-    /// In the order of [`Isa::sides`], or twice in that of [`Isa::deal`] where [`Format::TWO_GROUPS`].
+    /// In the order of [`Isa::pair_halves`], or twice in that of [`Isa::evens_then_odds`] where [`Format::TWO_GROUPS`].
     scale: [[I::Floats; 2]; R],
 }
 
@@ -280,7 +280,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
             let q = F::quants(isa, self.w[r], self.shared[r], g);
             let ints =
                 if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-            let scale = each_half(isa, self.scale[r][g / 4], g % 4);
+            let scale = broadcast_in_halves(isa, self.scale[r][g / 4], g % 4);
             sums[r].add(isa, g, ints, scale);
         }
     }
@@ -303,7 +303,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
             } else {
                 isa.dot_both_unsigned(q, a)
             };
-            let scale = each_half(isa, self.scale[r][0], pair);
+            let scale = broadcast_in_halves(isa, self.scale[r][0], pair);
             sums[r].add(isa, pair, ints, scale);
         }
     }
@@ -311,12 +311,12 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
 
 /// In each half, lane `lane <= 3` of that half.
 #[inline(always)]
-fn each_half<I: Isa>(isa: I, a: I::Floats, lane: usize) -> I::Floats {
+fn broadcast_in_halves<I: Isa>(isa: I, a: I::Floats, lane: usize) -> I::Floats {
     match lane {
-        0 => isa.each_half::<0>(a),
-        1 => isa.each_half::<1>(a),
-        2 => isa.each_half::<2>(a),
-        _ => isa.each_half::<3>(a),
+        0 => isa.broadcast_in_halves::<0>(a),
+        1 => isa.broadcast_in_halves::<1>(a),
+        2 => isa.broadcast_in_halves::<2>(a),
+        _ => isa.broadcast_in_halves::<3>(a),
     }
 }
 

@@ -150,14 +150,14 @@ pub trait Isa: Copy + 'static {
     /// Products of 16-bit numbers, little-endian, wrapping around.
     fn mul_pairs(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// The first 16 bytes twice, and the last 16 bytes twice.
-    fn twice(self, a: Self::Bytes) -> [Self::Bytes; 2];
+    fn repeat_halves(self, a: Self::Bytes) -> [Self::Bytes; 2];
     /// As [`Isa::bit_mask`], of the 32 bits from byte `4 * word` on, `word <= 3`, of `bits`, whose
     /// halves are alike.
     fn bit_mask_of(self, bits: Self::Bytes, word: usize) -> Self::Bytes;
     /// Of each four bytes, little-endian, the lower 28 bits as four bytes.
-    fn sevens(self, words: Self::Bytes) -> Self::Bytes;
+    fn unpack_sevens(self, words: Self::Bytes) -> Self::Bytes;
     /// Of each two bytes, little-endian, the upper 7 bits.
-    fn upper_sevens(self, pairs: [Self::Bytes; 2]) -> Self::Bytes;
+    fn upper_seven_bits(self, pairs: [Self::Bytes; 2]) -> Self::Bytes;
     /// Of each four bytes, little-endian, the upper 4 bits.
     fn upper_nibbles(self, words: Self::Bytes) -> Self::Floats;
     /// `a + b`, or `a - b` where the byte of `negative` is 255 and not 0, bytes wrapping around.
@@ -179,7 +179,7 @@ pub trait Isa: Copy + 'static {
     /// Shifts each byte left, filling with zeros.
     fn shl<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
     /// `table[i]` for each byte `i <= 15`.
-    fn choose(self, table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes;
+    fn lookup(self, table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes;
     /// `3 * (a * power % 256) / 256` of each byte.
     fn ternary_digits(self, a: Self::Bytes, powers: &[u8; 32]) -> Self::Bytes;
 
@@ -201,7 +201,7 @@ pub trait Isa: Copy + 'static {
     /// `x` in every lane.
     fn splat_f32(self, x: f32) -> Self::Floats;
     /// The first `n` lanes, then zeros.
-    fn first(self, a: Self::Floats, n: usize) -> Self::Floats;
+    fn first_lanes(self, a: Self::Floats, n: usize) -> Self::Floats;
     /// IEEE half precision to single.
     fn floats_from_f16(self, p: &[Half; 8]) -> Self::Floats;
     /// Single to IEEE half precision, to nearest, ties to even.
@@ -220,11 +220,11 @@ pub trait Isa: Copy + 'static {
         self.splat_f32(self.f32_from_f16(x))
     }
     /// The first four lanes of `a`, then those of `b`; and the last four of both.
-    fn sides(self, a: Self::Floats, b: Self::Floats) -> [Self::Floats; 2];
+    fn pair_halves(self, a: Self::Floats, b: Self::Floats) -> [Self::Floats; 2];
     /// Lanes 0, 2, 4, 6, then 1, 3, 5, 7.
-    fn deal(self, a: Self::Floats) -> Self::Floats;
+    fn evens_then_odds(self, a: Self::Floats) -> Self::Floats;
     /// In each half, lane `N <= 3` of that half.
-    fn each_half<const N: i32>(self, a: Self::Floats) -> Self::Floats;
+    fn broadcast_in_halves<const N: i32>(self, a: Self::Floats) -> Self::Floats;
     /// `a + b`.
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a * b`.

@@ -47,7 +47,7 @@ const ODD: [u8; 16] = {
 #[inline(always)]
 pub(super) fn even_signs<I: Isa>(isa: I, sevens: I::Bytes) -> Shared<I> {
     let nibbles = isa.and(isa.xor(sevens, isa.shr::<4>(sevens)), isa.splat(15));
-    isa.twice(isa.or(sevens, isa.choose(&ODD, nibbles)))
+    isa.repeat_halves(isa.or(sevens, isa.lookup(&ODD, nibbles)))
 }
 
 /// As [`even_signs`], of one byte.

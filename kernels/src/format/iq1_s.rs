@@ -92,7 +92,7 @@ impl Indices {
         array::from_fn(
             #[inline(always)]
             |half| {
-                let bits = isa.choose(bytemuck::must_cast_ref(qh), isa.load(&self.bytes[half]));
+                let bits = isa.lookup(bytemuck::must_cast_ref(qh), isa.load(&self.bytes[half]));
                 let bits = isa.mul_pairs(bits, isa.load(&self.factors));
                 let mask = isa.load(bytemuck::must_cast_ref(&[[0u8, 7]; 16]));
                 isa.or(low[half], isa.and(bits, mask))

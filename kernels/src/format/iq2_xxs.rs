@@ -54,7 +54,7 @@ pub(super) fn scales<I: Isa>(isa: I, d: f32, signs_and_scales: &[[u8; 4]; 8]) ->
 /// The signs of all groups.
 #[inline(always)]
 pub(super) fn signs<I: Isa>(isa: I, signs_and_scales: &[[u8; 4]; 8]) -> Shared<I> {
-    even_signs(isa, isa.sevens(isa.load(bytemuck::must_cast_ref(signs_and_scales))))
+    even_signs(isa, isa.unpack_sevens(isa.load(bytemuck::must_cast_ref(signs_and_scales))))
 }
 
 impl Group {

@@ -28,7 +28,7 @@ pub(super) fn value(qs: &[u8; 16], i: usize) -> f32 {
 /// The values of nibbles.
 #[inline(always)]
 pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
-    isa.choose(&VALUES.map(|v| v as u8), nibbles)
+    isa.lookup(&VALUES.map(|v| v as u8), nibbles)
 }
 
 /// Of two groups: the first 16 values of both, and the last 16.

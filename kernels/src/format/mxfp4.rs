@@ -43,7 +43,7 @@ pub(super) fn value(nibble: u8) -> f32 {
 /// What nibbles stand for, plus [`CENTER`].
 #[inline(always)]
 pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
-    isa.choose(&CENTERED, nibbles)
+    isa.lookup(&CENTERED, nibbles)
 }
 
 /// `2^(e - 128)`.

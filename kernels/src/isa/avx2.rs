@@ -51,8 +51,8 @@ macro_rules! on_32_bytes {
             fn join(self, a: &[u8; 16], b: &[u8; 16]) -> __m256i {
                 _mm256_set_m128i(must_cast(*b), must_cast(*a))
             }
-            fn deal(self, a: __m256) -> __m256 {
-                // As with `sides`.
+            fn evens_then_odds(self, a: __m256) -> __m256 {
+                // As with `pair_halves`.
                 let dealt = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
                 must_cast($crate::isa::avx2::opaque(must_cast(dealt)))
             }
@@ -61,7 +61,7 @@ macro_rules! on_32_bytes {
                 halves.map(|half| _mm256_cvtepu8_epi16(half))
             }
             fn mul_pairs(self, a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
-            fn twice(self, a: __m256i) -> [__m256i; 2] {
+            fn repeat_halves(self, a: __m256i) -> [__m256i; 2] {
                 [_mm256_permute2x128_si256::<0x00>(a, a), _mm256_permute2x128_si256::<0x11>(a, a)]
             }
             fn bit_mask_of(self, bits: __m256i, word: usize) -> __m256i {
@@ -72,7 +72,7 @@ macro_rules! on_32_bytes {
                 let bytes = _mm256_shuffle_epi8(bits, source);
                 _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
             }
-            fn sevens(self, words: __m256i) -> __m256i {
+            fn unpack_sevens(self, words: __m256i) -> __m256i {
                 let [low, high] = [0x00003fff, 0x3fff0000].map(|bits| _mm256_set1_epi32(bits));
                 let pairs = _mm256_or_si256(
                     _mm256_and_si256(words, low),
@@ -84,7 +84,7 @@ macro_rules! on_32_bytes {
                     _mm256_and_si256(_mm256_slli_epi16::<1>(pairs), high),
                 )
             }
-            fn upper_sevens(self, pairs: [__m256i; 2]) -> __m256i {
+            fn upper_seven_bits(self, pairs: [__m256i; 2]) -> __m256i {
                 let [a, b] = pairs.map(|pairs| _mm256_srli_epi16::<9>(pairs));
                 _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b))
             }
@@ -101,7 +101,7 @@ macro_rules! on_32_bytes {
             fn shl<const N: i32>(self, a: __m256i) -> __m256i {
                 _mm256_and_si256(_mm256_slli_epi16::<N>(a), _mm256_set1_epi8((0xff << N) as i8))
             }
-            fn choose(self, table: &[u8; 16], indices: __m256i) -> __m256i {
+            fn lookup(self, table: &[u8; 16], indices: __m256i) -> __m256i {
                 _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(must_cast(*table)), indices)
             }
             fn ternary_digits(self, a: __m256i, powers: &[u8; 32]) -> __m256i {
@@ -120,7 +120,7 @@ macro_rules! on_32_bytes {
             fn load_f32(self, p: &[f32; 8]) -> __m256 { must_cast(*p) }
             fn to_f32s(self, a: __m256) -> [f32; 8] { must_cast(a) }
             fn splat_f32(self, x: f32) -> __m256 { _mm256_set1_ps(x) }
-            fn first(self, a: __m256, n: usize) -> __m256 {
+            fn first_lanes(self, a: __m256, n: usize) -> __m256 {
                 let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
                 _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lanes)))
             }
@@ -143,12 +143,12 @@ macro_rules! on_32_bytes {
                 _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(x).into())))
             }
             fn splat_f16(self, x: Half) -> __m256 { _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x))) }
-            fn sides(self, a: __m256, b: __m256) -> [__m256; 2] {
+            fn pair_halves(self, a: __m256, b: __m256) -> [__m256; 2] {
                 // The compiler would merge this with what follows, into two instructions for each group.
                 let sides = [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)];
                 sides.map(|side| must_cast($crate::isa::avx2::opaque(must_cast(side))))
             }
-            fn each_half<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
+            fn broadcast_in_halves<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
             fn mul(self, a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
             fn div(self, a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }

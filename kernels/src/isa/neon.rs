@@ -93,7 +93,7 @@ impl Isa for Neon {
             [vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)]
         }
         fn join(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes { [must_cast(*a), must_cast(*b)] }
-        fn deal(self, a: Floats) -> Floats { [vuzp1q_f32(a[0], a[1]), vuzp2q_f32(a[0], a[1])] }
+        fn evens_then_odds(self, a: Floats) -> Floats { [vuzp1q_f32(a[0], a[1]), vuzp2q_f32(a[0], a[1])] }
         fn widen(self, p: &[u8; 32]) -> [Bytes; 2] {
             let (halves, zero): (Bytes, _) = (must_cast(*p), vdupq_n_u8(0));
             halves.map(|half| [vzip1q_u8(half, zero), vzip2q_u8(half, zero)])
@@ -102,7 +102,7 @@ impl Isa for Neon {
             let mul = |a, b| vmulq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
             [vreinterpretq_u8_u16(mul(a[0], b[0])), vreinterpretq_u8_u16(mul(a[1], b[1]))]
         }
-        fn twice(self, a: Bytes) -> [Bytes; 2] { a.map(|half| [half; 2]) }
+        fn repeat_halves(self, a: Bytes) -> [Bytes; 2] { a.map(|half| [half; 2]) }
         fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
             let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
             let first = 4 * word as u8;
@@ -111,7 +111,7 @@ impl Isa for Neon {
                 vtstq_u8(vqtbl1q_u8(bits[usize::from(byte) / 2], source), bit)
             })
         }
-        fn sevens(self, words: Bytes) -> Bytes {
+        fn unpack_sevens(self, words: Bytes) -> Bytes {
             words.map(|words| {
                 let words = vreinterpretq_u32_u8(words);
                 let low = vandq_u32(words, vdupq_n_u32(0x00003fff));
@@ -122,7 +122,7 @@ impl Isa for Neon {
                 vreinterpretq_u8_u16(vorrq_u16(low, high))
             })
         }
-        fn upper_sevens(self, pairs: [Bytes; 2]) -> Bytes {
+        fn upper_seven_bits(self, pairs: [Bytes; 2]) -> Bytes {
             pairs.map(|[a, b]| vshrq_n_u8::<1>(vuzp2q_u8(a, b)))
         }
         fn upper_nibbles(self, words: Bytes) -> Floats {
@@ -134,7 +134,7 @@ impl Isa for Neon {
         fn xor(self, a: Bytes, b: Bytes) -> Bytes { [veorq_u8(a[0], b[0]), veorq_u8(a[1], b[1])] }
         fn shr<const N: i32>(self, a: Bytes) -> Bytes { [vshrq_n_u8::<N>(a[0]), vshrq_n_u8::<N>(a[1])] }
         fn shl<const N: i32>(self, a: Bytes) -> Bytes { [vshlq_n_u8::<N>(a[0]), vshlq_n_u8::<N>(a[1])] }
-        fn choose(self, table: &[u8; 16], indices: Bytes) -> Bytes {
+        fn lookup(self, table: &[u8; 16], indices: Bytes) -> Bytes {
             let table = must_cast(*table);
             [vqtbl1q_u8(table, indices[0]), vqtbl1q_u8(table, indices[1])]
         }
@@ -160,7 +160,7 @@ impl Isa for Neon {
         fn load_f32(self, p: &[f32; 8]) -> Floats { must_cast(*p) }
         fn to_f32s(self, a: Floats) -> [f32; 8] { must_cast(a) }
         fn splat_f32(self, x: f32) -> Floats { [vdupq_n_f32(x); 2] }
-        fn first(self, a: Floats, n: usize) -> Floats {
+        fn first_lanes(self, a: Floats, n: usize) -> Floats {
             let (n, lanes): (_, [uint32x4_t; 2]) = (vdupq_n_u32(n as u32), must_cast([0u32, 1, 2, 3, 4, 5, 6, 7]));
             let keep = |i: usize| {
                 vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a[i]), vcltq_u32(lanes[i], n)))
@@ -189,8 +189,8 @@ impl Isa for Neon {
         fn f32_from_f16(self, x: Half) -> f32 {
             vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(x)))))
         }
-        fn sides(self, a: Floats, b: Floats) -> [Floats; 2] { [[a[0], b[0]], [a[1], b[1]]] }
-        fn each_half<const N: i32>(self, a: Floats) -> Floats { [vdupq_laneq_f32::<N>(a[0]), vdupq_laneq_f32::<N>(a[1])] }
+        fn pair_halves(self, a: Floats, b: Floats) -> [Floats; 2] { [[a[0], b[0]], [a[1], b[1]]] }
+        fn broadcast_in_halves<const N: i32>(self, a: Floats) -> Floats { [vdupq_laneq_f32::<N>(a[0]), vdupq_laneq_f32::<N>(a[1])] }
         fn add(self, a: Floats, b: Floats) -> Floats { [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])] }
         fn mul(self, a: Floats, b: Floats) -> Floats { [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])] }
         fn div(self, a: Floats, b: Floats) -> Floats { [vdivq_f32(a[0], b[0]), vdivq_f32(a[1], b[1])] }

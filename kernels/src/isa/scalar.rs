@@ -69,7 +69,7 @@ impl Isa for Scalar {
     fn join(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes {
         must_cast([*a, *b])
     }
-    fn deal(self, a: Floats) -> Floats {
+    fn evens_then_odds(self, a: Floats) -> Floats {
         [0, 2, 4, 6, 1, 3, 5, 7].map(|i| a[i])
     }
     fn widen(self, p: &Bytes) -> [Bytes; 2] {
@@ -82,7 +82,7 @@ impl Isa for Scalar {
             number(a[i]).wrapping_mul(number(b[i])).to_le_bytes()
         }))
     }
-    fn twice(self, a: Bytes) -> [Bytes; 2] {
+    fn repeat_halves(self, a: Bytes) -> [Bytes; 2] {
         [from_fn(|i| a[i % 16]), from_fn(|i| a[16 + i % 16])]
     }
     fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
@@ -90,10 +90,10 @@ impl Isa for Scalar {
         let bits = words[word] & 0xffff | words[4 + word] & 0xffff0000;
         from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
     }
-    fn sevens(self, bits: Bytes) -> Bytes {
+    fn unpack_sevens(self, bits: Bytes) -> Bytes {
         must_cast(words(bits).map(|x| [0, 7, 14, 21].map(|from| (x >> from) as u8 & 127)))
     }
-    fn upper_sevens(self, pairs: [Bytes; 2]) -> Bytes {
+    fn upper_seven_bits(self, pairs: [Bytes; 2]) -> Bytes {
         let pairs: [[u8; 2]; 32] = must_cast(pairs);
         pairs.map(|[_, high]| high >> 1)
     }
@@ -118,7 +118,7 @@ impl Isa for Scalar {
     fn shl<const N: i32>(self, a: Bytes) -> Bytes {
         a.map(|x| x << N)
     }
-    fn choose(self, table: &[u8; 16], indices: Bytes) -> Bytes {
+    fn lookup(self, table: &[u8; 16], indices: Bytes) -> Bytes {
         indices.map(|i| table[usize::from(i & 15)])
     }
     fn ternary_digits(self, a: Bytes, powers: &Bytes) -> Bytes {
@@ -150,7 +150,7 @@ impl Isa for Scalar {
     fn splat_f32(self, x: f32) -> Floats {
         [x; 8]
     }
-    fn first(self, a: Floats, n: usize) -> Floats {
+    fn first_lanes(self, a: Floats, n: usize) -> Floats {
         from_fn(|i| if i < n { a[i] } else { 0.0 })
     }
     fn transpose(self, rows: [Bytes; 8]) -> [Bytes; 8] {
@@ -177,10 +177,10 @@ impl Isa for Scalar {
     fn f32_from_f16(self, x: Half) -> f32 {
         f16::from_le_bytes(x).to_f32()
     }
-    fn sides(self, a: Floats, b: Floats) -> [Floats; 2] {
+    fn pair_halves(self, a: Floats, b: Floats) -> [Floats; 2] {
         [0, 4].map(|from| from_fn(|i| if i < 4 { a[from + i] } else { b[from + i - 4] }))
     }
-    fn each_half<const N: i32>(self, a: Floats) -> Floats {
+    fn broadcast_in_halves<const N: i32>(self, a: Floats) -> Floats {
         from_fn(|i| a[i / 4 * 4 + N as usize])
     }
     fn add(self, a: Floats, b: Floats) -> Floats {
