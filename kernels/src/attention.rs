@@ -74,22 +74,22 @@ pub struct Queries<'a> {
 /// Sixteen floats, aligned so that they are read at once.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([f32; LANES]);
+struct Lanes([f32; LANES]);
 
 /// What one thread needs while it attends.
 pub struct Scratch {
     queries: Prepared,
     /// A few queries: (queries, PAGE). Many: (queries / 16, PAGE), lanes being queries.
-    scores: Vec<Line>,
+    scores: Vec<Lanes>,
     /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that
     /// rotate by no whole units.
-    rows: Vec<Line>,
+    rows: Vec<Lanes>,
 }
 
 impl Scratch {
     /// Scratch for up to `queries` of `dim` values, those of all heads.
     pub fn new(queries: usize, dim: usize) -> Self {
-        let line = Line([0.0; LANES]);
+        let line = Lanes([0.0; LANES]);
         Scratch {
             queries: Prepared::new(queries, dim),
             scores: vec![line; queries.div_ceil(LANES) * PAGE],

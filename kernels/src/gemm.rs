@@ -18,7 +18,7 @@ use std::{array::from_fn, marker::PhantomData, ops::Range};
 use crate::{
     activations::Span,
     format::{Format, Quants, SPAN},
-    isa::{Isa, Kernel, LANES, Line},
+    isa::{CacheLine, Isa, Kernel, LANES},
     panel::{FOURS, GROUPS, STRIDE_MAX, part, parts, stride, unpack},
     product::{Input, Output, Product},
     tile::{Tile, tiles},
@@ -45,14 +45,14 @@ const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 /// What one thread needs.
 pub(crate) struct Scratch {
     /// (panels, spans, lines)
-    panels: Vec<Line>,
+    panels: Vec<CacheLine>,
     /// (tokens, panels)
-    sums: Vec<Line>,
+    sums: Vec<CacheLine>,
 }
 
 impl Scratch {
     pub(crate) const fn bytes(tokens: usize) -> usize {
-        PANELS * (SPANS * SPAN_LINES + tokens) * size_of::<Line>()
+        PANELS * (SPANS * SPAN_LINES + tokens) * size_of::<CacheLine>()
     }
 
     pub(crate) fn for_tokens(tokens: usize) -> Self {
@@ -115,7 +115,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
 
 /// Unpacked panels times each token: the same code for all formats of the same kind of quants.
 struct Panels<'a, Q> {
-    lines: &'a [Line],
+    lines: &'a [CacheLine],
     /// Groups of columns in each panel.
     groups: usize,
     /// The quant that stands for zero.
@@ -127,7 +127,7 @@ struct Panels<'a, Q> {
     rows: Range<usize>,
     /// Whether no columns follow.
     last: bool,
-    sums: &'a mut [Line],
+    sums: &'a mut [CacheLine],
     out: &'a mut dyn Output,
     quants: PhantomData<Q>,
 }
@@ -219,14 +219,14 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
 #[inline(always)]
 fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,
-    panels: &[Line],
+    panels: &[CacheLine],
     x: [&Span; N],
     g: usize,
     starts: &[[[i32; GROUPS]; N]; 2],
     acc: &mut [[I::WideFloats; N]; W],
 ) {
     const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
-    let lines: [&[Line]; W] = from_fn(
+    let lines: [&[CacheLine]; W] = from_fn(
         #[inline(always)]
         |w| &panels[w * stride::<Q>()..][..stride::<Q>()],
     );
@@ -240,7 +240,7 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
             #[inline(always)]
             |t| if Q::OFFSET { FLOATED.to_bits() as i32 } else { starts[index][t][g] },
         );
-        let quants: [&[Line]; W] = from_fn(
+        let quants: [&[CacheLine]; W] = from_fn(
             #[inline(always)]
             |w| &lines[w][fours * index..][..fours],
         );

@@ -287,7 +287,7 @@ pub trait Isa: Copy + 'static {
         self,
         signed: bool,
         _bits: u32,
-        w: [&[Line]; W],
+        w: [&[CacheLine]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
@@ -398,9 +398,9 @@ pub const LANES: usize = 16;
 /// Four bytes, or a float, for each lane.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-pub struct Line(pub [u8; 4 * LANES]);
+pub struct CacheLine(pub [u8; 4 * LANES]);
 
-impl Line {
+impl CacheLine {
     /// A float for each lane.
     #[inline(always)]
     pub fn floats(&self) -> &[f32; LANES] {

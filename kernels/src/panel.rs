@@ -11,7 +11,7 @@ use crate::{
     activations::Part,
     array::from_fn,
     format::{Format, Quants, SPAN, spans, tail},
-    isa::{Isa, LANES, Line},
+    isa::{CacheLine, Isa, LANES},
 };
 
 /// Groups of a span.
@@ -50,7 +50,7 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,
     rows: &[&[u8]; LANES],
     span: usize,
-    panels: &mut [Line],
+    panels: &mut [CacheLine],
     w: usize,
     width: usize,
 ) {
@@ -78,7 +78,7 @@ fn unpack_eight<I: Isa, F: Format>(
     isa: I,
     rows: [&F::Span; EIGHT],
     half: usize,
-    panels: &mut [Line],
+    panels: &mut [CacheLine],
     w: usize,
     width: usize,
 ) {
@@ -125,6 +125,6 @@ fn unpack_eight<I: Isa, F: Format>(
 }
 
 #[inline(always)]
-fn eight_floats(line: &mut Line, half: usize) -> &mut [f32; EIGHT] {
-    &mut must_cast_mut::<Line, [[f32; EIGHT]; 2]>(line)[half]
+fn eight_floats(line: &mut CacheLine, half: usize) -> &mut [f32; EIGHT] {
+    &mut must_cast_mut::<CacheLine, [[f32; EIGHT]; 2]>(line)[half]
 }

@@ -5,7 +5,7 @@ use std::array::from_fn;
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
 use super::{
-    Line, PAGE, Page, Rotation,
+    Lanes, PAGE, Page, Rotation,
     block::{Block, ROWS, put},
     partial_len,
     queries::QueryUnit,
@@ -30,7 +30,7 @@ pub(super) struct Scores<'a> {
     pub then: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
     /// Used for keys that rotate, but not by whole units.
-    pub rows: &'a mut [Line],
+    pub rows: &'a mut [Lanes],
     /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
 }
@@ -95,7 +95,7 @@ struct FloatScores<'a> {
     queries: &'a [[f32; LANES]],
     position: usize,
     /// (up to [`ROWS`], dim)
-    rows: &'a [Line],
+    rows: &'a [Lanes],
     scores: &'a mut [[f32; PAGE]],
 }
 

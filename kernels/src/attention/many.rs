@@ -7,7 +7,7 @@ use std::array::from_fn;
 
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
-use super::{Line, PAGE, Page, Rotation, partial_len, queries::PanelUnit};
+use super::{Lanes, PAGE, Page, Rotation, partial_len, queries::PanelUnit};
 use crate::{
     cache::{CacheFormat, CacheKernel, Quantized, UNIT, load_row},
     isa::{Isa, Kernel, LANES},
@@ -20,9 +20,9 @@ pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
-    pub rows: &'a mut [Line],
+    pub rows: &'a mut [Lanes],
     /// (queries / 16, PAGE)
-    pub scores: &'a mut [[Line; PAGE]],
+    pub scores: &'a mut [[Lanes; PAGE]],
 }
 
 /// Floats of which a tile reads each several times.
@@ -73,7 +73,7 @@ struct KeyTile<'a, I, C: CacheFormat> {
     keys: &'a [C::Unit],
     rotation: Option<Rotation<'a>>,
     rows: &'a mut [f32],
-    scores: &'a mut [[Line; PAGE]],
+    scores: &'a mut [[Lanes; PAGE]],
 }
 
 impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
@@ -114,7 +114,7 @@ impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
 }
 
 #[inline(always)]
-fn put<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores: &mut [Line]) {
+fn put<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores: &mut [Lanes]) {
     for (acc, scores) in acc.into_iter().zip(scores) {
         scores.0 = isa.wide_to_f32s(acc);
     }
@@ -127,7 +127,7 @@ struct IntKeyTile<'a, I, C: CacheFormat> {
     keys: &'a [C::Unit],
     /// Used for the integers of the keys.
     rows: &'a mut [[u8; UNIT]],
-    scores: &'a mut [[Line; PAGE]],
+    scores: &'a mut [[Lanes; PAGE]],
 }
 
 impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
@@ -187,7 +187,7 @@ fn products<I: Isa, const N: usize>(
 /// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
 pub(super) struct Softmax<'a> {
     pub page: &'a Page<'a>,
-    pub scores: &'a mut [[Line; PAGE]],
+    pub scores: &'a mut [[Lanes; PAGE]],
     pub partials: &'a mut [f32],
 }
 
@@ -226,7 +226,7 @@ impl Kernel for Softmax<'_> {
 
 /// The same for up to 16 queries, whose partials are scaled to their new maxima.
 #[inline(always)]
-fn softmax<I: Isa>(isa: I, scores: &mut [Line], partials: &mut [f32], dim: usize) {
+fn softmax<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usize) {
     let mut old = [f32::NEG_INFINITY; LANES];
     for (old, partial) in old.iter_mut().zip(partials.chunks_exact(partial_len(dim))) {
         *old = partial[dim];
@@ -260,9 +260,9 @@ fn softmax<I: Isa>(isa: I, scores: &mut [Line], partials: &mut [f32], dim: usize
 pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
     pub values: &'a [u8],
-    pub rows: &'a mut [Line],
+    pub rows: &'a mut [Lanes],
     /// Probabilities by now: (queries / 16, PAGE).
-    pub scores: &'a [[Line; PAGE]],
+    pub scores: &'a [[Lanes; PAGE]],
     pub partials: &'a mut [f32],
 }
 

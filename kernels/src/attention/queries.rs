@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
-use super::{Line, Queries};
+use super::{Lanes, Queries};
 use crate::{
     activations::quantize_group,
     cache::{CacheType, UNIT},
@@ -57,7 +57,7 @@ pub(super) struct Prepared {
     /// Whether as integers, for quantized keys.
     pub quantized: bool,
     /// A few: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
-    pub floats: Vec<Line>,
+    pub floats: Vec<Lanes>,
     /// A few: (heads, queries, units).
     pub units: Vec<QueryUnit>,
     /// Many: (panels, units).
@@ -76,7 +76,7 @@ impl Prepared {
             soft_cap: None,
             regime: Regime::Few,
             quantized: false,
-            floats: vec![Line([0.0; LANES]); panels * dim],
+            floats: vec![Lanes([0.0; LANES]); panels * dim],
             units: vec![unit; queries * units],
             panels: vec![PanelUnit::zeroed(); panels * units],
         }

@@ -2,7 +2,7 @@ use std::arch::{asm, x86_64::*};
 
 use bytemuck::must_cast;
 
-use super::{Half, Isa, Kernel, Line, pair::wide_as_pair};
+use super::{CacheLine, Half, Isa, Kernel, pair::wide_as_pair};
 
 /// AVX2 with FMA and F16C.
 #[derive(Clone, Copy)]
@@ -271,7 +271,7 @@ impl Isa for Avx2 {
         self,
         signed: bool,
         bits: u32,
-        w: [&[Line]; W],
+        w: [&[CacheLine]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
