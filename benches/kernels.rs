@@ -8,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
-    attention::{self, PAGE, Queries, Rotation, Rows, attend, clear, partial_len},
+    attention::{self, CacheRows, PAGE, Queries, Rotation, attend, clear, partial_len},
     cache::{CacheType, store},
     multiply,
 };
@@ -72,7 +72,7 @@ fn attentions(c: &mut Criterion) {
                 let values: Vec<f32> = (0..dim).map(|j| ((i * dim + j) as f32).cos()).collect();
                 store(Cpu::best(), dtype, &values, row);
             }
-            let rows = Rows { dtype, bytes: &bytes };
+            let rows = CacheRows { dtype, bytes: &bytes };
             let mut scratch = attention::Scratch::new(queries, dim);
             let mut partials = vec![0.0; queries * partial_len(dim)];
             clear(&mut partials, dim);

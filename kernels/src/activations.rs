@@ -18,7 +18,7 @@ pub struct Span {
     pub quants: [[u8; 32]; 8],
     /// The scale of each group.
     pub scale: [f32; 8],
-    /// The sums of the quants over the [`Part`]s of each group.
+    /// The sums of the quants over the [`GroupPart`]s of each group.
     pub quant_sums: [[i32; 8]; 3],
     /// The same times the scale.
     pub sums: [[f32; 8]; 3],
@@ -26,7 +26,7 @@ pub struct Span {
 
 /// What of a group has a scale of its own in a format of weights.
 #[derive(Clone, Copy)]
-pub enum Part {
+pub enum GroupPart {
     /// The first 16.
     First = 0,
     /// The last 16.

@@ -49,7 +49,7 @@ pub const PAGE: usize = 256;
 /// Keys or values in a page, of one head or of neighbouring ones: a row of the cache for each
 /// position.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct CacheRows<'a> {
     /// How they are stored.
     pub dtype: CacheType,
     /// (heads, positions, row bytes)
@@ -125,9 +125,9 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 pub fn attend(
     cpu: Cpu,
     visible: &[Range<usize>],
-    keys: Rows<'_>,
+    keys: CacheRows<'_>,
     rotation: Option<Rotation<'_>>,
-    values: Rows<'_>,
+    values: CacheRows<'_>,
     then: &[u8],
     scratch: &mut Scratch,
     partials: &mut [f32],

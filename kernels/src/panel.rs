@@ -8,7 +8,7 @@
 use bytemuck::must_cast_mut;
 
 use crate::{
-    activations::Part,
+    activations::GroupPart,
     array::from_fn,
     format::{Format, Quants, SPAN, spans, tail},
     isa::{CacheLine, Isa, LANES},
@@ -27,11 +27,11 @@ pub(crate) const fn parts<Q: Quants>() -> usize {
 }
 
 /// The one of [`parts`] that is at `index`.
-pub(crate) const fn part<Q: Quants>(index: usize) -> Part {
+pub(crate) const fn part<Q: Quants>(index: usize) -> GroupPart {
     match (Q::SPLIT, index) {
-        (false, _) => Part::Whole,
-        (true, 0) => Part::First,
-        (true, _) => Part::Last,
+        (false, _) => GroupPart::Whole,
+        (true, 0) => GroupPart::First,
+        (true, _) => GroupPart::Last,
     }
 }
 

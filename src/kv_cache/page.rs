@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use rope_cpu_kernels::{
-    attention::{PAGE, Rows},
+    attention::{CacheRows, PAGE},
     cache::{CacheType, UNIT, store},
     isa::Cpu,
 };
@@ -73,11 +73,11 @@ impl Half {
         Half { dtype, row_bytes, lines: Phased::within(memory, team, 1, lines) }
     }
 
-    fn rows<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
+    fn rows<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
         let head_bytes = POSITIONS * self.row_bytes;
         let bytes: &[u8] = cast_slice(self.lines.read(phase));
         let bytes = &bytes[heads.start * head_bytes..heads.end * head_bytes];
-        Rows { dtype: self.dtype, bytes }
+        CacheRows { dtype: self.dtype, bytes }
     }
 
     fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &[f32]) {
@@ -101,12 +101,12 @@ impl Page {
     }
 
     /// Returns the keys of some heads, in a phase in which no worker stores keys.
-    pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
+    pub fn keys<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
         self.keys.rows(phase, heads)
     }
 
     /// Returns the values of some heads, in a phase in which no worker stores values.
-    pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> Rows<'p> {
+    pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
         self.values.rows(phase, heads)
     }
 

@@ -7,7 +7,7 @@ use rope_cpu_kernels::{
     Cpu, Regime,
     activations::{Span, quantize, spans_for},
     attention::{
-        PAGE, Queries, Rotation, Rows, Scratch, attend, clear, finish, merge, partial_len,
+        CacheRows, PAGE, Queries, Rotation, Scratch, attend, clear, finish, merge, partial_len,
     },
     cache::{CacheType, load, store},
 };
@@ -132,9 +132,9 @@ impl Case {
             attend(
                 cpu,
                 &visible,
-                Rows { dtype: self.keys, bytes: &part(&keys, self.keys) },
+                CacheRows { dtype: self.keys, bytes: &part(&keys, self.keys) },
                 rotation,
-                Rows { dtype: self.values, bytes: &part(&values, self.values) },
+                CacheRows { dtype: self.values, bytes: &part(&values, self.values) },
                 &[],
                 &mut scratch,
                 &mut partials[if merged { page } else { 0 }],
@@ -306,7 +306,7 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
             scratch.prepare(cpu, queries, dtype, rotation.is_some());
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);
-            let [keys, values] = [&keys, &values].map(|bytes| Rows { dtype, bytes });
+            let [keys, values] = [&keys, &values].map(|bytes| CacheRows { dtype, bytes });
             attend(cpu, &visible, keys, rotation, values, &[], &mut scratch, &mut partials);
             partials
         };
