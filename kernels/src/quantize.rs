@@ -13,8 +13,8 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, cast_slice_mut};
 
 pub(crate) use self::{
-    affine::{Eight, Line},
-    symmetric::{Sixteen, largest, nearest_half},
+    affine::{AffineBlock, LinearFit},
+    symmetric::{SymmetricBlock, largest, nearest_half},
 };
 use crate::{
     DType,
@@ -81,17 +81,17 @@ impl Encoder {
 
 fn encode_row<const N: usize, F: Encode<N>>(cpu: Cpu, weights: &[f32], out: &mut [u8]) {
     let (weights, blocks) = (weights.as_chunks().0, cast_slice_mut(out));
-    cpu.call(Row::<N, F> { weights, blocks, format: PhantomData });
+    cpu.call(EncodedRow::<N, F> { weights, blocks, format: PhantomData });
 }
 
 /// Uses no operation of an [`Isa`]: it is for the compiler to make use of the instruction set.
-struct Row<'a, const N: usize, F: Encode<N>> {
+struct EncodedRow<'a, const N: usize, F: Encode<N>> {
     weights: &'a [[f32; N]],
     blocks: &'a mut [F::Block],
     format: PhantomData<F>,
 }
 
-impl<const N: usize, F: Encode<N>> Kernel for Row<'_, N, F> {
+impl<const N: usize, F: Encode<N>> Kernel for EncodedRow<'_, N, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, _: I) {

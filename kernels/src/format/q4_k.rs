@@ -5,7 +5,7 @@ use half::f16;
 use super::{Format, Offset, SPAN, Scales, Shared, Unsigned};
 use crate::{
     isa::{Half, Isa},
-    quantize::{Eight, Encode},
+    quantize::{AffineBlock, Encode},
 };
 
 /// 4 bits: `d * scale * q - dmin * minimum`, with 6-bit scale and minimum for each 32 weights.
@@ -98,7 +98,7 @@ impl Format for Q4K {
 impl ScalesAndMinimums {
     /// Those of a block.
     #[inline(always)]
-    pub(super) fn pack(block: &Eight) -> Self {
+    pub(super) fn pack(block: &AffineBlock) -> Self {
         let (scale, minimum) = (block.scales, block.minimums);
         let packed = from_fn(|i| match i {
             0..4 => scale[i] | (scale[i + 4] >> 4) << 6,
@@ -119,7 +119,7 @@ impl Encode<256> for Q4K {
     type Block = Block;
     #[inline(always)]
     fn encode(weights: &[f32; 256]) -> Block {
-        let block = Eight::new(weights, 15.0, -10..=10);
+        let block = AffineBlock::new(weights, 15.0, -10..=10);
         Block { scales: ScalesAndMinimums::pack(&block), qs: low_nibbles(&block.quants) }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Line},
+    quantize::{Encode, LinearFit},
 };
 
 /// 5 bits: `d * q + m`; the fifth bits apart, one word for 32 weights.
@@ -65,8 +65,8 @@ impl Encode<32> for Q5_1 {
         let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
         let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (d, m) = (f16::from_f32((most - least) / 31.0), f16::from_f32(least));
-        let line = Line { scale: d.to_f32(), minimum: -m.to_f32() };
-        let (qh, qs) = packed(&line.quants(weights, 31.0).map(|quant| quant as u8));
+        let fit = LinearFit { scale: d.to_f32(), minimum: -m.to_f32() };
+        let (qh, qs) = packed(&fit.quants(weights, 31.0).map(|quant| quant as u8));
         Block { d: d.to_le_bytes(), m: m.to_le_bytes(), qh, qs }
     }
 }

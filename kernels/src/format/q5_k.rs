@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     isa::Isa,
-    quantize::{Eight, Encode},
+    quantize::{AffineBlock, Encode},
 };
 
 /// 5 bits: as Q4_K, with the fifth bits apart.
@@ -65,7 +65,7 @@ impl Encode<256> for Q5K {
     type Block = Block;
     #[inline(always)]
     fn encode(weights: &[f32; 256]) -> Block {
-        let block = Eight::new(weights, 31.0, -5..=10);
+        let block = AffineBlock::new(weights, 31.0, -5..=10);
         let qh = from_fn(|i| (0..8).fold(0, |bits, g| bits | block.quants[g][i] >> 4 << g));
         let qs = low_nibbles(&block.quants);
         Block { scales: ScalesAndMinimums::pack(&block), qh, qs }

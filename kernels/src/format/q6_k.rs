@@ -5,7 +5,7 @@ use half::f16;
 use super::{Format, SPAN, Scales, Shared, Split, Unsigned};
 use crate::{
     isa::{Half, Isa},
-    quantize::{Encode, Sixteen},
+    quantize::{Encode, SymmetricBlock},
 };
 
 /// 6 bits: `d * scale * (q - 32)`, with an 8-bit scale for each 16 weights.
@@ -67,7 +67,7 @@ impl Encode<256> for Q6K {
     type Block = Block;
     #[inline(always)]
     fn encode(weights: &[f32; 256]) -> Block {
-        let block = Sixteen::new(weights, 32.0);
+        let block = SymmetricBlock::new(weights, 32.0);
         let quants = block.quants.map(|group| group.map(|quant| (quant + 32.0) as u8));
         let quants: [[[u8; 32]; 4]; 2] = bytemuck::must_cast(quants);
         let low = quants.map(|q| [0, 1].map(|k| from_fn(|l| q[k][l] & 15 | q[k + 2][l] << 4)));

@@ -7,7 +7,7 @@ use half::f16;
 use super::{best, inverse, nearest, sum};
 
 /// A block of eight groups of 32, each with a scale and a minimum of 6 bits.
-pub(crate) struct Eight {
+pub(crate) struct AffineBlock {
     pub d: f16,
     pub dmin: f16,
     pub scales: [u8; 8],
@@ -15,16 +15,16 @@ pub(crate) struct Eight {
     pub quants: [[u8; 32]; 8],
 }
 
-impl Eight {
+impl AffineBlock {
     /// Tries ranges of quants from `levels + steps.start / 10` on.
     #[inline(always)]
     pub fn new(weights: &[f32; 256], levels: f32, steps: std::ops::RangeInclusive<i32>) -> Self {
         let groups: &[[f32; 32]; 8] = bytemuck::must_cast_ref(weights);
-        let lines = groups.each_ref().map(|group| Line::search(group, levels, steps.clone()));
+        let fits = groups.each_ref().map(|group| LinearFit::search(group, levels, steps.clone()));
         let of_most =
             |values: [f32; 8]| f16::from_f32(values.into_iter().fold(0.0, f32::max) / 63.0);
-        let d = of_most(lines.map(|line| line.scale));
-        let dmin = of_most(lines.map(|line| line.minimum));
+        let d = of_most(fits.map(|fit| fit.scale));
+        let dmin = of_most(fits.map(|fit| fit.minimum));
         let (one, one_min) = (d.to_f32(), dmin.to_f32());
 
         let near = |value: f32| {
@@ -32,53 +32,53 @@ impl Eight {
             [0.0, -1.0, 1.0].map(|step| (middle + step).clamp(0.0, 63.0))
         };
         let chosen: [(f32, f32); 8] = from_fn(|g| {
-            let scales = near(lines[g].scale * inverse(one));
-            let minimums = near(lines[g].minimum * inverse(one_min));
+            let scales = near(fits[g].scale * inverse(one));
+            let minimums = near(fits[g].minimum * inverse(one_min));
             let pairs = (0..9).map(|i| (scales[i / 3], minimums[i % 3]));
             let error = |(scale, minimum)| {
-                let line = Line { scale: one * scale, minimum: one_min * minimum };
-                line.error(&groups[g], levels)
+                let fit = LinearFit { scale: one * scale, minimum: one_min * minimum };
+                fit.error(&groups[g], levels)
             };
             best(pairs, error).unwrap_or_default()
         });
         let quants = from_fn(|g| {
             let (scale, minimum) = chosen[g];
-            let line = Line { scale: one * scale, minimum: one_min * minimum };
-            line.quants(&groups[g], levels).map(|quant| quant as u8)
+            let fit = LinearFit { scale: one * scale, minimum: one_min * minimum };
+            fit.quants(&groups[g], levels).map(|quant| quant as u8)
         });
         let (scales, minimums) = (chosen.map(|c| c.0 as u8), chosen.map(|c| c.1 as u8));
-        Eight { d, dmin, scales, minimums, quants }
+        AffineBlock { d, dmin, scales, minimums, quants }
     }
 }
 
 /// What quants stand for.
 #[derive(Clone, Copy)]
-pub(crate) struct Line {
+pub(crate) struct LinearFit {
     pub scale: f32,
     pub minimum: f32,
 }
 
-impl Line {
+impl LinearFit {
     /// That of least squares, large weights being somewhat more important, over some roundings; the
     /// minimum is not negative (`make_qkx2_quants`).
     #[inline(always)]
-    fn search(weights: &[f32; 32], levels: f32, steps: std::ops::RangeInclusive<i32>) -> Line {
+    fn search(weights: &[f32; 32], levels: f32, steps: std::ops::RangeInclusive<i32>) -> LinearFit {
         let lowest = weights.iter().copied().fold(0.0, f32::min);
         let highest = weights.iter().copied().fold(f32::MIN, f32::max);
         if highest <= lowest {
-            return Line { scale: 0.0, minimum: -lowest };
+            return LinearFit { scale: 0.0, minimum: -lowest };
         }
         let mean = (sum::<32>(|i| weights[i] * weights[i]) / 32.0).sqrt();
         let importance = weights.map(|weight| mean + weight.abs());
         let all = sum::<32>(|i| importance[i]);
         let of_weights = sum::<32>(|i| importance[i] * weights[i]);
-        let error = |line: Line, quants: &[f32; 32]| {
+        let error = |fit: LinearFit, quants: &[f32; 32]| {
             sum::<32>(|i| {
-                importance[i] * (line.scale * quants[i] - line.minimum - weights[i]).powi(2)
+                importance[i] * (fit.scale * quants[i] - fit.minimum - weights[i]).powi(2)
             })
         };
 
-        let widest = Line { scale: (highest - lowest) / levels, minimum: -lowest };
+        let widest = LinearFit { scale: (highest - lowest) / levels, minimum: -lowest };
         let mut found = (widest, error(widest, &widest.quants(weights, levels)));
         for step in steps {
             // From the best minimum so far.
@@ -94,14 +94,14 @@ impl Line {
             }
             let scale = (all * products - of_weights * once) / determinant;
             let minimum = (once * products - squares * of_weights) / determinant;
-            let line = if minimum < 0.0 {
-                Line { scale: products / squares, minimum: 0.0 }
+            let fit = if minimum < 0.0 {
+                LinearFit { scale: products / squares, minimum: 0.0 }
             } else {
-                Line { scale, minimum }
+                LinearFit { scale, minimum }
             };
-            let error = error(line, &quants);
+            let error = error(fit, &quants);
             if error < found.1 {
-                found = (line, error);
+                found = (fit, error);
             }
         }
         found.0

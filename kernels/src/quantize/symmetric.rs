@@ -24,13 +24,13 @@ pub(crate) fn nearest_half<const N: usize>(weights: &[f32; N], levels: f32) -> (
 }
 
 /// A block of 16 groups of 16, each with a scale of 8 bits.
-pub(crate) struct Sixteen {
+pub(crate) struct SymmetricBlock {
     pub d: f16,
     pub scales: [i8; 16],
     pub quants: [[f32; 16]; 16],
 }
 
-impl Sixteen {
+impl SymmetricBlock {
     #[inline(always)]
     pub fn new(weights: &[f32; 256], levels: f32) -> Self {
         let groups: &[[f32; 16]; 16] = bytemuck::must_cast_ref(weights);
@@ -43,7 +43,7 @@ impl Sixteen {
             best(near.into_iter(), |scale| error(&groups[g], one * scale, levels)).unwrap_or(0.0)
         });
         let quants = from_fn(|g| quants(&groups[g], one * scales[g], levels));
-        Sixteen { d, scales: scales.map(|scale| scale as i8), quants }
+        SymmetricBlock { d, scales: scales.map(|scale| scale as i8), quants }
     }
 }
 
