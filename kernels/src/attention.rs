@@ -119,7 +119,7 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 
 /// Adds a page to the partials (heads, queries, [`partial_len`]) of the queries that `scratch` was
 /// prepared with. `visible` says which positions of the page each query of a head sees. Keys are
-/// rotated by `rotation`, or compared as they are stored. The beginnings of `then`, the keys of the
+/// rotated by `rotation`, or compared as they are stored. The beginnings of `next`, the keys of the
 /// next page or nothing, are on their way from memory at the end.
 #[expect(clippy::too_many_arguments, reason = "a page, what it is read with, and what comes after")]
 pub fn attend(
@@ -128,7 +128,7 @@ pub fn attend(
     keys: CacheRows<'_>,
     rotation: Option<Rotation<'_>>,
     values: CacheRows<'_>,
-    then: &[u8],
+    next: &[u8],
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
@@ -151,10 +151,10 @@ pub fn attend(
     } else {
         let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
         let scoring =
-            few::Scores { page, keys: keys.bytes, then: values.bytes, rotation, rows, scores };
+            few::Scores { page, keys: keys.bytes, next: values.bytes, rotation, rows, scores };
         cache::run(cpu, keys.dtype, scoring);
         cpu.call(few::Softmax { page, scores, partials });
-        let weighing = few::Values { page, values: values.bytes, then, scores, partials };
+        let weighing = few::Values { page, values: values.bytes, next, scores, partials };
         cache::run(cpu, values.dtype, weighing);
     }
 }

@@ -103,17 +103,17 @@ pub(crate) trait CacheKernel: Sized {
 /// Runs `kernel` for `dtype` on `cpu`.
 pub(crate) fn run(cpu: Cpu, dtype: CacheType, kernel: impl CacheKernel) {
     match dtype {
-        CacheType::F32 => cpu.call(Any::<Floats<F32>, _>(kernel, PhantomData)),
-        CacheType::F16 => cpu.call(Any::<Floats<F16>, _>(kernel, PhantomData)),
-        CacheType::Bf16 => cpu.call(Any::<Floats<Bf16>, _>(kernel, PhantomData)),
-        CacheType::Q8_0 => cpu.call(Integers::<Q8, _>(kernel, PhantomData)),
-        CacheType::Q4_0 => cpu.call(Integers::<Q4, _>(kernel, PhantomData)),
+        CacheType::F32 => cpu.call(FloatCacheKernel::<Floats<F32>, _>(kernel, PhantomData)),
+        CacheType::F16 => cpu.call(FloatCacheKernel::<Floats<F16>, _>(kernel, PhantomData)),
+        CacheType::Bf16 => cpu.call(FloatCacheKernel::<Floats<Bf16>, _>(kernel, PhantomData)),
+        CacheType::Q8_0 => cpu.call(QuantizedCacheKernel::<Q8, _>(kernel, PhantomData)),
+        CacheType::Q4_0 => cpu.call(QuantizedCacheKernel::<Q4, _>(kernel, PhantomData)),
     }
 }
 
-struct Any<C, K>(K, PhantomData<C>);
+struct FloatCacheKernel<C, K>(K, PhantomData<C>);
 
-impl<C: CacheFormat, K: CacheKernel> Kernel for Any<C, K> {
+impl<C: CacheFormat, K: CacheKernel> Kernel for FloatCacheKernel<C, K> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -121,9 +121,9 @@ impl<C: CacheFormat, K: CacheKernel> Kernel for Any<C, K> {
     }
 }
 
-struct Integers<C, K>(K, PhantomData<C>);
+struct QuantizedCacheKernel<C, K>(K, PhantomData<C>);
 
-impl<C: Quantized, K: CacheKernel> Kernel for Integers<C, K> {
+impl<C: Quantized, K: CacheKernel> Kernel for QuantizedCacheKernel<C, K> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {

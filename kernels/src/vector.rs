@@ -79,17 +79,17 @@ impl Kernel for RmsNorm<'_> {
 }
 
 /// Something done to each element of `x`, with that of `y`.
-trait Each {
-    fn each<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats;
+trait ElementWise {
+    fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats;
 }
 
 struct Map<'a, E> {
     x: &'a mut [f32],
     y: &'a [f32],
-    each: E,
+    op: E,
 }
 
-impl<E: Each> Kernel for Map<'_, E> {
+impl<E: ElementWise> Kernel for Map<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -97,7 +97,7 @@ impl<E: Each> Kernel for Map<'_, E> {
         for i in 0..self.x.len().div_ceil(LANES) {
             let (x, y) =
                 (isa.wide_load_f32(&lanes(self.x, i)), isa.wide_load_f32(&lanes(self.y, i)));
-            put(self.x, i, isa.wide_to_f32s(self.each.each(isa, x, y)));
+            put(self.x, i, isa.wide_to_f32s(self.op.apply(isa, x, y)));
         }
     }
 }
@@ -105,13 +105,13 @@ impl<E: Each> Kernel for Map<'_, E> {
 /// `x += y`.
 pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     struct Add;
-    impl Each for Add {
+    impl ElementWise for Add {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats {
+        fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats {
             isa.wide_add(x, y)
         }
     }
-    cpu.call(Map { x, y, each: Add });
+    cpu.call(Map { x, y, op: Add });
 }
 
 /// The non-linear step of a gated feed-forward network.
@@ -126,25 +126,25 @@ pub enum Activation {
 /// `gate = activation(gate) * up`.
 pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     struct Silu;
-    impl Each for Silu {
+    impl ElementWise for Silu {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
+        fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
             isa.wide_mul(isa.wide_mul(x, sigmoid(isa, x)), up)
         }
     }
     // 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
     struct GeluTanh;
-    impl Each for GeluTanh {
+    impl ElementWise for GeluTanh {
         #[inline(always)]
-        fn each<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
+        fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
             let cube = isa.wide_mul(isa.wide_mul(x, x), isa.wide_splat(0.044_715));
             let u = isa.wide_mul(isa.wide_mul_add(cube, x, x), isa.wide_splat(2.0 * 0.797_884_6));
             isa.wide_mul(isa.wide_mul(x, sigmoid(isa, u)), up)
         }
     }
     match activation {
-        Activation::Silu => cpu.call(Map { x: gate, y: up, each: Silu }),
-        Activation::GeluTanh => cpu.call(Map { x: gate, y: up, each: GeluTanh }),
+        Activation::Silu => cpu.call(Map { x: gate, y: up, op: Silu }),
+        Activation::GeluTanh => cpu.call(Map { x: gate, y: up, op: GeluTanh }),
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Block<'a, U> {
 impl<U> Block<'_, U> {
     /// Asks for a unit of what comes next.
     #[inline(always)]
-    pub fn ask<I: Isa>(&self, isa: I, unit: usize) {
+    pub fn prefetch<I: Isa>(&self, isa: I, unit: usize) {
         for line in (0..size_of::<U>()).step_by(64) {
             isa.prefetch(self.next, unit * size_of::<U>() + line);
         }
@@ -40,12 +40,12 @@ impl<U> Block<'_, U> {
 
 impl Page<'_> {
     /// The rows of each head among `bytes`, after the first of its queries and before what is read
-    /// next, at last `then`.
+    /// next, at last `next`.
     #[inline(always)]
     pub fn heads<'a>(
         &self,
         bytes: &'a [u8],
-        then: &'a [u8],
+        next: &'a [u8],
     ) -> impl Iterator<Item = (usize, &'a [u8], &'a [u8])> {
         let Prepared { heads, count, .. } = *self.queries;
         let len = bytes.len() / heads;
@@ -53,18 +53,18 @@ impl Page<'_> {
             #[inline(always)]
             move |head| {
                 let (rows, rest) = bytes[head * len..].split_at(len);
-                (head * count, rows, if rest.is_empty() { then } else { rest })
+                (head * count, rows, if rest.is_empty() { next } else { rest })
             },
         )
     }
 
     /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), from [`STREAMS`]
-    /// places in turn. What comes next in each place, at last that of `then`, can be asked for.
+    /// places in turn. What comes next in each place, at last that of `next`, can be asked for.
     #[inline(always)]
     pub fn blocks<'a, C: CacheFormat>(
         &self,
         bytes: &'a [u8],
-        then: &'a [u8],
+        next: &'a [u8],
     ) -> impl Iterator<Item = Block<'a, C::Unit>> {
         let units = self.queries.dim / UNIT;
         let row_bytes = units * size_of::<C::Unit>();
@@ -82,7 +82,7 @@ impl Page<'_> {
                 let beyond = at.checked_sub((start + (place + 1) * stream * ROWS) * row_bytes);
                 let (from, at) = match beyond {
                     None => (bytes, at),
-                    Some(beyond) => (then, place * stream * ROWS * row_bytes + beyond),
+                    Some(beyond) => (next, place * stream * ROWS * row_bytes + beyond),
                 };
                 Block {
                     position,
@@ -96,7 +96,7 @@ impl Page<'_> {
 
 /// Writes the sums of `count` positions, the first of which is `position`.
 #[inline(always)]
-pub fn put<I: Isa, const N: usize>(
+pub fn write_scores<I: Isa, const N: usize>(
     isa: I,
     sums: &[[I::Floats; ROWS]; N],
     count: usize,

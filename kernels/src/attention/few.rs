@@ -6,7 +6,7 @@ use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
 use super::{
     Lanes, PAGE, Page, Rotation,
-    block::{Block, ROWS, put},
+    block::{Block, ROWS, write_scores},
     partial_len,
     queries::QueryUnit,
     rotating::RotatingTile,
@@ -27,7 +27,7 @@ pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
     /// What is read after them.
-    pub then: &'a [u8],
+    pub next: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
     /// Used for keys that rotate, but not by whole units.
     pub rows: &'a mut [Lanes],
@@ -38,12 +38,12 @@ pub(super) struct Scores<'a> {
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, then, rotation, rows, scores } = self;
+        let Scores { page, keys, next, rotation, rows, scores } = self;
         let (units, lines) = (page.queries.dim / UNIT, page.queries.dim / LANES);
-        for (first, keys, then) in page.heads(keys, then) {
+        for (first, keys, next) in page.heads(keys, next) {
             let queries = must_cast_slice(&page.queries.floats[first * lines..]);
             let scores = &mut scores[first..];
-            for keys in page.blocks::<C>(keys, then) {
+            for keys in page.blocks::<C>(keys, next) {
                 match rotation {
                     None => {
                         let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
@@ -56,7 +56,7 @@ impl CacheKernel for Scores<'_> {
                     }
                     Some(rotation) => {
                         for unit in 0..keys.units.len() {
-                            keys.ask(isa, unit);
+                            keys.prefetch(isa, unit);
                         }
                         let Block { position, units, .. } = keys;
                         let rows = &mut rows[..units.len() * UNIT / LANES];
@@ -74,13 +74,13 @@ impl CacheKernel for Scores<'_> {
         if self.rotation.is_some() {
             return self.run::<I, C>(isa);
         }
-        let Scores { page, keys, then, scores, .. } = self;
+        let Scores { page, keys, next, scores, .. } = self;
         let units = page.queries.dim / UNIT;
         let largest = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
-        for (first, keys, then) in page.heads(keys, then) {
+        for (first, keys, next) in page.heads(keys, next) {
             let queries = &page.queries.units[first * units..];
             let scores = &mut scores[first..];
-            for keys in page.blocks::<C>(keys, then) {
+            for keys in page.blocks::<C>(keys, next) {
                 let mut tile = IntTile::<I, C> { isa, queries, units, keys, scores };
                 tiles(page.queries.count, largest, &mut tile);
             }
@@ -141,7 +141,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         } else {
             self.some_rows::<N, 1>(queries, &mut sums);
         }
-        put(self.isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+        write_scores(self.isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
 }
 
@@ -159,7 +159,7 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
             let mut acc = [[isa.wide_splat(0.0); P]; N];
             for u in 0..units {
                 for p in 0..P {
-                    self.keys.ask(isa, i * P * units + u * P + p);
+                    self.keys.prefetch(isa, i * P * units + u * P + p);
                 }
                 for half in 0..2 {
                     let mut q = [isa.wide_splat(0.0); N];
@@ -211,7 +211,7 @@ impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
                 self.some_rows::<N, 1>(p, queries, &mut sums);
             }
         }
-        put(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+        write_scores(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
 }
 
@@ -229,7 +229,7 @@ impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
         let mut acc = [[isa.splat_f32(0.0); P]; N];
         for u in 0..units {
             for p in 0..P {
-                self.keys.ask(isa, from * units + u * P + p);
+                self.keys.prefetch(isa, from * units + u * P + p);
                 let k = isa.xor(C::quants(isa, &keys[p][u]), isa.splat(I::SIGNED_BIAS));
                 let scale = isa.splat_f16(C::scale(&keys[p][u]));
                 for t in 0..N {
@@ -331,7 +331,7 @@ pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
     pub values: &'a [u8],
     /// What is read after them.
-    pub then: &'a [u8],
+    pub next: &'a [u8],
     /// Probabilities by now: (heads, queries, PAGE).
     pub scores: &'a [[f32; PAGE]],
     pub partials: &'a mut [f32],
@@ -340,13 +340,13 @@ pub(super) struct Values<'a> {
 impl CacheKernel for Values<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Values { page, values, then, scores, partials } = self;
+        let Values { page, values, next, scores, partials } = self;
         // As many queries as leave their sums in registers.
         let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
-        for (first, values, then) in page.heads(values, then) {
+        for (first, values, next) in page.heads(values, next) {
             let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
-            for values in page.blocks::<C>(values, then) {
+            for values in page.blocks::<C>(values, next) {
                 let mut tile = ValueTile::<I, C> { isa, units, values, scores, partials };
                 tiles(page.queries.count, queries, &mut tile);
             }
@@ -410,7 +410,7 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
                 }
             }
             for p in 0..P {
-                self.values.ask(isa, from * units + u * P + p);
+                self.values.prefetch(isa, from * units + u * P + p);
                 let v = [C::load(isa, &values[p][u], 0), C::load(isa, &values[p][u], 1)];
                 for t in 0..N {
                     let factor = isa.wide_splat(probabilities[t][from + p]);

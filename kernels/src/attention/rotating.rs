@@ -3,7 +3,7 @@
 
 use super::{
     PAGE, Rotation,
-    block::{Block, ROWS, put},
+    block::{Block, ROWS, write_scores},
 };
 use crate::{
     cache::CacheFormat,
@@ -42,8 +42,8 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
             let (xs, ys, rest) = (&key[..count], &key[count..][..count], &key[2 * count..]);
             let mut acc = [isa.wide_splat(0.0); N];
             for u in 0..count {
-                self.keys.ask(isa, p * units + u);
-                self.keys.ask(isa, p * units + count + u);
+                self.keys.prefetch(isa, p * units + u);
+                self.keys.prefetch(isa, p * units + count + u);
                 for half in 0..2 {
                     let (x, y) = (C::load(isa, &xs[u], half), C::load(isa, &ys[u], half));
                     let cosine = isa.wide_load_f32(&cosines[u][half]);
@@ -59,7 +59,7 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
                 }
             }
             for (u, unit) in (2 * count..).zip(rest) {
-                self.keys.ask(isa, p * units + u);
+                self.keys.prefetch(isa, p * units + u);
                 for half in 0..2 {
                     let k = C::load(isa, unit, half);
                     for t in 0..N {
@@ -73,6 +73,6 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
                 sums[t][p] = isa.add(a, b);
             }
         }
-        put(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+        write_scores(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
 }
