@@ -28,18 +28,13 @@ use crate::{
 /// neighbours in both directions. A sum is less than `32 * 128 * 128 < 2^22`.
 const FLOATED: f32 = 12582912.0;
 
-/// Panels of a tile, whose groups lie side by side.
-const fn width<I: Isa>() -> usize {
-    if I::WIDE_REGISTERS >= 32 { 2 } else { 1 }
-}
-
-/// Tiles that share the tokens in the L1 cache.
+/// The number of tiles of panels that are multiplied with the same tokens in the L1 cache.
 const TILES: usize = 8;
-/// Panels that do at most.
+/// The largest number of panels of these tiles.
 const PANELS: usize = 2 * TILES;
-/// Spans of columns that are unpacked at a time.
+/// The number of spans of columns that are unpacked at a time.
 const SPANS: usize = 4;
-/// Lines that a span of a panel takes at most.
+/// The largest number of cache lines of a span of a panel.
 const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 
 /// What one thread needs.
@@ -74,7 +69,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         const { assert!(F::Quants::SIGNED || F::Quants::BITS <= 7) };
         let Product { weights, rows, input, scratch, out } = self.0;
         let Scratch { panels, sums } = &mut scratch.gemm;
-        let (columns, width) = (weights.columns(), width::<I>());
+        let (columns, width) = (weights.columns(), I::TILE_PANELS);
         for first in rows.clone().step_by(TILES * width * LANES) {
             let rows = first..rows.end.min(first + TILES * width * LANES);
             let all = columns.div_ceil(SPAN);
@@ -137,7 +132,7 @@ impl<Q: Quants> Kernel for Panels<'_, Q> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let tokens = self.input.tokens;
-        match width::<I>() {
+        match I::TILE_PANELS {
             2 => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 2> { isa, panels: self }),
             _ => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 1> { isa, panels: self }),
         }

@@ -91,18 +91,31 @@ pub trait Kernel {
 ///
 /// Every operation gives the same bits on every instruction set.
 pub trait Isa: Copy + 'static {
-    /// The name as on the command line.
+    /// The name on the command line.
     const NAME: &'static str;
-    /// Tokens in a tile of the integer product, so that its accumulators stay in registers.
-    const INT_TILE: usize;
-    /// Positions in a tile of the integer products of keys.
-    const KEY_TILE: usize = Self::INT_TILE;
-    /// Tokens in a tile of the float product.
-    const FLOAT_TILE: usize;
-    /// What is added to signed weights in a panel, where the dot product takes unsigned ones.
+    /// The value that is added (modulo 256) to signed weights in a panel: 128 if the dot product of
+    /// the instruction set takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;
-    /// Wide vectors that the registers hold.
-    const WIDE_REGISTERS: usize = 8;
+
+    // Sizes of tiles, such that their accumulators stay in registers. No result depends on them.
+
+    /// Panels in a tile of [`Regime::Many`](crate::Regime::Many): 1 or 2. In attention, panels of 16
+    /// queries for scores, and vectors of 16 values for weighted values.
+    const TILE_PANELS: usize = 1;
+    /// Tokens in a tile of the product with quantized weights.
+    const INT_TILE: usize;
+    /// Tokens in a tile of the product with floating-point weights.
+    const FLOAT_TILE: usize;
+    /// Many queries: keys in a tile of float scores, and queries in a tile of weighted values.
+    const ATTENTION_TILE: usize = 6;
+    /// Many queries: keys in a tile of integer scores.
+    const KEY_TILE: usize = Self::INT_TILE;
+    /// A few queries: accumulators of float scores, one for each pair of a query and a key.
+    const FEW_SCORE_SUMS: usize = 4;
+    /// A few queries: queries in a tile of integer scores.
+    const FEW_INT_QUERIES: usize = 1;
+    /// A few queries: queries in a tile of weighted values.
+    const FEW_VALUE_QUERIES: usize = 2;
 
     /// 32 bytes.
     type Bytes: Copy;

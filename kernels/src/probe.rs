@@ -42,11 +42,10 @@ impl Kernel for Int8Dot {
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
-        // As many accumulators as registers hold: they hide the latency of an operation.
-        if I::WIDE_REGISTERS >= 32 {
-            int8_rounds::<I, 2, 6>(isa, self.rounds)
-        } else {
-            int8_rounds::<I, 1, 4>(isa, self.rounds)
+        // As many accumulators as registers hold, to hide the latency of an operation.
+        match I::TILE_PANELS {
+            2 => int8_rounds::<I, 2, 6>(isa, self.rounds),
+            _ => int8_rounds::<I, 1, 4>(isa, self.rounds),
         }
     }
 }
@@ -83,8 +82,8 @@ impl Kernel for F32Fma {
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
-        match I::FLOAT_TILE {
-            8 => f32_rounds::<I, 2, 6>(isa, self.rounds),
+        match I::TILE_PANELS {
+            2 => f32_rounds::<I, 2, 6>(isa, self.rounds),
             _ => f32_rounds::<I, 1, 6>(isa, self.rounds),
         }
     }

@@ -76,13 +76,12 @@ impl CacheKernel for Scores<'_> {
         }
         let Scores { page, keys, next, scores, .. } = self;
         let units = page.queries.dim / UNIT;
-        let largest = if I::WIDE_REGISTERS >= 32 { 2 } else { 1 };
         for (first, keys, next) in page.heads(keys, next) {
             let queries = &page.queries.units[first * units..];
             let scores = &mut scores[first..];
             for keys in page.blocks::<C>(keys, next) {
                 let mut tile = IntTile::<I, C> { isa, queries, units, keys, scores };
-                tiles(page.queries.count, largest, &mut tile);
+                tiles(page.queries.count, I::FEW_INT_QUERIES, &mut tile);
             }
         }
     }
@@ -130,16 +129,13 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
             queries[t] = &self.queries[(first + t) * lines..][..lines];
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
-        // As many rows at a time as leave their sums in registers.
         let Block { position, units: keys, .. } = self.keys;
-        if keys.len() < ROWS * units {
-            self.some_rows::<N, 1>(queries, &mut sums);
-        } else if N == 1 || I::WIDE_REGISTERS >= 32 {
-            self.some_rows::<N, 4>(queries, &mut sums);
-        } else if N == 2 {
-            self.some_rows::<N, 2>(queries, &mut sums);
-        } else {
-            self.some_rows::<N, 1>(queries, &mut sums);
+        // The number of rows at a time whose sums stay in registers.
+        let at_once = if keys.len() < ROWS * units { 1 } else { I::FEW_SCORE_SUMS / N };
+        match at_once {
+            4.. => self.some_rows::<N, 4>(queries, &mut sums),
+            2 | 3 => self.some_rows::<N, 2>(queries, &mut sums),
+            _ => self.some_rows::<N, 1>(queries, &mut sums),
         }
         write_scores(self.isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
     }
@@ -341,14 +337,12 @@ impl CacheKernel for Values<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Values { page, values, next, scores, partials } = self;
-        // As many queries as leave their sums in registers.
-        let queries = if I::WIDE_REGISTERS >= 32 { TILE } else { 2 };
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
         for (first, values, next) in page.heads(values, next) {
             let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
             for values in page.blocks::<C>(values, next) {
                 let mut tile = ValueTile::<I, C> { isa, units, values, scores, partials };
-                tiles(page.queries.count, queries, &mut tile);
+                tiles(page.queries.count, I::FEW_VALUE_QUERIES, &mut tile);
             }
         }
     }

@@ -25,14 +25,8 @@ pub(super) struct Scores<'a> {
     pub scores: &'a mut [[Lanes; PAGE]],
 }
 
-/// Floats of which a tile reads each several times.
+/// The number of floats that stay in the L1 cache while tiles read each of them several times.
 const CACHED: usize = 8192;
-
-/// Vectors and factors of a tile that leave its sums in registers.
-#[inline(always)]
-const fn float_tile_size<I: Isa>() -> (usize, usize) {
-    if I::WIDE_REGISTERS >= 32 { (2, 8) } else { (1, 6) }
-}
 
 impl CacheKernel for Scores<'_> {
     #[inline(always)]
@@ -46,7 +40,7 @@ impl CacheKernel for Scores<'_> {
             rows: must_cast_slice_mut(rows),
             scores: &mut scores[..page.queries.count.div_ceil(LANES)],
         };
-        tiles(page.span.len(), float_tile_size::<I>().1, &mut tile);
+        tiles(page.span.len(), I::ATTENTION_TILE, &mut tile);
     }
 
     #[inline(always)]
@@ -94,7 +88,7 @@ impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
         );
         let panels: &[[f32; LANES]] = must_cast_slice(&self.page.queries.floats);
         let mut panels = panels.chunks_exact(dim);
-        let (pairs, last) = if float_tile_size::<I>().0 == 2 {
+        let (pairs, last) = if I::TILE_PANELS == 2 {
             self.scores.as_chunks_mut::<2>()
         } else {
             (&mut [][..], &mut *self.scores)
@@ -273,11 +267,10 @@ impl CacheKernel for Values<'_> {
         let dim = page.queries.dim;
         let values: &[C::Unit] = cast_slice(values);
         let rows: &mut [[f32; LANES]] = must_cast_slice_mut(rows);
-        let (wide, sums) = float_tile_size::<I>();
-        // As many rows at a time as stay in the first cache.
-        let some = (CACHED / dim).max(1);
-        for start in page.span.clone().step_by(some) {
-            let span = start..page.span.end.min(start + some);
+        // The number of rows that stay in the L1 cache.
+        let cached = (CACHED / dim).max(1);
+        for start in page.span.clone().step_by(cached) {
+            let span = start..page.span.end.min(start + cached);
             let values = &values[span.start * dim / UNIT..span.end * dim / UNIT];
             let rows = &mut rows[..span.len() * dim / LANES];
             load_row::<I, C>(isa, values, rows);
@@ -285,10 +278,10 @@ impl CacheKernel for Values<'_> {
             for (scores, partials) in scores.iter().zip(partials) {
                 let probabilities: &[[f32; LANES]] = must_cast_slice(&scores[span.clone()]);
                 let queries = partials.len() / partial_len(dim);
-                let mut tile = ValueTile { isa, dim, line: 0, probabilities, rows, partials };
-                while tile.line < dim / LANES {
-                    tiles(queries, sums, &mut tile);
-                    tile.line += wide;
+                let mut tile = ValueTile { isa, dim, vector: 0, probabilities, rows, partials };
+                while tile.vector < dim / LANES {
+                    tiles(queries, I::ATTENTION_TILE, &mut tile);
+                    tile.vector += I::TILE_PANELS;
                 }
             }
         }
@@ -299,8 +292,8 @@ impl CacheKernel for Values<'_> {
 struct ValueTile<'a, I> {
     isa: I,
     dim: usize,
-    /// Which values: from `LANES * line` on.
-    line: usize,
+    /// The first of the values, divided by [`LANES`].
+    vector: usize,
     /// (positions, 16 queries)
     probabilities: &'a [[f32; LANES]],
     /// (positions, dim)
@@ -312,7 +305,7 @@ struct ValueTile<'a, I> {
 impl<I: Isa> Tile for ValueTile<'_, I> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        if float_tile_size::<I>().0 == 2 {
+        if I::TILE_PANELS == 2 {
             self.add::<2, N>(first);
         } else {
             self.add::<1, N>(first);
@@ -324,7 +317,8 @@ impl<I: Isa> ValueTile<'_, I> {
     #[inline(always)]
     fn add<const W: usize, const N: usize>(&mut self, first: usize) {
         let isa = self.isa;
-        let at = |i: usize, t: usize| (first + t) * partial_len(self.dim) + (self.line + i) * LANES;
+        let at =
+            |i: usize, t: usize| (first + t) * partial_len(self.dim) + (self.vector + i) * LANES;
         let mut acc = [[isa.wide_splat(0.0); N]; W];
         for i in 0..W {
             for t in 0..N {
@@ -333,7 +327,7 @@ impl<I: Isa> ValueTile<'_, I> {
                 }
             }
         }
-        let rows = self.rows[self.line..].chunks(self.dim / LANES);
+        let rows = self.rows[self.vector..].chunks(self.dim / LANES);
         let probabilities = self.probabilities.as_flattened()[first..].chunks(LANES);
         for (row, p) in rows.zip(probabilities) {
             if let (Some(row), Some(p)) = (row.first_chunk::<W>(), p.first_chunk()) {

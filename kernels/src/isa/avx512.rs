@@ -29,10 +29,15 @@ fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
 
 impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
+    const SIGNED_BIAS: u8 = 128;
+    // 32 registers, each a wide vector.
+    const TILE_PANELS: usize = 2;
     const INT_TILE: usize = 6;
     const FLOAT_TILE: usize = 8;
-    const SIGNED_BIAS: u8 = 128;
-    const WIDE_REGISTERS: usize = 32;
+    const ATTENTION_TILE: usize = 8;
+    const FEW_SCORE_SUMS: usize = 16;
+    const FEW_INT_QUERIES: usize = 2;
+    const FEW_VALUE_QUERIES: usize = 4;
     type WideBytes = __m512i;
     type WideInts = __m512i;
     type WideFloats = __m512;
