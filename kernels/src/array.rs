@@ -1,10 +1,11 @@
 //! Arrays of vectors.
 //!
-//! What `std::array::from_fn` and `<[T; N]>::map` call is not always inlined, and what is not inlined
-//! into a kernel is compiled without its instruction set: each vector operation becomes a call.
-//! For arrays of plain numbers they are as good, and often better.
+//! The closures of `std::array::from_fn` and `<[T; N]>::map` are not always inlined, and code that
+//! is not inlined into a kernel is compiled without its instruction set: each vector operation
+//! becomes a call. For arrays of plain numbers the functions of `std` are as good, and often
+//! better.
 
-/// `[f(0), f(1), ...]`.
+/// Returns `[f(0), f(1), ...]`.
 #[inline(always)]
 pub(crate) fn from_fn<T: Copy, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N] {
     const { assert!(N > 0) };
@@ -15,7 +16,7 @@ pub(crate) fn from_fn<T: Copy, const N: usize>(mut f: impl FnMut(usize) -> T) ->
     out
 }
 
-/// `[f(a[0]), f(a[1]), ...]`.
+/// Returns `[f(a[0]), f(a[1]), ...]`.
 #[inline(always)]
 pub(crate) fn map<A: Copy, T: Copy, const N: usize>(
     a: [A; N],

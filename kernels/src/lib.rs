@@ -1,18 +1,19 @@
 //! Vector kernels of rope-cpu: products of GGUF weights, attention over a cache, and the
 //! element-wise steps between them.
 //!
-//! Reading order: [`isa`] (what a machine can do), [`mod@format`] (what the bytes mean), then the
-//! drivers, each written once for all formats and machines: [`activations`], [`product`] with its
-//! two ways `dot` (few tokens, bound by memory) and `gemm` (many tokens, bound by arithmetic),
-//! [`attention`], [`vector`]. [`probe`] measures what a machine can do at most.
+//! Reading order: [`isa`] (the vector operations of a CPU), [`mod@format`] (the meaning of the
+//! bytes of a file), then the drivers, each written once for all formats and instruction sets:
+//! [`activations`]; [`product`] with its two implementations `dot` (few tokens, bound by memory)
+//! and `gemm` (many tokens, bound by arithmetic); [`attention`]; [`vector`]. [`probe`] measures the
+//! upper limits of a CPU.
 //!
 //! Invariants:
-//! - Nothing here knows of files, models or RoPE rules.
-//! - A format is described once and a machine once; no function exists for a pair of them.
-//! - Every function gives the same bits on every instruction set. Lanes, the order of groups and
+//! - This crate does not depend on files, models or RoPE rules.
+//! - A format is described once and an instruction set once; no function exists for a pair of them.
+//! - Every function returns the same bits on every instruction set. Lanes, the order of groups and
 //!   the order of reductions are fixed by [`isa::Isa`], not by the width of a register.
-//! - `unsafe` stands only in `isa`: in the macro that calls intrinsics, in [`isa::Isa::call`], in
-//!   one NEON instruction, in an empty one of AVX2, and in [`isa::Isa::prefetch`] of x86.
+//! - `unsafe` is confined to `isa`: the macro that calls intrinsics, [`isa::Isa::call`], one NEON
+//!   instruction, an empty assembly block of AVX2, and [`isa::Isa::prefetch`] of x86.
 
 pub mod activations;
 mod array;

@@ -1,15 +1,16 @@
-//! The two ways to compute a batch, which differ in the order of their sums.
+//! The two ways to compute a batch of tokens, which differ in the order of their sums.
 
-/// How rows of weights, or of the cache, are read for a batch.
+/// The way in which rows of weights, or of the cache, are read for a batch of tokens.
 ///
-/// The two sum in different orders, so their results differ by rounding. Within one of them the
-/// result for a token does not depend on how many other tokens are in its batch: a caller that
-/// chooses by what a token is, and not by how many come together, gets the same bits however it
-/// cuts its batches.
+/// The two regimes sum in different orders, so their results differ by rounding. Within one regime
+/// the result for a token does not depend on the number of tokens in its batch: a caller that
+/// chooses the regime by the kind of token (prompt or answer), and not by the size of the batch,
+/// gets the same bits for every way of splitting tokens into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
-    /// A row is read once, as it is stored: the faster way for a few tokens, which memory bounds.
+    /// A row is read once, as it is stored. Faster for a few tokens, whose speed memory limits.
     Few,
-    /// Rows are unpacked once for all tokens: the faster way for many, which arithmetic bounds.
+    /// Rows are unpacked once for all tokens. Faster for many tokens, whose speed arithmetic
+    /// limits.
     Many,
 }

@@ -9,7 +9,7 @@ use super::{CacheLine, Half, Isa, Kernel, pair::wide_as_pair};
 pub struct Avx2(());
 
 impl Avx2 {
-    /// Proof, if the running CPU has these instructions.
+    /// Returns a proof if the running CPU has these instructions.
     pub fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -18,7 +18,7 @@ impl Avx2 {
     }
 }
 
-/// The operations on 32-byte registers that AVX2 and AVX-512 do alike.
+/// Implements the operations on 32-byte registers that AVX2, AVX-VNNI and AVX-512 share.
 macro_rules! on_32_bytes {
     ($features:literal) => {
         type Bytes = __m256i;
@@ -52,7 +52,7 @@ macro_rules! on_32_bytes {
                 _mm256_set_m128i(must_cast(*b), must_cast(*a))
             }
             fn evens_then_odds(self, a: __m256) -> __m256 {
-                // As with `pair_halves`.
+                // Opaque for the reason given in `pair_halves`.
                 let dealt = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
                 must_cast($crate::isa::avx2::opaque(must_cast(dealt)))
             }
@@ -65,7 +65,7 @@ macro_rules! on_32_bytes {
                 [_mm256_permute2x128_si256::<0x00>(a, a), _mm256_permute2x128_si256::<0x11>(a, a)]
             }
             fn bit_mask_of(self, bits: __m256i, word: usize) -> __m256i {
-                // Byte i gets the byte of the word that holds bit i, of which only that bit is kept.
+                // Byte i becomes the byte of the word that holds bit i, masked to that bit.
                 let source = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
                 let source = _mm256_add_epi8(source, _mm256_set1_epi8(4 * word as i8));
                 let bit = _mm256_set1_epi64x(0x8040201008040201u64 as i64);
@@ -105,13 +105,14 @@ macro_rules! on_32_bytes {
                 _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(must_cast(*table)), indices)
             }
             fn ternary_digits(self, a: __m256i, powers: &[u8; 32]) -> __m256i {
-                // Bytes of either parity as 16 bits, of which one byte counts.
+                // Even and odd bytes are multiplied as 16-bit elements, of which one byte is used.
                 let powers: __m256i = must_cast(*powers);
                 let (upper, low) = (_mm256_set1_epi16(0xff00u16 as i16), _mm256_set1_epi16(0xff));
                 let even = _mm256_mullo_epi16(a, _mm256_and_si256(powers, low));
                 let odd = _mm256_mullo_epi16(_mm256_and_si256(a, upper), _mm256_srli_epi16::<8>(powers));
                 let x = _mm256_or_si256(_mm256_and_si256(even, low), odd);
-                // A comparison is -1 where it holds: from 256 / 3 on, and from 512 / 3 on.
+                // A true comparison is -1: the digit is at least 1 from 256 / 3 on, and 2 from 512
+                // / 3 on.
                 let one = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(86)), x);
                 let two = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(171u8 as i8)), x);
                 _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two))
@@ -144,9 +145,10 @@ macro_rules! on_32_bytes {
             }
             fn splat_f16(self, x: Half) -> __m256 { _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x))) }
             fn pair_halves(self, a: __m256, b: __m256) -> [__m256; 2] {
-                // The compiler would merge this with what follows, into two instructions for each group.
-                let sides = [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)];
-                sides.map(|side| must_cast($crate::isa::avx2::opaque(must_cast(side))))
+                // Without `opaque`, the compiler merges this with the broadcasts that follow, into
+                // two instructions for each group.
+                let halves = [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)];
+                halves.map(|half| must_cast($crate::isa::avx2::opaque(must_cast(half))))
             }
             fn broadcast_in_halves<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
@@ -201,7 +203,7 @@ macro_rules! on_32_bytes {
             // Operations of attention.
 
             fn sub(self, a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
-            // As `sum`: two vectors side by side, then four, then eight.
+            // The order of `sum`, for two vectors side by side, then four, then eight.
             fn sums(self, a: [__m256; 8]) -> __m256 {
                 let mut b = [_mm256_setzero_ps(); 4];
                 for i in 0..4 {
@@ -221,13 +223,13 @@ macro_rules! on_32_bytes {
 }
 pub(super) use on_32_bytes;
 
-/// A value that the compiler can't see through, and so computes where it is written.
-#[allow(unsafe_code, reason = "an assembly")]
+/// Returns `a`, hidden from the optimizer, which therefore computes it in place.
+#[allow(unsafe_code, reason = "inline assembly")]
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn opaque(a: __m256i) -> __m256i {
     let mut a = a;
-    // SAFETY: there is no instruction in it.
+    // SAFETY: the assembly contains no instruction.
     unsafe { asm!("/* {0} */", inout(ymm_reg) a, options(nomem, nostack, preserves_flags)) }
     a
 }
@@ -244,23 +246,24 @@ impl Avx2 {
         fn add_up_pairs(self, acc: __m256i, a: __m256i) -> __m256i {
             _mm256_add_epi32(acc, _mm256_madd_epi16(a, _mm256_set1_epi16(1)))
         }
-        // |w| times a with the sign of w: the same product with an unsigned first factor.
+        // |w| times a with the sign of w equals w times a, and its first factor is unsigned.
         fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
-        // Sums of many products, which it would take one token after the other, with more lines of a
-        // panel than registers hold.
+        // Fixes the order of sums of many products: the compiler would compute one token after the
+        // other, which needs more cache lines of a panel than registers hold.
         fn in_place(self, sum: __m256i) -> __m256i { opaque(sum) }
     }
 }
 
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
-    // Four would spill, which costs more than it saves where another program runs on the same core.
+    // Four would spill registers, which costs more than it saves if another program runs on the
+    // same core.
     const INT_TILE: usize = 3;
-    // Nothing else is to be kept with these sums.
+    // Four fit here, since no float sums are kept beside the integer sums.
     const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
     on_32_bytes!("avx2,fma,f16c");
@@ -275,8 +278,8 @@ impl Isa for Avx2 {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
-        // Sums of several products of small weights fit in 16 bits, so that only their sum is widened.
-        // A line adds two products, less than `2 * 2^7 * 2^bits`.
+        // Sums of several products of small weights fit in 16 bits, so only their sum is widened.
+        // A cache line adds two products, less than `2 * 2^7 * 2^bits`.
         let lines = if signed { 1 } else { (128 >> bits).min(w[0].len()) };
         let mut sums = [crate::array::map(
             start,
@@ -321,7 +324,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn dot_both_unsigned(self, w: [__m256i; 2], a: [__m256i; 2]) -> __m256i {
-        // Four products, less than 2^15.
+        // The sum of four products is less than 4 * 63 * 127 < 2^15.
         let pairs = self.add_pairs(self.dot_pairs(w[0], a[0]), self.dot_pairs(w[1], a[1]));
         self.add_up_pairs(self.ints(0), pairs)
     }

@@ -4,12 +4,12 @@ use bytemuck::must_cast;
 
 use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes};
 
-/// AVX-512 with VL, BW and VNNI; 64-byte registers for tiles alone.
+/// AVX-512 with VL, BW and VNNI. Only wide vectors use 64-byte registers.
 #[derive(Clone, Copy)]
 pub struct Avx512(());
 
 impl Avx512 {
-    /// Proof, if the running CPU has these instructions.
+    /// Returns a proof if the running CPU has these instructions.
     pub fn new() -> Option<Self> {
         let has = Avx2::new().is_some()
             && is_x86_feature_detected!("avx512f")
@@ -20,7 +20,7 @@ impl Avx512 {
     }
 }
 
-/// `acc` + sums of four products of signed bytes: |w| times a with the sign of w.
+/// Adds sums of four products of signed bytes to `acc`, as |w| times a with the sign of w.
 #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw,avx512vnni")]
 #[inline]
 fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
@@ -64,7 +64,7 @@ impl Isa for Avx512 {
         fn wide_dot_unsigned(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(i32::from_ne_bytes(*a)))
         }
-        // The bias makes w unsigned; the accumulator was started with what it adds too much.
+        // The bias makes w unsigned; the initial value of the accumulator cancels its effect.
         fn wide_dot_signed(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(i32::from_ne_bytes(*a)))
         }
@@ -91,7 +91,7 @@ impl Isa for Avx512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(must_cast(*p))))
         }
         fn wide_from_i8(self, p: &[u8; 16]) -> __m512 { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(must_cast(*p))) }
-        // A table of all values; of each index only the lowest four bits count.
+        // Looks up a table of all values; only the lowest four bits of an index are used.
         fn wide_from_nibbles<const SHIFT: i32>(self, p: &[u8; 16]) -> __m512 {
             let table = _mm512_setr_ps(-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0);
             let index = _mm512_cvtepu8_epi32(must_cast(*p));

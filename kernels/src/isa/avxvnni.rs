@@ -6,13 +6,12 @@ use super::{Avx2, Half, Isa, Kernel, avx2::on_32_bytes, pair::wide_as_pair};
 
 /// AVX2 with the dot product of AVX-VNNI: laptops since Alder Lake, which lack AVX-512.
 ///
-/// Its tests are those of the other instruction sets. They run on CPUs that have it alone, as the
-/// emulators of `scripts/check` don't.
+/// Its tests run only on CPUs with AVX-VNNI, which the emulators of `scripts/check` lack.
 #[derive(Clone, Copy)]
 pub struct AvxVnni(());
 
 impl AvxVnni {
-    /// Proof, if the running CPU has these instructions.
+    /// Returns a proof if the running CPU has these instructions.
     pub fn new() -> Option<Self> {
         let has = Avx2::new().is_some() && is_x86_feature_detected!("avxvnni");
         has.then_some(Self(()))
@@ -26,14 +25,14 @@ impl AvxVnni {
         }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
     }
-    // The bias makes w unsigned; the accumulator was started with what it adds too much.
+    // The bias makes w unsigned; the initial value of the accumulator cancels its effect.
     #[inline(always)]
     fn dot_add_signed(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
         self.dot_add(acc, w, a)
     }
 }
 
-/// `acc` + sums of four products of signed bytes: |w| times a with the sign of w.
+/// Adds sums of four products of signed bytes to `acc`, as |w| times a with the sign of w.
 #[target_feature(enable = "avx2,avxvnni")]
 #[inline]
 fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {

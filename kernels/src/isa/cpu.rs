@@ -1,4 +1,4 @@
-//! Which instruction set to use, decided at run time.
+//! The choice of an instruction set at run time.
 
 #[cfg(target_arch = "aarch64")]
 use super::Neon;
@@ -6,7 +6,7 @@ use super::Neon;
 use super::{Avx2, Avx512, AvxVnni};
 use super::{Isa, Kernel, Scalar};
 
-/// An instruction set that the running CPU has. The variant carries the proof.
+/// An instruction set that the running CPU has. Each variant carries the proof.
 #[derive(Clone, Copy)]
 pub enum Cpu {
     /// Plain Rust.
@@ -26,7 +26,7 @@ pub enum Cpu {
 }
 
 impl Cpu {
-    /// The names of all instruction sets of this architecture, the slowest first.
+    /// The names of all instruction sets of the architecture, the slowest first.
     pub const NAMES: &[&str] = &[
         Scalar::NAME,
         #[cfg(target_arch = "x86_64")]
@@ -39,7 +39,7 @@ impl Cpu {
         Neon::NAME,
     ];
 
-    /// What the running CPU has, the slowest first.
+    /// Returns the instruction sets that the running CPU has, the slowest first.
     pub fn available() -> Vec<Cpu> {
         [
             Some(Cpu::Scalar(Scalar)),
@@ -57,17 +57,17 @@ impl Cpu {
         .collect()
     }
 
-    /// The fastest that the running CPU has.
+    /// Returns the fastest instruction set that the running CPU has.
     pub fn best() -> Cpu {
         Self::available().pop().unwrap_or(Cpu::Scalar(Scalar))
     }
 
-    /// The one with this name, if the running CPU has it.
+    /// Returns the instruction set named `name`, if the running CPU has it.
     pub fn named(name: &str) -> Option<Cpu> {
         Self::available().into_iter().find(|cpu| cpu.name() == name)
     }
 
-    /// The name as on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         struct Name;
         impl Kernel for Name {

@@ -4,18 +4,18 @@ use bytemuck::must_cast;
 
 use super::{Half, Isa, Kernel, pair::wide_as_pair};
 
-/// NEON with the dot-product extension: two registers where x86 has one.
+/// NEON with the dot-product extension. Two 16-byte registers hold a narrow vector.
 #[derive(Clone, Copy)]
 pub struct Neon(());
 
 impl Neon {
-    /// Proof, if the running CPU has these instructions.
+    /// Returns a proof if the running CPU has these instructions.
     pub fn new() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("dotprod").then_some(Self(()))
     }
 }
 
-/// The products of both pairs of registers, added.
+/// Returns the sums of products of both pairs of vectors.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn dot_both(w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
@@ -23,12 +23,13 @@ fn dot_both(w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
     [half(0), half(1)]
 }
 
-/// `acc + sdot(a, b)`. The intrinsic, `vdotq_s32`, is not stable in Rust 1.95.
+/// Adds sums of four products to `acc`. The intrinsic, `vdotq_s32`, is not stable in Rust 1.95.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 #[allow(unsafe_code, reason = "no stable intrinsic for this instruction")]
 fn sdot(mut acc: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-    // SAFETY: reads and writes only the registers named, and the function's features have it.
+    // SAFETY: the instruction accesses only the registers named, and the function enables its
+    // feature.
     unsafe {
         asm!(
             "sdot {c:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -73,7 +74,8 @@ impl Isa for Neon {
 
     operations! { "neon,dotprod":
         fn transpose_floats(self, rows: [Floats; 8]) -> [Floats; 8] {
-            // A 4 x 4 block of each quarter: rows `from ..`, half `half` of their elements.
+            // Transposes a quarter of 4 x 4 elements: rows `from ..`, half `half` of their
+            // elements.
             let block = |from: usize, half: usize| {
                 let [a, b, c, d]: [float32x4_t; 4] = crate::array::from_fn(|i| rows[from + i][half]);
                 let ab = [vtrn1q_f32(a, b), vtrn2q_f32(a, b)].map(|x| vreinterpretq_f64_f32(x));
@@ -140,7 +142,8 @@ impl Isa for Neon {
         }
         fn ternary_digits(self, a: Bytes, powers: &[u8; 32]) -> Bytes {
             let powers: Bytes = must_cast(*powers);
-            // A comparison is -1 where it holds: from 256 / 3 on, and from 512 / 3 on.
+            // A true comparison is -1: the digit is at least 1 from 256 / 3 on, and 2 from 512 / 3
+            // on.
             let digits = |a: uint8x16_t, power: uint8x16_t| {
                 let x = vmulq_u8(a, power);
                 let negative = vaddq_u8(vcgeq_u8(x, vdupq_n_u8(86)), vcgeq_u8(x, vdupq_n_u8(171)));
@@ -211,7 +214,7 @@ impl Isa for Neon {
         // Operations of attention.
 
         fn sub(self, a: Bytes, b: Bytes) -> Bytes { [vsubq_u8(a[0], b[0]), vsubq_u8(a[1], b[1])] }
-        // As `sum`: two vectors side by side, then four.
+        // The order of `sum`, for two vectors side by side, then four.
         fn sums(self, a: [Floats; 8]) -> Floats {
             let mut b = [vdupq_n_f32(0.0); 4];
             for i in 0..4 {

@@ -1,4 +1,4 @@
-//! Wide vectors as two of the narrow ones, where registers are no wider.
+//! Wide vectors as pairs of narrow ones, for instruction sets without wider registers.
 
 macro_rules! wide_as_pair {
     () => {

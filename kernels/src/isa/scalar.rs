@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use super::{Half, Isa, Kernel, pair::wide_as_pair};
 
-/// Plain Rust: the reference that every other instruction set is tested against.
+/// Plain Rust, the reference that every other instruction set is tested against.
 #[derive(Clone, Copy)]
 pub struct Scalar;
 
@@ -13,12 +13,12 @@ type Bytes = [u8; 32];
 type Ints = [i32; 8];
 type Floats = [f32; 8];
 
-/// Sums of four products; `weight` says how the bytes of `w` are read.
+/// Computes sums of four products; `weight` converts the bytes of `w` to integers.
 fn dot(w: Bytes, a: Bytes, weight: fn(u8) -> i32) -> Ints {
     from_fn(|l| (4 * l..4 * l + 4).map(|i| weight(w[i]) * i32::from(a[i] as i8)).sum())
 }
 
-/// Little-endian.
+/// Returns the little-endian 32-bit elements of `a`.
 fn words(a: Bytes) -> [u32; 8] {
     let words: [[u8; 4]; 8] = must_cast(a);
     words.map(u32::from_le_bytes)
