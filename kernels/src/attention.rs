@@ -1,24 +1,27 @@
-//! Attention of a few queries over one page of the cache, with an online softmax.
+//! Attention of several queries over one page of the cache, with an online softmax.
 //!
 //! ```text
-//! partial = (values 0, maximum -inf, sum 0)            one for each query
-//! for each page:
-//!   scores  = queries . keys
-//!   maximum = max(old maximum, scores);  probabilities = e^(scores - maximum)
-//!   values  = values e^(old maximum - maximum) + probabilities . values of the page;  sum likewise
+//! partial = (values (dim): 0, maximum: -inf, sum: 0)         for each query
+//! for each page:                                             keys, values: (PAGE, dim)
+//!   scores  = queries . keys                                 (queries, PAGE)
+//!   maximum = max(old maximum, scores)
+//!   p       = e^(scores - maximum)                           (queries, PAGE)
+//!   values  = values * e^(old maximum - maximum) + p . values of the page
+//!   sum     = sum    * e^(old maximum - maximum) + sum of p
 //! result    = values / sum
 //! ```
 //! (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".) Partials over
 //! different pages can be merged, so a long cache can be split among threads.
 //!
-//! Queries that read the same keys (those of a group of heads, and of neighbouring tokens) come
-//! together. In [`Regime::Few`] they read each row of the cache as it is (`few`); in
-//! [`Regime::Many`] rows are unpacked once and multiplied by tiles (`many`). With a cache of floats, scores are computed in
-//! single precision; for quantized keys, queries are rounded to 8 bits, as activations are for
-//! quantized weights. The weighted values are in single precision always.
+//! Queries that attend to the same keys (those of a group of query heads, and of neighbouring
+//! tokens) are computed together. In [`Regime::Few`], rows of the cache are read as they are stored
+//! (`few`); in [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a
+//! floating-point cache, scores are computed in single precision; for quantized keys, queries are
+//! rounded to 8 bits, as activations are for quantized weights. Values are always weighted in
+//! single precision.
 //!
-//! Keys may be stored before rotation ([`Rotation`]): then they are rotated as they are read, in
-//! single precision whatever the cache.
+//! Keys that are stored before rotation are rotated as they are read ([`Rotation`]), in single
+//! precision for every cache type.
 
 mod block;
 mod few;
@@ -43,73 +46,75 @@ use crate::{
     vector::exp,
 };
 
-/// Positions of a page.
+/// The number of positions of a page.
 pub const PAGE: usize = 256;
 
-/// Keys or values in a page, of one head or of neighbouring ones: a row of the cache for each
-/// position.
+/// The keys or values in a page, of one KV head or of several neighbouring ones. A row holds one
+/// head's key or value at one position.
 #[derive(Clone, Copy)]
 pub struct CacheRows<'a> {
-    /// How they are stored.
+    /// The format of the rows.
     pub dtype: CacheType,
-    /// (heads, positions, row bytes)
+    /// The rows: (heads, positions, row bytes).
     pub bytes: &'a [u8],
 }
 
-/// Queries that read the same keys, or as many for each of several heads of keys.
+/// Queries that attend to the same keys, or equally many queries for each of several KV heads.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
-    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or what the model asks for.
+    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or the scale of the model.
     pub queries: &'a [f32],
     /// The order of the sums.
     pub regime: Regime,
-    /// Heads of keys: more than one only in [`Regime::Few`].
+    /// The number of KV heads: more than one only in [`Regime::Few`].
     pub heads: usize,
-    /// Values of a head, filled up with zeros to a multiple of [`cache::UNIT`].
+    /// The number of values of a head, including zeros that pad it to a multiple of
+    /// [`cache::UNIT`].
     pub dim: usize,
-    /// Limits scores to +-cap by tanh (Gemma 2).
+    /// The limit `cap` of scores, which become `cap * tanh(score / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
 }
 
-/// Sixteen floats, aligned so that they are read at once.
+/// Sixteen floats, aligned to a cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Lanes([f32; LANES]);
 
-/// What one thread needs while it attends.
+/// A worker thread's buffers for attention.
 pub struct Scratch {
     queries: Prepared,
-    /// A few queries: (queries, PAGE). Many: (queries / 16, PAGE), lanes being queries.
+    /// Scores, then probabilities. A few queries: (queries, PAGE). Many: (queries / 16, PAGE),
+    /// where lanes are queries.
     scores: Vec<Lanes>,
-    /// Rows of the cache as floats: (PAGE, dim). A few queries use the first ones, for keys that
-    /// rotate by no whole units.
+    /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows, for keys
+    /// that do not rotate by whole units ([`Rotation::is_by_units`]).
     rows: Vec<Lanes>,
 }
 
 impl Scratch {
-    /// Scratch for up to `queries` of `dim` values, those of all heads.
+    /// Creates buffers for up to `queries` queries of `dim` values, counted over all heads.
     pub fn new(queries: usize, dim: usize) -> Self {
-        let line = Lanes([0.0; LANES]);
+        let zero = Lanes([0.0; LANES]);
         Scratch {
             queries: Prepared::new(queries, dim),
-            scores: vec![line; queries.div_ceil(LANES) * PAGE],
-            rows: vec![line; PAGE * dim.div_ceil(LANES)],
+            scores: vec![zero; queries.div_ceil(LANES) * PAGE],
+            rows: vec![zero; PAGE * dim.div_ceil(LANES)],
         }
     }
 
-    /// Takes the queries that [`attend`] will compare with keys stored as `keys`, which it will
-    /// rotate if `rotating`.
+    /// Stores the queries for following calls of [`attend`], whose keys have the format `keys` and
+    /// are rotated as they are read if `rotating`.
     pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, rotating: bool) {
         self.queries.fill(cpu, queries, are_integers(keys, rotating));
     }
 }
 
-/// Floats of one query's partial result: its values, then maximum and sum.
+/// Returns the number of floats of a query's partial result: `dim` values, maximum and sum.
 pub const fn partial_len(dim: usize) -> usize {
     dim + 2
 }
 
-/// Makes partials that have seen nothing.
+/// Resets partials to those of no keys.
 pub fn clear(partials: &mut [f32], dim: usize) {
     partials.fill(0.0);
     for partial in partials.chunks_exact_mut(partial_len(dim)) {
@@ -118,10 +123,12 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 }
 
 /// Adds a page to the partials (heads, queries, [`partial_len`]) of the queries that `scratch` was
-/// prepared with. `visible` says which positions of the page each query of a head sees. Keys are
-/// rotated by `rotation`, or compared as they are stored. The beginnings of `next`, the keys of the
-/// next page or nothing, are on their way from memory at the end.
-#[expect(clippy::too_many_arguments, reason = "a page, what it is read with, and what comes after")]
+/// prepared with.
+///
+/// `visible` holds for each query of a head the positions of the page that it attends to. Keys are
+/// rotated by `rotation`, or used as they are stored if it is `None`. `next` holds the keys of the
+/// next page, whose first bytes are prefetched, or is empty.
+#[expect(clippy::too_many_arguments, reason = "a page, its queries, and the next page")]
 pub fn attend(
     cpu: Cpu,
     visible: &[Range<usize>],
@@ -132,8 +139,9 @@ pub fn attend(
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
-    let seen = visible.iter().filter(|v| !v.is_empty());
-    let (Some(start), Some(end)) = (seen.clone().map(|v| v.start).min(), seen.map(|v| v.end).max())
+    let ranges = visible.iter().filter(|v| !v.is_empty());
+    let (Some(start), Some(end)) =
+        (ranges.clone().map(|v| v.start).min(), ranges.map(|v| v.end).max())
     else {
         return;
     };
@@ -159,17 +167,17 @@ pub fn attend(
     }
 }
 
-/// What is done with one page.
+/// The queries that attend to a page, and the positions that they attend to.
 struct Page<'a> {
     queries: &'a Prepared,
-    /// The positions that each query sees.
+    /// The positions that each query of a head attends to.
     visible: &'a [Range<usize>],
-    /// Those that any query sees.
+    /// The smallest range that contains all of `visible`.
     span: Range<usize>,
 }
 
-/// Adds partial `from` to partial `into`, as if one query had seen the pages of both. A partial that
-/// has seen nothing changes no bit of the other.
+/// Adds partial `from` to partial `into`, as if its query had attended to the pages of both. A
+/// partial of no keys changes no bit of the other.
 pub fn merge(cpu: Cpu, into: &mut [f32], from: &[f32]) {
     cpu.call(Merge { into, from });
 }
@@ -208,7 +216,7 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// The result of a partial: as many of its values as `out` takes, divided by their sum.
+/// Writes the result of a partial to `out`: its first `out.len()` values, divided by its sum.
 pub fn finish(partial: &[f32], out: &mut [f32]) {
     let inverse = 1.0 / partial[partial.len() - 1];
     for (out, value) in out.iter_mut().zip(partial) {

@@ -1,4 +1,4 @@
-//! How keys and values are stored between tokens: five formats, in units of 32 values.
+//! The five formats of the KV cache, in units of 32 values.
 
 use std::{marker::PhantomData, str::FromStr};
 
@@ -11,10 +11,10 @@ use crate::{
     isa::{Cpu, Half, Isa, Kernel, LANES},
 };
 
-/// Values that are stored together; rows of the cache are filled up to a multiple of it.
+/// The number of values that are stored together. Rows of the cache are padded to a multiple of it.
 pub const UNIT: usize = 32;
 
-/// How keys or values are stored.
+/// The format in which keys or values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the formats")]
 pub enum CacheType {
@@ -26,11 +26,11 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// Every type, the most exact first.
+    /// All formats, the most precise first.
     pub const ALL: [CacheType; 5] =
         [CacheType::F32, CacheType::F16, CacheType::Bf16, CacheType::Q8_0, CacheType::Q4_0];
 
-    /// The name as on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             CacheType::F32 => "f32",
@@ -41,7 +41,7 @@ impl CacheType {
         }
     }
 
-    /// Bytes of a row of `values`, which are filled up to a multiple of [`UNIT`].
+    /// Returns the number of bytes of a row of `values` values, padded to a multiple of [`UNIT`].
     pub fn row_bytes(self, values: usize) -> usize {
         values.div_ceil(UNIT)
             * match self {
@@ -53,7 +53,7 @@ impl CacheType {
             }
     }
 
-    /// Whether values are integers with a scale for each [`UNIT`].
+    /// Returns whether values are stored as integers with a scale for each [`UNIT`].
     pub(crate) fn is_quantized(self) -> bool {
         matches!(self, CacheType::Q8_0 | CacheType::Q4_0)
     }
@@ -70,37 +70,37 @@ impl FromStr for CacheType {
     }
 }
 
-/// One of the formats: how 32 values are written and read.
+/// A format of the cache, which writes and reads 32 values.
 pub(crate) trait CacheFormat: 'static {
-    /// 32 values as stored.
+    /// 32 stored values.
     type Unit: Pod;
     /// Writes 32 values.
     fn store<I: Isa>(isa: I, values: &[f32; UNIT], out: &mut Self::Unit);
-    /// Values `16 * half ..`.
+    /// Reads values `16 * half .. 16 * half + 16`.
     fn load<I: Isa>(isa: I, unit: &Self::Unit, half: usize) -> I::WideFloats;
 }
 
-/// A format whose values are integers with a scale.
+/// A format that stores integers with a scale.
 pub(crate) trait Quantized: CacheFormat {
-    /// The 32 integers, signed and of magnitude at most 127.
+    /// Returns the 32 integers, signed and of magnitude at most 127.
     fn quants<I: Isa>(isa: I, unit: &Self::Unit) -> I::Bytes;
-    /// What they are multiples of.
+    /// Returns the scale of the integers.
     fn scale(unit: &Self::Unit) -> Half;
 }
 
-/// A computation that reads or writes the cache: written once, compiled for every format and
+/// A computation that reads or writes the cache, written once and compiled for every format and
 /// instruction set.
 pub(crate) trait CacheKernel: Sized {
-    /// The computation on any format.
+    /// Runs the computation for any format.
     fn run<I: Isa, C: CacheFormat>(self, isa: I);
-    /// The same where it is another one on quantized formats.
+    /// Runs the computation for a quantized format, by default as for any format.
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
         self.run::<I, C>(isa);
     }
 }
 
-/// Runs `kernel` for `dtype` on `cpu`.
+/// Runs `kernel` for the format `dtype` with the instruction set `cpu`.
 pub(crate) fn run(cpu: Cpu, dtype: CacheType, kernel: impl CacheKernel) {
     match dtype {
         CacheType::F32 => cpu.call(FloatCacheKernel::<Floats<F32>, _>(kernel, PhantomData)),
@@ -111,6 +111,7 @@ pub(crate) fn run(cpu: Cpu, dtype: CacheType, kernel: impl CacheKernel) {
     }
 }
 
+/// A [`CacheKernel`] for a floating-point format.
 struct FloatCacheKernel<C, K>(K, PhantomData<C>);
 
 impl<C: CacheFormat, K: CacheKernel> Kernel for FloatCacheKernel<C, K> {
@@ -121,6 +122,7 @@ impl<C: CacheFormat, K: CacheKernel> Kernel for FloatCacheKernel<C, K> {
     }
 }
 
+/// A [`CacheKernel`] for a quantized format.
 struct QuantizedCacheKernel<C, K>(K, PhantomData<C>);
 
 impl<C: Quantized, K: CacheKernel> Kernel for QuantizedCacheKernel<C, K> {
@@ -134,9 +136,11 @@ impl<C: Quantized, K: CacheKernel> Kernel for QuantizedCacheKernel<C, K> {
 /// A floating-point format of weights, used for the cache.
 pub(crate) struct Floats<F>(PhantomData<F>);
 
-/// How one of them is written and read.
+/// A floating-point format that can be written as well as read.
 pub(crate) trait FloatCache: FloatFormat {
+    /// Converts 8 values to the format.
     fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Self::Element; 8];
+    /// Converts 16 values to f32.
     fn load_wide<I: Isa>(isa: I, x: &[Self::Element; LANES]) -> I::WideFloats;
 }
 
@@ -222,7 +226,7 @@ impl Quantized for Q8 {
     }
 }
 
-/// Q4_0 as in GGUF: a half-precision scale, then 32 nibbles that stand for -8 ..= 7.
+/// Q4_0 as in GGUF: a half-precision scale, then 32 nibbles that represent -8 ..= 7.
 pub(crate) struct Q4;
 
 /// 32 values of [`Q4`].
@@ -268,7 +272,8 @@ impl Quantized for Q4 {
     }
 }
 
-/// Writes a row of values, a multiple of [`UNIT`] of them, to `out` ([`CacheType::row_bytes`]).
+/// Writes a row of values, whose number is a multiple of [`UNIT`], to `out`
+/// ([`CacheType::row_bytes`]).
 pub fn store(cpu: Cpu, dtype: CacheType, values: &[f32], out: &mut [u8]) {
     assert_eq!((values.len() % UNIT, out.len()), (0, dtype.row_bytes(values.len())));
     run(cpu, dtype, Store { values, out });
@@ -289,7 +294,7 @@ impl CacheKernel for Store<'_> {
     }
 }
 
-/// Reads a row back: `out` takes a multiple of [`UNIT`] values.
+/// Reads a row to `out`, whose length is a multiple of [`UNIT`].
 pub fn load(cpu: Cpu, dtype: CacheType, row: &[u8], out: &mut [f32]) {
     assert_eq!((out.len() % UNIT, row.len()), (0, dtype.row_bytes(out.len())));
     run(cpu, dtype, Load { row, out });
@@ -307,7 +312,7 @@ impl CacheKernel for Load<'_> {
     }
 }
 
-/// A row as plain floats.
+/// Writes a row as floats to `out`.
 #[inline(always)]
 pub(crate) fn load_row<I: Isa, C: CacheFormat>(isa: I, row: &[C::Unit], out: &mut [[f32; LANES]]) {
     for (unit, out) in row.iter().zip(out.as_chunks_mut::<2>().0) {

@@ -1,4 +1,11 @@
-//! Rows of a page in the order in which a few queries read them.
+//! Rows of a page, in the order in which a few queries read them.
+//!
+//! ```text
+//! a page of 256 rows:   block 0, block 16, block 1, block 17, ...      blocks of 8 rows
+//!                       one of two streams alternately
+//! with block b:         prefetch AHEAD bytes after block b, in its stream;
+//!                       after the end of the stream, in the rows that are read next
+//! ```
 
 use std::ops::Range;
 
@@ -10,26 +17,27 @@ use crate::{
     isa::Isa,
 };
 
-/// Positions whose rows are read together.
+/// The number of positions whose rows are read together.
 pub const ROWS: usize = 8;
-/// Places of a page that are read in turn: a core fetches each such stream by itself.
+/// The number of places of a page that are read alternately: a core prefetches each stream
+/// separately.
 const STREAMS: usize = 2;
-/// Bytes of each stream that are asked for ahead of their use: not all at once, which would leave the
-/// core nothing to wait with, but a line with each that is read.
+/// The distance in bytes between a read and the prefetch that goes with it. Each read prefetches
+/// one unit: prefetching many at once would occupy all line fill buffers of the core.
 const AHEAD: usize = 2560;
 
-/// Rows of the cache that are read together.
+/// Rows of the cache that are read together, and the bytes to prefetch meanwhile.
 pub struct Block<'a, U> {
-    /// Of the first row.
+    /// The position of the first row.
     pub position: usize,
     /// (up to [`ROWS`], units)
     pub units: &'a [U],
-    /// What is on its way from memory meanwhile, unit by unit.
+    /// The bytes to prefetch, unit by unit.
     pub next: &'a [u8],
 }
 
 impl<U> Block<'_, U> {
-    /// Asks for a unit of what comes next.
+    /// Prefetches unit `unit` of the next bytes.
     #[inline(always)]
     pub fn prefetch<I: Isa>(&self, isa: I, unit: usize) {
         for line in (0..size_of::<U>()).step_by(64) {
@@ -39,8 +47,8 @@ impl<U> Block<'_, U> {
 }
 
 impl Page<'_> {
-    /// The rows of each head among `bytes`, after the first of its queries and before what is read
-    /// next, at last `next`.
+    /// Returns for each KV head in `bytes` its first query, its rows, and the bytes that are read
+    /// after these rows: those of the following heads, or `next` for the last head.
     #[inline(always)]
     pub fn heads<'a>(
         &self,
@@ -58,8 +66,9 @@ impl Page<'_> {
         )
     }
 
-    /// The rows that any query sees, [`ROWS`] at a time (the last may be fewer), from [`STREAMS`]
-    /// places in turn. What comes next in each place, at last that of `next`, can be asked for.
+    /// Returns the rows of the span, [`ROWS`] at a time (the last block may have fewer), from
+    /// [`STREAMS`] places alternately. The bytes to prefetch are those that follow in the same
+    /// stream, and after its end those of the corresponding stream in `next`.
     #[inline(always)]
     pub fn blocks<'a, C: CacheFormat>(
         &self,
@@ -71,18 +80,19 @@ impl Page<'_> {
         let all: &[C::Unit] = cast_slice(bytes);
         let Range { start, end } = self.span;
         let count = (end - start).div_ceil(ROWS);
-        let stream = count / STREAMS;
+        let stream_len = count / STREAMS;
         (0..count).map(
             #[inline(always)]
             move |i| {
-                let (turn, place) = (i / STREAMS, i % STREAMS);
-                let block = if turn < stream { place * stream + turn } else { i };
+                let (turn, stream) = (i / STREAMS, i % STREAMS);
+                let block = if turn < stream_len { stream * stream_len + turn } else { i };
                 let position = start + block * ROWS;
                 let at = position * row_bytes + AHEAD;
-                let beyond = at.checked_sub((start + (place + 1) * stream * ROWS) * row_bytes);
+                let stream_end = (start + (stream + 1) * stream_len * ROWS) * row_bytes;
+                let beyond = at.checked_sub(stream_end);
                 let (from, at) = match beyond {
                     None => (bytes, at),
-                    Some(beyond) => (next, place * stream * ROWS * row_bytes + beyond),
+                    Some(beyond) => (next, stream * stream_len * ROWS * row_bytes + beyond),
                 };
                 Block {
                     position,
@@ -94,7 +104,8 @@ impl Page<'_> {
     }
 }
 
-/// Writes the sums of `count` positions, the first of which is `position`.
+/// Writes the scores of `N` queries with `count` positions from `position` on: the sums over the
+/// lanes of `sums`.
 #[inline(always)]
 pub fn write_scores<I: Isa, const N: usize>(
     isa: I,

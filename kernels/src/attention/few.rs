@@ -1,4 +1,15 @@
 //! A few queries: each row of the cache is read once, as it is stored.
+//!
+//! ```text
+//! for each KV head:
+//!   for each block of 8 keys, each tile of up to 4 queries:
+//!     scores[query][key] = sum of lanes of (query . key)           16 values in lanes
+//!   scores -> probabilities, and partials scaled to the new maxima
+//!   for each block of 8 values, each tile of queries:
+//!     partial[query] += probability[query][position] * value[position]
+//! ```
+//! Shapes: queries (heads, queries, dim), keys and values (heads, PAGE, dim), scores (heads,
+//! queries, PAGE), partials (heads, queries, dim + 2).
 
 use std::array::from_fn;
 
@@ -19,17 +30,17 @@ use crate::{
     vector::{exp, soft_capped},
 };
 
-/// Queries that share the rows while they are at hand.
+/// The largest number of queries in a tile, which share a block of rows.
 const TILE: usize = 4;
 
-/// Computes scores with the keys that any query sees.
+/// Computes the scores of all queries with the keys of the span.
 pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
-    /// What is read after them.
+    /// The bytes that are read after the keys.
     pub next: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
-    /// Used for keys that rotate, but not by whole units.
+    /// Buffer for keys that rotate, but not by whole units.
     pub rows: &'a mut [Lanes],
     /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
@@ -39,9 +50,9 @@ impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Scores { page, keys, next, rotation, rows, scores } = self;
-        let (units, lines) = (page.queries.dim / UNIT, page.queries.dim / LANES);
+        let (units, vectors) = (page.queries.dim / UNIT, page.queries.dim / LANES);
         for (first, keys, next) in page.heads(keys, next) {
-            let queries = must_cast_slice(&page.queries.floats[first * lines..]);
+            let queries = must_cast_slice(&page.queries.floats[first * vectors..]);
             let scores = &mut scores[first..];
             for keys in page.blocks::<C>(keys, next) {
                 match rotation {
@@ -87,7 +98,7 @@ impl CacheKernel for Scores<'_> {
     }
 }
 
-/// The same for keys that are floats by now; compiled once for all formats.
+/// Computes scores with keys that have been converted to floats. Compiled once for all formats.
 struct FloatScores<'a> {
     page: &'a Page<'a>,
     /// (queries, dim)
@@ -110,11 +121,12 @@ impl Kernel for FloatScores<'_> {
     }
 }
 
+/// Scores of a block of keys, computed in single precision.
 struct FloatTile<'a, I, C: CacheFormat> {
     isa: I,
     /// (queries, dim)
     queries: &'a [[f32; LANES]],
-    /// Of a row.
+    /// The number of units of a row.
     units: usize,
     keys: Block<'a, C::Unit>,
     scores: &'a mut [[f32; PAGE]],
@@ -123,10 +135,10 @@ struct FloatTile<'a, I, C: CacheFormat> {
 impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let (units, lines) = (self.units, self.units * UNIT / LANES);
+        let (units, vectors) = (self.units, self.units * UNIT / LANES);
         let mut queries: [&[[f32; LANES]]; N] = [&[]; N];
         for t in 0..N {
-            queries[t] = &self.queries[(first + t) * lines..][..lines];
+            queries[t] = &self.queries[(first + t) * vectors..][..vectors];
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
         let Block { position, units: keys, .. } = self.keys;
@@ -142,7 +154,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
 }
 
 impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
-    /// Scores with all rows, `P` at a time.
+    /// Computes the sums of all rows of the block, `P` rows at a time.
     #[inline(always)]
     fn some_rows<const N: usize, const P: usize>(
         &self,
@@ -180,11 +192,12 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
     }
 }
 
+/// Scores of a block of quantized keys, computed as integers.
 struct IntTile<'a, I, C: CacheFormat> {
     isa: I,
     /// (queries, units)
     queries: &'a [QueryUnit],
-    /// Of a row.
+    /// The number of units of a row.
     units: usize,
     keys: Block<'a, C::Unit>,
     scores: &'a mut [[f32; PAGE]],
@@ -212,7 +225,7 @@ impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
 }
 
 impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
-    /// Scores with rows `from .. from + P` of the tile.
+    /// Computes the sums of rows `from .. from + P` of the block.
     #[inline(always)]
     fn some_rows<const N: usize, const P: usize>(
         &self,
@@ -244,7 +257,7 @@ impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
     }
 }
 
-/// `P` rows of units.
+/// Returns the first `P` rows of `units` units each.
 #[inline(always)]
 fn rows<U, const P: usize>(all: &[U], units: usize) -> [&[U]; P] {
     let mut rows: [&[U]; P] = [&[]; P];
@@ -254,7 +267,8 @@ fn rows<U, const P: usize>(all: &[U], units: usize) -> [&[U]; P] {
     rows
 }
 
-/// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
+/// Converts scores to probabilities relative to the maximum so far; 0 for positions that are not
+/// visible.
 pub(super) struct Softmax<'a> {
     pub page: &'a Page<'a>,
     pub scores: &'a mut [[f32; PAGE]],
@@ -280,7 +294,7 @@ impl Kernel for Softmax<'_> {
     }
 }
 
-/// One query's visible scores to probabilities; scales what `partial` holds to the new maximum.
+/// Converts one query's visible scores to probabilities, and scales `partial` to the new maximum.
 #[inline(always)]
 fn softmax<I: Isa>(isa: I, scores: &mut [f32], soft_cap: Option<f32>, partial: &mut [f32]) {
     let Some((values, [maximum, sum])) = partial.split_last_chunk_mut() else { return };
@@ -312,7 +326,7 @@ fn softmax<I: Isa>(isa: I, scores: &mut [f32], soft_cap: Option<f32>, partial: &
     *maximum = new;
 }
 
-/// Up to 16 scores, filled up with what no query sees.
+/// Returns up to 16 scores, padded with minus infinity, whose probability is 0.
 #[inline(always)]
 fn padded(scores: &[f32]) -> [f32; LANES] {
     scores.as_array().copied().unwrap_or_else(|| {
@@ -322,13 +336,13 @@ fn padded(scores: &[f32]) -> [f32; LANES] {
     })
 }
 
-/// Adds the values that any query sees, weighted by their probabilities, to the partials.
+/// Adds the values of the span, weighted by their probabilities, to the partials.
 pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
     pub values: &'a [u8],
-    /// What is read after them.
+    /// The bytes that are read after the values.
     pub next: &'a [u8],
-    /// Probabilities by now: (heads, queries, PAGE).
+    /// Probabilities: (heads, queries, PAGE).
     pub scores: &'a [[f32; PAGE]],
     pub partials: &'a mut [f32],
 }
@@ -348,9 +362,10 @@ impl CacheKernel for Values<'_> {
     }
 }
 
+/// Weighted sums of a block of values.
 struct ValueTile<'a, I, C: CacheFormat> {
     isa: I,
-    /// Of a row.
+    /// The number of units of a row.
     units: usize,
     values: Block<'a, C::Unit>,
     scores: &'a [[f32; PAGE]],
@@ -380,7 +395,7 @@ impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
 }
 
 impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
-    /// Adds rows `from .. from + P` of the tile.
+    /// Adds rows `from .. from + P` of the block.
     #[inline(always)]
     fn some_rows<const N: usize, const P: usize>(
         &mut self,

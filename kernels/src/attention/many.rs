@@ -1,7 +1,19 @@
-//! Many queries: rows are unpacked once, and multiplied by tiles of 16 queries and more.
+//! Many queries: rows of the cache are unpacked once, and multiplied by tiles of 16 or 32 queries.
 //!
-//! Scores lie as tiles make them, 16 queries side by side for each position, so that the softmax
-//! needs no sums over lanes either. Of the weighted values, lanes are values of a row.
+//! ```text
+//! for each tile of a few keys:                    unpack them, rotate them
+//!   for each panel of 16 queries:                 lanes are queries
+//!     scores[panel][position] = sum over i of panel[i] * key[position][i]
+//! scores -> probabilities, and partials scaled to the new maxima
+//! for each run of positions whose values fit in the L1 cache:    unpack the values
+//!   for each 16 queries, each 16 or 32 values of a row, each tile of a few queries:
+//!     partial[query] += probability[position][query] * value[position]    lanes are values
+//! ```
+//! Shapes: panels (queries / 16, dim) of 16 lanes, scores (queries / 16, PAGE) of 16 lanes, values
+//! (PAGE, dim), partials (queries, dim + 2).
+//!
+//! Scores keep the layout of the tiles, 16 queries side by side for each position, so the softmax
+//! needs no sums over lanes.
 
 use std::array::from_fn;
 
@@ -15,7 +27,7 @@ use crate::{
     vector::{exp, soft_capped},
 };
 
-/// Computes scores with the keys that any query sees.
+/// Computes the scores of all queries with the keys of the span.
 pub(super) struct Scores<'a> {
     pub page: &'a Page<'a>,
     pub keys: &'a [u8],
@@ -60,7 +72,7 @@ impl CacheKernel for Scores<'_> {
     }
 }
 
-/// A few keys times all queries.
+/// The scores of all queries with a few keys, in single precision.
 struct KeyTile<'a, I, C: CacheFormat> {
     isa: I,
     page: &'a Page<'a>,
@@ -97,29 +109,30 @@ impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
             let (Some(a), Some(b)) = (panels.next(), panels.next()) else { return };
             let acc = wide_float_tile(isa, [a, b], rows, [[isa.wide_splat(0.0); N]; 2]);
             for i in 0..2 {
-                put(isa, acc[i], &mut scores[i][position..]);
+                write_scores(isa, acc[i], &mut scores[i][position..]);
             }
         }
         for (scores, panel) in last.iter_mut().zip(panels) {
             let acc = float_tile(isa, panel, rows, [isa.wide_splat(0.0); N]);
-            put(isa, acc, &mut scores[position..]);
+            write_scores(isa, acc, &mut scores[position..]);
         }
     }
 }
 
+/// Writes the scores of 16 queries with `N` positions.
 #[inline(always)]
-fn put<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores: &mut [Lanes]) {
+fn write_scores<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores: &mut [Lanes]) {
     for (acc, scores) in acc.into_iter().zip(scores) {
         scores.0 = isa.wide_to_f32s(acc);
     }
 }
 
-/// A few quantized keys times all queries.
+/// The scores of all queries with a few quantized keys, computed as integers.
 struct IntKeyTile<'a, I, C: CacheFormat> {
     isa: I,
     page: &'a Page<'a>,
     keys: &'a [C::Unit],
-    /// Used for the integers of the keys.
+    /// Buffer for the integers of the keys.
     rows: &'a mut [[u8; UNIT]],
     scores: &'a mut [[Lanes; PAGE]],
 }
@@ -156,12 +169,12 @@ impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
                     acc[t] = isa.wide_mul_add(isa.wide_to_floats(products[t]), scale, acc[t]);
                 }
             }
-            put(isa, acc, &mut scores[position..]);
+            write_scores(isa, acc, &mut scores[position..]);
         }
     }
 }
 
-/// 32 integers of 16 queries times those of a few keys.
+/// Returns the sums of products of 32 integers of 16 queries with those of a few keys.
 #[inline(always)]
 fn products<I: Isa, const N: usize>(
     isa: I,
@@ -178,7 +191,8 @@ fn products<I: Isa, const N: usize>(
     sums
 }
 
-/// Turns scores into probabilities relative to the largest so far; 0 for what is not visible.
+/// Converts scores to probabilities relative to the maximum so far; 0 for positions that are not
+/// visible.
 pub(super) struct Softmax<'a> {
     pub page: &'a Page<'a>,
     pub scores: &'a mut [[Lanes; PAGE]],
@@ -218,7 +232,8 @@ impl Kernel for Softmax<'_> {
     }
 }
 
-/// The same for up to 16 queries, whose partials are scaled to their new maxima.
+/// Converts the scores of up to 16 queries to probabilities, and scales their partials to the new
+/// maxima.
 #[inline(always)]
 fn softmax<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usize) {
     let mut old = [f32::NEG_INFINITY; LANES];
@@ -230,7 +245,8 @@ fn softmax<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usiz
     for s in &*scores {
         new = isa.wide_max(new, isa.wide_load_f32(&s.0));
     }
-    // A query that has seen nothing yet keeps minus infinity, from which nothing can be taken.
+    // The maximum of a query that has attended to no key is minus infinity, and minus infinity
+    // minus itself would be NaN.
     let minus_new = isa.wide_mul(isa.wide_max(new, isa.wide_splat(f32::MIN)), isa.wide_splat(-1.0));
     let factors = isa.wide_to_f32s(exp(isa, isa.wide_add(old, minus_new)));
     let mut sums = isa.wide_splat(0.0);
@@ -250,12 +266,12 @@ fn softmax<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usiz
     }
 }
 
-/// Adds the values that any query sees, weighted by their probabilities, to the partials.
+/// Adds the values of the span, weighted by their probabilities, to the partials.
 pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
     pub values: &'a [u8],
     pub rows: &'a mut [Lanes],
-    /// Probabilities by now: (queries / 16, PAGE).
+    /// Probabilities: (queries / 16, PAGE).
     pub scores: &'a [[Lanes; PAGE]],
     pub partials: &'a mut [f32],
 }
@@ -288,7 +304,7 @@ impl CacheKernel for Values<'_> {
     }
 }
 
-/// A few queries' sums of 16 or 32 values.
+/// Weighted sums of 16 or 32 values of each row, for a few queries.
 struct ValueTile<'a, I> {
     isa: I,
     dim: usize,

@@ -1,4 +1,8 @@
-//! Queries in the forms that scores are computed from.
+//! Queries in the layouts that scores are computed from.
+//!
+//! A few queries keep their shape (heads, queries, dim), as floats or as [`QueryUnit`]s of 32
+//! integers with a scale. Many queries are transposed to panels of 16 queries whose lanes are
+//! queries, as floats or as [`PanelUnit`]s.
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
@@ -10,62 +14,65 @@ use crate::{
     regime::Regime,
 };
 
-/// Queries from which unpacking rows pays.
+/// The number of queries from which on unpacking rows is faster.
 const MANY_QUERIES: usize = 12;
-/// Likewise, where they are compared with quantized keys as integers.
+/// The number of queries from which on unpacking rows is faster for integer scores.
 const MANY_INTEGER_QUERIES: usize = 8;
 
-/// The faster regime for so many queries that read the same keys, which are stored as `keys` and
-/// rotated as they are read if `rotating`.
+/// Returns the faster regime for `queries` queries that attend to the same keys, which have the
+/// format `keys` and are rotated as they are read if `rotating`.
 pub fn faster_regime(queries: usize, keys: CacheType, rotating: bool) -> Regime {
     let many = if are_integers(keys, rotating) { MANY_INTEGER_QUERIES } else { MANY_QUERIES };
     if queries < many { Regime::Few } else { Regime::Many }
 }
 
-/// Whether queries are compared as integers with keys.
+/// Returns whether scores are computed from integers: quantized keys that are not rotated.
 pub(super) fn are_integers(keys: CacheType, rotating: bool) -> bool {
     keys.is_quantized() && !rotating
 }
 
-/// 32 values of a query, rounded to `scale * quant`, for products with one row.
+/// 32 values of a query, rounded to `scale * quant`, for products with single rows.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct QueryUnit {
     pub quants: [u8; UNIT],
-    /// What takes [`Isa::SIGNED_BIAS`] back, for each sum of four products.
+    /// The value that cancels [`Isa::SIGNED_BIAS`], for each sum of four products.
     pub bias: [i32; 8],
     pub scale: f32,
 }
 
-/// 32 values of 16 queries; lane `i` of every vector belongs to query `i`.
+/// 32 values of 16 queries. Lane `i` of every vector belongs to query `i`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct PanelUnit {
-    /// Values `4 j ..` of all queries.
+    /// Element `j` holds values `4 j .. 4 j + 4` of all queries.
     pub quants: [[u8; 4 * LANES]; UNIT / 4],
     pub bias: [i32; LANES],
     pub scale: [f32; LANES],
 }
 
+/// Queries that are ready for scores.
 pub(super) struct Prepared {
+    /// The number of KV heads.
     pub heads: usize,
-    /// Queries of each head.
+    /// The number of queries of each head.
     pub count: usize,
     pub dim: usize,
     pub soft_cap: Option<f32>,
     pub regime: Regime,
-    /// Whether as integers, for quantized keys.
+    /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
-    /// A few: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), lanes being queries.
+    /// A few queries: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), where lanes
+    /// are queries.
     pub floats: Vec<Lanes>,
-    /// A few: (heads, queries, units).
+    /// A few queries as integers: (heads, queries, units).
     pub units: Vec<QueryUnit>,
-    /// Many: (panels, units).
+    /// Many queries as integers: (panels, units).
     pub panels: Vec<PanelUnit>,
 }
 
 impl Prepared {
-    /// For up to `queries` of `dim` values.
+    /// Creates buffers for up to `queries` queries of `dim` values.
     pub fn new(queries: usize, dim: usize) -> Self {
         let unit = QueryUnit { quants: [0; UNIT], bias: [0; 8], scale: 0.0 };
         let (panels, units) = (queries.div_ceil(LANES), dim.div_ceil(UNIT));
@@ -82,6 +89,7 @@ impl Prepared {
         }
     }
 
+    /// Stores the queries `q`, as integers if `quantized`.
     pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, quantized: bool) {
         (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
         assert!(self.heads == 1 || q.regime == Regime::Few);
@@ -128,7 +136,7 @@ impl Kernel for Fill<'_> {
                 for (queries, panel) in queries.chunks(LANES * dim).zip(panels) {
                     for (lane, query) in queries.chunks_exact(dim).enumerate() {
                         for (x, to) in query.as_chunks().0.iter().zip(&mut *panel) {
-                            put(unit(isa, x), lane, to);
+                            write_lane(unit(isa, x), lane, to);
                         }
                     }
                 }
@@ -137,6 +145,7 @@ impl Kernel for Fill<'_> {
     }
 }
 
+/// Rounds 32 values of a query to 8 bits.
 #[inline(always)]
 fn unit<I: Isa>(isa: I, x: &[f32; UNIT]) -> QueryUnit {
     let (quants, scale) = quantize_group(isa, x);
@@ -150,7 +159,7 @@ fn unit<I: Isa>(isa: I, x: &[f32; UNIT]) -> QueryUnit {
 
 /// Writes a unit into lane `lane` of a panel.
 #[inline(always)]
-fn put(unit: QueryUnit, lane: usize, to: &mut PanelUnit) {
+fn write_lane(unit: QueryUnit, lane: usize, to: &mut PanelUnit) {
     for (four, to) in unit.quants.as_chunks::<4>().0.iter().zip(&mut to.quants) {
         to.as_chunks_mut().0[lane] = *four;
     }

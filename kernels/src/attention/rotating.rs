@@ -1,5 +1,14 @@
-//! A few queries, and keys that rotate in registers, between the cache and the product: rows are neither
-//! written nor read again.
+//! A few queries, with keys that are rotated in registers: the rotated rows are never written.
+//!
+//! ```text
+//! for each key of the block, with the cosines c and sines s of its position:
+//!   for each pair (x, y) of its values that rotate:      half of n_rot apart
+//!     a = x c - y s;  b = y c + x s
+//!     acc[query] += a * query[x] + b * query[y]
+//!   for each value x that does not rotate:  acc[query] += x * query[x]
+//! scores[query][key] = sum of the lanes of acc[query]
+//! ```
+//! Shapes: queries (queries, dim), keys (up to 8, dim), cosines and sines (n_rot / 2) each.
 
 use super::{
     PAGE, Rotation,
@@ -11,12 +20,12 @@ use crate::{
     tile::Tile,
 };
 
-/// Scores with keys that are stored before rotation, where [`Rotation::is_by_units`].
+/// Scores of a block of keys that are stored before rotation, if [`Rotation::is_by_units`].
 pub(super) struct RotatingTile<'a, I, C: CacheFormat> {
     pub isa: I,
     /// (queries, dim)
     pub queries: &'a [[f32; LANES]],
-    /// Of a row.
+    /// The number of units of a row.
     pub units: usize,
     pub keys: Block<'a, C::Unit>,
     pub rotation: Rotation<'a>,
@@ -37,7 +46,8 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
         for (p, (key, row)) in rows.enumerate() {
             let row: &[[[f32; LANES]; 2]] = row.as_chunks().0.as_chunks().0;
             let (cosines, sines) = row.split_at(row.len() / 2);
-            // First elements of pairs, second ones, and what does not rotate.
+            // The first elements of pairs, the second elements, and the elements that do not
+            // rotate.
             let count = cosines.len();
             let (xs, ys, rest) = (&key[..count], &key[count..][..count], &key[2 * count..]);
             let mut acc = [isa.wide_splat(0.0); N];

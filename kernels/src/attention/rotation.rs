@@ -1,4 +1,8 @@
-//! Keys that are stored before rotation, and rotated as they are read.
+//! Raw keys, which are stored before rotation and rotated as they are read.
+//!
+//! ```text
+//! row of position p of a page = rows[(p + before) / group]        n_rot / 2 cosines, then sines
+//! ```
 
 use crate::{
     cache::{CacheFormat, UNIT, load_row},
@@ -6,49 +10,51 @@ use crate::{
     vector::rotated,
 };
 
-/// Which row of cosines and sines rotates the key at each position of a page.
+/// The row of cosines and sines that rotates the key at each position of a page.
 ///
-/// A score depends on the difference of two angles alone. So keys turn by their place in the page, by
-/// rows that are the same for all pages and stay in a near cache, and queries by the rest.
+/// A score depends only on the difference of the angles of query and key. Therefore keys are
+/// rotated by their position within the page, by rows that are the same for all pages and stay in
+/// the L1 or L2 cache, and queries by the remaining angle.
 #[derive(Clone, Copy)]
 pub struct Rotation<'a> {
-    /// (rows, `n_rot`): for each row the cosines of all pairs, then their sines; as
-    /// [`crate::vector::rotate`] takes them.
+    /// (rows, `n_rot`): for each row the cosines of all pairs, then their sines, as for
+    /// [`crate::vector::rotate`].
     pub rows: &'a [f32],
-    /// Values of a key that rotate.
+    /// The number of values of a key that rotate.
     pub n_rot: usize,
-    /// Neighbouring positions that rotate alike.
+    /// The number of neighbouring positions that share a row.
     pub group: usize,
-    /// How many positions of the first group lie before the page: less than `group`.
+    /// The number of positions of the first group that lie before the page, less than `group`.
     pub before: usize,
 }
 
 impl<'a> Rotation<'a> {
-    /// The rows for the keys from `position` of the page on.
+    /// Returns the rows for the keys from `position` of the page on.
     #[inline(always)]
     pub(super) fn rows_from(&self, position: usize) -> impl Iterator<Item = &'a [f32]> {
         let Rotation { rows, n_rot, group, before } = *self;
-        let (mut row, mut alike) = ((position + before) / group, (position + before) % group);
+        let (mut row, mut used) = ((position + before) / group, (position + before) % group);
         std::iter::repeat_with(
             #[inline(always)]
             move || {
                 let this = &rows[row * n_rot..][..n_rot];
-                alike += 1;
-                if alike == group {
-                    (row, alike) = (row + 1, 0);
+                used += 1;
+                if used == group {
+                    (row, used) = (row + 1, 0);
                 }
                 this
             },
         )
     }
 
-    /// Whether pairs lie whole units of the cache apart, so that no unit holds both elements of one.
+    /// Returns whether the elements of a pair are a whole number of cache units apart, so that no
+    /// unit contains both.
     pub(super) fn is_by_units(&self) -> bool {
         self.n_rot.is_multiple_of(2 * UNIT)
     }
 
-    /// Reads `keys`, which are those from `position` of the page on and of `dim` values each, and
-    /// writes them rotated.
+    /// Reads keys of `dim` values each, the first at `position` of the page, and writes them
+    /// rotated to `out` (keys, dim).
     #[inline(always)]
     pub(super) fn load<I: Isa, C: CacheFormat>(
         &self,
