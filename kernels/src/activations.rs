@@ -1,5 +1,5 @@
-//! Activations rounded to 8 bits, the second factor of products with quantized weights: one type
-//! for every format.
+//! Activations rounded to 8 bits, the second factor of products with quantized weights of every
+//! format.
 
 use std::array::from_fn;
 
@@ -10,7 +10,7 @@ use crate::{
     isa::{Cpu, Isa, Kernel},
 };
 
-/// 256 activations in eight groups of 32: each is `scale * quant`, `-127 <= quant <= 127`.
+/// 256 activations in eight groups of 32. Each is `scale * quant`, `-127 <= quant <= 127`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(32))]
 pub struct Span {
@@ -18,30 +18,31 @@ pub struct Span {
     pub quants: [[u8; 32]; 8],
     /// The scale of each group.
     pub scale: [f32; 8],
-    /// The sums of the quants over the [`GroupPart`]s of each group.
+    /// The sums of the quants: (parts, groups), with [`GroupPart`] as the first index.
     pub quant_sums: [[i32; 8]; 3],
-    /// The same times the scale.
+    /// `quant_sums` times the scale of the group.
     pub sums: [[f32; 8]; 3],
 }
 
-/// What of a group has a scale of its own in a format of weights.
+/// The part of a group that has one scale in a format of weights.
 #[derive(Clone, Copy)]
 pub enum GroupPart {
-    /// The first 16.
+    /// The first 16 weights.
     First = 0,
-    /// The last 16.
+    /// The last 16 weights.
     Last = 1,
-    /// All 32.
+    /// All 32 weights.
     Whole = 2,
 }
 
-/// Spans that hold `columns` activations; the last one is filled up with zeros.
+/// Returns the number of spans that hold `columns` activations.
 pub fn spans_for(columns: usize) -> usize {
     columns.div_ceil(SPAN)
 }
 
-/// Rounds `x` (columns) to `out` ([`spans_for`] columns). Each group is scaled by its largest
-/// magnitude / 127, so the error of an activation is at most half of that.
+/// Rounds `x` (columns) to `out` ([`spans_for`] columns), whose last span is padded with zeros. The
+/// scale of a group is its largest magnitude / 127, so the error of an activation is at most half
+/// of that.
 pub fn quantize(cpu: Cpu, x: &[f32], out: &mut [Span]) {
     assert_eq!(out.len(), spans_for(x.len()));
     cpu.call(Quantize { x, out });
@@ -84,7 +85,7 @@ fn quantize_span<I: Isa>(isa: I, x: &[f32; SPAN], out: &mut Span) {
     }
 }
 
-/// 32 floats as signed bytes of at most 127, and what one of them stands for.
+/// Rounds 32 floats to signed bytes of magnitude at most 127, and returns them with their scale.
 #[inline(always)]
 pub(crate) fn quantize_group<I: Isa>(isa: I, x: &[f32; GROUP]) -> ([[i8; 8]; 4], f32) {
     let x = x.as_chunks::<8>().0;
@@ -93,7 +94,7 @@ pub(crate) fn quantize_group<I: Isa>(isa: I, x: &[f32; GROUP]) -> ([[i8; 8]; 4],
         largest = isa.max(largest, isa.abs(isa.load_f32(part)));
     }
     let scale = isa.max_lane(largest) / 127.0;
-    // The inverse of a number that is still smaller would be infinite.
+    // The inverse of a subnormal number may be infinite.
     let inverse = isa.splat_f32(if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 });
     let mut quants = [[0; 8]; 4];
     for (q, x) in quants.iter_mut().zip(x) {

@@ -1,13 +1,15 @@
-//! Few tokens: each row of weights is read once and multiplied as it comes.
+//! Few tokens: each row of weights is read once, unpacked in registers and multiplied.
 //!
 //! ```text
-//! for each 32 weights (two times 32 in some formats):
-//!                       sum += scale * (quants . activation quants)
-//! at the end:           sum of lanes - offsets
+//! for each 32 weights of a row (64 in some formats):
+//!   sum     += scale * (quants . activation quants)       8 lanes
+//! for each 256 weights:
+//!   offsets += offset * sums of activation groups         8 lanes
+//! result     = sum of lanes of `sum` - sum of lanes of `offsets`
 //! ```
-//! Two accumulators take turns, so that one addition need not wait for the last. Several rows are
-//! read side by side, from places far apart: a core fetches each such stream by itself, and one
-//! stream alone leaves most of what it could fetch unused.
+//! Two accumulators alternate, so that an addition does not wait for the previous one. Two rows are
+//! read side by side, from places far apart: a core prefetches each such stream separately, and a
+//! single stream uses only a small part of the memory bandwidth of a core.
 
 use std::marker::PhantomData;
 
@@ -22,17 +24,18 @@ use crate::{
     product::{Input, Matrix, Product},
 };
 
-/// Rows that are read side by side.
+/// The number of rows that are read side by side.
 const STREAMS: usize = 2;
 
-/// Bytes that are asked for ahead of their use: more than a stream reads while memory answers once.
-/// The unpacking between two lines is too long for the CPU to look ahead by itself.
+/// The distance in bytes between a read and the prefetch that goes with it: more than a stream
+/// reads during one memory access. Prefetches are explicit because the unpacking between two cache
+/// lines is too long for out-of-order execution to reach the next read.
 const AHEAD: usize = 2048;
 
-/// Rows of weights times each token.
+/// Products of rows of quantized weights with each token.
 pub(crate) struct Dot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
-/// The same for floating-point weights.
+/// Products of rows of floating-point weights with each token.
 pub(crate) struct FloatDot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: Format> Kernel for Dot<'_, F> {
@@ -40,7 +43,7 @@ impl<F: Format> Kernel for Dot<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let (input, columns) = (self.0.input, self.0.weights.columns());
-        each(self.0, Quantized::<I, F> { isa, input, columns, format: PhantomData });
+        multiply_rows(self.0, Quantized::<I, F> { isa, input, columns, format: PhantomData });
     }
 }
 
@@ -49,37 +52,39 @@ impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let (input, columns) = (self.0.input, self.0.weights.columns());
-        each(self.0, Floats::<I, F> { isa, input, columns, format: PhantomData });
+        multiply_rows(self.0, Floats::<I, F> { isa, input, columns, format: PhantomData });
     }
 }
 
-/// One row of weights, and what is to be fetched meanwhile.
+/// One row of weights, and the bytes to prefetch meanwhile.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     bytes: &'a [u8],
     /// The row and all that follow it.
     onward: &'a [u8],
+    /// The bytes to prefetch, or nothing.
     ahead: &'a [u8],
 }
 
 impl<'a> Row<'a> {
     #[inline(always)]
-    fn of(weights: &Matrix<'a>, row: usize, token: usize) -> Row<'a> {
-        // Tokens after the first find the row in the cache.
+    fn new(weights: &Matrix<'a>, row: usize, token: usize) -> Row<'a> {
+        // For tokens after the first, the row is in the CPU's cache.
         let onward = weights.rows_from(row);
         let ahead = onward.get(AHEAD..).filter(|_| token == 0);
         Row { bytes: weights.row(row), onward, ahead: ahead.unwrap_or_default() }
     }
 }
 
-/// Several rows times one token.
+/// A product of several rows with one token.
 trait Dots {
+    /// Returns the dot product of each row with the token.
     fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R];
 }
 
-/// Multiplies each row with each token, and hands the results on a few rows at a time.
+/// Multiplies each row with each token, and writes the results of up to 16 rows at a time.
 #[inline(always)]
-fn each(product: Product<'_>, dots: impl Dots) {
+fn multiply_rows(product: Product<'_>, dots: impl Dots) {
     let Product { weights, rows, input, out, .. } = product;
     let length = rows.len() / STREAMS;
     for first in (0..length).step_by(LANES) {
@@ -87,11 +92,11 @@ fn each(product: Product<'_>, dots: impl Dots) {
         for token in 0..input.tokens {
             let mut values = [[0.0; LANES]; STREAMS];
             for i in 0..n {
-                let mut side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
+                let mut side_by_side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
                 for s in 0..STREAMS {
-                    side[s] = Row::of(weights, rows.start + s * length + first + i, token);
+                    side_by_side[s] = Row::new(weights, rows.start + s * length + first + i, token);
                 }
-                let sums = dots.dots(side, token);
+                let sums = dots.dots(side_by_side, token);
                 for s in 0..STREAMS {
                     values[s][i] = sums[s];
                 }
@@ -103,12 +108,12 @@ fn each(product: Product<'_>, dots: impl Dots) {
     }
     for row in rows.start + STREAMS * length..rows.end {
         for token in 0..input.tokens {
-            out.put(token, row, &dots.dots([Row::of(weights, row, token)], token));
+            out.put(token, row, &dots.dots([Row::new(weights, row, token)], token));
         }
     }
 }
 
-/// Asks for the lines of part `i`, of `bytes` bytes, of what is ahead.
+/// Prefetches the cache lines of `ahead[i * bytes..][..bytes]`.
 #[inline(always)]
 fn prefetch<I: Isa>(isa: I, ahead: &[u8], i: usize, bytes: usize) {
     for line in (0..bytes).step_by(64) {
@@ -116,6 +121,7 @@ fn prefetch<I: Isa>(isa: I, ahead: &[u8], i: usize, bytes: usize) {
     }
 }
 
+/// Dot products with rows of quantized weights.
 struct Quantized<'a, I, F> {
     isa: I,
     input: Input<'a>,
@@ -142,7 +148,7 @@ impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
             }
             span_dots::<I, F, R>(isa, w, x, 8, &mut sums);
         }
-        // Rows of large blocks are whole spans: no code for the others.
+        // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
         if F::BLOCK < SPAN
             && let Some(x) = x_tail.first()
         {
@@ -162,8 +168,8 @@ impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
     }
 }
 
-/// What follows a row's whole spans: in place, together with the first blocks of the next row, or
-/// a copy where there is no next one.
+/// Returns the span that begins after a row's whole spans: in place, where it includes the first
+/// blocks of the next row, or as a copy padded with zeros at the end of the matrix.
 #[inline(always)]
 fn last<'s, F: Format>(row: &Row<'s>, copy: &'s mut Option<F::Span>) -> &'s F::Span {
     let (whole, rest) = spans::<F>(row.bytes);
@@ -174,6 +180,7 @@ fn last<'s, F: Format>(row: &Row<'s>, copy: &'s mut Option<F::Span>) -> &'s F::S
     }
 }
 
+/// The accumulators of one row.
 #[derive(Clone, Copy)]
 struct Sums<I: Isa> {
     products: [I::Floats; 2],
@@ -181,7 +188,7 @@ struct Sums<I: Isa> {
 }
 
 impl<I: Isa> Sums<I> {
-    /// Adds the `i`-th products of integers.
+    /// Adds the `i`-th sums of integer products, times their scales.
     #[inline(always)]
     fn add(&mut self, isa: I, i: usize, ints: I::Ints, scale: I::Floats) {
         let sum = &mut self.products[i % 2];
@@ -189,7 +196,8 @@ impl<I: Isa> Sums<I> {
     }
 }
 
-/// A span of each row times the same span of a token; its first `groups`, whatever the others hold.
+/// Adds the products of a span of each row with the same span of a token. Only the first `groups`
+/// groups count, whatever the other groups contain.
 #[inline(always)]
 fn span_dots<I: Isa, F: Format, const R: usize>(
     isa: I,
@@ -229,7 +237,8 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     }
     let factors = Factors::<I, F, R> { isa, w, shared, x, scale };
     match (F::TWO_GROUPS, groups == SPAN / GROUP) {
-        // Where unpacking is long, the compiler would keep a loop, with scales and sums in memory.
+        // Unrolled by hand: for long unpacking code, the compiler would keep a loop, with scales
+        // and sums in memory.
         (true, true) => {
             factors.two_groups(0, sums);
             factors.two_groups(1, sums);
@@ -266,7 +275,8 @@ struct Factors<'a, I: Isa, F: Format, const R: usize> {
     w: [&'a F::Span; R],
     shared: [Shared<I>; R],
     x: &'a Span,
-    /// In the order of [`Isa::pair_halves`], or twice in that of [`Isa::evens_then_odds`] where [`Format::TWO_GROUPS`].
+    /// In the order of [`Isa::pair_halves`], or twice in that of [`Isa::evens_then_odds`] if
+    /// [`Format::TWO_GROUPS`].
     scale: [[I::Floats; 2]; R],
 }
 
@@ -285,7 +295,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
         }
     }
 
-    /// Multiplies groups `2 * pair` and the next.
+    /// Multiplies groups `2 * pair` and `2 * pair + 1`.
     #[inline(always)]
     fn two_groups(&self, pair: usize, sums: &mut [Sums<I>; R]) {
         const {
@@ -309,7 +319,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
     }
 }
 
-/// In each half, lane `lane <= 3` of that half.
+/// Returns lane `lane <= 3` of each half in every lane of that half.
 #[inline(always)]
 fn broadcast_in_halves<I: Isa>(isa: I, a: I::Floats, lane: usize) -> I::Floats {
     match lane {
@@ -320,6 +330,7 @@ fn broadcast_in_halves<I: Isa>(isa: I, a: I::Floats, lane: usize) -> I::Floats {
     }
 }
 
+/// Dot products with rows of floating-point weights.
 struct Floats<'a, I, F> {
     isa: I,
     input: Input<'a>,

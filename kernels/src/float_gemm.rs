@@ -1,5 +1,11 @@
-//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel whose lanes are rows,
-//! and a register tile multiplies the panel with a few tokens at a time.
+//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel whose lanes are
+//! rows, and a register tile multiplies the panel with a few tokens at a time.
+//!
+//! ```text
+//! for each 16 rows:  unpack them into a panel (columns) of 16 lanes
+//!   for each tile of a few tokens:
+//!     out[token][16 rows] = sum over columns of panel[column] * x[token][column]
+//! ```
 
 use std::{array::from_fn, marker::PhantomData};
 
@@ -12,7 +18,7 @@ use crate::{
     tile::{Tile, float_tile, tiles},
 };
 
-/// Rows of floating-point weights times each token.
+/// Products of rows of floating-point weights with each token.
 pub(crate) struct FloatGemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
@@ -34,6 +40,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
     }
 }
 
+/// Writes a row as floats into lane `lane` of a panel.
 #[inline(always)]
 fn unpack_floats<I: Isa, F: FloatFormat>(
     isa: I,
@@ -52,6 +59,7 @@ fn unpack_floats<I: Isa, F: FloatFormat>(
     }
 }
 
+/// Products of a panel of `count` rows, from row `first` on, with a few tokens.
 struct RowsTile<'a, I> {
     isa: I,
     panel: &'a [[f32; LANES]],

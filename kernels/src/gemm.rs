@@ -1,17 +1,20 @@
-//! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into panels
-//! whose lanes are rows, and a register tile multiplies one or two panels with a few tokens at a time.
+//! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into
+//! panels whose lanes are rows, and a register tile multiplies one or two panels with a few tokens
+//! at a time. (256 rows, 6 tokens and 2 panels with AVX-512.)
 //!
 //! ```text
 //! for each 256 rows:  for each 1024 columns:  unpack them into panels         (in the L2 cache)
 //!   for each 6 tokens:                                                        (in the L1 cache)
 //!     for each 2 panels:  for each 32 columns:  acc[token] += scale * (panel . token)
 //! ```
-//! Lanes never meet, so there is no reduction at the end and no machine differs from another. An
-//! accumulator that waits for its next columns is kept as it is, so the blocks change no bit.
+//! Lanes are never combined, so there is no reduction at the end, and the bits do not depend on the
+//! instruction set. Accumulators are stored unchanged between two blocks of columns, so the bits do
+//! not depend on the size of a block either.
 //!
 //! An integer sum `s` becomes a float without a conversion: it is added to the bits of [`FLOATED`],
-//! which makes them those of `FLOATED + s`, and a fused multiply-add takes `FLOATED * scale` away
-//! again. That product is exact, as a scale has few bits: what is left is `s * scale`, rounded once.
+//! which makes them the bits of `FLOATED + s`, and a fused multiply-add subtracts
+//! `FLOATED * scale`. This product is exact, as a scale has few bits, so the result is `s * scale`,
+//! rounded once.
 
 use std::{array::from_fn, marker::PhantomData, ops::Range};
 
@@ -24,8 +27,8 @@ use crate::{
     tile::{Tile, tiles},
 };
 
-/// The float that integer sums are added to: `1.5 * 2^23`, whose last bit is 1, and those of its
-/// neighbours in both directions. A sum is less than `32 * 128 * 128 < 2^22`.
+/// The float that integer sums are added to: `1.5 * 2^23`. The last bit of all floats within `2^22`
+/// of it is worth 1, and the magnitude of a sum is less than `32 * 128 * 128 < 2^22`.
 const FLOATED: f32 = 12582912.0;
 
 /// The number of tiles of panels that are multiplied with the same tokens in the L1 cache.
@@ -37,19 +40,21 @@ const SPANS: usize = 4;
 /// The largest number of cache lines of a span of a panel.
 const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 
-/// What one thread needs.
+/// A worker thread's buffers for products with quantized weights of many tokens.
 pub(crate) struct Scratch {
-    /// (panels, spans, lines)
+    /// (panels, spans, cache lines)
     panels: Vec<CacheLine>,
     /// (tokens, panels)
     sums: Vec<CacheLine>,
 }
 
 impl Scratch {
+    /// Returns the number of bytes of [`Scratch::for_tokens`].
     pub(crate) const fn bytes(tokens: usize) -> usize {
         PANELS * (SPANS * SPAN_LINES + tokens) * size_of::<CacheLine>()
     }
 
+    /// Creates buffers for up to `tokens` tokens.
     pub(crate) fn for_tokens(tokens: usize) -> Self {
         Scratch {
             panels: vec![bytemuck::Zeroable::zeroed(); PANELS * SPANS * SPAN_LINES],
@@ -58,7 +63,7 @@ impl Scratch {
     }
 }
 
-/// Rows of quantized weights times each token.
+/// Products of rows of quantized weights with each token.
 pub(crate) struct Gemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: Format> Kernel for Gemm<'_, F> {
@@ -72,12 +77,12 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         let (columns, width) = (weights.columns(), I::TILE_PANELS);
         for first in rows.clone().step_by(TILES * width * LANES) {
             let rows = first..rows.end.min(first + TILES * width * LANES);
-            let all = columns.div_ceil(SPAN);
-            for start in (0..all).step_by(SPANS) {
-                let end = all.min(start + SPANS);
+            let span_count = columns.div_ceil(SPAN);
+            for start in (0..span_count).step_by(SPANS) {
+                let end = span_count.min(start + SPANS);
                 let groups = (columns.min(end * SPAN) - start * SPAN) / 32;
                 for (p, row) in rows.clone().step_by(LANES).enumerate() {
-                    // Lanes without a row repeat the last one; nobody reads them.
+                    // Lanes without a row repeat the last row; their products are not used.
                     let rows: [&[u8]; LANES] = from_fn(
                         #[inline(always)]
                         |lane| weights.row((row + lane).min(rows.end - 1)),
@@ -98,7 +103,7 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     columns,
                     spans: start..end,
                     rows: rows.clone(),
-                    last: end == all,
+                    last: end == span_count,
                     sums,
                     out,
                     quants: PhantomData,
@@ -108,19 +113,20 @@ impl<F: Format> Kernel for Gemm<'_, F> {
     }
 }
 
-/// Unpacked panels times each token: the same code for all formats of the same kind of quants.
+/// Products of unpacked panels with each token. Formats with the same kind of quants share this
+/// code.
 struct Panels<'a, Q> {
     lines: &'a [CacheLine],
-    /// Groups of columns in each panel.
+    /// The number of groups of columns in each panel.
     groups: usize,
-    /// The quant that stands for zero.
+    /// The quant that represents zero.
     center: i32,
     input: Input<'a>,
     columns: usize,
-    /// The spans of the input that the panels' columns are.
+    /// The spans of the input that are multiplied with the panels' columns.
     spans: Range<usize>,
     rows: Range<usize>,
-    /// Whether no columns follow.
+    /// Whether these are the last columns.
     last: bool,
     sums: &'a mut [CacheLine],
     out: &'a mut dyn Output,
@@ -139,7 +145,7 @@ impl<Q: Quants> Kernel for Panels<'_, Q> {
     }
 }
 
-/// `W` panels side by side.
+/// Products of `W` panels side by side with a few tokens.
 struct IntTile<'a, I, Q, const W: usize> {
     isa: I,
     panels: Panels<'a, Q>,
@@ -154,8 +160,8 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
             #[inline(always)]
             |t| &input.spans_of(token + t, columns)[panels.spans.clone()],
         );
-        // What the integer sums begin with takes care of the center: less `center * quants` of the
-        // tokens, for each span and part.
+        // The initial values of the integer sums subtract the center: `center` times the sum of the
+        // token's quants, for each span, part, token and group.
         let mut starts = [[[[0; GROUPS]; N]; 2]; SPANS];
         if !Q::OFFSET {
             let center = if Q::SIGNED { i32::from(I::SIGNED_BIAS) } else { panels.center };
@@ -181,7 +187,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                     }
                 }
             }
-            // A span after the other, so that places in it are known without a division.
+            // A loop over spans, so that indices within a span need no division.
             for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<Q>())) {
                 let x: [&Span; N] = from_fn(
                     #[inline(always)]
@@ -197,7 +203,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                 }
             }
             for w in 0..W {
-                // Where the panels are no multiple of `W`, the last one's product is for nobody.
+                // If the number of panels is no multiple of `W`, the last product is not used.
                 let row = row + w * LANES;
                 let count = LANES.min(panels.rows.end.saturating_sub(row));
                 for t in 0..N {
@@ -210,7 +216,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
     }
 }
 
-/// Adds the products of a group of panels.
+/// Adds the products of one group of each panel to `acc`.
 #[inline(always)]
 fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,

@@ -1,9 +1,9 @@
-//! Panels: quantized weights unpacked for many tokens, so that the lanes of every vector are rows.
+//! Panels: quantized weights of 16 rows, unpacked for many tokens so that lanes are rows.
 //!
-//! Each 32 columns of 16 rows take [`stride`] lines of 64 bytes: eight of quants (line `j` has
-//! columns `4 j ..` of all rows), one of scales for each part of a group that has its own, and
-//! likewise of offsets. Where a tile has several panels, the lines of a group of each follow one
-//! another.
+//! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes: eight of quants (cache
+//! line `j` holds columns `4 j .. 4 j + 4` of all rows), one of scales for each part of a group
+//! that has its own scale, and one of negated offsets for each part if the format has offsets. In a
+//! tile of several panels, the cache lines of the same group of all panels are adjacent.
 
 use bytemuck::must_cast_mut;
 
@@ -14,19 +14,19 @@ use crate::{
     isa::{CacheLine, Isa, LANES},
 };
 
-/// Groups of a span.
+/// The number of groups of a span.
 pub(crate) const GROUPS: usize = 8;
-/// Lines of quants in a group.
+/// The number of cache lines of quants in a group, each with four columns.
 pub(crate) const FOURS: usize = 8;
-/// Rows that are unpacked together.
+/// The number of rows that are unpacked together.
 const EIGHT: usize = 8;
 
-/// Parts of a group that have scales of their own.
+/// Returns the number of parts of a group that have their own scales.
 pub(crate) const fn parts<Q: Quants>() -> usize {
     if Q::SPLIT { 2 } else { 1 }
 }
 
-/// The one of [`parts`] that is at `index`.
+/// Returns the part of a group with index `index` among its [`parts`].
 pub(crate) const fn part<Q: Quants>(index: usize) -> GroupPart {
     match (Q::SPLIT, index) {
         (false, _) => GroupPart::Whole,
@@ -35,16 +35,16 @@ pub(crate) const fn part<Q: Quants>(index: usize) -> GroupPart {
     }
 }
 
-/// Lines of a group.
+/// Returns the number of cache lines of a group.
 pub(crate) const fn stride<Q: Quants>() -> usize {
     FOURS + parts::<Q>() * if Q::OFFSET { 2 } else { 1 }
 }
 
-/// The lines of a group at most, in any format.
+/// The largest number of cache lines of a group of any format.
 pub(crate) const STRIDE_MAX: usize = FOURS + 4;
 
-/// Unpacks span `span` of 16 rows into panel `w` of the `width` in `panels`, whose groups are those
-/// that the rows have there.
+/// Unpacks span `span` of 16 rows into panel `w` of the `width` panels in `panels`. The number of
+/// groups that are unpacked is that of `panels`.
 #[inline(always)]
 pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,
@@ -55,7 +55,7 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     width: usize,
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
-        // Rows of large blocks are whole spans: no code for the others.
+        // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
         if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
             let whole: [&F::Span; EIGHT] = from_fn(
                 #[inline(always)]
@@ -72,7 +72,7 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     }
 }
 
-/// Unpacks a span of eight rows into one half of the lanes.
+/// Unpacks a span of eight rows into half `half` of the lanes.
 #[inline(always)]
 fn unpack_eight<I: Isa, F: Format>(
     isa: I,
@@ -124,6 +124,7 @@ fn unpack_eight<I: Isa, F: Format>(
     }
 }
 
+/// Returns half `half` of a cache line as floats.
 #[inline(always)]
 fn eight_floats(line: &mut CacheLine, half: usize) -> &mut [f32; EIGHT] {
     &mut must_cast_mut::<CacheLine, [[f32; EIGHT]; 2]>(line)[half]

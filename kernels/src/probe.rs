@@ -1,35 +1,37 @@
-//! Fixed programs that keep one resource of a core busy and nothing else: what the kernels can
-//! reach at most.
+//! Fixed programs that each use one resource of a core fully, to measure upper limits for the
+//! kernels.
 //!
-//! Two are the inner loops of the products without what surrounds them, on data that stays in the
-//! first cache: int8 dot products, and multiply-adds of floats. The third reads memory.
+//! Two are inner loops of products on data in the L1 cache: int8 dot products, and multiply-adds of
+//! floats. The third reads memory.
 
 use std::{array::from_fn, hint::black_box};
 
 use crate::isa::{Cpu, Isa, Kernel, LANES};
 
-/// Steps of a round: long enough that its ends don't count, and short enough for the first cache.
+/// The number of steps of a round: enough that its overhead is small, and few enough for the L1
+/// cache.
 const STEPS: usize = 64;
 
-/// Parts of a buffer that are read side by side: one stream does not fill a core's line buffers.
+/// The number of parts of a buffer that are read side by side: a single stream does not use all
+/// line fill buffers of a core.
 const STREAMS: usize = 4;
 
-/// Does `rounds` rounds of independent int8 dot products and returns how many operations that
-/// was, a multiplication and an addition for each pair of bytes.
+/// Computes `rounds` rounds of independent int8 dot products, and returns the number of operations:
+/// a multiplication and an addition for each pair of bytes.
 ///
-/// These are products of full bytes. AVX2 without VNNI can do better with weights of few bits,
-/// whose products it adds up in 16 bits for a while.
+/// The factors are full bytes. AVX2 without VNNI can be faster than this with weights of few bits,
+/// several products of which can be added in 16 bits.
 pub fn int8_dot(cpu: Cpu, rounds: usize) -> u64 {
     cpu.call(Int8Dot { rounds })
 }
 
-/// Does `rounds` rounds of independent multiply-adds of `f32` and returns how many operations
-/// that was, two for each.
+/// Computes `rounds` rounds of independent multiply-adds of `f32`, and returns the number of
+/// operations: two for each multiply-add.
 pub fn f32_fma(cpu: Cpu, rounds: usize) -> u64 {
     cpu.call(F32Fma { rounds })
 }
 
-/// Reads all bytes once, in four streams, and returns their exclusive or.
+/// Reads all bytes once, as four streams, and returns their exclusive or.
 pub fn read(cpu: Cpu, bytes: &[u8]) -> u8 {
     cpu.call(Read { bytes })
 }
@@ -42,7 +44,7 @@ impl Kernel for Int8Dot {
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
-        // As many accumulators as registers hold, to hide the latency of an operation.
+        // Uses as many accumulators as registers hold, to hide the latency of an operation.
         match I::TILE_PANELS {
             2 => int8_rounds::<I, 2, 6>(isa, self.rounds),
             _ => int8_rounds::<I, 1, 4>(isa, self.rounds),
@@ -57,7 +59,8 @@ fn int8_rounds<I: Isa, const ROWS: usize, const TOKENS: usize>(isa: I, rounds: u
     let tokens = [[[1i8, -1, 1, -1].map(|a| a as u8); TOKENS]; STEPS];
     let mut acc = [[isa.wide_ints(0); TOKENS]; ROWS];
     for _ in 0..rounds {
-        // Unknown from round to round, or products would be computed once and for all.
+        // Hidden from the optimizer, which would otherwise compute the products once for all
+        // rounds.
         let (weights, tokens) = (black_box(&weights), black_box(&tokens));
         for step in 0..STEPS {
             for r in 0..ROWS {
@@ -123,7 +126,7 @@ impl Kernel for Read<'_> {
     type Output = u8;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u8 {
-        // A line of the caches at a time, as two vectors.
+        // A cache line at a time, as two vectors.
         let (lines, rest) = self.bytes.as_chunks::<64>();
         let (streamed, more) = lines.split_at(lines.len() / STREAMS * STREAMS);
         let length = streamed.len() / STREAMS;

@@ -1,4 +1,4 @@
-//! Products of weights with activations, of any format, on any machine, for any number of tokens.
+//! Products of weights with activations, for every format, instruction set and number of tokens.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -13,7 +13,7 @@ use crate::{
     regime::Regime,
 };
 
-/// A matrix of weights, as in the file: `rows` x `columns`, one row after the other.
+/// A matrix of weights with the bytes of the file: `rows` x `columns`, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     dtype: DType,
@@ -23,12 +23,19 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// The matrix, or what is wrong with its shape.
+    /// Creates a matrix.
+    ///
+    /// # Errors
+    ///
+    /// If the number of columns is not a multiple of the block, or `bytes` does not match the
+    /// shape.
     pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, String> {
         let (block, block_bytes) = dtype.block();
         let name = dtype.name();
         if !columns.is_multiple_of(block) {
-            return Err(format!("{columns} columns are no multiple of {block} ({name})"));
+            return Err(format!(
+                "{columns} columns of {name} are not a multiple of its block of {block}"
+            ));
         }
         let expected = (columns / block).checked_mul(block_bytes).and_then(|n| n.checked_mul(rows));
         if expected != Some(bytes.len()) {
@@ -38,30 +45,30 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { dtype, rows, columns, bytes })
     }
 
-    /// Rows: outputs of the product.
+    /// Returns the number of rows, which is the number of outputs of the product.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns: inputs of the product.
+    /// Returns the number of columns, which is the number of inputs of the product.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Some of its rows.
+    /// Returns the matrix of rows `rows`.
     pub fn part(&self, rows: Range<usize>) -> Self {
         let row_bytes = self.bytes.len() / self.rows.max(1);
         let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
         Matrix { rows: rows.len(), bytes, ..*self }
     }
 
-    /// One row's bytes.
+    /// Returns the bytes of `row`.
     pub(crate) fn row(&self, row: usize) -> &'a [u8] {
         let bytes = self.bytes.len() / self.rows;
         &self.bytes[row * bytes..][..bytes]
     }
 
-    /// The bytes of `row` and all that follow it.
+    /// Returns the bytes of `row` and all following rows.
     pub(crate) fn rows_from(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * (self.bytes.len() / self.rows)..]
     }
@@ -73,7 +80,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Writes the weights of a row to `out`, which has as many.
+/// Writes the weights of a row to `out` (columns).
 pub(crate) fn decode_row(dtype: DType, row: &[u8], out: &mut [f32]) {
     dtype.visit(Decode { row, out });
 }
@@ -103,27 +110,28 @@ impl Visitor for Decode<'_> {
     }
 }
 
-/// The activations of all tokens. Quantized weights read `spans`, the others `floats`.
+/// The activations of all tokens. Products with quantized weights read `spans`, products with
+/// floating-point weights read `floats`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The order of the sums.
     pub regime: Regime,
-    /// How many tokens.
+    /// The number of tokens.
     pub tokens: usize,
-    /// (tokens, columns)
+    /// The activations as floats: (tokens, columns).
     pub floats: &'a [f32],
-    /// (tokens, spans for the columns)
+    /// The activations rounded to 8 bits: (tokens, [`activations::spans_for`] columns).
     pub spans: &'a [Span],
 }
 
 impl<'a> Input<'a> {
-    /// The floats of one token.
+    /// Returns the floats of `token`.
     #[inline(always)]
     pub(crate) fn floats_of(&self, token: usize, columns: usize) -> &'a [f32] {
         &self.floats[token * columns..][..columns]
     }
 
-    /// The spans of one token.
+    /// Returns the spans of `token`.
     #[inline(always)]
     pub(crate) fn spans_of(&self, token: usize, columns: usize) -> &'a [Span] {
         let n = activations::spans_for(columns);
@@ -131,26 +139,26 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Where a product goes.
+/// The destination of a product.
 pub trait Output {
-    /// Takes the products of `token` with the rows from `row` on.
+    /// Writes the products of `token` with the rows from `row` on.
     fn put(&mut self, token: usize, row: usize, values: &[f32]);
 }
 
-/// What one thread needs while it multiplies.
+/// A worker thread's buffers for products.
 pub struct Scratch {
     pub(crate) gemm: gemm::Scratch,
-    /// One panel of floats: (columns)
+    /// A panel of floats: (columns), where lanes are rows.
     pub(crate) floats: Vec<[f32; LANES]>,
 }
 
 impl Scratch {
-    /// Scratch for matrices of up to `columns`, and up to `tokens`.
+    /// Creates buffers for matrices of up to `columns` columns, and up to `tokens` tokens.
     pub fn new(columns: usize, tokens: usize) -> Self {
         Scratch { gemm: gemm::Scratch::for_tokens(tokens), floats: vec![[0.0; LANES]; columns] }
     }
 
-    /// Bytes of [`Scratch::new`].
+    /// Returns the number of bytes of [`Scratch::new`].
     pub const fn bytes(columns: usize, tokens: usize) -> usize {
         gemm::Scratch::bytes(tokens) + columns * size_of::<[f32; LANES]>()
     }
@@ -158,9 +166,9 @@ impl Scratch {
 
 /// Multiplies `rows` of `weights` with every token of `input`.
 ///
-/// A row of quantized weights times a token is a sum of exact integer sums of 32 (or 16) products,
-/// each times its scales, in an order that [`Input::regime`] decides, and neither the machine nor
-/// the other rows and tokens.
+/// The product of a row of quantized weights with a token is the sum of exact integer sums of 32
+/// (or 16) products, each times its scales. The order of the additions depends on
+/// [`Input::regime`], and not on the instruction set, nor on other rows and tokens.
 pub fn multiply(
     cpu: Cpu,
     weights: &Matrix<'_>,
@@ -173,7 +181,7 @@ pub fn multiply(
     weights.dtype.visit(Multiply { cpu, product: Product { weights, rows, input, scratch, out } });
 }
 
-/// What is to be multiplied, and where to.
+/// The arguments of [`multiply`].
 pub(crate) struct Product<'a> {
     pub(crate) weights: &'a Matrix<'a>,
     pub(crate) rows: Range<usize>,

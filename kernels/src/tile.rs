@@ -1,18 +1,19 @@
-//! The register tile of float products: 16 lanes by a few tokens. Weights, scores of attention and
-//! weighted values all go through it.
+//! The register tile of float products: 16 lanes by a few tokens. Products with floating-point
+//! weights, scores of attention and weighted values use it.
 
 use crate::{
     array::map,
     isa::{Isa, LANES},
 };
 
-/// What [`tiles`] calls for each run of tokens.
+/// A computation that [`tiles`] splits into tiles of a few tokens.
 pub(crate) trait Tile {
-    /// Computes tokens `first .. first + N`.
+    /// Computes the tile of tokens `first .. first + N`.
     fn run<const N: usize>(&mut self, first: usize);
 }
 
-/// Splits `tokens` into tiles of `largest` (8, 6, 4, 3 or 2) and, at the end, smaller ones.
+/// Runs `tile` for all of `tokens` tokens, `largest` (8, 6, 4, 3, 2 or 1) at a time and fewer at
+/// the end.
 #[inline(always)]
 pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
     let mut first = 0;
@@ -30,7 +31,7 @@ pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
     }
 }
 
-/// `acc[t] + sum over k of panel[k] * x[t][k]`, lane by lane, in the order of `k`.
+/// Computes `acc[t] + sum over k of panel[k] * x[t][k]` in each lane, in the order of `k`.
 #[inline(always)]
 pub(crate) fn float_tile<I: Isa, const N: usize>(
     isa: I,
@@ -41,7 +42,8 @@ pub(crate) fn float_tile<I: Isa, const N: usize>(
     wide_float_tile(isa, [panel], x, [acc])[0]
 }
 
-/// The same for several panels of one length.
+/// Computes `acc[w][t] + sum over k of panels[w][k] * x[t][k]` in each lane, in the order of `k`,
+/// for panels of equal length.
 #[inline(always)]
 pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
     isa: I,
@@ -51,7 +53,7 @@ pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
 ) -> [[I::WideFloats; N]; W] {
     const STEPS: usize = 16;
     let len = panels[0].len();
-    // Lengths are compared once for several steps.
+    // Bounds are checked once for several steps.
     for i in 0..len / STEPS {
         let mut vectors = [&[][..]; W];
         for w in 0..W {
@@ -62,18 +64,18 @@ pub(crate) fn wide_float_tile<I: Isa, const W: usize, const N: usize>(
             factors[t] = &x[t].as_chunks::<STEPS>().0[i];
         }
         for k in 0..STEPS {
-            acc = step(isa, at(vectors, k), at(factors, k), acc);
+            acc = step(isa, element(vectors, k), element(factors, k), acc);
         }
     }
     for k in len / STEPS * STEPS..len {
-        acc = step(isa, at(panels, k), at(x, k), acc);
+        acc = step(isa, element(panels, k), element(x, k), acc);
     }
     acc
 }
 
-/// Element `k` of each.
+/// Returns element `k` of each slice.
 #[inline(always)]
-fn at<T: Copy, const N: usize>(all: [&[T]; N], k: usize) -> [T; N] {
+fn element<T: Copy, const N: usize>(all: [&[T]; N], k: usize) -> [T; N] {
     map(
         all,
         #[inline(always)]
@@ -81,7 +83,7 @@ fn at<T: Copy, const N: usize>(all: [&[T]; N], k: usize) -> [T; N] {
     )
 }
 
-/// `acc[i][t] + vectors[i] * factors[t]`, lane by lane.
+/// Computes `acc[i][t] + vectors[i] * factors[t]` in each lane.
 #[inline(always)]
 pub(crate) fn step<I: Isa, const W: usize, const N: usize>(
     isa: I,

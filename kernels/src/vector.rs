@@ -1,9 +1,11 @@
-//! The element-wise steps between products.
+//! Element-wise operations between products, RMS norm, and rotation.
 
 use crate::isa::{Cpu, Isa, Kernel, LANES};
 
-/// `e^x`, to about one unit in the last place; exactly 0 below -87.7, at most `e^88`.
-/// (Cephes' `expf`: the argument is reduced by multiples of ln 2, the rest a polynomial.)
+/// Computes `e^x`, to about one unit in the last place; exactly 0 below -87.7, and at most `e^88`.
+///
+/// (The algorithm of Cephes' `expf`: the argument is reduced by multiples of ln 2, and the
+/// exponential of the remainder is a polynomial.)
 #[inline(always)]
 pub fn exp<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
     let x = isa.wide_min(isa.wide_max(x, isa.wide_splat(-88.0)), isa.wide_splat(88.0));
@@ -18,14 +20,14 @@ pub fn exp<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
     isa.wide_mul(p, isa.wide_power_of_two(n))
 }
 
-/// `1 / (1 + e^-x)`.
+/// Computes `1 / (1 + e^-x)`.
 #[inline(always)]
 fn sigmoid<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
     let one = isa.wide_splat(1.0);
     isa.wide_div(one, isa.wide_add(one, exp(isa, isa.wide_mul(x, isa.wide_splat(-1.0)))))
 }
 
-/// The `N` floats from `N i` on, filled up with zeros past the end.
+/// Returns floats `N i .. N i + N` of `x`, padded with zeros past the end.
 #[inline(always)]
 fn lanes<const N: usize>(x: &[f32], i: usize) -> [f32; N] {
     let rest = &x[N * i..];
@@ -36,7 +38,7 @@ fn lanes<const N: usize>(x: &[f32], i: usize) -> [f32; N] {
     })
 }
 
-/// Writes the `N` floats from `N i` on, as many as there are.
+/// Writes floats `N i .. N i + N` of `x`, except for those past the end.
 #[inline(always)]
 fn put<const N: usize>(x: &mut [f32], i: usize, values: [f32; N]) {
     let rest = &mut x[N * i..];
@@ -46,7 +48,7 @@ fn put<const N: usize>(x: &mut [f32], i: usize, values: [f32; N]) {
     }
 }
 
-/// `x * weight / sqrt(mean(x^2) + epsilon)`: RMS norm, in place.
+/// Computes the RMS norm in place: `x = x * weight / sqrt(mean(x^2) + epsilon)`.
 pub fn rms_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
     assert_eq!(x.len(), weight.len());
     cpu.call(RmsNorm { x, weight, epsilon });
@@ -78,7 +80,7 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
-/// Something done to each element of `x`, with that of `y`.
+/// An operation on each element of `x` and the element of `y` at the same index.
 trait ElementWise {
     fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, y: I::WideFloats) -> I::WideFloats;
 }
@@ -102,7 +104,7 @@ impl<E: ElementWise> Kernel for Map<'_, E> {
     }
 }
 
-/// `x += y`.
+/// Computes `x += y`.
 pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     struct Add;
     impl ElementWise for Add {
@@ -114,16 +116,16 @@ pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     cpu.call(Map { x, y, op: Add });
 }
 
-/// The non-linear step of a gated feed-forward network.
+/// The activation function of a gated feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `x / (1 + e^-x)`.
     Silu,
-    /// GELU by its approximation with tanh.
+    /// The tanh approximation of GELU.
     GeluTanh,
 }
 
-/// `gate = activation(gate) * up`.
+/// Computes `gate = activation(gate) * up`.
 pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     struct Silu;
     impl ElementWise for Silu {
@@ -148,7 +150,7 @@ pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// `x = cap * tanh(x / cap)`.
+/// Computes `x = cap * tanh(x / cap)`.
 pub fn soft_cap(cpu: Cpu, x: &mut [f32], cap: f32) {
     cpu.call(SoftCap { x, cap });
 }
@@ -169,15 +171,15 @@ impl Kernel for SoftCap<'_> {
     }
 }
 
-/// `cap * tanh(x / cap)`, with tanh y = 2 sigmoid(2y) - 1.
+/// Computes `cap * tanh(x / cap)`, with tanh y = 2 sigmoid(2y) - 1.
 #[inline(always)]
 pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::WideFloats, cap: f32) -> I::WideFloats {
     let s = sigmoid(isa, isa.wide_mul(x, isa.wide_splat(2.0 / cap)));
     isa.wide_mul_add(s, isa.wide_splat(2.0 * cap), isa.wide_splat(-cap))
 }
 
-/// Rotates a head whose pairs are halves apart: element `i` with element `i + n/2`, by the angle
-/// whose cosine and sine are `row[i]` and `row[n/2 + i]`. Elements past `n = row.len()` stay.
+/// Rotates a head, whose pairs are elements `i` and `i + n/2` for `n = row.len()`, by the angles
+/// whose cosines and sines are `row[i]` and `row[n/2 + i]`. Elements past `n` do not change.
 pub fn rotate(cpu: Cpu, head: &mut [f32], row: &[f32]) {
     cpu.call(Rotate { head, row });
 }
@@ -195,7 +197,7 @@ impl Kernel for Rotate<'_> {
     }
 }
 
-/// See [`rotate`].
+/// Rotates a head as [`rotate`] does, within a kernel.
 #[inline(always)]
 pub(crate) fn rotated<I: Isa>(isa: I, head: &mut [f32], row: &[f32]) {
     let half = row.len() / 2;

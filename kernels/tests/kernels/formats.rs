@@ -1,4 +1,4 @@
-//! What the bytes of each format mean.
+//! The decoding and unpacking of each format.
 
 use rope_cpu_kernels::{
     Cpu, DType, Matrix,
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::common::{Random, on_every_isa, weights};
 
-/// Blocks as bytes in hexadecimal, and the bits of what they decode to.
+/// Reads blocks as hexadecimal bytes, and the bits of their weights.
 fn golden() -> Value {
     include_str!("../data/formats.json").parse().unwrap()
 }
 
-/// Bits of what blocks decode to.
+/// Returns the bits of the weights of blocks.
 fn decoded(dtype: DType, hex: &str) -> Vec<u32> {
     let bytes: Vec<u8> = (0..hex.len() / 2)
         .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
@@ -77,7 +77,7 @@ impl Visitor for Unpack<'_> {
                 let q = if F::Quants::SIGNED { f32::from(q as i8) } else { f32::from(q) };
                 let scaled = scale[half][group] * (q - f32::from(F::CENTER));
                 let offset = if F::Quants::OFFSET { offset[half][group] } else { 0.0 };
-                // Two roundings here and two there, of numbers no larger than these.
+                // Two roundings in each computation, of numbers no larger than these.
                 let bound = 4.0 * f32::EPSILON * scaled.abs().max(offset.abs());
                 let found = scaled - offset;
                 assert!((found - expected).abs() <= bound, "{} {i}: {found} {expected}", F::NAME);
@@ -100,7 +100,7 @@ on_every_isa!(unpacking_means_what_decode_says);
 fn a_matrix_of_the_wrong_size_is_refused() {
     let error =
         |columns, bytes: usize| Matrix::new(DType::Q4K, 2, columns, &vec![0; bytes]).unwrap_err();
-    assert_eq!(error(100, 288), "100 columns are no multiple of 256 (q4_k)");
+    assert_eq!(error(100, 288), "100 columns of q4_k are not a multiple of its block of 256");
     assert_eq!(error(256, 287), "2 x 256 weights of q4_k do not take 287 bytes");
 }
 
