@@ -1,5 +1,5 @@
-//! GGUF block formats, each described once: its bytes, its meaning, and how a vector machine
-//! unpacks 32 of its weights. No instruction set is named here.
+//! GGUF block formats, each described once: the bytes of a block, the weights that it represents,
+//! and how vector operations unpack 32 weights. This module does not depend on an instruction set.
 
 mod bits;
 mod codebook;
@@ -60,36 +60,37 @@ pub use self::{
 };
 use crate::{array::map, isa::Isa};
 
-/// Weights in the unit that the kernels step by.
+/// The number of weights of a span, in which the kernels process rows.
 pub const SPAN: usize = 256;
-/// Weights that one vector of bytes holds.
+/// The number of weights of a group, which one vector of bytes holds.
 pub const GROUP: usize = 32;
 
-/// What a span's quants stand for: weight = `scale * (quant - CENTER) - offset`.
+/// The scales and offsets of a span: weight = `scale * (quant - CENTER) - offset`.
 ///
 /// Index 0 holds the first 16 weights of each of the eight groups, index 1 the last 16.
 #[derive(Clone, Copy)]
 pub struct Scales<I: Isa> {
     /// The factor.
     pub scale: [I::Floats; 2],
-    /// What is taken away, where [`Quants::OFFSET`].
+    /// The value that is subtracted, if [`Quants::OFFSET`].
     pub offset: [I::Floats; 2],
 }
 
 impl<I: Isa> Scales<I> {
-    /// Scales of whole groups, without offsets.
+    /// Creates scales of whole groups, without offsets.
     #[inline(always)]
     fn whole(isa: I, scale: I::Floats) -> Self {
         Self::split(isa, [scale; 2])
     }
 
-    /// Scales of whole groups: `d` times integers.
+    /// Creates scales of whole groups: `d` times integers.
     #[inline(always)]
     fn integers(isa: I, d: f32, scales: [i8; 8]) -> Self {
         Self::whole(isa, isa.mul(isa.splat_f32(d), isa.floats_from_i8(&scales)))
     }
 
-    /// Scales of half groups: `d` times the integers of the first halves, and of the last.
+    /// Creates scales of half groups: `d` times the integers of the first halves, and of the last
+    /// halves.
     #[inline(always)]
     fn split_integers(isa: I, d: f32, scales: [[i8; 8]; 2]) -> Self {
         let d = isa.splat_f32(d);
@@ -101,49 +102,49 @@ impl<I: Isa> Scales<I> {
         Self::split(isa, halves)
     }
 
-    /// Scales of half groups, without offsets.
+    /// Creates scales of half groups, without offsets.
     #[inline(always)]
     fn split(isa: I, scale: [I::Floats; 2]) -> Self {
         Scales { scale, offset: [isa.splat_f32(0.0); 2] }
     }
 }
 
-/// What [`Format::quants`] may need of a span besides its bytes, as the format likes it.
+/// The result of [`Format::shared`], in a layout that the format defines.
 pub type Shared<I> = [<I as Isa>::Bytes; 2];
 
-/// A quantized format: integers of at most 8 bits, with a scale for each 16 or 32 of them.
+/// A quantized format: integers (quants) of at most 8 bits, with a scale for each 16 or 32 of them.
 pub trait Format: 'static {
     /// The name as GGUF spells it, in lower case.
     const NAME: &'static str;
-    /// Weights in one block of the file: 32, 64 or 256.
+    /// The number of weights in one block of the file: 32, 64 or 256.
     const BLOCK: usize;
-    /// 256 weights as stored in the file: one block of 256, or several smaller ones.
+    /// 256 weights as stored in the file: one block of 256, or several smaller blocks.
     type Span: Pod;
-    /// What the integers are.
+    /// The kind of the quants.
     type Quants: Quants;
-    /// The unsigned quant that stands for zero, where that is the same one for every scale.
+    /// The unsigned quant that represents zero, if it is the same for every scale; otherwise 0.
     const CENTER: u8 = 0;
-    /// Whether two groups are multiplied at once where rows are read once: it saves instructions where
-    /// their quants come in 16 bytes each, and needs one scale for each group, and signed quants or at
-    /// most 6 bits.
+    /// Whether `dot` multiplies two groups at once, which saves instructions if the quants of a
+    /// group are packed in 16 bytes. Requires one scale for each group, and quants that are signed
+    /// or have at most 6 bits.
     const TWO_GROUPS: bool = false;
 
-    /// The meaning of the bytes, in plain Rust, in the order of operations of the `gguf` package.
+    /// Writes the weights of a span, computed in the order of operations of the `gguf` package.
     fn decode(span: &Self::Span, out: &mut [f32; SPAN]);
-    /// The scales and offsets of all groups.
+    /// Returns the scales and offsets of all groups.
     fn scales<I: Isa>(isa: I, span: &Self::Span) -> Scales<I>;
-    /// What is unpacked for all groups together.
+    /// Unpacks data that the quants of all groups share.
     #[inline(always)]
     fn shared<I: Isa>(isa: I, _: &Self::Span) -> Shared<I> {
         [isa.splat(0); 2]
     }
-    /// Of groups `2 * pair` and the next: the first 16 quants of both, and the last 16 of both, where
-    /// [`Format::TWO_GROUPS`].
+    /// Returns the first 16 quants of groups `2 * pair` and `2 * pair + 1`, and the last 16 quants
+    /// of both. Used only if [`Format::TWO_GROUPS`].
     #[inline(always)]
     fn two_groups<I: Isa>(isa: I, _: &Self::Span, _: usize) -> [I::Bytes; 2] {
         [isa.splat(0); 2]
     }
-    /// The 32 quants of weights `32 * group ..`; `shared` is what [`Format::shared`] gave.
+    /// Returns the 32 quants of group `group`; `shared` is the result of [`Format::shared`].
     fn quants<I: Isa>(isa: I, span: &Self::Span, shared: Shared<I>, group: usize) -> I::Bytes;
 }
 
@@ -153,25 +154,25 @@ pub trait FloatFormat: 'static {
     const NAME: &'static str;
     /// One weight as stored in the file.
     type Element: Pod;
-    /// The meaning of one weight.
+    /// Converts one weight to f32.
     fn decode(element: Self::Element) -> f32;
-    /// Eight weights.
+    /// Converts eight weights to f32.
     fn load<I: Isa>(isa: I, elements: &[Self::Element; 8]) -> I::Floats;
 }
 
-/// A row's whole spans, and the bytes of what follows them.
+/// Returns a row's whole spans, and the remaining bytes.
 #[inline(always)]
 pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], &[u8]) {
     let (whole, rest) = row.split_at(row.len() - row.len() % size_of::<F::Span>());
     (cast_slice(whole), rest)
 }
 
-/// A span of which the file has only the first blocks: filled up with zero blocks, which stand for
-/// zero weights.
+/// Returns a span whose first blocks are `rest`, padded with zero blocks, which represent zero
+/// weights.
 #[inline(always)]
 pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
     let mut span = F::Span::zeroed();
-    // Block by block: copies of a length known at compile time are no calls.
+    // Block by block, since copies of a constant length are inlined.
     let block = size_of::<F::Span>() / (SPAN / F::BLOCK);
     let blocks = bytes_of_mut(&mut span).chunks_exact_mut(block);
     for (to, from) in blocks.zip(rest.chunks_exact(block)) {
@@ -180,20 +181,20 @@ pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
     span
 }
 
-/// Something that is done with the format of a [`DType`], known at compile time.
+/// A computation that is generic over the format of a [`DType`].
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the computation.
     type Output;
-    /// The format is a quantized one.
+    /// Runs the computation for a quantized format.
     fn quantized<F: Format>(self) -> Self::Output;
-    /// The format is a floating-point one.
+    /// Runs the computation for a floating-point format.
     fn float<F: FloatFormat>(self) -> Self::Output;
 }
 
-/// Makes [`DType`] of the types that implement [`FloatFormat`] and [`Format`].
+/// Defines [`DType`] from the types that implement [`FloatFormat`] and [`Format`].
 macro_rules! formats {
     (float: $($float:ident)*; quantized: $($quantized:ident)*;) => {
-        /// The formats that weights may have.
+        /// A format of weights.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "the names are those of GGUF")]
         pub enum DType {
@@ -202,11 +203,11 @@ macro_rules! formats {
         }
 
         impl DType {
-            /// Every format.
+            /// All formats.
             pub const ALL: [DType; [$(stringify!($float),)* $(stringify!($quantized),)*].len()] =
                 [$(DType::$float,)* $(DType::$quantized,)*];
 
-            /// Goes from the run-time format to the compile-time one.
+            /// Runs `visitor` for this format, as a type parameter.
             #[inline(always)]
             pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -215,7 +216,8 @@ macro_rules! formats {
                 }
             }
 
-            /// Whether products go through quantized activations.
+            /// Returns whether the format is quantized, so that products read quantized
+            /// activations.
             pub fn is_quantized(self) -> bool {
                 matches!(self, $(DType::$quantized)|*)
             }
@@ -230,12 +232,12 @@ formats! {
 }
 
 impl DType {
-    /// The format with this name, as GGUF spells it in either case.
+    /// Returns the format that GGUF names `name`, in upper or lower case.
     pub fn named(name: &str) -> Option<DType> {
         Self::ALL.into_iter().find(|t| t.name().eq_ignore_ascii_case(name))
     }
 
-    /// The name as GGUF spells it, in lower case.
+    /// Returns the name as GGUF spells it, in lower case.
     pub fn name(self) -> &'static str {
         struct Name;
         impl Visitor for Name {
@@ -250,7 +252,7 @@ impl DType {
         self.visit(Name)
     }
 
-    /// Weights and bytes of one block.
+    /// Returns the number of weights and the number of bytes of a block.
     pub fn block(self) -> (usize, usize) {
         struct Block;
         impl Visitor for Block {

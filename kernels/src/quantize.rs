@@ -1,9 +1,9 @@
-//! Weights to blocks: the opposite of [`mod@crate::format`], for the formats that models are
-//! published in.
+//! Quantization of weights to blocks, the inverse of [`mod@crate::format`], for the formats in
+//! which most models are published.
 //!
 //! Scales are searched for as in llama.cpp's quantizer (`make_qx_quants` and `make_qkx2_quants` in
-//! `ggml-quants.c`). What it then rounds, scales to the integers or halves of the file, is chosen
-//! here by the error that it leads to.
+//! `ggml-quants.c`). llama.cpp then rounds scales to the nearest integers or f16 numbers of the
+//! file; here, of several neighbouring ones the one with the smallest error is chosen.
 
 mod affine;
 mod symmetric;
@@ -23,17 +23,17 @@ use crate::{
     product::decode_row,
 };
 
-/// A format that weights can be brought into, `N` of them in a block.
+/// A format that weights can be quantized to, with `N` weights in a block.
 ///
-/// Weights that are not finite, or too large for the format, give a block that stands for others.
+/// Weights that are not finite, or too large for the format, result in a block of other weights.
 pub(crate) trait Encode<const N: usize> {
-    /// What is in the file.
+    /// A block of the file.
     type Block: Pod;
-    /// The block that stands for `weights`.
+    /// Quantizes `weights` to a block.
     fn encode(weights: &[f32; N]) -> Self::Block;
 }
 
-/// Writes weights in one format.
+/// A quantizer of weights to one format.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     dtype: DType,
@@ -41,7 +41,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The one that writes `dtype`, if there is one.
+    /// Creates a quantizer to `dtype`, or returns `None` if the format is not supported.
     pub fn new(dtype: DType) -> Option<Self> {
         let row = match dtype {
             DType::F32 => encode_row::<1, F32>,
@@ -59,13 +59,13 @@ impl Encoder {
         Some(Encoder { dtype, row })
     }
 
-    /// What it writes.
+    /// Returns the format that is written.
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
-    /// Writes a row of weights, whole blocks, to bytes that have just room for it. The bytes are the
-    /// same on every instruction set.
+    /// Quantizes a row of weights, which must be whole blocks, to `out`, whose length must match.
+    /// The bytes are the same on every instruction set.
     pub fn encode(self, cpu: Cpu, weights: &[f32], out: &mut [u8]) {
         let (block, bytes) = self.dtype.block();
         assert!(weights.len().is_multiple_of(block));
@@ -73,7 +73,7 @@ impl Encoder {
         (self.row)(cpu, weights, out);
     }
 
-    /// What a row that was written stands for.
+    /// Writes the weights of a quantized row to `out`.
     pub fn decode(self, row: &[u8], out: &mut [f32]) {
         decode_row(self.dtype, row, out);
     }
@@ -84,7 +84,8 @@ fn encode_row<const N: usize, F: Encode<N>>(cpu: Cpu, weights: &[f32], out: &mut
     cpu.call(EncodedRow::<N, F> { weights, blocks, format: PhantomData });
 }
 
-/// Uses no operation of an [`Isa`]: it is for the compiler to make use of the instruction set.
+/// The quantization of a row. It uses no operation of an [`Isa`]: the compiler vectorizes it for
+/// the instruction set.
 struct EncodedRow<'a, const N: usize, F: Encode<N>> {
     weights: &'a [[f32; N]],
     blocks: &'a mut [F::Block],
@@ -101,19 +102,19 @@ impl<const N: usize, F: Encode<N>> Kernel for EncodedRow<'_, N, F> {
     }
 }
 
-/// The quant nearest to `value`.
+/// Returns the integer from `lowest` to `highest` that is nearest to `value`.
 #[inline(always)]
 pub(crate) fn nearest(value: f32, lowest: f32, highest: f32) -> f32 {
     value.round_ties_even().clamp(lowest, highest)
 }
 
-/// `1 / x`, or 0.
+/// Returns `1 / x`, or 0 if `x` is 0.
 #[inline(always)]
 pub(crate) fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
-/// The sum of `term(i)` for `i < N`, in lanes.
+/// Returns the sum of `term(i)` for `i < N`, computed in 8 lanes.
 #[inline(always)]
 fn sum<const N: usize>(term: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0; 8];
@@ -125,7 +126,7 @@ fn sum<const N: usize>(term: impl Fn(usize) -> f32) -> f32 {
     lanes.iter().sum()
 }
 
-/// The candidate with the least `error`, the first of these.
+/// Returns the candidate with the smallest `error`, the first one if there are several.
 #[inline(always)]
 fn best<C: Copy>(candidates: impl Iterator<Item = C>, error: impl Fn(C) -> f32) -> Option<C> {
     let rated = candidates.map(|candidate| (candidate, error(candidate)));

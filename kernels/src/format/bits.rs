@@ -1,6 +1,6 @@
-//! Fields of a few bits as bytes: eight of them in a word, from its low end on.
+//! Conversion of eight fields of a few bits to the bytes of a word, the lowest bits first.
 
-/// Eight nibbles.
+/// Expands eight nibbles to bytes.
 #[inline(always)]
 pub(super) fn nibbles(x: u32) -> u64 {
     let x = u64::from(x);
@@ -9,7 +9,7 @@ pub(super) fn nibbles(x: u32) -> u64 {
     (x | x << 4) & 0x0f0f0f0f0f0f0f0f
 }
 
-/// Eight pairs of bits.
+/// Expands eight 2-bit fields to bytes.
 #[inline(always)]
 pub(super) fn pairs(x: u16) -> u64 {
     let x = u64::from(x);
@@ -18,13 +18,13 @@ pub(super) fn pairs(x: u16) -> u64 {
     (x | x << 6) & 0x0303030303030303
 }
 
-/// `2 x + 1` of each byte `x <= 127`.
+/// Returns `2 x + 1` for each byte `x <= 127`.
 #[inline(always)]
 pub(super) fn odd(x: u64) -> u64 {
     x << 1 | 0x0101010101010101
 }
 
-/// The bytes as numbers.
+/// Returns the bytes as integers, the lowest first.
 #[inline(always)]
 pub(super) fn integers(x: u64) -> [i8; 8] {
     bytemuck::must_cast(x.to_le_bytes())

@@ -1,5 +1,5 @@
-//! What the formats with code books share. A code book holds runs of 8 or 4 weights that are worth
-//! an index; the magnitudes' signs are stored apart.
+//! The shared code of formats with code books. A code book is a table of vectors of 8 or 4 weights
+//! (or magnitudes, whose signs are stored separately); blocks store indices of its entries.
 
 pub(super) mod iq1_s;
 pub(super) mod iq2_s;
@@ -13,7 +13,8 @@ use std::array::from_fn;
 use super::{SPAN, Shared};
 use crate::isa::Isa;
 
-/// The entries of a code book as bytes: each of the `LEN` numbers in an entry chooses a value.
+/// Returns the entries of a code book as bytes: each of the `LEN` fields of an entry is an index of
+/// `values`.
 pub(super) const fn expand<const LEN: usize, const N: usize>(
     entries: &[u16; N],
     values: &[u8],
@@ -32,7 +33,7 @@ pub(super) const fn expand<const LEN: usize, const N: usize>(
     out
 }
 
-/// For a nibble: bit 7 where its number of bits is odd.
+/// For each nibble, 128 if it has an odd number of one bits, otherwise 0.
 const ODD: [u8; 16] = {
     let mut out = [0; 16];
     let mut i = 0u8;
@@ -43,25 +44,27 @@ const ODD: [u8; 16] = {
     out
 };
 
-/// Eight signs of each byte's lower seven bits: the eighth makes their number even.
+/// Expands each byte's lower seven bits to eight signs, with an eighth bit such that the number of
+/// one bits is even.
 #[inline(always)]
 pub(super) fn even_signs<I: Isa>(isa: I, sevens: I::Bytes) -> Shared<I> {
     let nibbles = isa.and(isa.xor(sevens, isa.shr::<4>(sevens)), isa.splat(15));
     isa.repeat_halves(isa.or(sevens, isa.lookup(&ODD, nibbles)))
 }
 
-/// As [`even_signs`], of one byte.
+/// Expands seven bits to eight signs as [`even_signs`] does, for one byte.
 pub(super) fn even_sign_bits(seven: u8) -> u8 {
     seven | ODD[usize::from((seven ^ seven >> 4) & 15)]
 }
 
-/// The signs of one group, as [`with_signs`] takes them, of what [`even_signs`] gave.
+/// Returns the signs of one group in the form for [`with_signs`], from the result of
+/// [`even_signs`].
 #[inline(always)]
 pub(super) fn group_signs<I: Isa>(isa: I, signs: Shared<I>, group: usize) -> I::Bytes {
     isa.bit_mask_of(signs[group / 4], group % 4)
 }
 
-/// `center + magnitude`, or `center - magnitude` where the sign's byte is 255 and not 0.
+/// Returns `center + magnitude` if the byte of `signs` is 0, and `center - magnitude` if it is 255.
 #[inline(always)]
 pub(super) fn with_signs<I: Isa>(
     isa: I,
@@ -72,8 +75,8 @@ pub(super) fn with_signs<I: Isa>(
     isa.add_masked(isa.splat(center), isa.load(magnitudes), signs)
 }
 
-/// What magnitudes with signs stand for: of each group the scales of its halves, the magnitudes and
-/// the signs.
+/// Writes the weights of magnitudes with signs. `group` returns for each group the scales of its
+/// halves, its magnitudes and its signs.
 pub(super) fn decode(
     out: &mut [f32; SPAN],
     group: impl Fn(usize) -> ([f32; 2], [u8; 32], [u8; 4]),

@@ -8,9 +8,9 @@ use crate::{
 
 /// 32-bit floats.
 pub struct F32;
-/// IEEE half precision.
+/// IEEE half-precision floats.
 pub struct F16;
-/// `bfloat16`.
+/// `bfloat16` floats.
 pub struct Bf16;
 
 impl FloatFormat for F32 {

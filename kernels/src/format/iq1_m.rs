@@ -7,7 +7,8 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 1.75 bits: indices as in Iq1S, for each 8 an eighth more or less, and for each 16 a 3-bit scale.
+/// 1.75 bits: indices of eight weights as in Iq1S, a shift by 1/8 or -1/8 for each 8 weights, and a
+/// 3-bit scale for each 16.
 pub struct Iq1M;
 
 /// 256 weights.
@@ -15,8 +16,8 @@ pub struct Iq1M;
 #[repr(C)]
 pub struct Block {
     qs: [[u8; 4]; 8],
-    /// For each two indices, from the low nibble on: three upper bits, and whether there is an eighth
-    /// less.
+    /// A nibble for each index, the low nibble first: three upper bits of the index, and a bit that
+    /// is set if the shift is negative.
     qh: [[u8; 2]; 8],
     /// Little-endian: four scales, and above them four bits of `d`.
     scales: [[u8; 2]; 4],
@@ -25,7 +26,7 @@ const _: () = assert!(size_of::<Block>() == 56);
 
 const INDICES: Indices = Indices::new(4);
 
-/// What is taken away from 32 quants, for each value of [`Block::less`]: an eighth, or -1 of them.
+/// The values to subtract from 32 quants, for each value of [`Block::less`]: 1 (an eighth) or -1.
 static LESS: [[u8; 32]; 16] = {
     let mut out = [[255; 32]; 16];
     let mut i = 0;
@@ -48,19 +49,19 @@ impl Block {
         [a | b << 4, c | d << 4]
     }
 
-    /// The scales of the first halves of all groups, and of the last.
+    /// Returns the scales of the first halves of all groups, and of the last halves.
     #[inline(always)]
     fn scales(&self) -> [[i8; 8]; 2] {
-        // Two groups in each 16 bits.
+        // Each 16 bits hold the scales of two groups.
         let fours = u64::from_le_bytes(bytemuck::must_cast(self.scales));
         let bytes = |even: u64, odd: u64| even & 0x0007000700070007 | odd & 0x0700070007000700;
         [integers(odd(bytes(fours, fours << 2))), integers(odd(bytes(fours >> 3, fours >> 1)))]
     }
 
-    /// For each index, whether there is an eighth less: four bits.
+    /// Returns four bits, one for each index of the group, which are set if the shift is negative.
     #[inline(always)]
     fn less(&self, group: usize) -> usize {
-        // Brings bits 4 i + 3 to bits 12 + i.
+        // Moves bits 4 i + 3 to bits 12 + i.
         const GATHER: u32 = 1 << 9 | 1 << 6 | 1 << 3 | 1;
         let fours = u32::from(u16::from_le_bytes(self.qh[group])) & 0x8888;
         (fours * GATHER) as usize >> 12 & 15

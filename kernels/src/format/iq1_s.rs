@@ -12,8 +12,8 @@ use crate::{
     isa::{Half, Isa},
 };
 
-/// 1.6 bits: indices of eight of -1, 0 and 1, and for each 32 an eighth more or less and a 3-bit
-/// scale. Quants are in eighths.
+/// 1.6 bits: indices of eight weights of -1, 0 or 1, and for each 32 weights a shift by 1/8 or -1/8
+/// and a 3-bit scale. Quants are in units of 1/8.
 pub struct Iq1S;
 
 /// 256 weights.
@@ -22,39 +22,39 @@ pub struct Iq1S;
 pub struct Block {
     d: Half,
     qs: [[u8; 4]; 8],
-    /// For each group, little-endian: the upper bits of four indices, the scale, and whether there is
-    /// an eighth less.
+    /// For each group, little-endian: the upper bits of four indices, the scale, and a bit that is
+    /// set if the shift is negative.
     qh: [[u8; 2]; 8],
 }
 const _: () = assert!(size_of::<Block>() == 50);
 
-/// The quant that stands for zero in both 1-bit formats.
+/// The quant that represents zero in both 1-bit formats.
 pub(super) const CENTER: u8 = 9;
-/// -1, 0 and 1, neither an eighth more nor less.
+/// The quants of -1, 0 and 1, without a shift.
 static QUANTS: [[u8; 8]; 2048] = expand(&ENTRIES, &[CENTER - 8, CENTER, CENTER + 8]);
 
 const INDICES: Indices = Indices::new(3);
 
-/// How a group's four indices are packed: their lower eight bits as bytes, their upper three bits in
-/// two bytes.
+/// The layout of a group's four indices: their lower eight bits are bytes, their upper three bits
+/// are in two other bytes.
 pub(super) struct Indices {
-    /// Bits from one index to the next.
+    /// The distance in bits between the upper bits of two indices.
     step: u8,
-    /// For each index, the two bytes of 16 that have its bits.
+    /// For each index, the positions of the two bytes (of 16) that hold its upper bits.
     bytes: [[u8; 32]; 2],
-    /// What brings the bits to bit 8.
+    /// For each index, the 16-bit factor that moves its upper bits to bit 8.
     factors: [u8; 32],
 }
 
 impl Indices {
-    /// From bit `step * i` on for index `i`.
+    /// Creates a layout in which the upper bits of index `i` begin at bit `step * i`.
     pub const fn new(step: u8) -> Self {
         let mut out = Indices { step, bytes: [[0; 32]; 2], factors: [0; 32] };
         let mut i = 0;
         while i < 32 {
             let (group, from) = (i as u8 / 4, step * (i as u8 % 4));
             let (byte, bit) = (from / 8, from % 8);
-            // The next byte does not matter where the bits are in the second.
+            // If the bits are in the second byte, the byte after it is not used.
             let bytes = [2 * group + byte, 2 * group + 1];
             let factor = (1u16 << (8 - bit)).to_le_bytes();
             let mut j = 0;
@@ -68,7 +68,7 @@ impl Indices {
         out
     }
 
-    /// What the quants of a group mean, each with an eighth less or more.
+    /// Returns the weights of a group. `less(i)` is whether the shift of weight `i` is negative.
     pub fn decode(
         &self,
         qs: [u8; 4],
@@ -85,7 +85,7 @@ impl Indices {
         })
     }
 
-    /// All indices, two bytes each, by their lower eight bits and the groups' two bytes.
+    /// Returns the indices of all groups, two bytes each.
     #[inline(always)]
     pub fn unpack<I: Isa>(&self, isa: I, qs: &[[u8; 4]; 8], qh: &[[u8; 2]; 8]) -> Shared<I> {
         let low = isa.widen(bytemuck::must_cast_ref(qs));
@@ -101,7 +101,7 @@ impl Indices {
     }
 }
 
-/// The quants of a group, by what [`Indices::unpack`] gave.
+/// Returns the quants of a group, without a shift, from the result of [`Indices::unpack`].
 #[inline(always)]
 pub(super) fn quants<I: Isa>(isa: I, indices: Shared<I>, group: usize) -> I::Bytes {
     let fours: [[u8; 8]; 4] = bytemuck::must_cast(isa.to_bytes(indices[group / 4]));
@@ -113,7 +113,7 @@ pub(super) fn quants<I: Isa>(isa: I, indices: Shared<I>, group: usize) -> I::Byt
 }
 
 impl Block {
-    /// Whether there is an eighth less.
+    /// Returns whether the shift is negative.
     #[inline(always)]
     fn less(&self, group: usize) -> bool {
         self.qh[group][1] > 127
@@ -162,7 +162,7 @@ impl Format for Iq1S {
 
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, indices: Shared<I>, group: usize) -> I::Bytes {
-        // An eighth more is -1 less.
+        // Subtracts 1 for a negative shift, and -1 for a positive one.
         isa.sub(quants(isa, indices, group), isa.splat(if b.less(group) { 1 } else { 255 }))
     }
 }

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 2.5 bits: indices of eight magnitudes, a sign for each, and a 4-bit scale for each 16.
+/// 2.5 bits: indices of eight magnitudes, a sign bit for each weight, and a 4-bit scale for each 16
+/// weights.
 pub struct Iq2S;
 
 /// 256 weights.
@@ -22,7 +23,7 @@ pub struct Block {
     signs: [[u8; 4]; 8],
     /// Bits 8 and 9 of a group's four indices.
     qh: [u8; 8],
-    /// As those of Iq2Xs.
+    /// The layout of Iq2Xs.
     scales: [u8; 8],
 }
 const _: () = assert!(size_of::<Block>() == 82);

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 2.3 bits: indices of eight magnitudes, seven signs for them, and a 4-bit scale for each 16.
+/// 2.3 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
+/// for each 16 weights.
 pub struct Iq2Xs;
 
 /// 256 weights.
@@ -18,9 +19,10 @@ pub struct Iq2Xs;
 #[repr(C)]
 pub struct Block {
     d: Half,
-    /// Little-endian: an index of nine bits, and the signs above it.
+    /// Little-endian: a 9-bit index, then seven sign bits.
     qs: [[[u8; 2]; 4]; 8],
-    /// For each group: the first 16 weights' in the low nibble, the last 16 in the high one.
+    /// For each group: the scale of the first 16 weights in the low nibble, of the last 16 in the
+    /// high one.
     scales: [u8; 8],
 }
 const _: () = assert!(size_of::<Block>() == 74);
@@ -37,7 +39,8 @@ impl Block {
     }
 }
 
-/// The scales of the first halves of all groups, and of the last, odd: what is to be divided by 8.
+/// Returns eight times the scales of the first halves of all groups, and of the last halves, which
+/// are odd integers.
 #[inline(always)]
 pub(super) fn scales(scales: [u8; 8]) -> [[i8; 8]; 2] {
     const LOW: u64 = 0x0f0f0f0f0f0f0f0f;

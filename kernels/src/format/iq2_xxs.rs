@@ -11,7 +11,8 @@ use crate::{
     isa::{Half, Isa},
 };
 
-/// 2 bits: indices of eight magnitudes, seven signs for them, and a 4-bit scale for each 32.
+/// 2 bits: indices of eight magnitudes, seven sign bits for each eight weights, and a 4-bit scale
+/// for each 32 weights.
 pub struct Iq2Xxs;
 
 /// 256 weights.
@@ -27,7 +28,7 @@ const _: () = assert!(size_of::<Block>() == 66);
 #[repr(C)]
 struct Group {
     qs: [u8; 4],
-    /// Four times seven signs, and the scale above them.
+    /// Little-endian: four times seven sign bits, then the scale.
     signs_and_scale: [u8; 4],
 }
 
@@ -37,21 +38,21 @@ pub(super) const VALUES: [u8; 3] = [8, 25, CENTER];
 pub(super) const CENTER: u8 = 43;
 static MAGNITUDES: [[u8; 8]; 256] = expand(&ENTRIES, &VALUES);
 
-/// An odd scale from 1 to 31, and the signs of 32 weights.
+/// Returns an odd scale from 1 to 31, and the signs of 32 weights.
 pub(super) fn scale_and_signs(bits: [u8; 4]) -> (f32, [u8; 4]) {
     let bits = u32::from_le_bytes(bits);
     let sevens = [bits, bits >> 7, bits >> 14, bits >> 21].map(|x| x as u8 & 127);
     ((2 * (bits >> 28) + 1) as f32, sevens.map(even_sign_bits))
 }
 
-/// The scales of all groups, times `d`.
+/// Returns the scales of all groups, times `d`.
 #[inline(always)]
 pub(super) fn scales<I: Isa>(isa: I, d: f32, signs_and_scales: &[[u8; 4]; 8]) -> Scales<I> {
     let nibbles = isa.upper_nibbles(isa.load(bytemuck::must_cast_ref(signs_and_scales)));
     Scales::whole(isa, isa.mul_add(isa.splat_f32(2.0 * d), nibbles, isa.splat_f32(d)))
 }
 
-/// The signs of all groups.
+/// Returns the signs of all groups.
 #[inline(always)]
 pub(super) fn signs<I: Isa>(isa: I, signs_and_scales: &[[u8; 4]; 8]) -> Shared<I> {
     even_signs(isa, isa.unpack_sevens(isa.load(bytemuck::must_cast_ref(signs_and_scales))))

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 3.4 bits: indices of four magnitudes, a sign for each, and a 4-bit scale for each 32.
+/// 3.4 bits: indices of four magnitudes, a sign bit for each weight, and a 4-bit scale for each 32
+/// weights.
 pub struct Iq3S;
 
 /// 256 weights.
@@ -21,7 +22,7 @@ pub struct Block {
     /// The ninth bits of the indices.
     qh: [u8; 8],
     signs: [[u8; 4]; 8],
-    /// Two groups in each byte.
+    /// The scales of two groups in each byte.
     scales: [u8; 4],
 }
 const _: () = assert!(size_of::<Block>() == 110);

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 3 bits: indices of four magnitudes, seven signs for eight of them, and a 4-bit scale for each 32.
+/// 3 bits: indices of four magnitudes, seven sign bits for each eight weights, and a 4-bit scale
+/// for each 32 weights.
 pub struct Iq3Xxs;
 
 /// 256 weights.
@@ -16,7 +17,7 @@ pub struct Iq3Xxs;
 pub struct Block {
     d: Half,
     qs: [[u8; 8]; 8],
-    /// For each group: four times seven signs, and the scale above them.
+    /// For each group, little-endian: four times seven sign bits, then the scale.
     signs_and_scales: [[u8; 4]; 8],
 }
 const _: () = assert!(size_of::<Block>() == 98);

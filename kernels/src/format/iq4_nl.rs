@@ -5,7 +5,7 @@ use half::f16;
 use super::{Format, SPAN, Scales, Shared, Signed};
 use crate::isa::{Half, Isa};
 
-/// 4 bits that choose one of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
+/// 4-bit indices of 16 values: `d * VALUES[q]`; the first 16 weights in the low nibbles.
 pub struct Iq4Nl;
 
 /// 32 weights.
@@ -20,18 +20,18 @@ const _: () = assert!(size_of::<Block>() == 18);
 /// The values of a nibble in both 4-bit IQ formats (`IQ4_NL.kvalues` of the `gguf` package).
 const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Weight `i` of 32.
+/// Returns weight `i` of 32 weights, without its scale.
 pub(super) fn value(qs: &[u8; 16], i: usize) -> f32 {
     f32::from(VALUES[usize::from(qs[i % 16] >> (4 * (i / 16)) & 15)])
 }
 
-/// The values of nibbles.
+/// Returns the values of nibbles.
 #[inline(always)]
 pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
     isa.lookup(&VALUES.map(|v| v as u8), nibbles)
 }
 
-/// Of two groups: the first 16 values of both, and the last 16.
+/// Returns the first 16 values of two groups, and the last 16 values of both.
 #[inline(always)]
 pub(super) fn values_of_two<I: Isa>(isa: I, [a, b]: &[[u8; 16]; 2]) -> [I::Bytes; 2] {
     let [low, high] = isa.nibbles_of_two(a, b);

@@ -7,8 +7,7 @@ use super::{
 };
 use crate::isa::{Half, Isa};
 
-/// 4 bits that choose one of 16 values: `d * scale * VALUES[q]`, with a 6-bit scale for each 32
-/// weights.
+/// 4-bit indices of 16 values: `d * scale * VALUES[q]`, with a 6-bit scale for each 32 weights.
 pub struct Iq4Xs;
 
 /// 256 weights.
@@ -18,13 +17,13 @@ pub struct Block {
     d: Half,
     scales_h: [u8; 2],
     scales_l: [u8; 4],
-    /// As those of Iq4Nl.
+    /// The layout of Iq4Nl.
     qs: [[u8; 16]; 8],
 }
 const _: () = assert!(size_of::<Block>() == 136);
 
 impl Block {
-    /// The scales and 32.
+    /// Returns the scales of all groups, plus 32.
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
         let low = nibbles(u32::from_le_bytes(self.scales_l));

@@ -3,15 +3,16 @@ use std::array::from_fn;
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::Isa;
 
-/// 4-bit floats with a power of two for each 32 (OCP Microscaling Formats 1.0): `d * VALUES[q]`,
-/// where the values and the inverse of `d` are doubled, so that they are integers.
+/// 4-bit floats with a power of two for each 32 weights (OCP Microscaling Formats 1.0):
+/// `d * VALUES[q]`, where values are doubled to make them integers, and `d` is half the power of
+/// two.
 pub struct Mxfp4;
 
 /// 32 weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// The exponent of 2 `d`, plus 127.
+    /// The exponent of `2 d`, plus 127.
     e: u8,
     /// The first 16 weights in the low nibbles.
     qs: [u8; 16],
@@ -21,10 +22,10 @@ const _: () = assert!(size_of::<Block>() == 17);
 /// Twice the values of E2M1, in the order of their bits; shared with Nvfp4.
 const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// The quant that stands for zero.
+/// The quant that represents zero.
 pub(super) const CENTER: u8 = 12;
 
-/// The values plus [`CENTER`]: made once, as this is no work for each 32 weights.
+/// The values plus [`CENTER`], computed at compile time.
 const CENTERED: [u8; 16] = {
     let mut centered = [0; 16];
     let mut i = 0;
@@ -35,18 +36,18 @@ const CENTERED: [u8; 16] = {
     centered
 };
 
-/// What a nibble stands for.
+/// Returns the value of a nibble.
 pub(super) fn value(nibble: u8) -> f32 {
     f32::from(VALUES[usize::from(nibble & 15)])
 }
 
-/// What nibbles stand for, plus [`CENTER`].
+/// Returns the values of nibbles, plus [`CENTER`].
 #[inline(always)]
 pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
     isa.lookup(&CENTERED, nibbles)
 }
 
-/// `2^(e - 128)`.
+/// Returns `2^(e - 128)`.
 #[inline(always)]
 fn power_of_two(e: u8) -> f32 {
     let e = u32::from(e);

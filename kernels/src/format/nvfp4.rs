@@ -3,7 +3,7 @@ use std::array::from_fn;
 use super::{Format, SPAN, Scales, Shared, Split, Unsigned, mxfp4};
 use crate::{array::map, isa::Isa};
 
-/// 4-bit floats as in Mxfp4, with an 8-bit float as the scale of each 16.
+/// 4-bit floats as in Mxfp4, with an 8-bit float as the scale of each 16 weights.
 pub struct Nvfp4;
 
 /// 64 weights.
@@ -12,13 +12,13 @@ pub struct Nvfp4;
 pub struct Block {
     /// E4M3 without a sign.
     d: [u8; 4],
-    /// Of each 16 weights, the first 8 in the low nibbles.
+    /// For each 16 weights, the first 8 in the low nibbles.
     qs: [[u8; 8]; 4],
 }
 const _: () = assert!(size_of::<Block>() == 36);
 
-/// Half of what each scale stands for, as values are doubled. The sign is ignored, and the one that is
-/// not a number stands for zero.
+/// Half the value of each scale, as the values of quants are doubled. The sign is ignored, and NaN
+/// is replaced by zero.
 static SCALES: [f32; 256] = {
     let mut scales = [0.0; 256];
     let mut d = 0;

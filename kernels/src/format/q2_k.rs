@@ -5,14 +5,14 @@ use half::f16;
 use super::{Format, Offset, SPAN, Scales, Shared, Split, Unsigned};
 use crate::isa::{Half, Isa};
 
-/// 2 bits: `d * scale * q - dmin * minimum`, with 4-bit scale and minimum for each 16 weights.
+/// 2 bits: `d * scale * q - dmin * minimum`, with a 4-bit scale and minimum for each 16 weights.
 pub struct Q2K;
 
 /// 256 weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// Scale in the low nibble, minimum in the high one.
+    /// The scale in the low nibble, the minimum in the high one.
     scales: [u8; 16],
     /// Group `4n + j` has bits `2j` and up of bytes `32n ..`.
     qs: [u8; 64],

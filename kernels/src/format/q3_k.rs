@@ -12,9 +12,9 @@ pub struct Q3K;
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// The third bit of group `g` is bit `g` of these.
+    /// The third bits of the quants: bit `g` of each byte belongs to group `g`.
     hmask: [u8; 32],
-    /// The lower two of group `4n + j` are bits `2j` and up of bytes `32n ..`.
+    /// The lower two bits: those of group `4n + j` are bits `2j` and `2j + 1` of bytes `32n ..`.
     qs: [u8; 64],
     scales: [u8; 12],
     d: Half,
@@ -22,7 +22,8 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 110);
 
 impl Block {
-    /// The scale of weights `16 i ..`: four low bits in the first 8 bytes, two high in the last 4.
+    /// Returns the scale of weights `16 i ..`. Its four low bits are in the first 8 bytes, its two
+    /// high bits in the last 4.
     #[inline(always)]
     fn scale(&self, i: usize) -> i8 {
         let low = self.scales[i % 8] >> (4 * (i / 8)) & 15;

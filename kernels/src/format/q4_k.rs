@@ -8,7 +8,7 @@ use crate::{
     quantize::{AffineBlock, Encode},
 };
 
-/// 4 bits: `d * scale * q - dmin * minimum`, with 6-bit scale and minimum for each 32 weights.
+/// 4 bits: `d * scale * q - dmin * minimum`, with a 6-bit scale and minimum for each 32 weights.
 pub struct Q4K;
 
 /// 256 weights.
@@ -21,7 +21,7 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 144);
 
-/// What begins the blocks of both Q4_K and Q5_K.
+/// The first bytes of blocks of Q4_K and Q5_K.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct ScalesAndMinimums {
@@ -31,7 +31,7 @@ pub(super) struct ScalesAndMinimums {
 }
 
 impl ScalesAndMinimums {
-    /// The factor and the offset of group `g`.
+    /// Returns the scale and the offset of group `g`.
     pub(super) fn of_group(&self, g: usize) -> (f32, f32) {
         let p = &self.packed;
         let (scale, minimum) = if g < 4 {
@@ -44,7 +44,7 @@ impl ScalesAndMinimums {
         (d * f32::from(scale), dmin * f32::from(minimum))
     }
 
-    /// The same for all groups.
+    /// Returns the scales and offsets of all groups.
     #[inline(always)]
     pub(super) fn unpack<I: Isa>(&self, isa: I) -> Scales<I> {
         let w: [u32; 3] = from_fn(|i| u32::from_le_bytes(from_fn(|j| self.packed[4 * i + j])));
@@ -61,7 +61,7 @@ impl ScalesAndMinimums {
     }
 }
 
-/// The nibbles of `group`, laid out as in Q4_K.
+/// Returns the nibbles of group `group`, in the layout of Q4_K.
 #[inline(always)]
 pub(super) fn nibbles<I: Isa>(isa: I, qs: &[u8; 128], group: usize) -> I::Bytes {
     let q = isa.load(&qs.as_chunks::<32>().0[group / 2]);
@@ -96,7 +96,7 @@ impl Format for Q4K {
 }
 
 impl ScalesAndMinimums {
-    /// Those of a block.
+    /// Packs the scales and minimums of a block.
     #[inline(always)]
     pub(super) fn pack(block: &AffineBlock) -> Self {
         let (scale, minimum) = (block.scales, block.minimums);
@@ -109,7 +109,7 @@ impl ScalesAndMinimums {
     }
 }
 
-/// The low 4 bits of quants.
+/// Packs the low 4 bits of quants in the layout of Q4_K.
 #[inline(always)]
 pub(super) fn low_nibbles(quants: &[[u8; 32]; 8]) -> [u8; 128] {
     from_fn(|i| quants[i / 32 * 2][i % 32] & 15 | quants[i / 32 * 2 + 1][i % 32] << 4)

@@ -8,7 +8,7 @@ use crate::{
     quantize::{Encode, nearest_half},
 };
 
-/// 5 bits: `d * (q - 16)`; the fifth bits apart, one word for 32 weights.
+/// 5 bits: `d * (q - 16)`; the fifth bits in a separate word for 32 weights.
 pub struct Q5_0;
 
 /// 32 weights.
@@ -21,14 +21,14 @@ pub struct Block {
 }
 const _: () = assert!(size_of::<Block>() == 22);
 
-/// Quant `i` of a block of either 5-bit format.
+/// Returns quant `i` of a block of Q5_0 or Q5_1.
 pub(super) fn quant(qs: &[u8; 16], qh: [u8; 4], i: usize) -> f32 {
     let low = if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 };
     let high = (u32::from_le_bytes(qh) >> i & 1) as u8;
     f32::from(low | high << 4)
 }
 
-/// All quants of a block of either 5-bit format.
+/// Returns all quants of a block of Q5_0 or Q5_1.
 #[inline(always)]
 pub(super) fn quants<I: Isa>(isa: I, qs: &[u8; 16], qh: [u8; 4]) -> I::Bytes {
     isa.or(isa.nibbles(qs), fifth_bits(isa, qh))
@@ -39,7 +39,7 @@ fn fifth_bits<I: Isa>(isa: I, qh: [u8; 4]) -> I::Bytes {
     isa.and(isa.bit_mask(u32::from_le_bytes(qh)), isa.splat(16))
 }
 
-/// Of two blocks: the first 16 quants of both, and the last 16.
+/// Returns the first 16 quants of two blocks, and the last 16 quants of both.
 #[inline(always)]
 pub(super) fn quants_of_two<I: Isa>(isa: I, [a, b]: [(&[u8; 16], [u8; 4]); 2]) -> [I::Bytes; 2] {
     let [low, high] = isa.nibbles_of_two(a.0, b.0);
@@ -83,7 +83,7 @@ impl Format for Q5_0 {
     }
 }
 
-/// The bytes of the quants of a block of either 5-bit format.
+/// Packs the quants of a block of Q5_0 or Q5_1: their fifth bits, and their nibbles.
 #[inline(always)]
 pub(super) fn packed(q: &[u8; 32]) -> ([u8; 4], [u8; 16]) {
     let high = q.iter().enumerate().fold(0, |high, (i, q)| high | u32::from(q >> 4) << i);

@@ -11,7 +11,7 @@ use crate::{
     quantize::{Encode, LinearFit},
 };
 
-/// 5 bits: `d * q + m`; the fifth bits apart, one word for 32 weights.
+/// 5 bits: `d * q + m`; the fifth bits in a separate word for 32 weights.
 pub struct Q5_1;
 
 /// 32 weights.

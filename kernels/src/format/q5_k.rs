@@ -9,7 +9,7 @@ use crate::{
     quantize::{AffineBlock, Encode},
 };
 
-/// 5 bits: as Q4_K, with the fifth bits apart.
+/// 5 bits: as Q4_K, with the fifth bits stored separately.
 pub struct Q5K;
 
 /// 256 weights.
@@ -17,7 +17,7 @@ pub struct Q5K;
 #[repr(C)]
 pub struct Block {
     scales: ScalesAndMinimums,
-    /// The fifth bit of group `g` is bit `g` of these.
+    /// The fifth bits of the quants: bit `g` of each byte belongs to group `g`.
     qh: [u8; 32],
     qs: [u8; 128],
 }

@@ -1,22 +1,22 @@
-/// What the integers of a format are. Formats that agree in it share the code of their tiles.
+/// A kind of quants. Formats with the same kind share the code of their tiles.
 pub trait Quants: 'static {
-    /// Whether the two halves of a group have scales of their own.
+    /// Whether the two halves of a group have their own scales.
     const SPLIT: bool = false;
-    /// Whether there is an offset.
+    /// Whether the format has offsets.
     const OFFSET: bool = false;
-    /// Whether quants are signed bytes, rather than unsigned.
+    /// Whether quants are signed bytes, not unsigned ones.
     const SIGNED: bool = false;
-    /// Bits of a quant at most: 4 to 7 of unsigned ones.
+    /// The largest number of bits of a quant: 4 to 7 if unsigned, otherwise 8.
     const BITS: u32;
 }
 
-/// Integers from 0 on, of 4 to 7 bits; fewer make no difference.
+/// Unsigned integers of at most `BITS` bits, 4 to 7. Narrower quants use 4.
 pub struct Unsigned<const BITS: u32>;
 /// Signed bytes.
 pub struct Signed;
-/// The two halves of a group have scales of their own.
+/// Quants `Q` with a scale for each half of a group.
 pub struct Split<Q>(Q);
-/// There is an offset.
+/// Quants `Q` with offsets.
 pub struct Offset<Q>(Q);
 
 impl<const BITS: u32> Quants for Unsigned<BITS> {

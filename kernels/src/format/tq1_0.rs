@@ -3,21 +3,22 @@ use half::f16;
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::{Half, Isa};
 
-/// Digits of base 3: `d * (q - 1)`, one scale for all.
+/// Ternary digits: `d * (q - 1)`, with one scale for 256 weights.
 ///
-/// A byte is a fraction of 256 with five such digits (or four); digit `n` is what multiplying what
-/// is behind the point of `3^n * byte` by three brings in front of it.
+/// A byte, divided by 256, is a ternary fraction of five (or four) digits. Digit `n` is the integer
+/// part of three times the fractional part of `3^n * byte / 256`.
 pub struct Tq1_0;
 
 /// 256 weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// Digit `n` of 32 bytes is group `n`.
+    /// The first five groups: digit `n` of the bytes is group `n`.
     first: [u8; 32],
-    /// Digit `n` of 16 bytes: what follows, up to the middle of the last group.
+    /// The following half groups, up to the middle of the last group: digit `n` of the bytes is
+    /// half group `n`.
     second: [u8; 16],
-    /// Digit `n` of 4 bytes: the last 16 weights.
+    /// The last 16 weights: digit `n` of the bytes is weights `4 n ..` of these.
     third: [u8; 4],
     d: Half,
 }
@@ -26,7 +27,8 @@ const _: () = assert!(size_of::<Block>() == 54);
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
 
 impl Block {
-    /// The bytes that group `g` is digits of, and the power of three for each.
+    /// Returns the bytes that contain the digits of group `g`, and the power of three for each
+    /// byte.
     #[inline(always)]
     fn group(&self, g: usize) -> ([u8; 32], [u8; 32]) {
         let halves = |a: [u8; 16], b: [u8; 16]| bytemuck::must_cast([a, b]);

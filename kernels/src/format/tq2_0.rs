@@ -3,14 +3,14 @@ use half::f16;
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::isa::{Half, Isa};
 
-/// 2 bits: `d * (q - 1)`, one scale for all.
+/// 2 bits: `d * (q - 1)`, with one scale for 256 weights.
 pub struct Tq2_0;
 
 /// 256 weights.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// Group `k` of each half is bits `2k` and up of its 32 bytes.
+    /// Group `k` of each half is bits `2k` and `2k + 1` of the half's 32 bytes.
     qs: [[u8; 32]; 2],
     d: Half,
 }

@@ -1,4 +1,5 @@
-//! Formats with an offset: `weight = scale * quant - minimum`, with quants from 0 to `levels`.
+//! Quantization to formats with an offset: `weight = scale * quant - minimum`, with quants from 0
+//! to `levels`.
 
 use std::array::from_fn;
 
@@ -6,7 +7,7 @@ use half::f16;
 
 use super::{best, inverse, nearest, sum};
 
-/// A block of eight groups of 32, each with a scale and a minimum of 6 bits.
+/// A block of eight groups of 32 weights, each with a 6-bit scale and a 6-bit minimum.
 pub(crate) struct AffineBlock {
     pub d: f16,
     pub dmin: f16,
@@ -16,15 +17,16 @@ pub(crate) struct AffineBlock {
 }
 
 impl AffineBlock {
-    /// Tries ranges of quants from `levels + steps.start / 10` on.
+    /// Quantizes a block, trying the scales of ranges of `levels + step / 10` quants for each of
+    /// `steps`.
     #[inline(always)]
     pub fn new(weights: &[f32; 256], levels: f32, steps: std::ops::RangeInclusive<i32>) -> Self {
         let groups: &[[f32; 32]; 8] = bytemuck::must_cast_ref(weights);
         let fits = groups.each_ref().map(|group| LinearFit::search(group, levels, steps.clone()));
-        let of_most =
+        let scale_of =
             |values: [f32; 8]| f16::from_f32(values.into_iter().fold(0.0, f32::max) / 63.0);
-        let d = of_most(fits.map(|fit| fit.scale));
-        let dmin = of_most(fits.map(|fit| fit.minimum));
+        let d = scale_of(fits.map(|fit| fit.scale));
+        let dmin = scale_of(fits.map(|fit| fit.minimum));
         let (one, one_min) = (d.to_f32(), dmin.to_f32());
 
         let near = |value: f32| {
@@ -51,7 +53,7 @@ impl AffineBlock {
     }
 }
 
-/// What quants stand for.
+/// A linear map from quants to weights: `scale * quant - minimum`.
 #[derive(Clone, Copy)]
 pub(crate) struct LinearFit {
     pub scale: f32,
@@ -59,8 +61,8 @@ pub(crate) struct LinearFit {
 }
 
 impl LinearFit {
-    /// That of least squares, large weights being somewhat more important, over some roundings; the
-    /// minimum is not negative (`make_qkx2_quants`).
+    /// Searches for the fit with the least squares, where large weights count more, over several
+    /// roundings (`make_qkx2_quants`). The minimum is not negative.
     #[inline(always)]
     fn search(weights: &[f32; 32], levels: f32, steps: std::ops::RangeInclusive<i32>) -> LinearFit {
         let lowest = weights.iter().copied().fold(0.0, f32::min);
@@ -71,7 +73,7 @@ impl LinearFit {
         let mean = (sum::<32>(|i| weights[i] * weights[i]) / 32.0).sqrt();
         let importance = weights.map(|weight| mean + weight.abs());
         let all = sum::<32>(|i| importance[i]);
-        let of_weights = sum::<32>(|i| importance[i] * weights[i]);
+        let weighted = sum::<32>(|i| importance[i] * weights[i]);
         let error = |fit: LinearFit, quants: &[f32; 32]| {
             sum::<32>(|i| {
                 importance[i] * (fit.scale * quants[i] - fit.minimum - weights[i]).powi(2)
@@ -81,7 +83,7 @@ impl LinearFit {
         let widest = LinearFit { scale: (highest - lowest) / levels, minimum: -lowest };
         let mut found = (widest, error(widest, &widest.quants(weights, levels)));
         for step in steps {
-            // From the best minimum so far.
+            // Starts from the best minimum so far.
             let lowest = -found.0.minimum;
             let inverse = (levels + 0.1 * step as f32) / (highest - lowest);
             let quants = weights.map(|weight| nearest((weight - lowest) * inverse, 0.0, levels));
@@ -92,8 +94,8 @@ impl LinearFit {
             if determinant.is_nan() || determinant <= 0.0 {
                 continue;
             }
-            let scale = (all * products - of_weights * once) / determinant;
-            let minimum = (once * products - squares * of_weights) / determinant;
+            let scale = (all * products - weighted * once) / determinant;
+            let minimum = (once * products - squares * weighted) / determinant;
             let fit = if minimum < 0.0 {
                 LinearFit { scale: products / squares, minimum: 0.0 }
             } else {
@@ -107,12 +109,14 @@ impl LinearFit {
         found.0
     }
 
+    /// Returns the quants whose values are nearest to `weights`.
     #[inline(always)]
     pub fn quants(self, weights: &[f32; 32], levels: f32) -> [f32; 32] {
         let inverse = inverse(self.scale);
         weights.map(|weight| nearest((weight + self.minimum) * inverse, 0.0, levels))
     }
 
+    /// Returns the sum of squares of the errors of `weights`.
     #[inline(always)]
     fn error(self, weights: &[f32; 32], levels: f32) -> f32 {
         let quants = self.quants(weights, levels);

@@ -1,4 +1,5 @@
-//! Formats without an offset: `weight = scale * quant`, with quants from `-levels` to `levels - 1`.
+//! Quantization to formats without an offset: `weight = scale * quant`, with quants from `-levels`
+//! to `levels - 1`.
 
 use std::array::from_fn;
 
@@ -6,24 +7,24 @@ use half::f16;
 
 use super::{best, inverse, nearest, sum};
 
-/// The weight of the largest magnitude, or 0.
+/// Returns the weight of the largest magnitude, or 0.
 #[inline(always)]
 pub(crate) fn largest<const N: usize>(weights: &[f32; N]) -> f32 {
     let magnitude = weights.iter().fold(0f32, |max, weight| max.max(weight.abs()));
     weights.iter().copied().find(|weight| weight.abs() == magnitude).unwrap_or(0.0)
 }
 
-/// Scale and quants of a block with one scale, for at most `levels` of either sign.
+/// Returns the scale and the quants of a block with one scale.
 #[inline(always)]
 pub(crate) fn nearest_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [f32; N]) {
-    // The largest weight becomes the one quant of that magnitude.
+    // With the first scale, the largest weight becomes the quant `-levels`.
     let scales = [largest(weights) / -levels, search(weights, levels)].map(f16::from_f32);
     let scale = best(scales.into_iter(), |scale| error(weights, scale.to_f32(), levels));
     let scale = scale.unwrap_or_default();
     (scale, quants(weights, scale.to_f32(), levels))
 }
 
-/// A block of 16 groups of 16, each with a scale of 8 bits.
+/// A block of 16 groups of 16 weights, each with an 8-bit scale.
 pub(crate) struct SymmetricBlock {
     pub d: f16,
     pub scales: [i8; 16],
@@ -31,6 +32,7 @@ pub(crate) struct SymmetricBlock {
 }
 
 impl SymmetricBlock {
+    /// Quantizes a block.
     #[inline(always)]
     pub fn new(weights: &[f32; 256], levels: f32) -> Self {
         let groups: &[[f32; 16]; 16] = bytemuck::must_cast_ref(weights);
@@ -47,12 +49,12 @@ impl SymmetricBlock {
     }
 }
 
-/// The scale of least squares, each weight as important as its own square, over 19 roundings
-/// (`make_qx_quants`).
+/// Returns the scale with the least squares, where each weight counts in proportion to its square,
+/// over 19 roundings (`make_qx_quants`).
 #[inline(always)]
 fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
     let largest = largest(weights);
-    // As shares of the largest: fourth powers of these are no infinities.
+    // Relative to the largest weight, so that fourth powers are finite.
     let per_largest = inverse(largest);
     let weights = weights.map(|weight| weight * per_largest);
     let (mut scale, mut gain) = (0.0, 0.0);
@@ -62,7 +64,7 @@ fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
         let importance = |i: usize| weights[i] * weights[i];
         let product = sum::<N>(|i| importance(i) * weights[i] * quants[i]);
         let square = sum::<N>(|i| importance(i) * quants[i] * quants[i]);
-        // By so much the squares of errors are less than those of the weights.
+        // The gain is the sum of squares of the weights minus that of the errors.
         if product * product > gain * square {
             (scale, gain) = (product / square, product * product / square);
         }
@@ -70,12 +72,14 @@ fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
     scale * largest
 }
 
+/// Returns the quants whose values are nearest to `weights`.
 #[inline(always)]
 fn quants<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> [f32; N] {
     let inverse = inverse(scale);
     weights.map(|weight| nearest(weight * inverse, -levels, levels - 1.0))
 }
 
+/// Returns the sum of squares of the errors of `weights`.
 #[inline(always)]
 fn error<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> f32 {
     let quants = quants(weights, scale, levels);
