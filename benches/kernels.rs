@@ -1,6 +1,6 @@
-//! Kernels on one core, by `kernel/format/isa`, such as `gemm/q4_k/avx512`.
+//! Benchmarks of kernels on one core, named `kernel/format/isa`, such as `gemm/q4_k/avx512`.
 //!
-//! Products are of 64 rows of 4096 columns, which stay in the L2 cache: this measures arithmetic,
+//! Products are of 64 rows of 4096 columns, which stay in the L2 cache: they measure arithmetic,
 //! not memory. Throughput is in multiply-accumulates.
 
 use bytemuck::Zeroable;

@@ -1,4 +1,4 @@
-//! Attention against its definition in double precision.
+//! Attention, compared with its definition in double precision.
 
 use std::ops::Range;
 
@@ -22,11 +22,11 @@ struct Case {
     keys: CacheType,
     values: CacheType,
     soft_cap: Option<f32>,
-    /// The first query, of those that a larger case has.
+    /// The index of the first query among the random queries.
     first: usize,
-    /// Positions that each query sees, of both pages.
+    /// The positions of both pages that each query attends to.
     visible: Vec<Range<usize>>,
-    /// How keys are rotated as they are read: `n_rot`, `group` and `before`.
+    /// The rotation of keys as they are read: `n_rot`, `group` and `before`.
     rotation: Option<[usize; 3]>,
 }
 
@@ -45,8 +45,9 @@ impl Case {
                 cases.push(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
                 let (soft_cap, visible) = (Some(2.0), window(n));
                 cases.push(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
-                // Whole units of pairs, also those of a part of a head; whole vectors, some of one, and some
-                // more. Each key by a row of its own, a few alike, and all alike.
+                // `n_rot` is a multiple of a unit's pairs, with and without a rest; part of a
+                // vector; and no multiple of a vector. One key, a few keys, or all keys share a
+                // row.
                 for (k, n_rot) in [dim / 64 * 64, dim, 12, dim - 4].into_iter().enumerate() {
                     let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n + k) % 3];
                     let (soft_cap, visible) = (None, causal(n));
@@ -78,7 +79,7 @@ impl Case {
         cases
     }
 
-    /// (positions, row bytes)
+    /// Returns random rows: (positions, row bytes).
     fn rows(&self, dtype: CacheType, seed: u64) -> Vec<u8> {
         let mut random = Random(seed);
         let mut bytes = vec![0; POSITIONS * dtype.row_bytes(self.dim)];
@@ -88,13 +89,13 @@ impl Case {
         bytes
     }
 
-    /// (queries, dim), from query `first` of those that would be random.
+    /// Returns random queries from `first` on: (queries, dim).
     fn queries(&self) -> Vec<f32> {
         let all = Random(21).floats((self.first + self.visible.len()) * self.dim);
         all[self.first * self.dim..].to_vec()
     }
 
-    /// (PAGE, `n_rot`): cosines and sines, here of any angle.
+    /// Returns cosines and sines of arbitrary angles: (PAGE, `n_rot`).
     fn angles(&self) -> Vec<f32> {
         let Some([n_rot, ..]) = self.rotation else { return Vec::new() };
         let row = |position: usize| {
@@ -105,7 +106,7 @@ impl Case {
         (0..PAGE).flat_map(row).collect()
     }
 
-    /// Page by page, or each page on its own and then merged.
+    /// Computes both pages one after the other, or separately and then merged.
     fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
         let (n, dim) = (self.visible.len(), self.dim);
         let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
@@ -196,7 +197,7 @@ impl Case {
     }
 }
 
-/// A query as it is compared with quantized keys: rounded to 8 bits, as activations are.
+/// Rounds a query to 8 bits as for quantized keys.
 fn rounded(query: &mut [f32]) {
     let mut spans = vec![Span::zeroed(); spans_for(query.len())];
     quantize(scalar(), query, &mut spans);
@@ -206,12 +207,13 @@ fn rounded(query: &mut [f32]) {
     }
 }
 
-/// Scores are sums of at most 160 products below 1 (2, where keys rotate), so their error is below 160 x 160 / 2 units
-/// of single precision in the worst case and near sqrt(160) x 10 in practice; relative errors of
-/// probabilities are those of scores, and a mean of values below 1 carries no more than that.
+/// The largest error of a result. Scores are sums of at most 160 products below 1 (2 if keys are
+/// rotated), so their error is below 160 x 160 / 2 units of single precision in the worst case and
+/// near sqrt(160) x 10 in practice. Relative errors of probabilities equal the errors of scores,
+/// and the error of a mean of values below 1 is not larger.
 const BOUND: f64 = 1e3 * f32::EPSILON as f64;
 
-/// On the scalar machine, whose bits all the others have.
+/// Tested with scalar code only, as all instruction sets return the same bits.
 #[test]
 fn attention_is_what_its_definition_says() {
     for case in Case::all() {
@@ -238,7 +240,8 @@ fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
     }
 }
 
-/// Of many: how a few read a page depends on the positions that any of them sees.
+/// Tested in [`Regime::Many`] only: in [`Regime::Few`], blocks depend on the positions that any
+/// query attends to.
 fn many_queries_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
     let few = |case: &Case| case.regime == Regime::Many && case.visible.len() <= 8;
     for case in Case::all().into_iter().filter(few) {

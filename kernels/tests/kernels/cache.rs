@@ -1,4 +1,4 @@
-//! How keys and values are stored.
+//! The formats of the cache.
 
 use half::{bf16, f16};
 use rope_cpu_kernels::{
@@ -38,9 +38,9 @@ fn what_is_stored_is_near_what_was_given() {
                 CacheType::F32 => 0.0,
                 CacheType::F16 => (f16::from_f32(x).to_f32() - x).abs(),
                 CacheType::Bf16 => (bf16::from_f32(x).to_f32() - x).abs(),
-                // Half a step, and the rounding of the scale to half precision times the quant.
+                // Half a step, plus the rounding of the scale to half precision times the quant.
                 CacheType::Q8_0 => largest(i) * (0.5 / 127.0 + 1.0 / 2048.0),
-                // A whole step at the end where the range is cut, -8 having no positive twin.
+                // A whole step at the upper end of the range, as 8 is not a quant and -8 is.
                 CacheType::Q4_0 => largest(i) * (1.0 / 8.0 + 1.0 / 2048.0),
             };
             assert!((x - back).abs() <= bound, "{}: {x} {back}", dtype.name());

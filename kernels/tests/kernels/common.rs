@@ -1,9 +1,9 @@
-//! Instruction sets to test on, and inputs.
+//! Instruction sets to test with, and random inputs.
 
 use half::f16;
 use rope_cpu_kernels::{Cpu, DType};
 
-/// Makes a test of each instruction set from `check: fn(Cpu)`.
+/// Defines a test for each instruction set from `check: fn(Cpu)`.
 macro_rules! on_every_isa {
     ($($check:ident),* $(,)?) => { $(
         mod $check {
@@ -27,8 +27,8 @@ macro_rules! on_every_isa {
 }
 pub(crate) use on_every_isa;
 
-/// Runs `check` on an instruction set. One that the machine lacks is shown as skipped, and is a
-/// failure where CI=true.
+/// Runs `check` with an instruction set. If the CPU lacks it, the test is skipped with a message,
+/// or fails if CI=true.
 pub fn with(name: &str, check: fn(Cpu)) {
     match Cpu::named(name) {
         Some(cpu) => check(cpu),
@@ -39,8 +39,9 @@ pub fn with(name: &str, check: fn(Cpu)) {
     }
 }
 
-/// The same for an instruction set that few machines which run the tests have, and that differs
-/// from another one in a single operation: it may be missing anywhere.
+/// Runs `check` with an instruction set, and skips the test if the CPU lacks it, even if CI=true.
+/// For an instruction set that few CPUs have, and that differs from another one in a single
+/// operation.
 #[cfg(target_arch = "x86_64")]
 pub fn with_if_there(name: &str, check: fn(Cpu)) {
     match Cpu::named(name) {
@@ -53,7 +54,7 @@ pub fn scalar() -> Cpu {
     Cpu::named("scalar").unwrap()
 }
 
-/// A small generator of bytes, the same in every run.
+/// A generator of reproducible random bytes (xorshift).
 pub struct Random(pub u64);
 
 impl Random {
@@ -63,7 +64,7 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 >> 24) as u8
     }
-    /// Between -1 and 1.
+    /// Returns a number from -1 to 1.
     pub fn float(&mut self) -> f32 {
         let bits = u16::from_le_bytes([self.byte(), self.byte()]);
         f32::from(bits) / 32768.0 - 1.0
@@ -73,7 +74,7 @@ impl Random {
     }
 }
 
-/// Byte offsets of the half-precision scales of a block.
+/// Returns the byte offsets of the half-precision scales of a block.
 fn scales(dtype: DType) -> &'static [usize] {
     match dtype {
         DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K => &[0, 2],
@@ -87,7 +88,7 @@ fn scales(dtype: DType) -> &'static [usize] {
     }
 }
 
-/// `rows` x `columns` random weights of a size that products can be compared at.
+/// Returns `rows` x `columns` random weights of moderate size.
 pub fn weights(random: &mut Random, dtype: DType, rows: usize, columns: usize) -> Vec<u8> {
     let (block, bytes) = dtype.block();
     let mut out = Vec::new();
@@ -105,7 +106,7 @@ pub fn weights(random: &mut Random, dtype: DType, rows: usize, columns: usize) -
         match dtype {
             // Powers of two around 1/8.
             DType::Mxfp4 => one[0] = 120 + one[0] % 8,
-            // The upper four bits of each fourth of the scales are those of 0.008.
+            // The upper four bits of the four scale words form the half-precision number 0.008.
             DType::Iq1M => (0..4).for_each(|i| {
                 one[49 + 2 * i] = one[49 + 2 * i] & 15 | [0x80, 0x10, 0x00, 0x20][i];
             }),

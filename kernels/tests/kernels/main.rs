@@ -1,5 +1,5 @@
-//! Every kernel on every instruction set against the scalar one, and that one against the plain
-//! meaning of the formats and formulas.
+//! Compares every kernel on every instruction set with scalar code, and scalar code with the
+//! definitions of formats and formulas.
 
 mod attention;
 mod cache;

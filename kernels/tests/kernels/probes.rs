@@ -1,4 +1,4 @@
-//! The programs that measure what a machine can do.
+//! The programs that measure the limits of a CPU.
 
 use rope_cpu_kernels::{
     Cpu,

@@ -9,7 +9,7 @@ use rope_cpu_kernels::{
 
 use crate::common::{Random, on_every_isa, scalar, weights};
 
-/// Products of (tokens, rows), in NaN so that one that is not written shows.
+/// Products of (tokens, rows), initially NaN to detect products that are not written.
 struct Table {
     rows: usize,
     values: Vec<f32>,
@@ -50,7 +50,7 @@ impl Case {
         Case { dtype, regime, rows, columns, tokens, bytes, floats, spans }
     }
 
-    /// The product, computed in two pieces as two threads would.
+    /// Computes the product in two parts, as two threads would.
     fn run(&self, cpu: Cpu) -> Vec<f32> {
         let Case { dtype, regime, rows, columns, tokens, .. } = *self;
         let matrix = Matrix::new(dtype, rows, columns, &self.bytes).unwrap();
@@ -70,7 +70,7 @@ impl Case {
     }
 }
 
-/// Shapes around every border: of tiles, of panels, of spans.
+/// Returns shapes around the sizes of tiles, panels and spans.
 fn cases() -> impl Iterator<Item = Case> {
     use Regime::{Few, Many};
     let shapes = [
@@ -103,12 +103,12 @@ fn products_equal_the_scalar_ones_bit_for_bit(cpu: Cpu) {
     }
 }
 
-/// A row that ends within a span is read together with the start of the next.
+/// A row that ends within a span is read together with the start of the next row.
 fn rows_do_not_see_each_other(cpu: Cpu) {
     for case in cases() {
         let row = case.bytes.len() / case.rows;
         let values = case.run(cpu);
-        // Scales of these bytes are not numbers.
+        // Scales of these bytes are NaN.
         let bytes = case.bytes.chunks(row).enumerate();
         let bytes = bytes.flat_map(|(r, b)| if r % 2 == 0 { b.to_vec() } else { vec![0x7f; row] });
         let other = Case { bytes: bytes.collect(), ..case };
@@ -132,13 +132,13 @@ fn tokens_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
     }
 }
 
-/// Against the sum in double precision of decoded weights times the rounded activations. Of the scalar
-/// machine alone, whose bits all the others have.
+/// Compares with the sum, in double precision, of decoded weights times rounded activations. Tested
+/// with scalar code only, as all instruction sets return the same bits.
 ///
-/// Integer sums are exact. What is rounded is, for each group, the product with one scale, that with
-/// the other, the running total, and the same for offsets; with at most 72 groups of at most 32
-/// products, an error of (72 + 8) units in the last place of the sum of magnitudes is never passed.
-/// Unsigned formats carry offsets as large as the scaled quants, hence magnitudes of both.
+/// Integer sums are exact. For each group, three results are rounded: the products with both
+/// scales, and the running total; and likewise for offsets. With at most 72 groups of at most 32
+/// products, the error is at most (72 + 8) units in the last place of the sum of magnitudes.
+/// Unsigned formats have offsets as large as the scaled quants, so magnitudes of both are added.
 #[test]
 fn products_mean_what_decode_says() {
     for case in cases() {
@@ -190,7 +190,7 @@ fn quantizing_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
     }
 }
 
-/// Where the inverse of a scale is no number, nothing is better than the wrong sign.
+/// If the inverse of a scale is infinite, activations become 0 rather than of the wrong sign.
 fn the_smallest_activations_keep_their_signs(cpu: Cpu) {
     for magnitude in [1e-30, 1e-36, 1e-37, 3e-39, 1e-44] {
         let x: Vec<f32> =

@@ -1,4 +1,4 @@
-//! What blocks of quantized weights lose, against ggml's quantizer (scripts/make-quantize-golden).
+//! Errors of quantized weights, compared with ggml's quantizer (scripts/make-quantize-golden).
 
 use rope_cpu_kernels::{Cpu, DType, Encoder};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::common::{on_every_isa, scalar};
 
 const COUNT: usize = 1 << 14;
 
-/// 16 bits that depend on the place alone, as in the script.
+/// Returns noise of 16 bits that depends only on seed and place, as in the script.
 fn noise(seed: u32, place: usize) -> f32 {
     let mut x = (place as u32).wrapping_add(seed.wrapping_mul(0x9E3779B9));
     for (shift, factor) in [(16, 0x85EBCA6B), (13, 0xC2B2AE35)] {
@@ -60,13 +60,13 @@ fn errors_are_no_larger_than_those_of_ggml() {
             let errors = errors.iter().zip(&weights).map(|(a, b)| f64::from(*a) - f64::from(*b));
             let squares: f64 = errors.map(|error| error * error).sum();
             let found = (squares / COUNT as f64).sqrt();
-            // Where both choose the same quants, sums of 2^14 squares may differ by 2^14 * 2^-53.
+            // If both choose the same quants, sums of 2^14 squares may differ by 2^14 * 2^-53.
             let expected = expected.as_f64().unwrap();
             assert!(found <= expected * (1.0 + 2e-12), "{name} {distribution}: {found} {expected}");
             println!("{name} {distribution}: {:.4} of ggml's", found / expected);
         }
     }
-    assert_eq!(golden.len() + 1, encoders().count(), "all but f32, which loses nothing");
+    assert_eq!(golden.len() + 1, encoders().count(), "all but f32, which is exact");
 }
 
 fn bytes_are_those_of_the_scalar_machine(cpu: Cpu) {
@@ -94,7 +94,7 @@ fn zeros_stay_and_what_no_block_holds_is_seen() {
         // Beyond 65504 times any quant; bf16 and f32 reach further.
         let large = decoded(encoder, &[1e12; 256]);
         assert_eq!(large[0].is_finite(), matches!(name, "f32" | "bf16"), "{name}");
-        // Where scales of f16 are zero, weights are, and no quant is out of range.
+        // If f16 scales round to zero, so do the weights, and no quant is out of range.
         assert!(decoded(encoder, &[1e-30; 256]).iter().all(|weight| *weight <= 1e-29), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Element-wise steps: the same bits on every machine, and close to their formulas.
+//! Element-wise operations: equal bits on every instruction set, close to their formulas.
 
 use rope_cpu_kernels::{
     Cpu,
@@ -10,13 +10,14 @@ use crate::common::{Random, on_every_isa, scalar};
 
 const LENGTHS: [usize; 6] = [1, 7, 8, 9, 64, 577];
 
-/// Relative to 1 or the value; the approximation of e^x and three more roundings allow 8 units.
+/// Asserts that the error is at most 8 units relative to 1 or to the value: the approximation of
+/// e^x, and three more roundings.
 fn close(found: f32, expected: f64, what: &str) {
     let bound = 8.0 * f64::from(f32::EPSILON) * expected.abs().max(1.0);
     assert!((f64::from(found) - expected).abs() <= bound, "{what}: {found} {expected}");
 }
 
-/// Runs `work` on the scalar and the given machine, on `n` numbers up to +-`size`.
+/// Runs `work` with scalar code and with `cpu`, on `n` numbers up to +-`size`.
 fn both(cpu: Cpu, n: usize, size: f32, work: impl Fn(Cpu, &mut [f32], &[f32])) -> [Vec<f32>; 3] {
     let mut random = Random(n as u64 + 1);
     let x: Vec<f32> = random.floats(n).into_iter().map(|x| x * size).collect();
@@ -55,7 +56,7 @@ fn gates(cpu: Cpu) {
             for i in 0..n {
                 let x = f64::from(x[i]);
                 let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                // The rounding of u matters as much as u is large.
+                // The rounding error of u is proportional to u.
                 let expected = 0.5 * x * (1.0 + u.tanh()) * f64::from(y[i]);
                 let bound = 16.0 * f64::from(f32::EPSILON) * x.abs().max(1.0);
                 assert!((f64::from(found[i]) - expected).abs() <= bound, "gelu {x}");
@@ -86,7 +87,7 @@ fn rotations(cpu: Cpu) {
             .chain(angles.iter().map(|a| a.sin()))
             .map(|x| x as f32)
             .collect();
-        // Three elements more than rotate: they stay.
+        // Three elements do not rotate, and must not change.
         let [x, _, found] = both(cpu, 2 * half + 3, 1.0, |cpu, x, _| rotate(cpu, x, &row));
         for i in 0..half {
             let (a, b) = (f64::from(x[i]), f64::from(x[half + i]));
