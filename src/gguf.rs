@@ -1,9 +1,10 @@
-//! GGUF files: one memory map, checked once, then only borrowed from.
+//! GGUF files: memory-mapped, checked once, then only borrowed from.
 //!
 //! A file is untrusted. [`Gguf::parse`] walks its header once, checks every count, length, type,
-//! shape and offset before using it, and hands out views into the map. What it returns needs no
-//! further checks against the file; whether the values make a model is for their readers to say.
-//! [`File::parse`] also joins the parts of a model in several files, each of which is checked alike.
+//! shape and offset before it is used, and returns views into the map. The returned views need no
+//! further checks against the file; whether the values describe a usable model is checked by the
+//! code that loads one. [`File::parse`] also joins the parts of a model that is split into several
+//! files, after the same checks of each part.
 //!
 //! ```no_run
 //! # use rope_cpu::gguf::File;
@@ -18,13 +19,13 @@
 //! ```
 
 pub mod copy;
+pub mod cross_check;
 mod error;
 mod file;
 mod limits;
 mod metadata;
 mod overrides;
 mod scanner;
-pub mod second_opinion;
 mod split;
 mod tensors;
 mod types;
@@ -56,14 +57,14 @@ pub struct Gguf<'a> {
 }
 
 impl<'a> Gguf<'a> {
-    /// Checks all of a file and borrows its contents; `overrides` replace or add metadata keys.
+    /// Checks a whole file and borrows its contents; `overrides` replace or add metadata keys.
     ///
     /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`, so that in a
     /// memory map (or any buffer aligned to 8) it can be cast to blocks.
     ///
     /// # Errors
     ///
-    /// The first fault, by the name of the key or tensor that has it.
+    /// Returns the first fault found, which names the key or tensor concerned.
     pub fn parse(bytes: &'a [u8], overrides: &'a [Override]) -> Result<Self, Error> {
         let mut scanner = Scanner::new(bytes);
         let header = scanner.header()?;
@@ -77,32 +78,32 @@ impl<'a> Gguf<'a> {
         Ok(Self { version: header.version, metadata, tensors, index, alignment, data_offset })
     }
 
-    /// The version of the format: 2 or 3.
+    /// Returns the version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The key-value pairs, overrides applied.
+    /// Returns the key-value pairs, with the overrides applied.
     pub fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor named `name`.
     pub fn tensor(&self, name: &str) -> Option<&Tensor<'a>> {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// Every tensor, in the order of the file, or of its parts.
+    /// Returns all tensors in file order; the tensors of a split model follow part by part.
     pub fn tensors(&self) -> &[Tensor<'a>] {
         &self.tensors
     }
 
-    /// What offsets of tensors are multiples of, in bytes.
+    /// Returns the alignment in bytes: tensor offsets are multiples of it.
     pub fn alignment(&self) -> u64 {
         self.alignment
     }
 
-    /// Where the tensor data starts, in bytes from the start of the file.
+    /// Returns the offset of the tensor data in bytes from the start of the file.
     pub fn data_offset(&self) -> u64 {
         self.data_offset
     }

@@ -1,7 +1,7 @@
-//! Small files that claim much: reading them takes little memory and little time.
+//! Small files with large counts: reading them takes little memory and little time.
 //!
-//! One test in a program of its own, since what is measured is the peak of the whole process, and that
-//! of the processes that it starts.
+//! The test has a program of its own, since the peak memory of the whole process, and of the processes
+//! that it starts, is measured.
 #![cfg(target_os = "linux")]
 
 use std::io::Write;
@@ -11,7 +11,7 @@ use assert_cmd::Command;
 use nix::sys::resource::{UsageWho, getrusage};
 use rope_cpu::gguf::{Gguf, Value};
 
-/// A hostile file of less than 1 MB may take this much.
+/// The limit of the memory that reading a hostile file of less than 1 MB may take, in KiB.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ fn a_small_hostile_file_takes_little() {
     }
 }
 
-/// As a tokenizer would.
+/// Decodes arrays as a tokenizer does.
 fn read(value: Value<'_>) {
     if let Value::Array(array) = value {
         let lengths = [
@@ -61,7 +61,7 @@ fn read(value: Value<'_>) {
     }
 }
 
-/// Calls `rope-cpu inspect`.
+/// Shows the file as `rope-cpu inspect` does.
 fn show(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
@@ -71,12 +71,12 @@ fn show(bytes: &[u8]) {
     }
 }
 
-/// The most memory that a process which this one has started and waited for has had.
+/// Returns the peak resident memory of the processes that this one has waited for, in KiB.
 fn children_peak_kib() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss() as u64
 }
 
-/// The most memory that the process has had.
+/// Returns the peak resident memory of the process in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -91,7 +91,7 @@ fn string(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text].concat()
 }
 
-/// As many as are allowed, each as short as it can be and still be told apart.
+/// Returns a file with the maximum number of keys, each as short as a distinct key can be.
 fn keys() -> Vec<u8> {
     let count = 1 << 14;
     let mut file = header(0, count);
@@ -105,7 +105,7 @@ fn keys() -> Vec<u8> {
 fn tensors() -> Vec<u8> {
     let count = (FILE_BYTES / 45) as u64;
     let mut file = header(count, 1);
-    // The smallest alignment, so that the data of all fits.
+    // The smallest alignment, so that the data of all tensors fits.
     file.extend(string(b"general.alignment"));
     file.extend([4, 0, 0, 0, 8, 0, 0, 0]);
     for index in 0..count {

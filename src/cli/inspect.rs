@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use rope_cpu::gguf::{self, File, Gguf, Tensor, Value, second_opinion};
+use rope_cpu::gguf::{self, File, Gguf, Tensor, Value, cross_check};
 
 /// Show what is in a GGUF file: metadata, tensors, sizes, RoPE settings
 #[derive(Debug, clap::Args)]
@@ -50,11 +50,11 @@ pub enum Error {
     File(#[from] gguf::Error),
     /// `--verify`: the header was not confirmed.
     #[error("{path}: {source}", path = path.display())]
-    SecondOpinion {
+    CrossCheck {
         /// The file.
         path: PathBuf,
-        /// What differs, or why there is no second opinion.
-        source: second_opinion::Error,
+        /// The difference, or the reason why gguf-rs cannot read the file.
+        source: cross_check::Error,
     },
     /// The output was not accepted.
     #[error("cannot write: {0}")]
@@ -71,8 +71,8 @@ pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
     let gguf = file.parse(&[])?;
     if args.verify {
         for part in file.parts() {
-            second_opinion::compare(part.bytes(), &Gguf::parse(part.bytes(), &[])?)
-                .map_err(|source| Error::SecondOpinion { path: part.path().into(), source })?;
+            cross_check::compare(part.bytes(), &Gguf::parse(part.bytes(), &[])?)
+                .map_err(|source| Error::CrossCheck { path: part.path().into(), source })?;
         }
     }
     let report = Report { args, parts: file.parts().collect(), gguf: &gguf };

@@ -1,6 +1,6 @@
-//! A copy of a file with other metadata and more tensors.
+//! Copies a GGUF file with changed metadata and added tensors.
 //!
-//! Everything else is copied byte for byte.
+//! All other data is copied byte for byte.
 
 use std::{
     collections::BTreeMap,
@@ -12,38 +12,41 @@ use super::{
     writer::{Entry, Writer},
 };
 
-/// What is other in the copy.
+/// The changes that a copy makes to the original.
 #[derive(Clone, Debug, Default)]
 pub struct Changes<'c> {
-    /// Keys and their new values; `None` where a key is to be gone.
+    /// The changed keys with their new values; `None` removes a key.
     pub keys: BTreeMap<String, Option<Value<'c>>>,
-    /// Rows of f32 by their names; they replace tensors that are there.
+    /// One-dimensional f32 tensors by name, which replace existing tensors of the same name.
     pub rows: BTreeMap<&'c str, Vec<f32>>,
 }
 
 impl Changes<'_> {
-    /// The keys of `gguf`, changed. A copy is one file, also of a model in several.
+    /// Returns the keys of `gguf` with the changes applied.
+    ///
+    /// The keys of a split model's parts are left out, since a copy is always a single file.
     pub fn keys_of<'a>(&'a self, gguf: &Gguf<'a>) -> Vec<(&'a str, Value<'a>)> {
-        let gone = |key| split::KEYS.contains(&key) || self.keys.contains_key(key);
-        let kept = gguf.metadata().iter().filter(|(key, _)| !gone(key));
+        let changed = |key| split::KEYS.contains(&key) || self.keys.contains_key(key);
+        let unchanged = gguf.metadata().iter().filter(|(key, _)| !changed(key));
         let new = self.keys.iter().filter_map(|(key, value)| Some((&key[..], (*value)?)));
-        kept.chain(new).collect()
+        unchanged.chain(new).collect()
     }
 }
 
-/// Writes the copy.
+/// Writes a copy of `gguf` with `changes` to `out`.
 ///
 /// # Errors
-/// Those of `out`.
+///
+/// Returns an error if writing to `out` fails.
 pub fn copy(gguf: &Gguf<'_>, changes: &Changes<'_>, out: impl Write) -> io::Result<()> {
-    let kept = gguf.tensors().iter().filter(|tensor| !changes.rows.contains_key(tensor.name));
+    let unchanged = gguf.tensors().iter().filter(|tensor| !changes.rows.contains_key(tensor.name));
     let shapes: Vec<[u64; 1]> = changes.rows.values().map(|row| [row.len() as u64]).collect();
     let rows = changes.rows.keys().zip(&shapes);
     let rows = rows.map(|(name, shape)| Entry { name, shape, ggml_type: GgmlType::F32 });
-    let tensors: Vec<Entry> = kept.clone().map(Entry::from).chain(rows).collect();
+    let tensors: Vec<Entry> = unchanged.clone().map(Entry::from).chain(rows).collect();
 
     let mut writer = Writer::new(out, gguf.alignment(), &changes.keys_of(gguf), &tensors)?;
-    for tensor in kept {
+    for tensor in unchanged {
         writer.write(tensor.bytes)?;
         writer.pad()?;
     }

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a GGUF file.
+//! The errors of opening and reading GGUF files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,12 @@ use thiserror::Error;
 
 use super::limits::{ALIGNMENT_MAX, ALIGNMENT_MIN, DIMENSIONS_MAX};
 
-/// Why a file cannot be used. Names from the file are quoted, escaped and shortened.
+/// An error while opening or reading a GGUF file.
+///
+/// Names that come from the file are quoted, escaped and shortened in messages.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error("{path}: {source}", path = path.display())]
     Open { path: PathBuf, source: std::io::Error },
@@ -23,34 +25,34 @@ pub enum Error {
     In { path: PathBuf, source: Box<Error> },
 
     #[error(
-        "{path} is part {number} of {count} of a model: give the first one, {first}",
+        "{path} is part {number} of {count} of a model: give the first part, {first}",
         path = path.display(), first = first.display()
     )]
     SplitNotFirst { path: PathBuf, number: u32, count: u32, first: PathBuf },
     #[error(
-        "{path} is not there, but {first} is a part of the same model: fetch all parts into one \
+        "{path} is missing, but {first} is a part of the same model: download all parts into one \
          folder",
         path = path.display(), first = first.display()
     )]
     SplitMissing { path: PathBuf, first: PathBuf },
     #[error(
         "{path} is not part {number} of {count} of the model that {first} begins: its metadata keys \
-         split.no, split.count and split.tensors.count say otherwise",
+         split.no, split.count and split.tensors.count do not match",
         path = path.display(), first = first.display()
     )]
     SplitForeign { path: PathBuf, number: u32, count: u32, first: PathBuf },
     #[error(
         "{path} is part {number} of {count} of a model, but its name does not end in \
-         -{number:05}-of-{count:05}.gguf, by which the other parts could be found: rename it",
+         -{number:05}-of-{count:05}.gguf, which is needed to find the other parts: rename it",
         path = path.display()
     )]
     SplitName { path: PathBuf, number: u32, count: u32 },
     #[error(
-        "metadata key split.count is {count}, but split.no and split.tensors.count do not say which \
-         of these parts this is, and how many tensors they hold"
+        "metadata key split.count is {count}, which requires split.no, a number below {count}, and \
+         split.tensors.count: at least one of them is missing or out of range"
     )]
     SplitKeys { count: u32 },
-    #[error("tensor {tensor} is in an earlier part of the model, too")]
+    #[error("tensor {tensor} is also in an earlier part of the model")]
     SplitTensorTwice { tensor: String },
     #[error(
         "metadata key split.tensors.count is {tensors}, but the {count} parts of the model hold \
@@ -68,13 +70,13 @@ pub enum Error {
     Version1,
     #[error("GGUF version {version} is unknown: versions 2 and 3 are supported")]
     Version { version: u32 },
-    #[error("the header announces {count} {what}, more than the {max} that any model needs")]
+    #[error("the header declares {count} {what}, but at most {max} are supported")]
     Count { what: &'static str, count: u64, max: u64 },
     #[error(
-        "the header announces {count} {what}, which cannot fit in the {remaining} bytes after it"
+        "the header declares {count} {what}, which cannot fit in the {remaining} bytes after it"
     )]
     CountBeyondFile { what: &'static str, count: u64, remaining: u64 },
-    #[error("the file ends within {reading}: {needed} bytes needed, {remaining} there")]
+    #[error("the file ends within {reading}: {needed} bytes are needed, {remaining} remain")]
     Truncated { reading: String, needed: u64, remaining: u64 },
 
     #[error("metadata key number {index} is empty")]
@@ -83,7 +85,7 @@ pub enum Error {
     KeyLong { index: u64, bytes: u64, max: u64 },
     #[error("metadata key number {index}, {key}, is not valid UTF-8")]
     KeyUtf8 { index: u64, key: String },
-    #[error("metadata key {key} is there twice")]
+    #[error("metadata key {key} appears twice")]
     KeyTwice { key: String },
     #[error("metadata key {key} has a value of the unknown type {number}")]
     ValueType { key: String, number: u32 },
@@ -91,15 +93,13 @@ pub enum Error {
     ElementType { key: String, number: u32 },
     #[error("metadata key {key} is an array of arrays, which is not supported")]
     NestedArray { key: String },
-    #[error(
-        "metadata key {key} has a string of {bytes} bytes where {remaining} remain in the file"
-    )]
+    #[error("metadata key {key} has a string of {bytes} bytes, but {remaining} remain in the file")]
     StringLength { key: String, bytes: u64, remaining: u64 },
     #[error(
-        "metadata key {key} is an array of {len} {element} where {remaining} bytes remain in the file"
+        "metadata key {key} is an array of {len} {element}, but {remaining} bytes remain in the file"
     )]
     ArrayLength { key: String, len: u64, element: &'static str, remaining: u64 },
-    #[error("metadata key {key} is a truth value of {byte}, where 0 and 1 are the only ones")]
+    #[error("metadata key {key} is a bool of value {byte}: it must be 0 or 1")]
     Bool { key: String, byte: u8 },
     #[error("metadata key general.alignment is {found}, where a u32 is expected")]
     AlignmentType { found: String },
@@ -115,9 +115,9 @@ pub enum Error {
     NameLong { index: u64, bytes: u64, max: u64 },
     #[error("the name of tensor number {index}, {name}, is not valid UTF-8")]
     NameUtf8 { index: u64, name: String },
-    #[error("tensor {tensor} is there twice")]
+    #[error("tensor {tensor} appears twice")]
     NameTwice { tensor: String },
-    #[error("tensor {tensor} has {count} dimensions: 1 to {DIMENSIONS_MAX} are possible")]
+    #[error("tensor {tensor} has {count} dimensions: it must have from 1 to {DIMENSIONS_MAX}")]
     DimensionCount { tensor: String, count: u32 },
     #[error("tensor {tensor} has no values: its dimensions are {dims:?}")]
     NoValues { tensor: String, dims: Vec<u64> },
@@ -132,45 +132,53 @@ pub enum Error {
     TypeRemoved { tensor: String, number: u32, name: &'static str, instead: &'static str },
     #[error("tensor {tensor} has type {name} ({number}), which only ik_llama.cpp reads")]
     TypeFork { tensor: String, number: u32, name: &'static str },
-    #[error("tensor {tensor}: rows of {row_len} are no multiple of {block_len}, a block of {name}")]
+    #[error(
+        "tensor {tensor}: rows of {row_len} values are not a multiple of {block_len}, the block \
+         length of {name}"
+    )]
     Row { tensor: String, row_len: u64, block_len: u64, name: &'static str },
-    #[error("tensor {tensor} has offset {offset}, which is no multiple of {alignment}")]
+    #[error(
+        "tensor {tensor} has offset {offset}, which is not a multiple of the alignment, {alignment} \
+         bytes"
+    )]
     Misaligned { tensor: String, offset: u64, alignment: u64 },
     #[error(
-        "tensor {tensor} lies outside of the file: it takes {bytes} bytes at offset {offset} of \
+        "tensor {tensor} lies outside the file: it takes {bytes} bytes at offset {offset} of \
          the data, which is {data_bytes} bytes long; is the download complete?"
     )]
     OutOfBounds { tensor: String, offset: u64, bytes: u64, data_bytes: u64 },
     #[error("tensors {first} and {second} overlap")]
     Overlap { first: String, second: String },
-    #[error("{bytes} bytes follow the last tensor, more than the {max} that padding may take")]
+    #[error("{bytes} bytes follow the last tensor, more than the {max} that padding can take")]
     Trailing { bytes: u64, max: u64 },
 
     #[error("--override-kv gives metadata key {key} twice")]
     OverrideTwice { key: String },
     #[error("--override-kv gives metadata key {key} as {given}, but in the file it is {found}")]
     OverrideType { key: String, given: &'static str, found: String },
-    #[error("--override-kv cannot change general.alignment, by which the file is laid out")]
+    #[error("--override-kv cannot change general.alignment, on which the tensor offsets depend")]
     OverrideAlignment,
 }
 
 impl Error {
-    /// The error as one of a file.
+    /// Wraps the error with the path of the file that it was found in.
     pub(super) fn of(self, path: &Path) -> Self {
         Self::In { path: path.into(), source: Box::new(self) }
     }
 }
 
-/// A name from the file for a message: quoted, control characters escaped, shortened if long.
+/// Returns a name from the file for a message: quoted, control characters escaped, shortened if
+/// long.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", escaped(name, 80).replace('"', "\\\""))
 }
 
-/// Text from the file for a terminal: control characters escaped, shortened to `chars_max`.
+/// Returns text from the file for a terminal: control characters escaped, shortened to `chars_max`
+/// characters.
 pub fn escaped(text: &str, chars_max: usize) -> String {
     let end = text.char_indices().nth(chars_max).map(|(end, _)| end);
     let shown = text[..end.unwrap_or(text.len())].escape_debug().to_string();
-    // Quotes do no harm.
+    // Quotes need no escape here.
     let shown = shown.replace("\\'", "'").replace("\\\"", "\"");
     if end.is_some() { shown + "…" } else { shown }
 }

@@ -7,35 +7,35 @@ use thiserror::Error;
 
 use super::quoted;
 
-/// A metadata key that is missing, or holds something else than what the program needs.
+/// An error for a metadata key that is missing or has an unusable value.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A key without which the file cannot be used.
+    /// A required key is missing.
     #[error("metadata key {0} is missing")]
     Missing(String),
-    /// A key of another type than the specification gives it.
+    /// A key has a value of another type than the specification requires.
     #[error("metadata key {key} is {found}, where {expected} is expected")]
     Type {
         /// The key.
         key: String,
-        /// What the file holds.
+        /// A description of the value in the file.
         found: String,
-        /// What the specification asks for.
+        /// A description of the permitted values.
         expected: &'static str,
     },
-    /// A value that no model can have.
+    /// A key has a value of the right type that cannot be used.
     #[error("metadata key {key} is {value}: {reason}")]
     Value {
         /// The key.
         key: String,
         /// The value, as text.
         value: String,
-        /// Why it cannot be used, and what would be right.
+        /// The reason why the value cannot be used, and the permitted values.
         reason: String,
     },
 }
 
-/// The types of GGUF values, with their numbers in the file.
+/// The type of a GGUF value, with its number in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the GGUF specification")]
 pub enum ValueType {
@@ -55,7 +55,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The type with this number in a file, if there is one.
+    /// Returns the type with this number in a file, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
         use ValueType::*;
         [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
@@ -63,7 +63,7 @@ impl ValueType {
             .find(|t| *t as u32 == number)
     }
 
-    /// Its name for messages: `u32`, `string`.
+    /// Returns the name of the type for messages: `u32`, `string`.
     pub fn name(self) -> &'static str {
         use ValueType::*;
         match self {
@@ -83,7 +83,7 @@ impl ValueType {
         }
     }
 
-    /// Bytes of one value of a fixed size; `None` for strings and arrays.
+    /// Returns the size in bytes of one value; `None` for strings and arrays.
     pub fn size(self) -> Option<usize> {
         use ValueType::*;
         match self {
@@ -96,7 +96,7 @@ impl ValueType {
     }
 }
 
-/// One metadata value. Strings are raw bytes: a file may hold text that is not UTF-8.
+/// A metadata value. Strings are raw bytes: a file may hold text that is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of the GGUF specification")]
 pub enum Value<'a> {
@@ -116,7 +116,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Its type.
+    /// Returns the type of the value.
     pub fn value_type(self) -> ValueType {
         match self {
             Value::U8(_) => ValueType::U8,
@@ -135,7 +135,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as an integer, if it is one of any width.
+    /// Returns the value as an integer if it is of an integer type of any width.
     pub fn integer(self) -> Option<i128> {
         Some(match self {
             Value::U8(x) => x.into(),
@@ -150,8 +150,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// `x` as an integer of this type, if it is one that can hold it.
-    pub(super) fn whole(value_type: ValueType, x: i64) -> Option<Self> {
+    /// Returns `x` as a value of this type, if it is an integer type that can hold `x`.
+    pub(super) fn from_integer(value_type: ValueType, x: i64) -> Option<Self> {
         match value_type {
             ValueType::U8 => x.try_into().ok().map(Value::U8),
             ValueType::I8 => x.try_into().ok().map(Value::I8),
@@ -165,7 +165,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads a value of a fixed size from exactly its bytes; `None` for strings and arrays.
+    /// Decodes a value of a fixed size from exactly its bytes; `None` for strings and arrays.
     pub(super) fn fixed(value_type: ValueType, bytes: &[u8]) -> Option<Self> {
         fn number<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> Option<T> {
             bytes.try_into().ok().map(read)
@@ -186,7 +186,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A name for error messages: `a string`, `an array of 3 f32`, `u32 7`.
+    /// Returns a description for error messages: `a string`, `an array of 3 f32`, `u32 7`.
     pub fn describe(self) -> String {
         match self {
             Value::Array(_) => self.to_string(),
@@ -196,7 +196,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Numbers as Rust writes them, strings quoted and shortened, arrays by their length.
+/// Formats numbers as Rust does, strings quoted and shortened, and arrays by their length.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -209,7 +209,7 @@ impl fmt::Display for Value<'_> {
             Value::U64(x) => write!(f, "{x}"),
             Value::I64(x) => write!(f, "{x}"),
             Value::Bool(x) => write!(f, "{x}"),
-            // With a point or an exponent, however large.
+            // `{:?}` always writes a decimal point or an exponent.
             Value::F32(x) => write!(f, "{x:?}"),
             Value::F64(x) => write!(f, "{x:?}"),
             Value::String(text) => write!(f, "{}", quoted(&String::from_utf8_lossy(text))),
@@ -218,19 +218,19 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// An array, its elements still as in the file. The scanner has checked that all are there.
+/// An array of undecoded elements. The scanner has checked that `bytes` holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array<'a> {
     /// The type of every element.
     pub element: ValueType,
-    /// How many there are.
+    /// The number of elements.
     pub len: usize,
-    /// Their encoding: fixed-size values, or strings each after its length as a `u64`.
+    /// The encoded elements: fixed-size values, or strings each after its length as a `u64`.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Array<'a> {
-    /// The elements one by one, decoded as they are asked for.
+    /// Returns an iterator over the elements, which decodes them lazily.
     pub fn values(self) -> impl Iterator<Item = Value<'a>> {
         let mut rest = self.bytes;
         (0..self.len).map_while(move |_| match self.element.size() {
@@ -247,7 +247,7 @@ impl<'a> Array<'a> {
         })
     }
 
-    /// The elements, if they are strings.
+    /// Returns the elements if they are strings.
     pub fn strings(self) -> Option<Vec<&'a [u8]>> {
         if self.element != ValueType::String {
             return None;
@@ -262,13 +262,13 @@ impl<'a> Array<'a> {
         Some(strings)
     }
 
-    /// The elements, if they are `f32`.
+    /// Returns the elements if they are `f32`.
     pub fn f32s(self) -> Option<Vec<f32>> {
         (self.element == ValueType::F32)
             .then(|| self.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
     }
 
-    /// The elements, if they are integers or booleans of any width.
+    /// Returns the elements if they are integers of any width, or booleans.
     pub fn integers(self) -> Option<Vec<i64>> {
         fn each<const N: usize>(bytes: &[u8], f: fn([u8; N]) -> i64) -> Option<Vec<i64>> {
             Some(bytes.as_chunks::<N>().0.iter().map(|b| f(*b)).collect())
@@ -289,16 +289,16 @@ impl<'a> Array<'a> {
     }
 }
 
-/// A string after its length, and what follows it.
+/// Splits off the string at the start of `bytes`, which follows its length.
 fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, tail) = bytes.split_first_chunk()?;
     tail.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)
 }
 
-/// All key-value pairs of a file, in its order, with typed access.
+/// The key-value pairs of a file in file order, with typed access.
 ///
-/// The getters return `Ok(None)` where the key is absent and an error where it is of another
-/// type, so that a wrong type is never taken for "not there".
+/// The getters return `Ok(None)` if the key is absent and an error if it is of another type, so
+/// that a wrong type is never taken for an absent key.
 #[derive(Debug, Default)]
 pub struct Metadata<'a> {
     entries: Vec<(&'a str, Value<'a>)>,
@@ -307,19 +307,19 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// As [`Metadata::insert`], for a pair of `--override-kv`.
+    /// Adds or replaces a pair like [`Metadata::insert`], and records it as one of `--override-kv`.
     pub(super) fn override_with(&mut self, key: &'a str, value: Value<'a>) {
         self.insert(key, value);
         self.overridden.insert(key);
     }
 
-    /// A key as the origin of its value: with the flag, where `--override-kv` set it.
+    /// Returns a key as the origin of its value: with `--override-kv`, if that has set it.
     pub fn origin(&self, key: &str) -> String {
         let flag = if self.overridden.contains(key) { "--override-kv " } else { "" };
         format!("{flag}{key}")
     }
 
-    /// Adds a pair, or replaces the value of a key that is there; true if it was.
+    /// Adds a pair, or replaces the value of an existing key. Returns whether the key existed.
     pub fn insert(&mut self, key: &'a str, value: Value<'a>) -> bool {
         if let Some(&i) = self.index.get(key) {
             self.entries[i].1 = value;
@@ -330,12 +330,12 @@ impl<'a> Metadata<'a> {
         false
     }
 
-    /// Every pair, in the order of the file.
+    /// Returns an iterator over all pairs in file order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> {
         self.entries.iter().copied()
     }
 
-    /// The raw value of a key.
+    /// Returns the value of a key, of any type.
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
         self.index.get(key).map(|&i| self.entries[i].1)
     }
@@ -354,7 +354,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// A string; text that is not UTF-8 is an error.
+    /// Returns a string; text that is not UTF-8 is an error.
     pub fn string(&self, key: &str) -> Result<Option<&'a str>, Error> {
         self.typed(key, "a string of valid UTF-8", |v| match v {
             Value::String(s) => std::str::from_utf8(s).ok(),
@@ -362,18 +362,18 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// A whole number of any integer type that fits in 32 bits.
+    /// Returns a whole number of any integer type that fits in an unsigned 32-bit number.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.typed(key, "a whole number from 0 to 4294967295", |v| v.integer()?.try_into().ok())
     }
 
-    /// A whole number of any integer type that fits in 32 bits with a sign.
+    /// Returns a whole number of any integer type that fits in a signed 32-bit number.
     pub fn i32(&self, key: &str) -> Result<Option<i32>, Error> {
         let expected = "a whole number from -2147483648 to 2147483647";
         self.typed(key, expected, |v| v.integer()?.try_into().ok())
     }
 
-    /// A real number that is finite.
+    /// Returns a finite floating-point number.
     pub fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.typed(key, "a finite f32 or f64", |v| match v {
             Value::F32(x) => Some(x).filter(|x| x.is_finite()),
@@ -382,7 +382,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// A truth value.
+    /// Returns a boolean.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", |v| match v {
             Value::Bool(b) => Some(b),
@@ -390,17 +390,17 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// An array of strings, as raw bytes.
+    /// Returns an array of strings, as raw bytes.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&'a [u8]>>, Error> {
         self.array(key, "an array of strings", Array::strings)
     }
 
-    /// An array of `f32`.
+    /// Returns an array of `f32`.
     pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
         self.array(key, "an array of f32", Array::f32s)
     }
 
-    /// An array of whole numbers of any width.
+    /// Returns an array of whole numbers of any width.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, Error> {
         self.array(key, "an array of whole numbers", Array::integers)
     }
@@ -417,7 +417,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// `value`, or the error that says that `key` is missing.
+    /// Returns `value`, or [`Error::Missing`] with `key` if it is `None`.
     pub fn require<T>(key: &str, value: Option<T>) -> Result<T, Error> {
         value.ok_or_else(|| Error::Missing(key.into()))
     }

@@ -9,9 +9,9 @@ use thiserror::Error;
 use super::limits::KEY_BYTES_MAX;
 use super::{Error as FileError, Metadata, Value, ValueType, quoted};
 
-/// Why the text of an override cannot be used.
+/// An error in the text of an override.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error("{text} is not of the form KEY=TYPE:VALUE")]
     Form { text: String },
@@ -25,15 +25,15 @@ pub enum Error {
     Quote { text: String },
 }
 
-/// One key with the value that the user gives it.
+/// A metadata key with the value that replaces the one in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     key: String,
-    value: Owned,
+    value: OverrideValue,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Owned {
+enum OverrideValue {
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -41,67 +41,69 @@ enum Owned {
 }
 
 impl Override {
-    /// Reads a comma-separated list, as the flag takes it. An item that holds commas is put in
+    /// Parses the value of the flag, a comma-separated list. An item that contains commas is put in
     /// double quotes, in which `""` stands for a quote.
     ///
     /// # Errors
     ///
-    /// The first item that is not `KEY=TYPE:VALUE`, or whose value is not of its type.
+    /// Returns an error for the first item that is not `KEY=TYPE:VALUE`, or whose value is not of its
+    /// type.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         split_list(text)?.iter().map(|item| item.parse()).collect()
     }
 
-    /// The key that is replaced or added.
+    /// Returns the key that is replaced or added.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// As the type of what the file has, or else as the one that keys mostly have: programs that a
-    /// copy is made for take no other.
+    /// Returns the value in the type of the file's value `found`, or else in the type that most keys
+    /// have (u32, f32): other programs that read a copy of the file accept no other type.
     fn value(&self, found: Option<Value<'_>>) -> Value<'_> {
         match &self.value {
-            Owned::Int(x) => {
+            OverrideValue::Int(x) => {
                 let value_type = found.map_or(ValueType::U32, Value::value_type);
-                Value::whole(value_type, *x).unwrap_or(Value::I64(*x))
+                Value::from_integer(value_type, *x).unwrap_or(Value::I64(*x))
             }
-            Owned::Float(x) => match (found, *x as f32) {
+            OverrideValue::Float(x) => match (found, *x as f32) {
                 (None | Some(Value::F32(_)), single) if single.is_finite() => Value::F32(single),
                 _ => Value::F64(*x),
             },
-            Owned::Bool(x) => Value::Bool(*x),
-            Owned::Str(x) => Value::String(x.as_bytes()),
+            OverrideValue::Bool(x) => Value::Bool(*x),
+            OverrideValue::Str(x) => Value::String(x.as_bytes()),
         }
     }
 
     fn type_name(&self) -> &'static str {
         match self.value {
-            Owned::Int(_) => "int",
-            Owned::Float(_) => "float",
-            Owned::Bool(_) => "bool",
-            Owned::Str(_) => "str",
+            OverrideValue::Int(_) => "int",
+            OverrideValue::Float(_) => "float",
+            OverrideValue::Bool(_) => "bool",
+            OverrideValue::Str(_) => "str",
         }
     }
 
-    /// Whether it may stand for what the file has: an integer for one of any width, and so on.
+    /// Returns whether the override is of the same kind as the file's value: an integer may replace an
+    /// integer of any width, and a float either kind of float.
     fn fits(&self, found: Value<'_>) -> bool {
         match self.value {
-            Owned::Int(_) => found.integer().is_some(),
-            Owned::Float(_) => matches!(found, Value::F32(_) | Value::F64(_)),
-            Owned::Bool(_) => matches!(found, Value::Bool(_)),
-            Owned::Str(_) => matches!(found, Value::String(_)),
+            OverrideValue::Int(_) => found.integer().is_some(),
+            OverrideValue::Float(_) => matches!(found, Value::F32(_) | Value::F64(_)),
+            OverrideValue::Bool(_) => matches!(found, Value::Bool(_)),
+            OverrideValue::Str(_) => matches!(found, Value::String(_)),
         }
     }
 }
 
-/// As it is typed: `KEY=TYPE:VALUE`.
+/// Formats the override as `KEY=TYPE:VALUE`.
 impl fmt::Display for Override {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}:", self.key, self.type_name())?;
         match &self.value {
-            Owned::Int(x) => write!(f, "{x}"),
-            Owned::Float(x) => write!(f, "{x}"),
-            Owned::Bool(x) => write!(f, "{x}"),
-            Owned::Str(x) => f.write_str(x),
+            OverrideValue::Int(x) => write!(f, "{x}"),
+            OverrideValue::Float(x) => write!(f, "{x}"),
+            OverrideValue::Bool(x) => write!(f, "{x}"),
+            OverrideValue::Str(x) => f.write_str(x),
         }
     }
 }
@@ -118,23 +120,27 @@ impl FromStr for Override {
         }
         let wrong = |expected| Error::Value { key: quoted(key), value: quoted(value), expected };
         let value = match type_name {
-            "int" => Owned::Int(value.parse().map_err(|_| wrong("a whole number of 64 bits"))?),
-            "float" => Owned::Float(
+            "int" => {
+                OverrideValue::Int(value.parse().map_err(|_| wrong("a whole number of 64 bits"))?)
+            }
+            "float" => OverrideValue::Float(
                 value
                     .parse()
                     .ok()
                     .filter(|x: &f64| x.is_finite())
                     .ok_or_else(|| wrong("a finite number"))?,
             ),
-            "bool" => Owned::Bool(value.parse().map_err(|_| wrong("true or false"))?),
-            "str" => Owned::Str(value.into()),
+            "bool" => OverrideValue::Bool(value.parse().map_err(|_| wrong("true or false"))?),
+            "str" => OverrideValue::Str(value.into()),
             other => return Err(Error::Type { key: quoted(key), given: quoted(other) }),
         };
         Ok(Self { key: key.into(), value })
     }
 }
 
-/// Replaces or adds the keys; a key of the file keeps its type of value, if that can hold the new one.
+/// Replaces or adds the keys of `overrides` in `metadata`.
+///
+/// A key of the file keeps its value type if that type can hold the new value.
 pub(super) fn apply<'a>(
     metadata: &mut Metadata<'a>,
     overrides: &'a [Override],
@@ -158,12 +164,12 @@ pub(super) fn apply<'a>(
     Ok(())
 }
 
-/// The items of a comma-separated list. One that holds commas is put in double quotes, in which `""`
-/// stands for a quote.
+/// Splits a comma-separated list into its items. An item that contains commas is put in double
+/// quotes, in which `""` stands for a quote.
 ///
 /// # Errors
 ///
-/// A quote that is not closed, or that ends within an item.
+/// Returns an error if a quote is not closed, or is closed before the end of an item.
 pub fn split_list(text: &str) -> Result<Vec<String>, Error> {
     let mut items = Vec::new();
     let mut rest = text;
@@ -184,7 +190,8 @@ pub fn split_list(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// An item after its opening quote, and what follows its closing one.
+/// Splits off a quoted item, whose opening quote was removed. Returns the item and the text after
+/// its closing quote.
 fn quoted_item(text: &str) -> Option<(String, &str)> {
     let mut item = String::new();
     let mut rest = text;

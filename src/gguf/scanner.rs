@@ -1,4 +1,4 @@
-//! One pass over the header, in which nothing is believed before it is checked.
+//! Reads the header in one pass and checks every value before it is used.
 
 use super::limits::*;
 use super::tensors::Layout;
@@ -12,7 +12,7 @@ pub(super) struct Header {
     pub keys: u64,
 }
 
-/// What remains to be read of a file.
+/// A reader over the bytes of a file.
 pub(super) struct Scanner<'a> {
     rest: &'a [u8],
     total: usize,
@@ -23,20 +23,20 @@ impl<'a> Scanner<'a> {
         Self { rest: bytes, total: bytes.len() }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub fn offset(&self) -> u64 {
         (self.total - self.rest.len()) as u64
     }
 
-    /// Magic, version and counts.
+    /// Reads the magic, the version and the counts.
     pub fn header(&mut self) -> Result<Header, Error> {
         if !self.rest.starts_with(b"GGUF") {
-            return Err(Error::Magic { found: what_else(self.rest) });
+            return Err(Error::Magic { found: other_format(self.rest) });
         }
         self.bytes(4, || "the magic".into())?;
         match self.u32(|| "the version".into())? {
             1 => Err(Error::Version1),
-            // A version is a small number: with the bytes swapped, its lower half is empty.
+            // A version is a small number: with its bytes swapped, the lower 16 bits are zero.
             v if v != 0 && v & 0xffff == 0 => Err(Error::BigEndian { version: v.swap_bytes() }),
             version @ 2..=3 => {
                 let tensors = self.u64(|| "the count of tensors".into())?;
@@ -49,7 +49,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// All key-value pairs.
+    /// Reads all key-value pairs.
     pub fn metadata(&mut self, keys: u64) -> Result<Metadata<'a>, Error> {
         let mut metadata = Metadata::default();
         for index in 0..keys {
@@ -62,7 +62,7 @@ impl<'a> Scanner<'a> {
         Ok(metadata)
     }
 
-    /// All entries of the list of tensors, their places not yet checked.
+    /// Reads the list of tensors. Whether their data lies within the file is not checked here.
     pub fn tensors(&mut self, count: u64) -> Result<Vec<Layout<'a>>, Error> {
         self.check_count("tensors", count, TENSORS_MAX, TENSOR_BYTES_MIN)?;
         (0..count).map(|index| self.tensor(index)).collect()
@@ -113,7 +113,7 @@ impl<'a> Scanner<'a> {
         let element = ValueType::from_number(number)
             .ok_or_else(|| Error::ElementType { key: quoted(key), number })?;
         let len = self.u64(|| reading_value(key))?;
-        // Every element takes at least this many bytes, a string those of its length.
+        // The minimum size of an element; a string takes at least the 8 bytes of its length.
         let element_bytes = match element {
             ValueType::Array => return Err(Error::NestedArray { key: quoted(key) }),
             other => other.size().unwrap_or(8) as u64,
@@ -136,7 +136,7 @@ impl<'a> Scanner<'a> {
         if element == ValueType::Bool {
             check_bools(key, bytes)?;
         }
-        // Lossless: at least `len` bytes are in memory.
+        // The conversion is lossless: at least `len` bytes are in memory.
         Ok(Array { element, len: len as usize, bytes })
     }
 
@@ -240,8 +240,8 @@ fn check_bools(key: &str, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// What a file that does not begin with the magic may be instead.
-fn what_else(bytes: &[u8]) -> &'static str {
+/// Guesses the format of a file that does not begin with the magic, for the error message.
+fn other_format(bytes: &[u8]) -> &'static str {
     const KINDS: [(&[u8], &str); 9] = [
         (b"FUGG", "it is a GGUF file of swapped byte order, which is not supported"),
         (b"lmgg", "it is a GGML model from before GGUF: convert it again"),
@@ -249,7 +249,7 @@ fn what_else(bytes: &[u8]) -> &'static str {
         (b"tjgg", "it is a GGML (ggjt) model from before GGUF: convert it again"),
         (b"algg", "it is a GGML adapter (ggla) from before GGUF: convert it again"),
         (b"PK\x03\x04", "it is a zip archive, such as a PyTorch model: convert it to GGUF"),
-        (b"version https://git-lfs", "it is a pointer of Git LFS: fetch the file it stands for"),
+        (b"version https://git-lfs", "it is a Git LFS pointer: fetch the file that it refers to"),
         (b"<!DOCTYPE", "it is a web page: the download has failed"),
         (b"<html", "it is a web page: the download has failed"),
     ];

@@ -1,7 +1,7 @@
-//! Models in several files, `NAME-00001-of-0000N.gguf`, as llama-gguf-split makes them.
+//! Split models: several files `NAME-00001-of-0000N.gguf`, as llama-gguf-split writes them.
 //!
-//! The first part holds the metadata. Each says which one it is: `split.no`, counted from 0, and
-//! `split.count`; and all of them how many tensors the model has: `split.tensors.count`.
+//! The first part holds the metadata. Each part has three keys: `split.no`, its number counted from
+//! 0; `split.count`, the number of parts; `split.tensors.count`, the number of tensors of the model.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,23 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// The keys of a part.
+/// The keys that every part has.
 pub(super) const KEYS: [&str; 3] = [NUMBER, COUNT, TENSORS];
 
-/// What a part says of itself.
+/// A part's description of itself in its metadata.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Part {
-    /// Counted from 1, as in the names of files.
+struct SplitFile {
+    /// The number of the part, counted from 1 as in file names.
     number: u32,
     count: u32,
     tensors: u32,
 }
 
-/// Adds to `gguf`, which is what the file `first` holds, the tensors of all other parts. A model in
-/// one file is left as it is.
+/// Adds the tensors of all other parts to `gguf`, the contents of the file `first`. A model in one
+/// file is left unchanged.
 pub(super) fn join<'a>(first: &'a File, gguf: &mut Gguf<'a>) -> Result<(), Error> {
-    let Some(part) = Part::read(gguf).map_err(|e| e.of(first.path()))? else { return Ok(()) };
-    let Part { number, count, tensors } = part;
+    let Some(part) = SplitFile::read(gguf).map_err(|e| e.of(first.path()))? else { return Ok(()) };
+    let SplitFile { number, count, tensors } = part;
     let path = first.path();
     let wrong_name = || Error::SplitName { path: path.into(), number, count };
     let stem = stem(path, number, count).ok_or_else(wrong_name)?;
@@ -39,7 +39,9 @@ pub(super) fn join<'a>(first: &'a File, gguf: &mut Gguf<'a>) -> Result<(), Error
         first.others(|| (2..=count).map(|i| open(&name(stem, i, count), path)).collect())?;
     for (file, number) in others.iter().zip(2..) {
         let other = file.parse_alone(&[])?;
-        if Part::read(&other).map_err(|e| e.of(file.path()))? != Some(Part { number, ..part }) {
+        if SplitFile::read(&other).map_err(|e| e.of(file.path()))?
+            != Some(SplitFile { number, ..part })
+        {
             let (path, first) = (file.path().into(), path.into());
             return Err(Error::SplitForeign { path, number, count, first });
         }
@@ -58,8 +60,8 @@ pub(super) fn join<'a>(first: &'a File, gguf: &mut Gguf<'a>) -> Result<(), Error
     Ok(())
 }
 
-impl Part {
-    /// Nothing of a file that is a model by itself.
+impl SplitFile {
+    /// Reads the keys of a part; `None` if the file is a whole model.
     fn read(gguf: &Gguf) -> Result<Option<Self>, Error> {
         let number = |key: &str| gguf.metadata().u32(key);
         let count = number(COUNT)?.unwrap_or(0);
@@ -84,18 +86,19 @@ fn open(path: &Path, first: &Path) -> Result<File, Error> {
     })
 }
 
-/// The names of all parts of a model, by the name of one of them; `None` if it is no such name.
+/// Returns the names of all parts of a model from the name of one part; `None` if `part` is not the
+/// name of a part.
 pub(crate) fn parts(part: &str) -> Option<Vec<String>> {
     let (stem, _, count) = numbers(part)?;
     Some((1..=count).map(|i| format!("{stem}{}", ending(i, count))).collect())
 }
 
-/// Whether this is the name of a part that is not the first.
+/// Returns whether `name` is the name of a part other than the first.
 pub(crate) fn is_later_part(name: &str) -> bool {
     numbers(name).is_some_and(|(_, number, _)| number > 1)
 }
 
-/// What the name of a part begins with, its number, and the count.
+/// Splits the name of a part into its stem, its number and the number of parts.
 fn numbers(part: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = part.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
@@ -106,12 +109,12 @@ fn numbers(part: &str) -> Option<(&str, u32, u32)> {
     is_part.then_some((stem, number, count))
 }
 
-/// How the names of parts end.
+/// Returns the ending of a part's name.
 fn ending(number: u32, count: u32) -> String {
     format!("-{number:05}-of-{count:05}.gguf")
 }
 
-/// The path of a part without its ending, if it has the one that it should.
+/// Returns the path of a part without its ending, or `None` if it has another ending.
 fn stem(path: &Path, number: u32, count: u32) -> Option<&str> {
     path.to_str()?.strip_suffix(&ending(number, count))
 }

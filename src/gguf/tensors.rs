@@ -1,4 +1,4 @@
-//! Where each tensor lies, checked against the file and against its neighbours.
+//! The place of each tensor in the file, checked against the file size and the other tensors.
 
 use std::collections::HashSet;
 
@@ -8,48 +8,48 @@ use super::{Error, GgmlType, Metadata, Value, quoted};
 /// A tensor of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its dimensions in ggml's order, the length of a row first; those not in the file are 1.
+    /// The dimensions in ggml's order, the length of a row first; dimensions not in the file are 1.
     pub dims: [u64; DIMENSIONS_MAX as usize],
-    /// How many dimensions the file gives, from 1 to 4.
+    /// The number of dimensions in the file, from 1 to 4.
     pub dim_count: usize,
-    /// How its values are encoded.
+    /// The encoding of the values.
     pub ggml_type: GgmlType,
-    /// Where its data starts, in bytes from [`Gguf::data_offset`](super::Gguf::data_offset).
+    /// The offset of the data in bytes from [`Gguf::data_offset`](super::Gguf::data_offset).
     pub offset: u64,
-    /// Its data: `rows` times `row_bytes`.
+    /// The data: `rows` times `row_bytes` bytes.
     pub bytes: &'a [u8],
 }
 
 impl Tensor<'_> {
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn elements(&self) -> u64 {
         self.dims.iter().product()
     }
 
-    /// Values in a row.
+    /// Returns the number of values in a row.
     pub fn row_len(&self) -> u64 {
         self.dims[0]
     }
 
-    /// How many rows it has, over all further dimensions.
+    /// Returns the number of rows, the product of all further dimensions.
     pub fn rows(&self) -> u64 {
         self.dims[1..].iter().product()
     }
 
-    /// Bytes of a row.
+    /// Returns the size of a row in bytes.
     pub fn row_bytes(&self) -> u64 {
         self.row_len() / self.ggml_type.block_len * self.ggml_type.block_bytes
     }
 
-    /// The dimensions that the file gives.
+    /// Returns the dimensions that are in the file.
     pub fn shape(&self) -> &[u64] {
         &self.dims[..self.dim_count]
     }
 }
 
-/// A tensor as its entry describes it, its size computed, its place not yet checked.
+/// A tensor's entry in the header, with its computed size. Its place is not yet checked.
 pub(super) struct Layout<'a> {
     name: &'a str,
     dims: [u64; DIMENSIONS_MAX as usize],
@@ -77,14 +77,14 @@ impl<'a> Layout<'a> {
             let (row_len, name, tensor) = (dims[0], ggml_type.name, quoted(name));
             return Err(Error::Row { tensor, row_len, block_len, name });
         }
-        // Both products must fit: the number of values is wanted too.
+        // Both products must fit, since the number of values is used too.
         let elements = dims.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim)).ok_or_else(size)?;
         let bytes = (elements / block_len).checked_mul(ggml_type.block_bytes).ok_or_else(size)?;
         Ok(Self { name, dims, dim_count, ggml_type, offset, bytes })
     }
 }
 
-/// The alignment of tensor data that a file states, or the default.
+/// Returns the alignment of tensor data: the file's, or the default.
 pub(super) fn alignment(metadata: &Metadata<'_>) -> Result<u64, Error> {
     match metadata.get("general.alignment") {
         None => Ok(ALIGNMENT_DEFAULT),
@@ -95,7 +95,7 @@ pub(super) fn alignment(metadata: &Metadata<'_>) -> Result<u64, Error> {
     }
 }
 
-/// Finds the data of every tensor, which starts at `data_offset` in the file.
+/// Finds the data of every tensor; the data of all tensors starts at `data_offset` in the file.
 pub(super) fn locate<'a>(
     file: &'a [u8],
     layouts: Vec<Layout<'a>>,
@@ -103,7 +103,8 @@ pub(super) fn locate<'a>(
     alignment: u64,
 ) -> Result<Vec<Tensor<'a>>, Error> {
     // A header without tensors need not be padded to the start of its data.
-    let data = usize::try_from(data_offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
+    let start = usize::try_from(data_offset).ok();
+    let data = start.and_then(|start| file.get(start..)).unwrap_or_default();
     let mut names = HashSet::with_capacity(layouts.len());
     let mut tensors = Vec::with_capacity(layouts.len());
     for layout in layouts {
@@ -129,7 +130,8 @@ fn slice(data: &[u8], offset: u64, bytes: u64) -> Option<&[u8]> {
     data.get(usize::try_from(offset).ok()?..end)
 }
 
-/// Tensors may lie in any order, but not in one another, and little may follow the last.
+/// Checks that tensors do not overlap and that at most padding follows the last. Tensors may lie in
+/// any order.
 fn check_gaps(tensors: &[Tensor<'_>], data_bytes: u64) -> Result<(), Error> {
     let mut places: Vec<_> =
         tensors.iter().map(|t| (t.offset, t.offset + t.bytes.len() as u64, t.name)).collect();

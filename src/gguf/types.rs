@@ -1,39 +1,40 @@
-//! Every tensor type that a GGUF file may name.
+//! The tensor types of GGUF files.
 
 /// A tensor type whose layout is known, whether or not there is a kernel for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GgmlType {
-    /// Its number in the file.
+    /// The number of the type in the file.
     pub number: u32,
-    /// Its name as GGUF spells it, in lower case.
+    /// The name of the type in GGUF, in lower case.
     pub name: &'static str,
-    /// Values in a block. Rows are whole blocks.
+    /// The number of values in a block. Rows are whole blocks.
     pub block_len: u64,
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub block_bytes: u64,
 }
 
 impl GgmlType {
-    /// The one that needs no decoding.
+    /// The 32-bit floating-point type, which needs no decoding.
     pub const F32: Self = Self { number: 0, name: "f32", block_len: 1, block_bytes: 4 };
 
-    /// The type with this name, in lower case.
+    /// Returns the type with this name, in lower case.
     pub fn named(name: &str) -> Option<Self> {
         let &(number, name, block_len, block_bytes) = KNOWN.iter().find(|t| t.1 == name)?;
         Some(GgmlType { number, name, block_len, block_bytes })
     }
 }
 
-/// What a type number in a file stands for.
+/// The meaning of a type number in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     Known(GgmlType),
-    /// Once in the format, in files no longer readable by anyone; what to use instead.
+    /// A type that was removed from the format and no current program reads, with the type to use
+    /// instead.
     Removed {
         name: &'static str,
         instead: &'static str,
     },
-    /// A type of ik_llama.cpp alone.
+    /// A type that only ik_llama.cpp supports.
     Fork {
         name: &'static str,
     },

@@ -1,22 +1,22 @@
-//! Writes a file from its beginning to its end, one tensor after the other.
+//! Writes a GGUF file from beginning to end, one tensor after the other.
 //!
-//! The writer of gguf-rs (0.1.8) can't copy every model. It takes BF16, IQ4_NL and whole numbers for smaller
-//! than they are and refuses their data, takes MXFP4 for larger, and knows no type from 40 on (NVFP4). It
-//! sorts keys, has no way to add numbers of 8 or 16 bits, turns empty arrays into arrays of bytes, and
-//! writes zeros for all data before any of it.
+//! The writer of gguf-rs (0.1.8) cannot copy every model. It computes too small a size for BF16,
+//! IQ4_NL and integers and rejects their data, too large a size for MXFP4, and does not support the
+//! types from 40 (NVFP4) on. It sorts keys, cannot add numbers of 8 or 16 bits, turns empty arrays
+//! into arrays of bytes, and writes zeros for all data before the data itself.
 
 use std::io::{self, Read, Write};
 
 use super::{GgmlType, Tensor, Value};
 
-/// What the header says of a tensor.
+/// A tensor's entry in the header.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its dimensions, the length of a row first.
+    /// The dimensions, the length of a row first.
     pub shape: &'a [u64],
-    /// How its values are encoded.
+    /// The encoding of the values.
     pub ggml_type: GgmlType,
 }
 
@@ -27,18 +27,18 @@ impl<'a> From<&'a Tensor<'_>> for Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Bytes of its data; rows are whole blocks.
+    /// Returns the size of the data in bytes; rows are whole blocks.
     pub fn bytes(&self) -> u64 {
         let blocks = self.shape.iter().product::<u64>() / self.ggml_type.block_len;
         blocks * self.ggml_type.block_bytes
     }
 }
 
-/// A file whose header is written.
+/// A writer of a GGUF file, whose header has been written.
 pub struct Writer<W> {
     out: W,
     alignment: u64,
-    /// Bytes written of what is padded next.
+    /// The number of bytes written since the last padding.
     written: u64,
 }
 
@@ -46,11 +46,12 @@ pub struct Writer<W> {
 const PART: usize = 64 << 10;
 
 impl<W: Write> Writer<W> {
-    /// Writes everything that comes before the data. The tensors' data is to follow in their order,
-    /// each tensor's by [`write`](Self::write) and one [`pad`](Self::pad).
+    /// Writes the header. The data must follow in the order of `tensors`: calls of
+    /// [`write`](Self::write) for each tensor, then one call of [`pad`](Self::pad).
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if writing to `out` fails.
     pub fn new<'v>(
         out: W,
         alignment: u64,
@@ -82,10 +83,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes some of a tensor's data.
+    /// Writes a part of a tensor's data.
     ///
     /// # Errors
-    /// Those of the file.
+    ///
+    /// Returns an error if writing to the output fails.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.written += bytes.len() as u64;
         // In parts that a buffered writer copies. Where the system reads a map itself and finds the
@@ -93,10 +95,11 @@ impl<W: Write> Writer<W> {
         bytes.chunks(PART).try_for_each(|part| self.out.write_all(part))
     }
 
-    /// Ends a tensor.
+    /// Ends a tensor's data with padding up to the alignment.
     ///
     /// # Errors
-    /// Those of the file.
+    ///
+    /// Returns an error if writing to the output fails.
     pub fn pad(&mut self) -> io::Result<()> {
         let padding = self.written.next_multiple_of(self.alignment) - self.written;
         self.written = 0;

@@ -110,7 +110,7 @@ fn a_vocabulary_alone_has_no_table_of_tensors() {
 }
 
 #[test]
-fn a_second_opinion_that_fails_is_an_error() {
+fn a_cross_check_that_fails_is_an_error() {
     let file = Builder::new().tensor("x", &[64], 40, 0).data(36).file();
     let path = file.path().display();
     let message = format!("{path}: gguf-rs cannot read this file: ");

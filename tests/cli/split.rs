@@ -23,8 +23,8 @@ fn a_model_in_parts_writes_what_the_whole_does() {
     let found = answer(&metadata);
     assert_eq!((found.code, found.stdout), (Some(0), expected), "{}", found.stderr);
 
-    let parts = format!("give the first one, {}", first.display());
+    let parts = format!("give the first part, {}", first.display());
     answer(&second).refused(2, &["is part 2 of 2 of a model", &parts]);
     std::fs::remove_file(&second).unwrap();
-    answer(&first).refused(2, &[&format!("{} is not there", second.display())]);
+    answer(&first).refused(2, &[&format!("{} is missing", second.display())]);
 }

@@ -1,4 +1,4 @@
-//! Files written byte by byte, so that any part of one can be wrong.
+//! Builds files byte by byte, so that any part of a file can be made faulty.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub const U64: u32 = 10;
 pub struct Builder {
     pub magic: [u8; 4],
     pub version: u32,
-    /// What the header announces, if not what is there.
+    /// The counts in the header; `None` for the true ones.
     pub key_count: Option<u64>,
     pub tensor_count: Option<u64>,
     pub keys: Vec<Vec<u8>>,
@@ -52,7 +52,7 @@ impl Builder {
         self
     }
 
-    /// A tensor with its data, behind what is there.
+    /// Adds a tensor and its data after the existing data.
     pub fn append(
         mut self,
         name: &str,
@@ -67,12 +67,12 @@ impl Builder {
     }
 
     pub fn data(mut self, bytes: usize) -> Self {
-        // A prime period, so that a slice from the wrong place is seen.
+        // A prime period, so that a slice from the wrong place has other bytes.
         self.data = (0..bytes).map(|i| (i % 251) as u8).collect();
         self
     }
 
-    /// Everything before the data, padded.
+    /// Returns the padded header, all bytes before the data.
     pub fn header(&self) -> Vec<u8> {
         let mut file = self.magic.to_vec();
         file.extend(self.version.to_le_bytes());
@@ -95,7 +95,7 @@ impl Builder {
     }
 }
 
-/// A small model file: every type of value, two tensors, no byte too many.
+/// Returns a small model file with every type of value, two tensors and no trailing bytes.
 pub fn model() -> Builder {
     Builder::new()
         .key("general.architecture", STRING, string("llama"))

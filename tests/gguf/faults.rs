@@ -1,4 +1,4 @@
-//! Bad files: every fault with the message that names it.
+//! Faulty files: each fault is reported with the message expected for it.
 
 use rope_cpu::gguf::Gguf;
 
@@ -6,7 +6,7 @@ use crate::build::{
     ARRAY, BOOL, Builder, STRING, U8, U32, U64, array, model, string, strings, tensor,
 };
 
-/// Reports all wrong messages at once.
+/// Parses each file and compares the error message; reports all differences at once.
 fn check(cases: impl IntoIterator<Item = (&'static str, Vec<u8>, &'static str)>) {
     let mut wrong = String::new();
     for (case, bytes, expected) in cases {
@@ -59,7 +59,7 @@ fn other_kinds_of_file() {
         (
             "Git LFS",
             text("version https://git-lfs.github.com/spec/v1\n"),
-            "not a GGUF file: it is a pointer of Git LFS: fetch the file it stands for",
+            "not a GGUF file: it is a Git LFS pointer: fetch the file that it refers to",
         ),
         (
             "HTML",
@@ -86,35 +86,35 @@ fn versions_and_counts() {
         (
             "no version",
             b"GGUF\x03\0".to_vec(),
-            "the file ends within the version: 4 bytes needed, 2 there",
+            "the file ends within the version: 4 bytes are needed, 2 remain",
         ),
         (
             "no counts",
             b"GGUF\x03\0\0\0\x01".to_vec(),
-            "the file ends within the count of tensors: 8 bytes needed, 1 there",
+            "the file ends within the count of tensors: 8 bytes are needed, 1 remain",
         ),
         (
             "keys beyond all",
             counts(Some(u64::MAX), None),
-            "the header announces 18446744073709551615 metadata keys, \
-             more than the 16384 that any model needs",
+            "the header declares 18446744073709551615 metadata keys, \
+             but at most 16384 are supported",
         ),
         (
             "tensors beyond all",
             counts(None, Some(1 << 63)),
-            "the header announces 9223372036854775808 tensors, \
-             more than the 65536 that any model needs",
+            "the header declares 9223372036854775808 tensors, \
+             but at most 65536 are supported",
         ),
         (
             "keys beyond the file",
             counts(Some(16384), None),
-            "the header announces 16384 metadata keys, \
+            "the header declares 16384 metadata keys, \
              which cannot fit in the 0 bytes after it",
         ),
         (
             "tensors beyond the file",
             Builder { tensor_count: Some(14), ..model() }.bytes(),
-            "the header announces 14 tensors, which cannot fit in the 246 bytes after it",
+            "the header declares 14 tensors, which cannot fit in the 246 bytes after it",
         ),
     ]);
 }
@@ -132,7 +132,7 @@ fn keys() {
         (
             "longer than the file",
             one_key("k", U8, [0]).map_u64(24, 100),
-            "the file ends within metadata key number 0: 100 bytes needed, 6 there",
+            "the file ends within metadata key number 0: 100 bytes are needed, 6 remain",
         ),
         (
             "not UTF-8",
@@ -142,7 +142,7 @@ fn keys() {
         (
             "twice",
             Builder::new().key("k", U8, [1]).key("k", U32, [1, 0, 0, 0]).bytes(),
-            "metadata key \"k\" is there twice",
+            "metadata key \"k\" appears twice",
         ),
         (
             "unknown type",
@@ -157,23 +157,23 @@ fn keys() {
         (
             "no value",
             Builder::new().key("key", U64, [0; 7]).bytes(),
-            "the file ends within the value of metadata key \"key\": 8 bytes needed, 7 there",
+            "the file ends within the value of metadata key \"key\": 8 bytes are needed, 7 remain",
         ),
         (
             "neither true nor false",
             one_key("b", BOOL, [2]),
-            "metadata key \"b\" is a truth value of 2, where 0 and 1 are the only ones",
+            "metadata key \"b\" is a bool of value 2: it must be 0 or 1",
         ),
         (
             "string past the end",
             one_key("s", STRING, [&100u64.to_le_bytes()[..], b"abc"].concat()),
-            "metadata key \"s\" has a string of 100 bytes where 3 remain in the file",
+            "metadata key \"s\" has a string of 100 bytes, but 3 remain in the file",
         ),
         (
             "string of any length",
             one_key("s", STRING, u64::MAX.to_le_bytes()),
-            "metadata key \"s\" has a string of 18446744073709551615 bytes \
-             where 0 remain in the file",
+            "metadata key \"s\" has a string of 18446744073709551615 bytes, \
+             but 0 remain in the file",
         ),
     ]);
     let name = "n".repeat(100);
@@ -198,40 +198,40 @@ fn arrays() {
         (
             "longer than the file",
             one_key("a", ARRAY, array(U32, 3, [[0; 4]; 2])),
-            "metadata key \"a\" is an array of 3 u32 where 8 bytes remain in the file",
+            "metadata key \"a\" is an array of 3 u32, but 8 bytes remain in the file",
         ),
         (
             "of a length that wraps to 8 bytes",
             one_key("a", ARRAY, array(U64, (1 << 61) + 1, [[0; 8]])),
-            "metadata key \"a\" is an array of 2305843009213693953 u64 \
-             where 8 bytes remain in the file",
+            "metadata key \"a\" is an array of 2305843009213693953 u64, \
+             but 8 bytes remain in the file",
         ),
         (
             "of 2^63 bytes",
             one_key("a", ARRAY, array(U8, 1 << 63, [[0; 8]])),
-            "metadata key \"a\" is an array of 9223372036854775808 u8 \
-             where 8 bytes remain in the file",
+            "metadata key \"a\" is an array of 9223372036854775808 u8, \
+             but 8 bytes remain in the file",
         ),
         (
             "of more strings than the file has lengths for",
             one_key("a", ARRAY, [&STRING.to_le_bytes()[..], &[0xff; 8], &[0; 64]].concat()),
-            "metadata key \"a\" is an array of 18446744073709551615 string \
-             where 64 bytes remain in the file",
+            "metadata key \"a\" is an array of 18446744073709551615 string, \
+             but 64 bytes remain in the file",
         ),
         (
             "of strings, the last too long",
             one_key("a", ARRAY, strings(&["abcdefgh", "b"]).map_u64(28, 2)),
-            "metadata key \"a\" has a string of 2 bytes where 1 remain in the file",
+            "metadata key \"a\" has a string of 2 bytes, but 1 remain in the file",
         ),
         (
             "of neither true nor false",
             one_key("a", ARRAY, array(BOOL, 3, [[1], [255], [0]])),
-            "metadata key \"a\" is a truth value of 255, where 0 and 1 are the only ones",
+            "metadata key \"a\" is a bool of value 255: it must be 0 or 1",
         ),
         (
             "without its length",
             one_key("a", ARRAY, U8.to_le_bytes()),
-            "the file ends within the value of metadata key \"a\": 8 bytes needed, 0 there",
+            "the file ends within the value of metadata key \"a\": 8 bytes are needed, 0 remain",
         ),
     ]);
 }
@@ -293,22 +293,22 @@ fn entries_of_tensors() {
         (
             "name twice",
             Builder::new().tensor("x", &[1], 0, 0).tensor("x", &[1], 0, 32).data(64).bytes(),
-            "tensor \"x\" is there twice",
+            "tensor \"x\" appears twice",
         ),
         (
             "no dimensions",
             one_tensor(&[], 0, 0, 64),
-            "tensor \"x\" has 0 dimensions: 1 to 4 are possible",
+            "tensor \"x\" has 0 dimensions: it must have from 1 to 4",
         ),
         (
             "five dimensions",
             one_tensor(&[1; 5], 0, 0, 64),
-            "tensor \"x\" has 5 dimensions: 1 to 4 are possible",
+            "tensor \"x\" has 5 dimensions: it must have from 1 to 4",
         ),
         (
             "2^32 - 1 dimensions",
             entry([&string("x")[..], &[0xff; 4], &[0; 32]].concat()),
-            "tensor \"x\" has 4294967295 dimensions: 1 to 4 are possible",
+            "tensor \"x\" has 4294967295 dimensions: it must have from 1 to 4",
         ),
         (
             "no values",
@@ -328,12 +328,12 @@ fn entries_of_tensors() {
         (
             "half a block",
             one_tensor(&[48], 8, 0, 64),
-            "tensor \"x\": rows of 48 are no multiple of 32, a block of q8_0",
+            "tensor \"x\": rows of 48 values are not a multiple of 32, the block length of q8_0",
         ),
         (
             "whole blocks, but not in a row",
             one_tensor(&[128, 2], 12, 0, 144),
-            "tensor \"x\": rows of 128 are no multiple of 256, a block of q4_k",
+            "tensor \"x\": rows of 128 values are not a multiple of 256, the block length of q4_k",
         ),
         ("unknown type", one_tensor(&[32], 43, 0, 64), "tensor \"x\" has the unknown type 43"),
         (
@@ -350,7 +350,7 @@ fn entries_of_tensors() {
         (
             "cut off",
             Builder::new().tensor("name", &[1, 1], 0, 0).header()[..62].to_vec(),
-            "the file ends within the entry of tensor \"name\": 8 bytes needed, 2 there",
+            "the file ends within the entry of tensor \"name\": 8 bytes are needed, 2 remain",
         ),
     ]);
 }
@@ -361,30 +361,30 @@ fn places_of_tensors() {
         (
             "between alignments",
             one_tensor(&[4], 0, 8, 64),
-            "tensor \"x\" has offset 8, which is no multiple of 32",
+            "tensor \"x\" has offset 8, which is not a multiple of the alignment, 32 bytes",
         ),
         (
             "no data",
             one_tensor(&[4], 0, 0, 0),
-            "tensor \"x\" lies outside of the file: it takes 16 bytes at offset 0 of the data, \
+            "tensor \"x\" lies outside the file: it takes 16 bytes at offset 0 of the data, \
              which is 0 bytes long; is the download complete?",
         ),
         (
             "larger than its data",
             one_tensor(&[4096, 4096], 0, 0, 64),
-            "tensor \"x\" lies outside of the file: it takes 67108864 bytes at offset 0 of the \
+            "tensor \"x\" lies outside the file: it takes 67108864 bytes at offset 0 of the \
              data, which is 64 bytes long; is the download complete?",
         ),
         (
             "one byte short",
             one_tensor(&[4], 0, 32, 47),
-            "tensor \"x\" lies outside of the file: it takes 16 bytes at offset 32 of the data, \
+            "tensor \"x\" lies outside the file: it takes 16 bytes at offset 32 of the data, \
              which is 47 bytes long; is the download complete?",
         ),
         (
             "an end that wraps",
             one_tensor(&[16], 0, u64::MAX - 31, 64),
-            "tensor \"x\" lies outside of the file: it takes 64 bytes at offset \
+            "tensor \"x\" lies outside the file: it takes 64 bytes at offset \
              18446744073709551584 of the data, which is 64 bytes long; is the download complete?",
         ),
         (
@@ -409,10 +409,10 @@ fn places_of_tensors() {
         (
             "data of another file",
             one_tensor(&[8], 0, 0, 32 + (2 << 20) + 1),
-            "2097153 bytes follow the last tensor, more than the 2097152 that padding may take",
+            "2097153 bytes follow the last tensor, more than the 2097152 that padding can take",
         ),
     ]);
-    // Padding, of the tensor or of the file, is no fault.
+    // Padding of the tensor or of the file is permitted.
     assert!(Gguf::parse(&one_tensor(&[8], 0, 0, 32 + (2 << 20)), &[]).is_ok());
 }
 
@@ -425,7 +425,7 @@ fn a_file_cut_anywhere_is_refused() {
     }
 }
 
-/// A number within bytes, replaced.
+/// Replaces a number within bytes.
 trait MapU64 {
     fn map_u64(self, at: usize, value: u64) -> Self;
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a path, and the path in every message.
+//! Errors of opening a file, each of which names the path.
 
 use rope_cpu::gguf::File;
 

@@ -1,4 +1,4 @@
-//! Random damage: whatever the bytes, an answer without a panic.
+//! Random damage: parsing never panics, whatever the bytes.
 
 use assert_cmd::Command;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ enum Damage {
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
-    // Where counts and lengths are most likely to be wrong: around powers of two.
+    // Counts and lengths are most likely to be mishandled around powers of two.
     let number =
         (0..64u32, -1..2i64).prop_map(|(bits, near)| (1u64 << bits).wrapping_add_signed(near));
     let at = any::<prop::sample::Index>;
@@ -51,7 +51,7 @@ fn apply(damage: &Damage, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Reads all that a file has given out.
+/// Reads everything that a parsed file returns.
 fn walk(gguf: &Gguf<'_>, file_bytes: usize) {
     for (key, value) in gguf.metadata().iter() {
         assert!(!key.is_empty());

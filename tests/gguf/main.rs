@@ -1,10 +1,10 @@
-//! GGUF files: what is read from good ones, and how bad ones are refused.
+//! GGUF files: reading valid files and rejecting faulty ones.
 
 mod build;
+mod cross_check;
 mod faults;
 mod files;
 mod fuzz;
 mod overrides;
 mod parse;
-mod second_opinion;
 mod split;

@@ -92,7 +92,7 @@ fn what_cannot_be_used_is_named() {
         ("a=int:1,a=int:1", "--override-kv gives metadata key \"a\" twice"),
         (
             "general.alignment=int:64",
-            "--override-kv cannot change general.alignment, by which the file is laid out",
+            "--override-kv cannot change general.alignment, on which the tensor offsets depend",
         ),
     ];
     for (list, expected) in cases {

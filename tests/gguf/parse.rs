@@ -1,4 +1,4 @@
-//! Good files.
+//! Valid files.
 
 use rope_cpu::gguf::{Array, File, Gguf, Value, ValueType};
 

@@ -1,4 +1,4 @@
-//! Models in several files: what is read, and what every fault is called.
+//! Split models: joining the parts, and the message of every fault.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::build::{Builder, I32, STRING, string};
 
 const U16: u32 = 2;
 
-/// A part with one tensor of 8 values; `number` is counted from 1.
+/// Returns a part with one tensor of 8 values; `number` is counted from 1.
 fn part(number: u16, count: u16, tensors: i32, tensor: &str) -> Builder {
     Builder::new()
         .key("split.no", U16, (number - 1).to_le_bytes())
@@ -22,7 +22,7 @@ fn path(folder: &Path, number: u16) -> PathBuf {
     folder.join(format!("model-{number:05}-of-00003.gguf"))
 }
 
-/// Three sound parts.
+/// Returns three valid parts.
 fn parts() -> [Builder; 3] {
     let first = part(1, 3, 3, "a").key("general.architecture", STRING, string("llama"));
     [first, part(2, 3, 3, "b"), part(3, 3, 3, "c")]
@@ -53,7 +53,7 @@ fn the_first_part_brings_the_others() {
     assert_eq!(paths, [1, 2, 3].map(|number| path(folder.path(), number)));
 }
 
-/// As llama-gguf-split writes it with --no-tensor-first-split.
+/// llama-gguf-split writes such a model with --no-tensor-first-split.
 #[test]
 fn the_first_part_may_have_no_tensors() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,14 +100,18 @@ fn each_fault_names_the_file() {
         builder
     };
     let version1 = Builder { version: 1, ..second.clone() };
-    // The parts, which of them is faulty, and the message.
+    // The parts, the number of the faulty part, and the message.
     let cases: [(Vec<Builder>, u16, &str); 9] = [
-        (vec![first.clone(), second.clone()], 3, "is not there, but"),
+        (vec![first.clone(), second.clone()], 3, "is missing, but"),
         (vec![first.clone(), part(3, 3, 3, "b"), third.clone()], 2, "is not part 2 of 3"),
         (vec![first.clone(), part(2, 4, 3, "b"), third.clone()], 2, "is not part 2 of 3"),
         (vec![first.clone(), part(2, 3, 9, "b"), third.clone()], 2, "is not part 2 of 3"),
         (vec![first.clone(), Builder::new(), third.clone()], 2, "is not part 2 of 3"),
-        (vec![first.clone(), second.clone(), part(3, 3, 3, "a")], 3, "\"a\" is in an earlier part"),
+        (
+            vec![first.clone(), second.clone(), part(3, 3, 3, "a")],
+            3,
+            "\"a\" is also in an earlier part",
+        ),
         (vec![first.clone(), version1, third.clone()], 2, "version 1 is obsolete"),
         (vec![without(first, 0), second.clone(), third.clone()], 1, "split.no"),
         (
@@ -138,7 +142,7 @@ fn another_part_and_another_name_are_refused_with_what_to_do() {
     let found = refused(&path(folder.path(), 2));
     let (second, first) = (path(folder.path(), 2), path(folder.path(), 1));
     let expected = format!(
-        "{} is part 2 of 3 of a model: give the first one, {}",
+        "{} is part 2 of 3 of a model: give the first part, {}",
         second.display(),
         first.display()
     );

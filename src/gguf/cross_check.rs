@@ -1,8 +1,8 @@
-//! A second opinion on a header: that of gguf-rs, which shares no code with ours.
+//! Compares a header with the result of gguf-rs, an independent parser.
 //!
-//! It is asked, not trusted: it mis-sizes some types, knows fewer of them, drops the width of
-//! numbers and may panic. So only what it gets right is compared, and its failure says nothing
-//! about the file.
+//! gguf-rs computes wrong sizes for some types, supports fewer of them, discards the width of
+//! numbers and may panic. So only the values that it reads correctly are compared, and its failure
+//! does not mean that the file is faulty.
 
 use std::io::Cursor;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,9 +14,9 @@ use thiserror::Error;
 
 use super::{Gguf, quoted};
 
-/// Why the second opinion does not confirm ours.
+/// An error of the cross-check: gguf-rs fails, or reads another value.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error("gguf-rs cannot read this file: {reason}")]
     Unreadable { reason: String },
@@ -25,31 +25,43 @@ pub enum Error {
 }
 
 /// Reads the header of `bytes` again with gguf-rs, and compares version, keys, and the name,
-/// dimensions, type and offset of every tensor. `gguf` is what [`Gguf::parse`] made of `bytes`
-/// without overrides.
+/// dimensions, type and offset of every tensor. `gguf` must be the result of [`Gguf::parse`] for
+/// `bytes` without overrides.
 ///
 /// # Errors
 ///
-/// The first difference, or why gguf-rs could not read the header.
+/// Returns the first difference, or the reason why gguf-rs could not read the header.
 pub fn compare(bytes: &[u8], gguf: &Gguf<'_>) -> Result<(), Error> {
     let model = decode(bytes, gguf).map_err(|reason| Error::Unreadable { reason })?;
-    same("the version", model.get_version(), format!("v{}", gguf.version()))?;
-    same("the number of metadata keys", model.metadata().len(), gguf.metadata().iter().len())?;
+    expect_equal("the version", model.get_version(), format!("v{}", gguf.version()))?;
+    expect_equal(
+        "the number of metadata keys",
+        model.metadata().len(),
+        gguf.metadata().iter().len(),
+    )?;
     for ((theirs, _), ours) in model.metadata().iter().zip(sorted_keys(gguf)) {
-        same("a metadata key", quoted(theirs), quoted(ours))?;
+        expect_equal("a metadata key", quoted(theirs), quoted(ours))?;
     }
-    same("the number of tensors", model.tensors().len(), gguf.tensors().len())?;
+    expect_equal("the number of tensors", model.tensors().len(), gguf.tensors().len())?;
     for (theirs, ours) in model.tensors().iter().zip(gguf.tensors()) {
-        same("a tensor's name", quoted(&theirs.name), quoted(ours.name))?;
+        expect_equal("a tensor's name", quoted(&theirs.name), quoted(ours.name))?;
         let of = |what| format!("the {what} of tensor {}", quoted(ours.name));
-        same(of("dimensions"), format!("{:?}", theirs.shape), format!("{:?}", ours.shape()))?;
-        same(of("type"), theirs.kind, ours.ggml_type.number)?;
-        same(of("offset"), theirs.offset, ours.offset)?;
+        expect_equal(
+            of("dimensions"),
+            format!("{:?}", theirs.shape),
+            format!("{:?}", ours.shape()),
+        )?;
+        expect_equal(of("type"), theirs.kind, ours.ggml_type.number)?;
+        expect_equal(of("offset"), theirs.offset, ours.offset)?;
     }
-    same("the start of the data", model.data_offset(), gguf.data_offset())
+    expect_equal("the start of the data", model.data_offset(), gguf.data_offset())
 }
 
-fn same<T: PartialEq + ToString>(what: impl Into<String>, theirs: T, ours: T) -> Result<(), Error> {
+fn expect_equal<T: PartialEq + ToString>(
+    what: impl Into<String>,
+    theirs: T,
+    ours: T,
+) -> Result<(), Error> {
     if theirs == ours {
         return Ok(());
     }
@@ -57,7 +69,7 @@ fn same<T: PartialEq + ToString>(what: impl Into<String>, theirs: T, ours: T) ->
     Err(Error::Differs { what: what.into(), theirs, ours })
 }
 
-/// In the order of gguf-rs, which does not keep that of the file.
+/// Returns the keys in the order of gguf-rs, which sorts them.
 fn sorted_keys<'a>(gguf: &Gguf<'a>) -> Vec<&'a str> {
     let mut keys: Vec<_> = gguf.metadata().iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
@@ -65,18 +77,19 @@ fn sorted_keys<'a>(gguf: &Gguf<'a>) -> Vec<&'a str> {
 }
 
 fn decode(bytes: &[u8], gguf: &Gguf<'_>) -> Result<GGUFModel, String> {
-    // It wants to own its reader; its opener would read the file byte by byte. Never beyond the
-    // header: a wrong length must not send it through gigabytes of weights.
+    // gguf-rs requires an owned reader, and its own `open` would read the file byte by byte. Only
+    // the header is passed: a wrong length must not lead to gigabytes of weights being read.
     let end = usize::try_from(gguf.data_offset()).unwrap_or(usize::MAX).min(bytes.len());
     let header = Cursor::new(bytes.get(b"GGUF".len()..end).unwrap_or_default().to_vec());
-    // Of the long arrays, those of the tokenizer, it is to keep nothing.
+    // 0: no elements of long arrays (the tokenizer's) are stored.
     let mut container = GGUFContainer::new(ByteOrder::LE, Box::new(header), 0);
-    quietly(move || container.decode())?.map_err(|e| e.to_string())
+    catch_panic(move || container.decode())?.map_err(|e| e.to_string())
 }
 
-/// Runs what may panic. Nothing is printed, and the panic becomes the error.
-fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // The hook belongs to the whole process: one change at a time, other threads are not silenced.
+/// Runs `work` and returns the message of a panic as the error, without printing it.
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // The hook is shared by the whole process: it is changed by one thread at a time, and panics of
+    // other threads are still printed.
     static HOOK: Mutex<()> = Mutex::new(());
     let _one_at_a_time = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
     let previous = Arc::new(panic::take_hook());
@@ -101,12 +114,12 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::quietly;
+    use super::catch_panic;
 
     #[test]
     fn a_panic_becomes_its_message() {
-        assert_eq!(quietly(|| 7), Ok(7));
-        assert_eq!(quietly(|| -> u8 { panic!("plain") }), Err("plain".into()));
-        assert_eq!(quietly(|| -> u8 { panic!("number {}", 5) }), Err("number 5".into()));
+        assert_eq!(catch_panic(|| 7), Ok(7));
+        assert_eq!(catch_panic(|| -> u8 { panic!("plain") }), Err("plain".into()));
+        assert_eq!(catch_panic(|| -> u8 { panic!("number {}", 5) }), Err("number 5".into()));
     }
 }

@@ -1,8 +1,8 @@
-//! gguf-rs, which shares no code with ours: what one writes the other reads, and both read alike.
+//! Cross-checks with gguf-rs, an independent parser: both read the same values from a file.
 
 use gguf_rs::writer::{GGUFWriter, MetadataValue, TensorInfo, calculate_tensor_size};
 use proptest::prelude::*;
-use rope_cpu::gguf::{Gguf, second_opinion};
+use rope_cpu::gguf::{Gguf, cross_check};
 
 use crate::build::{Builder, F32, STRING, U8, U32, model, string};
 
@@ -41,12 +41,13 @@ fn what_gguf_rs_writes_is_read() {
         assert_eq!(gguf.tensor("a").unwrap().bytes.len(), 5 * 2 * 18);
         assert_eq!(gguf.tensor("b").unwrap().bytes, data);
         assert_eq!(gguf.tensor("c").unwrap().shape(), [256, 2, 3]);
-        second_opinion::compare(&bytes, &gguf).unwrap();
+        cross_check::compare(&bytes, &gguf).unwrap();
     }
 }
 
-/// The sizes of gguf-rs come from the structure of each block, ours from ggml's tables. It takes
-/// 256 for the block length of types from 10 on, and has 40 bytes for q8_1: the others must agree.
+/// The sizes of gguf-rs are computed from the structure of each block, ours from ggml's tables.
+/// gguf-rs uses a block length of 256 for all types from 10 on, and 40 bytes for q8_1; the sizes of
+/// all other types must agree.
 #[test]
 fn sizes_of_types_agree() {
     const WRONG: [u32; 9] = [9, 20, 24, 25, 26, 27, 28, 30, 39];
@@ -76,7 +77,7 @@ fn a_difference_is_named() {
         .data(64);
     let bytes = base.bytes();
     let ours = Gguf::parse(&bytes, &[]).unwrap();
-    second_opinion::compare(&bytes, &ours).unwrap();
+    cross_check::compare(&bytes, &ours).unwrap();
 
     let with_tensor = |tensor: Builder| Builder { keys: base.keys.clone(), ..tensor }.data(64);
     let cases = [
@@ -111,18 +112,18 @@ fn a_difference_is_named() {
             "the offset of tensor \"t\" as 32, where it is 0",
         ),
     ];
-    // Keys and tensors alike, yet the data elsewhere.
+    // The same keys and tensors, but the data starts elsewhere.
     let aligned = |value: u32| {
         Builder { alignment: value as usize, ..base.clone() }
             .key("general.alignment", U32, value.to_le_bytes())
             .bytes()
     };
     let (near, far) = (aligned(32), aligned(4096));
-    let error = second_opinion::compare(&far, &Gguf::parse(&near, &[]).unwrap()).unwrap_err();
+    let error = cross_check::compare(&far, &Gguf::parse(&near, &[]).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "gguf-rs reads the start of the data as 4096, where it is 128");
 
     for (theirs, expected) in cases {
-        let error = second_opinion::compare(&theirs.bytes(), &ours).unwrap_err();
+        let error = cross_check::compare(&theirs.bytes(), &ours).unwrap_err();
         assert_eq!(error.to_string(), format!("gguf-rs reads {expected}"));
     }
 }
@@ -136,7 +137,7 @@ fn types_that_gguf_rs_lacks_are_not_the_fault_of_the_file() {
     ] {
         let bytes = Builder::new().tensor("x", &[128], type_number, 0).data(72).bytes();
         let gguf = Gguf::parse(&bytes, &[]).unwrap();
-        let error = second_opinion::compare(&bytes, &gguf).unwrap_err();
+        let error = cross_check::compare(&bytes, &gguf).unwrap_err();
         assert_eq!(error.to_string(), format!("gguf-rs cannot read this file: {reason}"));
     }
 }
@@ -164,7 +165,7 @@ proptest! {
         }
         let bytes = builder.data(offset as usize).bytes();
         let gguf = Gguf::parse(&bytes, &[]).unwrap();
-        second_opinion::compare(&bytes, &gguf).unwrap();
+        cross_check::compare(&bytes, &gguf).unwrap();
         prop_assert_eq!(gguf.tensors().len(), shapes.len());
     }
 }
