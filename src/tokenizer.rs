@@ -1,10 +1,11 @@
-//! Text to tokens and back, from the vocabulary in a GGUF file.
+//! Converts text to tokens and back, with the vocabulary in a GGUF file.
 //!
-//! Two algorithms, both equal to llama.cpp's token for token: `spm`, which merges pieces by
-//! score, and `bpe`, which cuts text into words (`pre`) and merges what they are made of by rank. Before
-//! either runs, `special` cuts out the tokens that text may name in full, such as `<|im_end|>`.
+//! There are two algorithms, both equal to llama.cpp's token for token: `spm` merges pieces by
+//! score; `bpe` splits text into words (`pre`) and merges the symbols of each word by rank. Before
+//! either runs, `special` cuts out the tokens that are written out in full, such as `<|im_end|>`.
 //!
-//! Token texts are borrowed from the file; loading 262,144 of them takes tens of milliseconds.
+//! Token texts are borrowed from the file; loading a vocabulary of 262,144 takes tens of
+//! milliseconds.
 
 mod bpe;
 mod byte_alphabet;
@@ -27,22 +28,22 @@ use roles::Roles;
 use special::Fragment;
 use vocabulary::Vocabulary;
 
-/// What becomes of control tokens that are written out in a text.
+/// The treatment of control tokens that are written out in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// They become the tokens they name: for chat templates and the user's own prompts.
+    /// Control tokens are parsed: for chat templates and the user's own prompts.
     Parse,
-    /// They stay text: for input that must not speak for the system. User-defined tokens, which
-    /// are plain text to the model, are found in either case.
+    /// Control tokens stay text: for untrusted input, which must not imitate the system's messages.
+    /// User-defined tokens, which are plain text to the model, are parsed in either case.
     AsText,
 }
 
-/// The tokens that mark the beginning and the end of a text.
+/// The treatment of the tokens that mark the beginning and the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// Added where the vocabulary asks for them.
+    /// The tokens are added if the vocabulary requires them.
     Add,
-    /// Left out.
+    /// The tokens are left out.
     Omit,
 }
 
@@ -62,12 +63,12 @@ enum Algorithm {
 }
 
 impl<'a> Tokenizer<'a> {
-    /// Reads the `tokenizer.ggml` keys.
+    /// Creates a tokenizer from the `tokenizer.ggml` keys.
     ///
     /// # Errors
     ///
-    /// A tokenizer that is not supported, or a vocabulary that contradicts itself; the error names
-    /// the key or the token.
+    /// Returns an error if the tokenizer is not supported or the vocabulary is inconsistent; the error
+    /// names the key or the token.
     pub fn from_metadata(metadata: &Metadata<'a>) -> Result<Self, Error> {
         let model = metadata.string("tokenizer.ggml.model")?;
         let model = Metadata::require("tokenizer.ggml.model", model)?;
@@ -93,10 +94,10 @@ impl<'a> Tokenizer<'a> {
         Ok(Self { vocabulary, roles, specials, algorithm })
     }
 
-    /// The tokens of a text.
+    /// Returns the tokens of a text.
     ///
-    /// Some byte-level vocabularies lack bytes that their training text never had, such as control
-    /// characters; those leave no token, as in training.
+    /// Some byte-level vocabularies lack bytes that never occurred in their training text, such as
+    /// control characters; such bytes are dropped, as in training.
     pub fn encode(&self, text: &str, special: Special, ends: Ends) -> Vec<Token> {
         let mut tokens = Vec::with_capacity(text.len() / 3 + 2);
         if ends == Ends::Add && self.roles.add_bos {
@@ -121,9 +122,10 @@ impl<'a> Tokenizer<'a> {
         tokens
     }
 
-    /// The tokens of a conversation that a chat template has rendered. Templates differ in whether
-    /// they write the BOS and EOS texts themselves; each is added once if the vocabulary asks for
-    /// it, as llama.cpp does.
+    /// Returns the tokens of a conversation that a chat template has rendered.
+    ///
+    /// Some templates write the BOS and EOS texts themselves; each token is added exactly once if the
+    /// vocabulary requires it, as in llama.cpp.
     pub fn encode_chat(&self, rendered: &str) -> Vec<Token> {
         let mut text = rendered;
         if self.roles.add_bos
@@ -139,9 +141,10 @@ impl<'a> Tokenizer<'a> {
         self.encode(text, Special::Parse, Ends::Add)
     }
 
-    /// The bytes that a token stands for: part of a UTF-8 character, perhaps. Control tokens are
-    /// written out if `show_special`, and are empty otherwise; so is a token that the vocabulary
-    /// does not have, as models may have more rows than tokens.
+    /// Returns the bytes of a token, which may be a part of a UTF-8 character.
+    ///
+    /// Control tokens are written out if `show_special`, and are empty otherwise. A token that is not
+    /// in the vocabulary is empty too: models may have more rows than tokens.
     pub fn piece(&self, token: Token, show_special: bool) -> Cow<'a, [u8]> {
         let empty = Cow::Borrowed(&[][..]);
         let Some(text) = self.vocabulary.text(token) else { return empty };
@@ -157,8 +160,9 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// The bytes of a text: its pieces in order, without the space that encoding put before it.
-    /// Spaces before punctuation are kept, whatever `clean_spaces` of the model says.
+    /// Returns the bytes of a text: the pieces of its tokens in order, without the space that encoding
+    /// adds at the start. Spaces before punctuation are kept, whether or not the model has
+    /// `clean_spaces`.
     pub fn decode(&self, tokens: &[Token], show_special: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (i, &token) in tokens.iter().enumerate() {
@@ -174,62 +178,62 @@ impl<'a> Tokenizer<'a> {
         bytes
     }
 
-    /// The text of a token as the vocabulary spells it.
+    /// Returns the text of a token as the vocabulary spells it.
     pub fn text(&self, token: Token) -> Option<&'a str> {
         self.vocabulary.text(token)
     }
 
-    /// What kind of token it is; [`Kind::Undefined`] if the vocabulary does not have it.
+    /// Returns the kind of a token; [`Kind::Undefined`] if it is not in the vocabulary.
     pub fn kind(&self, token: Token) -> Kind {
         self.vocabulary.kind(token)
     }
 
-    /// The token with this text, as the vocabulary spells it.
+    /// Returns the token with this text, as the vocabulary spells it.
     pub fn token(&self, text: &str) -> Option<Token> {
         self.vocabulary.token(text)
     }
 
-    /// The token that begins a text.
+    /// Returns the token that begins a text.
     pub fn bos(&self) -> Option<Token> {
         self.roles.bos
     }
 
-    /// The token that ends a text.
+    /// Returns the token that ends a text.
     pub fn eos(&self) -> Option<Token> {
         self.roles.eos
     }
 
-    /// Whether [`Ends::Add`] begins a text with [`bos`](Self::bos).
+    /// Returns whether [`Ends::Add`] begins a text with [`bos`](Self::bos).
     pub fn adds_bos(&self) -> bool {
         self.roles.add_bos
     }
 
-    /// Whether [`Ends::Add`] ends a text with [`eos`](Self::eos).
+    /// Returns whether [`Ends::Add`] ends a text with [`eos`](Self::eos).
     pub fn adds_eos(&self) -> bool {
         self.roles.add_eos
     }
 
-    /// Whether the model's answer ends with this token.
+    /// Returns whether this token ends an answer.
     pub fn is_end_of_generation(&self, token: Token) -> bool {
         self.roles.ends_generation.contains(&token)
     }
 
-    /// Every token that ends an answer.
+    /// Returns all tokens that end an answer.
     pub fn end_of_generation(&self) -> impl Iterator<Item = Token> {
         self.roles.ends_generation.iter().copied()
     }
 
-    /// The tokens that the model is never to write.
+    /// Returns the tokens that must never be generated.
     pub fn suppressed(&self) -> &[Token] {
         &self.roles.suppressed
     }
 
-    /// How many tokens the vocabulary has.
+    /// Returns the number of tokens of the vocabulary.
     pub fn len(&self) -> usize {
         self.vocabulary.len()
     }
 
-    /// Whether there are none, which no tokenizer that loads has.
+    /// Returns whether the vocabulary is empty, which is false for every tokenizer that loads.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! BPE: what a word is made of, merged in the order in which training merged it.
+//! Byte-pair encoding: the symbols of a word are merged in the order learned in training.
 
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
@@ -7,24 +7,24 @@ use crate::{Token, gguf::Metadata};
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// How a vocabulary spells text.
+/// The way in which a vocabulary spells text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     /// Byte by byte, in the [`byte_alphabet`].
     Bytes,
-    /// As it is, but for spaces, which are `▁` as in SentencePiece (Gemma 4). A character that is
-    /// no token becomes one token for each of its bytes.
+    /// Character by character, with spaces as `▁` as in SentencePiece (Gemma 4). A character that is
+    /// not a token becomes one token for each of its bytes.
     Characters,
 }
 
-/// What BPE needs besides the vocabulary.
+/// The data that BPE needs besides the vocabulary.
 #[derive(Debug)]
 pub(super) struct Bpe {
     spelling: Spelling,
     pre: Pre,
-    /// The token of each single byte, where the vocabulary has it.
+    /// The token of each single byte, if the vocabulary has one.
     bytes: Vec<Option<Token>>,
-    /// For each two tokens that merge: the rank of the merge, and what it makes.
+    /// The rank and the resulting token of each merge, by the two tokens merged.
     merges: HashMap<(Token, Token), (u32, Token)>,
 }
 
@@ -51,7 +51,7 @@ impl Bpe {
                 vocabulary.token(text).ok_or_else(missing)
             };
             let rank = u32::try_from(index).map_err(|_| malformed())?;
-            // Of two equal merges the first counts.
+            // The first of two equal merges takes precedence.
             merges.entry((token(left)?, token(right)?)).or_insert((rank, token(&joined)?));
         }
         let bytes = match spelling {
@@ -86,7 +86,7 @@ impl Bpe {
         }
     }
 
-    /// The bytes that a token stands for, by its text.
+    /// Returns the bytes of a token with this text.
     pub fn decode<'t>(&self, text: &'t str) -> Cow<'t, [u8]> {
         match self.spelling {
             Spelling::Bytes => Cow::Owned(byte_alphabet::decode(text)),
@@ -94,8 +94,8 @@ impl Bpe {
         }
     }
 
-    /// What a word is made of before anything is merged. A byte without a token merges with
-    /// nothing, and is left out in the end.
+    /// Splits a word into its symbols before any merge. A byte without a token merges with nothing and
+    /// is left out at the end.
     fn symbols(&self, word: &str, vocabulary: &Vocabulary) -> Vec<Symbol> {
         let byte = |byte: u8| self.bytes[byte as usize];
         let tokens: Vec<Option<Token>> = match self.spelling {
@@ -130,7 +130,7 @@ impl Bpe {
             propose(&mut queue, &symbols, right - 1, right);
         }
         while let Some(Reverse((_, left, right, a, b))) = queue.pop() {
-            // A pair is out of date once either side has changed.
+            // A pair is obsolete once either of its tokens has changed.
             if symbols[left].token != Some(a) || symbols[right].token != Some(b) {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Bpe {
     }
 }
 
-/// A part of the word, linked to its neighbours; it has no token once it is merged into another.
+/// A part of a word, linked to its neighbours. It has no token once it is merged into another.
 struct Symbol {
     token: Option<Token>,
     previous: Option<usize>,

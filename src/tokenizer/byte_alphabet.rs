@@ -1,7 +1,7 @@
-//! The alphabet of byte-level BPE: each of the 256 bytes as a printable character.
+//! The alphabet of byte-level BPE, which maps each of the 256 bytes to a printable character.
 //!
-//! Bytes that print in Latin-1 stand for themselves; the other 68 are numbered from U+0100. So a
-//! space is `Ġ` and a newline is `Ċ`. The rule is GPT-2's `bytes_to_unicode`.
+//! A byte that is printable in Latin-1 maps to that character; the other 68 map to U+0100 and
+//! following. So a space is `Ġ` and a newline is `Ċ`. The rule is GPT-2's `bytes_to_unicode`.
 
 const fn prints(byte: u8) -> bool {
     matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
@@ -42,13 +42,13 @@ const BYTES: [Option<u8>; SPAN] = {
     bytes
 };
 
-/// Spells bytes in the alphabet, after what is in `text`.
+/// Appends bytes to `text`, spelled in the alphabet.
 pub(super) fn encode(bytes: &[u8], text: &mut String) {
     text.extend(bytes.iter().map(|byte| CHARACTERS[*byte as usize]));
 }
 
-/// The bytes that a text spells. A character outside the alphabet, which only tokens added to a
-/// vocabulary by hand have, stands for its own UTF-8.
+/// Returns the bytes that a text spells. A character outside the alphabet, which only occurs in
+/// tokens added to a vocabulary by hand, becomes its UTF-8 bytes.
 pub(super) fn decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     for character in text.chars() {

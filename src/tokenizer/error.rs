@@ -1,35 +1,35 @@
-//! Everything that can be wrong with a vocabulary.
+//! The errors of loading a tokenizer.
 
 use thiserror::Error;
 
 use super::pre;
 use crate::gguf::MetadataError;
 
-/// Why a file's tokenizer cannot be used. Texts from the file are escaped.
+/// An error while loading a tokenizer. Texts from the file are escaped in messages.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     #[error(
-        "tokenizer model {name:?} is not supported: llama (SentencePiece), gpt2 (byte-level \
-         BPE) and gemma4 (BPE) are"
+        "tokenizer model {name:?} is not supported: supported are llama (SentencePiece), gpt2 \
+         (byte-level BPE) and gemma4 (BPE)"
     )]
     Model { name: String },
     #[error(
-        "metadata key tokenizer.ggml.pre is missing, so how this model cuts text into words is \
-         unknown: name it with --override-kv tokenizer.ggml.pre=str:NAME, where NAME is one of {}",
+        "metadata key tokenizer.ggml.pre is missing, so the rule by which this model splits text into \
+         words is unknown: set it with --override-kv tokenizer.ggml.pre=str:NAME; NAME is one of {}",
         pre::names()
     )]
     PreMissing,
     #[error(
-        "pre-tokenizer {name:?} is not supported; {} are. If the model uses one of these under \
-         another name, say so with --override-kv tokenizer.ggml.pre=str:NAME",
+        "pre-tokenizer {name:?} is not supported: supported are {}. If the model uses one of these \
+         under another name, set it with --override-kv tokenizer.ggml.pre=str:NAME",
         pre::names()
     )]
     Pre { name: String },
-    #[error("metadata key {key} has {len} elements where tokenizer.ggml.tokens has {tokens}")]
+    #[error("metadata key {key} has {len} elements, but tokenizer.ggml.tokens has {tokens}")]
     Length { key: &'static str, len: usize, tokens: usize },
     #[error("metadata key tokenizer.ggml.tokens has no tokens")]
     Empty,
@@ -41,16 +41,16 @@ pub enum Error {
     Duplicate { first: u32, second: u32, text: String },
     #[error("token {token} has the score {score}, which is not a number")]
     Score { token: u32, score: f32 },
-    #[error("token {token} has the type {number}: types are 0 to 6")]
+    #[error("token {token} has the type {number}: it must be from 0 to 6")]
     Kind { token: u32, number: i64 },
-    #[error("metadata key {key} names token {token}; the vocabulary has {tokens}, from 0")]
+    #[error("metadata key {key} is token {token}: it must be below {tokens}, the vocabulary size")]
     RoleRange { key: &'static str, token: i64, tokens: usize },
-    #[error("metadata key {flag} is true, but {key} does not say with which token")]
+    #[error("metadata key {flag} is true, but {key}, which holds the token to add, is missing")]
     RoleMissing { flag: &'static str, key: &'static str },
     #[error("the vocabulary has no token for the byte 0x{byte:02X}: <0x{byte:02X}> is missing")]
     ByteMissing { byte: u8 },
-    #[error("merge {index}, {merge:?}, is not two tokens with one space between")]
+    #[error("merge {index}, {merge:?}, is not two tokens with one space between them")]
     MergeForm { index: usize, merge: String },
-    #[error("merge {index}, {merge:?}, needs the token {missing:?}, which is not there")]
+    #[error("merge {index}, {merge:?}, needs the token {missing:?}, which is missing")]
     MergeToken { index: usize, merge: String, missing: String },
 }

@@ -1,9 +1,9 @@
-//! How BPE cuts text into words before it merges.
+//! Pre-tokenization: splits text into words before BPE merges the symbols of each word.
 //!
-//! Which pattern a vocabulary was trained with cannot be seen from its tokens, and a wrong one
-//! gives plausible tokens that the model has never seen. So the name in `tokenizer.ggml.pre`
-//! decides, and a name that is not in the [table] is an error. `default`, which converters write
-//! when they do not know, is not there either.
+//! The pattern that a vocabulary was trained with cannot be derived from its tokens, and a wrong
+//! pattern gives plausible tokens that never occurred in training. So the name in
+//! `tokenizer.ggml.pre` decides, and a name that is not in the [table] is an error. `default`, which
+//! converters write for an unknown pattern, is not in the table either.
 
 mod table;
 
@@ -19,35 +19,35 @@ const KEY: &str = "tokenizer.ggml.pre";
 #[derive(Debug)]
 pub(super) struct Pre {
     steps: Vec<Step>,
-    /// Whether a word that is a token is taken whole, even where merges would not make it.
+    /// Whether a word that is a token becomes that token even if merges would not produce it.
     pub ignore_merges: bool,
-    /// Whether BOS is added where the file does not say.
+    /// Whether BOS is added if the file does not specify it.
     pub add_bos: bool,
 }
 
-/// The names that are known, for messages.
+/// Returns the supported names, for messages.
 pub(super) fn names() -> String {
     TABLE.iter().flat_map(|entry| entry.names).copied().collect::<Vec<_>>().join(", ")
 }
 
 impl Pre {
-    /// The one that the file names.
+    /// Returns the pre-tokenizer named in the file.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self, Error> {
         let name = metadata.string(KEY)?.filter(|name| !name.is_empty());
         Self::named(name.ok_or(Error::PreMissing)?)
     }
 
-    /// The one of this name.
+    /// Returns the pre-tokenizer with this name.
     pub fn named(name: &str) -> Result<Self, Error> {
         let unknown = || Error::Pre { name: name.into() };
         let entry = TABLE.iter().find(|entry| entry.names.contains(&name)).ok_or_else(unknown)?;
         let &Entry { steps, ignore_merges, add_bos, .. } = entry;
-        // The table's patterns are sound: a test compiles them all.
+        // The table's patterns are valid: a test compiles all of them.
         let steps = steps.iter().map(|pattern| Step::new(pattern)).collect::<Option<_>>();
         Ok(Self { steps: steps.ok_or_else(unknown)?, ignore_merges, add_bos })
     }
 
-    /// The words of a text, which together are the text.
+    /// Splits a text into words, whose concatenation is the text.
     pub fn words<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let mut words = vec![text];
         for step in &self.steps {
@@ -59,15 +59,17 @@ impl Pre {
     }
 }
 
-/// One regular expression.
+/// A step of splitting, by one regular expression.
 #[derive(Debug)]
 struct Step {
-    /// The expression, and `\s+` as a second one if it ends with [`SPACES`].
+    /// The expression without [`SPACES`] at its end, and `\s+` as the second pattern if it had them.
     regex: Regex,
 }
 
-/// Spaces but for the last one before a word, which goes with the word. Automata do not look
-/// ahead; so all of them are matched, and the last is given back.
+/// A run of spaces without its last space, which belongs to the following word.
+///
+/// Automata do not support look-ahead, so all spaces are matched and the last one is then given
+/// back.
 const SPACES: &str = r"|\s+(?!\S)|\s+";
 const ALL_SPACES: PatternID = PatternID::new_unchecked(1);
 
@@ -77,17 +79,17 @@ impl Step {
             Some(pattern) => (pattern, Some(r"\s+")),
             None => (pattern, None),
         };
-        // llama.cpp's tables are those of Unicode 15.1: a newer character is no letter or number.
+        // llama.cpp uses Unicode 15.1, in which a newer character is neither a letter nor a number.
         let mut pattern = pattern.to_owned();
         for category in ["L", "M", "N", "P", "S"] {
-            let of_age = format!(r"[\p{{{category}}}&&\p{{Age=15.1}}]");
-            pattern = pattern.replace(&format!(r"\p{{{category}}}"), &of_age);
+            let unicode_15 = format!(r"[\p{{{category}}}&&\p{{Age=15.1}}]");
+            pattern = pattern.replace(&format!(r"\p{{{category}}}"), &unicode_15);
         }
         let patterns: Vec<&str> = [pattern.as_str()].into_iter().chain(spaces).collect();
         Some(Self { regex: Regex::new_many(&patterns).ok()? })
     }
 
-    /// Appends the matches in `text`, and what is between them.
+    /// Appends the matches in `text` and the pieces of text between them.
     fn cut<'t>(&self, text: &'t str, words: &mut Vec<&'t str>) {
         let mut rest = 0;
         let mut push = |from: usize, to: usize| {

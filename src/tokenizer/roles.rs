@@ -1,7 +1,7 @@
-//! Which tokens begin a text, end it, or end an answer, and which are never written.
+//! The tokens that begin a text, end it, end an answer, or are never generated.
 //!
-//! Files name some of them by number. Others are only known by their text, so llama.cpp looks for
-//! well-known texts; the lists here are its own.
+//! Files give some of these tokens by number. The others are found by well-known texts; the lists
+//! here are llama.cpp's.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const SUPPRESSED: &str = "tokenizer.ggml.suppress_tokens";
 
-/// What holds where a file does not say.
+/// The values used for keys that a file does not have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
     bos: Option<Token>,
@@ -26,11 +26,11 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Of SentencePiece vocabularies: those of Llama 1 and 2.
+    /// The defaults of SentencePiece vocabularies, from Llama 1 and 2.
     pub const SPM: Self = Self { bos: Some(1), eos: Some(2), add_bos: true };
 
-    /// Of BPE vocabularies, which have no common tokens. (llama.cpp takes token 11, which is right
-    /// for Falcon alone.)
+    /// Returns the defaults of BPE vocabularies, which have no common tokens. (llama.cpp uses token 11,
+    /// which is right only for Falcon.)
     pub fn bpe(add_bos: bool) -> Self {
         Self { bos: None, eos: None, add_bos }
     }
@@ -43,21 +43,21 @@ pub(super) struct Roles {
     pub eos: Option<Token>,
     pub add_bos: bool,
     pub add_eos: bool,
-    /// Every token that ends an answer.
+    /// The tokens that end an answer.
     pub ends_generation: BTreeSet<Token>,
-    /// Those that the model is never to write.
+    /// The tokens that must never be generated.
     pub suppressed: Vec<Token>,
 }
 
-/// A role that a file may give by number; otherwise the first of the texts that is a token has it.
+/// A role whose token a file may give by number; otherwise it is the first of `texts` that is a token.
 struct Role {
     keys: &'static [&'static str],
     texts: &'static [&'static str],
     ends_generation: bool,
 }
 
-/// The roles besides BOS and EOS: end of turn, end of message, and those of filling in the middle.
-/// A token found by its text becomes a control token.
+/// The roles besides BOS and EOS: end of turn, end of message, and fill in the middle. A token found
+/// by its text becomes a control token.
 const ROLES: &[Role] = &[
     // The texts that mark the end of a turn are all in `ENDS_GENERATION`.
     Role { keys: &["tokenizer.ggml.eot_token_id"], texts: &[], ends_generation: true },
@@ -121,8 +121,8 @@ const ROLES: &[Role] = &[
     },
 ];
 
-/// The texts of tokens that end an answer whatever the file says. Such a token becomes a control
-/// token.
+/// The texts of tokens that end an answer, whether or not the file has a key for them. Such a token
+/// becomes a control token.
 const ENDS_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -149,16 +149,17 @@ const ENDS_GENERATION: &[&str] = &[
 ];
 
 impl Roles {
-    /// Reads the roles that the file gives and looks for the others, whose kind it corrects.
+    /// Reads the roles in the file and finds the others by their texts. The kind of a token found by its
+    /// text is corrected in `vocabulary`.
     pub fn resolve<'a>(
         metadata: &Metadata<'a>,
         vocabulary: &mut Vocabulary<'a>,
         defaults: Defaults,
     ) -> Result<Self, Error> {
-        let given = |key| given(metadata, vocabulary, key);
+        let token_of = |key| token_of(metadata, vocabulary, key);
         let known = |token: Option<Token>| token.filter(|t| (*t as usize) < vocabulary.len());
-        let bos = given(BOS)?.or(known(defaults.bos));
-        let eos = given(EOS)?.or(known(defaults.eos));
+        let bos = token_of(BOS)?.or(known(defaults.bos));
+        let eos = token_of(EOS)?.or(known(defaults.eos));
         let add_bos = metadata.bool(ADD_BOS)?.unwrap_or(defaults.add_bos);
         let add_eos = metadata.bool(ADD_EOS)?.unwrap_or(false);
         if add_bos && bos.is_none() {
@@ -173,7 +174,8 @@ impl Roles {
     }
 }
 
-fn given(
+/// Reads a token number; an error if it is not in the vocabulary.
+fn token_of(
     metadata: &Metadata,
     vocabulary: &Vocabulary,
     key: &'static str,
@@ -204,7 +206,7 @@ fn ends_generation(
     for role in ROLES {
         let mut holder = None;
         for key in role.keys {
-            holder = given(metadata, vocabulary, key)?.or(holder);
+            holder = token_of(metadata, vocabulary, key)?.or(holder);
         }
         if holder.is_none() {
             holder = role.texts.iter().find_map(|text| vocabulary.token(text));
@@ -222,13 +224,13 @@ fn ends_generation(
             vocabulary.set_kind(token, Kind::Control);
         }
     }
-    // These carry parts of an answer.
+    // The following tokens mark parts of an answer, so they must not be hidden.
     for text in ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"] {
         if let Some(token) = vocabulary.token(text) {
             vocabulary.set_kind(token, Kind::UserDefined);
         }
     }
-    // Where other tokens end an answer, `<|end|>` and `</s>` only end a part of it.
+    // If other tokens end an answer, `<|end|>` and `</s>` only end a part of it.
     let has = |text| vocabulary.token(text).is_some_and(|token| ends.contains(&token));
     let calls = has("<|call|>") || has("<|calls|>");
     let end = calls && (has("<|return|>") || has("<|flush|>"));

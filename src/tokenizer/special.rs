@@ -1,8 +1,10 @@
-//! Finding tokens that a text names in full: `<|im_end|>`, and user-defined ones.
+//! Finds tokens that are written out in a text: control tokens such as `<|im_end|>`, and
+//! user-defined tokens.
 //!
-//! The longest token is looked for first, in the whole text; the next only in what remains. This
-//! differs from taking the longest token at each place: of `<a` and `a><b`, the text `<a><b` holds
-//! only the second. Of two of the same length the lower number comes first.
+//! The longest token is searched for first, in the whole text; each shorter one only in the
+//! remaining text. This differs from taking the longest token at each place: with the tokens `<a`
+//! and `a><b`, only the second is found in the text `<a><b`. Of two tokens of the same length, the
+//! one with the lower number comes first.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +17,28 @@ use crate::{Token, gguf::Metadata};
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fragment<'t> {
-    /// Text still to be cut into tokens; never empty.
+    /// Text still to be tokenized; never empty.
     Text(&'t str),
     /// A token that was written out.
     Token(Token),
 }
 
-/// Looks for the special tokens of one vocabulary.
+/// A searcher for the special tokens of one vocabulary.
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// The lengths that special tokens have, in bytes, the longest first.
+    /// The lengths of special tokens, the longest first.
     lengths: Vec<Length>,
-    /// The tokens that take the white space after them along. llama.cpp has a rule for white space
-    /// before tokens as well, but only for embedding models.
+    /// The tokens that remove the white space after them. llama.cpp also has a rule for white space
+    /// before tokens, but only for embedding models.
     strips_after: Vec<Token>,
 }
 
+/// The special tokens of one length.
 #[derive(Debug)]
 struct Length {
+    /// The length in bytes.
     len: usize,
-    /// For each byte, whether a special token of this length begins with it.
+    /// For each byte value, whether a special token of this length begins with it.
     begins: Vec<bool>,
 }
 
@@ -43,7 +47,7 @@ impl Finder {
         let mut begins = BTreeMap::new();
         let mut strips_after = Vec::new();
         let name = metadata.string("general.name")?.unwrap_or_default().to_lowercase();
-        // A Phi 3 file does not say that its tokens strip, so llama.cpp goes by its name.
+        // A Phi 3 file has no key for this rule, so the model's name decides, as in llama.cpp.
         let is_phi3 = name.contains("phi-3") || name.contains("phi3");
         for (token, text, kind) in vocabulary.iter() {
             let special = matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown);
@@ -92,7 +96,7 @@ impl Finder {
         let end_of_text = (text.len(), text.len(), None);
         let found = found.into_iter().map(|(start, end, token)| (start, end, Some(token)));
         for (start, end, token) in found.chain([end_of_text]) {
-            // White space that was stripped is taken, but part of no token.
+            // White space that was removed is taken, but is not a part of any token.
             let stripped = taken[rest..start].iter().take_while(|taken| **taken).count();
             if rest + stripped < start {
                 fragments.push(Fragment::Text(&text[rest + stripped..start]));
@@ -105,7 +109,7 @@ impl Finder {
 }
 
 impl Length {
-    /// The special tokens of this length in what is left of a text, and where each starts.
+    /// Returns the special tokens of this length in the text that is not `taken`, each with its start.
     /// They may overlap.
     fn candidates(
         &self,
@@ -134,7 +138,7 @@ impl Length {
     }
 }
 
-/// How many bytes at the start are white space, and not taken.
+/// Returns the number of bytes at the start that are white space and not taken.
 fn spaces_at(bytes: &[u8], taken: &[bool]) -> usize {
     let is_space = |b: u8| b.is_ascii_whitespace() || b == b'\x0b';
     bytes.iter().zip(taken).take_while(|(byte, taken)| is_space(**byte) && !**taken).count()

@@ -1,8 +1,8 @@
-//! SentencePiece: characters merged into the pieces of the best score.
+//! SentencePiece: characters are merged into the pieces with the best scores.
 //!
-//! Spaces become `▁` (U+2581). Starting from single characters, the two neighbours whose text is
-//! the token of the highest score are merged, the leftmost of equals first, until no two
-//! neighbours form a token. A character that is no token becomes one token for each of its bytes.
+//! Spaces become `▁` (U+2581). Starting from single characters, the two neighbours that form the
+//! token with the highest score are merged, the leftmost of equals first, until no two neighbours
+//! form a token. A character that is not a token becomes one token for each of its bytes.
 
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
 
@@ -11,10 +11,10 @@ use crate::{Token, gguf::Metadata};
 
 const SPACE: &str = "▁";
 
-/// What SentencePiece needs besides the vocabulary.
+/// The data that SentencePiece needs besides the vocabulary.
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// Whether text begins with a space, also after a special token.
+    /// Whether a space is added before a text, including one after a special token.
     pub add_space_prefix: bool,
     bytes: Vec<Token>,
 }
@@ -32,7 +32,8 @@ impl Spm {
         Ok(Self { add_space_prefix, bytes })
     }
 
-    /// Appends the tokens of `text`, which begins the input or follows a special token if `first`.
+    /// Appends the tokens of `text`. `first` is true at the start of the input and after a special
+    /// token.
     pub fn encode(
         &self,
         text: &str,
@@ -52,12 +53,12 @@ impl Spm {
     }
 }
 
-/// A text with its spaces as vocabularies spell them.
+/// Returns a text with its spaces replaced by `▁`.
 pub(super) fn escape(text: &str) -> String {
     text.replace(' ', SPACE)
 }
 
-/// The text of a token with its spaces restored.
+/// Returns the text of a token with its spaces restored.
 pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
     if text.contains(SPACE) {
         Cow::Owned(text.replace(SPACE, " ").into_bytes())
@@ -66,7 +67,7 @@ pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// Two neighbours that form a token, and the bytes of both.
+/// Two neighbours that form a token of `len` bytes.
 struct Pair {
     score: f32,
     left: usize,
@@ -76,7 +77,7 @@ struct Pair {
 
 impl Ord for Pair {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Scores are numbers: the vocabulary has been checked.
+        // No score is NaN: the vocabulary has been checked.
         let score = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
         score.then_with(|| other.left.cmp(&self.left))
     }

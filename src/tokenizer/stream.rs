@@ -1,20 +1,20 @@
-//! Text out of pieces that may end within a character.
+//! Decodes a stream of pieces, each of which may end within a character.
 
-/// Turns the bytes of one token after another into text, whole characters at a time.
+/// A decoder that turns the bytes of successive tokens into text, in whole characters.
 ///
-/// A character that is not complete yet is held back; bytes that cannot be part of any become
-/// U+FFFD, as in [`String::from_utf8_lossy`].
+/// The bytes of an incomplete character are kept until it is complete; bytes that cannot be a part
+/// of any character become U+FFFD, as in [`String::from_utf8_lossy`].
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     held: Vec<u8>,
 }
 
 impl Stream {
-    /// The text that `bytes` complete.
+    /// Adds `bytes` and returns the text that is complete.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let whole = match self.held.utf8_chunks().last() {
-            // The last chunk is invalid only for want of more bytes if UTF-8 says so itself.
+            // Without an error length, the last chunk is a character that lacks its last bytes.
             Some(last) => match std::str::from_utf8(last.invalid()) {
                 Err(e) if e.error_len().is_none() => self.held.len() - last.invalid().len(),
                 _ => self.held.len(),
@@ -26,7 +26,7 @@ impl Stream {
         text
     }
 
-    /// What is left at the end: U+FFFD if a character was never completed.
+    /// Returns the rest at the end of the text: U+FFFD if the last character is incomplete.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.held).into_owned()
     }

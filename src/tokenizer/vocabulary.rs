@@ -1,4 +1,4 @@
-//! The tokens themselves: text, score and kind of each, and the way from text to token.
+//! The vocabulary: the text, score and kind of each token, and the lookup of a token by its text.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,22 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 
-/// What a token is, as `tokenizer.ggml.token_type` numbers it.
+/// The kind of a token, with its number in `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No type was given.
+    /// The kind is not specified.
     Undefined = 0,
     /// A piece of text.
     Normal = 1,
-    /// Stands for text that the vocabulary cannot spell.
+    /// A placeholder for text that the vocabulary cannot spell.
     Unknown = 2,
-    /// Structure, not text: found in text only where the caller allows it.
+    /// A mark of structure, which is parsed in text only if the caller permits it.
     Control = 3,
-    /// A piece of text that is found before anything else is cut.
+    /// A piece of text that is searched for before the remaining text is tokenized.
     UserDefined = 4,
-    /// Reserved.
+    /// A reserved token.
     Unused = 5,
-    /// One byte, spelled `<0x0A>`.
+    /// A single byte, spelled `<0x0A>`.
     Byte = 6,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// The tokens of a file, their texts borrowed from it.
+/// The tokens of a file. Their texts are borrowed from it.
 #[derive(Debug)]
 pub(super) struct Vocabulary<'a> {
     texts: Vec<&'a str>,
@@ -48,8 +48,8 @@ pub(super) struct Vocabulary<'a> {
 }
 
 impl<'a> Vocabulary<'a> {
-    /// Reads texts, types and scores, and checks that they agree. Without types, as in old files,
-    /// every token is normal.
+    /// Reads texts, types and scores, and checks that their numbers match. Without types, as in old
+    /// files, every token is normal.
     pub fn from_metadata(metadata: &Metadata<'a>) -> Result<Self, Error> {
         let bytes = Metadata::require(TOKENS, metadata.strings(TOKENS)?)?;
         let len = bytes.len();
@@ -70,7 +70,7 @@ impl<'a> Vocabulary<'a> {
             let text = std::str::from_utf8(bytes)
                 .map_err(|_| Error::Utf8 { token, text: bytes.escape_ascii().to_string() })?;
             texts.push(text);
-            // A token without text, which padding is in some files, is never found in any.
+            // An empty token, used as padding in some files, is never found in a text.
             if !text.is_empty()
                 && let Some(first) = tokens.insert(text, token)
             {
@@ -118,13 +118,13 @@ impl<'a> Vocabulary<'a> {
         self.kinds[token as usize] = kind;
     }
 
-    /// The token of exactly this text.
+    /// Returns the token with exactly this text.
     pub fn token(&self, text: &str) -> Option<Token> {
-        // The bound spares hashing merges of long texts that no token can have.
+        // The bound avoids hashing texts that are longer than every token.
         if text.len() > self.longest { None } else { self.tokens.get(text).copied() }
     }
 
-    /// The token that stands for a byte: `<0x0A>`, or else the byte itself if it is ASCII.
+    /// Returns the token for a byte: `<0x0A>`, or else the byte itself if it is ASCII.
     pub fn byte(&self, byte: u8) -> Option<Token> {
         let itself = char::from(byte);
         self.token(&format!("<0x{byte:02X}>")).or_else(|| {
@@ -132,25 +132,25 @@ impl<'a> Vocabulary<'a> {
         })
     }
 
-    /// The score of a token: 0 where the file gives none.
+    /// Returns the score of a token, 0 if the file has no scores.
     pub fn score(&self, token: Token) -> f32 {
         self.scores.as_ref().map_or(0.0, |scores| scores[token as usize])
     }
 
-    /// Fails unless the file gives scores and types.
+    /// Returns an error unless the file has scores and types.
     pub fn require_scores_and_types(&self, metadata: &Metadata<'a>) -> Result<(), Error> {
         Metadata::require(SCORES, self.scores.as_ref())?;
         Metadata::require(TYPES, metadata.get(TYPES))?;
         Ok(())
     }
 
-    /// Every token with its text and kind.
+    /// Returns all tokens with their texts and kinds.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &'a str, Kind)> {
         (0..).zip(&self.texts).zip(&self.kinds).map(|((token, text), kind)| (token, *text, *kind))
     }
 }
 
-/// The byte that a text such as `<0x0A>` spells.
+/// Returns the byte that a text such as `<0x0A>` spells.
 pub(super) fn byte_of(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }

@@ -72,7 +72,7 @@ fn tokens_that_the_file_suppresses_are_never_chosen() {
         assert_eq!((run.code, run.stdout.trim()), (Some(0), expected), "{}", run.stderr);
     }
     assert!(!answer(&[17, 26]).stdout.contains(['q', 'z']));
-    answer(&[3, 40]).refused(2, &["metadata key tokenizer.ggml.suppress_tokens names token 40; "]);
+    answer(&[3, 40]).refused(2, &["metadata key tokenizer.ggml.suppress_tokens is token 40: "]);
 }
 
 #[test]

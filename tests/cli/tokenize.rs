@@ -1,10 +1,10 @@
-//! `tokenize` and `detokenize` print as llama-tokenize does.
+//! The output of `tokenize` and `detokenize`, which is that of llama-tokenize.
 
 use std::path::PathBuf;
 
 use crate::{Run, run};
 
-/// What a command line prints with a model in models/. Without the model the test is skipped, and fails if
+/// Runs a command with a model in models/. Without the model the test is skipped, and fails if
 /// CI=true.
 fn printed(model: &str, line: &[&str]) -> Option<Run> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(model);

@@ -21,7 +21,7 @@ fn conforms(vocabulary: &str) {
     let tokens = read(".out");
     let (mut texts, tokens): (Vec<_>, Vec<_>) =
         (texts.split(SEPARATOR).collect(), tokens.lines().collect());
-    // The last text is followed by a separator, too.
+    // A separator follows the last text too.
     texts.truncate(tokens.len());
     assert_eq!(texts.len(), tokens.len());
     assert!(texts.len() > 40);
@@ -61,8 +61,8 @@ vocabularies! {
 /// A text and its tokens.
 type Parsed = (&'static str, &'static [Token]);
 
-/// What llama.cpp makes of special tokens that are written out. Those of Phi 3 take the white
-/// space after them along.
+/// Tokens from llama.cpp for special tokens that are written out. The tokens of Phi 3 remove the
+/// white space after them.
 #[test]
 fn special_tokens_are_found_as_by_llama_cpp() {
     let cases: [(&str, &[Token], &[Parsed]); 4] = [
@@ -102,7 +102,7 @@ fn special_tokens_are_found_as_by_llama_cpp() {
         ),
         (
             "qwen2",
-            // The first is `</s>`, a normal token that llama.cpp takes for one that ends.
+            // The first is `</s>`, a normal token that ends an answer in llama.cpp.
             &[128247, 151643, 151645],
             &[(
                 "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",

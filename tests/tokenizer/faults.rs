@@ -1,4 +1,4 @@
-//! Vocabularies that contradict themselves: each fault has its own error.
+//! Inconsistent vocabularies: each fault has its own error.
 
 use rope_cpu::{
     gguf::{Array, Metadata, Value, ValueType},
@@ -167,12 +167,15 @@ fn each_fault_is_named() {
         (bpe().merges(&["a b", "a c"]), "merge 1, \"a c\", needs the token \"c\""),
         (bpe().merges(&["b a"]), "needs the token \"ba\""),
         (bpe().texts("tokenizer.ggml.merges", &[b"a \xff"]), "merge 0"),
-        (bpe().number("tokenizer.ggml.bos_token_id", 6), "bos_token_id names token 6"),
-        (bpe().number("tokenizer.ggml.eot_token_id", 99), "eot_token_id names token 99"),
-        (bpe().suppressed(&[0, 6]), "tokenizer.ggml.suppress_tokens names token 6"),
-        (bpe().suppressed(&[-1]), "tokenizer.ggml.suppress_tokens names token -1"),
+        (bpe().number("tokenizer.ggml.bos_token_id", 6), "bos_token_id is token 6"),
+        (bpe().number("tokenizer.ggml.eot_token_id", 99), "eot_token_id is token 99"),
+        (bpe().suppressed(&[0, 6]), "tokenizer.ggml.suppress_tokens is token 6"),
+        (bpe().suppressed(&[-1]), "tokenizer.ggml.suppress_tokens is token -1"),
         (bpe().number("tokenizer.ggml.suppress_tokens", 1), "where an array of whole numbers"),
-        (bpe().flag("tokenizer.ggml.add_bos_token", true), "does not say with which token"),
+        (
+            bpe().flag("tokenizer.ggml.add_bos_token", true),
+            ", which holds the token to add, is missing",
+        ),
         (bpe().flag("tokenizer.ggml.add_eos_token", true), "tokenizer.ggml.eos_token_id"),
         (bpe().string("tokenizer.ggml.pre", "llama-bpe"), "tokenizer.ggml.add_bos_token"),
         (bpe().string("tokenizer.ggml.add_bos_token", "yes"), "where true or false is expected"),
@@ -230,6 +233,6 @@ fn chats_get_bos_once() {
     let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
     assert_eq!(tokenizer.encode_chat("<tag>ab<|im_end|>"), [4, 2, 3]);
     assert_eq!(tokenizer.encode_chat("ab<|im_end|>"), [4, 2, 3]);
-    // To the model's own marks only; a text that begins with two keeps the second.
+    // Only the model's own BOS and EOS are removed; a text that begins with two keeps the second.
     assert_eq!(tokenizer.encode_chat("<tag><tag>a"), [4, 4, 0]);
 }

@@ -1,4 +1,4 @@
-//! The files that the tests read, which scripts fetch.
+//! The files that the tests read, which are downloaded by scripts.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,14 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-/// A file under `models/`. Without it the test is skipped, and says so; where CI is set it fails.
+/// Returns a file under `models/`. If it is missing, the test is skipped with a message, or fails if
+/// CI is set.
 pub fn fetched(name: &str, script: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
     if path.exists() {
         return Some(path);
     }
-    let message = format!("models/{name} is not there: run scripts/{script}");
+    let message = format!("models/{name} is missing: run scripts/{script}");
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{message}");
     println!("skipped: {message}");
     None

@@ -1,5 +1,5 @@
-//! The real models against llama.cpp, on texts of many languages and on hostile ones;
-//! `scripts/make-tokenizer-golden` made the expected tokens.
+//! Compares real models with llama.cpp, on texts of many languages and on hostile ones. The
+//! expected tokens were made by `scripts/make-tokenizer-golden`.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -17,7 +17,7 @@ use crate::files::{fetched, with_tokenizer};
 struct Golden {
     bos: Token,
     eos: Token,
-    /// The tokens of `Hello`, with BOS and EOS where the model wants them.
+    /// The tokens of `Hello`, with BOS and EOS if the model requires them.
     with_ends: Vec<Token>,
     end_of_generation: Vec<Token>,
     cases: Vec<Case>,
@@ -28,7 +28,7 @@ struct Golden {
 #[serde(untagged)]
 enum Case {
     Same(String, Vec<Token>),
-    /// Parsing special tokens gives other tokens, which are the second list.
+    /// The second list has the tokens with special tokens parsed, if they differ.
     Differs(String, Vec<Token>, Vec<Token>),
 }
 
@@ -40,7 +40,7 @@ enum Piece {
     Differs(Token, String, String),
 }
 
-/// A model, and what llama.cpp makes of it.
+/// A model with the results of llama.cpp.
 fn model(name: &str) -> Option<(PathBuf, Golden)> {
     let (file, golden) = match name {
         "smollm2" => {
@@ -55,7 +55,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes that SmolLM2's vocabulary lacks: no UTF-8, or in none of the text it was trained on.
+/// The bytes that SmolLM2's vocabulary lacks: invalid in UTF-8, or absent from its training text.
 fn lost(byte: &u8) -> bool {
     matches!(byte, 4 | 6 | 19 | 20 | 22 | 29 | 192 | 193 | 241 | 242 | 245..)
 }
@@ -167,7 +167,7 @@ fn comes_back(tokenizer: &Tokenizer, text: &str, special: Special, loses: bool) 
     let expected: Vec<u8> = text.bytes().filter(|byte| !(loses && lost(byte))).collect();
     let pieces: Vec<u8> =
         tokens.iter().flat_map(|&t| tokenizer.piece(t, true).into_owned()).collect();
-    // SentencePiece spells spaces so, and cannot tell them from this character in a text.
+    // SentencePiece uses this character for spaces, so it decodes to a space.
     let spelled = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('▁', " ");
     assert_eq!(spelled(&pieces), spelled(&expected), "{text:?}");
     assert_eq!(tokenizer.decode(&tokens, true), pieces, "{text:?}");
@@ -178,6 +178,6 @@ fn a_vocabulary_of_a_quarter_million_tokens_loads_quickly() {
     let Some((path, _)) = model("gemma3") else { return };
     let started = std::time::Instant::now();
     with_tokenizer(&path, |tokenizer| assert_eq!(tokenizer.len(), 262_144));
-    // It takes about 50 ms; the limit leaves room for a busy machine, and none for a slow way.
+    // Loading takes about 50 ms; the limit allows for a busy machine but not for a slow algorithm.
     assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
 }

@@ -1,4 +1,4 @@
-//! The tokenizer against llama.cpp's.
+//! Compares the tokenizer with llama.cpp's.
 
 mod conformance;
 mod faults;

@@ -1,4 +1,4 @@
-//! Whatever the text, its tokens give it back.
+//! Decoding the tokens of any text returns the text.
 
 use proptest::{
     prelude::*,
@@ -8,7 +8,7 @@ use rope_cpu::tokenizer::{Ends, Special, Stream, Tokenizer};
 
 use crate::files::{fetched, with_tokenizer};
 
-/// Text of any characters, of few characters that meet often, and of what vocabularies spell.
+/// Generates text of any characters, of few characters that merge often, and of token texts.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),

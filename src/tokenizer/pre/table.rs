@@ -1,19 +1,19 @@
-//! Every pre-tokenizer that is known: one entry each.
+//! The table of supported pre-tokenizers.
 //!
-//! The patterns are those that llama.cpp cuts by. Where the tokenizer that a model was trained with
-//! differs, as in the case of letters outside ASCII (GPT-4o, Tekken), llama.cpp's is kept.
+//! The patterns are llama.cpp's, also if the tokenizer that a model was trained with differs, as for
+//! the case of letters outside ASCII (GPT-4o, Tekken).
 
 /// A pre-tokenizer.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// What it is called in `tokenizer.ggml.pre`.
+    /// The names in `tokenizer.ggml.pre`.
     pub names: &'static [&'static str],
-    /// Regular expressions. The first cuts the text, and each of the others what the one before it
-    /// left: both its matches and what is between them.
+    /// Regular expressions. The first splits the text; each following one splits both the matches of the
+    /// previous one and the pieces between them.
     pub steps: &'static [&'static str],
-    /// Whether a word that is a token is taken whole, even where merges would not make it.
+    /// Whether a word that is a token becomes that token even if merges would not produce it.
     pub ignore_merges: bool,
-    /// Whether BOS is added where the file does not say.
+    /// Whether BOS is added if the file does not specify it.
     pub add_bos: bool,
 }
 
@@ -22,12 +22,12 @@ const LLAMA3: &str = r"'(?i-u:[sdmt]|re|ve|ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,
 const QWEN2: &str = r"'(?i-u:[sdmt]|re|ve|ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
-/// An entry without rules of its own.
+/// Returns an entry without special rules.
 const fn plain(names: &'static [&'static str], steps: &'static [&'static str]) -> Entry {
     Entry { names, steps, ignore_merges: false, add_bos: false }
 }
 
-/// One whose tokens win over merges.
+/// Returns an entry whose whole-word tokens take precedence over merges.
 const fn whole_words(names: &'static [&'static str], steps: &'static [&'static str]) -> Entry {
     Entry { ignore_merges: true, ..plain(names, steps) }
 }
@@ -153,7 +153,7 @@ pub(super) const TABLE: &[Entry] = &[
         ],
     ),
     plain(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
-    // Without a space in a range, which `\s` takes first.
+    // The spaces in a character range of the original are left out: `\s` matches them first.
     plain(
         &["deepseek-llm"],
         &[
@@ -202,6 +202,6 @@ pub(super) const TABLE: &[Entry] = &[
     },
     plain(&["bloom", "gpt3-finnish", "poro-chat"], &[BLOOM]),
     plain(&["viking"], &[BLOOM, r"\p{N}"]),
-    // Of vocabularies that spell characters, not bytes; their merges go through whole lines.
+    // For vocabularies that spell characters, not bytes. Their merges extend over whole lines.
     Entry { add_bos: true, ..plain(&["gemma4"], &[r"[^\n]+|\n+"]) },
 ];
