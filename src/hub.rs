@@ -1,14 +1,14 @@
-//! Models of the Hugging Face Hub, in the cache that its other programs share.
+//! Downloads models from the Hugging Face Hub into the cache that its other programs share.
 //!
 //! ```text
 //! models--USER--MODEL/blobs/SHA256             a file
 //! models--USER--MODEL/snapshots/COMMIT/NAME    a link to it
-//! models--USER--MODEL/refs/main                the commit that was fetched last
+//! models--USER--MODEL/refs/main                the commit that was downloaded last
 //! ```
 //!
-//! hf-hub knows the hub's addresses and this layout. It does not fetch the files here, since as of 0.5
-//! it writes bytes twice where a resumed download breaks again, checks no sums, waits without end, and
-//! shows the token to the hosts that the hub redirects to.
+//! The crate hf-hub provides the hub's addresses and this layout. It does not download the files,
+//! since as of 0.5 it writes bytes twice if a resumed download breaks again, verifies no checksums,
+//! has no timeouts, and sends the token to the hosts that the hub redirects to.
 
 mod choice;
 mod error;
@@ -33,7 +33,7 @@ use transfer::Transfer;
 
 use crate::platform;
 
-/// Where the hub is, where its files are kept, and who asks.
+/// A client of the hub: its address, the cache folder and the access token.
 #[derive(Clone)]
 pub struct Hub {
     endpoint: String,
@@ -42,30 +42,34 @@ pub struct Hub {
     offline: bool,
 }
 
-/// What those who wait may want to know.
-#[allow(missing_docs, reason = "the fields are what they are called; sizes are in bytes")]
+/// An event of a download, for showing its progress.
+#[allow(missing_docs, reason = "the names explain the fields; sizes are in bytes")]
 pub enum Event<'a> {
-    /// Fetching a file begins, or goes on after `done` of its bytes.
-    Begins { file: &'a str, repo: &'a str, hub: &'a str, done: u64, bytes: u64 },
-    /// So many bytes are there.
-    Came { done: u64 },
-    /// It failed, and is tried again.
-    Again { error: &'a Error },
-    /// Another program fetches the same file: its end is waited for.
-    Waits,
-    /// The hub does not answer, and what was fetched before is taken.
-    Kept { error: &'a Error, path: &'a Path },
+    /// The download of a file has started, or has resumed after `done` of its bytes.
+    Started { file: &'a str, repo: &'a str, hub: &'a str, done: u64, bytes: u64 },
+    /// The first `done` bytes of the file have been received.
+    Received { done: u64 },
+    /// A connection failed, and the download is tried again.
+    Retrying { error: &'a Error },
+    /// Another program is downloading the same file, and its end is awaited.
+    Waiting,
+    /// The hub cannot be reached, and the cached file is used.
+    UsingCached { error: &'a Error, path: &'a Path },
 }
 
-/// What is called with every event.
-pub type Tell<'a> = &'a mut dyn FnMut(Event);
+/// A function that is called with every event.
+pub type OnEvent<'a> = &'a mut dyn FnMut(Event);
 
 impl Hub {
-    /// As the variables of the hub's own programs and llama.cpp's say: HF_ENDPOINT; LLAMA_CACHE,
-    /// HF_HUB_CACHE or HF_HOME; `token`, HF_TOKEN or what `hf auth login` has left; HF_HUB_OFFLINE.
+    /// Creates a client from the environment variables of the hub's own programs and llama.cpp.
+    ///
+    /// The address is HF_ENDPOINT; the cache LLAMA_CACHE, HF_HUB_CACHE or in HF_HOME; the token is
+    /// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as `offline`.
     ///
     /// # Errors
-    /// If no variable says where files are kept, or the endpoint or the token can be none.
+    ///
+    /// Returns an error if no variable gives the cache folder, or if the address or the token is
+    /// invalid.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         token: Option<String>,
@@ -80,11 +84,11 @@ impl Hub {
         let cache = ["LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"];
         let cache = cache.into_iter().find_map(folder);
         let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or(Error::NoCache)?;
-        let left = || {
+        let stored = || {
             let file = folder("HF_TOKEN_PATH").or(Some(home?.join("token")))?;
             fs::read_to_string(file).ok()
         };
-        let token = token.or_else(|| set("HF_TOKEN")).or_else(left);
+        let token = token.or_else(|| set("HF_TOKEN")).or_else(stored);
         let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
         let address = endpoint.parse::<ureq::http::Uri>();
         if !address.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
@@ -103,14 +107,15 @@ impl Hub {
         })
     }
 
-    /// The path of a model, or of the first of its parts, after fetching what is not there. Where the
-    /// hub cannot be reached, what was fetched before is taken.
+    /// Returns the path of a model, or of its first part, after downloading the files that are not in
+    /// the cache. If the hub cannot be reached, the cached model is used.
     ///
     /// # Errors
-    /// If the hub does not have it, does not give it, or gives something else.
-    pub fn model(&self, wanted: &Wanted, tell: Tell) -> Result<PathBuf, Error> {
+    ///
+    /// Returns an error if the hub does not have the model, refuses access to it, or sends other data.
+    pub fn model(&self, wanted: &Wanted, on_event: OnEvent) -> Result<PathBuf, Error> {
         if self.offline {
-            return self.kept(wanted);
+            return self.cached(wanted);
         }
         let repo = &wanted.repo;
         let api = ApiBuilder::from_cache(self.cache.clone())
@@ -119,9 +124,9 @@ impl Hub {
             .build()
             .map_err(|e| self.unreachable(repo, e))?;
         let listing = match self.listing(&api, repo) {
-            Err(error) if error.passes() => {
-                let Ok(path) = self.kept(wanted) else { return Err(error) };
-                tell(Event::Kept { error: &error, path: &path });
+            Err(error) if error.is_temporary() => {
+                let Ok(path) = self.cached(wanted) else { return Err(error) };
+                on_event(Event::UsingCached { error: &error, path: &path });
                 return Ok(path);
             }
             listing => listing?,
@@ -146,17 +151,17 @@ impl Hub {
                 fs::create_dir_all(folder).map_err(disk(folder))?;
             }
             let url = at_commit.url(&percent_encoded(name));
-            Transfer { hub: self, repo, file, url }.fetch(&blob, tell)?;
+            Transfer { hub: self, repo, file, url }.fetch(&blob, on_event)?;
             link(&blob, &snapshot, name).map_err(disk(&path))?;
             cache.create_ref(&listing.commit).map_err(disk(self.cache.path()))?;
         }
         Ok(snapshot.join(&chosen[0]))
     }
 
-    /// The same among what was fetched before.
-    fn kept(&self, wanted: &Wanted) -> Result<PathBuf, Error> {
+    /// Returns the path of a model in the cache.
+    fn cached(&self, wanted: &Wanted) -> Result<PathBuf, Error> {
         let nothing =
-            || Error::NotKept { wanted: wanted.to_string(), cache: self.cache.path().clone() };
+            || Error::NotCached { wanted: wanted.to_string(), cache: self.cache.path().clone() };
         let repo = Repo::model(wanted.repo.clone());
         let main = self.cache.path().join(repo.folder_name()).join("refs/main");
         let commit = fs::read_to_string(main).map_err(|_| nothing())?;
@@ -180,7 +185,7 @@ impl Hub {
         })
     }
 
-    /// What is wrong where a request for `what` gets no answer or a bad one.
+    /// Converts the error of a request for `what`.
     fn refused(&self, what: &str, error: ureq::Error) -> Error {
         match error {
             ureq::Error::StatusCode(status) => {
@@ -197,7 +202,7 @@ impl Hub {
     }
 }
 
-/// A name as it stands in an address.
+/// Returns a file name encoded for an address.
 fn percent_encoded(name: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
     let encoded = name.bytes().map(|byte| match plain(&byte) {
@@ -207,18 +212,19 @@ fn percent_encoded(name: &str) -> String {
     encoded.collect()
 }
 
-/// Makes `name` in `snapshot` a link to `blob`, from folder to folder so that the cache can be moved.
+/// Creates `name` in `snapshot` as a link to `blob`. The link is relative, so that the cache can be
+/// moved.
 fn link(blob: &Path, snapshot: &Path, name: &str) -> io::Result<()> {
     let path = snapshot.join(name);
     if path.symlink_metadata().is_ok() {
-        fs::remove_file(&path)?; // it leads nowhere
+        fs::remove_file(&path)?; // a dangling link
     }
     let up = "../".repeat(1 + Path::new(name).components().count());
     let hash = blob.file_name().unwrap_or_default();
     platform::link(&Path::new(&up).join("blobs").join(hash), &path)
 }
 
-/// Adds the names of all files in `folder`, those in folders within as `FOLDER/NAME`.
+/// Appends the names of all files in `folder`; files in subfolders as `FOLDER/NAME`.
 fn files(folder: &Path, before: &str, names: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -236,7 +242,7 @@ fn files(folder: &Path, before: &str, names: &mut Vec<String>) -> io::Result<()>
 mod tests {
     use super::*;
 
-    /// Looks a variable up, of which the last goes first.
+    /// Returns a lookup of variables, in which the last entry of a name takes precedence.
     fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
         |name| {
             let found = variables.iter().rfind(|(known, _)| *known == name);
@@ -248,9 +254,9 @@ mod tests {
         Hub::from_environment(among(variables), None, false)
     }
 
-    /// Each goes before those above it.
+    /// Each variable takes precedence over those above it.
     #[test]
-    fn variables_say_where_files_are_kept() {
+    fn variables_choose_the_cache_folder() {
         let cases = [
             ("USERPROFILE", "/user", "/user/.cache/huggingface/hub"),
             ("HOME", "/home", "/home/.cache/huggingface/hub"),
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_who_asks() {
+    fn variables_choose_the_token() {
         let folder = tempfile::tempdir().unwrap();
         let [home, elsewhere] = ["token", "elsewhere"].map(|name| folder.path().join(name));
         fs::write(home, "of-home\n").unwrap();
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_where_the_hub_is_and_whether_to_ask_it() {
+    fn variables_choose_the_address_and_offline_mode() {
         let with = |name, value| hub(&[("HOME", "/home"), (name, value)]);
         assert_eq!(with("", "").unwrap().endpoint, "https://huggingface.co");
         let mirror = with("HF_ENDPOINT", "http://mirror.example/").unwrap();

@@ -1,25 +1,25 @@
-//! Which of a repository's files is meant, chosen as llama.cpp does.
+//! Chooses a repository's file as llama.cpp does.
 
 use std::{fmt, str::FromStr};
 
 use super::Error;
 use crate::gguf::{is_later_part, parts};
 
-/// A model as it is asked for: USER/MODEL, USER/MODEL:QUANT, or a file of it.
+/// The model that the user requests: USER/MODEL, USER/MODEL:QUANT, or a file of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// USER/MODEL.
+    /// The repository, USER/MODEL.
     pub repo: String,
-    /// Such as Q4_K_M, in any case.
+    /// The quantized format, such as Q4_K_M, in upper or lower case.
     pub quant: Option<String>,
-    /// The name of the file, whatever its quant.
+    /// The name of the file, which takes precedence over `quant`.
     pub file: Option<String>,
 }
 
-/// Without a quant, the first of these that is there, or else the first model.
+/// The quants that are preferred if none is given, in this order; otherwise it is the first model.
 const QUANTS: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
-/// What is in the names of files that belong to a model, but are none.
+/// Parts of the names of files that belong to a model but are not a model.
 const OTHERS: [&str; 6] = ["mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"];
 
 impl FromStr for Wanted {
@@ -30,7 +30,7 @@ impl FromStr for Wanted {
             Some((repo, quant)) => (repo, Some(quant)),
             None => (text, None),
         };
-        // Letters in ASCII, and between them single marks.
+        // ASCII words with a single mark between them.
         let words = || repo.split(['/', '.', '-']);
         let is_word = |word: &str| {
             !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -54,20 +54,22 @@ impl fmt::Display for Wanted {
 }
 
 impl Wanted {
-    /// The file, or all parts of the model, among the `names` of those that are there.
+    /// Chooses the file, or all parts of the model, from the `names` of a repository's files.
     ///
     /// # Errors
-    /// If it is not among them, or one of its parts.
+    ///
+    /// Returns an error if the file or one of the parts is not in `names`.
     pub fn choose(&self, names: &[String]) -> Result<Vec<String>, Error> {
         let repo = || self.repo.clone();
         let models: Vec<&String> = names.iter().filter(|name| begins_model(name)).collect();
         let there = || models.iter().copied().cloned().collect();
         let chosen = match (&self.file, &self.quant) {
             (Some(file), _) => names.iter().find(|name| *name == file),
-            (None, Some(quant)) => models.iter().copied().find(|name| is_of(name, quant)),
+            (None, Some(quant)) => models.iter().copied().find(|name| has_quant(name, quant)),
             (None, None) => {
-                let of = |quant: &&str| models.iter().copied().find(|name| is_of(name, quant));
-                QUANTS.iter().find_map(of).or(models.first().copied())
+                let first =
+                    |quant: &&str| models.iter().copied().find(|name| has_quant(name, quant));
+                QUANTS.iter().find_map(first).or(models.first().copied())
             }
         };
         let missing = || match (models.is_empty(), &self.file, &self.quant) {
@@ -88,7 +90,7 @@ impl Wanted {
     }
 }
 
-/// Whether this is a model, or the first of its parts.
+/// Returns whether a path is a model, or the first part of one.
 fn begins_model(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".gguf")
@@ -96,8 +98,8 @@ fn begins_model(path: &str) -> bool {
         && !is_later_part(path)
 }
 
-/// Whether a path says so: by QUANT and then a dot or a dash, anywhere.
-fn is_of(path: &str, quant: &str) -> bool {
+/// Returns whether a path contains the quant, followed by a dot or a dash.
+fn has_quant(path: &str, quant: &str) -> bool {
     let (path, quant) = (path.to_uppercase(), quant.to_uppercase());
     ['.', '-'].iter().any(|end| path.contains(&format!("{quant}{end}")))
 }

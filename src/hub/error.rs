@@ -1,29 +1,30 @@
-//! Why a model cannot be had.
+//! The errors of downloading a model.
 
 use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-/// What is wrong, and what to do about it.
+/// An error while downloading a model; the message includes what to do about it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
-    #[error("{name:?} is no name of a model: give USER/MODEL or USER/MODEL:QUANT")]
+    #[error("{name:?} is not the name of a model: give USER/MODEL or USER/MODEL:QUANT")]
     Name { name: String },
     #[error("HF_ENDPOINT is {endpoint:?}: give the address of a hub, like https://huggingface.co")]
     Endpoint { endpoint: String },
     #[error(
-        "the token has spaces or other characters that none has: check -hft, HF_TOKEN or its file"
+        "the token has spaces or other characters that a token cannot have: check -hft, HF_TOKEN or \
+         its file"
     )]
     Token,
-    #[error("there is no folder for what is fetched: set HF_HUB_CACHE, HF_HOME or HOME")]
+    #[error("there is no folder for downloaded files: set HF_HUB_CACHE, HF_HOME or HOME")]
     NoCache,
     #[error(
         "{wanted} was not fetched to {cache} before: run once without --offline",
         cache = cache.display()
     )]
-    NotKept { wanted: String, cache: PathBuf },
+    NotCached { wanted: String, cache: PathBuf },
 
     #[error("{repo} has no GGUF model: look for a repository that has, often USER/MODEL-GGUF")]
     NoModel { repo: String },
@@ -44,32 +45,32 @@ pub enum Error {
     #[error("{hub} does not list the files of {repo} as expected: {reason}")]
     Listing { hub: String, repo: String, reason: String },
     #[error(
-        "{} cannot be fetched: the hub gives it no size and sum, or the name of something else",
+        "{} cannot be fetched: the hub's listing lacks its size or checksum, or it is not a file name",
         file.escape_debug()
     )]
     Unchecked { file: String },
     #[error(
         "the connection broke after {done} of {bytes} bytes of {file}: {reason}; they are kept, and \
-         the same command goes on from there"
+         the same command resumes from there"
     )]
     Broken { file: String, done: u64, bytes: u64, reason: String },
-    #[error("more than the {bytes} bytes of {file} came, and were removed: try again")]
+    #[error("more than the {bytes} bytes of {file} arrived, and were removed: try again")]
     Larger { file: String, bytes: u64 },
     #[error(
-        "what came as {file} has the checksum {found} and not {expected}: it was removed; the same \
-         command fetches it again"
+        "the download of {file} has the checksum {found} instead of {expected}: it was removed; the \
+         same command fetches it again"
     )]
     Sum { file: String, found: String, expected: String },
     #[error(
-        "cannot keep {path}: {source}; HF_HUB_CACHE can name another folder",
+        "cannot write {path}: {source}; set HF_HUB_CACHE to use another folder",
         path = path.display()
     )]
     Disk { path: PathBuf, source: io::Error },
 }
 
 impl Error {
-    /// Whether it may be otherwise in a moment.
-    pub(super) fn passes(&self) -> bool {
+    /// Returns whether the same request may succeed a moment later.
+    pub(super) fn is_temporary(&self) -> bool {
         match self {
             Error::Unreachable { .. } | Error::Broken { .. } => true,
             Error::Status { status, .. } => matches!(status, 408 | 429 | 500..),
@@ -77,10 +78,10 @@ impl Error {
         }
     }
 
-    /// Whether it came about on the way, and not by what was asked for.
+    /// Returns whether the download failed, as opposed to an invalid request.
     pub fn is_failure(&self) -> bool {
         use Error::{Disk, Larger, Listing, Sum, Unchecked};
-        self.passes()
+        self.is_temporary()
             || matches!(
                 self,
                 Disk { .. } | Larger { .. } | Listing { .. } | Sum { .. } | Unchecked { .. }
@@ -88,7 +89,7 @@ impl Error {
     }
 }
 
-/// What to do, with or without a token having been sent.
+/// Returns what to do about a status; `token` is whether a token was sent.
 fn advice(status: u16, token: bool) -> &'static str {
     match (status, token) {
         (401, false) => {
@@ -102,7 +103,7 @@ fn advice(status: u16, token: bool) -> &'static str {
     }
 }
 
-/// Names from elsewhere, safe for a terminal.
+/// Joins names from the hub, escaped for a terminal.
 fn listed(names: &[String]) -> String {
     let escaped = |name: &String| name.escape_debug().to_string();
     names.iter().map(escaped).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! What the hub says of a repository: /api/models/USER/MODEL/revision/main?blobs=true.
+//! The hub's listing of a repository: /api/models/USER/MODEL/revision/main?blobs=true.
 
 use std::path::{Component, Path};
 
@@ -7,19 +7,19 @@ use serde::Deserialize;
 use super::Error;
 use crate::json;
 
-/// A repository at a commit.
+/// The files of a repository at a commit.
 pub struct Listing {
-    /// 40 hexadecimal digits.
+    /// The commit, 40 hexadecimal digits.
     pub commit: String,
     files: Vec<Sibling>,
 }
 
-/// A file of it.
+/// A file of the repository.
 pub struct File<'a> {
-    /// Its path in the repository.
+    /// The path in the repository.
     pub name: &'a str,
     pub bytes: u64,
-    /// Of large files the SHA-256, 64 hexadecimal digits; of others git's name of the blob, 40.
+    /// The SHA-256 of a large file, 64 hexadecimal digits; of a small one git's blob hash, 40 digits.
     pub hash: String,
 }
 
@@ -44,25 +44,26 @@ struct Lfs {
 }
 
 impl Listing {
-    /// Reads the answer; on failure tells what is wrong with it.
+    /// Parses the hub's answer. The error is the reason why it is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let info: Info = json::parse(text).map_err(|e| e.to_string())?;
         match is_hash(&info.sha, 40) {
             true => Ok(Listing { commit: info.sha, files: info.siblings }),
-            false => Err(format!("{:?} is no commit", info.sha)),
+            false => Err(format!("{:?} is not a commit", info.sha)),
         }
     }
 
-    /// The paths of all files.
+    /// Returns the paths of all files.
     pub fn names(&self) -> Vec<String> {
         self.files.iter().map(|file| file.rfilename.clone()).collect()
     }
 
-    /// The file of this name, which is one of [`Self::names`].
+    /// Returns the file with this name, one of [`Self::names`].
     ///
     /// # Errors
-    /// If the hub does not say what its size and sum should be, or if that is no name of a file in a
-    /// folder.
+    ///
+    /// Returns an error if the listing lacks the file's size or checksum, or if the name is not a
+    /// relative path that stays within a folder.
     pub fn file<'a>(&self, name: &'a str) -> Result<File<'a>, Error> {
         let is_name = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
             && !name.chars().any(char::is_control);

@@ -1,4 +1,4 @@
-//! Fetching a file: going on where a connection broke, and checking what has come.
+//! Downloads a file: resumes after a broken connection, and verifies the checksum.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -12,17 +12,17 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use ureq::{Agent, config::RedirectAuthHeaders};
 
-use super::{Error, Event, Hub, Tell, listing};
+use super::{Error, Event, Hub, OnEvent, listing};
 
-/// How long the hub may say nothing.
+/// The time without data after which a connection is given up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections in turn that bring nothing before it is given up, and the first pause between them,
-/// which then doubles.
+/// The number of successive connections without data after which the download fails.
 const TRIES: u32 = 5;
+/// The pause after the first failed connection. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A file to be fetched.
+/// The download of one file.
 pub struct Transfer<'a> {
     pub hub: &'a Hub,
     pub repo: &'a str,
@@ -31,24 +31,25 @@ pub struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Fetches the file to `path`, where it is once it is whole and checked; until then what has come
-    /// is in `PATH.part`, from where the next call goes on.
+    /// Downloads the file to `path`. Until it is complete and verified, the received bytes are in
+    /// `PATH.part`, from which the next call resumes.
     ///
     /// # Errors
-    /// If the hub does not give it, the connection breaks again and again, the sum is wrong, or the
-    /// disk does not take it.
-    pub fn fetch(&self, path: &Path, tell: Tell) -> Result<(), Error> {
+    ///
+    /// Returns an error if the hub refuses the file, the connection breaks repeatedly, the checksum is
+    /// wrong, or the disk cannot be written to.
+    pub fn fetch(&self, path: &Path, on_event: OnEvent) -> Result<(), Error> {
         let disk = |source| Error::Disk { path: path.into(), source };
         let lock = File::create(path.with_extension("lock")).map_err(disk)?;
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                tell(Event::Waits);
+                on_event(Event::Waiting);
                 lock.lock().map_err(disk)?;
             }
             result => result.map_err(|e| disk(e.into()))?,
         }
         if path.exists() {
-            return Ok(()); // another program, commit or name has brought it
+            return Ok(()); // downloaded by another program, or for another commit or name
         }
         let part = path.with_extension("part");
         let file = OpenOptions::new().read(true).append(true).create(true).open(&part);
@@ -59,13 +60,13 @@ impl Transfer<'_> {
             if before == self.file.bytes {
                 break;
             }
-            let Err(error) = self.go_on(&mut file, before, tell, &disk) else { continue };
-            let brought = file.metadata().map_err(disk)?.len() > before;
-            failures = if brought { 1 } else { failures + 1 };
-            if !error.passes() || failures == TRIES {
+            let Err(error) = self.resume(&mut file, before, on_event, &disk) else { continue };
+            let received = file.metadata().map_err(disk)?.len() > before;
+            failures = if received { 1 } else { failures + 1 };
+            if !error.is_temporary() || failures == TRIES {
                 return Err(error);
             }
-            tell(Event::Again { error: &error });
+            on_event(Event::Retrying { error: &error });
             sleep(PAUSE * 2u32.pow(failures - 1));
         }
         let found = sum(&mut file, &self.file).map_err(disk)?;
@@ -76,12 +77,12 @@ impl Transfer<'_> {
         fs::rename(&part, path).map_err(disk)
     }
 
-    /// Appends to the first `done` bytes what one connection brings.
-    fn go_on(
+    /// Appends the bytes received by one connection to the first `done` bytes.
+    fn resume(
         &self,
         file: &mut File,
         mut done: u64,
-        tell: Tell,
+        on_event: OnEvent,
         disk: &impl Fn(io::Error) -> Error,
     ) -> Result<(), Error> {
         let bytes = self.file.bytes;
@@ -104,12 +105,12 @@ impl Transfer<'_> {
         }
         let answer = request.call().map_err(|e| self.hub.refused(&self.name(), e))?;
         if !(rest && answer.status() == 206) {
-            // The whole file comes, though something is there.
+            // The hub sends the whole file, so the bytes received before are discarded.
             file.set_len(0).map_err(disk)?;
             done = 0;
         }
         let (name, repo, hub) = (self.file.name, self.repo, &self.hub.endpoint[..]);
-        tell(Event::Begins { file: name, repo, hub, done, bytes });
+        on_event(Event::Started { file: name, repo, hub, done, bytes });
         let mut body = answer.into_body().into_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -126,7 +127,7 @@ impl Transfer<'_> {
                 return Err(Error::Larger { file: self.name(), bytes });
             }
             file.write_all(&buffer[..read]).map_err(disk)?;
-            tell(Event::Came { done });
+            on_event(Event::Received { done });
         }
     }
 
@@ -135,7 +136,7 @@ impl Transfer<'_> {
     }
 }
 
-/// What the hash of `file` is, of the kind that is `expected`.
+/// Computes the hash of `file`, by the algorithm of the expected hash.
 fn sum(file: &mut File, expected: &listing::File) -> io::Result<String> {
     match expected.hash.len() {
         64 => digest(Sha256::new(), file),

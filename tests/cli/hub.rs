@@ -151,7 +151,7 @@ fn what_has_come_is_kept_for_the_next_run() {
     let hub = setup();
     hub.server.state().breaks = [vec![3000], vec![0; 9]].concat();
     let run = hub.answer(&["-hf", REPO]);
-    run.refused(1, &["broke after 3000 of ", MODEL, REPO, "the same command goes on from there"]);
+    run.refused(1, &["broke after 3000 of ", MODEL, REPO, "the same command resumes from there"]);
     let part = hub.blob().with_extension("part");
     assert_eq!(fs::read(&part).unwrap(), hub.model[..3000]);
     assert!(!hub.blob().exists() && !hub.cache(REPO).join("refs").exists());
@@ -190,7 +190,7 @@ fn two_programs_do_not_fetch_the_same() {
     let client = Hub::from_environment(variable, None, false).unwrap();
     let mut other = Some(other);
     let mut end = |event: Event| {
-        if let Event::Waits = event {
+        if let Event::Waiting = event {
             fs::write(hub.blob(), &hub.model).unwrap();
             other = None;
         }
@@ -206,7 +206,10 @@ fn what_has_the_wrong_sum_is_not_kept() {
     let hub = setup();
     hub.server.state().garbled = true;
     let run = hub.answer(&["-hf", REPO]);
-    run.refused(1, &[MODEL, REPO, "has the checksum ", &format!("and not {}", sha256(&hub.model))]);
+    run.refused(
+        1,
+        &[MODEL, REPO, "has the checksum ", &format!("instead of {}", sha256(&hub.model))],
+    );
     hub.server.state().garbled = false;
     let part = hub.blob().with_extension("part");
     assert!(!part.exists() && !hub.blob().exists());
@@ -287,7 +290,7 @@ fn a_listing_cannot_lead_out_of_the_cache() {
     let listing = |sha: &str, file| format!(r#"{{"sha":"{sha}","siblings":[{file}]}}"#);
     for (text, said) in [
         ("<html>".into(), "does not list"),
-        (listing("../..", model("a.gguf", hash)), "\"../..\" is no commit"),
+        (listing("../..", model("a.gguf", hash)), "\"../..\" is not a commit"),
         (listing(COMMIT, model("../a.gguf", hash)), "../a.gguf cannot be fetched"),
         (listing(COMMIT, model("/tmp/a.gguf", hash)), "/tmp/a.gguf cannot be fetched"),
         (listing(COMMIT, model("a.gguf", "../../a")), "a.gguf cannot be fetched"),

@@ -75,7 +75,7 @@ struct Progress {
 impl Progress {
     fn show(&mut self, event: Event) {
         match event {
-            Event::Begins { file, repo, hub, done, bytes } => {
+            Event::Started { file, repo, hub, done, bytes } => {
                 if self.file != file {
                     self.bar.finish_and_clear();
                     let size = HumanBytes(bytes);
@@ -85,10 +85,10 @@ impl Progress {
                 self.bar.set_position(done);
                 self.bar.reset_eta();
             }
-            Event::Came { done } => self.bar.set_position(done),
-            Event::Again { error } => self.note(format_args!("{error}; trying again")),
-            Event::Waits => self.note("another program is fetching this: waiting for its end"),
-            Event::Kept { error, path } => {
+            Event::Received { done } => self.bar.set_position(done),
+            Event::Retrying { error } => self.note(format_args!("{error}; trying again")),
+            Event::Waiting => self.note("another program is fetching this: waiting for its end"),
+            Event::UsingCached { error, path } => {
                 self.note(format_args!("{error}; taking {}", path.display()));
             }
         }
