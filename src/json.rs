@@ -1,20 +1,21 @@
-//! Parsing JSON: everything in this program that parses it does so here.
+//! Parses JSON, for the whole program.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 
 /// Parses a JSON text.
 ///
-/// In two steps, by way of a [`Value`], because `gguf-rs` switches on serde_json's
-/// `arbitrary_precision` for the whole program. With it numbers reach serde as maps where their
-/// type is not asked for, so that parsing in one step fails for floats inside `#[serde(flatten)]`
-/// and untagged or internally tagged enums (serde-rs/json#505, #721). Even from a [`Value`] only
-/// numbers in their shortest form reach it as numbers, so `1e3` is spelled `1000.0` in between.
+/// Parsing has two steps, with a [`Value`] in between, because `gguf-rs` enables serde_json's
+/// `arbitrary_precision` for the whole program. With this feature, numbers are passed to serde as
+/// maps if their type is not requested, so parsing in one step fails for floats inside
+/// `#[serde(flatten)]` and untagged or internally tagged enums (serde-rs/json#505, #721). Even from
+/// a [`Value`], only numbers in their shortest form are passed as numbers, so `1e3` becomes
+/// `1000.0` in between.
 ///
 /// # Errors
 ///
-/// A text that is not JSON, or not of the type.
-#[expect(clippy::disallowed_methods, reason = "the one place where it is used as it should be")]
+/// Returns an error if the text is not JSON, or not a value of type `T`.
+#[expect(clippy::disallowed_methods, reason = "the only correct use, in two steps")]
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     let mut value = serde_json::from_str(text)?;
     shorten_numbers(&mut value);
@@ -73,10 +74,10 @@ mod tests {
         }
     }
 
-    /// When this fails, gguf-rs no longer forces the feature and `parse` can go.
+    /// If this test fails, gguf-rs no longer enables the feature, and `parse` can be removed.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "shows why it is disallowed")]
-    fn it_would_not_in_one_step() {
+    fn a_flattened_float_does_not_parse_in_one_step() {
         assert!(serde_json::from_str::<Outer>(TEXT).is_err());
     }
 

@@ -1,7 +1,7 @@
-//! A model in another format: which tensors get which, and the file.
+//! Quantizes a model: chooses the format of each tensor, and writes the file.
 //!
-//! A tensor is read from the map, some rows at a time, and these are written before the next are
-//! read: the memory that this takes does not grow with the model.
+//! A tensor is read from the memory map a few rows at a time, and these rows are written before the
+//! next are read, so the memory used does not grow with the model.
 
 mod mixture;
 mod target;
@@ -23,19 +23,19 @@ use crate::gguf::{
     writer::{Entry, Writer},
 };
 
-/// Why there is no quantized model.
+/// An error while quantizing a model.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    #[error("tensor {tensor} has type {found}, which cannot be read here: use another file")]
+    #[error("tensor {tensor} has type {found}, which is not supported: use another file")]
     Source { tensor: String, found: &'static str },
     #[error("tensor {tensor}: row {row} has a weight that is not finite, or too large for {to}")]
     Weight { tensor: String, row: u64, to: &'static str },
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
-    #[error("it has no tensors: there is nothing to quantize")]
+    #[error("the file has no tensors: there is nothing to quantize")]
     Empty,
     #[error("interrupted")]
     Interrupted,
@@ -44,18 +44,18 @@ pub enum Error {
 /// A tensor of the new file.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'g, 'a> {
-    /// What it is made from.
+    /// The tensor of the original file.
     pub source: &'g Tensor<'a>,
-    /// What its type becomes.
+    /// The type in the new file.
     pub ggml_type: GgmlType,
-    /// What converts it, if it is not copied as it is.
+    /// The encoder that converts the tensor; `None` if it is copied unchanged.
     pub encoder: Option<Encoder>,
-    /// The type that its rows are no whole blocks of, for which this one stands in.
+    /// The format that was chosen first but replaced, since a row is not a multiple of its block.
     pub instead_of: Option<DType>,
 }
 
 impl Planned<'_, '_> {
-    /// Bytes in the new file.
+    /// Returns the size in the new file in bytes.
     pub fn bytes(&self) -> u64 {
         self.entry().bytes()
     }
@@ -65,10 +65,12 @@ impl Planned<'_, '_> {
     }
 }
 
-/// What every tensor becomes.
+/// Chooses the format of every tensor.
 ///
 /// # Errors
-/// Metadata that does not describe a model, or a tensor that cannot be read.
+///
+/// Returns an error if a metadata key has the wrong type, or a tensor that must be converted has an
+/// unsupported type.
 pub fn plan<'g, 'a>(
     gguf: &'g Gguf<'a>,
     target: Target,
@@ -84,24 +86,26 @@ pub fn plan<'g, 'a>(
     Ok(planned)
 }
 
-/// What is told of a tensor while it is written.
+/// The progress of a tensor that is being written.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// Its place in the plan.
+    /// The index in the plan.
     pub tensor: usize,
-    /// Rows done.
+    /// The number of rows written.
     pub rows: u64,
-    /// The root of the mean square of what its weights changed by, so far.
+    /// The root mean square error of the weights written so far.
     pub rms_error: f64,
 }
 
-/// Hears of every few rows, and may stop the work.
+/// A function that is called after every few rows, and may stop the work.
 pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 
 /// Writes the new file.
 ///
 /// # Errors
-/// Weights that no block can hold, or what `out` says.
+///
+/// Returns an error if a weight cannot be encoded, if writing to `out` fails, or if `progress` stops
+/// the work.
 pub fn write(
     gguf: &Gguf<'_>,
     target: Target,
@@ -133,10 +137,10 @@ pub fn write(
     Ok(())
 }
 
-/// That of the quantized formats (`GGML_QNT_VERSION`).
+/// The version of the quantized formats (`GGML_QNT_VERSION`).
 const VERSION: u32 = 2;
 
-/// Weights that are converted before they are written.
+/// The number of weights that are converted before they are written.
 const WEIGHTS_AT_ONCE: usize = 1 << 22;
 
 fn convert<W: Write>(

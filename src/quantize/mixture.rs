@@ -1,5 +1,5 @@
-//! Which tensor gets how many bits: llama.cpp's choice (`llama_tensor_get_type` in llama-quant.cpp),
-//! for models without an importance matrix. What it has for falcon and glm5-next alone is left out.
+//! Chooses the format of each tensor as llama.cpp does (`llama_tensor_get_type` in llama-quant.cpp)
+//! for models without an importance matrix. The special cases of falcon and glm5-next are left out.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,17 @@ use rope_cpu_kernels::{DType, Encoder};
 use super::{Error, Planned, Target};
 use crate::gguf::{GgmlType, Gguf, Tensor};
 
-/// What is other than usual.
+/// Options that change the choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// One type for all tensors.
+    /// Uses one format for all tensors.
     pub pure: bool,
-    /// `output.weight` stays as it is.
+    /// Copies `output.weight` unchanged.
     pub leave_output_tensor: bool,
 }
 
-/// Parts of names of matrices that stay as they are: small, or no factors of a product.
+/// Parts of the names of matrices that are copied unchanged, since they are small or are not factors
+/// of a matrix product.
 #[rustfmt::skip]
 const KEPT: [&str; 35] = [
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
@@ -31,7 +32,7 @@ const KEPT: [&str; 35] = [
     "mm.a.code_embd",
 ];
 
-/// What a tensor is to the model.
+/// The role of a tensor in the model.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Role {
     Output,
@@ -62,18 +63,18 @@ impl Role {
     }
 }
 
-/// What the choice depends on beside the tensor.
+/// The properties of the model that the choice depends on.
 struct Model {
     target: Target,
     layers: usize,
     experts: u32,
     values: usize,
     tied: bool,
-    /// Whether eight heads of queries share a small matrix of values.
+    /// Whether the model is a 70B model, in which eight query heads share a KV head.
     is_70b: bool,
 }
 
-/// What every tensor becomes, in the order of the file.
+/// Chooses the format of every tensor, in file order.
 pub(super) fn plan<'g, 'a>(
     gguf: &'g Gguf<'a>,
     target: Target,
@@ -82,7 +83,7 @@ pub(super) fn plan<'g, 'a>(
     let tensors = gguf.tensors();
     let model = Model::read(gguf, target)?;
 
-    // Tensors are counted layer by layer, in whatever order the file has them.
+    // Tensors are counted layer by layer, not in file order.
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     order.sort_by_key(|&i| (layer(tensors[i].name), tensors[i].name));
     let mut seen = HashMap::new();
@@ -144,13 +145,13 @@ impl Model {
         })
     }
 
-    /// The type for a tensor that is quantized, of whose role there were `before` earlier ones.
+    /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its role.
     fn choose(&self, tensor: &Tensor<'_>, role: Role, before: usize) -> DType {
         use Target::{Q4KM, Q4KS, Q5KM};
         let usual = self.target.dtype();
         let with_m = matches!(self.target, Q4KM | Q5KM);
         let eight_experts = self.experts == 8;
-        // Experts of a layer are several tensors, or not all layers have them.
+        // The experts of a layer may be several tensors, and some layers may have none.
         let by_name = layer(tensor.name).filter(|_| self.experts > 1);
         let layer = by_name.map_or(before, |layer| layer as usize);
         match role {
@@ -171,7 +172,7 @@ impl Model {
     }
 }
 
-/// The first eighth of the layers, the last, and every third between.
+/// Returns whether a layer is in the first or the last eighth, or every third in between.
 fn more_bits(layer: usize, layers: usize) -> bool {
     layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
 }
@@ -186,7 +187,7 @@ fn is_quantized(tensor: &Tensor<'_>, options: &Options) -> bool {
         && !(options.leave_output_tensor && name == "output.weight")
 }
 
-/// `dtype`, or what stands in for it where rows are no whole blocks.
+/// Returns `dtype`, or its replacement if a row is not a multiple of its block.
 fn fitting(dtype: DType, row_len: u64) -> DType {
     let fits = |dtype: &DType| row_len.is_multiple_of(dtype.block().0 as u64);
     let smaller = match dtype {
@@ -198,7 +199,7 @@ fn fitting(dtype: DType, row_len: u64) -> DType {
     [dtype, smaller].into_iter().find(fits).unwrap_or(DType::F16)
 }
 
-/// The layer in a tensor's name.
+/// Returns the layer in a tensor's name.
 fn layer(name: &str) -> Option<u32> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }

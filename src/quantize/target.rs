@@ -1,8 +1,8 @@
-//! The types of whole files, by the names that llama-quantize gives them.
+//! The types of quantized files, with llama-quantize's names.
 
 use rope_cpu_kernels::DType;
 
-/// What a file is brought into.
+/// The type of a quantized file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of llama.cpp")]
 pub enum Target {
@@ -20,7 +20,8 @@ pub enum Target {
     Q6K,
 }
 
-/// Name, number in `general.file_type` (`enum llama_ftype` in llama.h), type of most tensors.
+/// Each type with its name, its number in `general.file_type` (`enum llama_ftype` in llama.h), and
+/// the format of most tensors.
 const TARGETS: [(Target, &str, u32, DType); 12] = [
     (Target::F32, "F32", 0, DType::F32),
     (Target::F16, "F16", 1, DType::F16),
@@ -37,13 +38,13 @@ const TARGETS: [(Target, &str, u32, DType); 12] = [
 ];
 
 impl Target {
-    /// All names.
+    /// Returns all names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TARGETS.into_iter().map(|target| target.1)
     }
 
-    /// The one with this name in either case, `Q4_K` and `Q5_K` for those with an M, or with this
-    /// number.
+    /// Returns the type with this name, in upper or lower case, or with this number. `Q4_K` and `Q5_K`
+    /// are short for `Q4_K_M` and `Q5_K_M`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_uppercase();
         let name = match &name[..] {
@@ -59,17 +60,17 @@ impl Target {
         TARGETS.into_iter().find(|target| target.0 == self).unwrap_or(TARGETS[0])
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// Its number in `general.file_type`.
+    /// Returns the number in `general.file_type`.
     pub fn file_type(self) -> u32 {
         self.row().2
     }
 
-    /// What most tensors become.
+    /// Returns the format of most tensors.
     pub fn dtype(self) -> DType {
         self.row().3
     }

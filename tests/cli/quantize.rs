@@ -236,6 +236,6 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     large.said(&["row 0", "too large for f16"]);
     let numbers = with("blk.0.attn_q.weight", 26, &[0; 256], 32);
     let numbers = run(&["quantize", numbers.path().to_str().unwrap(), out, "Q8_0"]);
-    numbers.refused(2, &["tensor \"blk.0.attn_q.weight\" has type i32, which cannot be read"]);
+    numbers.refused(2, &["tensor \"blk.0.attn_q.weight\" has type i32, which is not supported"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
