@@ -1,9 +1,9 @@
-//! Choosing the next token from the logits: llama.cpp's samplers, by default in its order.
+//! Chooses the next token from the logits, with llama.cpp's samplers, by default in its order.
 //!
-//! Biases, then a chain of samplers ([`SamplerKind::ORDER`]), each of which changes or narrows the
-//! candidates that the one before has left; then one draw. Mirostat takes the place of the chain,
-//! but for the temperature. Equal logits are ordered by token, so that the same logits, settings
-//! and seed always give the same tokens.
+//! First the biases are added; then a chain of sampler stages ([`StageKind::ORDER`]) runs, each of
+//! which changes or narrows the candidates left by the previous one; then a token is drawn. Mirostat
+//! replaces the chain except for the temperature. Equal logits are ordered by token, so that the
+//! same logits, settings and seed always give the same tokens.
 
 mod candidates;
 mod dry;
@@ -22,26 +22,25 @@ use thiserror::Error;
 pub use candidates::Candidate;
 pub use dry::{Breaker, breakers};
 pub use metadata::unknown_samplers;
-pub use order::Kind as SamplerKind;
+pub use order::StageKind;
 
 use crate::{Token, gguf::MetadataError};
 use candidates::Candidates;
 use mirostat::Mirostat;
-use order::Kind;
 use stage::Stage;
 use temperature::Temperature;
 
-/// Settings that cannot be used, or logits that nothing can be drawn from.
+/// An error in the sampler's settings, or in logits from which no token can be drawn.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the message of each variant names its fields")]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
     #[error("{flag} {value}: must be {expected}")]
     Setting { flag: &'static str, value: f32, expected: &'static str },
     #[error(
-        "the model gave token {token} the logit {logit}: the file is damaged or its RoPE settings are far off"
+        "the logit of token {token} is {logit}: the file is damaged or its RoPE settings are wrong"
     )]
     Logit { token: usize, logit: f32 },
-    #[error("the model gave no token a chance: every logit is minus infinity")]
+    #[error("no token can be drawn: every logit is minus infinity")]
     NoCandidate,
     #[error("no sampler has the name {name:?}: choose from {}", order::names())]
     Name { name: String },
@@ -49,18 +48,19 @@ pub enum Error {
     Letter { letter: char },
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    #[error("the system gave no random seed ({0}): give one with --seed")]
+    #[error("the system provides no random seed ({0}): give one with --seed")]
     Seed(#[from] getrandom::Error),
 }
 
-/// How to choose, with the names and defaults of llama.cpp.
+/// The settings of the samplers, with the names and defaults of llama.cpp.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `--seed`: `None` (on the command line, -1 and 4294967295) draws one from the system.
+    /// `--seed`: the seed of the draws; `None` (on the command line, -1 and 4294967295) takes a random
+    /// one from the system.
     pub seed: Option<u32>,
-    /// `--samplers`: the chain. What is not in it does not act.
-    pub samplers: Vec<SamplerKind>,
-    /// `--logit-bias`: added to the logits of tokens, before everything else.
+    /// `--samplers`: the chain. A sampler that is not in it has no effect.
+    pub samplers: Vec<StageKind>,
+    /// `--logit-bias`: values that are added to the logits of tokens before all samplers.
     pub logit_bias: Vec<(Token, f32)>,
     /// `--temp`: flattens the distribution above 1, sharpens it below; 0 or less is greedy.
     pub temperature: f32,
@@ -70,46 +70,48 @@ pub struct Settings {
     pub top_p: f32,
     /// `--min-p`: keeps tokens at least p times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
-    /// `--typical`: keeps the tokens nearest to the expected surprise until they sum to p; 1
-    /// keeps all.
+    /// `--typical`: keeps the tokens whose surprise is nearest to the expected one until their
+    /// probabilities sum to p; 1 keeps all.
     pub typical_p: f32,
-    /// `--top-n-sigma`: keeps logits within so many standard deviations of the largest; 0 or less
-    /// keeps all.
+    /// `--top-n-sigma`: keeps logits within n standard deviations of the largest; 0 or less keeps
+    /// all.
     pub top_n_sigma: f32,
-    /// `--xtc-probability`: how often `xtc_threshold` acts; 0 for never.
+    /// `--xtc-probability`: the probability that `xtc_threshold` is applied; 0 for never.
     pub xtc_probability: f32,
-    /// `--xtc-threshold`: drops all tokens at least so likely but the least likely of them; nothing
-    /// above a half.
+    /// `--xtc-threshold`: of the tokens with at least this probability, keeps only the least likely;
+    /// has no effect above 0.5.
     pub xtc_threshold: f32,
-    /// `--dynatemp-range`: lets the temperature vary by so much with the entropy; 0 or less for a
-    /// fixed one.
+    /// `--dynatemp-range`: varies the temperature up or down by at most this much, with the entropy;
+    /// 0 or less for a fixed temperature.
     pub dynatemp_range: f32,
-    /// `--dynatemp-exp`: the power of the entropy's share that it follows.
+    /// `--dynatemp-exp`: the exponent of the entropy, as a share of the largest possible, in the
+    /// dynamic temperature.
     pub dynatemp_exponent: f32,
-    /// `--repeat-last-n`: how many of the last tokens are penalized; 0 for none.
+    /// `--repeat-last-n`: the number of last tokens that are penalized; 0 for none.
     pub repeat_last_n: usize,
-    /// `--repeat-penalty`: divides the logits of these above zero, multiplies those below.
+    /// `--repeat-penalty`: divides the positive logits of the last tokens and multiplies the negative
+    /// ones.
     pub repeat_penalty: f32,
-    /// `--presence-penalty`: subtracted from their logits.
+    /// `--presence-penalty`: is subtracted from the logits of the last tokens.
     pub presence_penalty: f32,
-    /// `--frequency-penalty`: subtracted once for each time they occur.
+    /// `--frequency-penalty`: is subtracted once for each occurrence among the last tokens.
     pub frequency_penalty: f32,
-    /// `--dry-multiplier`: DRY's penalty for continuing a repetition of the allowed length; 0 for
-    /// none.
+    /// `--dry-multiplier`: DRY's penalty for continuing a repetition of the allowed length; 0 for no
+    /// penalty.
     pub dry_multiplier: f32,
-    /// `--dry-base`: multiplies it for each token more.
+    /// `--dry-base`: multiplies DRY's penalty for each further token of the repetition.
     pub dry_base: f32,
     /// `--dry-allowed-length`: repetitions shorter than this are not penalized.
     pub dry_allowed_length: usize,
-    /// `--dry-penalty-last-n`: how many of the last tokens are searched.
+    /// `--dry-penalty-last-n`: the number of last tokens that are searched for repetitions.
     pub dry_penalty_last_n: usize,
-    /// `--dry-sequence-breaker`: repetitions do not reach beyond these ([`breakers`]).
+    /// `--dry-sequence-breaker`: texts that end a repetition ([`breakers`]).
     pub dry_breakers: Vec<Breaker>,
-    /// `--mirostat`: 1 or 2 for the version that replaces the chain, 0 for none.
+    /// `--mirostat`: the version of Mirostat that replaces the chain, 1 or 2; 0 for none.
     pub mirostat: u32,
-    /// `--mirostat-ent`: the surprise that Mirostat aims at, in bits.
+    /// `--mirostat-ent`: Mirostat's target surprise in bits.
     pub mirostat_tau: f32,
-    /// `--mirostat-lr`: how fast it corrects itself.
+    /// `--mirostat-lr`: Mirostat's learning rate.
     pub mirostat_eta: f32,
 }
 
@@ -117,7 +119,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             seed: None,
-            samplers: Kind::ORDER.to_vec(),
+            samplers: StageKind::ORDER.to_vec(),
             logit_bias: Vec::new(),
             temperature: 0.8,
             top_k: 40,
@@ -146,7 +148,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks every value.
+    /// Checks all values.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for the first value that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         let finite = |x: f32| x.is_finite();
         let share = |x: f32| (0.0..=1.0).contains(&x);
@@ -178,7 +184,7 @@ impl Settings {
     }
 }
 
-/// A chain of samplers, with the tokens that penalties look back at and the state of the draw.
+/// A chain of samplers, with the last tokens for penalties and the state of the random numbers.
 #[derive(Debug)]
 pub struct Sampler {
     seed: u32,
@@ -192,7 +198,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler that has seen no token yet.
+    /// Creates a sampler without any tokens.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting is out of range, or the system provides no seed.
     pub fn new(settings: Settings) -> Result<Sampler, Error> {
         settings.check()?;
         let seed = match settings.seed {
@@ -217,23 +227,27 @@ impl Sampler {
         })
     }
 
-    /// The seed in use: the one given, or the one drawn.
+    /// Returns the seed in use: the one in the settings, or the one from the system.
     pub fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Tells the sampler that `token` is now part of the text, whether read or chosen.
+    /// Adds a token to the text, whether it was read or generated.
     pub fn accept(&mut self, token: Token) {
         self.stages.iter_mut().for_each(|stage| stage.accept(token));
     }
 
-    /// Forgets all tokens, for a text that begins anew; the random numbers go on.
+    /// Removes all tokens, for a new text. The state of the random numbers is kept.
     pub fn forget(&mut self) {
         self.stages.iter_mut().for_each(Stage::forget);
         self.mirostat.iter_mut().for_each(Mirostat::forget);
     }
 
     /// Draws the next token; `logits` has one value for each token of the vocabulary.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a logit is NaN or infinity, or no token has a finite logit.
     pub fn choose(&mut self, logits: &[f32]) -> Result<Token, Error> {
         let uniform = uniform(&mut self.random);
         let candidates = self.distribution(logits)?;
@@ -243,19 +257,23 @@ impl Sampler {
             sum += f64::from(c.probability);
             sum > target
         });
-        // The target is below the sum, so one is found.
+        // The target is below the sum, so a token is found.
         let &Candidate { token, probability, .. } = drawn.ok_or(Error::NoCandidate)?;
         self.mirostat.iter_mut().for_each(|mirostat| mirostat.observe(probability));
         Ok(token)
     }
 
-    /// The tokens that may come next after all samplers, and their probabilities.
+    /// Returns the candidates left by all samplers, with their probabilities.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a logit is NaN or infinity, or no token has a finite logit.
     pub fn distribution(&mut self, logits: &[f32]) -> Result<&[Candidate], Error> {
         let vocabulary = logits.len();
         let Sampler { random, bias, stages, mirostat, adjusted, candidates, .. } = self;
-        // Samplers that change few tokens do so before candidates are made of all, and top-k
-        // decides of how many.
-        let leading = stages.iter().take_while(|stage| stage.adjusts()).count();
+        // Stages that change the logits of a few tokens run before the list of candidates is built.
+        // If top-k follows, it limits the length of the list.
+        let leading = stages.iter().take_while(|stage| stage.only_adjusts_logits()).count();
         let (leading, rest) = stages.split_at_mut(leading);
         let logits = if bias.is_empty() && leading.is_empty() {
             logits
@@ -265,7 +283,7 @@ impl Sampler {
             for (token, bias) in bias {
                 if let Some(logit) = adjusted.get_mut(*token as usize) {
                     let sum = *logit + *bias;
-                    *logit = if bias.is_finite() { bounded(*logit, sum) } else { sum };
+                    *logit = if bias.is_finite() { clamp_finite(*logit, sum) } else { sum };
                 }
             }
             leading.iter_mut().for_each(|stage| stage.adjust(adjusted));
@@ -287,13 +305,13 @@ impl Sampler {
     }
 }
 
-/// What a finite logit is changed to stays finite, however large the change; all else is what the
-/// model gave, which is checked later.
-fn bounded(logit: f32, changed: f32) -> f32 {
+/// Returns `changed`, clamped to finite values if `logit` was finite. A logit that was not finite is
+/// left to a later check.
+fn clamp_finite(logit: f32, changed: f32) -> f32 {
     if logit.is_finite() { changed.clamp(f32::MIN, f32::MAX) } else { changed }
 }
 
-/// A number from 0 to 1, without 1: 53 random bits, so every multiple of 2^-53, with equal chances.
+/// Draws a number from 0 to 1, excluding 1: a multiple of 2^-53, each with the same probability.
 fn uniform(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 * 2f64.powi(-53)
 }

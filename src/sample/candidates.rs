@@ -1,8 +1,8 @@
-//! The tokens that may still be chosen, in a buffer that is reused.
+//! The list of tokens that may still be chosen, in a buffer that is reused.
 
 use std::cmp::Ordering;
 
-use super::{Error, stage::Adjust};
+use super::{Error, stage::AdjustLogits};
 use crate::Token;
 
 /// A token that may be chosen.
@@ -10,13 +10,13 @@ use crate::Token;
 pub struct Candidate {
     /// The token.
     pub token: Token,
-    /// Its logit after what the samplers did to it.
+    /// The logit, as changed by the samplers.
     pub logit: f32,
-    /// Its probability among the candidates.
+    /// The probability among the candidates.
     pub probability: f32,
 }
 
-/// Likeliest first; among equals, the lower token.
+/// Compares candidates: the likelier comes first, of equals the lower token.
 fn order(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
@@ -28,10 +28,10 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Takes the `k` likeliest tokens of a vocabulary, or all of them if `k` is 0.
+    /// Fills the list with the `k` likeliest tokens of a vocabulary, or all tokens if `k` is 0.
     ///
-    /// For a `k` far below the vocabulary, nearly every logit costs one comparison: only those
-    /// above the k-th best so far are kept, and the list is cut back to k when it is full.
+    /// For a `k` far below the vocabulary size, nearly every logit takes only one comparison: only
+    /// logits above the k-th best so far are kept, and the list is truncated to k when it is full.
     pub fn fill(&mut self, logits: &[f32], k: usize) -> Result<(), Error> {
         self.list.clear();
         self.sorted = false;
@@ -41,7 +41,7 @@ impl Candidates {
             if logit.is_nan() || logit == f32::INFINITY {
                 return Err(Error::Logit { token, logit });
             }
-            // An equal logit comes later, thus with a higher token, and loses.
+            // A later equal logit has a higher token, so it is dropped.
             if logit > threshold {
                 self.list.push(Candidate { token: token as Token, logit, probability: 0.0 });
                 if self.list.len() == full {
@@ -57,7 +57,7 @@ impl Candidates {
         if self.list.is_empty() { Err(Error::NoCandidate) } else { Ok(()) }
     }
 
-    /// Keeps the `k` likeliest, with the k-th at its place and the others in any order.
+    /// Keeps the `k` likeliest, with the k-th last and the others in any order.
     fn cut(&mut self, k: usize) {
         if self.list.len() > k {
             self.list.select_nth_unstable_by(k - 1, order);
@@ -65,7 +65,7 @@ impl Candidates {
         }
     }
 
-    /// Puts the `count` likeliest first, in order.
+    /// Moves the `count` likeliest to the start, in order.
     pub fn sort(&mut self, count: usize) {
         if self.sorted {
             return;
@@ -87,7 +87,7 @@ impl Candidates {
         self.list.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max)
     }
 
-    /// Sets the probabilities: softmax of the logits.
+    /// Sets the probabilities to the softmax of the logits.
     pub fn softmax(&mut self) {
         let max = self.largest_logit();
         let mut sum = 0.0f64;
@@ -100,7 +100,7 @@ impl Candidates {
         }
     }
 
-    /// Divides the logits, measured from the largest, by a temperature above 0, however small.
+    /// Subtracts the largest logit and divides by a temperature, which may be any number above 0.
     pub fn divide(&mut self, temperature: f32) {
         let max = self.largest_logit();
         for c in &mut self.list {
@@ -109,14 +109,14 @@ impl Candidates {
     }
 
     /// Changes the logits of some tokens.
-    pub fn adjust(&mut self, adjust: &impl Adjust) {
+    pub fn adjust(&mut self, adjust: &impl AdjustLogits) {
         for c in &mut self.list {
             c.logit = adjust.adjust(c.token, c.logit);
         }
         self.sorted = false;
     }
 
-    /// Keeps the `k` likeliest alone.
+    /// Keeps only the `k` likeliest.
     pub fn keep_best(&mut self, k: usize) {
         if !self.sorted {
             self.cut(k);
@@ -124,13 +124,13 @@ impl Candidates {
         self.list.truncate(k);
     }
 
-    /// Reorders by `key`, smallest first; among equals, likeliest first.
+    /// Sorts by `key`, the smallest first; of equals the likeliest first.
     pub fn sort_by_key(&mut self, key: impl Fn(&Candidate) -> f32) {
         self.list.sort_unstable_by(|a, b| key(a).total_cmp(&key(b)).then(order(a, b)));
         self.sorted = false;
     }
 
-    /// Drops the first `count`.
+    /// Removes the first `count` candidates.
     pub fn drop_first(&mut self, count: usize) {
         self.list.drain(..count);
     }

@@ -1,19 +1,21 @@
-//! DRY ("don't repeat yourself", by p-e-w, oobabooga/text-generation-webui#5677): a token that would
-//! continue a sequence which occurred before is penalized, the more the longer the sequence.
+//! DRY ("don't repeat yourself", by p-e-w, oobabooga/text-generation-webui#5677): penalizes a token
+//! that would continue a sequence that occurred before. The penalty grows with the length of the
+//! sequence.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, bounded, stage::Adjust};
+use super::{Settings, clamp_finite, stage::AdjustLogits};
 use crate::{
     Token,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// Tokens that spell a text at which repetition is taken to begin anew, the first and the others.
+/// The tokens that spell a sequence breaker, a text that ends a repetition: the first token and the
+/// others.
 pub type Breaker = (Token, Vec<Token>);
 
-/// Every way in which tokens can spell one of `texts`: a token that holds it, or one that ends with
-/// its beginning, and the tokens of the rest.
+/// Returns all ways in which tokens can spell one of `texts`: a token that contains the text, or a
+/// token that ends with its beginning, followed by the tokens of the rest.
 pub fn breakers(tokenizer: &Tokenizer, texts: &[String]) -> Vec<Breaker> {
     let mut breakers = Vec::new();
     for token in 0..tokenizer.len() as Token {
@@ -45,18 +47,18 @@ pub(super) struct Dry {
     base: f32,
     allowed_length: usize,
     last_n: usize,
-    /// By their first tokens.
+    /// The other tokens of each breaker, by its first token.
     breakers: HashMap<Token, Vec<Vec<Token>>>,
     /// The last tokens, the newest first.
     recent: VecDeque<Token>,
-    /// How long a suffix of the text is repeated at each of them.
+    /// For each of the last tokens, the length of the text's suffix that also ends there.
     repeated: Vec<usize>,
-    /// For each token that would continue a repetition, how long that is.
+    /// The length of the repetition that each token would continue.
     lengths: HashMap<Token, usize>,
 }
 
 impl Dry {
-    /// `None` if the settings penalize nothing.
+    /// Creates the stage; `None` if the settings penalize nothing.
     pub fn new(settings: &Settings) -> Option<Self> {
         let mut breakers: HashMap<Token, Vec<Vec<Token>>> = HashMap::new();
         for (first, others) in &settings.dry_breakers {
@@ -83,8 +85,8 @@ impl Dry {
         self.recent.clear();
     }
 
-    /// Finds what the text repeats. For every token that followed an earlier occurrence of how the
-    /// text ends now, the longest such end counts.
+    /// Finds the repetitions. For each token that followed an earlier occurrence of the text's suffix,
+    /// the length of the longest such suffix counts.
     pub fn look_back(&mut self) -> &Self {
         self.lengths.clear();
         let recent = self.recent.make_contiguous();
@@ -107,10 +109,10 @@ impl Dry {
     }
 }
 
-/// How many of the tokens, the newest first, are newer than the last breaker.
+/// Returns the number of tokens after the last breaker; `recent` has the newest token first.
 fn since_breaker(recent: &[Token], breakers: &HashMap<Token, Vec<Vec<Token>>>) -> usize {
     let longest_at = |(i, token): (usize, &Token)| {
-        // Older to newer, hence back from `i`.
+        // `recent` is in reverse order, so the other tokens are before `i`.
         let spelled = |others: &&Vec<Token>| {
             others.len() <= i && others.iter().eq(recent[i - others.len()..i].iter().rev())
         };
@@ -119,12 +121,12 @@ fn since_breaker(recent: &[Token], breakers: &HashMap<Token, Vec<Vec<Token>>>) -
     recent.iter().enumerate().find_map(longest_at).unwrap_or(recent.len())
 }
 
-/// For each position, how many tokens from there on equal those from the start (the Z-function,
-/// whose first value is left at 0). Linear in the number of tokens.
+/// Computes for each position the number of tokens from there on that equal those from the start
+/// (the Z-function; its first value is left at 0). Takes time linear in the number of tokens.
 fn common_prefixes(tokens: &[Token], lengths: &mut Vec<usize>) {
     lengths.clear();
     lengths.resize(tokens.len(), 0);
-    // The part that reaches farthest of those known to equal the start.
+    // The range that reaches farthest of those known to equal the start.
     let (mut left, mut right) = (0, 0);
     for i in 1..tokens.len() {
         let known = if i < right { lengths[i - left].min(right - i) } else { 0 };
@@ -136,7 +138,7 @@ fn common_prefixes(tokens: &[Token], lengths: &mut Vec<usize>) {
     }
 }
 
-impl Adjust for Dry {
+impl AdjustLogits for Dry {
     fn tokens(&self) -> impl Iterator<Item = Token> {
         self.lengths.keys().copied()
     }
@@ -144,8 +146,8 @@ impl Adjust for Dry {
     fn adjust(&self, token: Token, logit: f32) -> f32 {
         let Some(&len) = self.lengths.get(&token) else { return logit };
         let penalty = self.multiplier * self.base.powf((len - self.allowed_length) as f32);
-        // A penalty beyond all measure must not make the token impossible, or certain.
-        bounded(logit, logit - penalty.clamp(f32::MIN, f32::MAX))
+        // A huge penalty must not make the token impossible, or certain.
+        clamp_finite(logit, logit - penalty.clamp(f32::MIN, f32::MAX))
     }
 }
 

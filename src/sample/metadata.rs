@@ -1,14 +1,17 @@
-//! Settings that a model file recommends, in the keys `general.sampling.*`.
+//! The settings that a model file recommends in the keys `general.sampling.*`.
 
-use super::{Error, Kind, Settings};
+use super::{Error, Settings, StageKind};
 use crate::gguf::{Metadata, MetadataError, Value};
 
 impl Settings {
-    /// The defaults, with what the file says in their place. Samplers that are not known are left
-    /// out ([`unknown_samplers`]). A key whose last part is `overridden` is not read.
+    /// Returns the file's settings, with the defaults for keys that it lacks.
+    ///
+    /// Unknown samplers are left out ([`unknown_samplers`]). A key whose last part is `overridden` is
+    /// not read.
     ///
     /// # Errors
-    /// A key of another type. The values are not checked.
+    ///
+    /// Returns an error for a key of the wrong type. The ranges of values are not checked.
     pub fn from_metadata(
         metadata: &Metadata,
         overridden: impl Fn(&str) -> bool,
@@ -29,7 +32,7 @@ impl Settings {
         let default = Self::default();
         let samplers = match overridden("sequence") {
             true => None,
-            false => sequence(metadata)?.map(|names| names.filter_map(Kind::named).collect()),
+            false => sequence(metadata)?.map(|names| names.filter_map(StageKind::named).collect()),
         };
         Ok(Self {
             samplers: samplers.unwrap_or(default.samplers),
@@ -40,7 +43,7 @@ impl Settings {
             xtc_probability: real("xtc_probability")?.unwrap_or(default.xtc_probability),
             xtc_threshold: real("xtc_threshold")?.unwrap_or(default.xtc_threshold),
             repeat_last_n: match whole("penalty_last_n")? {
-                Some(-1) => usize::MAX, // the context
+                Some(-1) => usize::MAX, // -1: the whole context
                 Some(_) => natural("penalty_last_n")?.map_or(default.repeat_last_n, |n| n as usize),
                 None => default.repeat_last_n,
             },
@@ -53,13 +56,14 @@ impl Settings {
     }
 }
 
-/// The samplers of `general.sampling.sequence` that rope-cpu does not have.
+/// Returns the samplers of `general.sampling.sequence` that are not supported.
 ///
 /// # Errors
-/// If it is no text.
+///
+/// Returns an error if the key is not a string.
 pub fn unknown_samplers<'a>(metadata: &Metadata<'a>) -> Result<Vec<&'a str>, Error> {
     let names = sequence(metadata)?.into_iter().flatten();
-    Ok(names.filter(|name| Kind::named(name).is_none()).collect())
+    Ok(names.filter(|name| StageKind::named(name).is_none()).collect())
 }
 
 fn sequence<'a>(
@@ -69,7 +73,7 @@ fn sequence<'a>(
     Ok(names.map(|names| names.split(';').filter(|name| !name.is_empty())))
 }
 
-/// Integers stand for floats and floats for integers: llama.cpp reads both from text.
+/// Converts a value of either an integer or a float type: llama.cpp parses both from text.
 fn number<T>(
     name: &str,
     value: Option<Value>,

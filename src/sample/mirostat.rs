@@ -1,36 +1,36 @@
-//! Mirostat (Basu et al. 2021, arXiv:2007.14966): keeps the surprise of each token, in bits, near a
-//! target, by moving a bound after each draw.
+//! Mirostat (Basu et al. 2021, arXiv:2007.14966): keeps the surprise of the tokens, in bits, near a
+//! target by moving a bound after each draw.
 
 use super::{Settings, candidates::Candidates};
 
-/// The tokens from which version 1 estimates Zipf's exponent.
+/// The number of tokens from which version 1 estimates Zipf's exponent.
 const ESTIMATED: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct Mirostat {
     version: u32,
-    /// The surprise that is aimed at.
+    /// The target surprise in bits, tau.
     target: f32,
-    /// How much of an error the bound is moved by.
+    /// The share of an error by which the bound is moved, eta.
     rate: f32,
-    /// The bound, mu.
+    /// The bound of the surprise in bits, mu.
     bound: f32,
 }
 
 impl Mirostat {
-    /// `None` if the settings ask for none.
+    /// Creates the initial state; `None` if Mirostat is off.
     pub fn new(settings: &Settings) -> Option<Self> {
         let Settings { mirostat: version, mirostat_tau: target, mirostat_eta: rate, .. } =
             *settings;
         (version != 0).then_some(Self { version, target, rate, bound: 2.0 * target })
     }
 
-    /// Begins anew.
+    /// Resets the bound to its initial value.
     pub fn forget(&mut self) {
         self.bound = 2.0 * self.target;
     }
 
-    /// Drops the candidates that are too unlikely; `vocabulary` is how many tokens there are.
+    /// Drops the candidates that are too unlikely; `vocabulary` is the number of tokens.
     pub fn truncate(&self, candidates: &mut Candidates, vocabulary: usize) {
         candidates.softmax();
         candidates.sort(candidates.as_slice().len());
@@ -44,8 +44,8 @@ impl Mirostat {
         candidates.truncate(kept.max(1));
     }
 
-    /// Equations 27 and 30 and algorithm 1: how many tokens of a Zipf distribution with the
-    /// estimated exponent stay below the bound.
+    /// Returns the number of tokens of a Zipf distribution with the estimated exponent that stay
+    /// below the bound (equations 27 and 30, and algorithm 1).
     fn count_by_zipf(&self, candidates: &Candidates, vocabulary: usize) -> usize {
         let (mut products, mut squares) = (0.0f32, 0.0f32);
         for (i, pair) in candidates.as_slice().windows(2).take(ESTIMATED - 1).enumerate() {
@@ -56,7 +56,7 @@ impl Mirostat {
         let exponent = products / squares;
         let epsilon = exponent - 1.0;
         let share = epsilon * self.bound.exp2() / (1.0 - (vocabulary as f32).powf(-epsilon));
-        // What is not a number becomes 0, as for a single candidate.
+        // NaN, as for a single candidate, becomes 0.
         share.powf(exponent.recip()) as usize
     }
 

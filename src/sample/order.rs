@@ -1,34 +1,34 @@
-//! Which samplers there are, what they are called, and the order in which they act.
+//! The stages of the sampler chain: their names and their default order.
 
 use super::Error;
 
-/// A sampler, as `--samplers` names it.
+/// A stage of the sampler chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Penalties on tokens that occurred.
+pub enum StageKind {
+    /// Penalizes tokens that occurred.
     Penalties,
-    /// Penalties on tokens that would go on repeating.
+    /// Penalizes tokens that would continue a repetition.
     Dry,
-    /// A distance from the largest logit, in standard deviations.
+    /// Keeps logits within a number of standard deviations of the largest.
     TopNSigma,
-    /// A number of tokens.
+    /// Keeps a number of the likeliest tokens.
     TopK,
-    /// Tokens of typical surprise.
+    /// Keeps tokens of typical surprise.
     TypicalP,
-    /// A sum of probabilities.
+    /// Keeps the likeliest tokens up to a sum of probabilities.
     TopP,
-    /// A share of the largest probability.
+    /// Keeps tokens with at least a share of the largest probability.
     MinP,
-    /// Now and then none of the likeliest but one.
+    /// Excludes all but one of the likeliest tokens, with a given probability.
     Xtc,
-    /// The temperature.
+    /// Divides the logits by the temperature.
     Temperature,
 }
 
-use Kind::*;
+use StageKind::*;
 
-/// Each with its letter in `--sampler-seq` and its names, of which the first is shown.
-const TABLE: [(Kind, char, &[&str]); 9] = [
+/// The kinds with their letters in `--sampler-seq` and their names; the first name is shown.
+const TABLE: [(StageKind, char, &[&str]); 9] = [
     (Penalties, 'e', &["penalties"]),
     (Dry, 'd', &["dry"]),
     (TopNSigma, 's', &["top_n_sigma", "top-n-sigma", "topnsigma"]),
@@ -40,48 +40,50 @@ const TABLE: [(Kind, char, &[&str]); 9] = [
     (Temperature, 't', &["temperature", "temp"]),
 ];
 
-impl Kind {
-    /// The order of llama.cpp.
+impl StageKind {
+    /// llama.cpp's order.
     pub const ORDER: [Self; 9] =
         [Penalties, Dry, TopNSigma, TopK, TypicalP, TopP, MinP, Xtc, Temperature];
 
-    /// What it is called.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         TABLE.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, names)| names[0])
     }
 
-    /// The order that names with semicolons between give; nothing stands for no sampler.
+    /// Parses names separated by semicolons; an empty text is an empty chain.
     ///
     /// # Errors
-    /// A name that no sampler has.
+    ///
+    /// Returns an error for an unknown name.
     pub fn parse_names(names: &str) -> Result<Vec<Self>, Error> {
         let names = names.split(';').filter(|_| !names.is_empty());
         let kind = |name| Self::named(name).ok_or_else(|| Error::Name { name: String::from(name) });
         names.map(kind).collect()
     }
 
-    /// The one with this name.
+    /// Returns the kind with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         let has = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(name));
         TABLE.iter().find(|(_, _, names)| has(names)).map(|(kind, ..)| *kind)
     }
 
-    /// The order that letters give.
+    /// Parses a sequence of letters.
     ///
     /// # Errors
-    /// A letter that no sampler has.
+    ///
+    /// Returns an error for an unknown letter.
     pub fn parse_letters(letters: &str) -> Result<Vec<Self>, Error> {
         let kind = |letter| TABLE.iter().find(|(_, known, _)| *known == letter).map(|row| row.0);
         letters.chars().map(|c| kind(c).ok_or(Error::Letter { letter: c })).collect()
     }
 }
 
-/// All names, for messages.
+/// Returns all names, for messages.
 pub(super) fn names() -> String {
     TABLE.map(|(_, _, names)| names[0]).join(", ")
 }
 
-/// All letters and what they stand for, for messages.
+/// Returns all letters with their names, for messages.
 pub(super) fn letters() -> String {
     TABLE.map(|(_, letter, names)| format!("{letter} ({})", names[0])).join(", ")
 }

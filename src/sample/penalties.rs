@@ -1,11 +1,11 @@
-//! Penalties on tokens that occurred among the last ones.
+//! Penalties for tokens that occurred recently.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, bounded, stage::Adjust};
+use super::{Settings, clamp_finite, stage::AdjustLogits};
 use crate::Token;
 
-/// The last tokens, and how often each of them occurs.
+/// The last tokens with their numbers of occurrences.
 #[derive(Debug)]
 pub(super) struct Penalties {
     last_n: usize,
@@ -17,7 +17,7 @@ pub(super) struct Penalties {
 }
 
 impl Penalties {
-    /// `None` if the settings penalize nothing.
+    /// Creates the stage; `None` if the settings penalize nothing.
     pub fn new(settings: &Settings) -> Option<Self> {
         let Settings { repeat_penalty, presence_penalty, frequency_penalty, .. } = *settings;
         let off = repeat_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0;
@@ -51,7 +51,7 @@ impl Penalties {
     }
 }
 
-impl Adjust for Penalties {
+impl AdjustLogits for Penalties {
     fn tokens(&self) -> impl Iterator<Item = Token> {
         self.counts.keys().copied()
     }
@@ -60,8 +60,8 @@ impl Adjust for Penalties {
         let Some(&count) = self.counts.get(&token) else { return logit };
         // Dividing a negative logit would make it likelier.
         let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
-        // Far-out penalties reach infinity each, and together would be no number.
+        // Huge penalties of opposite signs could both be infinite, and their sum would be NaN.
         let subtracted = (count as f32 * self.frequency).clamp(f32::MIN, f32::MAX) + self.presence;
-        bounded(logit, repeated - subtracted.clamp(f32::MIN, f32::MAX))
+        clamp_finite(logit, repeated - subtracted.clamp(f32::MIN, f32::MAX))
     }
 }

@@ -1,12 +1,12 @@
-//! One step of the chain.
+//! The stages of the sampler chain.
 
 use super::{
-    Kind, Settings, candidates::Candidates, dry::Dry, penalties::Penalties,
+    Settings, StageKind, candidates::Candidates, dry::Dry, penalties::Penalties,
     temperature::Temperature, truncation,
 };
 use crate::Token;
 
-/// A sampler that has an effect, with what it remembers.
+/// A stage that has an effect, with its state.
 #[derive(Debug)]
 pub(super) enum Stage {
     Penalties(Penalties),
@@ -20,12 +20,12 @@ pub(super) enum Stage {
     Temperature(Temperature),
 }
 
-/// A sampler that changes the logits of a few tokens.
-pub(super) trait Adjust {
-    /// The tokens, each once.
+/// A stage that changes the logits of a few tokens.
+pub(super) trait AdjustLogits {
+    /// Returns the tokens whose logits change, each once.
     fn tokens(&self) -> impl Iterator<Item = Token>;
 
-    /// The logit that a token has after it.
+    /// Returns the changed logit of a token.
     fn adjust(&self, token: Token, logit: f32) -> f32;
 
     /// Changes the logits of a whole vocabulary.
@@ -39,29 +39,33 @@ pub(super) trait Adjust {
 }
 
 impl Stage {
-    /// `None` if the settings leave it without effect.
-    pub fn new(kind: Kind, settings: &Settings) -> Option<Self> {
+    /// Creates a stage; `None` if it has no effect with these settings.
+    pub fn new(kind: StageKind, settings: &Settings) -> Option<Self> {
         let share = |p: f32| Some(p).filter(|p| *p < 1.0);
         match kind {
-            Kind::Penalties => Penalties::new(settings).map(Self::Penalties),
-            Kind::Dry => Dry::new(settings).map(Self::Dry),
-            Kind::TopNSigma => Some(settings.top_n_sigma).filter(|n| *n > 0.0).map(Self::TopNSigma),
-            Kind::TopK => usize::try_from(settings.top_k).ok().filter(|k| *k > 0).map(Self::TopK),
-            Kind::TypicalP => share(settings.typical_p).map(Self::TypicalP),
-            Kind::TopP => share(settings.top_p).map(Self::TopP),
-            Kind::MinP => Some(settings.min_p).filter(|p| *p > 0.0).map(Self::MinP),
-            Kind::Xtc => {
+            StageKind::Penalties => Penalties::new(settings).map(Self::Penalties),
+            StageKind::Dry => Dry::new(settings).map(Self::Dry),
+            StageKind::TopNSigma => {
+                Some(settings.top_n_sigma).filter(|n| *n > 0.0).map(Self::TopNSigma)
+            }
+            StageKind::TopK => {
+                usize::try_from(settings.top_k).ok().filter(|k| *k > 0).map(Self::TopK)
+            }
+            StageKind::TypicalP => share(settings.typical_p).map(Self::TypicalP),
+            StageKind::TopP => share(settings.top_p).map(Self::TopP),
+            StageKind::MinP => Some(settings.min_p).filter(|p| *p > 0.0).map(Self::MinP),
+            StageKind::Xtc => {
                 let Settings { xtc_probability: probability, xtc_threshold: threshold, .. } =
                     *settings;
-                // Above a half, no two tokens can be so likely.
+                // At most one token has a probability above 0.5.
                 (probability > 0.0 && threshold <= 0.5)
                     .then_some(Self::Xtc { probability, threshold })
             }
-            Kind::Temperature => Temperature::new(settings).map(Self::Temperature),
+            StageKind::Temperature => Temperature::new(settings).map(Self::Temperature),
         }
     }
 
-    /// Tells it of a token of the text.
+    /// Adds a token of the text.
     pub fn accept(&mut self, token: Token) {
         match self {
             Self::Penalties(penalties) => penalties.accept(token),
@@ -70,7 +74,7 @@ impl Stage {
         }
     }
 
-    /// Makes it forget the text.
+    /// Removes all tokens of the text.
     pub fn forget(&mut self) {
         match self {
             Self::Penalties(penalties) => penalties.forget(),
@@ -79,7 +83,8 @@ impl Stage {
         }
     }
 
-    /// Changes the logits of a vocabulary, if it is one that does.
+    /// Changes the logits of a vocabulary, if the stage [only adjusts
+    /// logits](Self::only_adjusts_logits).
     pub fn adjust(&mut self, logits: &mut [f32]) {
         match self {
             Self::Penalties(penalties) => penalties.adjust_all(logits),
@@ -88,12 +93,13 @@ impl Stage {
         }
     }
 
-    /// Whether it does nothing but change the logits of tokens.
-    pub fn adjusts(&self) -> bool {
+    /// Returns whether the stage only changes the logits of tokens.
+    pub fn only_adjusts_logits(&self) -> bool {
         matches!(self, Self::Penalties(_) | Self::Dry(_))
     }
 
-    /// Narrows or changes what the stages before it have left. `uniform` draws a number from 0 to 1.
+    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from 0
+    /// to 1.
     pub fn apply(&mut self, candidates: &mut Candidates, uniform: impl FnOnce() -> f64) {
         match self {
             Self::Penalties(penalties) => candidates.adjust(penalties),

@@ -1,18 +1,18 @@
-//! Temperature, fixed or by the entropy of the distribution.
+//! The temperature, fixed or dependent on the entropy of the distribution.
 
 use super::{Settings, candidates::Candidates};
 
 #[derive(Debug)]
 pub(super) struct Temperature {
     value: f32,
-    /// Dynamic temperature, above 0: it lies within `value` plus or minus this,
+    /// If above 0, the temperature varies within `value` plus or minus this range.
     range: f32,
-    /// by this power of the entropy, as a share of the largest possible.
+    /// The exponent of the entropy, as a share of the largest possible, for a varying temperature.
     exponent: f32,
 }
 
 impl Temperature {
-    /// `None` if the settings leave logits as they are.
+    /// Creates the stage; `None` if the settings leave logits unchanged.
     pub fn new(settings: &Settings) -> Option<Self> {
         let Settings { temperature, dynatemp_range, dynatemp_exponent, .. } = *settings;
         (temperature != 1.0 || dynatemp_range > 0.0).then_some(Self {
@@ -22,12 +22,12 @@ impl Temperature {
         })
     }
 
-    /// One that is the same for every distribution.
+    /// Creates a stage with a fixed temperature.
     pub fn fixed(value: f32) -> Self {
         Self { value, range: 0.0, exponent: 1.0 }
     }
 
-    /// Divides the logits; at 0 or below, the likeliest token alone is left.
+    /// Divides the logits by the temperature; at 0 or below, only the likeliest token is kept.
     pub fn apply(&self, candidates: &mut Candidates) {
         let temperature = if self.range > 0.0 { self.dynamic(candidates) } else { self.value };
         if temperature <= 0.0 {

@@ -1,9 +1,9 @@
-//! Samplers that drop candidates by their probabilities. Sums are f32, as in llama.cpp, so that
-//! the same tokens are kept at the edge.
+//! Stages that drop candidates by their probabilities. Sums are f32, as in llama.cpp, so that the
+//! same tokens are kept at the boundary.
 
 use super::candidates::{Candidate, Candidates};
 
-/// The shortest prefix of `list` whose probabilities satisfy `enough` when summed.
+/// Returns the length of the shortest prefix of `list` whose sum of probabilities is `enough`.
 fn prefix(list: &[Candidate], enough: impl Fn(f32) -> bool) -> Option<usize> {
     let mut sum = 0.0;
     let reached = list.iter().position(|c| {
@@ -13,7 +13,7 @@ fn prefix(list: &[Candidate], enough: impl Fn(f32) -> bool) -> Option<usize> {
     reached.map(|last| last + 1)
 }
 
-/// Top-n-sigma: the logits within `n` standard deviations of the largest (arXiv:2411.07641).
+/// Keeps the logits within `n` standard deviations of the largest: top-n-sigma (arXiv:2411.07641).
 pub(super) fn top_n_sigma(candidates: &mut Candidates, n: f32) {
     let len = candidates.as_slice().len() as f32;
     let sum_of =
@@ -24,8 +24,8 @@ pub(super) fn top_n_sigma(candidates: &mut Candidates, n: f32) {
     candidates.retain(|c| c.logit >= least);
 }
 
-/// XTC ("exclude top choices", by p-e-w, oobabooga/text-generation-webui#6335): of the tokens whose
-/// probability is at least `threshold`, only the least likely.
+/// Drops all but the least likely of the tokens with a probability of at least `threshold`: XTC
+/// ("exclude top choices", by p-e-w, oobabooga/text-generation-webui#6335).
 pub(super) fn exclude_top(candidates: &mut Candidates, threshold: f32) {
     candidates.softmax();
     candidates.sort(candidates.as_slice().len());
@@ -33,8 +33,8 @@ pub(super) fn exclude_top(candidates: &mut Candidates, threshold: f32) {
     candidates.drop_first(above.saturating_sub(1));
 }
 
-/// Locally typical sampling: the tokens whose surprise, -ln p, is nearest to the expected one
-/// (the entropy), until their probabilities exceed `p`.
+/// Keeps the tokens whose surprise, -ln p, is nearest to the expected one (the entropy), until the
+/// sum of their probabilities exceeds `p`: locally typical sampling.
 pub(super) fn typical_p(candidates: &mut Candidates, p: f32) {
     if p >= 1.0 {
         return;
@@ -50,13 +50,13 @@ pub(super) fn typical_p(candidates: &mut Candidates, p: f32) {
     }
 }
 
-/// Nucleus sampling: the likeliest tokens until their probabilities reach `p`.
+/// Keeps the likeliest tokens until the sum of their probabilities reaches `p`: nucleus sampling.
 pub(super) fn top_p(candidates: &mut Candidates, p: f32) {
     if p >= 1.0 {
         return;
     }
     candidates.softmax();
-    // A vocabulary is long and its nucleus short: sort as much as is needed.
+    // The vocabulary is large and the nucleus small, so only the required prefix is sorted.
     let len = candidates.as_slice().len();
     let mut head = len.min(256);
     loop {
@@ -71,7 +71,7 @@ pub(super) fn top_p(candidates: &mut Candidates, p: f32) {
     }
 }
 
-/// The tokens whose probability is at least `p` times that of the likeliest.
+/// Keeps the tokens whose probability is at least `p` times that of the likeliest.
 pub(super) fn min_p(candidates: &mut Candidates, p: f32) {
     if p > 0.0 {
         let least = candidates.largest_logit() + p.ln();

@@ -1,10 +1,10 @@
 //! Samplers that are off by default, biases, and the order of the chain.
 
-use rope_cpu::sample::{Sampler, SamplerKind, Settings};
+use rope_cpu::sample::{Sampler, Settings, StageKind};
 
 use crate::{distribution, logits, neutral};
 
-/// Entropies, powers and sums of a few terms in f32.
+/// The tolerance for entropies, powers and sums of a few terms in f32.
 const ROUNDING: f32 = 16.0 * f32::EPSILON;
 
 fn check(settings: Settings, logits: &[f32], expected: &[(u32, f32)]) {
@@ -29,7 +29,7 @@ fn top_n_sigma_keeps_what_is_near_the_largest_logit() {
     for off in [0.0, -1.0] {
         assert_eq!(distribution(&mut Sampler::new(top_n_sigma(off)).unwrap(), &steps), all);
     }
-    // What is impossible does not count for mean and deviation.
+    // Tokens with a logit of -inf do not count for the mean and the deviation.
     let mut hopeless = steps.to_vec();
     hopeless.push(f32::NEG_INFINITY);
     check(top_n_sigma(0.8), &hopeless, &[(3, 1.0)]);
@@ -76,7 +76,7 @@ fn dynamic_temperature_follows_the_entropy() {
         let expected = [(0, (odds / (1.0 + odds)) as f32), (1, (1.0 / (1.0 + odds)) as f32)];
         check(dynamic(range as f32, exponent as f32), &logits(&[0.8, 0.2]), &expected);
     }
-    // A model that is wholly sure has the temperature 0 where the range reaches it.
+    // With an entropy of 0, the temperature is 0 if the range includes it.
     check(dynamic(1.5, 1.0), &[0.0, -200.0], &[(0, 1.0)]);
     check(dynamic(1.0, 1.0), &[3.0], &[(0, 1.0)]);
 }
@@ -101,7 +101,7 @@ fn biases_are_added_first() {
 #[test]
 fn samplers_act_in_the_order_that_is_given() {
     let order = |names: &str, settings: Settings| Settings {
-        samplers: SamplerKind::parse_names(names).unwrap(),
+        samplers: StageKind::parse_names(names).unwrap(),
         ..settings
     };
     let four = logits(&FOUR);
@@ -112,13 +112,13 @@ fn samplers_act_in_the_order_that_is_given() {
     let flat = || Settings { min_p: 0.6, temperature: 10.0, ..neutral() };
     let kept = |names| distribution(&mut Sampler::new(order(names, flat())).unwrap(), &four).len();
     assert_eq!((kept("min_p;temperature"), kept("temperature;min_p")), (2, 4));
-    // One that is left out does not act.
+    // A sampler that is not in the chain has no effect.
     check(
         order("", Settings { top_k: 1, temperature: 0.0, ..neutral() }),
         &four,
         &[(0, 0.1), (1, 0.4), (2, 0.2), (3, 0.3)],
     );
-    // Penalties that come late see what is left.
+    // Penalties at the end of the chain apply to the remaining candidates.
     let late = Settings { presence_penalty: 100.0, top_k: 1, ..neutral() };
     let mut sampler = Sampler::new(order("top_k;penalties", late)).unwrap();
     sampler.accept(1);
@@ -128,14 +128,14 @@ fn samplers_act_in_the_order_that_is_given() {
 #[test]
 fn names_and_letters_are_those_of_llama_cpp() {
     let all = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
-    assert_eq!(SamplerKind::parse_names(all).unwrap(), SamplerKind::ORDER);
-    assert_eq!(SamplerKind::parse_letters("edskypmxt").unwrap(), SamplerKind::ORDER);
-    assert_eq!(SamplerKind::ORDER.map(SamplerKind::name).join(";"), all);
+    assert_eq!(StageKind::parse_names(all).unwrap(), StageKind::ORDER);
+    assert_eq!(StageKind::parse_letters("edskypmxt").unwrap(), StageKind::ORDER);
+    assert_eq!(StageKind::ORDER.map(StageKind::name).join(";"), all);
     let others = "Penalties;DRY;top-n-sigma;topk;typ;nucleus;min-p;XTC;temp";
-    assert_eq!(SamplerKind::parse_names(others).unwrap(), SamplerKind::ORDER);
-    assert_eq!(SamplerKind::parse_names("").unwrap(), []);
-    let error = SamplerKind::parse_names("top_k;").unwrap_err().to_string();
+    assert_eq!(StageKind::parse_names(others).unwrap(), StageKind::ORDER);
+    assert_eq!(StageKind::parse_names("").unwrap(), []);
+    let error = StageKind::parse_names("top_k;").unwrap_err().to_string();
     assert!(error.starts_with("no sampler has the name \"\": choose from penalties"), "{error}");
-    let error = SamplerKind::parse_letters("kz").unwrap_err().to_string();
+    let error = StageKind::parse_letters("kz").unwrap_err().to_string();
     assert!(error.starts_with("no sampler has the letter 'z': choose from e (pen"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Draws: their frequencies, their seeds, and logits that nothing can be drawn from.
+//! Draws: their frequencies, their seeds, and logits from which no token can be drawn.
 
 use rope_cpu::sample::{Sampler, Settings};
 
@@ -27,8 +27,8 @@ fn draws_have_the_frequencies_of_the_distribution() {
                 (found - expected) * (found - expected) / expected
             })
             .sum();
-        // With 4 degrees of freedom, one in a thousand exceeds 18.47; one in a thousand is below
-        // 0.09, which is what draws that are too even would give.
+        // With 4 degrees of freedom, one value in a thousand exceeds 18.47; one in a thousand is below
+        // 0.09, as for draws that are too even.
         assert!((0.09..18.47).contains(&chi_squared), "seed {seed}: {chi_squared}, {found:?}");
     }
 }
@@ -48,8 +48,8 @@ fn seeds_decide_the_draws() {
 
 #[test]
 fn draws_are_those_of_the_algorithm() {
-    // Fixed for ever, so that a seed in a bug report means the same on every machine: changing
-    // the generator, or the order of candidates, must be a decision.
+    // The expected tokens must not change, so that a seed in a bug report has the same result on
+    // every machine. A change of the generator or the order of candidates must be deliberate.
     let settings = Settings { seed: Some(42), top_k: 0, top_p: 1.0, min_p: 0.0, ..neutral() };
     assert_eq!(draws(settings, &[0.0; 100], 8), DRAWS_OF_SEED_42);
 }
@@ -75,13 +75,13 @@ fn broken_logits_are_errors() {
             assert_eq!(
                 error(settings.clone(), &[0.0, 1.0, bad, 2.0]),
                 format!(
-                    "the model gave token 2 the logit {name}: the file is damaged or its RoPE \
-                     settings are far off"
+                    "the logit of token 2 is {name}: the file is damaged or its RoPE \
+                     settings are wrong"
                 )
             );
         }
         for none in [&[] as &[f32], &[f32::NEG_INFINITY; 3]] {
-            let text = "the model gave no token a chance: every logit is minus infinity";
+            let text = "no token can be drawn: every logit is minus infinity";
             assert_eq!(error(settings.clone(), none), text);
         }
     }

@@ -1,4 +1,4 @@
-//! DRY against its definition.
+//! Compares DRY with its definition.
 
 use proptest::prelude::*;
 use rope_cpu::sample::{Breaker, Sampler, Settings};
@@ -9,7 +9,7 @@ fn dry() -> Settings {
     Settings { dry_multiplier: 1.0, dry_base: 2.0, ..neutral() }
 }
 
-/// The penalty of each of `vocabulary` tokens after a text.
+/// Returns the penalty of each of `vocabulary` tokens after a text.
 fn penalties(settings: Settings, text: &[u32], vocabulary: usize) -> Vec<f32> {
     let mut sampler = Sampler::new(settings).unwrap();
     text.iter().for_each(|token| sampler.accept(*token));
@@ -46,18 +46,18 @@ fn breakers_end_repetitions() {
     let text = [0, 1, 2, 3, 0, 1, 2];
     let penalty = |breakers: &[Breaker]| penalties(with(breakers), &text, 5)[3];
     assert_eq!(penalty(&[]), 2.0);
-    // The repetition may not reach beyond the 0; then it has the length 2.
+    // The repetition ends at the 0, so its length is 2.
     assert_eq!(penalty(&[(0, vec![])]), 1.0);
     assert_eq!(penalty(&[(1, vec![])]), 0.0);
-    // Of several tokens, all must be there.
+    // All tokens of a breaker must occur.
     assert_eq!(penalty(&[(0, vec![1])]), 0.0);
     assert_eq!(penalty(&[(0, vec![4])]), 2.0);
     // A breaker itself is never penalized.
     assert_eq!(penalty(&[(3, vec![])]), 0.0);
 }
 
-/// By its definition: for each token, the longest end of the text, up to `limit`, that occurred
-/// with this token behind it.
+/// Computes the penalties by definition: for each token, the longest suffix of the text, up to
+/// `limit` tokens, that occurred before this token.
 fn by_definition(text: &[u32], limit: usize, token: u32) -> f32 {
     let longest = (1..text.len())
         .filter(|&i| text[i] == token)

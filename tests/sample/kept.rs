@@ -1,10 +1,10 @@
-//! What each sampler keeps, and with which probabilities.
+//! The tokens that each sampler keeps, with their probabilities.
 
 use rope_cpu::sample::{Sampler, Settings};
 
 use crate::{distribution, logits, neutral};
 
-/// A few roundings of f32: a logarithm, an exponential, a sum, a quotient.
+/// The tolerance for a few roundings of f32: a logarithm, an exponential, a sum, a quotient.
 const ROUNDING: f32 = 4.0 * f32::EPSILON;
 
 fn check(settings: Settings, logits: &[f32], expected: &[(u32, f32)]) {
@@ -65,7 +65,7 @@ fn typical_p_keeps_what_is_nearest_to_the_entropy() {
     check(typical_p(0.19), &probabilities, &[(1, 1.0)]);
     check(typical_p(0.21), &probabilities, &[(0, 0.75), (1, 0.25)]);
     check(typical_p(0.85), &probabilities, &[(0, 6.0 / 9.0), (1, 2.0 / 9.0), (2, 1.0 / 9.0)]);
-    // A token without a chance must not make the entropy NaN.
+    // A token with probability 0 must not make the entropy NaN.
     let mut hopeless = probabilities;
     hopeless.push(-200.0);
     check(typical_p(0.19), &hopeless, &[(1, 1.0)]);
@@ -78,7 +78,7 @@ fn temperature_divides_logits() {
     check(at(0.5), &logits(&[1.0, 2.0]), &[(0, 0.2), (1, 0.8)]);
     let root = 2f32.sqrt();
     check(at(2.0), &logits(&[1.0, 2.0]), &[(0, 1.0 / (1.0 + root)), (1, root / (1.0 + root))]);
-    // Far below what a division of the logit would survive.
+    // A temperature so small that dividing the logit itself would overflow.
     check(at(1e-38), &logits(&[1.0, 2.0]), &[(0, 0.0), (1, 1.0)]);
 }
 
@@ -87,7 +87,7 @@ fn greedy_takes_the_lowest_of_the_likeliest() {
     for temperature in [0.0, -1.0] {
         let greedy = || Settings { temperature, ..neutral() };
         check(greedy(), &[1.0, 3.0, 2.0, 3.0, 3.0], &[(1, 1.0)]);
-        // Also where all equals cannot stay.
+        // The order also decides which of several equal tokens are kept.
         check(Settings { top_k: 2, ..greedy() }, &[3.0; 5], &[(0, 1.0)]);
         check(Settings { top_p: 0.1, ..greedy() }, &[3.0; 5], &[(0, 1.0)]);
     }
@@ -104,14 +104,14 @@ fn samplers_act_in_the_order_of_llama_cpp() {
     let root = |p: f32| p.powf(0.1);
     let sum = root(0.4) + root(0.3);
     check(flat, &logits(&FOUR), &[(1, root(0.4) / sum), (3, root(0.3) / sum)]);
-    // Penalties before everything.
+    // Penalties come first.
     let penalized = Settings { presence_penalty: 100.0, top_k: 1, ..neutral() };
     let mut sampler = Sampler::new(penalized).unwrap();
     sampler.accept(1);
     assert_eq!(distribution(&mut sampler, &logits(&FOUR)), [(3, 1.0)]);
 }
 
-/// The logits that penalties leave, by token.
+/// Returns the logits after penalties, by token.
 fn penalized(settings: Settings, accepted: &[u32], logits: &[f32]) -> Vec<f32> {
     let mut sampler = Sampler::new(settings).unwrap();
     accepted.iter().for_each(|token| sampler.accept(*token));
@@ -148,7 +148,7 @@ fn extreme_changes_leave_finite_logits() {
     assert_eq!(penalized(both, &[0, 0], &[4.0, 1.0]), [f32::MAX, 1.0]);
     let bias = Settings { logit_bias: vec![(0, f32::MAX), (0, f32::MAX)], ..neutral() };
     assert_eq!(penalized(bias, &[], &[4.0, 1.0]), [f32::MAX, 1.0]);
-    // What the model itself gave is no setting's fault.
+    // Logits of the model that are not finite are reported as such.
     let bias = Settings { logit_bias: vec![(0, 1.0)], ..neutral() };
     let mut sampler = Sampler::new(bias).unwrap();
     assert!(sampler.distribution(&[f32::INFINITY, 1.0]).is_err());
@@ -190,7 +190,7 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
         let kept = sampler.distribution(&logits).unwrap();
         let tokens = kept.iter().map(|c| c.token as usize);
         assert!(tokens.eq(order[..kept.len()].iter().copied()), "top-p {top_p}");
-        // Sums of n terms in f32 are off by a share of n roundings at most.
+        // A sum of n terms in f32 has a relative error of at most n roundings.
         let slack = kept.len() as f64 * f64::from(f32::EPSILON);
         let sum = order[..kept.len()].iter().map(weight).sum::<f64>() / total;
         let before = order[..kept.len() - 1].iter().map(weight).sum::<f64>() / total;

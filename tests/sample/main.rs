@@ -1,4 +1,4 @@
-//! Samplers on distributions small enough to work out by hand.
+//! Samplers on distributions that are small enough to compute by hand.
 
 mod chain;
 mod draws;
@@ -9,7 +9,7 @@ mod settings;
 
 use rope_cpu::sample::{Sampler, Settings};
 
-/// Settings under which every sampler keeps everything.
+/// Returns settings with which every sampler keeps all tokens.
 fn neutral() -> Settings {
     Settings {
         seed: Some(1),
@@ -22,12 +22,12 @@ fn neutral() -> Settings {
     }
 }
 
-/// Logits whose softmax is `probabilities`.
+/// Returns logits whose softmax is `probabilities`.
 fn logits(probabilities: &[f32]) -> Vec<f32> {
     probabilities.iter().map(|p| p.ln()).collect()
 }
 
-/// The tokens that a sampler keeps of `logits`, by token, with their probabilities.
+/// Returns the tokens that a sampler keeps, sorted, with their probabilities.
 fn distribution(sampler: &mut Sampler, logits: &[f32]) -> Vec<(u32, f32)> {
     let kept = sampler.distribution(logits).unwrap();
     let mut kept: Vec<_> = kept.iter().map(|c| (c.token, c.probability)).collect();

@@ -1,4 +1,4 @@
-//! Mirostat against its equations.
+//! Compares Mirostat with its equations.
 
 use rope_cpu::sample::{Sampler, Settings};
 
@@ -12,8 +12,8 @@ fn mirostat(version: u32, tau: f32, eta: f32) -> Sampler {
 
 #[test]
 fn version_2_moves_its_bound_by_the_error() {
-    // Eight tokens of 3 bits. The bound begins at 2 and lets one through, whose surprise is 0:
-    // 2 + 0.5, then + 0.5: 3 lets all through, and their surprise brings it back by 1.
+    // Eight tokens of 3 bits. The bound starts at 2 and keeps one token, whose surprise is 0: it
+    // becomes 2 + 0.5, then 3, which keeps all tokens, and their surprise lowers it by 1.
     let mut sampler = mirostat(2, 1.0, 0.5);
     let flat = [0.0; 8];
     for expected in [1, 1, 8, 1, 1, 8, 1] {
@@ -47,7 +47,7 @@ fn the_surprise_keeps_near_its_target() {
             let drawn = candidates.iter().find(|c| c.token == token).unwrap();
             sum -= f64::from(drawn.probability.log2());
         }
-        // The errors sum to what the bound has moved, over eta. It stays between 0 and 4 tau.
+        // The errors sum to the bound's change divided by eta. It stays between 0 and 4 tau.
         let error = sum / f64::from(count) - tau;
         assert!(error.abs() < 4.0 * tau / (eta * f64::from(count)), "{version}: {error}");
     }

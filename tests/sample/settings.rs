@@ -1,8 +1,8 @@
-//! Defaults and limits of the settings.
+//! Defaults and ranges of the settings.
 
 use rope_cpu::{
     gguf::{Metadata, Value},
-    sample::{Sampler, SamplerKind, Settings, unknown_samplers},
+    sample::{Sampler, Settings, StageKind, unknown_samplers},
 };
 
 use crate::neutral;
@@ -11,7 +11,7 @@ use crate::neutral;
 fn defaults_are_those_of_llama_cpp() {
     let expected = Settings {
         seed: None,
-        samplers: SamplerKind::ORDER.to_vec(),
+        samplers: StageKind::ORDER.to_vec(),
         logit_bias: vec![],
         temperature: 0.8,
         top_k: 40,
@@ -39,7 +39,7 @@ fn defaults_are_those_of_llama_cpp() {
     assert_eq!(Settings::default(), expected);
 }
 
-/// Checks that settings with a bad value are refused by the name of its flag.
+/// Checks that settings with a value out of range are rejected with the name of the flag.
 fn refused(flag: &str, expected: &str, bad: &[f32], settings: impl Fn(f32) -> Settings) {
     for bad in bad.iter().copied().chain([f32::NAN, f32::INFINITY]) {
         let text = Sampler::new(settings(bad)).map(|_| ()).unwrap_err().to_string();
@@ -83,7 +83,7 @@ fn errors_name_the_flag() {
     });
 }
 
-/// What a file of one or more keys recommends.
+/// Returns the settings recommended by a file with these keys.
 fn recommended(metadata: &Metadata) -> Result<Settings, String> {
     Settings::from_metadata(metadata, |_| false).map_err(|e| e.to_string())
 }
@@ -98,7 +98,7 @@ fn a_file_may_recommend_settings() {
     metadata.insert("general.sampling.penalty_last_n", Value::I32(9));
     metadata.insert("general.sampling.mirostat", Value::I32(2));
     let expected = Settings {
-        samplers: vec![SamplerKind::TopK, SamplerKind::Temperature],
+        samplers: vec![StageKind::TopK, StageKind::Temperature],
         top_k: 20,
         temperature: 0.6,
         repeat_last_n: 9,
@@ -106,7 +106,7 @@ fn a_file_may_recommend_settings() {
         ..Settings::default()
     };
     assert_eq!(recommended(&metadata).unwrap(), expected);
-    // What only llama.cpp has is left out, and -1 stands for the context.
+    // A sampler that only llama.cpp has is left out, and -1 is the whole context.
     metadata.insert("general.sampling.sequence", Value::String(b"top_k;infill;temp"));
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-1));
     let expected = Settings { repeat_last_n: usize::MAX, ..expected };
@@ -117,7 +117,7 @@ fn a_file_may_recommend_settings() {
     assert!(error.contains("general.sampling.penalty_last_n is i32 -2"), "{error}");
 }
 
-/// llama.cpp reads all of them from text.
+/// llama.cpp parses all of these values from text.
 #[test]
 fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
     let base = Settings::default;
@@ -156,7 +156,7 @@ fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
             let error = recommended(&metadata).unwrap_err();
             let said = format!("metadata key {key} is {}, where a", value.describe());
             assert!(error.starts_with(&said), "{error}");
-            // It is not read where something else decides.
+            // An overridden key is not read.
             let settings = Settings::from_metadata(&metadata, |overridden| overridden == name);
             assert_eq!(settings.unwrap(), base());
         }

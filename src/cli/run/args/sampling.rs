@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::cli::args::numbers;
 use rope_cpu::{
     Token,
-    sample::{SamplerKind, Settings},
+    sample::{Settings, StageKind},
 };
 
 /// How the next token is chosen.
@@ -141,14 +141,14 @@ pub struct SamplingArgs {
 }
 
 /// A list of samplers; a type of its own, since clap takes a `Vec` for an option that is repeated.
-pub type Order = std::sync::Arc<[SamplerKind]>;
+pub type Order = std::sync::Arc<[StageKind]>;
 
 fn names(list: &str) -> Result<Order, String> {
-    SamplerKind::parse_names(list).map(Into::into).map_err(|e| e.to_string())
+    StageKind::parse_names(list).map(Into::into).map_err(|e| e.to_string())
 }
 
 fn letters(list: &str) -> Result<Order, String> {
-    SamplerKind::parse_letters(list).map(Into::into).map_err(|e| e.to_string())
+    StageKind::parse_letters(list).map(Into::into).map_err(|e| e.to_string())
 }
 
 /// A token, and what is added to its logit.
@@ -222,7 +222,7 @@ impl SamplingArgs {
 
     /// The options that were given and have no effect under `settings`, each with the reason.
     pub fn idle(&self, settings: &Settings) -> Vec<String> {
-        use SamplerKind::*;
+        use StageKind::*;
         let mirostat = settings.mirostat != 0;
         let dry = settings.dry_multiplier != 0.0;
         let of_samplers = [
