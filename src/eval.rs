@@ -1,16 +1,18 @@
-//! Measuring models and machines: functions that return numbers, and print nothing.
+//! Measures models and machines. The functions return numbers and print nothing.
 //!
-//! [`mod@bench`] repeats tests at a depth, [`mod@sweep`] walks through a context, [`work`] counts what
-//! a token takes in bytes and operations, [`mod@probe`] has what the machine can do at most, and
-//! [`statistics`] has the mean and the deviation.
-//! [`mod@rope`] looks at what RoPE methods do to frequencies, and [`table3`] repeats what one of their
-//! papers found.
+//! Speed: [`mod@bench`] repeats tests at a depth, [`mod@sweep`] measures at every step through a
+//! context, [`cost`] counts the bytes and operations of a token, [`mod@probe`] measures the peaks of
+//! the machine, and [`statistics`] computes means and deviations.
 //!
-//! [`mod@perplexity`] judges a model on a text, [`kl`] by its distance from another run, whose
-//! log-probabilities are in a [`logits_file`]; [`likelihood`] has what both count. [`passkey`] judges it
-//! by what it finds in a long one.
+//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies, and [`table3`] reproduces a
+//! table of the DPRoPE paper.
+//!
+//! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
+//! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`passkey`] measures
+//! retrieval from a long text.
 
 pub mod bench;
+pub mod cost;
 pub mod kl;
 pub mod likelihood;
 pub mod logits_file;
@@ -22,4 +24,3 @@ pub mod rope;
 pub mod statistics;
 pub mod sweep;
 pub mod table3;
-pub mod work;

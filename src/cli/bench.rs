@@ -28,8 +28,8 @@ use progress::Progress;
 use rope_cpu::{
     eval::{
         bench::{Bench, Test},
+        cost::Cost,
         probe::{Probes, probe},
-        work::Work,
     },
     gguf::{File, Gguf},
     kv_cache::CacheType,
@@ -118,7 +118,7 @@ fn of_model(
     let overrides = all_overrides(&args.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let model = Model::load(&gguf).map_err(|e| named(path, e))?;
-    let all = Work::new(&gguf, &model.config);
+    let all = Cost::new(&gguf, &model.config);
     let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
     for (setting, probes) in settings {
         let context = setting.depth + longest;

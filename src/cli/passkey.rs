@@ -24,8 +24,8 @@ use report::Grid;
 use resources::Resources;
 use rope_cpu::{
     eval::{
+        cost::Cost,
         passkey::{Outcome, Prompts, Test, ask},
-        work::Work,
     },
     gguf::{File, Gguf},
     model::{Model, Session},
@@ -101,7 +101,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
     let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
-    let work = Work::new(&gguf, &model.config);
+    let work = Cost::new(&gguf, &model.config);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
     let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.sight)).collect();
     let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {

@@ -96,7 +96,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             let bucket = args.buckets.and_then(NonZeroUsize::new);
             let settings = Settings { windows, windows_max, bos, bucket };
             // Told before a file is made for them.
-            windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
+            windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
             let mut saved = save.map(create).transpose()?;
             let saving = saved.as_mut().map(|file| file as &mut dyn Write);
             let scored =

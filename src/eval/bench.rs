@@ -1,6 +1,6 @@
-//! Tests repeated at a depth, as llama-bench does them.
+//! Repeats speed tests at a depth, as llama-bench does.
 //!
-//! The depth is filled once; every repetition forgets what the one before it added.
+//! The depth is filled once; every repetition removes the tokens that the previous one added.
 
 use std::{
     ops::{ControlFlow, Range},
@@ -8,10 +8,10 @@ use std::{
 };
 
 use super::{
+    cost::{Cost, Operations},
     probe::Probes,
     random::RandomTokens,
     statistics::Spread,
-    work::{Operations, Work},
 };
 use crate::{
     Token,
@@ -20,66 +20,66 @@ use crate::{
     rope::Rope,
 };
 
-/// What is measured together: a prompt, an answer, or one after the other.
+/// A speed test: a prompt, an answer, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// Tokens that are read.
+    /// The number of prompt tokens that are read.
     pub prompt: usize,
-    /// Tokens that are then written, one by one.
+    /// The number of tokens that are then generated, one by one.
     pub generation: usize,
 }
 
-/// How long one repetition took.
+/// The times of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Reading the prompt.
+    /// The time for reading the prompt.
     pub prompt: Duration,
-    /// Writing.
+    /// The time for generating.
     pub generation: Duration,
-    /// From the start until the logits for the first new token were there.
+    /// The time from the start until the logits for the first new token were computed.
     pub first_token: Duration,
 }
 
-/// What is being done, for those who wait.
+/// The stage of a measurement, for showing its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The depth is filled.
     Depth {
-        /// Tokens that are there.
+        /// The number of tokens read so far.
         done: usize,
-        /// Tokens that are to be.
+        /// The number of tokens of the depth.
         total: usize,
     },
-    /// The test is run for the first time, and not counted.
+    /// The test is run for the first time, without being measured.
     WarmUp,
-    /// The test is run.
+    /// The test is run and measured.
     Run {
-        /// Which repetition, from 1.
+        /// The number of the repetition, from 1.
         number: usize,
-        /// Of how many.
+        /// The total number of repetitions.
         total: usize,
     },
 }
 
-/// What a test came to.
+/// The measurements of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The test.
     pub test: Test,
-    /// Tokens that were there before it.
+    /// The number of tokens in the context before the test.
     pub depth: usize,
-    /// When it began, in UTC: `2026-01-31T23:59:59Z`.
+    /// The time at which the test began, in UTC: `2026-01-31T23:59:59Z`.
     pub began: String,
-    /// One for each repetition.
+    /// The times of each repetition.
     pub samples: Vec<Sample>,
-    /// Bytes that the cache held after it.
+    /// The size of the KV cache after the test, in bytes.
     pub cache_bytes: usize,
-    /// The most memory that the process has held since the depth began to be filled, where the
-    /// system tells.
+    /// The peak memory of the process in bytes since the depth began to be filled, if the system
+    /// reports it.
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// A session with a number of tokens in it, on top of which tests run.
+/// A session filled up to a depth, from which tests run.
 pub struct Bench<'m> {
     session: Session<'m>,
     depth: Vec<Token>,
@@ -87,7 +87,7 @@ pub struct Bench<'m> {
 }
 
 impl<'m> Bench<'m> {
-    /// Fills a session with `depth` tokens.
+    /// Creates a session and fills it with `depth` tokens.
     pub fn new(
         model: &'m Model<'m>,
         rope: Rope,
@@ -108,7 +108,8 @@ impl<'m> Bench<'m> {
     /// Runs a test `repetitions` times.
     ///
     /// # Errors
-    /// If it does not fit in the context behind the depth.
+    ///
+    /// Returns an error if the test does not fit in the context after the depth.
     pub fn measure(
         &mut self,
         test: Test,
@@ -139,9 +140,9 @@ impl<'m> Bench<'m> {
         Ok(measured)
     }
 
-    /// Forgets all that came after the depth.
+    /// Removes all tokens after the depth.
     fn rewind(&mut self, progress: &mut dyn FnMut(Stage)) -> Result<(), Error> {
-        // What is held can always be truncated to, so this fills nothing again.
+        // The retained keys permit truncating to the depth, so no token is read again.
         self.session.truncate(self.depth.len());
         self.fill(progress)
     }
@@ -189,57 +190,57 @@ impl<'m> Bench<'m> {
 }
 
 impl Measured {
-    /// The time of each repetition in nanoseconds.
+    /// Returns the time of each repetition in nanoseconds.
     pub fn nanoseconds(&self) -> Vec<u64> {
         self.samples.iter().map(|s| (s.prompt + s.generation).as_nanos() as u64).collect()
     }
 
-    /// The speed of each repetition: tokens read and written by the time of both.
+    /// Returns the speed of each repetition: tokens read and generated per second.
     pub fn tokens_per_second(&self) -> Vec<f64> {
         let tokens = (self.test.prompt + self.test.generation) as f64;
-        // A test of nothing but a tiny model may end within the resolution of the clock.
+        // With a tiny model, a test may end within the resolution of the clock.
         self.nanoseconds().iter().map(|&ns| 1e9 * tokens / ns.max(1) as f64).collect()
     }
 
-    /// The mean time until the first new token, in seconds.
+    /// Returns the mean time until the first new token in seconds.
     pub fn first_token_seconds(&self) -> f64 {
         self.mean_seconds(|sample| sample.first_token)
     }
 
-    /// Bytes read for the answer in a second, if there is one.
-    pub fn bytes_per_second(&self, work: &Work, options: &Options) -> Option<f64> {
-        let bytes = work.generation_bytes(self.generated(), options.keys, options.values);
+    /// Returns the bytes read per second while generating; `None` without generated tokens.
+    pub fn bytes_per_second(&self, cost: &Cost, options: &Options) -> Option<f64> {
+        let bytes = cost.generation_bytes(self.generated(), options.keys, options.values);
         let seconds = self.mean_seconds(|sample| sample.generation);
         (self.test.generation > 0 && seconds > 0.0).then(|| bytes / seconds)
     }
 
-    /// The share of the bandwidth of memory that this is. It may be more than 1 for a model that
-    /// fits in the caches.
-    pub fn bandwidth_share(&self, work: &Work, options: &Options, probes: &Probes) -> Option<f64> {
-        Some(self.bytes_per_second(work, options)? / probes.read_bandwidth)
+    /// Returns the share of the memory bandwidth that generating reaches. It may exceed 1 for a model
+    /// that fits in the CPU caches.
+    pub fn bandwidth_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
+        Some(self.bytes_per_second(cost, options)? / probes.read_bandwidth)
     }
 
-    /// Operations done for the prompt in a second, if there is one.
-    pub fn operations_per_second(&self, work: &Work) -> Option<Operations> {
-        let Operations { integer, float } = work.prompt_operations(self.read());
+    /// Returns the operations per second while reading the prompt; `None` without a prompt.
+    pub fn operations_per_second(&self, cost: &Cost) -> Option<Operations> {
+        let Operations { integer, float } = cost.prompt_operations(self.read());
         let seconds = self.mean_seconds(|sample| sample.prompt);
         (self.test.prompt > 0 && seconds > 0.0)
             .then(|| Operations { integer: integer / seconds, float: float / seconds })
     }
 
-    /// The share of the time of the prompt that these operations take where each kind of them runs
-    /// as fast as it can.
-    pub fn peak_share(&self, work: &Work, probes: &Probes) -> Option<f64> {
-        let Operations { integer, float } = self.operations_per_second(work)?;
+    /// Returns the share of the prompt's time that its operations would take if each kind of them ran
+    /// at its peak speed.
+    pub fn peak_share(&self, cost: &Cost, probes: &Probes) -> Option<f64> {
+        let Operations { integer, float } = self.operations_per_second(cost)?;
         Some(integer / probes.int8_dot + float / probes.f32_fma)
     }
 
-    /// The positions of the prompt.
+    /// Returns the positions of the prompt.
     fn read(&self) -> Range<usize> {
         self.depth..self.depth + self.test.prompt
     }
 
-    /// The positions of the answer.
+    /// Returns the positions of the generated tokens.
     fn generated(&self) -> Range<usize> {
         let start = self.read().end;
         start..start + self.test.generation

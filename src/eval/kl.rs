@@ -1,5 +1,5 @@
-//! How far a run's probabilities are from those of another run on the same text, with the
-//! statistics of llama-perplexity's `--kl-divergence`.
+//! Compares a run's probabilities with those of another run on the same text, with the statistics of
+//! llama-perplexity's `--kl-divergence`.
 
 use std::io::{self, Read};
 
@@ -10,49 +10,52 @@ use super::{
 };
 use crate::{Token, model::Session};
 
-/// Of log-probabilities below this, llama-perplexity takes nothing into a divergence.
+/// The least log-probability that llama-perplexity includes in a divergence.
 const LEAST: f32 = -16.0;
 
-/// What is known of the distance, in nats. "The base" is the run that is compared with.
+/// The statistics of the comparison, in nats. The base is the run that is compared with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
     /// The negative log-likelihoods of this run.
     pub nll: Sums,
-    /// Those of the base.
+    /// The negative log-likelihoods of the base.
     pub base: Sums,
-    /// The sum of the products of both.
+    /// The sum of the products of both negative log-likelihoods.
     products: f64,
     /// Kullback-Leibler divergences of this run from the base.
     pub kl: Sums,
-    /// What this run gives the token of the text, less what the base gives it, as probabilities.
+    /// The differences of the probabilities of the text's tokens: this run's less the base's.
     pub difference: Sums,
     /// The squares of the differences.
     difference_squares: Sums,
-    /// How often both have the same likeliest token.
+    /// The number of positions at which both runs have the same likeliest token.
     same_top: usize,
-    /// Each divergence.
+    /// The divergence at each position.
     kl_values: Vec<f32>,
-    /// Each difference.
+    /// The difference at each position.
     difference_values: Vec<f32>,
 }
 
-/// What is known after a window.
+/// The statistics after a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Point<'d> {
-    /// Which window, from 1.
+    /// The number of the window, from 1.
     pub number: usize,
-    /// Of how many.
+    /// The total number of windows.
     pub total: usize,
-    /// The divergence until then.
+    /// The statistics up to the end of this window.
     pub so_far: &'d Divergence,
 }
 
-/// Compares a run on the text of `base` with it, and hands a point after each window to `each`.
-/// At most `windows_max` windows are read; `bos` takes the place of the first token of each.
+/// Runs the model on the text of `base` and compares the probabilities. A point is passed to `each`
+/// after each window.
+///
+/// At most `windows_max` windows are read; `bos` replaces the first token of each.
 ///
 /// # Errors
-/// If the file is damaged or of another vocabulary, or the context too small; logits that are not
-/// finite, and what `each` fails with.
+///
+/// Returns an error if the file is damaged or for another vocabulary, if the context is too small,
+/// if logits are not finite, or if `each` fails.
 pub fn divergence<R: Read>(
     session: &mut Session<'_>,
     base: &mut Reader<R>,
@@ -80,8 +83,7 @@ pub fn divergence<R: Read>(
 }
 
 impl Divergence {
-    /// Adds a row: the base's log-probabilities, the token that the text has, and what this run
-    /// makes of it.
+    /// Adds a position: the base's log-probabilities, the token of the text, and this run's results.
     fn add(&mut self, base: &[f32], token: Token, nll: f64, softmax: &Softmax, logits: &[f32]) {
         let nll_base = -f64::from(base[token as usize]);
         self.nll.add(nll);
@@ -109,19 +111,19 @@ impl Divergence {
         self.difference_values.push(difference as f32);
     }
 
-    /// How many tokens were compared.
+    /// Returns the number of tokens compared.
     pub fn count(&self) -> usize {
         self.kl.count
     }
 
-    /// The logarithm of this run's perplexity less that of the base.
+    /// Returns the logarithm of this run's perplexity less that of the base.
     pub fn log_ratio(&self) -> Estimate {
         let (nll, base) = (self.nll.mean(), self.base.mean());
         let variance = nll.uncertainty.powi(2) + base.uncertainty.powi(2) - 2.0 * self.covariance();
         Estimate { value: nll.value - base.value, uncertainty: variance.max(0.0).sqrt() }
     }
 
-    /// This run's perplexity less that of the base.
+    /// Returns this run's perplexity less that of the base.
     pub fn perplexity_difference(&self) -> Estimate {
         let (ppl, base) = (self.nll.perplexity(), self.base.perplexity());
         let covariance = ppl.value * base.value * self.covariance();
@@ -129,13 +131,13 @@ impl Divergence {
         Estimate { value: ppl.value - base.value, uncertainty: variance.max(0.0).sqrt() }
     }
 
-    /// The correlation of the two logarithms of perplexities; `None` where one has no spread.
+    /// Returns the correlation of the two logarithms of perplexities; `None` if one has no spread.
     pub fn correlation(&self) -> Option<f64> {
         let spread = self.nll.mean().uncertainty * self.base.mean().uncertainty;
         (spread > 0.0).then(|| self.covariance() / spread)
     }
 
-    /// The root of the mean square of the differences of probabilities.
+    /// Returns the root mean square of the differences of probabilities.
     pub fn rms_difference(&self) -> Estimate {
         let mean = self.difference_squares.mean();
         let value = mean.value.sqrt();
@@ -143,24 +145,24 @@ impl Divergence {
         Estimate { value, uncertainty }
     }
 
-    /// The share of tokens after which both have the same likeliest token.
+    /// Returns the share of positions at which both runs have the same likeliest token.
     pub fn same_top(&self) -> Estimate {
         let value = self.same_top as f64 / self.count().max(1) as f64;
         let others = self.count().saturating_sub(1).max(1) as f64;
         Estimate { value, uncertainty: (value * (1.0 - value) / others).sqrt() }
     }
 
-    /// The divergences in order.
+    /// Returns the quantiles of the divergences.
     pub fn kl_quantiles(&self) -> Quantiles {
         Quantiles::of(&self.kl_values)
     }
 
-    /// The differences of probabilities in order.
+    /// Returns the quantiles of the differences of probabilities.
     pub fn difference_quantiles(&self) -> Quantiles {
         Quantiles::of(&self.difference_values)
     }
 
-    /// Of the means of the two negative log-likelihoods.
+    /// Returns the covariance of the means of the two negative log-likelihoods.
     fn covariance(&self) -> f64 {
         let count = self.count().max(1) as f64;
         let others = self.count().saturating_sub(1).max(1) as f64;
@@ -168,7 +170,7 @@ impl Divergence {
     }
 }
 
-/// Values in order.
+/// Sorted values, from which quantiles are computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantiles(Vec<f32>);
 
@@ -179,8 +181,8 @@ impl Quantiles {
         Quantiles(values)
     }
 
-    /// The value that a share of them, from 0 to 1, are at most: between two of them by the
-    /// straight line; 0 of none.
+    /// Returns the quantile for `share`, from 0 to 1, with linear interpolation between two values; 0
+    /// without values.
     pub fn at(&self, share: f64) -> f64 {
         let place = share.clamp(0.0, 1.0) * self.0.len().saturating_sub(1) as f64;
         let value = |i: usize| self.0.get(i).or(self.0.last()).map_or(0.0, |&x| f64::from(x));
@@ -227,7 +229,7 @@ mod tests {
         close(d.perplexity_difference().value, ppl - base);
         // The ratios of the two tokens are ln 2 and 0: deviation ln 2 / 2, over n - 1 = 1.
         close(d.log_ratio().uncertainty, ln2 / 2.0);
-        // From the first token to the second, ours falls and the base rises.
+        // From the first token to the second, our value falls and the base's rises.
         close(d.correlation().unwrap(), -1.0);
     }
 

@@ -1,13 +1,13 @@
-//! Logits as likelihoods, and sums of many of them.
+//! Converts logits to likelihoods, and sums them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Token;
 
-/// What turns a row of logits into log-probabilities.
+/// The normalization of a row of logits to log-probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Softmax {
-    /// The first of the likeliest tokens.
+    /// The likeliest token; of equals the first.
     pub top: Token,
     /// The largest logit.
     pub max: f32,
@@ -16,7 +16,8 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Of the logits of a vocabulary; `None` where they are not numbers, or there are none.
+    /// Computes the normalization of the logits of a vocabulary; `None` if they are empty or contain
+    /// NaN or infinity.
     pub fn of(logits: &[f32]) -> Option<Self> {
         let (mut top, mut max) = (0, *logits.first()?);
         for (token, &logit) in logits.iter().enumerate() {
@@ -24,25 +25,25 @@ impl Softmax {
                 (top, max) = (token, logit);
             }
         }
-        // As llama-perplexity does: single precision for each, double for the sum.
+        // As in llama-perplexity: single precision for each term, double for the sum.
         let sum: f64 = logits.iter().map(|&logit| f64::from((logit - max).exp())).sum();
         sum.is_finite().then(|| Softmax { top: top as Token, max, log_sum: sum.ln() })
     }
 
-    /// The negative log-likelihood, in nats, of a token with this logit.
+    /// Returns the negative log-likelihood, in nats, of a token with this logit.
     pub fn nll(&self, logit: f32) -> f64 {
         self.log_sum - f64::from(logit - self.max)
     }
 }
 
-/// The sums of values and of their squares: enough for a mean and how sure it is.
+/// The sums of values and of their squares, for the mean and its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// How many values.
+    /// The number of values.
     pub count: usize,
-    /// Their sum.
+    /// The sum of the values.
     pub sum: f64,
-    /// The sum of their squares.
+    /// The sum of the squares of the values.
     pub squares: f64,
 }
 
@@ -54,7 +55,7 @@ impl Sums {
         self.squares += value * value;
     }
 
-    /// The mean, and the standard error of it as if the values were independent; 0 of nothing.
+    /// Returns the mean and its standard error, for independent values; 0 without values.
     pub fn mean(&self) -> Estimate {
         let count = self.count.max(1) as f64;
         let value = self.sum / count;
@@ -63,23 +64,23 @@ impl Sums {
         Estimate { value, uncertainty: (variance / others).sqrt() }
     }
 
-    /// What negative log-likelihoods come to as a perplexity: e to their mean.
+    /// Returns the perplexity, e to the mean, of negative log-likelihoods.
     pub fn perplexity(&self) -> Estimate {
         self.mean().exp()
     }
 }
 
-/// A value, and the standard error of it.
+/// A value and its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// Its standard error.
+    /// The standard error.
     pub uncertainty: f64,
 }
 
 impl Estimate {
-    /// e to this, with the error to the first order.
+    /// Returns e to this value, with the error to first order.
     pub fn exp(self) -> Estimate {
         let value = self.value.exp();
         Estimate { value, uncertainty: value * self.uncertainty }

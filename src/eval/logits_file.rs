@@ -1,10 +1,12 @@
-//! The file in which llama-perplexity keeps a run's log-probabilities (`--kl-divergence-base`).
+//! llama-perplexity's file of a run's log-probabilities (`--kl-divergence-base`).
 //!
-//! All little-endian: the magic `_logits_`; the window, the vocabulary and the number of windows
-//! as `u32`; the text's tokens as `u32`, a window after the other; and for each token that is
-//! scored (see [`Windows::Halves`](super::perplexity::Windows)) a row: an `f32` step, the `f32`
-//! least log-probability, and for each token of the vocabulary, padded to an even number, how many
-//! steps it lies above, as a `u16`. What is more than 16 below the likeliest counts as 16 below.
+//! All numbers are little-endian. The header is the magic `_logits_`, then the window length, the
+//! vocabulary size and the number of windows as `u32`. The tokens of the text follow as `u32`, one
+//! window after the other; then a row for each scored token (see
+//! [`Windows::Halves`](super::perplexity::Windows)). A row is an `f32` step, the least
+//! log-probability as `f32`, and for each token of the vocabulary, padded to an even number, the
+//! number of steps above the least as a `u16`. Log-probabilities more than 16 below the largest are
+//! stored as 16 below it.
 
 use std::{
     cmp::Ordering,
@@ -18,51 +20,52 @@ use crate::Token;
 
 const MAGIC: &[u8; 8] = b"_logits_";
 
-/// The span of log-probabilities that is kept.
+/// The range of log-probabilities that is stored, down from the largest.
 const SPAN: f32 = 16.0;
 
-/// Why a file cannot be read.
+/// An error while reading a file of log-probabilities.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages say what the variants mean")]
+#[allow(missing_docs, reason = "the messages explain the variants")]
 pub enum Error {
-    #[error("it does not begin as a file of log-probabilities does")]
+    #[error("not a file of log-probabilities: it does not begin with \"_logits_\"")]
     Magic,
-    #[error("its header says {what} {value}, which is out of range")]
+    #[error("the header has {what} {value}, which is out of range")]
     Header { what: &'static str, value: u32 },
-    #[error("its header announces {announced} bytes, but there are {found}: it is not complete")]
-    TooShort { announced: u64, found: u64 },
-    #[error("its header announces {announced} bytes, but there are {found}: it is damaged")]
-    TooLong { announced: u64, found: u64 },
-    #[error("token {at} of its text is {token}, which is not in its vocabulary of {vocabulary}")]
+    #[error("the header declares {declared} bytes, but the file has {found}: it is incomplete")]
+    TooShort { declared: u64, found: u64 },
+    #[error("the header declares {declared} bytes, but the file has {found}: it is damaged")]
+    TooLong { declared: u64, found: u64 },
+    #[error("token {at} of the text is {token}, but the vocabulary has {vocabulary} tokens")]
     Token { at: usize, token: u32, vocabulary: usize },
-    #[error("row {row} has log-probabilities that are none: it is damaged")]
+    #[error("row {row} has invalid log-probabilities: the file is damaged")]
     Row { row: usize },
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
 }
 
-/// How many tokens of a window are scored, and have a row.
+/// Returns the number of rows of a window, one for each scored token.
 fn rows(window: usize) -> usize {
     window.saturating_sub(1 + window / 2)
 }
 
-/// Bytes of a row.
+/// Returns the size of a row in bytes.
 fn row_bytes(vocabulary: usize) -> usize {
     8 + 2 * vocabulary.next_multiple_of(2)
 }
 
-/// Writes such a file.
+/// A writer of a file of log-probabilities.
 pub struct Writer<W> {
     out: W,
     row: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file about `tokens`, which are whole windows. A row for each scored token must
+    /// Writes the header for `tokens`, which are whole windows. A row for each scored token must
     /// follow.
     ///
     /// # Errors
-    /// If `out` fails, and for numbers that the format has no room for.
+    ///
+    /// Returns an error if writing to `out` fails, or if a number is too large for the format.
     pub fn new(mut out: W, window: usize, vocabulary: usize, tokens: &[Token]) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         for number in [window, vocabulary, tokens.len() / window.max(1)] {
@@ -75,10 +78,11 @@ impl<W: Write> Writer<W> {
         Ok(Writer { out, row: Vec::with_capacity(row_bytes(vocabulary)) })
     }
 
-    /// Writes the row of a token that was judged by `logits`.
+    /// Writes the row of a token that was scored with `logits`.
     ///
     /// # Errors
-    /// If it cannot be written.
+    ///
+    /// Returns an error if writing fails.
     pub fn row(&mut self, logits: &[f32], softmax: &Softmax) -> io::Result<()> {
         let max = softmax.max;
         let min = logits.iter().copied().fold(max, f32::min).max(max - SPAN);
@@ -97,22 +101,23 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads such a file, whose bytes may be anything.
+/// A reader of a file of log-probabilities, which is untrusted.
 pub struct Reader<R> {
     input: R,
     window: usize,
     tokens: Vec<Token>,
-    /// Rows that were read.
+    /// The number of rows read.
     read: usize,
     row: Vec<u8>,
     log_probabilities: Vec<f32>,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads all but the rows of a file of `length` bytes.
+    /// Reads the header and the tokens of a file of `length` bytes.
     ///
     /// # Errors
-    /// A header that does not fit the length, and tokens that are not of the vocabulary.
+    ///
+    /// Returns an error if the header does not match the length, or a token is not in the vocabulary.
     pub fn new(mut input: R, length: u64) -> Result<Self, Error> {
         let mut header = [0; 20];
         if length < header.len() as u64 {
@@ -132,17 +137,17 @@ impl<R: Read> Reader<R> {
         let vocabulary = number("a vocabulary of", 1)?;
         let windows = number("a number of windows of", 1)?;
 
-        // Each is below 2^31, so the bytes of a window are below 2^64, but not those of all.
+        // Each number is below 2^31, so the bytes of one window are below 2^64; those of all may not be.
         let window_bytes = 4 * window as u64 + rows(window) as u64 * row_bytes(vocabulary) as u64;
-        let announced = window_bytes.saturating_mul(windows as u64).saturating_add(20);
-        match announced.cmp(&length) {
+        let declared = window_bytes.saturating_mul(windows as u64).saturating_add(20);
+        match declared.cmp(&length) {
             Ordering::Greater => {
-                return Err(Error::TooShort { announced, found: length });
+                return Err(Error::TooShort { declared, found: length });
             }
-            Ordering::Less => return Err(Error::TooLong { announced, found: length }),
+            Ordering::Less => return Err(Error::TooLong { declared, found: length }),
             Ordering::Equal => {}
         }
-        // No more than the file holds.
+        // The length has been checked, so this is at most the size of the file.
         let mut bytes = vec![0; 4 * window * windows];
         input.read_exact(&mut bytes)?;
         let tokens: Vec<Token> = bytes.chunks_exact(4).map(u32_of).collect();
@@ -155,31 +160,32 @@ impl<R: Read> Reader<R> {
         Ok(Reader { input, window, tokens, read: 0, row, log_probabilities })
     }
 
-    /// Tokens of a window.
+    /// Returns the number of tokens of a window.
     pub fn window(&self) -> usize {
         self.window
     }
 
-    /// Tokens of the vocabulary.
+    /// Returns the number of tokens of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.log_probabilities.len()
     }
 
-    /// The text: whole windows.
+    /// Returns the tokens of the text, which are whole windows.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
-    /// The log-probabilities of the next row.
+    /// Reads the next row and returns its log-probabilities.
     ///
     /// # Errors
-    /// If there are none, or they are not such.
+    ///
+    /// Returns an error if there is no further row, or its values are not log-probabilities.
     pub fn row(&mut self) -> Result<&[f32], Error> {
         self.input.read_exact(&mut self.row)?;
         self.read += 1;
         let (head, steps) = self.row.split_at(8);
         let [step, least] = [&head[..4], &head[4..]].map(|bytes| f32::from_bits(u32_of(bytes)));
-        // A likelihood is at most 1, its logarithm at most 0; the rest allows for rounding.
+        // A log-probability is at most 0; the limit of 1 allows for rounding.
         let largest = step * 65535.0 + least;
         if !(step >= 0.0 && least.is_finite() && largest <= 1.0) {
             return Err(Error::Row { row: self.read });
@@ -202,7 +208,7 @@ mod tests {
     const WINDOW: usize = 8;
     const TOKENS: [Token; 16] = [0, 1, 2, 3, 4, 4, 3, 2, 1, 0, 1, 2, 3, 4, 0, 1];
 
-    /// Logits of five tokens, one of them far below the others.
+    /// Returns logits of five tokens, one of them far below the others.
     fn logits(row: usize) -> [f32; 5] {
         [1.0, -2.5, row as f32, -40.0, 0.125]
     }
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_file_is_read_back() {
         let bytes = file();
         // 20 of the header, 4 for each token, and rows of 2 floats and 6 steps.
         assert_eq!(bytes.len(), 20 + 4 * 16 + 6 * (8 + 12));
@@ -280,7 +286,7 @@ mod tests {
         for at in [8, 12, 16] {
             bytes[at..at + 4].copy_from_slice(&i32::MAX.to_le_bytes());
         }
-        assert!(matches!(read(&bytes), Err(Error::TooShort { announced: u64::MAX, .. })));
+        assert!(matches!(read(&bytes), Err(Error::TooShort { declared: u64::MAX, .. })));
     }
 
     #[test]

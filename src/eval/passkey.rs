@@ -1,7 +1,7 @@
-//! Whether a model finds a number that is hidden somewhere in a long text.
+//! Passkey retrieval: tests whether a model finds a number that is hidden in a long text.
 //!
-//! Mohtashami and Jaggi, "Landmark Attention" (arXiv:2305.16300), section 4.2, with the prompt as
-//! figure 9 of the DPRoPE paper has it; the effective context window is that of Chen et al.,
+//! The test is from Mohtashami and Jaggi, "Landmark Attention" (arXiv:2305.16300), section 4.2; the
+//! prompt from figure 9 of the DPRoPE paper; the effective context window from Chen et al.,
 //! "Positional Interpolation" (arXiv:2306.15595), section 3.3.
 
 use std::ops::ControlFlow;
@@ -23,22 +23,22 @@ const FILLER: &str = "The grass is green. The sky is blue. The sun is yellow. He
                       back again.";
 const QUESTION: &str = "What is the pass key? The pass key is";
 
-/// Tokens of a length that are left for the answer: a key takes up to seven.
+/// The number of tokens that are reserved for the answer. A key takes up to seven.
 const ANSWER_TOKENS: usize = 16;
 
-/// One prompt: a key, hidden once.
+/// A test with one key hidden in one prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// Tokens of the prompt and its answer, at most.
+    /// The maximum number of tokens of the prompt and its answer.
     pub length: usize,
-    /// How far down the text the key is, in percent.
+    /// The place of the key in the text, in percent of its length.
     pub depth: u32,
-    /// Which of several keys at that place, from 0.
+    /// The number of the key among the keys for the same place, from 0.
     pub number: usize,
 }
 
 impl Test {
-    /// The key: five digits, always the same for one seed.
+    /// Returns the key, a number of five digits that is determined by the test and the seed.
     pub fn key(&self, seed: u32) -> u32 {
         let Test { length, depth, number } = *self;
         let mut bytes = [0; 32];
@@ -51,37 +51,38 @@ impl Test {
     }
 }
 
-/// How prompts of one length are made.
+/// A generator of prompts of one length.
 pub struct Prompts<'t, 'a> {
     tokenizer: &'t Tokenizer<'a>,
     fillers: usize,
 }
 
 impl<'t, 'a> Prompts<'t, 'a> {
-    /// Prompts that, with their answers, are as long as can be within `length`.
+    /// Creates a generator of the longest prompts that fit, with their answers, in `length` tokens.
     ///
     /// # Errors
-    /// The tokens that the shortest takes, if there is no room for it.
+    ///
+    /// Returns the length that the shortest prompt requires, if `length` is less.
     pub fn new(tokenizer: &'t Tokenizer<'a>, length: usize) -> Result<Self, usize> {
-        const KEY: u32 = 12_345; // takes as many tokens as any, or nearly
+        const KEY: u32 = 12_345; // takes nearly the maximum number of tokens of a key
         let tokens = |fillers| Prompts { tokenizer, fillers }.tokens(50, KEY).len();
         let shortest = tokens(0) + ANSWER_TOKENS;
         let more = length.checked_sub(shortest).ok_or(shortest)?;
-        // The first filler takes a line break besides.
+        // The first filler also adds a line break, so it is not measured.
         let mut fillers = more / tokens(2).saturating_sub(tokens(1)).max(1);
         let fits = |fillers| tokens(fillers) + ANSWER_TOKENS <= length;
         while fillers > 0 && !fits(fillers) {
             fillers -= 1;
         }
-        // Tokenizers may leave all of it out.
+        // The comparison of lengths ends the loop if a tokenizer drops all of the filler.
         while fits(fillers + 1) && tokens(fillers + 1) > tokens(fillers) {
             fillers += 1;
         }
         Ok(Prompts { tokenizer, fillers })
     }
 
-    /// The prompt that hides `key` so many percent down. Prompts share their tokens up to where
-    /// the first of their keys is.
+    /// Returns the prompt with `key` hidden at `depth` percent. Two prompts share their tokens up to
+    /// the first of their keys.
     pub fn tokens(&self, depth: u32, key: u32) -> Vec<Token> {
         let before = (self.fillers * depth as usize + 50) / 100;
         let filler = |count| [FILLER].repeat(count).join(" ");
@@ -95,22 +96,25 @@ impl<'t, 'a> Prompts<'t, 'a> {
     }
 }
 
-/// What a model answered.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its text, up to where it was right or wrong.
+    /// The text of the answer, up to the token that decided the result.
     pub answer: String,
-    /// Whether that is the key.
+    /// Whether the answer is the key.
     pub found: bool,
-    /// Tokens of the prompt that did not have to be read again.
+    /// The number of prompt tokens that were already in the cache.
     pub reused: usize,
 }
 
-/// Lets the model answer `prompt` greedily. Of what `session` has read before, it keeps the part
-/// that is the same: prompts that hide their key ever earlier are read the fastest.
+/// Generates the answer to `prompt` greedily.
+///
+/// The prefix that `prompt` shares with the tokens of `session` is reused, so prompts should be
+/// passed in the order of decreasing depth.
 ///
 /// # Errors
-/// If the model cannot be computed.
+///
+/// Returns an error if the model cannot be computed.
 pub fn ask(
     session: &mut Session<'_>,
     tokenizer: &Tokenizer<'_>,
@@ -142,7 +146,7 @@ pub fn ask(
     Ok(Outcome { found, reused: answer.timings.reused, answer: answer.text })
 }
 
-/// Whether an answer is the key, once it cannot change any more.
+/// Returns whether an answer is the key; `None` if further text can change the result.
 fn verdict(answer: &str, key: &str) -> Option<bool> {
     let answer = answer.trim_start();
     if answer.len() <= key.len() {
@@ -152,8 +156,8 @@ fn verdict(answer: &str, key: &str) -> Option<bool> {
     Some(rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())))
 }
 
-/// The largest of these lengths up to which, and at which, the share of keys that are found is at
-/// least `least`; `rates` in the order of their lengths.
+/// Returns the effective context window: the largest length such that the share of keys found is at
+/// least `least` at this and all shorter lengths. `rates` has lengths in ascending order with shares.
 pub fn effective_window(rates: &[(usize, f64)], least: f64) -> Option<usize> {
     let reached = rates.iter().take_while(|(_, rate)| *rate >= least);
     reached.last().map(|(length, _)| *length)

@@ -1,5 +1,5 @@
-//! The perplexity of a text: e to the mean negative log-likelihood of its tokens, each given those
-//! before it in its window.
+//! The perplexity of a text: e to the mean negative log-likelihood of its tokens, each given the
+//! tokens before it in its window.
 
 pub mod windows;
 
@@ -23,9 +23,9 @@ use crate::{
 
 pub use windows::{Window, Windows};
 
-/// Why there is no perplexity.
+/// An error while computing a perplexity.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages say what the variants mean")]
+#[allow(missing_docs, reason = "the messages explain the variants")]
 pub enum Error {
     #[error(transparent)]
     Model(#[from] model::Error),
@@ -34,17 +34,17 @@ pub enum Error {
          a longer text or a smaller window"
     )]
     ShortText { tokens: usize, window: usize, needed: usize },
-    #[error("a window of {window} tokens has none to score: choose one of {least} or more")]
+    #[error("a window of {window} tokens has none to score: choose at least {least}")]
     Window { window: usize, least: usize },
-    #[error("a stride of {stride} in windows of {window}: choose one from 1 to {most}")]
+    #[error("a stride of {stride} in windows of {window}: it must be from 1 to {most}")]
     Stride { stride: usize, window: usize, most: usize },
     #[error("the logits of token {0} of the text are not finite")]
     NotFinite(usize),
     #[error(transparent)]
     LogitsFile(#[from] logits_file::Error),
-    #[error("log-probabilities are saved of windows side by side alone")]
+    #[error("log-probabilities can only be saved for adjacent windows, without a stride")]
     SaveWindows,
-    #[error("its vocabulary has {file} tokens, and that of the model {model}")]
+    #[error("its vocabulary has {file} tokens, but that of the model has {model}")]
     Vocabulary { file: usize, model: usize },
     #[error(transparent)]
     Save(io::Error),
@@ -52,58 +52,61 @@ pub enum Error {
     Show(io::Error),
 }
 
-/// What is scored, and how.
+/// The settings of the scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How the text is cut.
+    /// The way in which the text is split into windows.
     pub windows: Windows,
-    /// At most so many windows; `None` for all.
+    /// The maximum number of windows; `None` for all.
     pub windows_max: Option<usize>,
-    /// The token that takes the place of a window's first, if the vocabulary adds one.
+    /// The BOS token that replaces the first token of a window, if the vocabulary adds one.
     pub bos: Option<Token>,
-    /// How many positions of a window share a bucket; `None` for no buckets.
+    /// The number of positions of a window that share a bucket; `None` for no buckets.
     pub bucket: Option<NonZeroUsize>,
 }
 
-/// A text that was scored.
+/// The scores of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scored {
-    /// Windows that were read.
+    /// The number of windows read.
     pub windows: usize,
-    /// The negative log-likelihoods of all tokens that were scored.
+    /// The negative log-likelihoods of all scored tokens.
     pub all: Sums,
-    /// The same by the position in the window; those without tokens are left out.
+    /// The negative log-likelihoods by position in the window. Buckets without tokens are left out.
     pub buckets: Vec<Bucket>,
 }
 
-/// Positions of a window.
+/// The scores of a range of positions in the windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Which.
+    /// The positions.
     pub positions: Range<usize>,
-    /// The negative log-likelihoods of the tokens there.
+    /// The negative log-likelihoods of the tokens at these positions.
     pub nll: Sums,
 }
 
-/// What is known after a window.
+/// The scores after a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Which window, from 1.
+    /// The number of the window, from 1.
     pub number: usize,
-    /// Of how many.
+    /// The total number of windows.
     pub total: usize,
-    /// The token of the text with which it begins.
+    /// The index in the text of the window's first token.
     pub start: usize,
-    /// The negative log-likelihoods until then.
+    /// The negative log-likelihoods up to the end of this window.
     pub so_far: Sums,
 }
 
-/// Scores a text whose tokens are `tokens` with a session that may hold anything, and hands a
-/// point after each window to `each`. With `save`, log-probabilities go into that file of
-/// llama-perplexity's, for which the windows must be [`Windows::Halves`].
+/// Scores the text `tokens`. A point is passed to `each` after each window.
+///
+/// Any earlier tokens of the session are removed. With `save`, the log-probabilities are written to
+/// it as a file of llama-perplexity, for which the windows must be [`Windows::Halves`].
 ///
 /// # Errors
-/// See [`Windows::over`]; logits that are not finite, and what `save` or `each` fails with.
+///
+/// Returns the errors of [`Windows::split`], [`Error::NotFinite`] if logits are not finite, and the
+/// errors of `save` and `each`.
 pub fn perplexity(
     session: &mut Session<'_>,
     tokens: &[Token],
@@ -113,7 +116,7 @@ pub fn perplexity(
 ) -> Result<Scored, Error> {
     let Settings { windows, windows_max, bos, bucket } = settings;
     let window = windows.window();
-    let mut cut = windows.over(tokens.len())?;
+    let mut cut = windows.split(tokens.len())?;
     cut.truncate(windows_max.unwrap_or(usize::MAX));
     let mut save = match (save, windows) {
         (None, _) => None,
@@ -150,23 +153,23 @@ pub fn perplexity(
     Ok(Scored { windows: total, all, buckets })
 }
 
-/// What becomes of a scored token: its position in the window, its negative log-likelihood, and
-/// the logits it was judged by.
-type Each<'e> = &'e mut dyn FnMut(usize, f64, &Softmax, &[f32]) -> Result<(), Error>;
+/// A function that is called with each scored token: its position in the window, its negative
+/// log-likelihood, and the softmax and the logits for its position.
+type OnScored<'e> = &'e mut dyn FnMut(usize, f64, &Softmax, &[f32]) -> Result<(), Error>;
 
-/// Reads a window from an empty cache and hands each token that is scored to `each`.
+/// Reads a window into an empty cache and passes each scored token to `each`.
 pub(super) fn score(
     session: &mut Session<'_>,
     text: &[Token],
     window: &Window,
     bos: Option<Token>,
-    each: Each<'_>,
+    each: OnScored<'_>,
 ) -> Result<(), Error> {
     let mut tokens = text[window.tokens.clone()].to_vec();
     if let (Some(bos), Some(first), true) = (bos, tokens.first_mut(), window.bos) {
         *first = bos;
     }
-    // The logits that follow a token are about the next one.
+    // The logits after a token are those of the next token.
     let Range { start, end } = window.scored;
     let mut result = Ok(());
     session.truncate(0);

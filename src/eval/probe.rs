@@ -1,8 +1,8 @@
-//! What this machine can do at most: fixed programs, timed.
+//! Measures the peak speeds of the machine with fixed programs.
 //!
-//! A model's speed is bound by how fast its weights can be read (one token at a time) or
-//! multiplied (many tokens together). The programs of [`rope_cpu_kernels::probe`] do nothing but
-//! one of these, on all threads of a team at once.
+//! A model's speed is bound by how fast its weights can be read (for one token at a time) or
+//! multiplied (for many tokens together). Each program of [`rope_cpu_kernels::probe`] does only one
+//! of these, on all threads of a team at once.
 
 use std::time::{Duration, Instant};
 
@@ -13,34 +13,35 @@ use crate::{
     threads::Threads,
 };
 
-/// How long a pass should take, so that starting it does not count.
+/// The minimum time of a pass, so that the time for starting it is negligible.
 const PASS: Duration = Duration::from_millis(20);
 
-/// Passes, of which the best counts: whatever else runs makes a pass slower, never faster.
+/// The number of passes, of which the fastest counts: other programs can only make a pass slower.
 const PASSES: usize = 6;
 
-/// Pieces of a pass for each thread, which threads take as they can: slow cores take fewer.
+/// The number of pieces of a pass per thread. Threads claim pieces dynamically, so slow cores do
+/// fewer.
 const PIECES: usize = 64;
 
-/// The most that is read in one pass.
+/// The maximum number of bytes that are read in one pass.
 const BUFFER: u64 = 512 << 20;
 
-/// What a team of threads reaches at most.
+/// The peak speeds of a team of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probes {
-    /// Bytes read from memory each second, by all threads together.
+    /// The bytes read from memory per second by all threads together.
     pub read_bandwidth: f64,
-    /// Operations of int8 dot products each second, two for each multiply-accumulate.
+    /// The operations of int8 dot products per second, two for each multiply-accumulate.
     pub int8_dot: f64,
-    /// Operations of `f32` multiply-adds each second, two for each.
+    /// The operations of `f32` multiply-adds per second, two for each.
     pub f32_fma: f64,
 }
 
-/// Measures all three, in about a second.
+/// Measures all peak speeds, in about a second.
 ///
-/// What is read is a buffer of 512 MiB in large pages, larger than the last cache of nearly any machine, or a
-/// quarter of the memory that is available, where that is less. Caches larger than that, or than
-/// the buffer, make the bandwidth look better than that of the memory.
+/// The bandwidth is measured with a buffer in large pages of 512 MiB, more than the last-level cache
+/// of nearly any machine, or a quarter of the available memory if that is less. If a cache is larger
+/// than the buffer, the result is higher than the bandwidth of the memory.
 pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
     Probes {
         read_bandwidth: read_bandwidth(team, cpu),
@@ -49,12 +50,13 @@ pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
     }
 }
 
-/// [`Probes::int8_dot`] alone.
+/// Measures only [`Probes::int8_dot`].
 pub fn int8_dot(team: &Threads, cpu: Cpu) -> f64 {
     best_rate(team, |rounds| probe::int8_dot(cpu, rounds))
 }
 
-/// Operations a second of `program`, which takes a number of rounds and returns its operations.
+/// Measures the operations per second of `program`, which takes a number of rounds and returns the
+/// number of its operations.
 fn best_rate(team: &Threads, program: impl Fn(usize) -> u64 + Sync) -> f64 {
     let pieces = PIECES * team.count();
     let pass = |rounds| {
@@ -74,7 +76,7 @@ fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
     let bytes = memory::available().map_or(BUFFER, |available| (available.bytes / 4).min(BUFFER));
     let bytes = bytes as usize;
     let mut buffer = pages::zeros(bytes);
-    // Written, since pages that never were are all one and the same page of zeros.
+    // Pages that were never written all map to the same page of zeros.
     buffer.fill(1);
     let pieces = PIECES * team.count();
     let size = bytes.div_ceil(pieces).max(1);
@@ -87,14 +89,14 @@ fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
     bytes as f64 / best(pass).as_secs_f64()
 }
 
-/// How long the team takes for `pieces` pieces of work.
+/// Measures the time that the team takes for `pieces` pieces of work.
 fn timed(team: &Threads, pieces: usize, work: impl Fn(usize) + Sync) -> Duration {
     let began = Instant::now();
     team.step(|worker| worker.phase(pieces).for_each(|claim| work(claim.task())));
     began.elapsed()
 }
 
-/// The shortest time; at least a nanosecond, since it is to be divided by.
+/// Returns the shortest time of the passes, at least a nanosecond, since it is used as a divisor.
 fn best(mut pass: impl FnMut() -> Duration) -> Duration {
     let shortest = (0..PASSES).map(|_| pass()).min().unwrap_or_default();
     shortest.max(Duration::from_nanos(1))
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_operations_by_time() {
-        // A program whose operation takes a microsecond: at most a million a second and thread.
+        // Each operation takes a microsecond, so the rate is at most a million per second and thread.
         let team = Threads::new(2).unwrap();
         let rate = best_rate(&team, |rounds| {
             let began = Instant::now();

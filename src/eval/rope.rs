@@ -1,21 +1,21 @@
-//! RoPE methods side by side: what each does to a model's frequencies at a length, and how much
-//! that disturbs the angles that the model was trained with.
+//! Compares RoPE methods: the frequencies of each at a length, and how much they disturb the angles
+//! that the model was trained with.
 
 use crate::rope::{Direction, Flags, Histogram, Layers, Origin, Plan, Scaling, Table, Trained};
 
-/// Positions whose angles are counted at most: seconds of work.
+/// The maximum number of positions whose angles are counted, which takes seconds.
 pub const POSITIONS_MAX: usize = 1 << 22;
 
 /// A model as it was trained, before any extension.
 #[derive(Clone, Debug)]
 pub struct Baseline {
-    /// Radians per position of each pair.
+    /// The inverse frequency of each pair, in radians per position.
     pub inv_freq: Vec<f64>,
-    /// Tokens that it was trained for.
+    /// The trained length in tokens.
     pub context: usize,
-    /// How many intervals the circle is cut into.
+    /// The number of intervals of the circle.
     pub intervals: usize,
-    /// The context, where `--yarn-orig-ctx` gave it.
+    /// The trained length, if it was given by `--yarn-orig-ctx`.
     given_context: Option<usize>,
     angles: Trained,
 }
@@ -23,15 +23,15 @@ pub struct Baseline {
 /// A method at one length.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// What it is called.
+    /// The name of the method.
     pub name: String,
-    /// What is in force.
+    /// The resolved RoPE settings.
     pub plan: Plan,
     /// The length of the sequence, in tokens.
     pub length: usize,
-    /// Its frequencies and attention scale.
+    /// The frequencies and the attention scale.
     pub table: Table,
-    /// For each pair, its frequency over that of the model as trained.
+    /// For each pair, the frequency divided by that of the model as trained.
     pub ratios: Vec<f64>,
     /// For each pair, the disturbance as the authors' code computes it.
     pub code: Vec<f64>,
@@ -39,34 +39,35 @@ pub struct View {
     pub paper: Vec<f64>,
 }
 
-/// What becomes of a pair's frequency.
+/// The change of a pair's frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays as trained, so that a longer sequence turns it further: extrapolation.
+pub enum FrequencyChange {
+    /// The frequency is unchanged, so a longer sequence has larger angles than in training.
     Extrapolated,
-    /// It is divided by what the length needs, or more: no angle is beyond those of training.
+    /// The frequency is divided by at least the factor that the length needs, so no angle is larger
+    /// than in training.
     Interpolated,
-    /// Something between.
+    /// The frequency is divided by less than the factor that the length needs.
     Between,
-    /// It stays as trained, in a sequence that is no longer than those of training.
+    /// The frequency is unchanged, in a sequence that is no longer than those of training.
     Trained,
 }
 
-impl Fate {
-    /// One word for it.
+impl FrequencyChange {
+    /// Returns the name of the change.
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Extrapolated => "extrapolated",
-            Fate::Interpolated => "interpolated",
-            Fate::Between => "between",
-            Fate::Trained => "as trained",
+            FrequencyChange::Extrapolated => "extrapolated",
+            FrequencyChange::Interpolated => "interpolated",
+            FrequencyChange::Between => "between",
+            FrequencyChange::Trained => "as trained",
         }
     }
 }
 
 impl Baseline {
-    /// That of the model that `plan` is for; `None` if it was trained with more than
-    /// [`POSITIONS_MAX`] tokens, or with none.
+    /// Creates the baseline of the model that `plan` is for; `None` if its trained length is 0 or more
+    /// than [`POSITIONS_MAX`].
     pub fn new(plan: &Plan, intervals: usize) -> Option<Baseline> {
         let (inv_freq, context) = (plan.trained_inv_freq(), plan.original_context.value);
         let angles = (1..=POSITIONS_MAX)
@@ -77,7 +78,7 @@ impl Baseline {
         Some(Baseline { inv_freq, context, intervals, given_context, angles })
     }
 
-    /// `flags` with the factor that the length needs if they name none.
+    /// Returns `flags` with the factor that the length needs, if they name none.
     pub fn flags(&self, flags: &Flags) -> Flags {
         let fixed = [Scaling::None, Scaling::LongRope, Scaling::Linear];
         let read = flags.scaling.is_some_and(|scaling| !fixed.contains(&scaling));
@@ -85,7 +86,8 @@ impl Baseline {
         Flags { yarn_orig_ctx, reaching: true, ..flags.clone() }
     }
 
-    /// `plan` for a sequence of `length` tokens, at most [`POSITIONS_MAX`].
+    /// Evaluates `plan` for a sequence of `length` tokens. The angles of at most [`POSITIONS_MAX`]
+    /// positions are counted.
     pub fn view(&self, plan: Plan, length: usize) -> View {
         let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
         let inv_freq = table.inv_freq.iter().zip(&self.inv_freq);
@@ -98,38 +100,39 @@ impl Baseline {
         View { name, plan, length, table, ratios, code, paper }
     }
 
-    /// What becomes of each pair.
-    pub fn fates(&self, view: &View) -> Vec<Fate> {
-        const ROUNDING: f64 = 1e-6; // factors may be typed with few digits
+    /// Returns the change of each pair's frequency.
+    pub fn frequency_changes(&self, view: &View) -> Vec<FrequencyChange> {
+        const ROUNDING: f64 = 1e-6; // factors may be given with few digits
         let needed = self.context as f64 / view.plan.span(view.length) as f64;
         view.ratios
             .iter()
             .map(|ratio| match *ratio {
                 ratio if ratio <= needed * (1.0 + ROUNDING) => match (ratio - 1.0).abs() {
-                    ..=ROUNDING => Fate::Trained,
-                    _ => Fate::Interpolated,
+                    ..=ROUNDING => FrequencyChange::Trained,
+                    _ => FrequencyChange::Interpolated,
                 },
-                ratio if ratio >= 1.0 - ROUNDING => Fate::Extrapolated,
-                _ => Fate::Between,
+                ratio if ratio >= 1.0 - ROUNDING => FrequencyChange::Extrapolated,
+                _ => FrequencyChange::Between,
             })
             .collect()
     }
 }
 
-/// The mean over pairs.
+/// Returns the mean over pairs.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The shares of the angles of a pair over `0..length` in each of so many intervals.
+/// Returns the shares of the angles of a pair over `0..length` in each interval of the circle.
 pub fn shares(theta: f64, length: usize, intervals: usize) -> Vec<f64> {
     let histogram = Histogram::new(theta, length, intervals);
     histogram.counts.iter().map(|count| f64::from(*count) / length as f64).collect()
 }
 
-/// How the largest possible attention score falls with the distance: the mean of |S_j| with
-/// S_j = Σ_{k<j} e^{i m θ_k}, from section 3.4.3 of RoFormer (arXiv:2104.09864), times the square of
-/// the attention scale.
+/// Returns the upper bound of the attention score at a distance.
+///
+/// It is the mean of |S_j| with S_j = Σ_{k<j} e^{i m θ_k}, from section 3.4.3 of RoFormer
+/// (arXiv:2104.09864), times the square of the attention scale.
 pub fn decay(table: &Table, distance: f64) -> f64 {
     let (mut re, mut im, mut sum) = (0.0, 0.0, 0.0);
     for theta in &table.inv_freq {

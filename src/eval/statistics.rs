@@ -1,16 +1,16 @@
-//! Means and deviations of a few measurements.
+//! Computes means and deviations of a few measurements.
 
-/// A mean and how far single values are from it.
+/// A mean and the standard deviation from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without values.
     pub mean: f64,
-    /// The standard deviation of a sample: n - 1 in its divisor; 0 for fewer than two values.
+    /// The sample standard deviation, with the divisor n - 1; 0 for fewer than two values.
     pub deviation: f64,
 }
 
 impl Spread {
-    /// Of `values`.
+    /// Computes the mean and the deviation of `values`.
     pub fn of(values: &[f64]) -> Self {
         let count = values.len() as f64;
         if values.is_empty() {

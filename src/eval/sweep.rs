@@ -1,53 +1,54 @@
-//! Speed against depth: at every step through a context, an answer and a prompt.
+//! Measures speed against depth: an answer and a prompt at every step through a context.
 
 use std::{
     ops::ControlFlow,
     time::{Duration, Instant},
 };
 
-use super::{random::RandomTokens, work::Work};
+use super::{cost::Cost, random::RandomTokens};
 use crate::model::{Error, Model, Options, Session};
 
-/// What is done at each depth.
+/// The work at each depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Tokens that are read at each depth, which leads to the next one.
+    /// The number of prompt tokens that are read at each depth. They lead to the next depth.
     pub prompt: usize,
-    /// Tokens that are written at each depth, and forgotten.
+    /// The number of tokens that are generated at each depth and then removed.
     pub generation: usize,
-    /// Whether to compute something first that does not count.
+    /// Whether to compute a token first that is not measured.
     pub warm_up: bool,
 }
 
 impl Settings {
-    /// Tokens for which there must be room behind a depth.
+    /// Returns the number of tokens that must fit in the context after a depth.
     pub fn longest(&self) -> usize {
         self.prompt.max(self.generation)
     }
 }
 
-/// What one depth came to.
+/// The measurements at one depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Tokens that were there.
+    /// The number of tokens before the measurement.
     pub depth: usize,
-    /// Tokens that were read.
+    /// The number of prompt tokens read.
     pub prompt: usize,
-    /// Tokens that were written.
+    /// The number of tokens generated.
     pub generation: usize,
-    /// How long reading took.
+    /// The time for reading the prompt.
     pub prompt_time: Duration,
-    /// How long writing took.
+    /// The time for generating.
     pub generation_time: Duration,
-    /// Bytes that the cache held in the end.
+    /// The size of the KV cache at the end, in bytes.
     pub cache_bytes: usize,
 }
 
-/// Measures at every depth from that of `session` on, for as long as there is room, and hands each
-/// point to `each`, which may stop it.
+/// Measures at every depth from that of `session` on, up to the end of the context. Each point is
+/// passed to `each`, which may stop the sweep.
 ///
 /// # Errors
-/// If the model cannot be computed.
+///
+/// Returns an error if the model cannot be computed.
 pub fn sweep(
     session: &mut Session<'_>,
     model: &Model<'_>,
@@ -90,21 +91,21 @@ pub fn sweep(
 }
 
 impl Point {
-    /// Tokens read in a second.
+    /// Returns the number of prompt tokens read per second.
     pub fn prompt_per_second(&self) -> f64 {
         rate(self.prompt, self.prompt_time)
     }
 
-    /// Tokens written in a second.
+    /// Returns the number of tokens generated per second.
     pub fn generation_per_second(&self) -> f64 {
         rate(self.generation, self.generation_time)
     }
 
-    /// Tokens that could be written in a second if nothing but reading bytes took time, where
-    /// `read_bandwidth` of them are read in a second.
-    pub fn generation_limit(&self, work: &Work, options: &Options, read_bandwidth: f64) -> f64 {
+    /// Returns the number of tokens per second that could be generated if only reading memory took
+    /// time, at `read_bandwidth` bytes per second.
+    pub fn generation_limit(&self, cost: &Cost, options: &Options, read_bandwidth: f64) -> f64 {
         let positions = self.depth..self.depth + self.generation;
-        let bytes = work.generation_bytes(positions, options.keys, options.values);
+        let bytes = cost.generation_bytes(positions, options.keys, options.values);
         self.generation as f64 * read_bandwidth / bytes
     }
 }

@@ -1,29 +1,29 @@
 //! Table 3 of the DPRoPE paper: the disturbance of Llama 2 by three methods at two lengths.
 //!
-//! The table is the mean over pairs, in nats, of the divergence that the authors' code computes,
-//! summed over the intervals; "Ours" takes for each pair what disturbs it less.
+//! The values are means over pairs, in nats, of the divergence that the authors' code computes,
+//! summed over the intervals; "Ours" uses for each pair the frequency with the lower disturbance.
 
 use std::f32::consts::TAU;
 
 use crate::rope::{Direction, Histogram, Trained};
 
-/// Which numbers are computed with.
+/// The precision of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// f64 and the positions 0..L, as everywhere in this program.
+    /// f64 and the positions 0..L, as in the rest of this program.
     Double,
-    /// f32 and the positions 1..=L: what gives the digits of the paper, but for one cell.
+    /// f32 and the positions 1..=L, which reproduce the digits of the paper except for one cell.
     Authors,
 }
 
-/// A method at both lengths.
+/// The row of a method, with both lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// As the paper calls it.
+    /// The paper's name of the method.
     pub method: &'static str,
     /// The disturbance at 8192 and at 16384 tokens.
     pub found: [f64; 2],
-    /// What is printed there.
+    /// The values printed in the paper.
     pub printed: [f64; 2],
 }
 
@@ -33,13 +33,16 @@ const CONTEXT: usize = 4096;
 const INTERVALS: usize = 360;
 const FACTORS: [usize; 2] = [2, 4];
 
-/// The pairs between which YaRN's ramp lies, for this model: from 32 turns to one.
+/// The pairs between which YaRN's ramp lies for this model: from 32 turns to one.
 const RAMP: (f64, f64) = (20.0, 46.0);
 
-/// Pairs whose power of the base a fast single-precision function (that of NumPy with AVX-512)
-/// rounds up or down by one unit in the last place. The digits depend on it: rounded correctly, YaRN
-/// has 35.43 at 16384 tokens, where the paper has 35.44.
+/// Pairs whose power of the base is rounded up by one unit in the last place.
+///
+/// NumPy's fast single-precision function for AVX-512 rounds these up, and those of
+/// [`ROUNDED_DOWN`] down. The digits of the table depend on it: with correct rounding, YaRN has
+/// 35.43 at 16384 tokens, and the paper has 35.44.
 const ROUNDED_UP: [usize; 5] = [7, 14, 27, 28, 47];
+/// Pairs whose power of the base is rounded down by one unit in the last place.
 const ROUNDED_DOWN: [usize; 6] = [10, 25, 45, 54, 59, 63];
 
 /// Computes the table.
@@ -56,7 +59,7 @@ pub fn table3(arithmetic: Arithmetic) -> [Row; 3] {
     [row(0, "PI", [24.08, 33.67]), row(1, "YaRN", [25.55, 35.44]), row(2, "Ours", [6.71, 22.92])]
 }
 
-/// PI, YaRN and DPRoPE, in that order, from the frequencies of each.
+/// Returns the means of PI, YaRN and DPRoPE, in this order, from the disturbances of each pair.
 fn rows(extrapolated: &[f64], linear: &[f64], yarn: &[f64]) -> [f64; 3] {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let least: Vec<f64> = extrapolated.iter().zip(linear).map(|(a, b)| a.min(*b)).collect();
@@ -81,7 +84,7 @@ fn double(factor: usize) -> [f64; 3] {
     rows(&of(&inv_freq), &of(&linear), &of(&yarn))
 }
 
-/// Every operation in f32, in the order of the released code.
+/// Computes every operation in f32, in the order of the released code.
 fn authors(factor: usize) -> [f64; 3] {
     let s = factor as f32;
     let powers: Vec<f32> = (0..DIMENSIONS / 2)

@@ -315,8 +315,8 @@ fn what_cannot_be_judged_is_told() {
     let text = case.path("text");
     case.run(&["-c", "200"]).refused(2, &[&text, "400 are needed", "windows of 200"]);
     case.run(&[]).refused(2, &[&text, "1024 are needed"]);
-    case.run(&["-c", "2"]).refused(2, &["--ctx", "3 or more"]);
-    case.run(&["--window", "1"]).refused(2, &["--window", "2 or more"]);
+    case.run(&["-c", "2"]).refused(2, &["--ctx", "at least 3"]);
+    case.run(&["--window", "1"]).refused(2, &["--window", "at least 2"]);
     case.run(&["-c", "64", "--window", "65"])
         .refused(2, &["--window 65 makes windows of 65 tokens", "context of 64", "-c 65"]);
     case.run(&["--window", "64", "--stride", "65"]).refused(2, &["--stride", "from 1 to 64"]);
@@ -398,11 +398,11 @@ fn a_damaged_file_of_logits_is_named() {
     compare(&good, &["-c", "63"]).refused(2, &[&base, "windows of 64", "context of 63", "-c 64"]);
     compare(b"", &[]).refused(2, &[&base, "does not begin"]);
     compare(b"once upon a time there was a file", &[]).refused(2, &[&base, "does not begin"]);
-    compare(&good[..good.len() - 1], &[]).refused(2, &[&base, "not complete"]);
+    compare(&good[..good.len() - 1], &[]).refused(2, &[&base, "incomplete"]);
     compare(&[&good[..], b"x"].concat(), &[]).refused(2, &[&base, "damaged"]);
     for (at, part) in [(8, "window"), (12, "vocabulary"), (16, "windows")] {
         compare(&with(at, [255; 4]), &[]).refused(2, &[&base, part]);
-        compare(&with(at, [255, 255, 255, 127]), &[]).refused(2, &[&base, "not complete"]);
+        compare(&with(at, [255, 255, 255, 127]), &[]).refused(2, &[&base, "incomplete"]);
     }
     compare(&with(20, [200, 0, 0, 0]), &[]).refused(2, &[&base, "token 0", "200"]);
     // Step of the first row: NaN.

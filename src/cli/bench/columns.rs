@@ -6,9 +6,9 @@ use super::Setting;
 use rope_cpu::{
     eval::{
         bench::Measured,
+        cost::{Cost, Operations},
         probe::Probes,
         statistics::Spread,
-        work::{Operations, Work},
     },
     model::Options,
     platform::topology,
@@ -19,7 +19,7 @@ use rope_cpu::{
 pub struct Outcome<'a> {
     pub path: &'a Path,
     pub model: String,
-    pub work: &'a Work,
+    pub work: &'a Cost,
     pub setting: &'a Setting,
     pub options: &'a Options,
     pub rope: &'a Plan,

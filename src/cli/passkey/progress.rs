@@ -9,7 +9,7 @@ use std::{
 use indicatif::ProgressBar;
 
 use crate::cli::{note, time};
-use rope_cpu::eval::{passkey::Test, work::Work};
+use rope_cpu::eval::{cost::Cost, passkey::Test};
 
 /// How far along all prompts are, by the operations that each takes.
 pub struct Progress {
@@ -25,7 +25,7 @@ pub struct Progress {
 impl Progress {
     /// For these prompts, each with the work of its tokens, its length, and whether it is the first
     /// that a session reads.
-    pub fn new<'w>(planned: impl Iterator<Item = (&'w Work, usize, Test, bool)>) -> Self {
+    pub fn new<'w>(planned: impl Iterator<Item = (&'w Cost, usize, Test, bool)>) -> Self {
         let to_come: VecDeque<f64> = planned
             .map(|(work, length, test, first)| {
                 let shared = if first { 0 } else { length * test.depth as usize / 100 };

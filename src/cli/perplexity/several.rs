@@ -88,7 +88,7 @@ pub fn run(
     // All that can be wrong is told before hours are spent.
     for (_, windows, _, resources) in &runs {
         resources.check()?;
-        windows.over(tokens.len()).map_err(|e| named(args, path, e))?;
+        windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
     }
     let mut log: Log<Row> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;

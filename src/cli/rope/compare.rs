@@ -15,7 +15,7 @@ use crate::cli::{
     table::{section, table},
 };
 use rope_cpu::{
-    eval::rope::{Baseline, Fate, View, mean},
+    eval::rope::{Baseline, FrequencyChange, View, mean},
     rope::Scaling,
 };
 
@@ -119,10 +119,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     })
 }
 
-/// Pairs of each fate.
+/// Returns the number of pairs of each change.
 fn counts(baseline: &Baseline, view: &View) -> [usize; 4] {
-    let fates = baseline.fates(view);
-    [Fate::Trained, Fate::Extrapolated, Fate::Between, Fate::Interpolated]
+    let fates = baseline.frequency_changes(view);
+    [FrequencyChange::Trained, FrequencyChange::Extrapolated, FrequencyChange::Between, FrequencyChange::Interpolated]
         .map(|fate| fates.iter().filter(|f| **f == fate).count())
 }
 

@@ -85,7 +85,7 @@ impl Explained<'_> {
         let turns = format!("turns in {trained}");
         let header = ["pair", "wavelength", "trained with", &turns, "times trained", "", "D"];
         let mut pairs = table(&header, &[0, 1, 2, 3, 4, 6]);
-        let fates = self.baseline.fates(self.view);
+        let fates = self.baseline.frequency_changes(self.view);
         for (i, theta) in frequencies.inv_freq.iter().enumerate() {
             let own = self.baseline.inv_freq[i];
             pairs.add_row([
@@ -141,7 +141,7 @@ impl Explained<'_> {
                 })
             })
             .collect();
-        let fates = self.baseline.fates(self.view);
+        let fates = self.baseline.frequency_changes(self.view);
         let pairs: Vec<_> = (0..table.inv_freq.len())
             .map(|i| {
                 json!({

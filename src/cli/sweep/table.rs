@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use rope_cpu::{
-    eval::{sweep::Point, work::Work},
+    eval::{cost::Cost, sweep::Point},
     model::Options,
 };
 
@@ -22,7 +22,7 @@ pub enum Form {
 pub struct Run<'a> {
     pub options: &'a Options,
     pub batch: usize,
-    pub work: &'a Work,
+    pub work: &'a Cost,
     /// Bytes that the machine reads in a second.
     pub read_bandwidth: f64,
 }

@@ -1,4 +1,4 @@
-//! How a text is cut into windows, and which tokens of each are scored.
+//! Splits a text into windows and selects the scored tokens of each.
 
 use std::ops::Range;
 
@@ -6,51 +6,54 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// A way to go through a text.
+/// A way to split a text into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Windows {
-    /// llama-perplexity's: windows side by side, of each the second half but for its first token.
+    /// llama-perplexity's default: adjacent windows. The second half of each is scored, except for
+    /// its first token.
     Halves {
-        /// Tokens of a window.
+        /// The number of tokens of a window.
         window: usize,
     },
     /// llama-perplexity's `--ppl-stride`: a window begins every `stride` tokens, and the last
-    /// `stride` of each are scored.
+    /// `stride` tokens of each are scored.
     Strided {
-        /// Tokens of a window.
+        /// The number of tokens of a window.
         window: usize,
-        /// Tokens from one to the next.
+        /// The number of tokens from the start of a window to the start of the next.
         stride: usize,
     },
-    /// That of the literature (Press et al., "Train Short, Test Long", section 2): all tokens of
-    /// the first window but the first, then the last `stride` of each window, to the end of the
-    /// text, so that each token is scored once, with as much before it as there is room for.
+    /// The sliding window of the literature (Press et al., "Train Short, Test Long", section 2): all
+    /// tokens of the first window but the first are scored, then the last `stride` tokens of each
+    /// window up to the end of the text. So each token is scored once, after as many tokens as the
+    /// window permits.
     Sliding {
-        /// Tokens of a window; the last one may have fewer.
+        /// The number of tokens of a window; the last one may have fewer.
         window: usize,
-        /// Tokens from one to the next.
+        /// The number of tokens from the start of a window to the start of the next.
         stride: usize,
     },
 }
 
-/// A part of a text that the model reads from an empty cache.
+/// A part of a text that the model reads into an empty cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Which tokens of the text.
+    /// The range of tokens in the text.
     pub tokens: Range<usize>,
-    /// Which of them are scored, counted from the window's first.
+    /// The range of scored tokens, counted from the start of the window.
     pub scored: Range<usize>,
-    /// Whether its first token gives way to the BOS token, if the vocabulary adds one.
+    /// Whether the BOS token replaces the first token, if the vocabulary adds one.
     pub bos: bool,
 }
 
 impl Windows {
-    /// The windows of a text of `tokens` tokens.
+    /// Returns the windows of a text of `tokens` tokens.
     ///
     /// # Errors
-    /// A text that is too short, a window with nothing to score, and a stride that leaves tokens
-    /// out.
-    pub fn over(self, tokens: usize) -> Result<Vec<Window>, Error> {
+    ///
+    /// Returns an error if the text is too short, a window has no token to score, or the stride would
+    /// leave tokens out.
+    pub fn split(self, tokens: usize) -> Result<Vec<Window>, Error> {
         let window = self.window();
         let least = if matches!(self, Windows::Halves { .. }) { 3 } else { 2 };
         if window < least {
@@ -58,7 +61,7 @@ impl Windows {
         }
         let most = match self {
             Windows::Halves { .. } => usize::MAX,
-            // The first token of a window has nothing before it.
+            // The first token of a window has no token before it.
             Windows::Strided { .. } => window - 1,
             Windows::Sliding { .. } => window,
         };
@@ -81,7 +84,7 @@ impl Windows {
                 .map(|start| Window {
                     tokens: start..start + window,
                     scored: window - stride..window,
-                    // llama-perplexity means to, and does so when the window is already read.
+                    // llama-perplexity inserts BOS only after the window has been read, to no effect.
                     bos: false,
                 })
                 .collect(),
@@ -89,7 +92,7 @@ impl Windows {
         })
     }
 
-    /// Tokens of a window.
+    /// The number of tokens of a window.
     pub fn window(self) -> usize {
         match self {
             Windows::Halves { window }
@@ -99,7 +102,7 @@ impl Windows {
     }
 }
 
-/// As many whole windows as there are, the second half of each scored.
+/// Returns all whole windows, with the second half of each scored.
 pub fn halves(tokens: usize, window: usize) -> impl Iterator<Item = Window> {
     (0..tokens / window).map(move |i| Window {
         tokens: i * window..(i + 1) * window,
@@ -113,7 +116,7 @@ fn sliding(tokens: usize, window: usize, stride: usize) -> Vec<Window> {
     let (mut start, mut done) = (0, 1);
     while done < tokens {
         let end = (start + window).min(tokens);
-        // With a stride of a whole window, the first token of each has nothing before it.
+        // With a stride of a whole window, the first token of each window has no token before it.
         let scored = (done - start).max(1)..end - start;
         windows.push(Window { tokens: start..end, scored, bos: true });
         done = end;
@@ -133,23 +136,23 @@ mod tests {
     #[test]
     fn halves_are_scored_as_llama_perplexity_does() {
         // Of 512: the logits of positions 256 to 510, for the tokens from 257 to 511.
-        let windows = Windows::Halves { window: 512 }.over(1030).unwrap();
+        let windows = Windows::Halves { window: 512 }.split(1030).unwrap();
         assert_eq!(windows, [window(0..512, 257..512, true), window(512..1024, 257..512, true)]);
-        let odd = Windows::Halves { window: 5 }.over(10).unwrap();
+        let odd = Windows::Halves { window: 5 }.split(10).unwrap();
         assert_eq!(odd, [window(0..5, 3..5, true), window(5..10, 3..5, true)]);
     }
 
     #[test]
     fn strides_are_those_of_llama_perplexity() {
         // ceil((25 - 10) / 4) windows, which do not reach the last token.
-        let windows = Windows::Strided { window: 10, stride: 4 }.over(25).unwrap();
+        let windows = Windows::Strided { window: 10, stride: 4 }.split(25).unwrap();
         let expected = [0, 4, 8, 12].map(|start| window(start..start + 10, 6..10, false));
         assert_eq!(windows, expected);
     }
 
     #[test]
     fn a_sliding_window_scores_each_token_once() {
-        let windows = Windows::Sliding { window: 10, stride: 4 }.over(20).unwrap();
+        let windows = Windows::Sliding { window: 10, stride: 4 }.split(20).unwrap();
         assert_eq!(
             windows,
             [
@@ -161,23 +164,23 @@ mod tests {
         );
         for tokens in 7..40 {
             for stride in 1..7 {
-                let windows = Windows::Sliding { window: 7, stride }.over(tokens).unwrap();
+                let windows = Windows::Sliding { window: 7, stride }.split(tokens).unwrap();
                 let scored = |w: &Window| w.tokens.start + w.scored.start..w.tokens.end;
                 let found: Vec<_> = windows.iter().flat_map(scored).collect();
                 assert_eq!(found, (1..tokens).collect::<Vec<_>>(), "{tokens} {stride}");
             }
         }
-        let side_by_side = Windows::Sliding { window: 5, stride: 5 }.over(11).unwrap();
+        let side_by_side = Windows::Sliding { window: 5, stride: 5 }.split(11).unwrap();
         assert_eq!(side_by_side[1], window(5..10, 1..5, true));
     }
 
     #[test]
-    fn what_cannot_be_cut_is_told() {
-        let short = Windows::Halves { window: 8 }.over(15).unwrap_err().to_string();
+    fn texts_that_cannot_be_split_are_errors() {
+        let short = Windows::Halves { window: 8 }.split(15).unwrap_err().to_string();
         assert!(short.contains("15") && short.contains("16"), "{short}");
-        assert!(Windows::Halves { window: 8 }.over(16).is_ok());
-        assert!(Windows::Sliding { window: 8, stride: 1 }.over(7).is_err());
-        assert!(Windows::Sliding { window: 8, stride: 8 }.over(8).is_ok());
+        assert!(Windows::Halves { window: 8 }.split(16).is_ok());
+        assert!(Windows::Sliding { window: 8, stride: 1 }.split(7).is_err());
+        assert!(Windows::Sliding { window: 8, stride: 8 }.split(8).is_ok());
         for (windows, tokens) in [
             (Windows::Halves { window: 2 }, 100),
             (Windows::Sliding { window: 1, stride: 1 }, 100),
@@ -187,7 +190,7 @@ mod tests {
             (Windows::Strided { window: 8, stride: 0 }, 100),
             (Windows::Halves { window: usize::MAX }, 100),
         ] {
-            assert!(windows.over(tokens).is_err(), "{windows:?}");
+            assert!(windows.split(tokens).is_err(), "{windows:?}");
         }
     }
 }

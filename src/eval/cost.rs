@@ -1,4 +1,4 @@
-//! What tokens take: bytes read while writing, operations while reading a prompt.
+//! The cost of tokens: bytes read from memory for generating, operations for reading a prompt.
 
 use std::ops::Range;
 
@@ -11,39 +11,39 @@ use crate::{
     rope::Sight,
 };
 
-/// What a model has to do for a token, counted from its tensors and its configuration.
+/// The cost of a model's tokens, counted from its tensors and its configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Work {
-    /// Bytes of all weights.
+pub struct Cost {
+    /// The size of all weights in bytes.
     pub weights_bytes: u64,
-    /// How many weights there are.
+    /// The number of weights.
     pub parameters: u64,
-    /// Bytes of weights that one token of an answer reads: all, but of the table of embeddings one
-    /// row, unless it is the output matrix too.
+    /// The bytes of weights that are read to generate one token: all weights, but only one row of the
+    /// embeddings unless they are also the output matrix.
     pub token_bytes: u64,
-    /// Weights that each token of a prompt is multiplied with.
+    /// The operations of each prompt token, with the weights of all layers.
     layers: Operations,
-    /// Weights that give the logits, which only the last token of a prompt needs.
+    /// The operations of the output matrix, which only the last prompt token requires.
     output: Operations,
-    /// For each layer, the positions that a token sees; `None` for all.
+    /// The number of positions that a token attends to, in each layer; `None` for all.
     windows: Vec<Option<usize>>,
-    /// Values of all queries of a token, in a layer.
+    /// The number of values of a token's queries in a layer.
     queries: usize,
     kv_heads: usize,
     head_dim: usize,
 }
 
-/// Operations, two for a multiplication and its addition, by the instructions that do them.
+/// Numbers of operations by the kind of instruction. A multiplication and its addition count as two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Operations {
-    /// Products of 8-bit integers: those with quantized weights.
+    /// The operations on 8-bit integers: products with quantized weights.
     pub integer: f64,
-    /// All others: products with weights that are floats, and attention.
+    /// The operations on floats: products with float weights, and attention.
     pub float: f64,
 }
 
 impl Operations {
-    /// All of them.
+    /// Returns the total number of operations.
     pub fn total(&self) -> f64 {
         self.integer + self.float
     }
@@ -64,17 +64,18 @@ impl Operations {
 
 const OUTPUT: &str = "output.weight";
 
-/// `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight` in old files.
-fn is_of_experts(name: &str) -> bool {
+/// Returns whether a tensor holds experts: `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight` in
+/// old files.
+fn is_expert_tensor(name: &str) -> bool {
     let name = name.strip_suffix(".weight").unwrap_or_default();
     name.ends_with("_exps") || name.ends_with(|last: char| last.is_ascii_digit())
 }
 
-impl Work {
-    /// Counts what the model in `gguf` has to do.
+impl Cost {
+    /// Counts the cost of the model in `gguf`.
     pub fn new(gguf: &Gguf<'_>, config: &Config) -> Self {
         let tied = gguf.tensor(OUTPUT).is_none();
-        let mut work = Work {
+        let mut cost = Cost {
             weights_bytes: 0,
             parameters: 0,
             token_bytes: 0,
@@ -87,37 +88,37 @@ impl Work {
         };
         for tensor in gguf.tensors() {
             let bytes = tensor.bytes.len() as u64;
-            work.weights_bytes += bytes;
-            work.parameters += tensor.elements();
+            cost.weights_bytes += bytes;
+            cost.parameters += tensor.elements();
             match tensor.name {
-                EMBEDDINGS if !tied => work.token_bytes += tensor.row_bytes(),
+                EMBEDDINGS if !tied => cost.token_bytes += tensor.row_bytes(),
                 EMBEDDINGS => {
-                    work.token_bytes += bytes + tensor.row_bytes();
-                    work.output = Operations::with_matrix(tensor);
+                    cost.token_bytes += bytes + tensor.row_bytes();
+                    cost.output = Operations::with_matrix(tensor);
                 }
                 OUTPUT => {
-                    work.token_bytes += bytes;
-                    work.output = Operations::with_matrix(tensor);
+                    cost.token_bytes += bytes;
+                    cost.output = Operations::with_matrix(tensor);
                 }
                 name => {
-                    // Of the experts' weights, a token meets those of the experts that it goes through.
+                    // A token uses only the weights of the experts selected for it.
                     let share = match config.experts {
-                        Some(mixture) if is_of_experts(name) => {
+                        Some(mixture) if is_expert_tensor(name) => {
                             mixture.used as f64 / mixture.count as f64
                         }
                         _ => 1.0,
                     };
-                    work.token_bytes += (bytes as f64 * share) as u64;
+                    cost.token_bytes += (bytes as f64 * share) as u64;
                     if tensor.rows() > 1 {
-                        work.layers.add(Operations::with_matrix(tensor), share);
+                        cost.layers.add(Operations::with_matrix(tensor), share);
                     }
                 }
             }
         }
-        work
+        cost
     }
 
-    /// The same where layers without a window of their own see no more than `sight`.
+    /// Limits the layers without a sliding window to the positions that `sight` permits.
     pub fn within(mut self, sight: &Sight) -> Self {
         let most = sight.near.saturating_add(sight.first);
         for window in &mut self.windows {
@@ -126,7 +127,7 @@ impl Work {
         self
     }
 
-    /// Bytes that writing the tokens at `positions` reads, weights and cache.
+    /// Returns the bytes of weights and KV cache that are read to generate the tokens at `positions`.
     pub fn generation_bytes(
         &self,
         positions: Range<usize>,
@@ -138,9 +139,10 @@ impl Work {
         positions.len() as f64 * self.token_bytes as f64 + cache
     }
 
-    /// Operations that reading a prompt at `positions` takes, with the logits of its last token:
-    /// every weight of a layer once for each token, and in attention four for each value of a
-    /// query and each position that it sees.
+    /// Returns the operations for reading a prompt at `positions`, with the logits of its last token.
+    ///
+    /// Each weight of a layer is used once per token. Attention takes four operations for each value
+    /// of a query and each position that it attends to.
     pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
@@ -148,9 +150,9 @@ impl Work {
         operations
     }
 
-    /// Positions that all tokens at `positions` see, in all layers together.
+    /// Returns the number of positions that the tokens at `positions` attend to, summed over all layers.
     fn visible(&self, positions: &Range<usize>) -> f64 {
-        // Of all tokens before `end`: 1 + 2 + 3 + .. up to the window, then the window each.
+        // For the tokens before `end`: 1 + 2 + 3 + .. up to the window, then the window for each.
         let until = |end: usize, window: Option<usize>| {
             let growing = end.min(window.unwrap_or(end)) as f64;
             growing * (growing + 1.0) / 2.0 + (end as f64 - growing) * growing
@@ -165,9 +167,10 @@ mod tests {
     use super::*;
     use crate::rope::Far;
 
-    /// 10 bytes of weights for a token, of which 6 are multiplied; one layer sees all, one 4.
-    fn toy() -> Work {
-        Work {
+    /// Returns a model with 10 bytes of weights per token, of which 6 are multiplied. One layer attends
+    /// to all positions, the other to 4.
+    fn toy() -> Cost {
+        Cost {
             weights_bytes: 14,
             parameters: 14,
             token_bytes: 10,
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_with_a_window_see_no_more_than_it() {
+    fn a_window_bounds_the_visible_positions() {
         // 1 + 2 + 3 + 4 + 5 + 6, and 1 + 2 + 3 + 4 + 4 + 4.
         assert_eq!(toy().visible(&(0..6)), 21.0 + 18.0);
         assert_eq!(toy().visible(&(0..2)), 3.0 + 3.0);
@@ -191,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_sight_bounds_the_layers_without_a_window() {
-        let work = toy().within(&Sight { near: 2, first: 1, far: Far::At(2) });
-        assert_eq!(work.windows, [Some(3), Some(4)]);
+        let cost = toy().within(&Sight { near: 2, first: 1, far: Far::At(2) });
+        assert_eq!(cost.windows, [Some(3), Some(4)]);
         assert_eq!(toy().within(&Sight::ALL).visible(&(0..6)), toy().visible(&(0..6)));
     }
 
