@@ -64,7 +64,8 @@ impl Hub {
     /// Creates a client from the environment variables of the hub's own programs and llama.cpp.
     ///
     /// The address is HF_ENDPOINT; the cache LLAMA_CACHE, HF_HUB_CACHE or in HF_HOME; the token is
-    /// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as `offline`.
+    /// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as
+    /// `offline`.
     ///
     /// # Errors
     ///
@@ -107,12 +108,13 @@ impl Hub {
         })
     }
 
-    /// Returns the path of a model, or of its first part, after downloading the files that are not in
-    /// the cache. If the hub cannot be reached, the cached model is used.
+    /// Returns the path of a model, or of its first part, after downloading the files that are not
+    /// in the cache. If the hub cannot be reached, the cached model is used.
     ///
     /// # Errors
     ///
-    /// Returns an error if the hub does not have the model, refuses access to it, or sends other data.
+    /// Returns an error if the hub does not have the model, refuses access to it, or sends other
+    /// data.
     pub fn model(&self, wanted: &Wanted, on_event: OnEvent) -> Result<PathBuf, Error> {
         if self.offline {
             return self.cached(wanted);

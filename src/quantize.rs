@@ -104,8 +104,8 @@ pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 ///
 /// # Errors
 ///
-/// Returns an error if a weight cannot be encoded, if writing to `out` fails, or if `progress` stops
-/// the work.
+/// Returns an error if a weight cannot be encoded, if writing to `out` fails, or if `progress`
+/// stops the work.
 pub fn write(
     gguf: &Gguf<'_>,
     target: Target,

@@ -1,9 +1,9 @@
 //! Chooses the next token from the logits, with llama.cpp's samplers, by default in its order.
 //!
 //! First the biases are added; then a chain of sampler stages ([`StageKind::ORDER`]) runs, each of
-//! which changes or narrows the candidates left by the previous one; then a token is drawn. Mirostat
-//! replaces the chain except for the temperature. Equal logits are ordered by token, so that the
-//! same logits, settings and seed always give the same tokens.
+//! which changes or narrows the candidates left by the previous one; then a token is drawn.
+//! Mirostat replaces the chain except for the temperature. Equal logits are ordered by token, so
+//! that the same logits, settings and seed always give the same tokens.
 
 mod candidates;
 mod dry;
@@ -55,8 +55,8 @@ pub enum Error {
 /// The settings of the samplers, with the names and defaults of llama.cpp.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `--seed`: the seed of the draws; `None` (on the command line, -1 and 4294967295) takes a random
-    /// one from the system.
+    /// `--seed`: the seed of the draws; `None` (on the command line, -1 and 4294967295) takes a
+    /// random one from the system.
     pub seed: Option<u32>,
     /// `--samplers`: the chain. A sampler that is not in it has no effect.
     pub samplers: Vec<StageKind>,
@@ -78,26 +78,26 @@ pub struct Settings {
     pub top_n_sigma: f32,
     /// `--xtc-probability`: the probability that `xtc_threshold` is applied; 0 for never.
     pub xtc_probability: f32,
-    /// `--xtc-threshold`: of the tokens with at least this probability, keeps only the least likely;
-    /// has no effect above 0.5.
+    /// `--xtc-threshold`: of the tokens with at least this probability, keeps only the least
+    /// likely; has no effect above 0.5.
     pub xtc_threshold: f32,
-    /// `--dynatemp-range`: varies the temperature up or down by at most this much, with the entropy;
-    /// 0 or less for a fixed temperature.
+    /// `--dynatemp-range`: varies the temperature up or down by at most this much, with the
+    /// entropy; 0 or less for a fixed temperature.
     pub dynatemp_range: f32,
     /// `--dynatemp-exp`: the exponent of the entropy, as a share of the largest possible, in the
     /// dynamic temperature.
     pub dynatemp_exponent: f32,
     /// `--repeat-last-n`: the number of last tokens that are penalized; 0 for none.
     pub repeat_last_n: usize,
-    /// `--repeat-penalty`: divides the positive logits of the last tokens and multiplies the negative
-    /// ones.
+    /// `--repeat-penalty`: divides the positive logits of the last tokens and multiplies the
+    /// negative ones.
     pub repeat_penalty: f32,
     /// `--presence-penalty`: is subtracted from the logits of the last tokens.
     pub presence_penalty: f32,
     /// `--frequency-penalty`: is subtracted once for each occurrence among the last tokens.
     pub frequency_penalty: f32,
-    /// `--dry-multiplier`: DRY's penalty for continuing a repetition of the allowed length; 0 for no
-    /// penalty.
+    /// `--dry-multiplier`: DRY's penalty for continuing a repetition of the allowed length; 0 for
+    /// no penalty.
     pub dry_multiplier: f32,
     /// `--dry-base`: multiplies DRY's penalty for each further token of the repetition.
     pub dry_base: f32,
@@ -305,8 +305,8 @@ impl Sampler {
     }
 }
 
-/// Returns `changed`, clamped to finite values if `logit` was finite. A logit that was not finite is
-/// left to a later check.
+/// Returns `changed`, clamped to finite values if `logit` was finite. A logit that was not finite
+/// is left to a later check.
 fn clamp_finite(logit: f32, changed: f32) -> f32 {
     if logit.is_finite() { changed.clamp(f32::MIN, f32::MAX) } else { changed }
 }

@@ -67,8 +67,8 @@ impl<'a> Tokenizer<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the tokenizer is not supported or the vocabulary is inconsistent; the error
-    /// names the key or the token.
+    /// Returns an error if the tokenizer is not supported or the vocabulary is inconsistent; the
+    /// error names the key or the token.
     pub fn from_metadata(metadata: &Metadata<'a>) -> Result<Self, Error> {
         let model = metadata.string("tokenizer.ggml.model")?;
         let model = Metadata::require("tokenizer.ggml.model", model)?;
@@ -124,8 +124,8 @@ impl<'a> Tokenizer<'a> {
 
     /// Returns the tokens of a conversation that a chat template has rendered.
     ///
-    /// Some templates write the BOS and EOS texts themselves; each token is added exactly once if the
-    /// vocabulary requires it, as in llama.cpp.
+    /// Some templates write the BOS and EOS texts themselves; each token is added exactly once if
+    /// the vocabulary requires it, as in llama.cpp.
     pub fn encode_chat(&self, rendered: &str) -> Vec<Token> {
         let mut text = rendered;
         if self.roles.add_bos
@@ -143,8 +143,8 @@ impl<'a> Tokenizer<'a> {
 
     /// Returns the bytes of a token, which may be a part of a UTF-8 character.
     ///
-    /// Control tokens are written out if `show_special`, and are empty otherwise. A token that is not
-    /// in the vocabulary is empty too: models may have more rows than tokens.
+    /// Control tokens are written out if `show_special`, and are empty otherwise. A token that is
+    /// not in the vocabulary is empty too: models may have more rows than tokens.
     pub fn piece(&self, token: Token, show_special: bool) -> Cow<'a, [u8]> {
         let empty = Cow::Borrowed(&[][..]);
         let Some(text) = self.vocabulary.text(token) else { return empty };
@@ -160,8 +160,8 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Returns the bytes of a text: the pieces of its tokens in order, without the space that encoding
-    /// adds at the start. Spaces before punctuation are kept, whether or not the model has
+    /// Returns the bytes of a text: the pieces of its tokens in order, without the space that
+    /// encoding adds at the start. Spaces before punctuation are kept, whether or not the model has
     /// `clean_spaces`.
     pub fn decode(&self, tokens: &[Token], show_special: bool) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -214,8 +214,8 @@ impl Measured {
         (self.test.generation > 0 && seconds > 0.0).then(|| bytes / seconds)
     }
 
-    /// Returns the share of the memory bandwidth that generating reaches. It may exceed 1 for a model
-    /// that fits in the CPU caches.
+    /// Returns the share of the memory bandwidth that generating reaches. It may exceed 1 for a
+    /// model that fits in the CPU caches.
     pub fn bandwidth_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
         Some(self.bytes_per_second(cost, options)? / probes.read_bandwidth)
     }
@@ -228,8 +228,8 @@ impl Measured {
             .then(|| Operations { integer: integer / seconds, float: float / seconds })
     }
 
-    /// Returns the share of the prompt's time that its operations would take if each kind of them ran
-    /// at its peak speed.
+    /// Returns the share of the prompt's time that its operations would take if each kind of them
+    /// ran at its peak speed.
     pub fn peak_share(&self, cost: &Cost, probes: &Probes) -> Option<f64> {
         let Operations { integer, float } = self.operations_per_second(cost)?;
         Some(integer / probes.int8_dot + float / probes.f32_fma)

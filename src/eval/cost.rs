@@ -18,8 +18,8 @@ pub struct Cost {
     pub weights_bytes: u64,
     /// The number of weights.
     pub parameters: u64,
-    /// The bytes of weights that are read to generate one token: all weights, but only one row of the
-    /// embeddings unless they are also the output matrix.
+    /// The bytes of weights that are read to generate one token: all weights, but only one row of
+    /// the embeddings unless they are also the output matrix.
     pub token_bytes: u64,
     /// The operations of each prompt token, with the weights of all layers.
     layers: Operations,
@@ -33,7 +33,8 @@ pub struct Cost {
     head_dim: usize,
 }
 
-/// Numbers of operations by the kind of instruction. A multiplication and its addition count as two.
+/// Numbers of operations by the kind of instruction. A multiplication and its addition count as
+/// two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Operations {
     /// The operations on 8-bit integers: products with quantized weights.
@@ -64,8 +65,8 @@ impl Operations {
 
 const OUTPUT: &str = "output.weight";
 
-/// Returns whether a tensor holds experts: `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight` in
-/// old files.
+/// Returns whether a tensor holds experts: `blk.0.ffn_up_exps.weight`, or `blk.0.ffn_up.5.weight`
+/// in old files.
 fn is_expert_tensor(name: &str) -> bool {
     let name = name.strip_suffix(".weight").unwrap_or_default();
     name.ends_with("_exps") || name.ends_with(|last: char| last.is_ascii_digit())
@@ -127,7 +128,8 @@ impl Cost {
         self
     }
 
-    /// Returns the bytes of weights and KV cache that are read to generate the tokens at `positions`.
+    /// Returns the bytes of weights and KV cache that are read to generate the tokens at
+    /// `positions`.
     pub fn generation_bytes(
         &self,
         positions: Range<usize>,
@@ -139,10 +141,11 @@ impl Cost {
         positions.len() as f64 * self.token_bytes as f64 + cache
     }
 
-    /// Returns the operations for reading a prompt at `positions`, with the logits of its last token.
+    /// Returns the operations for reading a prompt at `positions`, with the logits of its last
+    /// token.
     ///
-    /// Each weight of a layer is used once per token. Attention takes four operations for each value
-    /// of a query and each position that it attends to.
+    /// Each weight of a layer is used once per token. Attention takes four operations for each
+    /// value of a query and each position that it attends to.
     pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
@@ -150,7 +153,8 @@ impl Cost {
         operations
     }
 
-    /// Returns the number of positions that the tokens at `positions` attend to, summed over all layers.
+    /// Returns the number of positions that the tokens at `positions` attend to, summed over all
+    /// layers.
     fn visible(&self, positions: &Range<usize>) -> f64 {
         // For the tokens before `end`: 1 + 2 + 3 + .. up to the window, then the window for each.
         let until = |end: usize, window: Option<usize>| {
@@ -167,8 +171,8 @@ mod tests {
     use super::*;
     use crate::rope::Far;
 
-    /// Returns a model with 10 bytes of weights per token, of which 6 are multiplied. One layer attends
-    /// to all positions, the other to 4.
+    /// Returns a model with 10 bytes of weights per token, of which 6 are multiplied. One layer
+    /// attends to all positions, the other to 4.
     fn toy() -> Cost {
         Cost {
             weights_bytes: 14,

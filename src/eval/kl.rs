@@ -1,5 +1,5 @@
-//! Compares a run's probabilities with those of another run on the same text, with the statistics of
-//! llama-perplexity's `--kl-divergence`.
+//! Compares a run's probabilities with those of another run on the same text, with the statistics
+//! of llama-perplexity's `--kl-divergence`.
 
 use std::io::{self, Read};
 
@@ -83,7 +83,8 @@ pub fn divergence<R: Read>(
 }
 
 impl Divergence {
-    /// Adds a position: the base's log-probabilities, the token of the text, and this run's results.
+    /// Adds a position: the base's log-probabilities, the token of the text, and this run's
+    /// results.
     fn add(&mut self, base: &[f32], token: Token, nll: f64, softmax: &Softmax, logits: &[f32]) {
         let nll_base = -f64::from(base[token as usize]);
         self.nll.add(nll);
@@ -181,8 +182,8 @@ impl Quantiles {
         Quantiles(values)
     }
 
-    /// Returns the quantile for `share`, from 0 to 1, with linear interpolation between two values; 0
-    /// without values.
+    /// Returns the quantile for `share`, from 0 to 1, with linear interpolation between two values;
+    /// 0 without values.
     pub fn at(&self, share: f64) -> f64 {
         let place = share.clamp(0.0, 1.0) * self.0.len().saturating_sub(1) as f64;
         let value = |i: usize| self.0.get(i).or(self.0.last()).map_or(0.0, |&x| f64::from(x));

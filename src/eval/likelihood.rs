@@ -16,8 +16,8 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Computes the normalization of the logits of a vocabulary; `None` if they are empty or contain
-    /// NaN or infinity.
+    /// Computes the normalization of the logits of a vocabulary; `None` if they are empty or
+    /// contain NaN or infinity.
     pub fn of(logits: &[f32]) -> Option<Self> {
         let (mut top, mut max) = (0, *logits.first()?);
         for (token, &logit) in logits.iter().enumerate() {

@@ -117,7 +117,8 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the header does not match the length, or a token is not in the vocabulary.
+    /// Returns an error if the header does not match the length, or a token is not in the
+    /// vocabulary.
     pub fn new(mut input: R, length: u64) -> Result<Self, Error> {
         let mut header = [0; 20];
         if length < header.len() as u64 {
@@ -137,7 +138,8 @@ impl<R: Read> Reader<R> {
         let vocabulary = number("a vocabulary of", 1)?;
         let windows = number("a number of windows of", 1)?;
 
-        // Each number is below 2^31, so the bytes of one window are below 2^64; those of all may not be.
+        // Each number is below 2^31, so the bytes of one window are below 2^64; those of all may
+        // not be.
         let window_bytes = 4 * window as u64 + rows(window) as u64 * row_bytes(vocabulary) as u64;
         let declared = window_bytes.saturating_mul(windows as u64).saturating_add(20);
         match declared.cmp(&length) {

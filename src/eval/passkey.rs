@@ -81,8 +81,8 @@ impl<'t, 'a> Prompts<'t, 'a> {
         Ok(Prompts { tokenizer, fillers })
     }
 
-    /// Returns the prompt with `key` hidden at `depth` percent. Two prompts share their tokens up to
-    /// the first of their keys.
+    /// Returns the prompt with `key` hidden at `depth` percent. Two prompts share their tokens up
+    /// to the first of their keys.
     pub fn tokens(&self, depth: u32, key: u32) -> Vec<Token> {
         let before = (self.fillers * depth as usize + 50) / 100;
         let filler = |count| [FILLER].repeat(count).join(" ");
@@ -157,7 +157,8 @@ fn verdict(answer: &str, key: &str) -> Option<bool> {
 }
 
 /// Returns the effective context window: the largest length such that the share of keys found is at
-/// least `least` at this and all shorter lengths. `rates` has lengths in ascending order with shares.
+/// least `least` at this and all shorter lengths. `rates` has lengths in ascending order with
+/// shares.
 pub fn effective_window(rates: &[(usize, f64)], least: f64) -> Option<usize> {
     let reached = rates.iter().take_while(|(_, rate)| *rate >= least);
     reached.last().map(|(length, _)| *length)

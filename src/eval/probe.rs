@@ -39,9 +39,9 @@ pub struct Probes {
 
 /// Measures all peak speeds, in about a second.
 ///
-/// The bandwidth is measured with a buffer in large pages of 512 MiB, more than the last-level cache
-/// of nearly any machine, or a quarter of the available memory if that is less. If a cache is larger
-/// than the buffer, the result is higher than the bandwidth of the memory.
+/// The bandwidth is measured with a buffer in large pages of 512 MiB, more than the last-level
+/// cache of nearly any machine, or a quarter of the available memory if that is less. If a cache is
+/// larger than the buffer, the result is higher than the bandwidth of the memory.
 pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
     Probes {
         read_bandwidth: read_bandwidth(team, cpu),
@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_operations_by_time() {
-        // Each operation takes a microsecond, so the rate is at most a million per second and thread.
+        // Each operation takes a microsecond, so the rate is at most a million per second and
+        // thread.
         let team = Threads::new(2).unwrap();
         let rate = best_rate(&team, |rounds| {
             let began = Instant::now();

@@ -46,8 +46,8 @@ impl Override {
     ///
     /// # Errors
     ///
-    /// Returns an error for the first item that is not `KEY=TYPE:VALUE`, or whose value is not of its
-    /// type.
+    /// Returns an error for the first item that is not `KEY=TYPE:VALUE`, or whose value is not of
+    /// its type.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         split_list(text)?.iter().map(|item| item.parse()).collect()
     }
@@ -57,8 +57,8 @@ impl Override {
         &self.key
     }
 
-    /// Returns the value in the type of the file's value `found`, or else in the type that most keys
-    /// have (u32, f32): other programs that read a copy of the file accept no other type.
+    /// Returns the value in the type of the file's value `found`, or else in the type that most
+    /// keys have (u32, f32): other programs that read a copy of the file accept no other type.
     fn value(&self, found: Option<Value<'_>>) -> Value<'_> {
         match &self.value {
             OverrideValue::Int(x) => {
@@ -83,8 +83,8 @@ impl Override {
         }
     }
 
-    /// Returns whether the override is of the same kind as the file's value: an integer may replace an
-    /// integer of any width, and a float either kind of float.
+    /// Returns whether the override is of the same kind as the file's value: an integer may replace
+    /// an integer of any width, and a float either kind of float.
     fn fits(&self, found: Value<'_>) -> bool {
         match self.value {
             OverrideValue::Int(_) => found.integer().is_some(),

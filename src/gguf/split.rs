@@ -1,7 +1,8 @@
 //! Split models: several files `NAME-00001-of-0000N.gguf`, as llama-gguf-split writes them.
 //!
 //! The first part holds the metadata. Each part has three keys: `split.no`, its number counted from
-//! 0; `split.count`, the number of parts; `split.tensors.count`, the number of tensors of the model.
+//! 0; `split.count`, the number of parts; `split.tensors.count`, the number of tensors of the
+//! model.
 
 use std::path::{Path, PathBuf};
 

@@ -19,7 +19,8 @@ pub struct File<'a> {
     /// The path in the repository.
     pub name: &'a str,
     pub bytes: u64,
-    /// The SHA-256 of a large file, 64 hexadecimal digits; of a small one git's blob hash, 40 digits.
+    /// The SHA-256 of a large file, 64 hexadecimal digits; of a small one git's blob hash, 40
+    /// digits.
     pub hash: String,
 }
 

@@ -36,8 +36,8 @@ impl Transfer<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the hub refuses the file, the connection breaks repeatedly, the checksum is
-    /// wrong, or the disk cannot be written to.
+    /// Returns an error if the hub refuses the file, the connection breaks repeatedly, the checksum
+    /// is wrong, or the disk cannot be written to.
     pub fn fetch(&self, path: &Path, on_event: OnEvent) -> Result<(), Error> {
         let disk = |source| Error::Disk { path: path.into(), source };
         let lock = File::create(path.with_extension("lock")).map_err(disk)?;

@@ -17,8 +17,8 @@ pub struct Options {
     pub leave_output_tensor: bool,
 }
 
-/// Parts of the names of matrices that are copied unchanged, since they are small or are not factors
-/// of a matrix product.
+/// Parts of the names of matrices that are copied unchanged, since they are small or are not
+/// factors of a matrix product.
 #[rustfmt::skip]
 const KEPT: [&str; 35] = [
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
@@ -145,7 +145,8 @@ impl Model {
         })
     }
 
-    /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its role.
+    /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its
+    /// role.
     fn choose(&self, tensor: &Tensor<'_>, role: Role, before: usize) -> DType {
         use Target::{Q4KM, Q4KS, Q5KM};
         let usual = self.target.dtype();

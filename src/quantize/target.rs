@@ -43,8 +43,8 @@ impl Target {
         TARGETS.into_iter().map(|target| target.1)
     }
 
-    /// Returns the type with this name, in upper or lower case, or with this number. `Q4_K` and `Q5_K`
-    /// are short for `Q4_K_M` and `Q5_K_M`.
+    /// Returns the type with this name, in upper or lower case, or with this number. `Q4_K` and
+    /// `Q5_K` are short for `Q4_K_M` and `Q5_K_M`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_uppercase();
         let name = match &name[..] {

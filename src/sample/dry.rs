@@ -85,8 +85,8 @@ impl Dry {
         self.recent.clear();
     }
 
-    /// Finds the repetitions. For each token that followed an earlier occurrence of the text's suffix,
-    /// the length of the longest such suffix counts.
+    /// Finds the repetitions. For each token that followed an earlier occurrence of the text's
+    /// suffix, the length of the longest such suffix counts.
     pub fn look_back(&mut self) -> &Self {
         self.lengths.clear();
         let recent = self.recent.make_contiguous();

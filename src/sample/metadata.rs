@@ -6,8 +6,8 @@ use crate::gguf::{Metadata, MetadataError, Value};
 impl Settings {
     /// Returns the file's settings, with the defaults for keys that it lacks.
     ///
-    /// Unknown samplers are left out ([`unknown_samplers`]). A key whose last part is `overridden` is
-    /// not read.
+    /// Unknown samplers are left out ([`unknown_samplers`]). A key whose last part is `overridden`
+    /// is not read.
     ///
     /// # Errors
     ///

@@ -98,8 +98,8 @@ impl Stage {
         matches!(self, Self::Penalties(_) | Self::Dry(_))
     }
 
-    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from 0
-    /// to 1.
+    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from
+    /// 0 to 1.
     pub fn apply(&mut self, candidates: &mut Candidates, uniform: impl FnOnce() -> f64) {
         match self {
             Self::Penalties(penalties) => candidates.adjust(penalties),

@@ -12,8 +12,8 @@ const MERGES: &str = "tokenizer.ggml.merges";
 pub(super) enum Spelling {
     /// Byte by byte, in the [`byte_alphabet`].
     Bytes,
-    /// Character by character, with spaces as `▁` as in SentencePiece (Gemma 4). A character that is
-    /// not a token becomes one token for each of its bytes.
+    /// Character by character, with spaces as `▁` as in SentencePiece (Gemma 4). A character that
+    /// is not a token becomes one token for each of its bytes.
     Characters,
 }
 
@@ -94,8 +94,8 @@ impl Bpe {
         }
     }
 
-    /// Splits a word into its symbols before any merge. A byte without a token merges with nothing and
-    /// is left out at the end.
+    /// Splits a word into its symbols before any merge. A byte without a token merges with nothing
+    /// and is left out at the end.
     fn symbols(&self, word: &str, vocabulary: &Vocabulary) -> Vec<Symbol> {
         let byte = |byte: u8| self.bytes[byte as usize];
         let tokens: Vec<Option<Token>> = match self.spelling {

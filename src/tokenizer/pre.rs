@@ -2,8 +2,8 @@
 //!
 //! The pattern that a vocabulary was trained with cannot be derived from its tokens, and a wrong
 //! pattern gives plausible tokens that never occurred in training. So the name in
-//! `tokenizer.ggml.pre` decides, and a name that is not in the [table] is an error. `default`, which
-//! converters write for an unknown pattern, is not in the table either.
+//! `tokenizer.ggml.pre` decides, and a name that is not in the [table] is an error. `default`,
+//! which converters write for an unknown pattern, is not in the table either.
 
 mod table;
 
@@ -62,7 +62,8 @@ impl Pre {
 /// A step of splitting, by one regular expression.
 #[derive(Debug)]
 struct Step {
-    /// The expression without [`SPACES`] at its end, and `\s+` as the second pattern if it had them.
+    /// The expression without [`SPACES`] at its end, and `\s+` as the second pattern if it had
+    /// them.
     regex: Regex,
 }
 

@@ -29,8 +29,8 @@ impl Defaults {
     /// The defaults of SentencePiece vocabularies, from Llama 1 and 2.
     pub const SPM: Self = Self { bos: Some(1), eos: Some(2), add_bos: true };
 
-    /// Returns the defaults of BPE vocabularies, which have no common tokens. (llama.cpp uses token 11,
-    /// which is right only for Falcon.)
+    /// Returns the defaults of BPE vocabularies, which have no common tokens. (llama.cpp uses token
+    /// 11, which is right only for Falcon.)
     pub fn bpe(add_bos: bool) -> Self {
         Self { bos: None, eos: None, add_bos }
     }
@@ -49,15 +49,16 @@ pub(super) struct Roles {
     pub suppressed: Vec<Token>,
 }
 
-/// A role whose token a file may give by number; otherwise it is the first of `texts` that is a token.
+/// A role whose token a file may give by number; otherwise it is the first of `texts` that is a
+/// token.
 struct Role {
     keys: &'static [&'static str],
     texts: &'static [&'static str],
     ends_generation: bool,
 }
 
-/// The roles besides BOS and EOS: end of turn, end of message, and fill in the middle. A token found
-/// by its text becomes a control token.
+/// The roles besides BOS and EOS: end of turn, end of message, and fill in the middle. A token
+/// found by its text becomes a control token.
 const ROLES: &[Role] = &[
     // The texts that mark the end of a turn are all in `ENDS_GENERATION`.
     Role { keys: &["tokenizer.ggml.eot_token_id"], texts: &[], ends_generation: true },
@@ -149,8 +150,8 @@ const ENDS_GENERATION: &[&str] = &[
 ];
 
 impl Roles {
-    /// Reads the roles in the file and finds the others by their texts. The kind of a token found by its
-    /// text is corrected in `vocabulary`.
+    /// Reads the roles in the file and finds the others by their texts. The kind of a token found
+    /// by its text is corrected in `vocabulary`.
     pub fn resolve<'a>(
         metadata: &Metadata<'a>,
         vocabulary: &mut Vocabulary<'a>,

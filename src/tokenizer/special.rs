@@ -109,8 +109,8 @@ impl Finder {
 }
 
 impl Length {
-    /// Returns the special tokens of this length in the text that is not `taken`, each with its start.
-    /// They may overlap.
+    /// Returns the special tokens of this length in the text that is not `taken`, each with its
+    /// start. They may overlap.
     fn candidates(
         &self,
         text: &str,

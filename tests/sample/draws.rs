@@ -27,8 +27,8 @@ fn draws_have_the_frequencies_of_the_distribution() {
                 (found - expected) * (found - expected) / expected
             })
             .sum();
-        // With 4 degrees of freedom, one value in a thousand exceeds 18.47; one in a thousand is below
-        // 0.09, as for draws that are too even.
+        // With 4 degrees of freedom, one value in a thousand exceeds 18.47; one in a thousand is
+        // below 0.09, as for draws that are too even.
         assert!((0.09..18.47).contains(&chi_squared), "seed {seed}: {chi_squared}, {found:?}");
     }
 }

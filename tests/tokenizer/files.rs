@@ -7,8 +7,8 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-/// Returns a file under `models/`. If it is missing, the test is skipped with a message, or fails if
-/// CI is set.
+/// Returns a file under `models/`. If it is missing, the test is skipped with a message, or fails
+/// if CI is set.
 pub fn fetched(name: &str, script: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
     if path.exists() {

@@ -122,8 +122,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 /// Returns the number of pairs of each change.
 fn counts(baseline: &Baseline, view: &View) -> [usize; 4] {
     let fates = baseline.frequency_changes(view);
-    [FrequencyChange::Trained, FrequencyChange::Extrapolated, FrequencyChange::Between, FrequencyChange::Interpolated]
-        .map(|fate| fates.iter().filter(|f| **f == fate).count())
+    [
+        FrequencyChange::Trained,
+        FrequencyChange::Extrapolated,
+        FrequencyChange::Between,
+        FrequencyChange::Interpolated,
+    ]
+    .map(|fate| fates.iter().filter(|f| **f == fate).count())
 }
 
 fn slowest(view: &View) -> f64 {

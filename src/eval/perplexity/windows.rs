@@ -23,10 +23,10 @@ pub enum Windows {
         /// The number of tokens from the start of a window to the start of the next.
         stride: usize,
     },
-    /// The sliding window of the literature (Press et al., "Train Short, Test Long", section 2): all
-    /// tokens of the first window but the first are scored, then the last `stride` tokens of each
-    /// window up to the end of the text. So each token is scored once, after as many tokens as the
-    /// window permits.
+    /// The sliding window of the literature (Press et al., "Train Short, Test Long", section 2):
+    /// all tokens of the first window but the first are scored, then the last `stride` tokens of
+    /// each window up to the end of the text. So each token is scored once, after as many tokens as
+    /// the window permits.
     Sliding {
         /// The number of tokens of a window; the last one may have fewer.
         window: usize,
@@ -51,8 +51,8 @@ impl Windows {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is too short, a window has no token to score, or the stride would
-    /// leave tokens out.
+    /// Returns an error if the text is too short, a window has no token to score, or the stride
+    /// would leave tokens out.
     pub fn split(self, tokens: usize) -> Result<Vec<Window>, Error> {
         let window = self.window();
         let least = if matches!(self, Windows::Halves { .. }) { 3 } else { 2 };
@@ -84,7 +84,8 @@ impl Windows {
                 .map(|start| Window {
                     tokens: start..start + window,
                     scored: window - stride..window,
-                    // llama-perplexity inserts BOS only after the window has been read, to no effect.
+                    // llama-perplexity inserts BOS only after the window has been read, to no
+                    // effect.
                     bos: false,
                 })
                 .collect(),

@@ -1,15 +1,15 @@
 //! The table of supported pre-tokenizers.
 //!
-//! The patterns are llama.cpp's, also if the tokenizer that a model was trained with differs, as for
-//! the case of letters outside ASCII (GPT-4o, Tekken).
+//! The patterns are llama.cpp's, also if the tokenizer that a model was trained with differs, as
+//! for the case of letters outside ASCII (GPT-4o, Tekken).
 
 /// A pre-tokenizer.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// The names in `tokenizer.ggml.pre`.
     pub names: &'static [&'static str],
-    /// Regular expressions. The first splits the text; each following one splits both the matches of the
-    /// previous one and the pieces between them.
+    /// Regular expressions. The first splits the text; each following one splits both the matches
+    /// of the previous one and the pieces between them.
     pub steps: &'static [&'static str],
     /// Whether a word that is a token becomes that token even if merges would not produce it.
     pub ignore_merges: bool,
