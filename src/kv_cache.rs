@@ -15,7 +15,7 @@ pub use rope_cpu_kernels::cache::CacheType;
 use self::page::Page;
 pub use self::page::{BLOCK, BLOCKS, POSITIONS, Shape};
 use crate::{
-    rope::{Part, Sight},
+    rope::{Region, Visibility},
     threads::Threads,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 pub struct KvCache {
     shape: Shape,
     /// The keys that a token attends to, for each layer.
-    sights: Vec<Sight>,
+    visibilities: Vec<Visibility>,
     sequences: Vec<Sequence>,
     free: Vec<Page>,
     /// The number of first positions that layers with a sliding window hold, too.
@@ -38,10 +38,10 @@ struct Sequence {
 
 impl KvCache {
     /// Creates an empty cache for `sequences` sequences.
-    pub fn new(shape: Shape, sights: Vec<Sight>, sequences: usize) -> Self {
-        let sequence = || Sequence { layers: sights.iter().map(|_| Vec::new()).collect() };
+    pub fn new(shape: Shape, visibilities: Vec<Visibility>, sequences: usize) -> Self {
+        let sequence = || Sequence { layers: visibilities.iter().map(|_| Vec::new()).collect() };
         let sequences = (0..sequences).map(|_| sequence()).collect();
-        KvCache { shape, sights, sequences, free: Vec::new(), kept: 0 }
+        KvCache { shape, visibilities, sequences, free: Vec::new(), kept: 0 }
     }
 
     /// Returns the dimensions and cache types of a page.
@@ -68,8 +68,10 @@ impl KvCache {
 
     /// Frees the pages that no token at `position` or later attends to.
     pub fn release(&mut self, sequence: usize, position: usize) {
-        for (pages, sight) in self.sequences[sequence].layers.iter_mut().zip(&self.sights) {
-            let [far, near] = visible_pages(sight, position);
+        for (pages, visibility) in
+            self.sequences[sequence].layers.iter_mut().zip(&self.visibilities)
+        {
+            let [far, near] = visible_pages(visibility, position);
             let first = far.end.max(self.kept.div_ceil(POSITIONS));
             let unseen = first..near.start.min(pages.len());
             if !unseen.is_empty() {
@@ -131,7 +133,7 @@ impl KvCache {
         layer: usize,
         len: usize,
     ) -> impl Iterator<Item = usize> + Clone + use<> {
-        let [far, near] = visible_pages(&self.sights[layer], len);
+        let [far, near] = visible_pages(&self.visibilities[layer], len);
         (far.start..far.end.min(near.start)).chain(near.start..len.div_ceil(POSITIONS))
     }
 
@@ -144,9 +146,9 @@ impl KvCache {
 }
 
 /// Returns the ranges of pages with the far keys and with the near keys of the token at `position`.
-fn visible_pages(sight: &Sight, position: usize) -> [Range<usize>; 2] {
-    [Part::Far, Part::Near].map(|part| {
-        let Range { start, end } = sight.visible(part, position);
+fn visible_pages(visibility: &Visibility, position: usize) -> [Range<usize>; 2] {
+    [Region::Far, Region::Near].map(|region| {
+        let Range { start, end } = visibility.visible(region, position);
         start / POSITIONS..end.div_ceil(POSITIONS)
     })
 }
@@ -154,17 +156,17 @@ fn visible_pages(sight: &Sight, position: usize) -> [Range<usize>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rope::Far;
+    use crate::rope::FarKeys;
 
-    fn cache(sights: &[Sight]) -> (KvCache, Threads) {
+    fn cache(visibilities: &[Visibility]) -> (KvCache, Threads) {
         let (keys, values) = (CacheType::F16, CacheType::Q8_0);
         let shape = Shape { kv_heads: 2, head_dim: 40, keys, values };
-        (KvCache::new(shape, sights.to_vec(), 1), Threads::new(1).unwrap())
+        (KvCache::new(shape, visibilities.to_vec(), 1), Threads::new(1).unwrap())
     }
 
     #[test]
     fn a_window_keeps_no_more_pages_than_it_needs() {
-        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(512)]);
+        let (mut cache, team) = cache(&[Visibility::ALL, Visibility::window(512)]);
         for start in (0..10_000).step_by(100) {
             cache.reserve(&team, 0, start, start + 100);
             for position in [(start + 1).saturating_sub(512), start + 99] {
@@ -178,8 +180,8 @@ mod tests {
 
     #[test]
     fn first_tokens_that_are_seen_from_anywhere_stay() {
-        let sight = Sight { near: 300, first: 5, far: Far::At(300) };
-        let (mut cache, team) = cache(&[sight]);
+        let visibility = Visibility { near: 300, first: 5, far: FarKeys::AtDistance(300) };
+        let (mut cache, team) = cache(&[visibility]);
         for start in (0..5_000).step_by(100) {
             cache.reserve(&team, 0, start, start + 100);
             cache.release(0, start + 100);
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn truncating_into_what_a_window_dropped_removes_all() {
-        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(300)]);
+        let (mut cache, team) = cache(&[Visibility::ALL, Visibility::window(300)]);
         cache.reserve(&team, 0, 0, 2_000);
         cache.release(0, 2_000);
         assert_eq!(cache.truncate(0, 1_999), 1_999);
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_shift_leaves_all_bits_as_they_are() {
-        let (mut cache, team) = cache(&[Sight::ALL, Sight::window(900)]);
+        let (mut cache, team) = cache(&[Visibility::ALL, Visibility::window(900)]);
         cache.reserve(&team, 0, 0, 1_200);
         let mut next = 0u32;
         for page in cache.sequences[0].layers.iter_mut().flatten().flatten() {
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn truncating_without_windows_keeps_what_was_asked_for() {
-        let (mut cache, team) = cache(&[Sight::ALL; 2]);
+        let (mut cache, team) = cache(&[Visibility::ALL; 2]);
         cache.reserve(&team, 0, 0, 700);
         assert_eq!(cache.truncate(0, 256), 256);
         assert!(cache.page(0, 1, 255).is_some() && cache.page(0, 1, 256).is_none());

@@ -8,7 +8,7 @@ use rope_cpu::{
     gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Facts, Flags, Plan, Rope, Sourced},
+    rope::{Flags, ModelInfo, Plan, Rope, Sourced},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -56,7 +56,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
     let make = |context| {
         let config = &model.config;
-        let facts = Facts {
+        let info = ModelInfo {
             architecture: config.architecture.name,
             n_rot: config.n_rot,
             context_train: config.context_train,
@@ -65,7 +65,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
         let flags = Flags::default();
         let room = Sourced::default(context);
         let plan =
-            Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &flags, room).unwrap();
+            Plan::resolve(&info, gguf.metadata(), model.rope_factors(), &flags, room).unwrap();
         let options = Options {
             context,
             micro_batch: 8,

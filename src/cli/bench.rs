@@ -134,7 +134,7 @@ fn of_model(
         let rope = args.rope.resolve(&gguf, &model, asked)?;
         let plan: Plan = rope.plan().clone();
         progress.warn(&plan);
-        let work = all.clone().within(&plan.sight);
+        let work = all.clone().within(&plan.visibility);
         if !args.no_memory_check {
             check_memory(&model, work.weights_bytes, &options, longest)?;
         }

@@ -132,7 +132,7 @@ impl<'a> Methods<'a> {
         let context = Sourced { value: length, origin };
         let flags = match self {
             Methods::Typed(_) => method.flags.clone(),
-            Methods::Listed(_) => Flags { reaching: true, ..method.flags.clone() },
+            Methods::Listed(_) => Flags { for_context: true, ..method.flags.clone() },
         };
         let named = |e: rope::Error| match self {
             Methods::Typed(_) => Error::usage(e),

@@ -103,7 +103,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
     let work = Cost::new(&gguf, &model.config);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
-    let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.sight)).collect();
+    let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
     let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {
         let first = tests.first().copied();
         tests.iter().map(move |test| (work, run.length, *test, Some(*test) == first))

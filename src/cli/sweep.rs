@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     note(&resources);
     note(rope.plan());
     warn(rope.plan());
-    let work = Cost::new(&gguf, &model.config).within(&rope.plan().sight);
+    let work = Cost::new(&gguf, &model.config).within(&rope.plan().visibility);
     let team = Threads::new(options.threads).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);

@@ -8,7 +8,7 @@ use crate::{
     gguf::{Gguf, Tensor},
     kv_cache::CacheType,
     model::{Config, EMBEDDINGS},
-    rope::Sight,
+    rope::Visibility,
 };
 
 /// The cost of a model's tokens, counted from its tensors and its configuration.
@@ -119,9 +119,9 @@ impl Cost {
         cost
     }
 
-    /// Limits the layers without a sliding window to the positions that `sight` permits.
-    pub fn within(mut self, sight: &Sight) -> Self {
-        let most = sight.near.saturating_add(sight.first);
+    /// Limits the layers without a sliding window to the keys in `visibility`.
+    pub fn within(mut self, visibility: &Visibility) -> Self {
+        let most = visibility.near.saturating_add(visibility.first);
         for window in &mut self.windows {
             window.get_or_insert(most);
         }
@@ -169,7 +169,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rope::Far;
+    use crate::rope::FarKeys;
 
     /// Returns a model with 10 bytes of weights per token, of which 6 are multiplied. One layer
     /// attends to all positions, the other to 4.
@@ -197,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sight_bounds_the_layers_without_a_window() {
-        let cost = toy().within(&Sight { near: 2, first: 1, far: Far::At(2) });
+    fn a_visibility_bounds_the_layers_without_a_window() {
+        let cost = toy().within(&Visibility { near: 2, first: 1, far: FarKeys::AtDistance(2) });
         assert_eq!(cost.windows, [Some(3), Some(4)]);
-        assert_eq!(toy().within(&Sight::ALL).visible(&(0..6)), toy().visible(&(0..6)));
+        assert_eq!(toy().within(&Visibility::ALL).visible(&(0..6)), toy().visible(&(0..6)));
     }
 
     #[test]

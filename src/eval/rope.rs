@@ -1,7 +1,9 @@
 //! Compares RoPE methods: the frequencies of each at a length, and how much they disturb the angles
 //! that the model was trained with.
 
-use crate::rope::{Direction, Flags, Histogram, Layers, Origin, Plan, Scaling, Table, Trained};
+use crate::rope::{
+    Direction, Flags, Histogram, Layers, Origin, Plan, Scaling, Table, TrainedAngles,
+};
 
 /// The maximum number of positions whose angles are counted, which takes seconds.
 pub const POSITIONS_MAX: usize = 1 << 22;
@@ -17,7 +19,7 @@ pub struct Baseline {
     pub intervals: usize,
     /// The trained length, if it was given by `--yarn-orig-ctx`.
     given_context: Option<usize>,
-    angles: Trained,
+    angles: TrainedAngles,
 }
 
 /// A method at one length.
@@ -72,7 +74,7 @@ impl Baseline {
         let (inv_freq, context) = (plan.trained_inv_freq(), plan.original_context.value);
         let angles = (1..=POSITIONS_MAX)
             .contains(&context)
-            .then(|| Trained::new(&inv_freq, context, intervals))?;
+            .then(|| TrainedAngles::new(&inv_freq, context, intervals))?;
         let given = matches!(plan.original_context.origin, Origin::Flag(_));
         let given_context = given.then_some(context);
         Some(Baseline { inv_freq, context, intervals, given_context, angles })
@@ -83,7 +85,7 @@ impl Baseline {
         let fixed = [Scaling::None, Scaling::LongRope, Scaling::Linear];
         let read = flags.scaling.is_some_and(|scaling| !fixed.contains(&scaling));
         let yarn_orig_ctx = flags.yarn_orig_ctx.or(self.given_context.filter(|_| read));
-        Flags { yarn_orig_ctx, reaching: true, ..flags.clone() }
+        Flags { yarn_orig_ctx, for_context: true, ..flags.clone() }
     }
 
     /// Evaluates `plan` for a sequence of `length` tokens. The angles of at most [`POSITIONS_MAX`]
@@ -96,7 +98,7 @@ impl Baseline {
         let disturbances =
             |direction| self.angles.disturbances(&table.inv_freq, positions, direction);
         let (code, paper) = (disturbances(Direction::Code), disturbances(Direction::Paper));
-        let name = plan.in_force().name().into();
+        let name = plan.effective_scaling().name().into();
         View { name, plan, length, table, ratios, code, paper }
     }
 

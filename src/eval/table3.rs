@@ -5,7 +5,7 @@
 
 use std::f32::consts::TAU;
 
-use crate::rope::{Direction, Histogram, Trained};
+use crate::rope::{Direction, Histogram, TrainedAngles};
 
 /// The precision of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn double(factor: usize) -> [f64; 3] {
             theta / s * (1.0 - kept) + theta * kept
         })
         .collect();
-    let trained = Trained::new(&inv_freq, CONTEXT, INTERVALS);
+    let trained = TrainedAngles::new(&inv_freq, CONTEXT, INTERVALS);
     let of = |inv_freq| trained.disturbances(inv_freq, CONTEXT * factor, Direction::Code);
     rows(&of(&inv_freq), &of(&linear), &of(&yarn))
 }

@@ -12,7 +12,7 @@ impl KvCache {
     /// # Errors
     /// If `to` cannot be written.
     pub fn write(&mut self, sequence: usize, len: usize, to: &mut impl Write) -> io::Result<()> {
-        for layer in 0..self.sights.len() {
+        for layer in 0..self.visibilities.len() {
             for i in self.needed_pages(layer, len) {
                 let Some(page) = &mut self.sequences[sequence].layers[layer][i] else { continue };
                 for bytes in page.bytes() {
@@ -35,7 +35,7 @@ impl KvCache {
         from: &mut impl Read,
     ) -> io::Result<()> {
         self.truncate(sequence, 0);
-        for layer in 0..self.sights.len() {
+        for layer in 0..self.visibilities.len() {
             let needed = self.needed_pages(layer, len);
             let pages = &mut self.sequences[sequence].layers[layer];
             pages.resize_with(len.div_ceil(POSITIONS), || None);
@@ -54,7 +54,7 @@ impl KvCache {
 
     /// Returns the number of bytes that [`KvCache::write`] writes.
     pub fn written_bytes(&self, len: usize) -> u64 {
-        let layers = 0..self.sights.len();
+        let layers = 0..self.visibilities.len();
         let pages: usize = layers.map(|layer| self.needed_pages(layer, len).count()).sum();
         (pages * self.shape.page_bytes()) as u64
     }

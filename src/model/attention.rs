@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     kv_cache::{CacheType, POSITIONS, Shape},
-    rope::{Part, Sight},
+    rope::{Region, Visibility},
 };
 
 /// The most queries that attend together (or those of one token's group, if that is larger).
@@ -84,20 +84,23 @@ impl<'s> Schedule<'s> {
     }
 
     /// Creates the schedule for `rows`, cut into `tiles` of at most [`Schedule::tile_rows`].
-    /// `sight` is that of the layers whose queries attend to the most keys.
+    /// `visibility` is that of the layers whose queries attend to the most keys.
     pub fn new(
         config: &Config,
         shape: Shape,
         rows: &[Row],
         tiles: &'s [Tile],
-        sight: Sight,
+        visibility: Visibility,
         role: Role,
     ) -> Self {
         let end = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let first = rows.iter().map(|row| row.position).min().unwrap_or(0);
         // Far keys are either all the rest or a few first ones, which belong to the first part.
-        let start =
-            if sight.first == usize::MAX { 0 } else { sight.visible(Part::Near, first).start };
+        let start = if visibility.first == usize::MAX {
+            0
+        } else {
+            visibility.visible(Region::Near, first).start
+        };
         let together = |&heads: &usize| config.kv_heads.is_multiple_of(heads);
         let few =
             role == Role::Answer && faster_regime(config.group(), shape.keys, false) == Regime::Few;

@@ -40,8 +40,9 @@ impl Forward<'_> {
     /// the last layer in `hidden`.
     pub fn layers(&self, team: &Threads) {
         let state = self.state;
-        let (shape, sight) = (self.cache.shape(), self.rope.plan().sight);
-        let schedule = Schedule::new(self.config, shape, self.rows, &state.tiles, sight, self.role);
+        let (shape, visibility) = (self.cache.shape(), self.rope.plan().visibility);
+        let schedule =
+            Schedule::new(self.config, shape, self.rows, &state.tiles, visibility, self.role);
         team.step(|worker| {
             let mut buffers =
                 state.workers[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);

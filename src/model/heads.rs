@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     kv_cache::{BLOCK, BLOCKS, CacheType, KvCache, POSITIONS},
-    rope::{Layers, Part, Rope, Sight},
+    rope::{Layers, Region, Rope, Visibility},
     threads::{Claim, Phase},
 };
 
@@ -80,20 +80,20 @@ impl Heads<'_> {
     }
 
     /// Returns the keys that queries of this layer attend to.
-    fn sight(&self) -> Sight {
-        self.config.layer_window(self.index).map_or(self.rope.plan().sight, Sight::window)
+    fn visibility(&self) -> Visibility {
+        self.config.layer_window(self.index).map_or(self.rope.plan().visibility, Visibility::window)
     }
 
-    /// Returns the table of cosines and sines by which a part of the keys rotates.
-    fn layers(&self, part: Part) -> Layers {
+    /// Returns the table of cosines and sines by which a region of keys rotates.
+    fn layers(&self, region: Region) -> Layers {
         match self.config.own_rope(self.index) {
             true => Layers::Window,
-            false => self.sight().layers(part),
+            false => self.visibility().layers(region),
         }
     }
 
-    fn rope_row(&self, part: Part, position: usize) -> &[f32] {
-        self.rope.row(self.layers(part), self.effective_length, position)
+    fn rope_row(&self, region: Region, position: usize) -> &[f32] {
+        self.rope.row(self.layers(region), self.effective_length, position)
     }
 
     /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
@@ -118,7 +118,7 @@ impl Heads<'_> {
             let x = &query_key_value[i * linear.width..][..linear.width];
             self.raw(Projection::Key, head, &x[keys + head * dim..][..dim], head_buffer);
             if !self.keys_are_raw() {
-                rotate(self.cpu, head_buffer, self.rope_row(Part::Near, row.position));
+                rotate(self.cpu, head_buffer, self.rope_row(Region::Near, row.position));
             }
             page.store_key(self.cpu, claim, row.position, head_buffer);
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
@@ -146,8 +146,9 @@ impl Heads<'_> {
         clear(partials, dim);
         let tile_rows = &rows[tile.first..][..tile.rows];
         let [first, last] = [tile_rows[0], tile_rows[tile.rows - 1]];
-        let sight = self.sight();
-        let positions = schedule.positions(part, sight.start(first.position)..last.position + 1);
+        let visibility = self.visibility();
+        let positions =
+            schedule.positions(part, visibility.start(first.position)..last.position + 1);
         if positions.is_empty() {
             return;
         }
@@ -169,7 +170,7 @@ impl Heads<'_> {
         }
         let tile = QueryTile { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
         if !self.keys_are_raw() {
-            self.prepare(schedule, &tile, Part::Near, None, cache.shape().keys, buffers);
+            self.prepare(schedule, &tile, Region::Near, None, cache.shape().keys, buffers);
         }
         let mut parts = schedule.cut(positions);
         if let Some(positions) = parts.next() {
@@ -202,7 +203,7 @@ impl Heads<'_> {
     ) {
         let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
         let QueryTile { rows, kv_heads, heads, .. } = tile;
-        let sight = self.sight();
+        let visibility = self.visibility();
         let page = |start| cache.page(rows[0].sequence, self.index, start);
         let first_start = positions.start / POSITIONS * POSITIONS;
         for start in (first_start..positions.end).step_by(POSITIONS) {
@@ -212,10 +213,10 @@ impl Heads<'_> {
             let next = start + POSITIONS;
             let next = if next < positions.end { page(next) } else { None };
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
-            for part in Part::ALL {
+            for region in Region::ALL {
                 buffers.visible.clear();
                 for row in *rows {
-                    let seen = sight.visible(part, row.position);
+                    let seen = visibility.visible(region, row.position);
                     let within = |p: usize| {
                         p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
                             - start
@@ -226,9 +227,9 @@ impl Heads<'_> {
                 if buffers.visible.iter().all(Range::is_empty) {
                     continue;
                 }
-                let rotation = if raw { self.rotation(part, start) } else { None };
+                let rotation = if raw { self.rotation(region, start) } else { None };
                 if raw {
-                    self.prepare(schedule, tile, part, Some(start), dtype, buffers);
+                    self.prepare(schedule, tile, region, Some(start), dtype, buffers);
                 }
                 let WorkerBuffers { visible, attention, .. } = buffers;
                 attend(self.cpu, visible, keys, rotation, values, next_keys, attention, partials);
@@ -238,10 +239,10 @@ impl Heads<'_> {
 
     /// Returns the rotation of raw keys of a page that begins at `start`; `None` if they do not
     /// rotate.
-    fn rotation(&self, part: Part, start: usize) -> Option<Rotation<'_>> {
-        let group = self.sight().group(part)?;
+    fn rotation(&self, region: Region, start: usize) -> Option<Rotation<'_>> {
+        let group = self.visibility().group(region)?;
         Some(Rotation {
-            rows: self.rope.first_rows(self.layers(part), self.effective_length),
+            rows: self.rope.first_rows(self.layers(region), self.effective_length),
             n_rot: self.config.n_rot,
             group,
             before: start % group,
@@ -255,7 +256,7 @@ impl Heads<'_> {
         &self,
         schedule: &Schedule<'_>,
         tile: &QueryTile<'_>,
-        part: Part,
+        region: Region,
         start: Option<usize>,
         keys: CacheType,
         buffers: &mut WorkerBuffers,
@@ -265,20 +266,20 @@ impl Heads<'_> {
         let WorkerBuffers { attention, queries, rotated, visible, .. } = buffers;
         let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
         rotated.copy_from_slice(&queries[..rotated.len()]);
-        let sight = self.sight();
-        let group = sight.group(part);
+        let visibility = self.visibility();
+        let group = visibility.group(region);
         let first_key = group.map_or(0, |group| start.unwrap_or(0) / group);
         for (i, rotated) in rotated.chunks_exact_mut(heads * dim).enumerate() {
             let i = i % rows.len();
             if start.is_some() && visible[i * heads].is_empty() {
                 continue;
             }
-            let row = self.rope_row(part, sight.query(part, rows[i].position) - first_key);
+            let row = self.rope_row(region, visibility.query(region, rows[i].position) - first_key);
             for query in rotated.chunks_exact_mut(dim) {
                 rotate(self.cpu, query, row);
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
-                    let scale = self.rope.scale(self.layers(part), self.effective_length);
+                    let scale = self.rope.scale(self.layers(region), self.effective_length);
                     query[..self.config.n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
             }

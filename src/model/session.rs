@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Token,
     kv_cache::{CacheType, KvCache, POSITIONS, Shape},
-    rope::{Rope, Sight},
+    rope::{Rope, Visibility},
     threads::Threads,
 };
 
@@ -94,14 +94,14 @@ impl<'m> Session<'m> {
             keys: options.keys,
             values: options.values,
         };
-        let global = rope.plan().sight;
-        let sight = |layer| config.layer_window(layer).map_or(global, Sight::window);
-        let sights = (0..config.layers).map(sight).collect();
+        let global = rope.plan().visibility;
+        let visibility = |layer| config.layer_window(layer).map_or(global, Visibility::window);
+        let visibilities = (0..config.layers).map(visibility).collect();
         let rows = options.micro_batch.clamp(1, options.context.max(1));
         let options = Options { micro_batch: rows, ..options };
         let (context, cpu) = (options.context, options.cpu);
         let state = State::new(&team, cpu, config, &model.weights, shape, rows, context);
-        let cache = KvCache::new(shape, sights, 1);
+        let cache = KvCache::new(shape, visibilities, 1);
         let mut session = Session {
             model,
             rope,

@@ -9,7 +9,7 @@ pub(super) fn reaching(
     context: usize,
     resolve: impl Fn(&Flags) -> Option<Plan>,
 ) -> Option<String> {
-    let beside = Flags { policy: None, ..flags.beside() };
+    let beside = Flags { policy: None, ..flags.method_independent() };
     let own = resolve(&beside)?;
     if own.reaches() {
         return Some("without them, the settings of the file reach this far".into());
@@ -21,7 +21,7 @@ pub(super) fn reaching(
     let needed = up(context as f64 * own.extension() / own.reach());
 
     let named = Flags { scaling: Some(Scaling::Yarn), ..beside.clone() };
-    let yarn = resolve(&Flags { reaching: true, ..named.clone() }).and_then(|plan| {
+    let yarn = resolve(&Flags { for_context: true, ..named.clone() }).and_then(|plan| {
         let factor = up(plan.factor.value);
         let by = Flags { scale: number(factor), ..named.clone() };
         let typed = format!("--rope-scaling yarn --rope-scale {}", short(factor));

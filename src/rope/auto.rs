@@ -1,30 +1,30 @@
 //! `--rope-scaling auto`: which method a context needs, as one rule.
 
 use super::{
-    Divisors, Error, Factors, Facts, Flags, Origin, Plan, Scaling, Sourced, given::REACHING,
-    sourced::short,
+    Divisors, Error, Factors, Flags, ModelInfo, Origin, Plan, Scaling, Sourced,
+    rule_inputs::FOR_CONTEXT, sourced::short,
 };
 use crate::gguf::Metadata;
 
 /// The plan of the method that the context needs; its origin says why that one.
 pub(super) fn resolve(
-    model: &Facts,
+    model: &ModelInfo,
     metadata: &Metadata,
     factors: Factors,
     flags: &Flags,
     context: Sourced<usize>,
 ) -> Result<Plan, Error> {
-    if let Some(flag) = flags.given().first_beside_auto() {
-        return Err(Error::BesideAuto { flag });
+    if let Some(flag) = flags.without_defaults().first_conflict_with_auto() {
+        return Err(Error::ConflictsWithAuto { flag });
     }
-    let beside = flags.beside();
+    let beside = flags.method_independent();
     let own = Flags { policy: None, ..beside.clone() };
     let own = Plan::resolve(model, metadata, factors.clone(), &own, context.clone())?;
     let (flags, why) = choose(&own, beside);
     let mut plan = Plan::resolve(model, metadata, factors, &flags, context)?;
     plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
     if flags.scale.is_some() {
-        plan.factor.origin = Origin::Computed(REACHING);
+        plan.factor.origin = Origin::Computed(FOR_CONTEXT);
     }
     Ok(plan)
 }

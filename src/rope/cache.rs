@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::{Far, Layers, Part, Plan, Table};
+use super::{FarKeys, Layers, Plan, Region, Table};
 
 /// Positions that are computed together.
 pub const PAGE: usize = 256;
@@ -55,7 +55,7 @@ impl Rope {
         positions: Range<usize>,
         window: Option<usize>,
     ) {
-        let (sight, raw_keys) = (self.plan.sight, self.plan.raw_keys());
+        let (visibility, raw_keys) = (self.plan.visibility, self.plan.raw_keys());
         let (first, end) = (positions.start, positions.end);
         if self.plan.window_base.is_some() {
             // Keys are rotated as they are stored, where no shift moves them.
@@ -69,13 +69,14 @@ impl Rope {
             return self.prepare(Layers::Global, effective_length, 0..end);
         }
         // Keys rotate by their place in a page, and queries by their distance from its start.
-        let near = sight.near.max(window.unwrap_or(0));
+        let near = visibility.near.max(window.unwrap_or(0));
         let near = end.min(near.saturating_add(PAGE));
         self.prepare(Layers::Global, effective_length, 0..near);
-        if sight.first > 0 && end > 0 {
-            let [from, to] = [first, end - 1].map(|position| sight.query(Part::Far, position));
-            match sight.far {
-                Far::Slower(_) => {
+        if visibility.first > 0 && end > 0 {
+            let [from, to] =
+                [first, end - 1].map(|position| visibility.query(Region::Far, position));
+            match visibility.far {
+                FarKeys::Divided(_) => {
                     self.prepare(Layers::Far, effective_length, 0..PAGE);
                     self.prepare(Layers::Far, effective_length, from - first..to + 1);
                 }

@@ -15,7 +15,7 @@ mod weights;
 
 use std::{fmt, str::FromStr};
 
-use super::{Error, Origin, Scaling, Sourced, error, given::Given, ntk};
+use super::{Error, Origin, Scaling, Sourced, error, ntk, rule_inputs::RuleInputs};
 pub use weights::ClexWeights;
 use weights::Matrices;
 
@@ -76,20 +76,20 @@ const FACTOR_MAX: f64 = 1024.0;
 
 impl Clex {
     pub(super) fn resolve(
-        given: &Given,
+        inputs: &RuleInputs,
         factor: &Sourced<f64>,
         inv_freq: &[f64],
     ) -> Result<Self, Error> {
-        let flags = given.flags;
+        let flags = inputs.flags;
         ntk::check(2 * inv_freq.len(), Scaling::Clex)?;
         let Some(weights) = &flags.clex_weights else {
             return Err(Error::Needs("--rope-scaling clex", "--clex-weights FILE"));
         };
         weights.check(inv_freq.len())?;
         if factor.value.fract() != 0.0 || !(1.0..=FACTOR_MAX).contains(&factor.value) {
-            let value = factor.origin.with(factor.value);
+            let value = factor.origin.with_value(factor.value);
             let expected = format!("a whole number from 1 to {FACTOR_MAX} for clex");
-            return Err(Error::Value { value, expected });
+            return Err(Error::OutOfRange { value, expected });
         }
         let step = match flags.clex_step {
             Some(step) => Sourced::number("--clex-step", step).within(0.001, 1.0)?,
@@ -105,7 +105,7 @@ impl Clex {
             return Err(Error::ClexDiverges { file: weights.name().into(), t: t + 1 });
         }
         Ok(Clex {
-            original_context: given.original_context()?,
+            original_context: inputs.original_context()?,
             weights: Origin::Flag(format!("--clex-weights {}", weights.name())),
             step,
             activation,
@@ -114,9 +114,9 @@ impl Clex {
     }
 
     /// What reaches the context that was asked for.
-    pub(super) fn default_factor(given: &Given) -> Result<Sourced<f64>, Error> {
-        let original = given.original_context()?.value.max(1);
-        let value = given.context.value.div_ceil(original).max(1) as f64;
+    pub(super) fn default_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+        let original = inputs.original_context()?.value.max(1);
+        let value = inputs.context.value.div_ceil(original).max(1) as f64;
         Ok(Sourced { value, origin: Origin::Computed("context / original context, rounded up") })
     }
 

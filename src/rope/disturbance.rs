@@ -88,17 +88,17 @@ impl Histogram {
 
 /// What the disturbance of frequencies is measured against.
 #[derive(Clone, Debug)]
-pub struct Trained {
+pub struct TrainedAngles {
     histograms: Vec<Histogram>,
     intervals: usize,
 }
 
-impl Trained {
+impl TrainedAngles {
     /// The angles of `inv_freq` over the positions `0..context`, in so many intervals.
-    pub fn new(inv_freq: &[f64], context: usize, intervals: usize) -> Trained {
+    pub fn new(inv_freq: &[f64], context: usize, intervals: usize) -> TrainedAngles {
         let histograms =
             inv_freq.iter().map(|theta| Histogram::new(*theta, context, intervals)).collect();
-        Trained { histograms, intervals }
+        TrainedAngles { histograms, intervals }
     }
 
     /// The disturbance of each pair by the frequencies `inv_freq` over `0..context`. The mean is

@@ -11,8 +11,8 @@ use std::fmt;
 
 use super::{
     Error, Sourced,
-    disturbance::{Direction, Trained},
-    given::Given,
+    disturbance::{Direction, TrainedAngles},
+    rule_inputs::RuleInputs,
 };
 
 /// What decides, and what was decided.
@@ -55,17 +55,17 @@ const POSITIONS_MAX: f64 = (1 << 22) as f64;
 
 impl DpRope {
     pub(super) fn resolve(
-        given: &Given,
+        inputs: &RuleInputs,
         factor: &Sourced<f64>,
         inv_freq: &[f64],
     ) -> Result<Self, Error> {
-        let original_context = given.original_context()?;
+        let original_context = inputs.original_context()?;
         let extended = (original_context.value as f64 * factor.value).round();
         if original_context.value == 0 || !(1.0..=POSITIONS_MAX).contains(&extended) {
             let (tokens, factor) = (original_context, factor.clone());
-            return Err(Error::Positions { tokens, factor, most: POSITIONS_MAX as usize });
+            return Err(Error::TooManyPositions { tokens, factor, most: POSITIONS_MAX as usize });
         }
-        let flags = given.flags;
+        let flags = inputs.flags;
         let intervals = match flags.dprope_intervals {
             Some(b) => Sourced::whole("--dprope-intervals", b).between(2, 65536)?,
             None => Sourced::default(360),
@@ -74,9 +74,9 @@ impl DpRope {
             Some(way) => Sourced::flag(way, format!("--dprope-direction {}", way.name())),
             None => Sourced::default(Direction::Code),
         };
-        let choice = Choice::resolve(given, 2 * inv_freq.len())?;
+        let choice = Choice::resolve(inputs, 2 * inv_freq.len())?;
 
-        let trained = Trained::new(inv_freq, original_context.value, intervals.value);
+        let trained = TrainedAngles::new(inv_freq, original_context.value, intervals.value);
         let divided: Vec<f64> = inv_freq.iter().map(|theta| theta / factor.value).collect();
         let [alone, divided] = [inv_freq, &divided]
             .map(|inv_freq| trained.disturbances(inv_freq, extended as usize, direction.value));
@@ -106,8 +106,8 @@ impl DpRope {
 }
 
 impl Choice {
-    fn resolve(given: &Given, n_rot: usize) -> Result<Choice, Error> {
-        match (given.flags.dprope_threshold, given.flags.dprope_dims) {
+    fn resolve(inputs: &RuleInputs, n_rot: usize) -> Result<Choice, Error> {
+        match (inputs.flags.dprope_threshold, inputs.flags.dprope_dims) {
             (None, None) => Ok(Choice::Threshold(Sourced::default(0.0))),
             (Some(t), None) => {
                 let t = Sourced::number("--dprope-threshold", t);
@@ -117,7 +117,7 @@ impl Choice {
                 let dims = Sourced::whole("--dprope-dims", dims).between(0, n_rot)?;
                 match dims.value.is_multiple_of(2) {
                     true => Ok(Choice::Dimensions(dims)),
-                    false => Err(Error::Odd { dims }),
+                    false => Err(Error::OddDimensions { dims }),
                 }
             }
             (Some(t), Some(dims)) => Err(Error::Both {

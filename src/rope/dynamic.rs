@@ -13,7 +13,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Error, Origin, Sourced, error, given::Given};
+use super::{Error, Origin, Sourced, error, rule_inputs::RuleInputs};
 
 /// How α follows the length.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,31 +62,31 @@ impl FromStr for Variant {
 }
 
 impl Dynamic {
-    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
-        let variant = match given.flags.dynamic_variant {
+    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
+        let variant = match inputs.flags.dynamic_variant {
             Some(variant) => {
                 Sourced::flag(variant, format!("--dynamic-variant {}", variant.name()))
             }
             None => Sourced::default(Variant::HuggingFace),
         };
-        let trained = given.unscaled()?;
-        let target = match (variant.value, given.flags.dynamic_target) {
-            (Variant::Fu2, _) => Some(target(given, &trained)?),
+        let trained = inputs.unscaled()?;
+        let target = match (variant.value, inputs.flags.dynamic_target) {
+            (Variant::Fu2, _) => Some(target(inputs, &trained)?),
             (_, None) => None,
             (_, Some(_)) => {
                 return Err(Error::Needs("--dynamic-target", "--dynamic-variant fu2"));
             }
         };
-        Ok(Dynamic { variant, trained, target, step: step(given)? })
+        Ok(Dynamic { variant, trained, target, step: step(inputs)? })
     }
 
     /// s, where neither a flag nor the file gives it.
-    pub(super) fn default_factor(given: &Given) -> Result<Sourced<f64>, Error> {
-        if given.flags.dynamic_variant != Some(Variant::Fu2) {
+    pub(super) fn default_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+        if inputs.flags.dynamic_variant != Some(Variant::Fu2) {
             return Ok(Sourced::default(1.0));
         }
-        let trained = given.unscaled()?;
-        let ratio = target(given, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
+        let trained = inputs.unscaled()?;
+        let ratio = target(inputs, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
         Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
     }
 
@@ -115,12 +115,12 @@ impl fmt::Display for Dynamic {
 }
 
 /// C': the flag, or else the context that was asked for; not below C.
-fn target(given: &Given, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
-    match given.flags.dynamic_target {
+fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
+    match inputs.flags.dynamic_target {
         Some(tokens) => {
             Sourced::whole("--dynamic-target", tokens).between(trained.value, TOKENS_MAX)
         }
-        None if given.context.value > trained.value => Ok(given.context.clone()),
+        None if inputs.context.value > trained.value => Ok(inputs.context.clone()),
         None => Ok(trained.clone()),
     }
 }
@@ -129,8 +129,8 @@ fn target(given: &Given, trained: &Sourced<usize>) -> Result<Sourced<usize>, Err
 const TOKENS_MAX: usize = 1 << 30;
 
 /// The grid of lengths.
-pub(super) fn step(given: &Given) -> Result<Sourced<usize>, Error> {
-    match given.flags.step {
+pub(super) fn step(inputs: &RuleInputs) -> Result<Sourced<usize>, Error> {
+    match inputs.flags.step {
         Some(step) => Sourced::whole("--rope-step", step).between(1, TOKENS_MAX),
         None => Ok(Sourced::default(256)),
     }

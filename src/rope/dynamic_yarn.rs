@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{Error, Sourced, Yarn, dynamic, given::Given, yarn::Weights};
+use super::{Error, Sourced, Yarn, dynamic, rule_inputs::RuleInputs, yarn::MagnitudeWeights};
 
 /// YaRN, and how its factor follows the length.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,16 +16,16 @@ pub struct DynamicYarn {
     /// The grid that lengths beyond the original context are rounded up to.
     pub step: Sourced<usize>,
     /// How the attention scale follows the factor; `None` if it does not.
-    pub weights: Option<Weights>,
+    pub weights: Option<MagnitudeWeights>,
 }
 
 impl DynamicYarn {
-    pub(super) fn resolve(given: &Given, ext_factor: Sourced<f64>) -> Result<Self, Error> {
-        let weights = Weights::resolve(given)?;
-        let constant = given.flags.yarn_attention_factor.is_some() || ext_factor.value == 0.0;
+    pub(super) fn resolve(inputs: &RuleInputs, ext_factor: Sourced<f64>) -> Result<Self, Error> {
+        let weights = MagnitudeWeights::resolve(inputs)?;
+        let constant = inputs.flags.yarn_attention_factor.is_some() || ext_factor.value == 0.0;
         Ok(DynamicYarn {
-            yarn: Yarn::resolve(given, ext_factor)?,
-            step: dynamic::step(given)?,
+            yarn: Yarn::resolve(inputs, ext_factor)?,
+            step: dynamic::step(inputs)?,
             weights: (!constant).then_some(weights),
         })
     }

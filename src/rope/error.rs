@@ -14,11 +14,11 @@ pub enum Error {
     #[error("{key}: unknown RoPE scaling {}; choose one with --rope-scaling", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("{value}: must be {expected}")]
-    Value { value: String, expected: String },
+    OutOfRange { value: String, expected: String },
     #[error("{one} and {other} both set {what}: give one")]
     Both { one: String, other: String, what: &'static str },
     #[error("{0} needs {1} beside it: Hugging Face uses neither alone")]
-    Alone(&'static str, &'static str),
+    NeedsBoth(&'static str, &'static str),
     #[error("{factor} contradicts --rope-scaling none: leave one of them out")]
     NoneWithFactor { factor: Origin },
     #[error("{factor} needs --rope-scaling linear or yarn: the file says none ({key})")]
@@ -31,7 +31,7 @@ pub enum Error {
         "RoPE scaling {scaling} does not go with the LongRoPE divisors of the file: choose longrope, \
          none, linear or yarn"
     )]
-    LongRopeFile { scaling: Scaling },
+    LongRopeDivisors { scaling: Scaling },
     #[error(
         "RoPE scaling longrope needs the tensor {tensor}, which the file lacks: choose another with \
          --rope-scaling"
@@ -65,14 +65,14 @@ pub enum Error {
     #[error(
         "--llama3-high-freq-factor {high}: must be above --llama3-low-freq-factor, which is {low}"
     )]
-    Turns { low: f64, high: f64 },
+    BlendBounds { low: f64, high: f64 },
     #[error("{}: must be an even number, as dimensions rotate in pairs", dims.origin)]
-    Odd { dims: Sourced<usize> },
+    OddDimensions { dims: Sourced<usize> },
     #[error(
         "DPRoPE counts the angles of 1 to {most} positions: an original context of {tokens} times \
          the factor {factor} is out of that range"
     )]
-    Positions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
+    TooManyPositions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
     #[error("{0}")]
     ClexFile(String),
     #[error(
@@ -86,7 +86,7 @@ pub enum Error {
     )]
     ClexDiverges { file: String, t: usize },
     #[error("{flag} has no effect with --rope-scaling auto: name a method, or leave it out")]
-    BesideAuto { flag: &'static str },
+    ConflictsWithAuto { flag: &'static str },
     #[error(
         "RoPE scaling {scaling} follows the length of the sequence, and a file holds one set of \
          divisors: choose a method with a fixed factor, such as yarn or ntk"
@@ -101,13 +101,13 @@ pub enum Error {
         "{what} acts on attention, and a file holds divisors of frequencies alone: leave it out"
     )]
     BakedAttention { what: String },
-    #[error("{}: must be a multiple of the groups' size, which is {group}", window.origin.with(window.value))]
-    Groups { group: Sourced<usize>, window: Sourced<usize> },
+    #[error("{}: must be a multiple of the groups' size, which is {group}", window.origin.with_value(window.value))]
+    WindowNotMultiple { group: Sourced<usize>, window: Sourced<usize> },
     #[error(
         "--rope-policy has no effect with RoPE scaling {scaling}, which does not follow the length \
          of the sequence: leave it out"
     )]
-    IdlePolicy { scaling: Scaling },
+    PolicyNoEffect { scaling: Scaling },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

@@ -17,7 +17,7 @@ pub struct Flags {
     pub freq_scale: Option<f64>,
     /// Whether a factor that no flag gives is what reaches the context even where the file gives
     /// one, so that methods can be compared at a length.
-    pub reaching: bool,
+    pub for_context: bool,
     /// `--rope-freq-base`: the base of the frequencies (NTK-aware scaling raises it).
     pub freq_base: Option<f64>,
     /// `--yarn-orig-ctx`: the context before the extension, for any rule that needs it; 0 means
@@ -95,7 +95,7 @@ impl Flags {
 
     /// These flags without those that llama.cpp's help gives as defaults, -1 for the numbers of
     /// YaRN and 0 for its context: to type a default is to say nothing.
-    pub(super) fn given(&self) -> Flags {
+    pub(super) fn without_defaults(&self) -> Flags {
         let not_default = |x: &f64| *x != -1.0;
         Flags {
             yarn_orig_ctx: self.yarn_orig_ctx.filter(|tokens| *tokens != 0),
@@ -108,7 +108,7 @@ impl Flags {
     }
 
     /// Those of these flags that act whatever the method is.
-    pub(super) fn beside(&self) -> Flags {
+    pub(super) fn method_independent(&self) -> Flags {
         Flags {
             log_n: self.log_n,
             attention_sinks: self.attention_sinks,
@@ -119,7 +119,7 @@ impl Flags {
     }
 
     /// The first flag that says what auto is to choose.
-    pub(super) fn first_beside_auto(&self) -> Option<&'static str> {
+    pub(super) fn first_conflict_with_auto(&self) -> Option<&'static str> {
         let values = [
             ("--rope-scale", self.scale.is_some()),
             ("--rope-freq-scale", self.freq_scale.is_some()),
@@ -222,19 +222,19 @@ pub enum Scaling {
 
 /// What `--rope-scaling` may say: a rule, or that one is to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum ScalingChoice {
     /// The one that the context needs.
     Auto,
     /// This one.
     Scaling(Scaling),
 }
 
-impl FromStr for Named {
+impl FromStr for ScalingChoice {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        match name.parse().map(Named::Scaling) {
-            Err(_) if name == "auto" => Ok(Named::Auto),
+        match name.parse().map(ScalingChoice::Scaling) {
+            Err(_) if name == "auto" => Ok(ScalingChoice::Auto),
             Err(Error::Unknown { what, name, known }) => {
                 Err(Error::Unknown { what, name, known: format!("{known}, auto") })
             }
@@ -275,7 +275,7 @@ impl Scaling {
     }
 
     /// The scaling that this one is by `factor`: linear by 1 is none.
-    pub(super) fn by(self, factor: f64) -> Scaling {
+    pub(super) fn with_factor(self, factor: f64) -> Scaling {
         if self == Scaling::Linear && factor == 1.0 { Scaling::None } else { self }
     }
 

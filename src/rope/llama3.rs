@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use super::{Error, Sourced, given::Given};
+use super::{Error, Sourced, rule_inputs::RuleInputs};
 
 /// Between which numbers of turns the blend lies.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,17 +20,17 @@ pub struct Llama3 {
 }
 
 impl Llama3 {
-    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
+    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let value = |flag, value: Option<f64>, default| match value {
             Some(value) => Sourced::number(flag, value).factor(),
             None => Ok(Sourced::default(default)),
         };
-        let low = value("--llama3-low-freq-factor", given.flags.llama3_low_freq_factor, 1.0)?;
-        let high = value("--llama3-high-freq-factor", given.flags.llama3_high_freq_factor, 4.0)?;
+        let low = value("--llama3-low-freq-factor", inputs.flags.llama3_low_freq_factor, 1.0)?;
+        let high = value("--llama3-high-freq-factor", inputs.flags.llama3_high_freq_factor, 4.0)?;
         if high.value <= low.value {
-            return Err(Error::Turns { low: low.value, high: high.value });
+            return Err(Error::BlendBounds { low: low.value, high: high.value });
         }
-        let original_context = given.original_context()?;
+        let original_context = inputs.original_context()?;
         Ok(Llama3 { original_context, low_freq_factor: low, high_freq_factor: high })
     }
 

@@ -75,7 +75,7 @@ impl Plan {
             && scaling.acts_on_frequencies()
             && self.context.value > self.context_train.value
         {
-            let contexts = match self.in_force() {
+            let contexts = match self.effective_scaling() {
                 Scaling::None => "the context",
                 _ => "contexts of linear and NTK scaling",
             };
@@ -99,7 +99,7 @@ impl Plan {
             all.push(format!("it has no {flag}"));
         }
         let ramp = matches!(&self.rule, Rule::Yarn(yarn) if yarn.ext_factor.value != 0.0);
-        if ramp && flags.given().yarn_attn_factor.is_some() {
+        if ramp && flags.without_defaults().yarn_attn_factor.is_some() {
             all.push("it ignores --yarn-attn-factor wherever YaRN's ramp acts".into());
         }
         if let Divisors::LongRope(sets) = &self.divisors {

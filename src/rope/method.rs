@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Error, Far, Origin, Scaling, Sight, Sourced, given::Given};
+use super::{Error, FarKeys, Origin, Scaling, Sourced, Visibility, rule_inputs::RuleInputs};
 
 /// A method, and its parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,8 +54,8 @@ const DIVISOR_MAX: usize = 1 << 20;
 
 impl Method {
     /// The method that `scaling` names, if it names one.
-    pub(super) fn resolve(given: &Given, scaling: Scaling) -> Result<Option<Method>, Error> {
-        let flags = given.flags;
+    pub(super) fn resolve(inputs: &RuleInputs, scaling: Scaling) -> Result<Option<Method>, Error> {
+        let flags = inputs.flags;
         if let Some(sinks) = flags.attention_sinks {
             let sinks = Sourced::whole("--attention-sinks", sinks);
             if !scaling.acts_on_frequencies() {
@@ -66,14 +66,14 @@ impl Method {
                 let (one, other) = (sinks.origin.to_string(), "--context-shift".into());
                 return Err(Error::Both { one, other, what: "what a full context forgets" });
             }
-            let context = given.context.clone();
+            let context = inputs.context.clone();
             if context.value < 2 {
                 return Err(Error::NoRoomForSinks { sinks: sinks.origin, context });
             }
             let sinks = sinks.between(1, context.value.saturating_sub(1))?;
             return Ok(Some(Method::Sinks { sinks, context }));
         }
-        let (trained, context) = (given.trained(), given.context.value.max(1));
+        let (trained, context) = (inputs.trained(), inputs.context.value.max(1));
         let half = || Sourced {
             value: (trained.value / 2).max(1),
             origin: Origin::Computed("half the trained context"),
@@ -118,7 +118,7 @@ impl Method {
                 };
                 let window = whole("--grp-attn-w", typed, 1, context, default)?;
                 if !window.value.is_multiple_of(group.value) {
-                    return Err(Error::Groups { group, window });
+                    return Err(Error::WindowNotMultiple { group, window });
                 }
                 Method::SelfExtend { group, window }
             }
@@ -135,23 +135,26 @@ impl Method {
     }
 
     /// The same in numbers.
-    pub(super) fn sight(&self) -> Sight {
-        let sight = |window: &Sourced<usize>, first, far| Sight { near: window.value, first, far };
+    pub(super) fn visibility(&self) -> Visibility {
+        let visibility =
+            |window: &Sourced<usize>, first, far| Visibility { near: window.value, first, far };
         match self {
-            Method::ReRope { window } => sight(window, usize::MAX, Far::At(window.value)),
+            Method::ReRope { window } => {
+                visibility(window, usize::MAX, FarKeys::AtDistance(window.value))
+            }
             Method::LeakyReRope { window, divisor } => {
-                sight(window, usize::MAX, Far::Slower(divisor.value))
+                visibility(window, usize::MAX, FarKeys::Divided(divisor.value))
             }
             Method::SelfExtend { group, window } => {
-                sight(window, usize::MAX, Far::Grouped(group.value))
+                visibility(window, usize::MAX, FarKeys::Grouped(group.value))
             }
             Method::LmInfinite { global, local } => {
-                sight(local, global.value, Far::At(local.value))
+                visibility(local, global.value, FarKeys::AtDistance(local.value))
             }
-            Method::Sinks { sinks, context } => Sight {
+            Method::Sinks { sinks, context } => Visibility {
                 near: context.value - sinks.value,
                 first: sinks.value,
-                far: Far::Stopped(context.value - 1),
+                far: FarKeys::Capped(context.value - 1),
             },
         }
     }
@@ -203,7 +206,7 @@ impl Method {
                 Some(format!("by {times}"))
             }
             Method::Sinks { .. } => None,
-            _ if self.sight().near >= context => {
+            _ if self.visibility().near >= context => {
                 Some(format!("in a context of {context}, which is within its window,"))
             }
             _ => None,
@@ -211,7 +214,7 @@ impl Method {
     }
 
     /// The distance that it takes for one of d.
-    pub fn form(&self) -> String {
+    pub fn distance_formula(&self) -> String {
         match self {
             Method::ReRope { window } => format!("min(d, {})", window.value),
             Method::LeakyReRope { window, divisor } => {

@@ -4,7 +4,7 @@
 //! a = ln k / (d/2)^b, so that the last frequency is divided by k. What it says of queries (a scale
 //! by the logarithm of the position) is a matter of attention, and not done here.
 
-use super::{Error, Sourced, given::Given};
+use super::{Error, Sourced, rule_inputs::RuleInputs};
 
 /// How the stretch is spread over the pairs.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,8 @@ pub struct NtkMixed {
 }
 
 impl NtkMixed {
-    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
-        let exponent = match given.flags.ntk_mixed_exponent {
+    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
+        let exponent = match inputs.flags.ntk_mixed_exponent {
             Some(b) => Sourced::number("--ntk-mixed-exponent", b).within(0.0, 16.0)?,
             None => Sourced::default(0.75),
         };

@@ -3,7 +3,7 @@
 use std::{fmt, ops::RangeInclusive};
 
 use super::{
-    Divisors, Far, Layers, Method, Origin, Policy, Rule, Scaling, Sight, Sourced, Table,
+    Divisors, FarKeys, Layers, Method, Origin, Policy, Rule, Scaling, Sourced, Table, Visibility,
     keys::is_without_factor, ntk, sourced::short, table,
 };
 
@@ -31,7 +31,7 @@ pub struct Plan {
     /// What acts on attention, if anything does.
     pub method: Option<Method>,
     /// What queries in global layers see.
-    pub sight: Sight,
+    pub visibility: Visibility,
     /// Whether a context that is full loses its oldest tokens, and later ones move down.
     pub shifts: bool,
     /// Where queries grow with their position: the context L from which on they do.
@@ -51,8 +51,8 @@ pub struct Plan {
 
 impl Plan {
     /// The scaling in force: that of the plan, or none where it is linear by a factor of 1.
-    pub fn in_force(&self) -> Scaling {
-        self.scaling.value.by(self.factor.value)
+    pub fn effective_scaling(&self) -> Scaling {
+        self.scaling.value.with_factor(self.factor.value)
     }
 
     /// The frequencies that the model was trained with before any extension: no scaling, and of
@@ -126,8 +126,8 @@ impl Plan {
 
     /// The last position that a token is ever taken to be at.
     fn last_position(&self) -> usize {
-        match self.sight.far {
-            Far::Stopped(last) => last,
+        match self.visibility.far {
+            FarKeys::Capped(last) => last,
             _ => usize::MAX,
         }
     }
@@ -164,7 +164,8 @@ impl Plan {
         let lengths = lengths.filter(|length| last.replace(*length) != Some(*length));
         let log_n = self.log_n.as_ref().map(|trained| trained.value);
         let (raw_keys, shifts) = (self.raw_keys(), self.shifts);
-        let attention = format!("{raw_keys:?} {shifts:?} {:?} {log_n:?}", self.sight);
+        let visibility = self.visibility.identity();
+        let attention = format!("{raw_keys:?} {shifts:?} {visibility} {log_n:?}");
         let tables = lengths.flat_map(|length| {
             [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, length))
         });
@@ -181,7 +182,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ntk = self.base.value != self.base_train.value;
         let scaled = self.factor.value != 1.0;
-        match self.in_force() {
+        match self.effective_scaling() {
             Scaling::None if ntk => write!(f, "RoPE: NTK by base")?,
             Scaling::None => write!(f, "RoPE: no scaling")?,
             scaling => write!(f, "RoPE: {scaling}")?,

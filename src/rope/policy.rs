@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Divisors, Error, Rule, Sourced, error, given::Given};
+use super::{Divisors, Error, Rule, Sourced, error, rule_inputs::RuleInputs};
 
 /// Whose length it is.
 ///
@@ -33,7 +33,7 @@ impl Policy {
     }
 
     pub(super) fn resolve(
-        given: &Given,
+        inputs: &RuleInputs,
         factor: &Sourced<f64>,
         rule: &Rule,
         divisors: &Divisors,
@@ -43,9 +43,9 @@ impl Policy {
             Divisors::LongRope(_) => Some(Policy::Run),
             _ => rule.effective_length(1).map(|_| Policy::Position),
         };
-        match given.flags.policy {
+        match inputs.flags.policy {
             Some(_) if default.is_none() => {
-                Err(Error::IdlePolicy { scaling: given.chosen.by(factor.value) })
+                Err(Error::PolicyNoEffect { scaling: inputs.chosen.with_factor(factor.value) })
             }
             Some(policy) => {
                 Ok(Some(Sourced::flag(policy, format!("--rope-policy {}", policy.name()))))

@@ -8,18 +8,19 @@
 //! flag names without a factor has the one that reaches the context.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling, Sight,
-    Sourced, auto,
+    Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling,
+    Sourced, Visibility, auto,
     divisors::{LONG, ROPE_FREQS, SHORT, check, tensors_of},
-    given::Given,
     keys::Keys,
-    longrope, ntk, table, warn,
+    longrope, ntk,
+    rule_inputs::RuleInputs,
+    table, warn,
 };
 use crate::gguf::Metadata;
 
 /// What a plan needs to know of the model besides its metadata.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct ModelInfo<'a> {
     /// `general.architecture`, which also starts the names of keys.
     pub architecture: &'a str,
     /// Dimensions of a head that rotate.
@@ -34,7 +35,7 @@ impl Plan {
     /// Resolves what RoPE does for `model`, given what its file says and what the user says.
     /// `context` is the number of tokens that the run has room for.
     pub fn resolve(
-        model: &Facts,
+        model: &ModelInfo,
         metadata: &Metadata,
         factors: Factors,
         flags: &Flags,
@@ -53,13 +54,13 @@ impl Plan {
 
 /// The plan without the warnings that its values give rise to.
 fn resolve(
-    model: &Facts,
+    model: &ModelInfo,
     metadata: &Metadata,
     factors: Factors,
     flags: &Flags,
     context: Sourced<usize>,
 ) -> Result<Plan, Error> {
-    let Facts { architecture, n_rot, context_train, window_rope } = *model;
+    let ModelInfo { architecture, n_rot, context_train, window_rope } = *model;
     if n_rot == 0 || !n_rot.is_multiple_of(2) {
         let key = format!("{architecture}.rope.dimension_count");
         return Err(Error::Dimensions { key, n_rot });
@@ -68,7 +69,7 @@ fn resolve(
     let context_train = Sourced::key(context_train, key);
     let long_rope = factors.long.is_some();
     let keys = Keys { architecture, metadata, long_rope };
-    let flags = flags.given();
+    let flags = flags.without_defaults();
 
     let base_train = keys.base("freq_base")?;
     let base = match flags.freq_base {
@@ -81,7 +82,7 @@ fn resolve(
     let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
     let mut warnings = keys.unread(scaling.value)?;
     let divisors = divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
-    let given = Given {
+    let inputs = RuleInputs {
         keys,
         flags: &flags,
         scaling: &scaling,
@@ -91,14 +92,14 @@ fn resolve(
         context_train: &context_train,
         context: &context,
     };
-    let factor = given.factor()?;
+    let factor = inputs.factor()?;
     let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
-    let rule = Rule::resolve(&given, &factor, &inv_freq)?;
-    let attention_scale = attention_scale(&given, &rule, &factor, &divisors)?;
-    let original_context = given.original_context()?;
-    let policy = Policy::resolve(&given, &factor, &rule, &divisors)?;
-    let method = Method::resolve(&given, chosen.value)?;
-    let log_n = log_n(&given, method.as_ref());
+    let rule = Rule::resolve(&inputs, &factor, &inv_freq)?;
+    let attention_scale = attention_scale(&inputs, &rule, &factor, &divisors)?;
+    let original_context = inputs.original_context()?;
+    let policy = Policy::resolve(&inputs, &factor, &rule, &divisors)?;
+    let method = Method::resolve(&inputs, chosen.value)?;
+    let log_n = log_n(&inputs, method.as_ref());
 
     Ok(Plan {
         n_rot,
@@ -110,7 +111,7 @@ fn resolve(
         window_base,
         divisors,
         policy,
-        sight: method.as_ref().map_or(Sight::ALL, Method::sight),
+        visibility: method.as_ref().map_or(Visibility::ALL, Method::visibility),
         method,
         shifts: flags.context_shift,
         log_n,
@@ -123,9 +124,9 @@ fn resolve(
 }
 
 /// The context beyond which queries grow, if they do.
-fn log_n(given: &Given, method: Option<&Method>) -> Option<Sourced<usize>> {
-    let trained = given.trained();
-    match given.flags.log_n {
+fn log_n(inputs: &RuleInputs, method: Option<&Method>) -> Option<Sourced<usize>> {
+    let trained = inputs.trained();
+    match inputs.flags.log_n {
         Some(true) => Some(Sourced::flag(trained.value, "--rope-log-n on")),
         None if method.is_some_and(Method::scales_queries) => Some(trained),
         Some(false) | None => None,
@@ -155,7 +156,7 @@ fn divisors(
     if scaling.value == Scaling::LongRope || file.is_ok_and(|s| s.value == Scaling::LongRope) {
         use Scaling::{Linear, LongRope as Own, None as Plain, Yarn};
         if !matches!(scaling.value, Own | Plain | Linear | Yarn) {
-            return Err(Error::LongRopeFile { scaling: scaling.value });
+            return Err(Error::LongRopeDivisors { scaling: scaling.value });
         }
         if factors.rope_freqs.is_some() {
             ignored(ROPE_FREQS, "LongRoPE has its own");
@@ -191,12 +192,12 @@ fn divisors(
 /// What the user gives as the whole of it, or else the product of what the user gives as a part,
 /// what the rule asks for, and what the file gives.
 fn attention_scale(
-    given: &Given,
+    inputs: &RuleInputs,
     rule: &Rule,
     factor: &Sourced<f64>,
     divisors: &Divisors,
 ) -> Result<Sourced<f64>, Error> {
-    let Given { flags, keys, context_train, .. } = given;
+    let RuleInputs { flags, keys, context_train, .. } = inputs;
     if let Some(whole) = flags.yarn_attention_factor {
         let whole = Sourced::number("--yarn-attention-factor", whole).factor()?;
         return match flags.yarn_attn_factor {
@@ -213,7 +214,7 @@ fn attention_scale(
         parts.push(Sourced::number("--yarn-attn-factor", part).factor()?);
     }
     if let Rule::Yarn(yarn) = rule {
-        parts.extend(yarn.magnitude(given, factor.value)?);
+        parts.extend(yarn.magnitude(inputs, factor.value)?);
     }
     match (keys.attention_factor()?, divisors) {
         (Some(part), _) => parts.push(part),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Clex, DpRope, Dynamic, DynamicYarn, Error, Llama3, NtkMixed, Scaling, Sourced, Yarn,
-    given::Given, linear, ntk,
+    Clex, DpRope, Dynamic, DynamicYarn, Error, Llama3, NtkMixed, Scaling, Sourced, Yarn, linear,
+    ntk, rule_inputs::RuleInputs,
 };
 
 /// How the factor acts on the frequencies.
@@ -35,19 +35,19 @@ impl Rule {
     /// the extrapolation factor is not 0, whatever the scaling is called; flags that shape a
     /// rule which is not in force are refused.
     pub(super) fn resolve(
-        given: &Given,
+        inputs: &RuleInputs,
         factor: &Sourced<f64>,
         inv_freq: &[f64],
     ) -> Result<Rule, Error> {
-        let scaling = given.scaling.value;
+        let scaling = inputs.scaling.value;
         let n_rot = 2 * inv_freq.len();
-        let ext_factor = Yarn::ext_factor(given)?;
+        let ext_factor = Yarn::ext_factor(inputs)?;
         let linear = matches!(scaling, Scaling::None | Scaling::Linear | Scaling::LongRope);
         let ramp = linear && ext_factor.value != 0.0 && factor.value != 1.0;
         let acting = if ramp { Scaling::Yarn } else { scaling };
-        refuse_idle(given, factor, acting)?;
+        refuse_idle(inputs, factor, acting)?;
         Ok(match scaling {
-            _ if ramp => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
+            _ if ramp => Rule::Yarn(Yarn::resolve(inputs, ext_factor)?),
             Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
             // The frequencies of these are the file's, whose scaling this then is.
             Scaling::ReRope | Scaling::LeakyReRope | Scaling::SelfExtend | Scaling::LmInfinite => {
@@ -57,16 +57,16 @@ impl Rule {
                 ntk::check(n_rot, scaling)?;
                 Rule::Ntk
             }
-            Scaling::NtkMixed => Rule::NtkMixed(NtkMixed::resolve(given)?),
+            Scaling::NtkMixed => Rule::NtkMixed(NtkMixed::resolve(inputs)?),
             Scaling::Dynamic => {
                 ntk::check(n_rot, scaling)?;
-                Rule::Dynamic(Dynamic::resolve(given)?)
+                Rule::Dynamic(Dynamic::resolve(inputs)?)
             }
-            Scaling::Yarn => Rule::Yarn(Yarn::resolve(given, ext_factor)?),
-            Scaling::DynamicYarn => Rule::DynamicYarn(DynamicYarn::resolve(given, ext_factor)?),
-            Scaling::Llama3 => Rule::Llama3(Llama3::resolve(given)?),
-            Scaling::DpRope => Rule::DpRope(DpRope::resolve(given, factor, inv_freq)?),
-            Scaling::Clex => Rule::Clex(Clex::resolve(given, factor, inv_freq)?),
+            Scaling::Yarn => Rule::Yarn(Yarn::resolve(inputs, ext_factor)?),
+            Scaling::DynamicYarn => Rule::DynamicYarn(DynamicYarn::resolve(inputs, ext_factor)?),
+            Scaling::Llama3 => Rule::Llama3(Llama3::resolve(inputs)?),
+            Scaling::DpRope => Rule::DpRope(DpRope::resolve(inputs, factor, inv_freq)?),
+            Scaling::Clex => Rule::Clex(Clex::resolve(inputs, factor, inv_freq)?),
         })
     }
 
@@ -146,13 +146,13 @@ impl fmt::Display for Rule {
 
 /// An error if a flag shapes neither the rule that acts nor the method that is chosen, by which name
 /// the user knows both.
-fn refuse_idle(given: &Given, factor: &Sourced<f64>, acting: Scaling) -> Result<(), Error> {
-    let flags = given.flags;
+fn refuse_idle(inputs: &RuleInputs, factor: &Sourced<f64>, acting: Scaling) -> Result<(), Error> {
+    let flags = inputs.flags;
     for (flag, typed, needs) in flags.parameters() {
         // Where log-n scaling begins, whatever the rule.
         let for_log_n = flag == "--yarn-orig-ctx" && flags.log_n == Some(true);
-        if typed && !for_log_n && !needs.contains(&acting) && !needs.contains(&given.chosen) {
-            let (scaling, needs) = (given.chosen.by(factor.value), needs[0]);
+        if typed && !for_log_n && !needs.contains(&acting) && !needs.contains(&inputs.chosen) {
+            let (scaling, needs) = (inputs.chosen.with_factor(factor.value), needs[0]);
             return Err(Error::NoEffect { flag, scaling, needs });
         }
     }

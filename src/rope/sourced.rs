@@ -47,7 +47,7 @@ pub enum Origin {
 
 impl Origin {
     /// The value with its name, for an error: a flag as typed, `key = value` else.
-    pub(super) fn with(&self, value: impl fmt::Display) -> String {
+    pub(super) fn with_value(&self, value: impl fmt::Display) -> String {
         match self {
             Origin::Flag(text) => text.clone(),
             other => format!("{other} = {value}"),
@@ -101,8 +101,8 @@ impl Sourced<usize> {
         if (from..=to).contains(&self.value) {
             return Ok(self);
         }
-        let value = self.origin.with(self.value);
-        Err(Error::Value { value, expected: format!("a whole number from {from} to {to}") })
+        let value = self.origin.with_value(self.value);
+        Err(Error::OutOfRange { value, expected: format!("a whole number from {from} to {to}") })
     }
 }
 
@@ -150,7 +150,7 @@ impl Sourced<f64> {
         if ok(self.value) {
             return Ok(self);
         }
-        Err(Error::Value { value: self.origin.with(self.value), expected })
+        Err(Error::OutOfRange { value: self.origin.with_value(self.value), expected })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frequencies: what a plan means for sequences of one length.
 
-use super::{Far, Layers, Plan, linear};
+use super::{FarKeys, Layers, Plan, linear};
 
 /// Rotation by `position * inv_freq[i]` of pair i, with cosine and sine multiplied by `scale`.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,8 @@ impl Table {
                 scale: 1.0,
             },
             _ => Table {
-                inv_freq: match (layers, plan.sight.far) {
-                    (Layers::Far, Far::Slower(k)) => {
+                inv_freq: match (layers, plan.visibility.far) {
+                    (Layers::Far, FarKeys::Divided(k)) => {
                         let k = k as f64;
                         global(plan, effective_length).into_iter().map(|theta| theta / k).collect()
                     }

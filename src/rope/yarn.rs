@@ -8,7 +8,7 @@
 
 use std::{f64::consts::TAU, fmt, str::FromStr};
 
-use super::{Error, Origin, Scaling, Sourced, error, given::Given, linear};
+use super::{Error, Origin, Scaling, Sourced, error, linear, rule_inputs::RuleInputs};
 
 /// What YaRN needs to know besides the factor.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +17,9 @@ pub struct Yarn {
     pub original_context: Sourced<usize>,
     /// How much of a kept frequency is kept: 1 is YaRN, 0 interpolates everything.
     pub ext_factor: Sourced<f64>,
-    /// Turns within the original context above which a frequency is kept.
+    /// Turns within the original context numerator which a frequency is kept.
     pub beta_fast: Sourced<f64>,
-    /// Turns below which a frequency is interpolated.
+    /// Turns denominator which a frequency is interpolated.
     pub beta_slow: Sourced<f64>,
     /// The form of the ramp between.
     pub ramp: Sourced<Ramp>,
@@ -60,24 +60,24 @@ impl FromStr for Ramp {
 
 impl Yarn {
     /// The extrapolation factor: that of the flag, or 1 for YaRN and 0 for other scalings.
-    pub(super) fn ext_factor(given: &Given) -> Result<Sourced<f64>, Error> {
-        match given.flags.yarn_ext_factor {
+    pub(super) fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+        match inputs.flags.yarn_ext_factor {
             Some(ext_factor) => Sourced::number("--yarn-ext-factor", ext_factor).share(),
-            None if matches!(given.scaling.value, Scaling::Yarn | Scaling::DynamicYarn) => {
+            None if matches!(inputs.scaling.value, Scaling::Yarn | Scaling::DynamicYarn) => {
                 Ok(Sourced::default(1.0))
             }
             None => Ok(Sourced::default(0.0)),
         }
     }
 
-    pub(super) fn resolve(given: &Given, ext_factor: Sourced<f64>) -> Result<Self, Error> {
-        let flags = given.flags;
+    pub(super) fn resolve(inputs: &RuleInputs, ext_factor: Sourced<f64>) -> Result<Self, Error> {
+        let flags = inputs.flags;
         let beta = |flag, value: Option<f64>, default| match value {
             Some(beta) => Sourced::number(flag, beta).factor(),
             None => Ok(Sourced::default(default)),
         };
         Ok(Yarn {
-            original_context: given.original_context()?,
+            original_context: inputs.original_context()?,
             ext_factor,
             beta_fast: beta("--yarn-beta-fast", flags.yarn_beta_fast, 32.0)?,
             beta_slow: beta("--yarn-beta-slow", flags.yarn_beta_slow, 1.0)?,
@@ -126,10 +126,10 @@ impl Yarn {
     /// By how much attention is sharpened for this factor, if it is.
     pub(super) fn magnitude(
         &self,
-        given: &Given,
+        inputs: &RuleInputs,
         factor: f64,
     ) -> Result<Option<Sourced<f64>>, Error> {
-        let weights = Weights::resolve(given)?;
+        let weights = MagnitudeWeights::resolve(inputs)?;
         let sharper = self.ext_factor.value != 0.0 && factor > 1.0;
         Ok(sharper.then(|| {
             let value = weights.magnitude(factor);
@@ -140,38 +140,42 @@ impl Yarn {
 
 /// What the attention scale is made of: m(s) of one weight over m(s) of another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights {
+pub struct MagnitudeWeights {
     /// `mscale` of Hugging Face.
-    pub above: f64,
+    pub numerator: f64,
     /// `mscale_all_dim`.
-    pub below: f64,
+    pub denominator: f64,
     /// Where they came from.
     pub origin: Origin,
 }
 
-impl Weights {
+impl MagnitudeWeights {
     /// Those of the flags, else of the file (DeepSeek and Mistral have them there), else 1 and 0.
-    pub(super) fn resolve(given: &Given) -> Result<Self, Error> {
-        let typed = match (given.flags.yarn_mscale, given.flags.yarn_mscale_all_dim) {
-            (None, None) => given.keys.magnitude_weights()?,
-            (Some(above), Some(below)) => {
-                let above = Sourced::number("--yarn-mscale", above).share()?;
-                let below = Sourced::number("--yarn-mscale-all-dim", below).share()?;
-                let origin = Origin::Flag(format!("{}, {}", above.origin, below.origin));
+    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
+        let typed = match (inputs.flags.yarn_mscale, inputs.flags.yarn_mscale_all_dim) {
+            (None, None) => inputs.keys.magnitude_weights()?,
+            (Some(numerator), Some(denominator)) => {
+                let numerator = Sourced::number("--yarn-mscale", numerator).share()?;
+                let denominator = Sourced::number("--yarn-mscale-all-dim", denominator).share()?;
+                let origin = Origin::Flag(format!("{}, {}", numerator.origin, denominator.origin));
                 // As there, a weight of 0 is none.
-                let both = above.value != 0.0 && below.value != 0.0;
-                both.then_some((above.value, below.value, origin))
+                let both = numerator.value != 0.0 && denominator.value != 0.0;
+                both.then_some((numerator.value, denominator.value, origin))
             }
-            (Some(_), None) => return Err(Error::Alone("--yarn-mscale", "--yarn-mscale-all-dim")),
-            (None, Some(_)) => return Err(Error::Alone("--yarn-mscale-all-dim", "--yarn-mscale")),
+            (Some(_), None) => {
+                return Err(Error::NeedsBoth("--yarn-mscale", "--yarn-mscale-all-dim"));
+            }
+            (None, Some(_)) => {
+                return Err(Error::NeedsBoth("--yarn-mscale-all-dim", "--yarn-mscale"));
+            }
         };
-        let (above, below, origin) =
+        let (numerator, denominator, origin) =
             typed.unwrap_or((1.0, 0.0, Origin::Computed("1 + 0.1 ln factor")));
-        Ok(Weights { above, below, origin })
+        Ok(MagnitudeWeights { numerator, denominator, origin })
     }
 
     pub(super) fn magnitude(&self, factor: f64) -> f64 {
-        magnitude(factor, self.above) / magnitude(factor, self.below)
+        magnitude(factor, self.numerator) / magnitude(factor, self.denominator)
     }
 }
 

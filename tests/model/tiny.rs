@@ -7,7 +7,7 @@ use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
     model::{Adapter, Model, Options, Session},
-    rope::{Facts, Flags, Plan, Rope, Sourced},
+    rope::{Flags, ModelInfo, Plan, Rope, Sourced},
 };
 use rope_cpu_kernels::Cpu;
 
@@ -537,7 +537,7 @@ pub fn with_file<T>(
     let adapters = files.iter().map(|(file, scale)| Adapter::read(&file.parse(), &gguf, *scale));
     let adapters = adapters.collect::<Result<Vec<_>, _>>().unwrap();
     let model = Model::adapted(&gguf, &adapters).unwrap();
-    let facts = Facts {
+    let info = ModelInfo {
         architecture: tiny.architecture,
         n_rot: tiny.n_rot,
         context_train: tiny.context,
@@ -545,7 +545,7 @@ pub fn with_file<T>(
     };
     let context = Sourced::flag(how.context, "--ctx");
     let plan =
-        Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), &how.flags, context).unwrap();
+        Plan::resolve(&info, gguf.metadata(), model.rope_factors(), &how.flags, context).unwrap();
     let options = Options {
         context: how.context,
         micro_batch: how.micro_batch,

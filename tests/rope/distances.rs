@@ -1,6 +1,6 @@
 //! Methods that act on attention, against the maps of the reference.
 
-use rope_cpu::rope::{Far, Flags, Part, Plan, Scaling};
+use rope_cpu::rope::{FarKeys, Flags, Plan, Region, Scaling};
 
 use crate::{Case, close, floats, golden};
 
@@ -12,15 +12,15 @@ fn plan(scaling: Scaling, flags: Flags) -> Plan {
 
 /// How far the query at `i` takes the key at `j` to be; `None` if it does not see it.
 fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
-    let sight = plan.sight;
+    let visibility = plan.visibility;
     let parts: Vec<_> =
-        Part::ALL.into_iter().filter(|part| sight.visible(*part, i).contains(&j)).collect();
+        Region::ALL.into_iter().filter(|part| visibility.visible(*part, i).contains(&j)).collect();
     assert!(parts.len() <= 1, "{j} is seen twice from {i}");
     let part = *parts.first()?;
-    let key = sight.group(part).map_or(0, |group| j / group);
-    let steps = (sight.query(part, i) - key) as f64;
-    match sight.far {
-        Far::Slower(k) if part == Part::Far => Some(steps / k as f64),
+    let key = visibility.group(part).map_or(0, |group| j / group);
+    let steps = (visibility.query(part, i) - key) as f64;
+    match visibility.far {
+        FarKeys::Divided(k) if part == Region::Far => Some(steps / k as f64),
         _ => Some(steps),
     }
 }

@@ -1,7 +1,9 @@
 //! DPRoPE's histograms, disturbances and masks, against the reference: counts and masks exactly,
 //! disturbances within 1e-12.
 
-use rope_cpu::rope::{Direction, DpRope, Flags, Histogram, Layers, Ramp, Rule, Table, Trained};
+use rope_cpu::rope::{
+    Direction, DpRope, Flags, Histogram, Layers, Ramp, Rule, Table, TrainedAngles,
+};
 use serde_json::Value;
 
 use crate::{Case, close, floats, golden};
@@ -139,7 +141,7 @@ fn disturbances_of_other_methods_equal_the_reference() {
             ..Flags::default()
         };
         let unscaled = inv_freq(Flags::default());
-        let measure = Trained::new(&unscaled, trained, whole(params, "b"));
+        let measure = TrainedAngles::new(&unscaled, trained, whole(params, "b"));
         let dynamic = Flags { scale: Some(2.0), step: Some(1), ..flags("dynamic") };
         let methods = [
             ("none", Flags::default()),

@@ -15,7 +15,7 @@ mod tensors;
 
 use rope_cpu::{
     gguf::{Metadata, Value},
-    rope::{Error, Factors, Facts, Flags, Plan, Sourced},
+    rope::{Error, Factors, Flags, ModelInfo, Plan, Sourced},
 };
 
 /// A model and a command line, to be resolved.
@@ -71,8 +71,8 @@ impl Case {
             Some(context) => Sourced::flag(context, "--ctx"),
             None => Sourced::default(context_train),
         };
-        let facts = Facts { architecture, n_rot, context_train, window_rope };
-        Plan::resolve(&facts, &self.metadata, self.factors, &self.flags, context)
+        let info = ModelInfo { architecture, n_rot, context_train, window_rope };
+        Plan::resolve(&info, &self.metadata, self.factors, &self.flags, context)
     }
 
     /// The error that the case must give, as the user reads it.

@@ -238,7 +238,7 @@ fn factor_of_a_method_reaches_the_context() {
             format!("RoPE: {name} (--rope-scaling {name}), factor 3 (context / original context)");
         assert!(line.starts_with(&said), "{line}");
         // Methods side by side have what the length needs, whatever the file says.
-        let flags = Flags { reaching: true, ..case(name, 0).flags };
+        let flags = Flags { for_context: true, ..case(name, 0).flags };
         let said = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
         assert_eq!(factor(said), (3.0, computed.clone()), "{name}");
         // A larger base reaches a part of it.

@@ -5,8 +5,8 @@ use rope_cpu::{
     gguf::Gguf,
     model::Model,
     rope::{
-        self, Activation, ClexWeights, Direction, Facts, Flags, Named, Plan, Policy, Ramp, Rope,
-        Sourced, Variant,
+        self, Activation, ClexWeights, Direction, Flags, ModelInfo, Plan, Policy, Ramp, Rope,
+        ScalingChoice, Sourced, Variant,
     },
 };
 
@@ -31,7 +31,7 @@ pub struct RopeArgs {
     /// self-extend: beyond the window, groups of tokens share a position. lm-infinite: the last
     /// tokens and a few of the first are seen, and no others.
     #[arg(long, value_name = "METHOD")]
-    pub rope_scaling: Option<Named>,
+    pub rope_scaling: Option<ScalingChoice>,
 
     /// Extend the context N times
     ///
@@ -263,13 +263,13 @@ impl RopeArgs {
     pub fn flags(&self) -> Flags {
         Flags {
             scaling: match self.rope_scaling {
-                Some(Named::Scaling(scaling)) => Some(scaling),
+                Some(ScalingChoice::Scaling(scaling)) => Some(scaling),
                 _ => None,
             },
-            auto: self.rope_scaling == Some(Named::Auto),
+            auto: self.rope_scaling == Some(ScalingChoice::Auto),
             scale: self.rope_scale,
             freq_scale: self.rope_freq_scale,
-            reaching: false, // for commands that list methods to say
+            for_context: false, // for commands that list methods to say
             freq_base: self.rope_freq_base,
             yarn_orig_ctx: self.yarn_orig_ctx,
             yarn_ext_factor: self.yarn_ext_factor,
@@ -339,11 +339,11 @@ pub fn resolve(
     context: Sourced<usize>,
 ) -> Result<Plan, rope::Error> {
     let config = &model.config;
-    let facts = Facts {
+    let info = ModelInfo {
         architecture: config.architecture.name,
         n_rot: config.n_rot,
         context_train: config.context_train,
         window_rope: config.window.is_some() && config.window_rope,
     };
-    Plan::resolve(&facts, gguf.metadata(), model.rope_factors(), flags, context)
+    Plan::resolve(&info, gguf.metadata(), model.rope_factors(), flags, context)
 }

@@ -96,7 +96,7 @@ fn params(count: u64) -> String {
 
 fn rope(outcome: &Outcome<'_>) -> String {
     let plan = outcome.rope;
-    let mut shown = plan.in_force().to_string();
+    let mut shown = plan.effective_scaling().to_string();
     if plan.factor.value != 1.0 {
         shown += &format!(" x{}", short(plan.factor.value));
     }

@@ -71,10 +71,14 @@ impl Explained<'_> {
         for warning in &plan.warnings {
             writeln!(out, "warning: {warning}")?;
         }
-        let [g, h] = plan.form();
+        let [g, h] = plan.formulas();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
         if let Some(method) = &plan.method {
-            writeln!(out, "Attention takes a distance d = i - j to be {}.", method.form())?;
+            writeln!(
+                out,
+                "Attention takes a distance d = i - j to be {}.",
+                method.distance_formula()
+            )?;
         }
         writeln!(
             out,
@@ -125,7 +129,7 @@ impl Explained<'_> {
 
     fn json(&self, out: &mut dyn Write) -> Result<(), Error> {
         let View { plan, length, table, .. } = self.view;
-        let [g, h] = plan.form();
+        let [g, h] = plan.formulas();
         let (views, missing) = self.others();
         let missing: Vec<_> = missing
             .iter()
@@ -159,13 +163,13 @@ impl Explained<'_> {
             "plan": plan.to_string(),
             "values": values(plan),
             "warnings": plan.warnings,
-            "method": plan.in_force().name(),
+            "method": plan.effective_scaling().name(),
             "length": length,
             "trained": self.baseline.context,
             "attention_scale": table.scale,
             "g": g,
             "h": h,
-            "distance": plan.method.as_ref().map(rope::Method::form),
+            "distance": plan.method.as_ref().map(rope::Method::distance_formula),
             "disturbance_code": mean(&self.view.code),
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,

@@ -5,7 +5,7 @@ use super::{Plan, Rule, sourced::short};
 impl Plan {
     /// g(m) and h(θ_i) of f'(x, m, θ) = f(x, g(m), h(θ)), the general form of section 2.3 of the
     /// YaRN paper (arXiv:2309.00071), for the model's own θ and a sequence of n tokens.
-    pub fn form(&self) -> [String; 2] {
+    pub fn formulas(&self) -> [String; 2] {
         let s = short(self.factor.value);
         let mut g = "m".to_string();
         let mut h = match &self.rule {

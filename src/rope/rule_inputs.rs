@@ -6,10 +6,10 @@ use super::{
 };
 
 /// The origin of a factor that is what reaches the context.
-pub(super) const REACHING: &str = "context / original context";
+pub(super) const FOR_CONTEXT: &str = "context / original context";
 
 /// All that is known before the rule is.
-pub(super) struct Given<'a> {
+pub(super) struct RuleInputs<'a> {
     pub keys: Keys<'a>,
     pub flags: &'a Flags,
     /// How the factor acts on frequencies.
@@ -26,7 +26,7 @@ pub(super) struct Given<'a> {
     pub context: &'a Sourced<usize>,
 }
 
-impl Given<'_> {
+impl RuleInputs<'_> {
     /// The context before any extension: the flag, else the key, else the trained one.
     pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
         let linear = self.scaling.value == Scaling::Linear;
@@ -55,7 +55,7 @@ impl Given<'_> {
     /// The factor by which the context is extended: 1 for scaling none, whatever the file says.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let flags = self.flags;
-        let given = match (flags.scale, flags.freq_scale) {
+        let typed = match (flags.scale, flags.freq_scale) {
             (Some(scale), Some(freq_scale)) => {
                 let (one, other) = ("--rope-scale", "--rope-freq-scale");
                 return Err(Error::Both {
@@ -71,7 +71,7 @@ impl Given<'_> {
             }
             (None, None) => None,
         };
-        match (self.scaling.value, given) {
+        match (self.scaling.value, typed) {
             (Scaling::None, Some(Sourced { value, origin: factor })) if value != 1.0 => {
                 Err(match &self.scaling.origin {
                     Origin::Flag(_) => Error::NoneWithFactor { factor },
@@ -83,15 +83,15 @@ impl Given<'_> {
                 Err(Error::FactorByLength { factor, scaling })
             }
             (Scaling::DynamicYarn, None) => Ok(Sourced::default(1.0)),
-            (_, Some(given)) => Ok(given),
+            (_, Some(factor)) => Ok(factor),
             (Scaling::Dynamic, None) => match self.keys.factor() {
                 // A factor of the file is not for lengths that are reached by alpha.
-                Ok(factor) if factor.origin != Origin::Default && !flags.reaching => Ok(factor),
-                Err(error) if !flags.reaching => Err(error),
+                Ok(factor) if factor.origin != Origin::Default && !flags.for_context => Ok(factor),
+                Err(error) if !flags.for_context => Err(error),
                 _ => Dynamic::default_factor(self),
             },
             (Scaling::Clex, None) => Clex::default_factor(self),
-            (Scaling::Ntk, None) if !flags.reaching => match self.keys.alpha()? {
+            (Scaling::Ntk, None) if !flags.for_context => match self.keys.alpha()? {
                 Some(alpha) => Ok(alpha),
                 None => self.factor_of_file_or_context(),
             },
@@ -106,7 +106,7 @@ impl Given<'_> {
         }
         let needed = self.context.value as f64 / self.start()?.value.max(1) as f64;
         let (value, how) = match self.alpha {
-            1.0 => (needed, REACHING),
+            1.0 => (needed, FOR_CONTEXT),
             alpha => (needed / alpha, "context / original context / alpha of the base"),
         };
         Sourced { value: value.max(1.0), origin: Origin::Computed(how) }.factor()
@@ -124,7 +124,7 @@ impl Given<'_> {
         };
         let silent = || self.keys.factor().is_ok_and(|factor| factor.origin == Origin::Default);
         let typed = flags.scale.is_some() || flags.freq_scale.is_some();
-        named && !typed && (flags.reaching || silent())
+        named && !typed && (flags.for_context || silent())
     }
 
     /// The context that a factor which is to reach another one extends. Divisors of the file already

@@ -1,0 +1,140 @@
+//! The keys that a query attends to, and the positions that attention assigns to it and to them.
+
+use std::ops::Range;
+
+use super::Layers;
+
+/// The keys that queries of a layer attend to: near keys at their true distance, and some of the
+/// first keys of the sequence at another one.
+///
+/// The forward pass reads a method that acts on attention in this form only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visibility {
+    /// The number of near keys: those at distances below it.
+    pub near: usize,
+    /// The number of positions at the start of the sequence whose keys stay visible when they are
+    /// no longer near. Such keys are far.
+    pub first: usize,
+    /// The positions assigned to far keys.
+    pub far: FarKeys,
+}
+
+/// The positions that attention assigns to far keys, and to a query that attends to them. Only the
+/// difference of the two acts on the score.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarKeys {
+    /// All far keys are at this distance.
+    AtDistance(usize),
+    /// A key at distance d is at w + (d - w) / k, where k is the value and w is
+    /// [`Visibility::near`].
+    Divided(usize),
+    /// Keys and queries are at their position divided by the group size (the value), rounded down.
+    /// Queries are moved further by a constant, so that distances continue those of near keys.
+    Grouped(usize),
+    /// Keys are at their position, and queries at theirs but at most at this one.
+    Capped(usize),
+}
+
+/// A region of the visible keys, in which all positions are assigned in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// Keys at distances below [`Visibility::near`].
+    Near,
+    /// Keys at larger distances, among the first [`Visibility::first`] positions.
+    Far,
+}
+
+impl Region {
+    /// Both regions.
+    pub const ALL: [Region; 2] = [Region::Near, Region::Far];
+}
+
+impl Visibility {
+    /// All keys, at their true distance.
+    pub const ALL: Visibility = Visibility::window(usize::MAX);
+
+    /// Returns the visibility of a sliding window of `tokens` keys.
+    pub const fn window(tokens: usize) -> Visibility {
+        Visibility { near: tokens, first: 0, far: FarKeys::AtDistance(0) }
+    }
+
+    /// Returns the positions of the keys in `region` that the query at `position` attends to.
+    pub fn visible(&self, region: Region, position: usize) -> Range<usize> {
+        let near = (position + 1).saturating_sub(self.near);
+        match region {
+            Region::Near => near..position + 1,
+            Region::Far => 0..near.min(self.first),
+        }
+    }
+
+    /// Returns the position of the first key that the query at `position` attends to.
+    pub fn start(&self, position: usize) -> usize {
+        let far = self.visible(Region::Far, position);
+        if far.is_empty() { self.visible(Region::Near, position).start } else { far.start }
+    }
+
+    /// Returns the position that is assigned to the query at `position` when it attends to keys in
+    /// `region`.
+    pub fn query(&self, region: Region, position: usize) -> usize {
+        match (region, self.far) {
+            (Region::Near, _) => position,
+            (Region::Far, FarKeys::AtDistance(distance)) => distance,
+            // In steps of 1 / k, as for the keys: (i - j + w (k - 1)) / k = w + (d - w) / k.
+            (Region::Far, FarKeys::Divided(k)) => position + self.near * (k - 1),
+            (Region::Far, FarKeys::Grouped(group)) => {
+                position / group + self.near - self.near / group
+            }
+            (Region::Far, FarKeys::Capped(last)) => position.min(last),
+        }
+    }
+
+    /// Returns the number of neighbouring keys in `region` that share a position: key j is assigned
+    /// j divided by it, rounded down. `None` if all keys are at position 0.
+    pub fn group(&self, region: Region) -> Option<usize> {
+        match (region, self.far) {
+            (Region::Far, FarKeys::AtDistance(_)) => None,
+            (Region::Far, FarKeys::Grouped(group)) => Some(group),
+            _ => Some(1),
+        }
+    }
+
+    /// Returns which cos/sin table rotates `region` in global layers.
+    pub fn layers(&self, region: Region) -> Layers {
+        match (region, self.far) {
+            (Region::Far, FarKeys::Divided(_)) => Layers::Far,
+            _ => Layers::Global,
+        }
+    }
+
+    /// Returns a text that differs between any two visibilities. Saved prompt caches hold a hash of
+    /// it, so its words do not follow the names of types.
+    pub(super) fn identity(&self) -> String {
+        let far = match self.far {
+            FarKeys::AtDistance(distance) => format!("At({distance})"),
+            FarKeys::Divided(k) => format!("Slower({k})"),
+            FarKeys::Grouped(group) => format!("Grouped({group})"),
+            FarKeys::Capped(last) => format!("Stopped({last})"),
+        };
+        format!("Sight {{ near: {}, first: {}, far: {far} }}", self.near, self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FarKeys, Visibility};
+
+    /// Prompt caches that were saved before hold a hash of these words.
+    #[test]
+    fn identities_stay_as_they_were_saved() {
+        let all = format!("Sight {{ near: {}, first: 0, far: At(0) }}", usize::MAX);
+        assert_eq!(Visibility::ALL.identity(), all);
+        for (far, saved) in [
+            (FarKeys::Divided(4), "Slower(4)"),
+            (FarKeys::Grouped(8), "Grouped(8)"),
+            (FarKeys::Capped(99), "Stopped(99)"),
+        ] {
+            let found = Visibility { near: 96, first: 4, far }.identity();
+            assert_eq!(found, format!("Sight {{ near: 96, first: 4, far: {saved} }}"));
+        }
+    }
+}
