@@ -1,17 +1,28 @@
-//! Rotary position embedding: one [`Plan`] from flags and metadata, its frequency tables, and the
-//! rows of cosines and sines that the forward pass rotates with.
+//! Rotary position embedding: a [`Plan`] resolved from flags and metadata, its inverse frequencies,
+//! and the cos/sin rows that the forward pass rotates with.
 //!
-//! Read in this order: [`Flags`] (what the user may say), `plan` (what is in force, and why),
-//! `resolve` (how flags, metadata and defaults become a plan), `rule` and one file for each rule
-//! (`linear`, `ntk`, `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`, `clex`; `longrope`
-//! and `divisors` for frequencies that a file brings along), `table` (a plan and a length become frequencies) and
-//! `cache` (frequencies become rows). `policy` says whose length counts where a rule follows it.
-//! `method` has what acts on attention and not on frequencies, and `visibility` what that means for a
-//! query. `disturbance` is the measure that DPRoPE decides by;
-//! `auto` chooses a rule; `advice` proposes settings where those given do not reach the context; `form` and `llama_cpp` put a plan in words, `bake` puts it in a file.
+//! Reading order:
 //!
-//! A new rule is a file, and a variant of [`Rule`] or of [`Divisors`]; nothing outside of this
-//! module changes, since a forward pass sees [`Rope::row`] and [`Visibility`] alone.
+//! - `flags`: the settings of a user, [`Flags`].
+//! - `plan`: the settings in force with their origins, [`Plan`].
+//! - `resolve`: makes a plan from flags, metadata and defaults. `keys` reads the metadata,
+//!   `rule_inputs` holds the values that all rules share, `sourced` pairs a value with its origin.
+//! - `rule`: how the factor acts on frequencies, with a file for each rule (`linear`, `ntk`,
+//!   `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`, `clex`). `longrope` and
+//!   `divisors` handle frequencies that a file stores as tensors. `disturbance` is the measure that
+//!   DPRoPE minimizes.
+//! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
+//! - `method`: methods that change attention instead of frequencies. `visibility` is their effect
+//!   on a query.
+//! - `table`: inverse frequencies for a plan and an effective length.
+//! - `cache`: cos/sin rows for these frequencies, [`Rope`].
+//! - `auto`: the choice of `--rope-scaling auto`. `warn` finds settings that are probably mistakes,
+//!   and `advice` proposes settings that reach the context.
+//! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `bake`: a plan as tensors and
+//!   metadata for a file.
+//!
+//! A new rule is a new file and a variant of [`Rule`] or of [`Divisors`]. No other module changes,
+//! as the forward pass uses only [`Rope::row`] and [`Visibility`].
 
 mod advice;
 mod auto;
@@ -68,13 +79,13 @@ pub use table::Table;
 pub use visibility::{FarKeys, Region, Visibility};
 pub use yarn::{MagnitudeWeights, Ramp, Yarn};
 
-/// What rotates alike.
+/// A set of layers, or of keys in them, that share their frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
-    /// Layers that attend to the whole context. Every flag acts on these.
+    /// Layers that attend to the whole context. All RoPE flags act on them.
     Global,
-    /// Layers with a sliding window: their own base, never scaled.
+    /// Layers with a sliding window. They have a base of their own, and no flag scales them.
     Window,
-    /// Layers that attend to the whole context, where [`FarKeys::Divided`] slows what is far.
+    /// Far keys of global layers under [`FarKeys::Divided`], whose frequencies are divided by k.
     Far,
 }

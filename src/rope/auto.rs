@@ -1,4 +1,4 @@
-//! `--rope-scaling auto`: which method a context needs, as one rule.
+//! `--rope-scaling auto`: the choice of a RoPE method for a context.
 
 use super::{
     Divisors, Error, Factors, Flags, ModelInfo, Origin, Plan, Scaling, Sourced,
@@ -6,7 +6,8 @@ use super::{
 };
 use crate::gguf::Metadata;
 
-/// The plan of the method that the context needs; its origin says why that one.
+/// Returns the plan of the method that the context needs. The origin of its scaling gives the
+/// reason for the choice.
 pub(super) fn resolve(
     model: &ModelInfo,
     metadata: &Metadata,
@@ -29,25 +30,27 @@ pub(super) fn resolve(
     Ok(plan)
 }
 
-/// The rule, given what the file's own settings do in a context:
+/// Returns the flags of the method to use, and the reason. `own` is the plan of the file's own
+/// settings in the context.
 ///
-/// 1. Where these reach the context, they stand: a model that was trained for a length, or
-///    extended and tuned to it by those who made it, is best as they left it.
-/// 2. Otherwise YaRN with just the factor that reaches it. Nothing here was tuned for the length,
-///    and without tuning YaRN loses least: less than linear and NTK scaling at every length in
-///    its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE. So it is in
-///    `docs/results`, among the methods that rotate a key once. Those that rotate keys as they are
-///    read, dynamic YaRN among them, lose less there, but are slower, and have been judged by that
-///    one small model alone. It is perplexity that decides: of the numbers hidden in 16,384 tokens
-///    that model finds more with DPRoPE (9 of 15 against 5), at 1.4 times the perplexity.
+/// 1. If the file's settings reach the context, they are used unchanged. A model that was trained
+///    for a length, or extended and fine-tuned to it by its authors, is best with their settings.
+/// 2. Otherwise YaRN is used, with the factor that reaches the context. The model was not fine-tuned
+///    for that length, and without fine-tuning YaRN loses least: less than linear and NTK scaling at
+///    every length in its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE.
+///    The measurements in `docs/results` agree, among the methods that rotate a key once. Methods
+///    that rotate keys when they are read, such as dynamic YaRN, lose less there, but are slower,
+///    and were measured only with that one small model. The criterion is perplexity: of the numbers
+///    hidden in 16,384 tokens, that model finds more with DPRoPE (9 of 15 against 5), but at 1.4
+///    times the perplexity.
 ///
-/// YaRN counts turns in the original context. LongRoPE's divisors already take a model from that
-/// to the trained one, and then the trained one counts.
+/// YaRN counts turns in the original context. LongRoPE's divisors already extend a model from its
+/// original to its trained context, so for such a file the trained context is used.
 fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let (context, trained) = (own.context.value, own.context_train.value);
     if own.reaches() {
         let why = match context <= trained {
-            true => format!("{context} tokens are within the {trained} of training"),
+            true => format!("{context} tokens are within the trained context of {trained}"),
             false => format!("the file's own settings reach {context} tokens"),
         };
         return (beside, why);
@@ -61,8 +64,8 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..beside };
     let times = short(factor);
     let why = format!(
-        "{context} tokens are {times} times the {original} of training, where YaRN loses least without \
-         tuning, of methods that rotate a key once"
+        "{context} tokens are {times} times the trained {original}; without fine-tuning, YaRN loses \
+         least of the methods that rotate a key once"
     );
     (flags, why)
 }

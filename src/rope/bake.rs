@@ -1,22 +1,23 @@
-//! A plan as a file can carry it, for programs that know none of its rules.
+//! A plan as tensors and metadata of a file, for programs that do not implement its rule.
 
 use super::{Divisors, Error, Layers, Plan, Rule, Table, divisors, linear};
 
-/// Divisors for `rope_freqs.weight` and the value of `rope.scaling.attn_factor`: with scaling
-/// none, every program that reads these rotates as the plan does.
+/// The values of `rope_freqs.weight` and `rope.scaling.attn_factor` that reproduce a plan: a program
+/// that applies both, with scaling none, rotates as the plan does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baked {
-    /// What the model's own frequencies are divided by, one value for each pair.
+    /// The divisors of the model's own frequencies, one for each pair.
     pub divisors: Vec<f32>,
-    /// What multiplies cosine and sine.
+    /// The attention scale, which multiplies cosines and sines.
     pub attention_scale: f64,
 }
 
 impl Plan {
-    /// This plan for a file.
+    /// Returns the values that store this plan in a file.
     ///
     /// # Errors
-    /// A plan that depends on the length of the sequence or acts on attention, which no divisors can.
+    /// If the plan depends on the length of the sequence, or acts on attention: divisors can express
+    /// neither.
     pub fn baked(&self) -> Result<Baked, Error> {
         let static_rule = match &self.rule {
             Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) | Rule::Yarn(_) | Rule::Llama3(_) => true,
@@ -30,12 +31,12 @@ impl Plan {
             return Err(Error::BakedByLength { scaling: self.scaling.value });
         }
         if self.method.is_some() || self.log_n.is_some() {
-            let what = match &self.log_n {
+            let setting = match &self.log_n {
                 Some(trained) if self.method.is_none() => trained.origin.to_string(),
                 _ if self.rolls() => "--attention-sinks".into(),
                 _ => format!("RoPE scaling {}", self.scaling.value),
             };
-            return Err(Error::BakedAttention { what });
+            return Err(Error::BakedAttention { setting });
         }
         let table = Table::new(self, Layers::Global, self.context.value);
         let own = linear::frequencies(self.n_rot, self.base_train.value);

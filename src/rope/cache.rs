@@ -1,21 +1,22 @@
-//! Rows of cosines and sines, computed once for each rule, effective length and position.
+//! Cos/sin rows, computed once for each set of layers, effective length and position.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use super::{FarKeys, Layers, Plan, Region, Table};
 
-/// Positions that are computed together.
+/// The number of positions whose rows are computed together.
 pub const PAGE: usize = 256;
 
-/// A plan and the rows computed from it so far.
+/// A plan and the cos/sin rows computed from it so far.
 ///
-/// Rows are kept in pages, so that growing never moves or recomputes one.
+/// Rows are stored in pages of 256 positions, so that adding rows never moves or recomputes others.
 #[derive(Debug)]
 pub struct Rope {
     plan: Plan,
     tables: Vec<Rows>,
 }
 
+/// The rows of one set of layers at one effective length.
 #[derive(Debug)]
 struct Rows {
     layers: Layers,
@@ -25,30 +26,31 @@ struct Rows {
 }
 
 impl Rope {
-    /// A cache that is empty so far.
+    /// Creates a cache without rows.
     pub fn new(plan: Plan) -> Rope {
         Rope { plan, tables: Vec::new() }
     }
 
-    /// The plan in force.
+    /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The length that decides the frequencies for a sequence of `tokens`: two sequences with
-    /// equal effective lengths rotate alike. Where it changes as a sequence grows, the keys
-    /// and values computed so far belong to other frequencies, and have to be computed again.
+    /// Returns the effective length of a sequence of `tokens`: the length that its frequencies are
+    /// computed for. Sequences with equal effective lengths have equal frequencies. If it changes
+    /// while a sequence grows, keys and values that are already in the cache belong to the old
+    /// frequencies, and must be computed again.
     pub fn effective_length(&self, tokens: usize) -> usize {
         self.plan.effective_length(tokens)
     }
 
-    /// Drops all rows of global layers, as those of one effective length are of no use to another.
+    /// Removes all rows of global layers. Rows of one effective length cannot be used at another.
     pub fn clear(&mut self) {
         self.tables.retain(|rows| rows.layers == Layers::Window);
     }
 
-    /// Computes the rows that queries at `positions` need, of all layers. Those with a sliding window
-    /// of `window` tokens may have no RoPE of their own.
+    /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding window
+    /// of `window` tokens use the rows of global layers if they have no base of their own.
     pub fn prepare_for(
         &mut self,
         effective_length: usize,
@@ -58,7 +60,7 @@ impl Rope {
         let (visibility, raw_keys) = (self.plan.visibility, self.plan.raw_keys());
         let (first, end) = (positions.start, positions.end);
         if self.plan.window_base.is_some() {
-            // Keys are rotated as they are stored, where no shift moves them.
+            // Without context shift, keys are rotated when they are stored.
             let from = if self.plan.shifts { 0 } else { first };
             self.prepare(Layers::Window, effective_length, from..end);
             if self.plan.rolls() {
@@ -68,7 +70,7 @@ impl Rope {
         if !raw_keys {
             return self.prepare(Layers::Global, effective_length, 0..end);
         }
-        // Keys rotate by their place in a page, and queries by their distance from its start.
+        // Keys rotate by their index in a page, and queries by their distance from its start.
         let near = visibility.near.max(window.unwrap_or(0));
         let near = end.min(near.saturating_add(PAGE));
         self.prepare(Layers::Global, effective_length, 0..near);
@@ -85,9 +87,9 @@ impl Rope {
         }
     }
 
-    /// Computes the rows of `positions` that are not there yet.
+    /// Computes the rows of `positions` that are missing.
     pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions: Range<usize>) {
-        let rows = match self.tables.iter().position(|r| r.is(layers, effective_length)) {
+        let rows = match self.tables.iter().position(|r| r.matches(layers, effective_length)) {
             Some(i) => &mut self.tables[i],
             None => {
                 let table = Table::new(&self.plan, layers, effective_length);
@@ -110,34 +112,33 @@ impl Rope {
         }
     }
 
-    /// Forgets the whole pages of rows before `position`.
+    /// Removes the pages of rows that lie entirely before `position`.
     fn release(&mut self, layers: Layers, position: usize) {
         for rows in self.tables.iter_mut().filter(|rows| rows.layers == layers) {
             rows.pages = rows.pages.split_off(&(position / PAGE));
         }
     }
 
-    /// The rows of the first 256 positions, one after the other.
+    /// Returns the rows of the first 256 positions, `[256, n_rot]`.
     ///
     /// # Panics
-    /// As [`Rope::row`].
+    /// As [`Rope::row`] does.
     pub fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
         self.page(layers, effective_length, 0)
     }
 
-    /// What is multiplied into the rows.
-    ///
-    /// # Panics
-    /// As [`Rope::row`].
+    /// Returns the attention scale, which all values of the rows are multiplied by; 1 if no rows have
+    /// been prepared for these layers and this length.
     pub fn scale(&self, layers: Layers, effective_length: usize) -> f32 {
         self.rows(layers, effective_length).map_or(1.0, |rows| rows.table.scale as f32)
     }
 
-    /// The row of a position: `[cos; n_rot/2]`, then `[sin; n_rot/2]`, with the attention scale
-    /// multiplied in.
+    /// Returns the row of a position: `[cos; n_rot/2]`, then `[sin; n_rot/2]`, multiplied by the
+    /// attention scale.
     ///
     /// # Panics
-    /// If [`Rope::prepare`] was not called with the same key and this position.
+    /// If [`Rope::prepare`] has not been called for these layers, this effective length and this
+    /// position.
     pub fn row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
         let n_rot = self.plan.n_rot;
         let page = self.page(layers, effective_length, position / PAGE);
@@ -145,7 +146,7 @@ impl Rope {
     }
 
     fn rows(&self, layers: Layers, effective_length: usize) -> Option<&Rows> {
-        self.tables.iter().find(|rows| rows.is(layers, effective_length))
+        self.tables.iter().find(|rows| rows.matches(layers, effective_length))
     }
 
     fn page(&self, layers: Layers, effective_length: usize, page: usize) -> &[f32] {
@@ -156,8 +157,9 @@ impl Rope {
 }
 
 impl Rows {
-    /// Window layers never depend on the length.
-    fn is(&self, layers: Layers, effective_length: usize) -> bool {
+    /// Returns whether these rows are those of `layers` at `effective_length`. Rows of window layers
+    /// serve every length.
+    fn matches(&self, layers: Layers, effective_length: usize) -> bool {
         self.layers == layers
             && (layers == Layers::Window || self.effective_length == effective_length)
     }

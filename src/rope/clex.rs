@@ -1,15 +1,15 @@
-//! CLEX: frequencies that follow the length along a learned differential equation.
+//! CLEX: frequencies that depend on the sequence length by a learned differential equation.
 //!
 //! Chen et al., "CLEX: Continuous Length Extrapolation for Large Language Models" (arXiv:2310.16450),
-//! equations 10 to 12, as in the released code: for z = ln θ, from the model's own at t = 1,
+//! equations 10 to 12, as in the released code. For z = ln θ, with the model's own θ at t = 1,
 //!
 //! dz/dt = act((z + n(t)) · up) · down + dn/dt, n_i(t) = -(2i/d) ln 10000 - (2i/(d-2)) ln α, α = 2t - 1,
 //!
 //! with dn/dt = -(2i/(d-2)) · 2/α. A sequence of n tokens has t = ⌈n/L⌉, at most the factor; t = 1 is
-//! the model as trained. Whatever the base of the model, 10000 stands in n: so it was trained. The
-//! equation is solved once, by the 3/8 rule of Runge and Kutta, and what is kept is a table of
-//! frequencies. What some configurations do to queries (their scale by the logarithm of the length) is
-//! a matter of attention, and not done here.
+//! the model as trained. The constant in n is 10000 for any base of the model, as in training. The
+//! equation is solved once, by the 3/8 rule of Runge and Kutta, and the frequencies are stored in a
+//! table. Some configurations also scale queries by the logarithm of the length; that acts on
+//! attention and is not part of this rule.
 
 mod weights;
 
@@ -19,22 +19,22 @@ use super::{Error, Origin, Scaling, Sourced, error, ntk, rule_inputs::RuleInputs
 pub use weights::ClexWeights;
 use weights::Matrices;
 
-/// The table of frequencies, and what it was computed from.
+/// The frequencies by sequence length, and the settings that they were computed with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clex {
     /// L: the context that the model was trained for.
     pub original_context: Sourced<usize>,
-    /// Where the weights came from.
+    /// The origin of the weights.
     pub weights: Origin,
-    /// The step of the solver.
+    /// The step size of the solver.
     pub step: Sourced<f64>,
-    /// The non-linear step of the equation.
+    /// The activation function of the equation.
     pub activation: Sourced<Activation>,
-    /// Radians per position of each pair, for t = 1, 2, ...
+    /// The inverse frequencies (radians per position) of all pairs, for t = 1, 2, ...
     table: Vec<Vec<f64>>,
 }
 
-/// What is applied between the two matrices.
+/// The activation function between the two matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// The hyperbolic tangent.
@@ -44,10 +44,10 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Both.
+    /// Both functions.
     pub const ALL: [Activation; 2] = [Activation::Tanh, Activation::Silu];
 
-    /// The name, as on the command line and in configurations.
+    /// Returns the name, as on the command line and in configuration files.
     pub fn name(self) -> &'static str {
         match self {
             Activation::Tanh => "tanh",
@@ -71,7 +71,7 @@ impl FromStr for Activation {
     }
 }
 
-/// Largest t; the published models have 16 or 32.
+/// The largest t. The published models have 16 or 32.
 const FACTOR_MAX: f64 = 1024.0;
 
 impl Clex {
@@ -113,14 +113,14 @@ impl Clex {
         })
     }
 
-    /// What reaches the context that was asked for.
+    /// Returns the smallest factor that reaches the requested context.
     pub(super) fn default_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
         let original = inputs.original_context()?.value.max(1);
         let value = inputs.context.value.div_ceil(original).max(1) as f64;
         Ok(Sourced { value, origin: Origin::Computed("context / original context, rounded up") })
     }
 
-    /// Of all lengths that have the frequencies of `tokens`, always the same one.
+    /// Returns the length that stands for all lengths with the frequencies of `tokens`.
     pub(super) fn effective_length(&self, tokens: usize) -> usize {
         self.t(tokens).saturating_mul(self.original_context.value)
     }
@@ -142,14 +142,15 @@ impl fmt::Display for Clex {
     }
 }
 
+/// The differential equation, with its learned weights.
 struct Equation<'a> {
     weights: &'a Matrices,
     activation: Activation,
 }
 
 impl Equation<'_> {
-    /// The frequencies at t = 1, 2, ..., `t_end`. As torchdiffeq has it, the grid is 1 + k · step
-    /// with its last point at `t_end`, and a whole t within a step is interpolated.
+    /// Returns the frequencies at t = 1, 2, ..., `t_end`. As in torchdiffeq, the grid points are
+    /// 1 + k · step with the last one at `t_end`, and a whole t within a step is interpolated.
     fn solve(&self, inv_freq: &[f64], t_end: usize, step: f64) -> Vec<Vec<f64>> {
         let mut z: Vec<f64> = inv_freq.iter().map(|theta| theta.ln()).collect();
         let mut table = vec![inv_freq.to_vec()];
@@ -161,20 +162,20 @@ impl Equation<'_> {
             let next = self.step(from, to, &z);
             while table.len() < t_end && to >= (table.len() + 1) as f64 {
                 let t = (table.len() + 1) as f64;
-                // Exact where the whole t is a point of the grid.
+                // Exact if t is a point of the grid.
                 let share = if t == to { 1.0 } else { (t - from) / (to - from) };
-                let at = z
+                let row = z
                     .iter()
                     .zip(&next)
                     .map(|(a, b)| if share == 1.0 { b.exp() } else { (a + share * (b - a)).exp() });
-                table.push(at.collect());
+                table.push(row.collect());
             }
             z = next;
         }
         table
     }
 
-    /// One step of Kutta's 3/8 rule.
+    /// Returns z at `to` by one step of Kutta's 3/8 rule, from `z` at `from`.
     fn step(&self, from: f64, to: f64, z: &[f64]) -> Vec<f64> {
         let h = to - from;
         let along = |slope: &dyn Fn(usize) -> f64| -> Vec<f64> {
@@ -187,7 +188,7 @@ impl Equation<'_> {
         along(&|i| (k1[i] + 3.0 * (k2[i] + k3[i]) + k4[i]) * 0.125)
     }
 
-    /// dz/dt.
+    /// Returns dz/dt.
     fn slope(&self, t: f64, z: &[f64]) -> Vec<f64> {
         const BASE: f64 = 10_000.0;
         let d = 2.0 * z.len() as f64;
@@ -206,7 +207,7 @@ impl Equation<'_> {
     }
 }
 
-/// Adds the row `input` times the `matrix`, (input, out), to `out`.
+/// Adds the product of the row `input` and `matrix`, (input, out), to `out`.
 fn product(input: &[f64], matrix: &[f64], out: &mut [f64]) {
     let columns = out.len();
     for (x, row) in input.iter().zip(matrix.chunks_exact(columns)) {

@@ -1,34 +1,34 @@
-//! How much a longer context disturbs the angles that a model was trained with.
+//! A measure of how much a longer context disturbs the angles that a model was trained with.
 //!
 //! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
 //! (arXiv:2410.01490): a pair that turns by θ gives the angles mθ mod 2π for the positions
 //! m = 0, 1, ... The circle is cut into b intervals, and the shares of the angles in each (equations
-//! 5 to 7) are compared between the trained length and the new one (equation 8). In f64 throughout:
-//! masks that follow from it must not depend on a machine.
+//! 5 to 7) are compared between the trained length and the new one (equation 8). All arithmetic is
+//! f64, so that the choice of pairs does not depend on the machine.
 
 use std::{f64::consts::TAU, str::FromStr};
 
 use super::{Error, error};
 
-/// Which of two distributions is the reference of the divergence.
+/// The direction of the divergence: which of the two distributions is its reference.
 ///
-/// Values are sums over the intervals, in nats, and comparable for one number of intervals and
-/// one pair of lengths alone.
+/// Values are sums over the intervals, in nats. They are comparable only for the same number of
+/// intervals and the same two lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Σ p ln(p/q) of the trained p and the new q, as in the authors' code: punishes trained
+    /// Σ p ln(p/q) for the trained p and the new q, as in the authors' code: penalizes trained
     /// angles that are no longer used. 2^-14 is added to every count.
     Code,
-    /// Σ q ln(q/p), as equation 8 is printed: punishes angles that were not there in training.
-    /// 10^-6 is added to every share within the logarithm; the paper does not say what it adds.
+    /// Σ q ln(q/p), as in the paper's equation 8: penalizes angles that did not occur in training.
+    /// 10^-6 is added to every share in the logarithm; the paper does not specify the value.
     Paper,
 }
 
 impl Direction {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Direction; 2] = [Direction::Code, Direction::Paper];
 
-    /// The name, as on the command line.
+    /// Returns the name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Direction::Code => "code",
@@ -45,17 +45,18 @@ impl FromStr for Direction {
     }
 }
 
-/// Counts of the angles of one pair in each interval of the circle.
+/// The number of angles of one pair in each interval of the circle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// How many angles are in each interval.
+    /// The number of angles in each interval.
     pub counts: Vec<u32>,
-    /// How many there are.
+    /// The number of angles in all: one for each position.
     pub positions: usize,
 }
 
 impl Histogram {
-    /// Counts the angles of the positions `0..positions` of a pair that turns by `theta`.
+    /// Counts the angles at the positions `0..positions` of a pair that turns by `theta` radians per
+    /// position.
     pub fn new(theta: f64, positions: usize, intervals: usize) -> Histogram {
         let mut counts = vec![0; intervals];
         let per_radian = intervals as f64 / TAU;
@@ -66,7 +67,8 @@ impl Histogram {
         Histogram { counts, positions }
     }
 
-    /// The disturbance of the `trained` angles by these, which are to be as many intervals.
+    /// Returns the disturbance of the `trained` angles by these. Both histograms must have the same
+    /// number of intervals.
     pub fn disturbance(&self, trained: &Histogram, direction: Direction) -> f64 {
         let (new, old) = (self.positions as f64, trained.positions as f64);
         let counts = self.counts.iter().zip(&trained.counts);
@@ -86,7 +88,7 @@ impl Histogram {
     }
 }
 
-/// What the disturbance of frequencies is measured against.
+/// The angles of a model as trained, which disturbances are measured against.
 #[derive(Clone, Debug)]
 pub struct TrainedAngles {
     histograms: Vec<Histogram>,
@@ -94,15 +96,16 @@ pub struct TrainedAngles {
 }
 
 impl TrainedAngles {
-    /// The angles of `inv_freq` over the positions `0..context`, in so many intervals.
+    /// Counts the angles of each pair of `inv_freq` at the positions `0..context`, in `intervals`
+    /// intervals of the circle.
     pub fn new(inv_freq: &[f64], context: usize, intervals: usize) -> TrainedAngles {
         let histograms =
             inv_freq.iter().map(|theta| Histogram::new(*theta, context, intervals)).collect();
         TrainedAngles { histograms, intervals }
     }
 
-    /// The disturbance of each pair by the frequencies `inv_freq` over `0..context`. The mean is
-    /// that of the whole.
+    /// Returns the disturbance of each pair by the frequencies `inv_freq` at the positions
+    /// `0..context`. The disturbance of a model is the mean over its pairs.
     pub fn disturbances(&self, inv_freq: &[f64], context: usize, direction: Direction) -> Vec<f64> {
         let pairs = inv_freq.iter().zip(&self.histograms);
         pairs

@@ -1,14 +1,14 @@
-//! Divisors of the frequencies that a file carries as tensors, before any scaling rule.
+//! Divisors of the frequencies that a file stores as tensors. They apply before any scaling rule.
 
 use super::{Error, LongRope};
 use crate::gguf::Gguf;
 
-/// The tensor of divisors that do not depend on the length.
+/// The name of the tensor of divisors that do not depend on the sequence length.
 pub const ROPE_FREQS: &str = "rope_freqs.weight";
 pub(super) const LONG: &str = "rope_factors_long.weight";
 pub(super) const SHORT: &str = "rope_factors_short.weight";
 
-/// The tensors as they are in the file, f32, one value for each rotated pair.
+/// The tensors of divisors in a file: f32, one value for each rotated pair.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Factors {
     /// `rope_freqs.weight`
@@ -20,7 +20,10 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// Reads the tensors of a file, as many of the three as it has.
+    /// Reads the tensors that are in the file.
+    ///
+    /// # Errors
+    /// If one of the tensors is not f32.
     pub fn read(gguf: &Gguf) -> Result<Factors, Error> {
         let read = |name: &'static str| {
             let Some(tensor) = gguf.tensor(name) else { return Ok(None) };
@@ -34,20 +37,21 @@ impl Factors {
     }
 }
 
-/// What divides the frequencies.
+/// The divisors of the frequencies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Divisors {
-    /// Nothing.
+    /// No divisors.
     None,
-    /// `rope_freqs.weight`: any rule that does not depend on length, written into the file.
-    /// Llama 3.1 has 1 for high frequencies, its factor for low ones, and a blend between.
+    /// `rope_freqs.weight`: any rule that does not depend on the length, as computed by the
+    /// converter. For Llama 3.1 the values are 1 for high frequencies, the factor for low ones, and
+    /// a blend between.
     Fixed(Vec<f32>),
-    /// One of two sets, by the length of the sequence.
+    /// Two sets of divisors. The length of the sequence selects one.
     LongRope(LongRope),
 }
 
 impl Divisors {
-    /// The divisors for a sequence of this length, if there are any.
+    /// Returns the divisors for a sequence of `length` tokens, if there are any.
     pub(super) fn at(&self, length: usize) -> Option<&[f32]> {
         match self {
             Divisors::None => None,
@@ -57,7 +61,8 @@ impl Divisors {
     }
 }
 
-/// The tensors of divisors that llama.cpp's graph of this architecture uses whatever the file says.
+/// Returns the names of the divisor tensors that llama.cpp uses for an architecture, whatever the
+/// scaling type in the file.
 pub fn tensors_of(architecture: &str) -> &'static [&'static str] {
     match architecture {
         "llama" => &[ROPE_FREQS],
@@ -66,7 +71,7 @@ pub fn tensors_of(architecture: &str) -> &'static [&'static str] {
     }
 }
 
-/// `divisors`, if there is one above zero for each pair.
+/// Returns `divisors` if there is one for each pair and all are positive normal numbers.
 pub(super) fn check(
     tensor: &'static str,
     divisors: Vec<f32>,

@@ -1,11 +1,11 @@
-//! DPRoPE: each pair is either interpolated or left alone, whichever disturbs the distribution of
-//! its angles less.
+//! DPRoPE: each pair is either interpolated or left unchanged (extrapolated), whichever disturbs the
+//! distribution of its angles less.
 //!
 //! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
-//! (arXiv:2410.01490, github.com/1180301012/DPRoPE), equations 5 to 9: pair i has
-//! θ_i / s where D(left alone) > D(interpolated) + t, and else θ_i; ties are left alone. The
-//! number n̂ of dimensions to interpolate may be given instead of t: those with the largest
-//! difference. It is decided once, when the plan is made.
+//! (arXiv:2410.01490, github.com/1180301012/DPRoPE), equations 5 to 9: pair i has the frequency
+//! θ_i / s if D(unchanged) > D(interpolated) + t, and θ_i otherwise, also for a tie. Instead of t,
+//! the number n̂ of dimensions to interpolate may be set: those with the largest difference. The
+//! pairs are chosen once, when the plan is resolved.
 
 use std::fmt;
 
@@ -15,42 +15,42 @@ use super::{
     rule_inputs::RuleInputs,
 };
 
-/// What decides, and what was decided.
+/// The settings of DPRoPE, and its choice for each pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DpRope {
     /// The context L that the model was trained for before any extension.
     pub original_context: Sourced<usize>,
-    /// b: how many intervals the circle is cut into.
+    /// b: the number of intervals that the circle is cut into.
     pub intervals: Sourced<usize>,
-    /// Which divergence is the disturbance.
+    /// The direction of the divergence that measures the disturbance.
     pub direction: Sourced<Direction>,
-    /// How the pairs are chosen.
+    /// The criterion that chooses the pairs to interpolate.
     pub choice: Choice,
-    /// What was found for each pair.
+    /// The disturbances of each pair and the choice.
     pub pairs: Vec<Pair>,
 }
 
-/// How DPRoPE chooses the pairs to interpolate.
+/// The criterion by which DPRoPE chooses the pairs to interpolate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// Those that it helps by more than t.
+    /// Pairs whose disturbance interpolation reduces by more than t.
     Threshold(Sourced<f64>),
-    /// n̂ dimensions (two of each pair), those that it helps most.
+    /// n̂ dimensions (two for each pair): those whose disturbance interpolation reduces most.
     Dimensions(Sourced<usize>),
 }
 
-/// A pair of dimensions under DPRoPE.
+/// The choice of DPRoPE for a pair of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// The disturbance if it is left alone.
+    /// The disturbance if the frequency is unchanged.
     pub extrapolating: f64,
-    /// The disturbance if it is interpolated.
+    /// The disturbance if the frequency is divided by the factor.
     pub interpolating: f64,
-    /// Whether it is.
+    /// Whether the pair is interpolated.
     pub interpolated: bool,
 }
 
-/// Positions that are counted at most: seconds of work.
+/// The largest number of positions to count, which takes seconds.
 const POSITIONS_MAX: f64 = (1 << 22) as f64;
 
 impl DpRope {
@@ -99,7 +99,7 @@ impl DpRope {
         interpolated.for_each(|(theta, _)| *theta /= factor);
     }
 
-    /// Dimensions that are interpolated.
+    /// Returns the number of dimensions that are interpolated.
     pub fn dimensions(&self) -> usize {
         2 * self.pairs.iter().filter(|pair| pair.interpolated).count()
     }
@@ -123,7 +123,7 @@ impl Choice {
             (Some(t), Some(dims)) => Err(Error::Both {
                 one: format!("--dprope-threshold {t}"),
                 other: format!("--dprope-dims {dims}"),
-                what: "what DPRoPE interpolates",
+                setting: "the dimensions that DPRoPE interpolates",
             }),
         }
     }
@@ -136,7 +136,7 @@ impl Choice {
             }
             Choice::Dimensions(dims) => {
                 let mut order: Vec<&mut Pair> = pairs.iter_mut().rev().collect();
-                // Stable: of equal ones, the pair that turns more slowly comes first.
+                // The sort is stable: of equal pairs, the one with the lower frequency comes first.
                 order.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
                 order.into_iter().take(dims.value / 2).for_each(|pair| pair.interpolated = true);
             }

@@ -1,21 +1,21 @@
-//! Dynamic YaRN: YaRN whose factor is the length of the sequence over the original context, so
-//! that short sequences are not changed at all.
+//! Dynamic YaRN: YaRN whose factor is the length of the sequence divided by the original context.
+//! Sequences within the original context are unchanged.
 //!
 //! Section 3.3 of the YaRN paper (arXiv:2309.00071): s = max(1, n/L); the released code is
-//! `LlamaDynamicYaRNScaledRotaryEmbedding`. Lengths are rounded up to a grid, as in `dynamic`.
+//! `LlamaDynamicYaRNScaledRotaryEmbedding`. Lengths are rounded up to a step, as in `dynamic`.
 
 use std::fmt;
 
 use super::{Error, Sourced, Yarn, dynamic, rule_inputs::RuleInputs, yarn::MagnitudeWeights};
 
-/// YaRN, and how its factor follows the length.
+/// The settings of dynamic YaRN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DynamicYarn {
-    /// All but the factor.
+    /// The settings of YaRN, all but the factor.
     pub yarn: Yarn,
-    /// The grid that lengths beyond the original context are rounded up to.
+    /// Lengths beyond the original context are rounded up to a multiple of this number of tokens.
     pub step: Sourced<usize>,
-    /// How the attention scale follows the factor; `None` if it does not.
+    /// The weights that make the attention scale depend on the factor; `None` if it does not.
     pub weights: Option<MagnitudeWeights>,
 }
 
@@ -30,16 +30,17 @@ impl DynamicYarn {
         })
     }
 
-    /// Of all lengths that have the frequencies of `tokens`, always the same one.
+    /// Returns the length that stands for all lengths with the frequencies of `tokens`.
     pub(super) fn effective_length(&self, tokens: usize) -> usize {
         dynamic::effective_length(self.yarn.original_context.value, self.step.value, tokens)
     }
 
+    /// Returns the factor for sequences of `length` tokens, at least 1.
     pub(super) fn factor(&self, length: usize) -> f64 {
         (length as f64 / self.yarn.original_context.value.max(1) as f64).max(1.0)
     }
 
-    /// What multiplies the attention scale for sequences of this length.
+    /// Returns the number that multiplies the attention scale for sequences of `length` tokens.
     pub(super) fn magnitude(&self, length: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights.magnitude(self.factor(length)))
     }

@@ -1,100 +1,104 @@
-//! What the user may say about RoPE, with the names of llama.cpp.
+//! The RoPE settings of a user, named as in llama.cpp.
 
 use std::{fmt, str::FromStr};
 
 use super::{Activation, ClexWeights, Direction, Error, Policy, Ramp, Variant, error};
 
-/// Every RoPE flag, as given: `None` where it was not.
+/// The RoPE flags as set by the user; `None` if a flag is not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flags {
     /// `--rope-scaling`: the rule.
     pub scaling: Option<Scaling>,
-    /// `--rope-scaling auto`: the rule that the context needs.
+    /// `--rope-scaling auto`: whether the method is chosen for the context.
     pub auto: bool,
     /// `--rope-scale`: the factor by which the context is extended.
     pub scale: Option<f64>,
-    /// `--rope-freq-scale`: its inverse.
+    /// `--rope-freq-scale`: the inverse of that factor.
     pub freq_scale: Option<f64>,
-    /// Whether a factor that no flag gives is what reaches the context even where the file gives
-    /// one, so that methods can be compared at a length.
+    /// Whether a factor that no flag sets is computed to reach the context even if the file has one,
+    /// so that methods can be compared at a length.
     pub for_context: bool,
     /// `--rope-freq-base`: the base of the frequencies (NTK-aware scaling raises it).
     pub freq_base: Option<f64>,
-    /// `--yarn-orig-ctx`: the context before the extension, for any rule that needs it; 0 means
-    /// that of the model.
+    /// `--yarn-orig-ctx`: the original context in tokens, before any extension, for all rules that use
+    /// it; 0 means the default, that of the model.
     pub yarn_orig_ctx: Option<usize>,
-    /// `--yarn-ext-factor`: how far YaRN keeps high frequencies, 0 to 1; -1 means the default.
+    /// `--yarn-ext-factor`: the share of high frequencies that YaRN keeps, from 0 to 1; -1 means the
+    /// default.
     pub yarn_ext_factor: Option<f64>,
-    /// `--yarn-attn-factor`: multiplies the attention scale; -1 means the default.
+    /// `--yarn-attn-factor`: a factor of the attention scale; -1 means the default.
     pub yarn_attn_factor: Option<f64>,
-    /// `--yarn-beta-fast`: pairs that turn more often than this are kept; -1 means the default.
+    /// `--yarn-beta-fast`: the number of turns above which a frequency is kept; -1 means the default.
     pub yarn_beta_fast: Option<f64>,
-    /// `--yarn-beta-slow`: pairs that turn less often are interpolated; -1 means the default.
+    /// `--yarn-beta-slow`: the number of turns below which a frequency is interpolated; -1 means the
+    /// default.
     pub yarn_beta_slow: Option<f64>,
-    /// `--yarn-ramp`: the form of the ramp (Hugging Face's `truncate: false` is the exact one).
+    /// `--yarn-ramp`: the form of YaRN's ramp (Hugging Face's `truncate: false` is the exact one).
     pub yarn_ramp: Option<Ramp>,
-    /// `--yarn-attention-factor`: the attention scale itself, as Hugging Face's `attention_factor`.
+    /// `--yarn-attention-factor`: the attention scale, as Hugging Face's `attention_factor`.
     pub yarn_attention_factor: Option<f64>,
-    /// `--yarn-mscale`: Hugging Face's `mscale`, the weight of the magnitude.
+    /// `--yarn-mscale`: Hugging Face's `mscale`, the weight in the numerator of the attention scale.
     pub yarn_mscale: Option<f64>,
-    /// `--yarn-mscale-all-dim`: Hugging Face's `mscale_all_dim`, the weight of what divides it.
+    /// `--yarn-mscale-all-dim`: Hugging Face's `mscale_all_dim`, the weight in the denominator.
     pub yarn_mscale_all_dim: Option<f64>,
     /// `--dynamic-variant`: the formula of dynamic NTK.
     pub dynamic_variant: Option<Variant>,
-    /// `--dynamic-target`: C', up to which the second formula of Fu et al. is constant.
+    /// `--dynamic-target`: C', the length in tokens up to which the second formula of Fu et al. is
+    /// constant.
     pub dynamic_target: Option<usize>,
-    /// `--rope-step`: the grid that lengths are rounded up to where frequencies follow them.
+    /// `--rope-step`: lengths are rounded up to a multiple of this number of tokens, if the
+    /// frequencies depend on the length.
     pub step: Option<usize>,
-    /// `--rope-policy`: whose length it is, where frequencies follow one.
+    /// `--rope-policy`: the length that the frequencies of a token depend on.
     pub policy: Option<Policy>,
-    /// `--rerope-window`: w, up to which distances are as they are.
+    /// `--rerope-window`: w, the distance up to which ReRoPE changes nothing.
     pub rerope_window: Option<usize>,
-    /// `--rerope-k`: k, by which leaky ReRoPE divides what is beyond.
+    /// `--rerope-k`: k, the divisor of distances beyond w in leaky ReRoPE.
     pub rerope_k: Option<usize>,
-    /// `--grp-attn-n`: G, the size of groups of Self-Extend.
+    /// `--grp-attn-n`: G, the group size of Self-Extend.
     pub grp_attn_n: Option<usize>,
-    /// `--grp-attn-w`: W, below which its distances are as they are.
+    /// `--grp-attn-w`: W, the distance below which Self-Extend changes nothing.
     pub grp_attn_w: Option<usize>,
-    /// `--lm-infinite-global`: how many of the first tokens LM-Infinite sees.
+    /// `--lm-infinite-global`: the number of first tokens that LM-Infinite attends to.
     pub lm_infinite_global: Option<usize>,
-    /// `--lm-infinite-local`: how many of the last ones.
+    /// `--lm-infinite-local`: the number of last tokens that LM-Infinite attends to.
     pub lm_infinite_local: Option<usize>,
-    /// `--attention-sinks`: how many of the first tokens stay where the context rolls.
+    /// `--attention-sinks`: the number of first tokens that a rolling context keeps.
     pub attention_sinks: Option<usize>,
-    /// `--context-shift`: whether a context that is full loses its oldest tokens.
+    /// `--context-shift`: whether the oldest tokens are removed when the context is full.
     pub context_shift: bool,
-    /// `--rope-log-n`: whether queries grow with the logarithm of their position.
+    /// `--rope-log-n`: whether queries are scaled by the logarithm of their position.
     pub log_n: Option<bool>,
-    /// `--ntk-mixed-exponent`: how unevenly the stretch is spread.
+    /// `--ntk-mixed-exponent`: b, the exponent of the pair index in NTK-RoPE-mixed.
     pub ntk_mixed_exponent: Option<f64>,
-    /// `--llama3-low-freq-factor`: what turns less often is divided.
+    /// `--llama3-low-freq-factor`: the number of turns below which a frequency is divided.
     pub llama3_low_freq_factor: Option<f64>,
-    /// `--llama3-high-freq-factor`: what turns more often is kept.
+    /// `--llama3-high-freq-factor`: the number of turns above which a frequency is kept.
     pub llama3_high_freq_factor: Option<f64>,
-    /// `--dprope-intervals`: b, the intervals of the circle.
+    /// `--dprope-intervals`: b, the number of intervals of the circle.
     pub dprope_intervals: Option<usize>,
-    /// `--dprope-threshold`: t, what interpolation must gain.
+    /// `--dprope-threshold`: t; a pair is interpolated if that reduces its disturbance by more than t.
     pub dprope_threshold: Option<f64>,
     /// `--dprope-dims`: n̂, the number of dimensions to interpolate.
     pub dprope_dims: Option<usize>,
-    /// `--dprope-direction`: which divergence is the disturbance.
+    /// `--dprope-direction`: the direction of the divergence that measures the disturbance.
     pub dprope_direction: Option<Direction>,
-    /// `--clex-weights`: the matrices of the equation.
+    /// `--clex-weights`: the weight matrices of CLEX's equation.
     pub clex_weights: Option<ClexWeights>,
-    /// `--clex-step`: the step of its solver.
+    /// `--clex-step`: the step size of the solver.
     pub clex_step: Option<f64>,
-    /// `--clex-activation`: what stands between the matrices.
+    /// `--clex-activation`: the activation function between the matrices.
     pub clex_activation: Option<Activation>,
 }
 
 impl Flags {
-    /// Whether they make the context roll.
+    /// Returns whether these flags make the context roll (attention sinks).
     pub fn rolls(&self) -> bool {
         self.attention_sinks.is_some()
     }
 
-    /// These flags without those that llama.cpp's help gives as defaults, -1 for the numbers of
-    /// YaRN and 0 for its context: to type a default is to say nothing.
+    /// Returns these flags without those set to a value that means the default, as in llama.cpp: -1
+    /// for the numbers of YaRN and 0 for its original context.
     pub(super) fn without_defaults(&self) -> Flags {
         let not_default = |x: &f64| *x != -1.0;
         Flags {
@@ -107,7 +111,7 @@ impl Flags {
         }
     }
 
-    /// Those of these flags that act whatever the method is.
+    /// Returns only the flags that act with every method.
     pub(super) fn method_independent(&self) -> Flags {
         Flags {
             log_n: self.log_n,
@@ -118,7 +122,7 @@ impl Flags {
         }
     }
 
-    /// The first flag that says what auto is to choose.
+    /// Returns the first flag that sets a value which `--rope-scaling auto` chooses.
     pub(super) fn first_conflict_with_auto(&self) -> Option<&'static str> {
         let values = [
             ("--rope-scale", self.scale.is_some()),
@@ -126,11 +130,12 @@ impl Flags {
             ("--rope-freq-base", self.freq_base.is_some()),
             ("--yarn-attn-factor", self.yarn_attn_factor.is_some()),
         ];
-        let shapes = self.parameters().map(|(flag, given, _)| (flag, given));
-        values.into_iter().chain(shapes).find_map(|(flag, given)| given.then_some(flag))
+        let parameters = self.parameters().map(|(flag, is_set, _)| (flag, is_set));
+        values.into_iter().chain(parameters).find_map(|(flag, is_set)| is_set.then_some(flag))
     }
 
-    /// The flags that shape a rule: the name, whether it is given, and the rules that it shapes.
+    /// Returns the flags that are parameters of a method: the name, whether it is set, and the methods
+    /// that it applies to.
     pub(super) fn parameters(&self) -> [(&'static str, bool, &'static [Scaling]); 27] {
         use Scaling::{
             Clex, DpRope, Dynamic, DynamicYarn, LeakyReRope, Llama3, LmInfinite, Ntk, NtkMixed,
@@ -184,48 +189,48 @@ impl Flags {
     }
 }
 
-/// The scaling rules, as `--rope-scaling` and `{arch}.rope.scaling.type` name them, and the methods
-/// that change distances instead, which only `--rope-scaling` can choose.
+/// The RoPE scalings, as named by `--rope-scaling` and `{arch}.rope.scaling.type`: rules that change
+/// frequencies, and methods that change distances, which only `--rope-scaling` can select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// No scaling.
     None,
-    /// Positions (or frequencies: the same) divided by the factor.
+    /// All frequencies (or, equivalently, positions) are divided by the factor.
     Linear,
-    /// A larger base: the lower a frequency, the more it is divided.
+    /// NTK-aware scaling, as by a larger base: the lower a frequency, the more it is divided.
     Ntk,
-    /// The same, spread by a power of the index.
+    /// NTK-RoPE-mixed: as NTK, but spread by a power of the pair index.
     NtkMixed,
-    /// NTK that follows the length of the sequence.
+    /// Dynamic NTK: depends on the length of the sequence.
     Dynamic,
-    /// High frequencies kept, low ones divided by the factor, a ramp between.
+    /// YaRN: high frequencies are kept, low ones divided by the factor, with a ramp between.
     Yarn,
-    /// YaRN that follows the length of the sequence.
+    /// Dynamic YaRN: depends on the length of the sequence.
     DynamicYarn,
-    /// The same, between other limits.
+    /// Llama 3.1's rule: as YaRN, with another ramp.
     Llama3,
-    /// Two sets of divisors from the file, for short and for long sequences.
+    /// LongRoPE: two sets of divisors in the file, for short and for long sequences.
     LongRope,
-    /// Each frequency kept or divided, whichever disturbs its angles less.
+    /// DPRoPE: each frequency is kept or divided, whichever disturbs its angles less.
     DpRope,
-    /// A learned equation that follows the length of the sequence.
+    /// CLEX: a learned equation that depends on the length of the sequence.
     Clex,
-    /// Distances end at a window.
+    /// ReRoPE: distances are at most a window.
     ReRope,
-    /// Distances beyond a window are divided.
+    /// Leaky ReRoPE: distances beyond a window are divided.
     LeakyReRope,
-    /// Distances beyond a window are those of groups.
+    /// Self-Extend: distances beyond a window are those of groups of tokens.
     SelfExtend,
-    /// The last tokens and the first ones alone.
+    /// LM-Infinite: only the first and the last tokens are visible.
     LmInfinite,
 }
 
-/// What `--rope-scaling` may say: a rule, or that one is to be chosen.
+/// A value of `--rope-scaling`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalingChoice {
-    /// The one that the context needs.
+    /// `auto`: the method is chosen for the context.
     Auto,
-    /// This one.
+    /// A named scaling.
     Scaling(Scaling),
 }
 
@@ -235,8 +240,8 @@ impl FromStr for ScalingChoice {
     fn from_str(name: &str) -> Result<Self, Error> {
         match name.parse().map(ScalingChoice::Scaling) {
             Err(_) if name == "auto" => Ok(ScalingChoice::Auto),
-            Err(Error::Unknown { what, name, known }) => {
-                Err(Error::Unknown { what, name, known: format!("{known}, auto") })
+            Err(Error::Unknown { kind, name, known }) => {
+                Err(Error::Unknown { kind, name, known: format!("{known}, auto") })
             }
             found => found,
         }
@@ -244,7 +249,7 @@ impl FromStr for ScalingChoice {
 }
 
 impl Scaling {
-    /// Every rule.
+    /// All scalings.
     pub const ALL: [Scaling; 15] = [
         Scaling::None,
         Scaling::Linear,
@@ -263,23 +268,23 @@ impl Scaling {
         Scaling::LmInfinite,
     ];
 
-    /// Whether it acts on frequencies, and not on attention.
+    /// Returns true if the scaling changes frequencies, and false if it changes attention.
     pub fn acts_on_frequencies(self) -> bool {
         use Scaling::{LeakyReRope, LmInfinite, ReRope, SelfExtend};
         !matches!(self, ReRope | LeakyReRope | SelfExtend | LmInfinite)
     }
 
-    /// Whether llama.cpp has it, under the same name.
+    /// Returns whether llama.cpp has this scaling, under the same name.
     pub fn is_in_llama_cpp(self) -> bool {
         matches!(self, Scaling::None | Scaling::Linear | Scaling::Yarn | Scaling::LongRope)
     }
 
-    /// The scaling that this one is by `factor`: linear by 1 is none.
+    /// Returns the scaling in effect with `factor`: linear scaling by 1 is none.
     pub(super) fn with_factor(self, factor: f64) -> Scaling {
         if self == Scaling::Linear && factor == 1.0 { Scaling::None } else { self }
     }
 
-    /// The name, as on the command line and in files.
+    /// Returns the name, as on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Scaling::None => "none",

@@ -1,10 +1,11 @@
-//! What a plan does to positions and frequencies, as formulas.
+//! Formulas of a plan for positions and frequencies.
 
 use super::{Plan, Rule, sourced::short};
 
 impl Plan {
-    /// g(m) and h(θ_i) of f'(x, m, θ) = f(x, g(m), h(θ)), the general form of section 2.3 of the
-    /// YaRN paper (arXiv:2309.00071), for the model's own θ and a sequence of n tokens.
+    /// Returns the formulas g(m) and h(θ_i) of the general form f'(x, m, θ) = f(x, g(m), h(θ)) in
+    /// section 2.3 of the YaRN paper (arXiv:2309.00071), for the model's own θ and a sequence of n
+    /// tokens.
     pub fn formulas(&self) -> [String; 2] {
         let s = short(self.factor.value);
         let mut g = "m".to_string();
@@ -49,7 +50,9 @@ impl Plan {
                 let original = clex.original_context.value;
                 format!("θ_i(t) of the learned equation, t = min(⌈n / {original}⌉, {s})")
             }
-            Rule::DpRope(_) => format!("θ_i / {s} for the pairs that gain by it, else θ_i"),
+            Rule::DpRope(_) => {
+                format!("θ_i / {s} for the pairs whose disturbance it reduces, otherwise θ_i")
+            }
         };
         if self.base.value != self.base_train.value {
             h += &format!(" for θ_i of base {}", short(self.base.value));
@@ -58,7 +61,7 @@ impl Plan {
     }
 }
 
-/// What becomes of n first, where frequencies follow it.
+/// Returns a note on the rounding of n, for rules that depend on the length.
 fn rounded(step: usize) -> String {
     match step {
         1 => String::new(),

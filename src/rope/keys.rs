@@ -1,16 +1,17 @@
-//! The RoPE keys of a GGUF file, `{architecture}.rope.*`, with their defaults.
+//! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
 
 use super::{Error, Origin, Scaling, Sourced, divisors::LONG};
 use crate::gguf::Metadata;
 
+/// The origin of an original context that is computed by [`Keys::original_context`].
 const WITHOUT_FACTOR: &str = "trained context / linear factor of the file";
 
-/// Whether an original context is the trained one without the factor that it counts in.
+/// Returns whether an original context is the trained length divided by the linear factor of the file.
 pub(super) fn is_without_factor(original: &Sourced<usize>) -> bool {
     original.origin == Origin::Computed(WITHOUT_FACTOR)
 }
 
-/// The metadata of a model, read under its architecture's name.
+/// The RoPE metadata of a model of one architecture.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     pub architecture: &'a str,
@@ -30,8 +31,8 @@ impl Keys<'_> {
         Ok(value.map(|value| Sourced::key(f64::from(value), self.metadata.origin(&key))))
     }
 
-    /// The rule. Where the file is silent that is linear, which with a factor of 1 is none; but
-    /// files of Phi 3 name no rule besides LongRoPE's divisors.
+    /// Returns the scaling. The default is linear, which with a factor of 1 is none. Files of Phi 3 do
+    /// not name their scaling: it is LongRoPE if they have its divisors.
     pub fn scaling(&self) -> Result<Sourced<Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
@@ -48,19 +49,20 @@ impl Keys<'_> {
         }
     }
 
-    /// `freq_base` or `freq_base_swa`; 10000 where the file is silent.
+    /// Returns the base of the frequencies in the key `name` (`freq_base` or `freq_base_swa`), by
+    /// default 10000.
     pub fn base(&self, name: &str) -> Result<Sourced<f64>, Error> {
         let base = self.number(name)?.unwrap_or(Sourced::default(10000.0));
         base.base()
     }
 
-    /// The base in layers with a sliding window. Gemma 2's have that of all layers.
+    /// Returns the base in layers with a sliding window. In Gemma 2 it is by default that of all layers.
     pub fn window_base(&self) -> Result<Sourced<f64>, Error> {
         let own = self.architecture != "gemma2" || self.number("freq_base_swa")?.is_some();
         self.base(if own { "freq_base_swa" } else { "freq_base" })
     }
 
-    /// The factor, under its present or its old name; 0 stands for 1.
+    /// Returns the factor, from its present or its old key. 0 means 1.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let factor = match self.number("scaling.factor")? {
             None => self.number("scale_linear")?,
@@ -73,14 +75,15 @@ impl Keys<'_> {
         }
     }
 
-    /// NTK's factor; 0 says nothing.
+    /// Returns NTK's α, if the file has one. 0 means none.
     pub fn alpha(&self) -> Result<Option<Sourced<f64>>, Error> {
         let alpha = self.number("scaling.alpha")?.filter(|alpha| alpha.value != 0.0);
         alpha.map(Sourced::factor).transpose()
     }
 
-    /// The context before any extension; where the file is silent, `context_train`, from which the linear
-    /// factor of Gemma 3 is taken: its files count that in, and others do not.
+    /// Returns the context before any extension, by default `context_train`. For Gemma 3 the default is
+    /// divided by the linear factor: its files include that factor in the trained length, and others do
+    /// not.
     pub fn original_context(
         &self,
         context_train: &Sourced<usize>,
@@ -90,7 +93,7 @@ impl Keys<'_> {
             return Ok(Sourced::key(tokens as usize, self.metadata.origin(&key)));
         }
         let linear = self.scaling().is_ok_and(|scaling| scaling.value == Scaling::Linear);
-        // A flag may replace a wrong one.
+        // An invalid factor is not an error here, as a flag may replace it.
         let factor = self.factor().map_or(1.0, |factor| factor.value);
         if self.architecture != "gemma3" || !linear || factor <= 1.0 {
             return Ok(context_train.clone());
@@ -99,13 +102,14 @@ impl Keys<'_> {
         Ok(Sourced { value, origin: Origin::Computed(WITHOUT_FACTOR) })
     }
 
-    /// What multiplies cosine and sine, whatever the rule.
+    /// Returns the attention scale in the file, which applies to every rule.
     pub fn attention_factor(&self) -> Result<Option<Sourced<f64>>, Error> {
         self.number("scaling.attn_factor")?.map(Sourced::factor).transpose()
     }
 
-    /// The weights of the two magnitudes that YaRN's is the quotient of, where the file asks for
-    /// one. DeepSeek 2 weights both alike: there, the scale of the softmax carries the rest.
+    /// Returns the weights of the numerator and the denominator of YaRN's attention scale, with their
+    /// origin, if the file has them. In DeepSeek 2 both weights are equal, and the rest of the factor
+    /// is in the scale of the softmax.
     pub fn magnitude_weights(&self) -> Result<Option<(f64, f64, Origin)>, Error> {
         if !self.reads_log_multiplier() {
             return Ok(None);
@@ -115,12 +119,14 @@ impl Keys<'_> {
         Ok(below.map(|w| (if deepseek { w.value } else { 1.0 }, w.value, w.origin)))
     }
 
+    /// Returns whether `yarn_log_multiplier` is used for this architecture.
     fn reads_log_multiplier(&self) -> bool {
         matches!(self.architecture, "deepseek2" | "mistral3")
     }
 
-    /// Keys that are there, say something, and are not read for this architecture: llama.cpp's
-    /// converter writes them for every model and its loader reads them for few.
+    /// Returns a warning for each key that is not used for this architecture, if its value is not
+    /// neutral. llama.cpp's converter writes these keys for all models, and its loader reads them for
+    /// a few only.
     pub fn unread(&self, scaling: Scaling) -> Result<Vec<String>, Error> {
         let neutral = [
             ("scaling.alpha", 0.0),
@@ -141,7 +147,7 @@ impl Keys<'_> {
                 && found.value != neutral
             {
                 warnings.push(format!(
-                    "{} = {} is ignored, as llama.cpp does for {} models",
+                    "{} = {} is ignored, as in llama.cpp for {} models",
                     found.origin, found.value, self.architecture
                 ));
             }

@@ -1,21 +1,22 @@
-//! Llama 3.1's rule: short wavelengths are kept, long ones divided, with a blend between that is
-//! linear in the number of turns.
+//! Llama 3.1's rule: high frequencies are kept, low ones divided by the factor, with a blend between
+//! that is linear in the number of turns.
 //!
 //! Meta, "The Llama 3 Herd of Models" (arXiv:2407.21783) and its released code; `rope_type` llama3 of
-//! Hugging Face. Files have the result in `rope_freqs.weight`, which these parameters replace.
+//! Hugging Face. GGUF files store the result in `rope_freqs.weight`; setting these parameters replaces
+//! that tensor.
 
 use std::f64::consts::TAU;
 
 use super::{Error, Sourced, rule_inputs::RuleInputs};
 
-/// Between which numbers of turns the blend lies.
+/// The settings of Llama 3.1's rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Llama3 {
-    /// The context that the model was trained for before any extension.
+    /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
-    /// Frequencies that turn less often within it are divided by the factor.
+    /// The number of turns within the original context below which a frequency is divided.
     pub low_freq_factor: Sourced<f64>,
-    /// Frequencies that turn more often are kept.
+    /// The number of turns above which a frequency is kept.
     pub high_freq_factor: Sourced<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What llama.cpp would do differently, as of its tree 11434.
+//! The differences between a plan and llama.cpp, as of its build 11434.
 
 use super::{
     Divisors, Flags, Origin, Plan, Rule, Scaling, keys::is_without_factor, linear, ntk,
@@ -6,8 +6,8 @@ use super::{
 };
 
 impl Plan {
-    /// Where llama.cpp, with the same file and `flags`, would not do what this plan does: one
-    /// sentence each.
+    /// Returns the differences between this plan and llama.cpp with the same file and `flags`, one
+    /// sentence each. "It" is llama.cpp.
     pub fn unlike_llama_cpp(&self, flags: &Flags) -> Vec<String> {
         let mut all = Vec::new();
         let scaling = self.scaling.value;
@@ -16,9 +16,9 @@ impl Plan {
             let (factor, original) = (short(self.factor.value), self.original_context.value);
             let same = match &self.rule {
                 Rule::Yarn(_) => format!(
-                    "--rope-scaling yarn --rope-scale {factor} --yarn-orig-ctx {original} is the same here"
+                    "--rope-scaling yarn --rope-scale {factor} --yarn-orig-ctx {original} has the same effect"
                 ),
-                _ => "the settings of the file are all that acts here".into(),
+                _ => "only the settings of the file act here".into(),
             };
             all.push(format!("it has no --rope-scaling auto: {same}"));
         }
@@ -32,44 +32,49 @@ impl Plan {
                 _ => String::new(),
             };
             all.push(format!(
-                "it takes no factor from the context: without --rope-scale {factor}{original} it scales \
-                 nothing"
+                "it does not compute a factor from the context: without --rope-scale {factor}{original} it \
+                 does not scale"
             ));
         }
         if !known {
             let why = match &self.rule {
                 _ if self.scaling.value == Scaling::SelfExtend => {
-                    "its --grp-attn-n follows another rule, and turns keys the wrong way"
+                    "its --grp-attn-n follows another rule, and rotates keys in the wrong direction"
                 }
-                // Attention sinks are a method beside any scaling.
+                // Attention sinks are a method, but can be combined with any scaling.
                 _ if !self.scaling.value.acts_on_frequencies() => {
-                    "it keeps keys as they were rotated once"
+                    "it rotates keys only once, when they are stored"
                 }
                 Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => {
-                    "it has no scaling that follows the length of a sequence"
+                    "it has no scaling that depends on the length of the sequence"
                 }
                 Rule::Ntk => {
                     let base = ntk::base(self.n_rot, self.base.value, self.factor.value);
-                    &format!("the same frequencies come from --rope-freq-base {}", short(base))
+                    &format!("--rope-freq-base {} gives the same frequencies", short(base))
                 }
                 _ => {
-                    "a file made by rope-cpu rope bake, of a llama or phi3 model, gives it the same frequencies"
+                    "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies"
                 }
             };
             all.push(format!("it has no --rope-scaling {scaling}: {why}"));
         }
         if self.rolls() {
-            all.push("it has no --attention-sinks: where its context shifts, half of it is dropped at once".into());
+            all.push(
+                "it has no --attention-sinks: its context shift drops half of the context at once"
+                    .into(),
+            );
         }
         if self.shifts {
             all.push(
-                "its context shift rotates keys again, and rounds them again where the cache is \
-                 quantized; it drops just half of what is not kept, not whole pages of 256 tokens"
+                "its context shift rotates keys again, and rounds them again if the cache is quantized; it \
+                 drops exactly half of the tokens that may be dropped, not whole pages of 256 tokens"
                     .into(),
             );
         }
         if let Some(trained) = &self.log_n {
-            all.push(format!("it does not scale queries by log n, as here from {trained} on"));
+            all.push(format!(
+                "it does not scale queries by log n, which rope-cpu does from {trained} on"
+            ));
         }
         if matches!(&self.rule, Rule::Linear | Rule::Ntk)
             && scaling.acts_on_frequencies()
@@ -86,7 +91,7 @@ impl Plan {
         }
         if is_without_factor(&self.original_context) && matches!(self.rule, Rule::Yarn(_)) {
             all.push(format!(
-                "it takes YaRN's original context to be {}, in which the factor of the file is counted",
+                "it uses {} as YaRN's original context, which includes the factor of the file",
                 self.context_train
             ));
         }
@@ -95,19 +100,19 @@ impl Plan {
             ("--yarn-attention-factor", flags.yarn_attention_factor.is_some()),
             ("--yarn-mscale", flags.yarn_mscale.is_some()),
         ];
-        for (flag, _) in own.iter().filter(|(_, given)| *given) {
+        for (flag, _) in own.iter().filter(|(_, is_set)| *is_set) {
             all.push(format!("it has no {flag}"));
         }
         let ramp = matches!(&self.rule, Rule::Yarn(yarn) if yarn.ext_factor.value != 0.0);
         if ramp && flags.without_defaults().yarn_attn_factor.is_some() {
-            all.push("it ignores --yarn-attn-factor wherever YaRN's ramp acts".into());
+            all.push("it ignores --yarn-attn-factor if YaRN's ramp is in effect".into());
         }
         if let Divisors::LongRope(sets) = &self.divisors {
             let original = sets.original_context;
             if self.context.value > original {
                 all.push(format!(
-                    "its context of {} tokens alone makes it use the long divisors, also for \
-                     sequences of up to {original}",
+                    "it selects the long divisors by its context of {} tokens, also for sequences of up to \
+                     {original}",
                     self.context.value
                 ));
             }
@@ -119,23 +124,23 @@ impl Plan {
         }
         if self.attention_scale.value != 1.0 && known {
             all.push(
-                "its context shift multiplies all cached keys by the attention scale once more, \
-                 each time"
+                "its context shift multiplies all cached keys by the attention scale again, each \
+                 time"
                     .into(),
             );
         }
         let last = self.context.value.saturating_sub(1);
         all.push(format!(
-            "it multiplies angles up in single precision: at position {last}, cosines and sines are off by \
-             up to {:.0e}, unscaled",
+            "it computes angles by repeated multiplication in single precision: at position {last}, cosines \
+             and sines are off by up to {:.0e}, before the attention scale",
             single_precision_error(self.n_rot, self.base.value, last)
         ));
         all
     }
 }
 
-/// The largest error of a cosine or sine at `position` where angles are computed as in ggml: each
-/// from the one before it, in single precision.
+/// Returns the largest error of a cosine or sine at `position` if angles are computed as in ggml:
+/// each from the angle of the previous pair, in single precision.
 fn single_precision_error(n_rot: usize, base: f64, position: usize) -> f64 {
     let step = (base as f32).powf(-2.0 / n_rot as f32);
     let angles = std::iter::successors(Some(position as f32), |angle| Some(angle * step));
@@ -152,7 +157,7 @@ fn single_precision_error(n_rot: usize, base: f64, position: usize) -> f64 {
 mod tests {
     use super::single_precision_error;
 
-    /// As measured with ggml's kernel: 128 dimensions, base 10000.
+    /// The expected errors were measured with ggml's kernel, for 128 dimensions and base 10000.
     #[test]
     fn errors_are_those_of_ggml() {
         for (position, measured) in

@@ -1,13 +1,14 @@
 //! LongRoPE: two sets of divisors, one for sequences within the original context and one for
-//! longer ones; the same attention scale for both.
+//! longer ones, with one attention scale for both.
 //!
 //! Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753):
-//! the rescale factors λ_i that its search finds. The attention scale is that of Phi 3's released code.
+//! the divisors are the rescale factors λ_i found by its search. The attention scale is that of Phi
+//! 3's released code.
 
-/// The two sets, one value for each pair.
+/// The two sets of divisors, each with one value for each pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
-    /// The longest sequence that the short set serves.
+    /// The length in tokens up to which the short set applies.
     pub original_context: usize,
     /// Divisors up to the original context (`rope_factors_short.weight`).
     pub short: Vec<f32>,
@@ -16,14 +17,14 @@ pub struct LongRope {
 }
 
 impl LongRope {
-    /// The divisors for a sequence of this length.
+    /// Returns the divisors for a sequence of `length` tokens.
     pub(super) fn divisors(&self, length: usize) -> &[f32] {
         if length > self.original_context { &self.long } else { &self.short }
     }
 }
 
-/// sqrt(1 + ln s / ln L) for a context L extended by s: the scale of cosine and sine where the
-/// file does not give one.
+/// Returns sqrt(1 + ln s / ln L) for a context L extended by s: the attention scale if the file does
+/// not have one.
 pub(super) fn magnitude(factor: f64, original_context: usize) -> f64 {
     if factor <= 1.0 || original_context < 2 {
         1.0

@@ -1,70 +1,74 @@
-//! Methods that act on attention and leave the frequencies alone: they change the distances that
-//! it takes keys to have, so that none is beyond those of training.
+//! Methods that act on attention and leave the frequencies unchanged: they change the distances
+//! between queries and keys, so that none exceeds the distances in training.
 
 use std::fmt;
 
 use super::{Error, FarKeys, Origin, Scaling, Sourced, Visibility, rule_inputs::RuleInputs};
 
-/// A method, and its parameters.
+/// A method that acts on attention, and its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// ReRoPE: min(d, w). Su, "Transformer upgrade road 12" (kexue.fm/archives/9708), and
+    /// ReRoPE: distance min(d, w). Su, "Transformer upgrade road 12" (kexue.fm/archives/9708), and
     /// github.com/bojone/rerope.
     ReRope {
         /// w
         window: Sourced<usize>,
     },
-    /// Leaky ReRoPE: d, and beyond w it is w + (d - w) / k. In the same place.
+    /// Leaky ReRoPE: distance d up to w, and w + (d - w) / k beyond. Same sources as ReRoPE.
     LeakyReRope {
         /// w
         window: Sourced<usize>,
         /// k
         divisor: Sourced<usize>,
     },
-    /// Self-Extend: d, and from W on ⌊i/G⌋ - ⌊j/G⌋ + W - W/G. Jin et al., "LLM Maybe LongLM"
-    /// (arXiv:2401.01325), section 3.2 and equation 3, and their code, where positions are rounded
-    /// before they are subtracted. llama.cpp's options of these names follow another rule.
+    /// Self-Extend: distance d below W, and ⌊i/G⌋ - ⌊j/G⌋ + W - W/G from W on. Jin et al., "LLM Maybe
+    /// LongLM" (arXiv:2401.01325), section 3.2 and equation 3, and their code, which rounds positions
+    /// before subtracting them. llama.cpp's options with these names follow another rule.
     SelfExtend {
         /// G
         group: Sourced<usize>,
         /// W
         window: Sourced<usize>,
     },
-    /// LM-Infinite: the last so many tokens at their distance, and the first ones as if at the end
-    /// of those; none between. Han et al., "LM-Infinite" (arXiv:2308.16137), section 4.
+    /// LM-Infinite: only the last tokens, at their distance, and the first tokens, at the largest
+    /// distance of these, are visible. Han et al., "LM-Infinite" (arXiv:2308.16137), section 4.
     LmInfinite {
-        /// How many of the first tokens are seen from anywhere.
+        /// The number of first tokens that are always visible.
         global: Sourced<usize>,
-        /// How many of the last ones.
+        /// The number of last tokens that are visible.
         local: Sourced<usize>,
     },
-    /// Attention sinks: the first few tokens and the last ones, with positions as if those between had
-    /// never been, so that text never ends. Xiao et al., "Efficient Streaming Language Models with
-    /// Attention Sinks" (arXiv:2309.17453), section 3.2.
+    /// Attention sinks: only the first few tokens and the last tokens are visible, at positions as if
+    /// no others had existed, so that a sequence can grow without end. Xiao et al., "Efficient
+    /// Streaming Language Models with Attention Sinks" (arXiv:2309.17453), section 3.2.
     Sinks {
-        /// How many of the first tokens stay.
+        /// The number of first tokens that are kept.
         sinks: Sourced<usize>,
-        /// How many tokens are seen in all: the context.
+        /// The number of visible tokens in all: the context.
         context: Sourced<usize>,
     },
 }
 
-/// Larger than any ratio of lengths.
+/// The largest divisor of distances, larger than any useful ratio of lengths.
 const DIVISOR_MAX: usize = 1 << 20;
 
 impl Method {
-    /// The method that `scaling` names, if it names one.
+    /// Resolves the method that `scaling` or the flag for attention sinks names, if any.
     pub(super) fn resolve(inputs: &RuleInputs, scaling: Scaling) -> Result<Option<Method>, Error> {
         let flags = inputs.flags;
         if let Some(sinks) = flags.attention_sinks {
             let sinks = Sourced::whole("--attention-sinks", sinks);
             if !scaling.acts_on_frequencies() {
                 let (one, other) = (sinks.origin.to_string(), format!("--rope-scaling {scaling}"));
-                return Err(Error::Both { one, other, what: "which distances attention sees" });
+                return Err(Error::Both { one, other, setting: "the distances in attention" });
             }
             if flags.context_shift {
                 let (one, other) = (sinks.origin.to_string(), "--context-shift".into());
-                return Err(Error::Both { one, other, what: "what a full context forgets" });
+                return Err(Error::Both {
+                    one,
+                    other,
+                    setting: "the tokens that a full context drops",
+                });
             }
             let context = inputs.context.clone();
             if context.value < 2 {
@@ -73,7 +77,7 @@ impl Method {
             let sinks = sinks.between(1, context.value.saturating_sub(1))?;
             return Ok(Some(Method::Sinks { sinks, context }));
         }
-        let (trained, context) = (inputs.trained(), inputs.context.value.max(1));
+        let (trained, context) = (inputs.trained_context(), inputs.context.value.max(1));
         let half = || Sourced {
             value: (trained.value / 2).max(1),
             origin: Origin::Computed("half the trained context"),
@@ -82,15 +86,15 @@ impl Method {
             Some(value) => Sourced::whole(flag, value).between(from, to),
             None => Ok(default),
         };
-        // How many times the distances beyond `window` are to shrink, so that all are trained.
+        // The divisor of distances beyond `window` that makes all distances trained ones.
         let times = |window: usize| {
             let (room, beyond) =
                 (trained.value.saturating_sub(window), context.saturating_sub(window));
             beyond.div_ceil(room.max(1)).clamp(1, DIVISOR_MAX)
         };
         let needed = |window: usize| match window < trained.value {
-            true => Origin::Computed("what reaches the context"),
-            false => Origin::Computed("the window leaves nothing to reach it by"),
+            true => Origin::Computed("reaches the context"),
+            false => Origin::Computed("no value reaches the context with this window"),
         };
         Ok(Some(match scaling {
             Scaling::ReRope | Scaling::LeakyReRope => {
@@ -134,7 +138,7 @@ impl Method {
         }))
     }
 
-    /// The same in numbers.
+    /// Returns the keys that queries attend to, and their positions, for the forward pass.
     pub(super) fn visibility(&self) -> Visibility {
         let visibility =
             |window: &Sourced<usize>, first, far| Visibility { near: window.value, first, far };
@@ -159,12 +163,12 @@ impl Method {
         }
     }
 
-    /// Whether the method scales queries by the logarithm of their position where nobody says.
+    /// Returns whether the method scales queries by the logarithm of their position by default.
     pub(super) fn scales_queries(&self) -> bool {
         matches!(self, Method::ReRope { .. } | Method::LeakyReRope { .. })
     }
 
-    /// How many tokens it can read without a distance that is not below `trained`.
+    /// Returns the number of tokens that can be read with all distances below `trained`.
     pub(super) fn reach(&self, trained: f64) -> f64 {
         let extended = |window: &Sourced<usize>, times: &Sourced<usize>| {
             let window = window.value as f64;
@@ -180,7 +184,8 @@ impl Method {
         }
     }
 
-    /// How many positions the distances in a sequence of `tokens` span, the inverse of `reach`.
+    /// Returns the number of positions that the distances in a sequence of `tokens` span. This is the
+    /// inverse of `reach`.
     pub(super) fn span(&self, tokens: usize) -> usize {
         let divided = |window: &Sourced<usize>, times: &Sourced<usize>| {
             let beyond = tokens.saturating_sub(window.value);
@@ -196,14 +201,15 @@ impl Method {
         }
     }
 
-    /// Why it changes nothing in a context of so many tokens, if it does not.
-    pub(super) fn idle(&self, context: usize) -> Option<String> {
+    /// Returns the reason why the method changes nothing in a context of `context` tokens, or `None` if
+    /// it has an effect.
+    pub(super) fn no_effect_reason(&self, context: usize) -> Option<String> {
         match self {
-            Method::LeakyReRope { divisor: times, .. }
-            | Method::SelfExtend { group: times, .. }
-                if times.value == 1 =>
-            {
-                Some(format!("by {times}"))
+            Method::LeakyReRope { divisor, .. } if divisor.value == 1 => {
+                Some(format!("with k {divisor}"))
+            }
+            Method::SelfExtend { group, .. } if group.value == 1 => {
+                Some(format!("with groups of {group}"))
             }
             Method::Sinks { .. } => None,
             _ if self.visibility().near >= context => {
@@ -213,7 +219,7 @@ impl Method {
         }
     }
 
-    /// The distance that it takes for one of d.
+    /// Returns the formula for the distance that replaces a distance d = i - j.
     pub fn distance_formula(&self) -> String {
         match self {
             Method::ReRope { window } => format!("min(d, {})", window.value),
@@ -228,11 +234,11 @@ impl Method {
             Method::LmInfinite { global, local } => {
                 let (first, w) = (global.value, local.value);
                 format!(
-                    "d below {w}; beyond, {w} for the first {first} tokens, and no others are seen"
+                    "d below {w}; {w} for the first {first} tokens beyond it; no others are visible"
                 )
             }
             Method::Sinks { sinks, context } => format!(
-                "d for the last {} tokens, and {} - j at most for the first {}; no others are seen",
+                "d for the last {} tokens; at most {} - j for the first {}; no others are visible",
                 context.value - sinks.value,
                 context.value - 1,
                 sinks.value
@@ -241,7 +247,7 @@ impl Method {
     }
 }
 
-/// The parameters, each with its origin and a comma before it.
+/// Formats the parameters for the RoPE line, each with its origin and after a comma.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -254,7 +260,7 @@ impl fmt::Display for Method {
                 write!(f, ", first tokens {global}, last tokens {local}")
             }
             Method::Sinks { sinks, .. } => {
-                write!(f, ", attention sinks {sinks} and the last tokens of a context that rolls")
+                write!(f, ", attention sinks {sinks} in a rolling context")
             }
         }
     }

@@ -1,11 +1,11 @@
-//! NTK-aware scaling: a larger base divides the lowest frequency by `alpha` and keeps the highest.
+//! NTK-aware scaling: a larger base, which divides the lowest frequency by α and keeps the highest.
 //!
-//! bloc97, "NTK-Aware Scaled RoPE" (2023); as the YaRN paper (arXiv:2309.00071) writes it in section
-//! 3.1: h(θ_i) = b'^(-2i/d) with b' = b · α^(d/(d-2)), so that θ'_i = θ_i · α^(-2i/(d-2)).
+//! bloc97, "NTK-Aware Scaled RoPE" (2023); in the notation of the YaRN paper (arXiv:2309.00071),
+//! section 3.1: h(θ_i) = b'^(-2i/d) with b' = b · α^(d/(d-2)), so that θ'_i = θ_i · α^(-2i/(d-2)).
 
 use super::{Error, Scaling};
 
-/// Multiplies the frequencies by α^(-2i/(d-2)): the first stays, the last is divided by `alpha`.
+/// Multiplies frequency i by α^(-2i/(d-2)): the first is unchanged, the last is divided by `alpha`.
 pub(super) fn stretch(inv_freq: &mut [f64], alpha: f64) {
     let d = 2.0 * inv_freq.len() as f64;
     for (i, theta) in inv_freq.iter_mut().enumerate() {
@@ -13,18 +13,19 @@ pub(super) fn stretch(inv_freq: &mut [f64], alpha: f64) {
     }
 }
 
-/// An error unless there is a first pair to keep and another, last one to stretch.
+/// Returns an error if there are fewer than two pairs: the first is kept, the last is stretched.
 pub(super) fn check(n_rot: usize, scaling: Scaling) -> Result<(), Error> {
     if n_rot < 4 { Err(Error::TooFewDimensions { scaling, n_rot }) } else { Ok(()) }
 }
 
-/// The base that extends the context by `alpha`: base · alpha^(d/(d-2)), with d = `n_rot`.
+/// Returns the base that extends the context by `alpha`: base · alpha^(d/(d-2)), with d = `n_rot`.
 pub(super) fn base(n_rot: usize, base: f64, alpha: f64) -> f64 {
     let d = n_rot as f64;
     base * alpha.powf(d / (d - 2.0))
 }
 
-/// The `alpha` by which `base` extends a model trained with `trained`: the inverse of [`base`].
+/// Returns the alpha by which `base` extends a model trained with the base `trained`. This is the
+/// inverse of [`base`].
 pub(super) fn alpha(n_rot: usize, trained: f64, base: f64) -> f64 {
     let d = n_rot as f64;
     (base / trained).powf((d - 2.0) / d)

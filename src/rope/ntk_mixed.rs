@@ -1,15 +1,17 @@
-//! NTK-RoPE-mixed: the stretch grows with a power of the index, so that low frequencies get most.
+//! NTK-RoPE-mixed: the divisor of a frequency grows with a power of the pair index, so that low
+//! frequencies are divided most.
 //!
 //! Su Jianlin, kexue.fm/archives/9706 (2023): θ'_i = θ_i · exp(-a · (i+1)^b), with
-//! a = ln k / (d/2)^b, so that the last frequency is divided by k. What it says of queries (a scale
-//! by the logarithm of the position) is a matter of attention, and not done here.
+//! a = ln k / (d/2)^b, so that the last frequency is divided by k. The article also scales queries by
+//! the logarithm of their position; that acts on attention and is not part of this rule.
 
 use super::{Error, Sourced, rule_inputs::RuleInputs};
 
-/// How the stretch is spread over the pairs.
+/// The settings of NTK-RoPE-mixed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NtkMixed {
-    /// b: 1 spreads it evenly, less gives high frequencies more of it.
+    /// b: with 1 the logarithm of the divisor is linear in the pair index; smaller values divide high
+    /// frequencies more.
     pub exponent: Sourced<f64>,
 }
 
@@ -22,6 +24,7 @@ impl NtkMixed {
         Ok(NtkMixed { exponent })
     }
 
+    /// Scales the frequencies; `factor` is k.
     pub(super) fn scale(&self, inv_freq: &mut [f64], factor: f64) {
         let b = self.exponent.value;
         let a = factor.ln() / (inv_freq.len() as f64).powf(b);

@@ -1,4 +1,4 @@
-//! What RoPE does in this run, and where each of its values came from.
+//! The RoPE settings in force in a run, each with its origin.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -7,110 +7,112 @@ use super::{
     keys::is_without_factor, ntk, sourced::short, table,
 };
 
-/// RoPE as resolved for one model and one run, by [`Plan::resolve`].
+/// The RoPE settings of one model in one run, resolved by [`Plan::resolve`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Dimensions of a head that rotate, in pairs.
+    /// The number of dimensions of a head that rotate. It is even.
     pub n_rot: usize,
-    /// The scaling by name, as chosen.
+    /// The name of the chosen scaling.
     pub scaling: Sourced<Scaling>,
-    /// How the factor acts.
+    /// The rule by which the factor acts on the frequencies.
     pub rule: Rule,
-    /// The factor by which the context is extended: positions are divided by it.
+    /// The factor by which the context is extended.
     pub factor: Sourced<f64>,
     /// The base of the frequencies in global layers.
     pub base: Sourced<f64>,
-    /// The base that the model was trained with: the same, unless a flag raised it.
+    /// The base that the model was trained with. It equals `base` unless a flag changed that.
     pub base_train: Sourced<f64>,
     /// The base in sliding-window layers, if the model has any.
     pub window_base: Option<Sourced<f64>>,
-    /// What the file divides the frequencies by.
+    /// The divisors of the frequencies in the file.
     pub divisors: Divisors,
-    /// Whose length decides the frequencies; `None` if no length does.
+    /// The policy for the effective length; `None` if the frequencies do not depend on a length.
     pub policy: Option<Sourced<Policy>>,
-    /// What acts on attention, if anything does.
+    /// The method that acts on attention, if there is one.
     pub method: Option<Method>,
-    /// What queries in global layers see.
+    /// The keys that queries in global layers attend to, and the positions assigned to them.
     pub visibility: Visibility,
-    /// Whether a context that is full loses its oldest tokens, and later ones move down.
+    /// Whether the oldest tokens are removed when the context is full, and later ones move to smaller
+    /// positions.
     pub shifts: bool,
-    /// Where queries grow with their position: the context L from which on they do.
+    /// If queries are scaled by the logarithm of their position: the length L in tokens beyond which
+    /// they are.
     pub log_n: Option<Sourced<usize>>,
-    /// Multiplies cosine and sine, for queries and keys alike; a rule that follows the length of
-    /// the sequence may multiply it further.
+    /// The attention scale, which multiplies cosines and sines of queries and keys. A rule that depends
+    /// on the length of the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
-    /// Tokens that the model was trained for before any extension.
+    /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
-    /// Tokens that the model was trained for.
+    /// The trained length, in tokens.
     pub context_train: Sourced<usize>,
-    /// Tokens that were asked for, which is what one gets.
+    /// The requested context, in tokens. It is never changed.
     pub context: Sourced<usize>,
-    /// What is allowed but probably not meant, one sentence each.
+    /// Warnings about settings that are valid but probably mistakes, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// The scaling in force: that of the plan, or none where it is linear by a factor of 1.
+    /// Returns the scaling in effect: that of the plan, but none for linear scaling by a factor of 1.
     pub fn effective_scaling(&self) -> Scaling {
         self.scaling.value.with_factor(self.factor.value)
     }
 
-    /// The frequencies that the model was trained with before any extension: no scaling, and of
-    /// the flags none.
+    /// Returns the inverse frequencies that the model was trained with before any extension: without
+    /// scaling, and without the effect of any flag.
     pub fn trained_inv_freq(&self) -> Vec<f64> {
         let divisors = self.divisors.at(self.original_context.value);
         table::unscaled(self.n_rot, self.base_train.value, divisors)
     }
 
-    /// By how much factor and base together extend the context.
+    /// Returns the factor by which factor and base together extend the context.
     pub(super) fn extension(&self) -> f64 {
         let alpha = ntk::alpha(self.n_rot, self.base_train.value, self.base.value);
         self.factor.value * alpha
     }
 
-    /// The tokens that the model can read before the factor extends them.
-    pub(super) fn unscaled(&self) -> &Sourced<usize> {
+    /// Returns the context in tokens that the factor extends.
+    pub(super) fn unscaled_context(&self) -> &Sourced<usize> {
         let original = &self.original_context;
         match (&self.rule, &self.divisors, &original.origin) {
             _ if is_without_factor(original) => original,
-            // The flag is for log n.
+            // With linear scaling, the flag sets the length for log n.
             (Rule::Linear, _, Origin::Flag(_)) => &self.context_train,
             (Rule::Linear | Rule::Ntk | Rule::NtkMixed(_), Divisors::None, _) => original,
             _ => &self.context_train,
         }
     }
 
-    /// The tokens that the model can read with these settings.
+    /// Returns the number of tokens that the model can read with these settings.
     pub(super) fn reach(&self) -> f64 {
-        let reach = self.rule.reach(self.unscaled().value as f64, self.extension());
+        let reach = self.rule.reach(self.unscaled_context().value as f64, self.extension());
         self.method.as_ref().map_or(reach, |method| method.reach(reach))
     }
 
-    /// The positions that distances in a sequence of `tokens` span: all of them, unless a method
-    /// takes far tokens to be nearer.
+    /// Returns the number of positions that the distances in a sequence of `tokens` span: `tokens`,
+    /// unless a method reduces the distances of far keys.
     pub fn span(&self, tokens: usize) -> usize {
         self.method.as_ref().map_or(tokens, |method| method.span(tokens))
     }
 
-    /// Whether that is the context that was asked for.
+    /// Returns whether the model can read the whole requested context with these settings.
     pub(super) fn reaches(&self) -> bool {
         self.context.value as f64 <= self.reach().ceil()
     }
 
-    /// Whether the frequencies for each token are those of the sequence up to it.
+    /// Returns whether each token has the frequencies of the sequence up to it.
     pub fn by_position(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
     }
 
-    /// Whether keys are to be kept before rotation, in global layers: where queries at different
-    /// positions rotate them differently, or where keys move.
+    /// Returns whether the KV cache of global layers must hold raw keys (before rotation): if queries at
+    /// different positions need differently rotated keys, or if keys move to other positions.
     pub fn raw_keys(&self) -> bool {
         self.by_position() || self.method.is_some() || self.shifts
     }
 
-    /// What multiplies the query at `position` in global layers: max(1, ln(position + 1) / ln L), so
-    /// that attention over a longer context is no less peaked. Su, "Transformer upgrade road 7"
-    /// (kexue.fm/archives/8823), as ReRoPE has it.
+    /// Returns the scale of the query at `position` in global layers: max(1, ln(position + 1) / ln L) if
+    /// log n scaling is on, otherwise 1. It keeps attention over a longer context as peaked as over a
+    /// shorter one. Su, "Transformer upgrade road 7" (kexue.fm/archives/8823), as used by ReRoPE.
     pub fn query_scale(&self, position: usize) -> f32 {
         let position = position.min(self.last_position());
         self.log_n.as_ref().map_or(1.0, |trained| {
@@ -119,12 +121,12 @@ impl Plan {
         })
     }
 
-    /// Whether old tokens are forgotten, so that a sequence never fills the context.
+    /// Returns whether the context rolls: old tokens are dropped, so that it never fills.
     pub fn rolls(&self) -> bool {
         matches!(self.method, Some(Method::Sinks { .. }))
     }
 
-    /// The last position that a token is ever taken to be at.
+    /// Returns the largest position that is ever assigned to a query.
     fn last_position(&self) -> usize {
         match self.visibility.far {
             FarKeys::Capped(last) => last,
@@ -132,8 +134,8 @@ impl Plan {
         }
     }
 
-    /// The length that decides the frequencies for a sequence of `tokens`: of all lengths that
-    /// rotate alike, always the same one.
+    /// Returns the effective length of a sequence of `tokens`: the length that its frequencies are
+    /// computed for. Sequences with equal frequencies have equal effective lengths.
     pub fn effective_length(&self, tokens: usize) -> usize {
         let tokens = tokens.min(self.last_position().saturating_add(1));
         match &self.divisors {
@@ -145,20 +147,22 @@ impl Plan {
 }
 
 impl Plan {
-    /// What decides the keys and values of a sequence of `tokens`, as bytes: two plans with equal
-    /// ones can read each other's cache.
+    /// Returns bytes that determine the keys and values of a sequence of `tokens`: two plans with equal
+    /// bytes can use each other's KV cache.
     pub fn identity(&self, tokens: usize) -> Vec<u8> {
-        self.decides(if self.by_position() { 1..=tokens } else { tokens..=tokens })
+        self.identity_of(if self.by_position() { 1..=tokens } else { tokens..=tokens })
     }
 
-    /// The same of all sequences up to `tokens`: two plans with equal ones give the same logits.
+    /// Returns bytes that determine the logits of all sequences up to `tokens`: two plans with equal
+    /// bytes give equal logits.
     pub fn identity_up_to(&self, tokens: usize) -> Vec<u8> {
-        let mut bytes = self.decides(1..=tokens);
+        let mut bytes = self.identity_of(1..=tokens);
         bytes.push(self.by_position().into());
         bytes
     }
 
-    fn decides(&self, lengths: RangeInclusive<usize>) -> Vec<u8> {
+    /// Returns the frequencies, scales and attention settings for sequences of these `lengths`.
+    fn identity_of(&self, lengths: RangeInclusive<usize>) -> Vec<u8> {
         let mut last = None;
         let lengths = lengths.map(|tokens| self.effective_length(tokens));
         let lengths = lengths.filter(|length| last.replace(*length) != Some(*length));
@@ -177,7 +181,7 @@ impl Plan {
     }
 }
 
-/// One line: the rule, then every value with its origin.
+/// Formats the RoPE line: the scaling, then every value with its origin.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ntk = self.base.value != self.base_train.value;

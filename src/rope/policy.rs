@@ -1,30 +1,29 @@
-//! Whose length decides the frequencies, where they follow the length of the sequence.
+//! The policy for the effective length, if frequencies depend on the length of the sequence.
 
 use std::str::FromStr;
 
 use super::{Divisors, Error, Rule, Sourced, error, rule_inputs::RuleInputs};
 
-/// Whose length it is.
+/// The length that the frequencies of a token are computed for.
 ///
-/// The hidden states of earlier tokens depend on the frequencies that they were computed with, and
-/// no rotation can change those afterwards. So there are two answers.
+/// The hidden states of earlier tokens depend on the frequencies that were in effect when they were
+/// computed, and no later rotation can change them. Hence there are two policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// That of the whole sequence, as where Hugging Face reads a prompt: when a longer sequence has
-    /// other frequencies, everything is computed again.
+    /// The length of the whole sequence, as when Hugging Face reads a prompt. When the sequence grows
+    /// and its frequencies change, all tokens are computed again.
     Run,
-    /// For each token, that of the sequence up to it: its query and the keys that it reads have
-    /// those frequencies, and what was computed before stays. It makes no difference whether
-    /// tokens come one by one, in parts or at once. Needs keys that are rotated as they are read.
-    /// The default, but for LongRoPE.
+    /// The length of the sequence up to the token. Its query, and the keys that it attends to, have
+    /// these frequencies, and earlier results remain valid. The result does not depend on the size of
+    /// micro-batches. Needs raw keys in the KV cache. This is the default, except for LongRoPE.
     Position,
 }
 
 impl Policy {
-    /// Both.
+    /// Both policies.
     pub const ALL: [Policy; 2] = [Policy::Run, Policy::Position];
 
-    /// The name, as on the command line.
+    /// Returns the name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Run => "run",
@@ -38,7 +37,7 @@ impl Policy {
         rule: &Rule,
         divisors: &Divisors,
     ) -> Result<Option<Sourced<Policy>>, Error> {
-        // LongRoPE's two lists of divisors were searched for, and trained with, whole sequences.
+        // LongRoPE's two sets of divisors were found for, and trained with, whole sequences.
         let default = match divisors {
             Divisors::LongRope(_) => Some(Policy::Run),
             _ => rule.effective_length(1).map(|_| Policy::Position),

@@ -1,11 +1,14 @@
-//! From flags, metadata and tensors to a plan: llama.cpp's precedence, value by value.
+//! Resolution of flags, metadata and tensors into a plan, with llama.cpp's precedence.
 //!
-//! Every value is the flag if given, else the metadata key, else the default. Deviations from
-//! llama.cpp, all deliberate: `--yarn-attn-factor` acts (there, YaRN overwrites it); LongRoPE's
-//! set follows the length of the sequence, not the size of the context, and its attention scale
-//! is computed where the file has none; layers with a sliding window are never scaled at all; the
-//! original context of Gemma 3 is without the linear factor that its files count in; a method that a
-//! flag names without a factor has the one that reaches the context.
+//! Every value is that of the flag if set, otherwise that of the metadata key, otherwise the default.
+//! Deliberate differences from llama.cpp:
+//!
+//! - `--yarn-attn-factor` has an effect with YaRN, which overwrites it in llama.cpp.
+//! - LongRoPE's set of divisors is selected by the length of the sequence, not by the context, and its
+//!   attention scale is computed if the file has none.
+//! - Layers with a sliding window are never scaled.
+//! - The original context of Gemma 3 does not include the linear factor that its files include.
+//! - If a flag names a method without a factor, the factor is computed to reach the context.
 
 use super::{
     Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling,
@@ -18,22 +21,25 @@ use super::{
 };
 use crate::gguf::Metadata;
 
-/// What a plan needs to know of the model besides its metadata.
+/// The properties of a model, besides its metadata, that a plan depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelInfo<'a> {
-    /// `general.architecture`, which also starts the names of keys.
+    /// The value of `general.architecture`, which is also the prefix of key names.
     pub architecture: &'a str,
-    /// Dimensions of a head that rotate.
+    /// The number of dimensions of a head that rotate.
     pub n_rot: usize,
-    /// Tokens that the model was trained for.
+    /// The trained length, in tokens.
     pub context_train: usize,
-    /// Whether layers with a sliding window have a RoPE of their own.
+    /// Whether layers with a sliding window have a base of their own.
     pub window_rope: bool,
 }
 
 impl Plan {
-    /// Resolves what RoPE does for `model`, given what its file says and what the user says.
-    /// `context` is the number of tokens that the run has room for.
+    /// Resolves the plan for `model` from the metadata and divisor tensors of its file and the flags of
+    /// the user. `context` is the requested context in tokens.
+    ///
+    /// # Errors
+    /// If a value is out of range, settings contradict each other, or a flag would have no effect.
     pub fn resolve(
         model: &ModelInfo,
         metadata: &Metadata,
@@ -52,7 +58,7 @@ impl Plan {
     }
 }
 
-/// The plan without the warnings that its values give rise to.
+/// Resolves a plan, without the warnings of [`warn`].
 fn resolve(
     model: &ModelInfo,
     metadata: &Metadata,
@@ -78,7 +84,7 @@ fn resolve(
     };
     let window_base = window_rope.then(|| keys.window_base()).transpose()?;
     let chosen = chosen(&keys, &flags)?;
-    // What acts on attention leaves the model's frequencies as they are.
+    // A method that acts on attention leaves the frequencies of the file in effect.
     let scaling = if chosen.value.acts_on_frequencies() { chosen.clone() } else { keys.scaling()? };
     let mut warnings = keys.unread(scaling.value)?;
     let divisors = divisors(&keys, factors, n_rot / 2, &scaling, &context_train, &mut warnings)?;
@@ -87,7 +93,7 @@ fn resolve(
         flags: &flags,
         scaling: &scaling,
         chosen: chosen.value,
-        divided: divisors != Divisors::None,
+        has_divisors: divisors != Divisors::None,
         alpha: ntk::alpha(n_rot, base_train.value, base.value),
         context_train: &context_train,
         context: &context,
@@ -123,9 +129,9 @@ fn resolve(
     })
 }
 
-/// The context beyond which queries grow, if they do.
+/// Returns the length beyond which queries are scaled by log n, if they are.
 fn log_n(inputs: &RuleInputs, method: Option<&Method>) -> Option<Sourced<usize>> {
-    let trained = inputs.trained();
+    let trained = inputs.trained_context();
     match inputs.flags.log_n {
         Some(true) => Some(Sourced::flag(trained.value, "--rope-log-n on")),
         None if method.is_some_and(Method::scales_queries) => Some(trained),
@@ -133,6 +139,7 @@ fn log_n(inputs: &RuleInputs, method: Option<&Method>) -> Option<Sourced<usize>>
     }
 }
 
+/// Returns the scaling that a flag or the file names.
 fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
     match flags.scaling {
         Some(scaling) => Ok(Sourced::flag(scaling, format!("--rope-scaling {scaling}"))),
@@ -140,7 +147,7 @@ fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
     }
 }
 
-/// What the file divides frequencies by. It belongs to the model: no flag switches it off.
+/// Returns the divisors in the file. They are part of the model: no flag disables them.
 fn divisors(
     keys: &Keys,
     factors: Factors,
@@ -152,14 +159,14 @@ fn divisors(
     let mut ignored = |tensor: &str, reason: &str| {
         warnings.push(format!("tensor {tensor} is ignored, as in llama.cpp: {reason}"));
     };
-    let file = keys.scaling(); // which a flag may have replaced, then even an unknown one
+    let file = keys.scaling(); // an unknown name is no error here, as a flag may replace it
     if scaling.value == Scaling::LongRope || file.is_ok_and(|s| s.value == Scaling::LongRope) {
         use Scaling::{Linear, LongRope as Own, None as Plain, Yarn};
         if !matches!(scaling.value, Own | Plain | Linear | Yarn) {
             return Err(Error::LongRopeDivisors { scaling: scaling.value });
         }
         if factors.rope_freqs.is_some() {
-            ignored(ROPE_FREQS, "LongRoPE has its own");
+            ignored(ROPE_FREQS, "LongRoPE uses its own divisors");
         }
         let set = |tensor, set: Option<Vec<f32>>| {
             check(tensor, set.ok_or(Error::MissingFactors { tensor })?, pairs)
@@ -172,7 +179,7 @@ fn divisors(
     }
     for (tensor, set) in [(LONG, &factors.long), (SHORT, &factors.short)] {
         if set.is_some() {
-            ignored(tensor, "the file does not say that its scaling is longrope");
+            ignored(tensor, "the scaling in the file is not longrope");
         }
     }
     match factors.rope_freqs {
@@ -181,7 +188,7 @@ fn divisors(
             Ok(Divisors::None)
         }
         Some(_) if !tensors_of(keys.architecture).contains(&ROPE_FREQS) => {
-            ignored(ROPE_FREQS, &format!("{} does not use it", keys.architecture));
+            ignored(ROPE_FREQS, &format!("{} models do not use it", keys.architecture));
             Ok(Divisors::None)
         }
         Some(divisors) => Ok(Divisors::Fixed(check(ROPE_FREQS, divisors, pairs)?)),
@@ -189,8 +196,8 @@ fn divisors(
     }
 }
 
-/// What the user gives as the whole of it, or else the product of what the user gives as a part,
-/// what the rule asks for, and what the file gives.
+/// Returns the attention scale: the value of `--yarn-attention-factor`, or the product of
+/// `--yarn-attn-factor`, the scale of the rule and the scale in the file.
 fn attention_scale(
     inputs: &RuleInputs,
     rule: &Rule,
@@ -205,7 +212,7 @@ fn attention_scale(
             Some(part) => Err(Error::Both {
                 one: whole.origin.to_string(),
                 other: format!("--yarn-attn-factor {part}"),
-                what: "the attention scale",
+                setting: "the attention scale",
             }),
         };
     }
@@ -222,7 +229,7 @@ fn attention_scale(
             let extension = context_train.value as f64 / sets.original_context as f64;
             parts.push(Sourced {
                 value: longrope::magnitude(extension, sets.original_context),
-                origin: Origin::Computed("LongRoPE's, from trained and original context"),
+                origin: Origin::Computed("by LongRoPE from trained and original context"),
             });
         }
         (None, _) => {}

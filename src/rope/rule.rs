@@ -1,4 +1,4 @@
-//! How the factor acts on the frequencies: the rule in force, one file for each.
+//! The rules by which a factor acts on the frequencies. Each has a file of its own.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use super::{
     ntk, rule_inputs::RuleInputs,
 };
 
-/// How the factor acts on the frequencies.
+/// The rule by which the factor acts on the frequencies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
-    /// All are divided by it. Without scaling, it is 1.
+    /// All frequencies are divided by the factor, which is 1 without scaling.
     Linear,
-    /// The lower a frequency, the more it is divided; the factor is NTK's α.
+    /// NTK: the lower a frequency, the more it is divided. The factor is NTK's α.
     Ntk,
-    /// The same, by a power of the index.
+    /// NTK-RoPE-mixed: as NTK, but spread by a power of the pair index.
     NtkMixed(NtkMixed),
-    /// NTK with an α that follows the length of the sequence.
+    /// Dynamic NTK: NTK with an α that depends on the length of the sequence.
     Dynamic(Dynamic),
-    /// Low ones are divided, high ones are not.
+    /// YaRN: low frequencies are divided, high ones are not.
     Yarn(Yarn),
-    /// The same, with a factor that follows the length of the sequence.
+    /// Dynamic YaRN: YaRN with a factor that depends on the length of the sequence.
     DynamicYarn(DynamicYarn),
-    /// The same, between other limits.
+    /// Llama 3.1's rule: as YaRN, with another ramp.
     Llama3(Llama3),
-    /// Those are divided whose angles then look more as in training.
+    /// DPRoPE: a frequency is divided if its angles are then closer to those in training.
     DpRope(DpRope),
-    /// All as a learned equation has it for the length of the sequence.
+    /// CLEX: frequencies from a learned equation, by the length of the sequence.
     Clex(Clex),
 }
 
 impl Rule {
-    /// The rule for frequencies of `inv_freq`, which are the model's own. YaRN's ramp acts where
-    /// the extrapolation factor is not 0, whatever the scaling is called; flags that shape a
-    /// rule which is not in force are refused.
+    /// Resolves the rule. `inv_freq` are the model's own frequencies. YaRN's ramp is in effect if the
+    /// extrapolation factor is not 0, also with linear scaling. A flag that is a parameter of a rule
+    /// which is not in effect is an error.
     pub(super) fn resolve(
         inputs: &RuleInputs,
         factor: &Sourced<f64>,
@@ -49,7 +49,7 @@ impl Rule {
         Ok(match scaling {
             _ if ramp => Rule::Yarn(Yarn::resolve(inputs, ext_factor)?),
             Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
-            // The frequencies of these are the file's, whose scaling this then is.
+            // Not reached: for these methods, `inputs.scaling` is that of the file.
             Scaling::ReRope | Scaling::LeakyReRope | Scaling::SelfExtend | Scaling::LmInfinite => {
                 Rule::Linear
             }
@@ -70,8 +70,8 @@ impl Rule {
         })
     }
 
-    /// Of all lengths of a sequence that rotate as `tokens` do, always the same one; `None` if
-    /// that is every length.
+    /// Returns the length that stands for all lengths with the frequencies of `tokens`, or `None` if the
+    /// frequencies do not depend on the length.
     pub(super) fn effective_length(&self, tokens: usize) -> Option<usize> {
         match self {
             Rule::Dynamic(dynamic) => Some(dynamic.effective_length(tokens)),
@@ -81,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// Scales the model's own frequencies for sequences of this length.
+    /// Scales the model's own frequencies for sequences of `length` tokens.
     pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, length: usize) {
         match self {
             Rule::Linear => linear::scale(inv_freq, factor),
@@ -96,7 +96,8 @@ impl Rule {
         }
     }
 
-    /// What multiplies the attention scale of the plan for sequences of this length.
+    /// Returns the number that multiplies the attention scale of the plan for sequences of `length`
+    /// tokens.
     pub(super) fn magnitude(&self, length: usize) -> f64 {
         match self {
             Rule::DynamicYarn(yarn) => yarn.magnitude(length),
@@ -104,16 +105,17 @@ impl Rule {
         }
     }
 
-    /// The tokens that the model can read with this rule, of `unscaled` without it.
+    /// Returns the number of tokens that the model can read with this rule; without it, the number is
+    /// `unscaled`.
     pub(super) fn reach(&self, unscaled: f64, factor: f64) -> f64 {
-        // A factor below 1 speeds up all pairs that one above 1 would slow down.
+        // A factor below 1 raises the frequencies that a factor above 1 would lower.
         let extended = |original: &Sourced<usize>| match factor < 1.0 {
             true => unscaled * factor,
             false => unscaled.max(original.value as f64 * factor),
         };
         match self {
             Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => unscaled * factor,
-            // Alpha grows less than the length.
+            // With a factor below 1, alpha grows more slowly than the length.
             Rule::Dynamic(dynamic) if factor < 1.0 => dynamic.trained.value as f64,
             Rule::Dynamic(_) | Rule::DynamicYarn(_) => f64::INFINITY,
             Rule::Yarn(yarn) => extended(&yarn.original_context),
@@ -124,7 +126,7 @@ impl Rule {
     }
 }
 
-/// The parameters, each with its origin and a comma before it.
+/// Formats the parameters for the RoPE line, each with its origin and after a comma.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -144,12 +146,12 @@ impl fmt::Display for Rule {
     }
 }
 
-/// An error if a flag shapes neither the rule that acts nor the method that is chosen, by which name
-/// the user knows both.
+/// Returns an error if a flag is a parameter of neither the rule in effect, `acting`, nor the chosen
+/// method.
 fn refuse_idle(inputs: &RuleInputs, factor: &Sourced<f64>, acting: Scaling) -> Result<(), Error> {
     let flags = inputs.flags;
     for (flag, typed, needs) in flags.parameters() {
-        // Where log-n scaling begins, whatever the rule.
+        // With log n scaling, this flag applies to every rule.
         let for_log_n = flag == "--yarn-orig-ctx" && flags.log_n == Some(true);
         if typed && !for_log_n && !needs.contains(&acting) && !needs.contains(&inputs.chosen) {
             let (scaling, needs) = (inputs.chosen.with_factor(factor.value), needs[0]);

@@ -1,52 +1,52 @@
-//! Values that remember where they came from.
+//! Values with their origin.
 
 use std::fmt;
 
 use super::Error;
 
-/// A value, and where it came from.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Its origin.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
 impl<T> Sourced<T> {
-    /// A value from the command line; `flag` as typed, such as `--rope-scale 4`.
+    /// Creates a value from the command line. `flag` is the flag as typed, such as `--rope-scale 4`.
     pub fn flag(value: T, flag: impl Into<String>) -> Self {
         Sourced { value, origin: Origin::Flag(flag.into()) }
     }
 
-    /// A value from the metadata of the file.
+    /// Creates a value from the metadata of the file.
     pub fn key(value: T, key: impl Into<String>) -> Self {
         Sourced { value, origin: Origin::Key(key.into()) }
     }
 
-    /// A value that nobody chose.
+    /// Creates a default value.
     pub fn default(value: T) -> Self {
         Sourced { value, origin: Origin::Default }
     }
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The command line: the flag as typed.
+    /// The command line, with the flag as typed.
     Flag(String),
-    /// The metadata of the file: the key.
+    /// The metadata of the file, with the key.
     Key(String),
-    /// Other values: how it follows from them.
+    /// A computation from other values, with its formula or reason.
     Computed(&'static str),
-    /// Several values, multiplied.
+    /// A product of values, with their origins.
     Product(Vec<Origin>),
-    /// Nowhere: the value that holds where nothing is said.
+    /// The default, used if no flag and no key sets the value.
     Default,
 }
 
 impl Origin {
-    /// The value with its name, for an error: a flag as typed, `key = value` else.
+    /// Returns the origin with the value, for an error: the flag as typed, otherwise `key = value`.
     pub(super) fn with_value(&self, value: impl fmt::Display) -> String {
         match self {
             Origin::Flag(text) => text.clone(),
@@ -87,16 +87,16 @@ impl fmt::Display for Sourced<usize> {
     }
 }
 
-/// Factors stay within this distance of 1, far beyond any use, so that no angle overflows.
+/// The largest factor; the smallest is its inverse. Within this range no angle overflows.
 const FACTOR_MAX: f64 = 1e6;
 
 impl Sourced<usize> {
-    /// A whole number from the command line.
+    /// Creates a whole number from the command line.
     pub(super) fn whole(flag: &str, value: usize) -> Self {
         Sourced::flag(value, format!("{flag} {value}"))
     }
 
-    /// The value, if it is in this range.
+    /// Returns the value if it is from `from` to `to`, otherwise an error.
     pub(super) fn between(self, from: usize, to: usize) -> Result<Self, Error> {
         if (from..=to).contains(&self.value) {
             return Ok(self);
@@ -107,12 +107,12 @@ impl Sourced<usize> {
 }
 
 impl Sourced<f64> {
-    /// A number from the command line.
+    /// Creates a number from the command line.
     pub(super) fn number(flag: &str, value: f64) -> Self {
         Sourced::flag(value, format!("{flag} {value}"))
     }
 
-    /// The product of all values; 1 if there are none.
+    /// Returns the product of all values; 1 if there are none.
     pub(super) fn product(mut parts: Vec<Self>) -> Self {
         match parts.len() {
             0 => Sourced::default(1.0),
@@ -124,28 +124,29 @@ impl Sourced<f64> {
         }
     }
 
-    /// The value, if it can multiply or divide.
+    /// Returns the value if it is a valid factor, from 1e-6 to 1e6, otherwise an error.
     pub(super) fn factor(self) -> Result<Self, Error> {
         self.check("a number from 0.000001 to 1000000".into(), |x| {
             (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&x)
         })
     }
 
-    /// The value, if it is zero or can multiply.
+    /// Returns the value if it is from 0 to 1e6, otherwise an error.
     pub(super) fn share(self) -> Result<Self, Error> {
         self.within(0.0, FACTOR_MAX)
     }
 
-    /// The value, if it is in this range.
+    /// Returns the value if it is from `from` to `to`, otherwise an error.
     pub(super) fn within(self, from: f64, to: f64) -> Result<Self, Error> {
         self.check(format!("a number from {from} to {to}"), |x| (from..=to).contains(&x))
     }
 
-    /// The value, if frequencies can be its powers.
+    /// Returns the value if it is a valid base of frequencies, finite and above 1, otherwise an error.
     pub(super) fn base(self) -> Result<Self, Error> {
         self.check("a finite number above 1".into(), |x| x > 1.0 && x.is_finite())
     }
 
+    /// Returns the value if `ok`, otherwise an error that it must be `expected`.
     fn check(self, expected: String, ok: impl Fn(f64) -> bool) -> Result<Self, Error> {
         if ok(self.value) {
             return Ok(self);
@@ -154,7 +155,7 @@ impl Sourced<f64> {
     }
 }
 
-/// `value` with at most six significant digits: 0.25, 3.33333, 10000.
+/// Formats `value` with at most six significant digits: 0.25, 3.33333, 10000.
 pub fn short(value: f64) -> String {
     let digits = (5 - value.abs().log10().floor().clamp(-9.0, 5.0) as i64).max(0) as usize;
     let text = format!("{value:.digits$}");

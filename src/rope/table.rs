@@ -1,18 +1,19 @@
-//! Frequencies: what a plan means for sequences of one length.
+//! The inverse frequencies and the attention scale of a plan at one effective length.
 
 use super::{FarKeys, Layers, Plan, linear};
 
-/// Rotation by `position * inv_freq[i]` of pair i, with cosine and sine multiplied by `scale`.
+/// The inverse frequencies and the attention scale of a set of layers. Pair i rotates by
+/// `position * inv_freq[i]`, and its cosine and sine are multiplied by `scale`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Radians per position, one for each pair.
+    /// The inverse frequency of each pair, in radians per position.
     pub inv_freq: Vec<f64>,
-    /// The attention scale: multiplies rotated queries and rotated keys.
+    /// The attention scale, which multiplies rotated queries and rotated keys.
     pub scale: f64,
 }
 
 impl Table {
-    /// The table of `plan` for sequences of this effective length.
+    /// Computes the table of `plan` for `layers` and sequences of this effective length.
     pub fn new(plan: &Plan, layers: Layers, effective_length: usize) -> Table {
         match (layers, &plan.window_base) {
             (Layers::Window, Some(base)) => Table {
@@ -32,10 +33,10 @@ impl Table {
         }
     }
 
-    /// Writes the row of one position: the cosines of all pairs, then their sines.
+    /// Writes the row of one position to `row`: the cosines of all pairs, then their sines.
     ///
-    /// Angles are f64, so that a position of a million is as exact as any other; `row` is
-    /// rounded once, at the end.
+    /// Angles are f64, so that rows are as exact at a position of a million as at any other. Values
+    /// are rounded to f32 once, at the end.
     pub fn fill(&self, position: usize, row: &mut [f32]) {
         let (cos, sin) = row.split_at_mut(self.inv_freq.len());
         for ((inv_freq, cos), sin) in self.inv_freq.iter().zip(cos).zip(sin) {
@@ -46,14 +47,15 @@ impl Table {
     }
 }
 
-/// Divisors first, then the scaling rule: they compose, as in ggml's kernel.
+/// Returns the inverse frequencies of global layers. Divisors are applied first, then the scaling
+/// rule, as in ggml's kernel.
 fn global(plan: &Plan, effective_length: usize) -> Vec<f64> {
     let mut inv_freq = unscaled(plan.n_rot, plan.base.value, plan.divisors.at(effective_length));
     plan.rule.scale(&mut inv_freq, plan.base.value, plan.factor.value, effective_length);
     inv_freq
 }
 
-/// The model's own frequencies: what a scaling rule starts from.
+/// Returns the model's own inverse frequencies, before any scaling rule.
 pub(super) fn unscaled(n_rot: usize, base: f64, divisors: Option<&[f32]>) -> Vec<f64> {
     let mut inv_freq: Vec<f64> = linear::frequencies(n_rot, base).collect();
     if let Some(divisors) = divisors {

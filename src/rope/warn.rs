@@ -1,21 +1,21 @@
-//! What is allowed, but probably not meant.
+//! Warnings about settings that are valid but probably mistakes.
 
 use super::{Divisors, Flags, Origin, Plan, Rule, Scaling, advice, sourced::short};
 
-/// Adds to the plan's warnings. `flags` are those of the plan, and `resolve` has the plan of others
-/// for the same model and context.
+/// Adds warnings to the plan, which was resolved from `flags`. `resolve` returns the plan of other
+/// flags for the same model and context.
 pub(super) fn add(plan: &mut Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Option<Plan>) {
     let found = [
         inverted(plan, flags, &resolve),
-        idle(plan),
+        no_effect(plan),
         swapped(plan),
-        twice(plan),
-        beyond(plan, flags, &resolve),
+        on_top_of_longrope(plan),
+        unreached(plan, flags, &resolve),
     ];
     plan.warnings.extend(found.into_iter().flatten());
 }
 
-/// A factor below 1 shortens the context: who types one mostly means its inverse.
+/// Warns about a factor below 1, which shortens the context: mostly its inverse is meant.
 fn inverted(
     plan: &Plan,
     flags: &Flags,
@@ -23,7 +23,7 @@ fn inverted(
 ) -> Option<String> {
     let factor = plan.factor.value;
     let Origin::Flag(typed) = &plan.factor.origin else { return None };
-    // That of dynamic scaling is not one of the context.
+    // The factor of dynamic NTK does not extend the context.
     if factor >= 1.0 || matches!(plan.rule, Rule::Dynamic(_)) {
         return None;
     }
@@ -40,10 +40,10 @@ fn inverted(
     ))
 }
 
-/// A method that the user chose, or YaRN, where it does nothing.
-fn idle(plan: &Plan) -> Option<String> {
+/// Warns about a method that the user chose, or YaRN, if it has no effect.
+fn no_effect(plan: &Plan) -> Option<String> {
     let scaling = plan.scaling.value;
-    if let Some(why) = plan.method.as_ref().and_then(|m| m.idle(plan.context.value)) {
+    if let Some(why) = plan.method.as_ref().and_then(|m| m.no_effect_reason(plan.context.value)) {
         return Some(format!("{scaling} {why} changes nothing"));
     }
     let fixed = match &plan.rule {
@@ -57,14 +57,15 @@ fn idle(plan: &Plan) -> Option<String> {
     }
     Some(match plan.factor.origin {
         Origin::Computed(_) => format!(
-            "{scaling} changes nothing, as {} tokens need no factor: give more with --ctx, or a \
+            "{scaling} changes nothing, as {} tokens need no factor: set a larger --ctx, or a \
              factor with --rope-scale",
             plan.context.value
         ),
-        _ => format!("{scaling} with a factor of 1 changes nothing: give one with --rope-scale"),
+        _ => format!("{scaling} with a factor of 1 changes nothing: set another with --rope-scale"),
     })
 }
 
+/// Warns if the ends of YaRN's ramp are in the wrong order.
 fn swapped(plan: &Plan) -> Option<String> {
     let Rule::Yarn(yarn) = &plan.rule else { return None };
     let [fast, slow] = [&yarn.beta_fast, &yarn.beta_slow];
@@ -77,22 +78,26 @@ fn swapped(plan: &Plan) -> Option<String> {
     })
 }
 
-/// A factor that begins where LongRoPE's divisors do, and not where they end.
-fn twice(plan: &Plan) -> Option<String> {
+/// Warns about a factor that extends the original context as LongRoPE's divisors already do.
+fn on_top_of_longrope(plan: &Plan) -> Option<String> {
     let longrope = matches!(plan.divisors, Divisors::LongRope(_));
     let beyond = plan.original_context.value >= plan.context_train.value;
     let computed = matches!(plan.factor.origin, Origin::Computed(_));
     (longrope && !beyond && !computed && plan.factor.value != 1.0)
-        .then(|| format!("the factor {} scales on top of LongRoPE's own divisors", plan.factor))
+        .then(|| format!("the factor {} applies in addition to LongRoPE's divisors", plan.factor))
 }
 
-/// A context that nothing has made the model ready for.
-fn beyond(plan: &Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Option<Plan>) -> Option<String> {
+/// Warns about a context that the model cannot read with these settings.
+fn unreached(
+    plan: &Plan,
+    flags: &Flags,
+    resolve: impl Fn(&Flags) -> Option<Plan>,
+) -> Option<String> {
     if plan.reaches() {
         return None;
     }
     let (context, reach) = (plan.context.value, plan.reach());
-    let unscaled = plan.unscaled().value;
+    let unscaled = plan.unscaled_context().value;
     let without = match unscaled < plan.context_train.value {
         true => " without the scaling of its file",
         false => "",
@@ -100,14 +105,14 @@ fn beyond(plan: &Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Option<Plan>) 
     let extended = match reach - unscaled as f64 {
         more if more > 0.0 => format!("which the settings extend to {}", reach as u64),
         less if less < 0.0 => format!("which the settings shorten to {}", reach as u64),
-        _ => "and nothing extends it".into(),
+        _ => "and no setting extends it".into(),
     };
     let trained = format!("the {unscaled} tokens that the model was trained for{without}");
     let past = match context > unscaled {
         true => format!("context {context} is beyond {trained}, {extended}"),
         false => format!("context {context} is within {trained}, {extended}"),
     };
-    let advice = advice::reaching(flags, plan.context.value, resolve);
+    let advice = advice::settings_for(flags, plan.context.value, resolve);
     let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
-    Some(format!("{past}: text past that point will be poor{advice}"))
+    Some(format!("{past}: text beyond that length will be poor{advice}"))
 }

@@ -1,46 +1,48 @@
 //! YaRN: frequencies that turn often within the original context are kept, those that turn less
-//! than about once are interpolated, with a ramp between; the attention is sharpened a little.
+//! than about once are interpolated, with a ramp between. An attention scale makes attention
+//! slightly sharper.
 //!
 //! Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models"
 //! (arXiv:2309.00071): the ramp is equation 18 with 11, the blend definition 2, the attention scale
-//! equation 22. As in the code of YaRN, Hugging Face and ggml, the ramp is linear in the index of the
-//! pair, where the paper's is linear in the number of turns; [`Ramp`] has both.
+//! equation 22. In the code of YaRN, Hugging Face and ggml the ramp is linear in the index of the pair;
+//! in the paper it is linear in the number of turns. [`Ramp`] has both forms.
 
 use std::{f64::consts::TAU, fmt, str::FromStr};
 
 use super::{Error, Origin, Scaling, Sourced, error, linear, rule_inputs::RuleInputs};
 
-/// What YaRN needs to know besides the factor.
+/// The settings of YaRN, all but the factor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
-    /// The context that the model was trained for before any extension.
+    /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
-    /// How much of a kept frequency is kept: 1 is YaRN, 0 interpolates everything.
+    /// The extrapolation factor: the share of a high frequency that is kept. 1 is YaRN, 0 interpolates
+    /// all frequencies.
     pub ext_factor: Sourced<f64>,
-    /// Turns within the original context numerator which a frequency is kept.
+    /// The number of turns within the original context above which a frequency is kept.
     pub beta_fast: Sourced<f64>,
-    /// Turns denominator which a frequency is interpolated.
+    /// The number of turns below which a frequency is interpolated.
     pub beta_slow: Sourced<f64>,
-    /// The form of the ramp between.
+    /// The form of the ramp between the two.
     pub ramp: Sourced<Ramp>,
 }
 
-/// How YaRN goes from what it interpolates to what it keeps.
+/// The form of YaRN's ramp between kept and interpolated frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ramp {
-    /// Linear in the index, between whole pairs.
+    /// Linear in the pair index, with ends rounded to whole pairs.
     Whole,
-    /// Linear in the index, between the exact ends (`truncate: false` of Hugging Face; gpt-oss).
+    /// Linear in the pair index, with exact ends (`truncate: false` of Hugging Face; gpt-oss).
     Exact,
-    /// Linear in the number of turns, as the paper has it.
+    /// Linear in the number of turns, as in the paper.
     Turns,
 }
 
 impl Ramp {
-    /// Every form.
+    /// All forms.
     pub const ALL: [Ramp; 3] = [Ramp::Whole, Ramp::Exact, Ramp::Turns];
 
-    /// The name, as on the command line.
+    /// Returns the name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Ramp::Whole => "whole",
@@ -59,7 +61,8 @@ impl FromStr for Ramp {
 }
 
 impl Yarn {
-    /// The extrapolation factor: that of the flag, or 1 for YaRN and 0 for other scalings.
+    /// Returns the extrapolation factor: that of the flag, otherwise 1 for YaRN and 0 for other
+    /// scalings.
     pub(super) fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
         match inputs.flags.yarn_ext_factor {
             Some(ext_factor) => Sourced::number("--yarn-ext-factor", ext_factor).share(),
@@ -96,18 +99,18 @@ impl Yarn {
         }
     }
 
-    /// For each pair, the share of the frequency that is kept; the rest is interpolated.
+    /// Returns the share of the frequency of each pair that is kept; the rest is interpolated.
     fn kept(&self, n_rot: usize, base: f64) -> Vec<f64> {
         let context = self.original_context.value as f64;
         let (fast, slow) = (self.beta_fast.value, self.beta_slow.value);
         let d = n_rot as f64;
-        // The (fractional) pair that makes `turns` turns within the original context.
+        // The fractional index of the pair that makes `turns` turns within the original context.
         let pair = |turns: f64| d * (context / (turns * TAU)).ln() / (2.0 * base.ln());
         let (low, high) = match self.ramp.value {
             Ramp::Whole => (pair(fast).floor(), pair(slow).ceil()),
             _ => (pair(fast), pair(slow)),
         };
-        // d - 1 and not d/2 - 1: so it is in every implementation.
+        // The limit is d - 1 instead of d/2 - 1, as in all other implementations.
         let (low, high) = (low.max(0.0), high.min(d - 1.0));
         let width = (high - low).max(0.001);
         let by_index = |i: usize| 1.0 - ((i as f64 - low) / width).clamp(0.0, 1.0);
@@ -123,7 +126,7 @@ impl Yarn {
             .collect()
     }
 
-    /// By how much attention is sharpened for this factor, if it is.
+    /// Returns the attention scale for this factor, or `None` if YaRN does not change it.
     pub(super) fn magnitude(
         &self,
         inputs: &RuleInputs,
@@ -138,19 +141,20 @@ impl Yarn {
     }
 }
 
-/// What the attention scale is made of: m(s) of one weight over m(s) of another.
+/// The weights of YaRN's attention scale, which is m(s) of one weight divided by m(s) of another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MagnitudeWeights {
-    /// `mscale` of Hugging Face.
+    /// The weight in the numerator: Hugging Face's `mscale`.
     pub numerator: f64,
-    /// `mscale_all_dim`.
+    /// The weight in the denominator: Hugging Face's `mscale_all_dim`.
     pub denominator: f64,
-    /// Where they came from.
+    /// The origin of the weights.
     pub origin: Origin,
 }
 
 impl MagnitudeWeights {
-    /// Those of the flags, else of the file (DeepSeek and Mistral have them there), else 1 and 0.
+    /// Returns the weights of the flags, otherwise those of the file (DeepSeek and Mistral), otherwise
+    /// 1 and 0.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let typed = match (inputs.flags.yarn_mscale, inputs.flags.yarn_mscale_all_dim) {
             (None, None) => inputs.keys.magnitude_weights()?,
@@ -158,7 +162,7 @@ impl MagnitudeWeights {
                 let numerator = Sourced::number("--yarn-mscale", numerator).share()?;
                 let denominator = Sourced::number("--yarn-mscale-all-dim", denominator).share()?;
                 let origin = Origin::Flag(format!("{}, {}", numerator.origin, denominator.origin));
-                // As there, a weight of 0 is none.
+                // As in Hugging Face, a weight of 0 means that none is set.
                 let both = numerator.value != 0.0 && denominator.value != 0.0;
                 both.then_some((numerator.value, denominator.value, origin))
             }
@@ -174,6 +178,7 @@ impl MagnitudeWeights {
         Ok(MagnitudeWeights { numerator, denominator, origin })
     }
 
+    /// Returns the attention scale for `factor`.
     pub(super) fn magnitude(&self, factor: f64) -> f64 {
         magnitude(factor, self.numerator) / magnitude(factor, self.denominator)
     }
@@ -192,7 +197,7 @@ impl fmt::Display for Yarn {
     }
 }
 
-/// m(s) = 1 + 0.1 · weight · ln s: how much cosine and sine grow with the factor s; 1 up to s = 1.
+/// Returns m(s) = 1 + 0.1 · weight · ln s for the factor s, and 1 for factors up to 1.
 fn magnitude(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * weight * factor.ln() }
 }

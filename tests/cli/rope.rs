@@ -42,7 +42,7 @@ fn explain_says_what_is_in_force_and_what_it_does() {
         "D (paper)",
         "longrope: not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
         "What llama.cpp would do differently:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
-        "- it multiplies angles up in single precision",
+        "- it computes angles by repeated multiplication in single precision",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
@@ -62,14 +62,19 @@ fn explain_says_what_is_in_force_and_what_it_does() {
     }
     let text = shown(rope("explain", &[]));
     assert!(text.contains("context 256 (llama.context_length)"));
-    assert!(text.contains("differently:\n- it multiplies angles up in single precision"), "{text}");
+    assert!(
+        text.contains(
+            "differently:\n- it computes angles by repeated multiplication in single precision"
+        ),
+        "{text}"
+    );
     assert_eq!(text.matches("as trained").count(), 8, "{text}");
     assert_eq!(json(rope("explain", &["--json"]))["method"], "none");
     // The factor is the one that reaches the context, whatever the method.
     let text = shown(rope("explain", &["-c", "1024", "--rope-scaling", "yarn"]));
     for part in [
         "RoPE: yarn (--rope-scaling yarn), factor 4 (context / original context)",
-        "- it takes no factor from the context: without --rope-scale 4 it scales nothing",
+        "- it does not compute a factor from the context: without --rope-scale 4 it does not scale",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
@@ -112,11 +117,11 @@ fn bad_values_are_told_by_their_flag_and_range() {
             &["--rope-scaling", "dprope", "--dprope-dims", "18"],
             "--dprope-dims 18: must be a whole number from 0 to 16",
         ),
-        (&["--rope-scaling", "clex"], "--rope-scaling clex needs --clex-weights FILE beside it"),
+        (&["--rope-scaling", "clex"], "--rope-scaling clex needs --clex-weights FILE"),
         (&["--rope-scaling", "clex", "--clex-weights", "/no/such/file"], "--clex-weights <FILE>"),
         (
             &["--rope-scaling", "clex", "--clex-weights", "Cargo.toml"],
-            "'Cargo.toml' for '--clex-weights <FILE>': is no file of safetensors: ",
+            "'Cargo.toml' for '--clex-weights <FILE>': is not a safetensors file: ",
         ),
         (
             &["--rope-scaling", "rerope", "--rerope-window", "2000", "-c", "1024"],
@@ -130,7 +135,10 @@ fn bad_values_are_told_by_their_flag_and_range() {
             &["--rope-scaling", "lm-infinite", "--lm-infinite-local", "2000", "-c", "1024"],
             "--lm-infinite-local 2000: must be a whole number from 1 to 1024",
         ),
-        (&head, "llama.rope.dimension_count (by default the size of a head) is 15"),
+        (
+            &head,
+            "llama.rope.dimension_count (by default the head size) is 15: must be an even number",
+        ),
     ] {
         rope("explain", options).refused(2, &[said]);
     }
@@ -216,7 +224,7 @@ fn compare_shows_methods_side_by_side() {
     let run = rope("compare", &["--json"]);
     run.said(&[
         "note: longrope is not shown: RoPE scaling longrope needs the tensor",
-        "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE beside it",
+        "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE",
         "note: rerope, leaky-rerope, self-extend, lm-infinite are not shown: they act on attention",
     ]);
     assert_eq!(run.stderr.lines().count(), 3, "{}", run.stderr);
@@ -313,7 +321,7 @@ fn what_cannot_be_looked_at_is_told() {
     run(&["rope", "disturbance", "--table3", "-m", "x"]).refused(2, &["--table3"]);
     rope("explain", &["-c", "0"]).refused(2, &["at least 1"]);
     rope("explain", &["-c", "4194305"]).refused(2, &["at most 4194304"]);
-    rope("compare", &["--methods", "linear,su"]).refused(2, &["it is one of none, linear, ntk"]);
+    rope("compare", &["--methods", "linear,su"]).refused(2, &["must be one of none, linear, ntk"]);
     rope("compare", &["--intervals", "1"]).refused(2, &["from 2 to 65536"]);
     let two = ["-c", "512", "--method", "longrope"];
     rope("disturbance", &two).refused(2, &["needs the tensor rope_factors_short.weight"]);
@@ -377,7 +385,7 @@ fn what_is_baked_is_read_back() {
     bake(input, &yarn).refused(2, &["is there already"]);
     let other = folder.path().join("other.gguf");
     let dynamic = bake(other.to_str().unwrap(), &["-c", "1024", "--rope-scaling", "dynamic"]);
-    dynamic.refused(2, &["RoPE scaling dynamic follows the length of the sequence"]);
+    dynamic.refused(2, &["RoPE scaling dynamic depends on the length of the sequence"]);
     bake("/no/such/folder/x.gguf", &yarn).refused(1, &["/no/such/folder/x.gguf"]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");

@@ -1,4 +1,4 @@
-//! What `--rope-scaling auto` chooses, and what it says of that.
+//! The choice of `--rope-scaling auto`, and the reason in the RoPE line.
 
 use rope_cpu::{
     gguf::Value,
@@ -7,9 +7,10 @@ use rope_cpu::{
 
 use crate::Case;
 
-/// What `docs/results` has for each method that rotates a key once: the mean over all tokens.
+/// The choice agrees with the measurements in `docs/results`: of the methods that rotate a key once,
+/// YaRN has the smallest mean over all tokens.
 #[test]
-fn our_own_results_say_the_same() {
+fn the_choice_agrees_with_our_results() {
     let found = std::fs::read_to_string("docs/results/perplexity-32k.jsonl").unwrap();
     let of = |method: &str| {
         let start = format!("\"method\":\"{method}\"");
@@ -43,7 +44,7 @@ fn within_the_trained_length_nothing_is_scaled() {
     for context in [1, 8191, 8192] {
         let plan = auto(case(context));
         assert_eq!(frequencies(&plan), frequencies(&case(context).plan().unwrap()));
-        let why = format!("{context} tokens are within the 8192 of training");
+        let why = format!("{context} tokens are within the trained context of 8192");
         let line = plan.to_string();
         assert!(
             line.starts_with(&format!("RoPE: no scaling (--rope-scaling auto: {why})")),
@@ -59,20 +60,20 @@ fn beyond_it_yarn_reaches_the_context() {
     assert_eq!(frequencies(&plan), frequencies(&case(20480).flags(yarn).plan().unwrap()));
     assert_eq!(plan.warnings, [""; 0]);
     let line = plan.to_string();
-    let why = "20480 tokens are 2.5 times the 8192 of training, where YaRN loses least without tuning, \
-         of methods that rotate a key once";
+    let why = "20480 tokens are 2.5 times the trained 8192; without fine-tuning, YaRN loses least of \
+               the methods that rotate a key once";
     assert!(
         line.starts_with(&format!(
             "RoPE: yarn (--rope-scaling auto: {why}), factor 2.5 (context / original context)"
         )),
         "{line}"
     );
-    // One more than was trained for is beyond.
+    // One token more than the trained length needs scaling.
     assert_eq!(auto(case(8193)).scaling.value, Scaling::Yarn);
 }
 
 #[test]
-fn what_the_file_says_stands_where_it_reaches() {
+fn settings_of_the_file_stay_if_they_reach_the_context() {
     let file = |context| case(context).scaling("linear").float("scaling.factor", 4.0);
     let plan = auto(file(32768));
     assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Linear, 4.0));
@@ -80,7 +81,7 @@ fn what_the_file_says_stands_where_it_reaches() {
     let plan = auto(file(40960));
     assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 5.0));
 
-    // A model that was extended from 4096: YaRN starts from there.
+    // For a model that was extended from 4096, YaRN extends that original context.
     let extended = case(16384)
         .scaling("yarn")
         .float("scaling.factor", 2.0)
@@ -105,7 +106,7 @@ fn longrope_is_extended_from_what_it_reaches() {
 }
 
 #[test]
-fn what_acts_on_attention_goes_on() {
+fn flags_that_act_on_attention_stay_in_effect() {
     for context in [4096, 16384] {
         let flags =
             Flags { auto: true, log_n: Some(true), attention_sinks: Some(4), ..Flags::default() };
@@ -115,7 +116,7 @@ fn what_acts_on_attention_goes_on() {
 }
 
 #[test]
-fn a_flag_that_chooses_too_is_refused() {
+fn flags_that_auto_would_set_are_errors() {
     let auto = Flags { auto: true, ..Flags::default() };
     for (flags, name) in [
         (Flags { scale: Some(2.0), ..auto.clone() }, "--rope-scale"),
@@ -126,15 +127,15 @@ fn a_flag_that_chooses_too_is_refused() {
         assert_eq!(
             error,
             format!(
-                "{name} has no effect with --rope-scaling auto: name a method, or leave it out"
+                "{name} has no effect with --rope-scaling auto: replace auto by a method, or remove {name}"
             )
         );
     }
 }
 
-/// The 8192 of the file are those that its factor reaches, whether it divides them or not.
+/// The trained length of 8192 in the file includes its factor, also if that does not divide 8192.
 #[test]
-fn gemma_3_counts_its_factor_in() {
+fn gemma_3_includes_its_factor_in_the_trained_length() {
     let file = |context, factor| {
         let gemma = Case { architecture: "gemma3", window_rope: true, ..case(context) };
         gemma.scaling("linear").float("scaling.factor", factor)
@@ -156,13 +157,13 @@ fn gemma_3_counts_its_factor_in() {
          settings extend to 8192"
     ));
     let none = told(4096, scaling(Scaling::None));
-    assert!(none.contains("without the scaling of its file, and nothing extends it"), "{none}");
+    assert!(none.contains("without the scaling of its file, and no setting extends it"), "{none}");
     let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
     assert!(told(4096, yarn).contains("extend to 2048"));
-    // Dynamic scaling begins where the model ends without its factor.
+    // Dynamic scaling begins at the trained length without the factor.
     let dynamic = file(8192, 8.0).flags(scaling(Scaling::Dynamic)).plan().unwrap();
     assert!(dynamic.to_string().contains("alpha by length from 1024"), "{dynamic}");
-    // What is wrong in the file may be replaced.
+    // A flag may replace an invalid factor of the file.
     assert!(file(8192, -1.0).plan().is_err());
     assert!(file(8192, -1.0).flags(scaling(Scaling::None)).plan().is_ok());
 }

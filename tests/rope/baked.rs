@@ -1,4 +1,4 @@
-//! A plan in a file is the same plan.
+//! Baked plans: a file with the baked values resolves to the same frequencies.
 
 use rope_cpu::{
     gguf::Value,
@@ -7,7 +7,7 @@ use rope_cpu::{
 
 use crate::{Case, close};
 
-/// Divisors are f32: half a unit in the last place, and f64's own rounding.
+/// The relative error of divisors stored as f32: half a unit in the last place, and that of f64.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + 1e-14;
 
 fn case() -> Case {
@@ -15,7 +15,7 @@ fn case() -> Case {
 }
 
 #[test]
-fn what_is_baked_reads_back() {
+fn baked_plans_read_back() {
     let named = |scaling, scale| Flags { scaling: Some(scaling), scale, ..Flags::default() };
     let own: Vec<f32> = (0..32).map(|i| 1.0 + i as f32 / 8.0).collect();
     let with_divisors =
@@ -49,17 +49,17 @@ fn what_is_baked_reads_back() {
     }
 }
 
-/// Phi 3 has two sets of divisors, and says nothing else.
+/// Phi 3 has two sets of divisors, and may not name its scaling.
 #[test]
-fn what_is_baked_into_both_sets_reads_back() {
+fn plans_baked_into_both_sets_read_back() {
     let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
     let phi3 = |context_train| Case { architecture: "phi3", context_train, ..case() };
     let plan = phi3(8192).flags(yarn).plan().unwrap();
     let divisors = Some(plan.baked().unwrap().divisors);
     let factors = Factors { short: divisors.clone(), long: divisors, rope_freqs: None };
-    for said in [true, false] {
+    for named in [true, false] {
         let read = Case { factors: factors.clone(), ..phi3(32768) };
-        let read = if said { read.scaling("longrope") } else { read }.plan().unwrap();
+        let read = if named { read.scaling("longrope") } else { read }.plan().unwrap();
         for length in [1, 32768] {
             let found = Table::new(&read, Layers::Global, read.effective_length(length));
             let expected = Table::new(&plan, Layers::Global, length);
@@ -72,11 +72,14 @@ fn what_is_baked_into_both_sets_reads_back() {
 }
 
 #[test]
-fn what_follows_the_length_is_refused() {
+fn plans_that_depend_on_the_length_are_errors() {
     for scaling in [Scaling::Dynamic, Scaling::DynamicYarn] {
         let flags = Flags { scaling: Some(scaling), ..Flags::default() };
         let error = case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
-        assert!(error.contains(&format!("RoPE scaling {scaling} follows the length")), "{error}");
+        assert!(
+            error.contains(&format!("RoPE scaling {scaling} depends on the length")),
+            "{error}"
+        );
     }
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { short: set(), long: set(), rope_freqs: None };
@@ -87,14 +90,14 @@ fn what_follows_the_length_is_refused() {
             .key("scaling.original_context_length", Value::U32(4096));
         let error = longrope.flags(flags).plan().unwrap().baked().unwrap_err().to_string();
         assert!(
-            error.starts_with("the LongRoPE divisors of the file follow the length"),
+            error.starts_with("the LongRoPE divisors in the file depend on the length"),
             "{error}"
         );
     }
 }
 
 #[test]
-fn what_acts_on_attention_is_refused() {
+fn plans_that_act_on_attention_are_errors() {
     let error = |flags| case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
     for scaling in Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies()) {
         let error = error(Flags { scaling: Some(scaling), ..Flags::default() });

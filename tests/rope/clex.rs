@@ -1,4 +1,4 @@
-//! CLEX against the reference, and what can be wrong with its weights.
+//! CLEX against the reference, and errors in its weights.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use tempfile::NamedTempFile;
 
 use crate::{Case, close, floats, golden};
 
-/// What the reference says of its own precision.
+/// The relative precision of the reference, as it states.
 const EXACT: f64 = 1e-11;
 
-/// A file of f64 tensors, each with its name and shape.
+/// Writes a safetensors file of f64 tensors, each with its name and shape.
 fn file(tensors: &[(&str, [usize; 2], &[f64])]) -> NamedTempFile {
     let bytes: Vec<Vec<u8>> = tensors
         .iter()
@@ -39,7 +39,7 @@ fn clex(weights: ClexWeights, flags: Flags) -> Flags {
     Flags { scaling: Some(Scaling::Clex), clex_weights: Some(weights), ..flags }
 }
 
-/// A model of 4 pairs that was trained for 64 tokens, in a context of 250.
+/// Returns a model of 4 pairs with a trained length of 64 tokens, in a context of 250.
 fn case() -> Case {
     Case { n_rot: 8, context_train: 64, context: Some(250), ..Case::default() }
 }
@@ -62,7 +62,7 @@ fn frequencies_equal_the_reference() {
         let plan = case.flags(clex(weights(4, &up, &down), flags)).plan().unwrap();
         for (t, expected) in reference["inv_freq_by_t"].as_object().unwrap() {
             let t: usize = t[1..].parse().unwrap();
-            // The first and the last length of that many times the trained one.
+            // The first and the last length with this t.
             for length in [64 * t - 63, 64 * t] {
                 let table = Table::new(&plan, Layers::Global, plan.effective_length(length));
                 for (found, expected) in table.inv_freq.iter().zip(floats(expected)) {
@@ -80,8 +80,8 @@ fn frequencies_equal_the_reference() {
     assert_eq!(compared, 16);
 }
 
-/// Without weights dz/dt is the drift alone, whose integral is NTK's exponent with α = 2t - 1. The
-/// solver's own error is 1.5e-10 with steps of 0.01.
+/// With weights of zero, dz/dt is the drift dn/dt only, whose integral is NTK's exponent with
+/// α = 2t - 1. The error of the solver is 1.5e-10 with steps of 0.01.
 #[test]
 fn weights_of_zero_are_ntk() {
     let zeros = weights(4, &[0.0; 8], &[0.0; 8]);
@@ -113,14 +113,14 @@ fn lengths_are_rounded_up_to_multiples_of_the_trained_one() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_its_flag() {
+fn errors_name_the_flag() {
     let error = |flags: Flags| case().flags(flags).error();
     let none = Flags { scaling: Some(Scaling::Clex), ..Flags::default() };
-    assert_eq!(error(none), "--rope-scaling clex needs --clex-weights FILE beside it");
+    assert_eq!(error(none), "--rope-scaling clex needs --clex-weights FILE");
     let zeros = || weights(4, &[0.0; 8], &[0.0; 8]);
     let with = |flags| error(clex(zeros(), flags));
     let scale = |scale| Flags { scale: Some(scale), ..Flags::default() };
-    for (flags, said) in [
+    for (flags, expected) in [
         (scale(2.5), "--rope-scale 2.5: must be a whole number from 1 to 1024"),
         (scale(2000.0), "--rope-scale 2000: must be a whole number"),
         (
@@ -129,20 +129,23 @@ fn what_is_wrong_is_told_by_its_flag() {
         ),
     ] {
         let error = with(flags);
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let other = error(clex(weights(2, &[0.0; 4], &[0.0; 4]), Flags::default()));
-    assert!(other.contains("its matrices are for 2 pairs: 4 are needed"), "{other}");
+    assert!(
+        other.contains("the matrices are for 2 pairs: must be for 4, one for each rotated pair"),
+        "{other}"
+    );
     let idle = Flags { scaling: Some(Scaling::Linear), ..clex(zeros(), Flags::default()) };
     assert!(error(idle).contains("--clex-weights has no effect with RoPE scaling linear"));
     let wild = error(clex(weights(4, &[1e3; 4], &[1e3; 4]), Flags::default()));
     assert!(wild.contains("for 2 times the original context"), "{wild}");
     let unknown = "relu".parse::<rope_cpu::rope::Activation>().unwrap_err().to_string();
-    assert!(unknown.contains("it is one of tanh, silu"), "{unknown}");
+    assert!(unknown.contains("must be one of tanh, silu"), "{unknown}");
 }
 
 #[test]
-fn files_without_the_matrices_are_told() {
+fn files_without_the_matrices_are_errors() {
     let read = |file: &NamedTempFile| ClexWeights::read(file.path()).unwrap_err().to_string();
     let (up, down) =
         (("a.ode_up_proj", [2, 3], &[0.0; 6][..]), ("a.ode_down_proj", [3, 2], &[0.0; 6][..]));
@@ -152,11 +155,11 @@ fn files_without_the_matrices_are_told() {
     let shapes = read(&file(&[up, ("a.ode_down_proj", [2, 3], &[0.0; 6])]));
     assert!(shapes.contains("ode_up_proj is 2 x 3, ode_down_proj 2 x 3"), "{shapes}");
     let nan = read(&file(&[("a.ode_up_proj", [2, 3], &[0.0, 0.0, 0.0, f64::NAN, 0.0, 0.0]), down]));
-    assert_eq!(nan, "tensor a.ode_up_proj is not finite at 1, 0");
+    assert_eq!(nan, "tensor a.ode_up_proj has a value that is not finite at row 1, column 0");
     let empty = NamedTempFile::new().unwrap();
     assert!(!read(&empty).is_empty());
     assert!(ClexWeights::read(Path::new("/no/such/file")).is_err());
-    // Shorter numbers are the same numbers.
+    // The same values in f32 and in f16 give the same weights.
     let bytes: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     let half: Vec<u8> = [0x3e00u16, 0xc000].iter().flat_map(|x| x.to_le_bytes()).collect();
     let of = |dtype, bytes: &[u8]| {
@@ -173,5 +176,5 @@ fn files_without_the_matrices_are_told() {
     let view = TensorView::new(Dtype::I32, vec![1, 1], &[0; 4]).unwrap();
     std::fs::write(integers.path(), safetensors::serialize([("ode_up_proj", view)], None).unwrap())
         .unwrap();
-    assert!(read(&integers).contains("where f64, f32, f16 or bf16 is expected"));
+    assert!(read(&integers).contains("must be f64, f32, f16 or bf16"));
 }

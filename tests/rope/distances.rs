@@ -1,21 +1,22 @@
-//! Methods that act on attention, against the maps of the reference.
+//! Methods that act on attention, against the distances of the reference.
 
 use rope_cpu::rope::{FarKeys, Flags, Plan, Region, Scaling};
 
 use crate::{Case, close, floats, golden};
 
-/// A model that was trained with 8 tokens, in a context of 14.
+/// Returns the plan of a model with a trained length of 8 tokens, in a context of 14.
 fn plan(scaling: Scaling, flags: Flags) -> Plan {
     let flags = Flags { scaling: Some(scaling), ..flags };
     Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags).plan().unwrap()
 }
 
-/// How far the query at `i` takes the key at `j` to be; `None` if it does not see it.
+/// Returns the distance that is assigned to the key at `j` for the query at `i`, or `None` if the key
+/// is not visible.
 fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
     let visibility = plan.visibility;
     let parts: Vec<_> =
         Region::ALL.into_iter().filter(|part| visibility.visible(*part, i).contains(&j)).collect();
-    assert!(parts.len() <= 1, "{j} is seen twice from {i}");
+    assert!(parts.len() <= 1, "the key at {j} is in two regions for the query at {i}");
     let part = *parts.first()?;
     let key = visibility.group(part).map_or(0, |group| j / group);
     let steps = (visibility.query(part, i) - key) as f64;
@@ -64,20 +65,20 @@ fn distances_equal_the_reference() {
     }
 }
 
-/// Where the size of a group does not divide the window, their code has fractions of a position in
-/// one kernel and rounds them in another: that is refused.
+/// If the group size does not divide the window, one kernel of the authors' code computes fractions of
+/// a position, and another rounds them. Such settings are an error here.
 #[test]
-fn groups_that_do_not_fill_the_window_are_refused() {
+fn groups_that_do_not_fill_the_window_are_errors() {
     let rows = &golden()["rel_pos"]["self_extend_G4_W6"];
     assert_eq!(rows[8][0].as_f64(), Some(2.0 + 6.0 - 1.5));
     let (grp_attn_n, grp_attn_w) = (Some(4), Some(6));
     let scaling = Some(Scaling::SelfExtend);
     let flags = Flags { scaling, grp_attn_n, grp_attn_w, ..Flags::default() };
     let case = Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags);
-    assert!(case.error().starts_with("--grp-attn-w 6: must be a multiple of the groups' size"));
+    assert!(case.error().starts_with("--grp-attn-w 6: must be a multiple of the group size"));
 }
 
-/// Options of llama.cpp with the same names, of which `rope explain` says that they differ.
+/// llama.cpp has options with the same names and another effect, which `rope explain` reports.
 #[test]
 fn groups_of_llama_cpp_follow_another_rule() {
     let golden = golden();
@@ -96,16 +97,16 @@ fn groups_of_llama_cpp_follow_another_rule() {
         let differs =
             |j: &usize| distance(&plan, last, *j) != Some(positions[last] - positions[*j]);
         assert!((0..tokens).any(|j| differs(&j)), "{reference}");
-        let told = plan.unlike_llama_cpp(&Flags::default()).join(" ");
-        assert!(told.contains("--grp-attn-n follows another rule"), "{told}");
+        let differences = plan.unlike_llama_cpp(&Flags::default()).join(" ");
+        assert!(differences.contains("--grp-attn-n follows another rule"), "{differences}");
     }
 }
 
 #[test]
-fn queries_grow_as_in_the_reference() {
+fn query_scales_equal_the_reference() {
     let plan = plan(Scaling::ReRope, Flags::default());
     for (i, expected) in floats(&golden()["rel_pos"]["logn_scale_train8"]).into_iter().enumerate() {
-        // Half a unit in the last place of an f32.
+        // The tolerance is half a unit in the last place of an f32.
         close("log n", f64::from(plan.query_scale(i)), expected, 1.0 / (1 << 24) as f64);
     }
 }

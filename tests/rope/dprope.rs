@@ -1,5 +1,5 @@
-//! DPRoPE's histograms, disturbances and masks, against the reference: counts and masks exactly,
-//! disturbances within 1e-12.
+//! DPRoPE's histograms, disturbances and choices of pairs, against the reference: counts and choices
+//! are equal, disturbances within 1e-12.
 
 use rope_cpu::rope::{
     Direction, DpRope, Flags, Histogram, Layers, Ramp, Rule, Table, TrainedAngles,
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{Case, close, floats, golden};
 
-/// What the file says of its own precision, which is absolute.
+/// The absolute precision of the reference, as it states.
 const PRECISION: f64 = 1e-12;
 
 fn near(what: &str, found: f64, expected: f64) {
@@ -33,7 +33,7 @@ fn direction(params: &Value) -> Direction {
     params["kl"].as_str().unwrap().parse().unwrap()
 }
 
-/// DPRoPE by these flags, and its frequencies.
+/// Returns the settings of DPRoPE resolved from these flags, and its frequencies.
 fn dprope(params: &Value, flags: Flags) -> (DpRope, Vec<f64>) {
     let flags = Flags {
         scaling: Some("dprope".parse().unwrap()),
@@ -54,7 +54,7 @@ fn mask(dprope: &DpRope) -> String {
     dprope.pairs.iter().map(|pair| if pair.interpolated { 'I' } else { 'E' }).collect()
 }
 
-/// The mean disturbance of what was chosen.
+/// Returns the mean disturbance of the chosen frequencies.
 fn chosen(dprope: &DpRope) -> f64 {
     let each = dprope.pairs.iter().map(|pair| match pair.interpolated {
         true => pair.interpolating,
@@ -98,7 +98,8 @@ fn masks_and_disturbances_equal_the_reference() {
             assert_eq!(mask(&found), choice["mask"], "{id}, {dims} dimensions");
             near(&id, chosen(&found), number(choice, "D"));
             by_number += 1;
-            // Every threshold between the two gives the same; the lower one too, as ties are kept.
+            // Every threshold between the two gives the same choice; also the lower one, as pairs
+            // with a tie are unchanged.
             if let (Some(low), Some(high)) =
                 (choice["t_lo_incl"].as_f64(), choice["t_hi_excl"].as_f64())
             {
@@ -112,13 +113,13 @@ fn masks_and_disturbances_equal_the_reference() {
 }
 
 #[test]
-fn ties_are_left_alone() {
-    // The first pair, at a factor of 1, is the same either way.
+fn pairs_with_a_tie_are_unchanged() {
+    // With a factor of 1, both disturbances of a pair are equal.
     let params = serde_json::json!({
         "n_rot": 8, "base": 10000.0, "L": 64, "s": 1.0, "b": 36, "kl": "code"
     });
     assert_eq!(mask(&dprope(&params, Flags::default()).0), "EEEE");
-    // A number of dimensions takes the slowest of equal ones.
+    // With a number of dimensions, the lowest frequencies of equal pairs are interpolated.
     let flags = Flags { dprope_dims: Some(2), ..Flags::default() };
     assert_eq!(mask(&dprope(&params, flags).0), "EEEI");
 }

@@ -1,4 +1,4 @@
-//! Frequencies and attention scales of every rule, against the reference.
+//! The frequencies and attention scales of every rule, against the reference.
 
 use rope_cpu::{
     gguf::Metadata,
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::{Case, close, floats, golden};
 
-/// What the file says of its own precision.
+/// The relative precision of the reference, as it states.
 const EXACT: f64 = 1e-14;
 
-/// Divisors pass through tensors of f32, which round by half a unit in the last place.
+/// The relative error of divisors stored in f32 tensors: half a unit in the last place.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + EXACT;
 
-/// The models and flags that mean the same as a case, the length of its sequence, and the
-/// precision with which frequencies come out.
+/// Returns the models and flags that are equivalent to a case of the reference, each with the length
+/// of the sequence and the precision of the frequencies.
 fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
     let params = &reference["params"];
     let given = |name: &str| params.get(name).and_then(Value::as_f64);
@@ -43,7 +43,7 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
         ..flags("yarn")
     };
     let length = whole("seq_len").or(whole("C_test")).unwrap_or(1);
-    // A grid of 1 is no grid: the reference has none.
+    // With a step of 1 no length is rounded, as in the reference.
     let dynamic = |name: &str, flags: Flags| Flags {
         scaling: Some(name.parse().unwrap()),
         step: Some(1),
@@ -96,9 +96,9 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
             };
             let mut cases = exact(case(), by_flags);
             if let (Some(above), Some(below)) = (given("mscale"), given("mscale_all_dim")) {
-                // In files of DeepSeek 2 both weights are one, and stored as a tenth.
+                // In files of DeepSeek 2 both weights are one value, which is stored as a tenth of it.
                 let deepseek = above == below;
-                assert!(deepseek || above == 1.0, "no file can say {above}, {below}");
+                assert!(deepseek || above == 1.0, "no file can store {above}, {below}");
                 let stored = if deepseek { 0.1 * below } else { below };
                 let architecture = if deepseek { "deepseek2" } else { "mistral3" };
                 let case = Case { architecture, metadata: Metadata::default(), ..case() }
@@ -132,7 +132,7 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
                 llama3_high_freq_factor: given("high_freq_factor"),
                 ..flags("llama3")
             };
-            // The divisors that the converter would have written into the file.
+            // The divisors that the converter would write into the file.
             let divisors = floats(&reference["freq_factors"]).iter().map(|f| *f as f32).collect();
             let factors = Factors { rope_freqs: Some(divisors), ..Factors::default() };
             let by_tensor = Case { factors: factors.clone(), ..case() };
@@ -158,7 +158,8 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
     }
 }
 
-/// What each part of the file is compared with: a part that is new has no test yet.
+/// Lists the parts of the reference with the test file of each, so that a new part cannot stay
+/// without a test.
 #[test]
 fn every_part_of_the_reference_is_known() {
     let golden = golden();
@@ -230,7 +231,7 @@ fn frequencies_equal_the_reference() {
 #[test]
 fn ramp_may_end_beyond_the_last_pair() {
     // corr(turns) = 64 ln(131072 / (2 pi turns)) / (2 ln 10000) is 22.5 for 32 turns and 34.6
-    // for one: the ramp goes from pair 22 to 35, though there are only 32 pairs.
+    // for one, so the ramp goes from pair 22 to 35, although there are only 32 pairs.
     let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
     let plan = Case { context_train: 131_072, ..Case::default() }.flags(yarn).plan().unwrap();
     let last = Table::new(&plan, Layers::Global, 131_072).inv_freq[31];

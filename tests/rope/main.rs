@@ -1,5 +1,5 @@
-//! RoPE against an independent reference: `tests/data/rope/rope_ref.py` (numpy, f64) computed
-//! `golden.json`.
+//! Tests of RoPE against an independent reference, `tests/data/rope/golden.json`, which was computed
+//! by `rope_ref.py` (numpy, f64) in the same folder.
 
 mod auto;
 mod baked;
@@ -18,7 +18,7 @@ use rope_cpu::{
     rope::{Error, Factors, Flags, ModelInfo, Plan, Sourced},
 };
 
-/// A model and a command line, to be resolved.
+/// The model and the flags that a plan is resolved from.
 struct Case {
     architecture: &'static str,
     n_rot: usize,
@@ -46,7 +46,7 @@ impl Default for Case {
 }
 
 impl Case {
-    /// Adds `{architecture}.rope.{name}`.
+    /// Adds the metadata key `{architecture}.rope.{name}`.
     fn key(mut self, name: &str, value: Value<'static>) -> Self {
         self.metadata.insert(format!("{}.rope.{name}", self.architecture).leak(), value);
         self
@@ -64,7 +64,7 @@ impl Case {
         Case { flags, ..self }
     }
 
-    /// The plan for the context given, or for that of the model.
+    /// Resolves the plan for `context`, or by default for the trained length.
     fn plan(self) -> Result<Plan, Error> {
         let Case { architecture, n_rot, context_train, window_rope, .. } = self;
         let context = match self.context {
@@ -75,7 +75,7 @@ impl Case {
         Plan::resolve(&info, &self.metadata, self.factors, &self.flags, context)
     }
 
-    /// The error that the case must give, as the user reads it.
+    /// Returns the message of the error that resolving this case must return.
     fn error(self) -> String {
         match self.plan() {
             Ok(plan) => panic!("no error, but {plan}"),
@@ -84,6 +84,7 @@ impl Case {
     }
 }
 
+/// Returns the reference.
 fn golden() -> serde_json::Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rope/golden.json");
     serde_json::from_reader(std::fs::File::open(path).unwrap()).unwrap()
@@ -93,7 +94,7 @@ fn floats(value: &serde_json::Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-/// Panics unless `found` is `expected` within `relative`.
+/// Panics unless `found` equals `expected` up to the relative error `relative`.
 fn close(what: &str, found: f64, expected: f64, relative: f64) {
     let error = (found - expected).abs();
     assert!(error <= relative * expected.abs(), "{what}: {found} instead of {expected}");

@@ -1,4 +1,4 @@
-//! What the user reads: the line, the warnings, the errors.
+//! The RoPE line, the warnings and the errors.
 
 use rope_cpu::{
     gguf::Value,
@@ -16,7 +16,7 @@ fn line(case: Case) -> String {
 }
 
 #[test]
-fn one_line_says_what_is_in_force_and_why() {
+fn the_line_has_all_values_with_their_origins() {
     let case = || Case { context: Some(16384), ..Case::default() }.float("freq_base", 10000.0);
     assert_eq!(
         line(case().flags(Flags { freq_scale: Some(0.5), ..Flags::default() })),
@@ -53,7 +53,7 @@ fn one_line_says_what_is_in_force_and_why() {
 }
 
 #[test]
-fn log_n_begins_where_the_flag_says() {
+fn log_n_begins_at_the_length_of_the_flag() {
     let flags = Flags { log_n: Some(true), yarn_orig_ctx: Some(4096), ..Flags::default() };
     let plan = Case::default().flags(flags.clone()).plan().unwrap();
     assert!(plan.to_string().contains("queries scaled by log n from 4096"), "{plan}");
@@ -132,11 +132,11 @@ fn divisors_are_in_the_line() {
     assert!(line(longrope).starts_with(
         "RoPE: longrope (llama.rope.scaling.type), frequencies divided \
              (rope_factors_short.weight up to 4096 tokens, rope_factors_long.weight beyond), \
-             policy run (default), attention scale 1.19024 (LongRoPE's, from trained and original context), base"
+             policy run (default), attention scale 1.19024 (by LongRoPE from trained and original context), base"
     ),);
 }
 
-/// The only warning of a case.
+/// Returns the warning of a case that must have exactly one.
 fn warning(case: Case) -> String {
     let plan = case.plan().unwrap();
     assert_eq!(plan.warnings.len(), 1, "{:?}", plan.warnings);
@@ -163,35 +163,35 @@ fn inverted_factors_are_warned_about() {
 }
 
 #[test]
-fn contexts_beyond_reach_are_warned_about() {
+fn contexts_that_are_not_reached_are_warned_about() {
     let case = |context, flags| Case { context: Some(context), ..Case::default() }.flags(flags);
     assert_eq!(
         warning(case(16384, Flags::default())),
-        "context 16384 is beyond the 8192 tokens that the model was trained for, and nothing \
-         extends it: text past that point will be poor; --rope-scaling yarn --rope-scale 2, \
-         --rope-freq-scale 0.5 or --rope-freq-base 20453 reach this far"
+        "context 16384 is beyond the 8192 tokens that the model was trained for, and no setting \
+         extends it: text beyond that length will be poor; --rope-scaling yarn --rope-scale 2, \
+         --rope-freq-scale 0.5 or --rope-freq-base 20453 reach this length"
     );
     let half = || Flags { freq_scale: Some(0.5), ..Flags::default() };
     assert_eq!(warnings(case(16384, half())), [""; 0]);
     assert_eq!(
         warning(case(32768, half())),
         "context 32768 is beyond the 8192 tokens that the model was trained for, which the \
-         settings extend to 16384: text past that point will be poor; --rope-scaling yarn \
-         --rope-scale 4, --rope-freq-scale 0.25 or --rope-freq-base 41830 reach this far"
+         settings extend to 16384: text beyond that length will be poor; --rope-scaling yarn \
+         --rope-scale 4, --rope-freq-scale 0.25 or --rope-freq-base 41830 reach this length"
     );
-    // No base makes the one pair of two dimensions any slower.
+    // A single pair has the same frequency with any base.
     assert_eq!(
         warning(Case { n_rot: 2, ..case(16384, Flags::default()) }),
-        "context 16384 is beyond the 8192 tokens that the model was trained for, and nothing \
-         extends it: text past that point will be poor; --rope-scaling yarn --rope-scale 2 or \
-         --rope-freq-scale 0.5 reach this far"
+        "context 16384 is beyond the 8192 tokens that the model was trained for, and no setting \
+         extends it: text beyond that length will be poor; --rope-scaling yarn --rope-scale 2 or \
+         --rope-freq-scale 0.5 reach this length"
     );
-    // What is proposed is enough.
+    // The proposed settings reach the context.
     let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
     assert_eq!(warnings(case(16384, yarn)), [""; 0]);
     let base = Flags { freq_base: Some(20453.0), ..Flags::default() };
     assert_eq!(warnings(case(16384, base)), [""; 0]);
-    // A model that was extended before it was trained needs nothing more.
+    // A model whose file reaches its trained length needs no other setting.
     let qwen = Case { context_train: 131_072, ..Case::default() }
         .scaling("yarn")
         .float("scaling.factor", 4.0)
@@ -207,7 +207,7 @@ fn advice_reaches_the_context() {
         "--rope-freq-scale 4 is probably inverted: it makes the usable context 4 times shorter";
     let longer = "; --rope-scale 4 (the same as --rope-freq-scale 0.25) makes it longer";
     let ways = "--rope-scaling yarn --rope-scale 8, --rope-freq-scale 0.125 or --rope-freq-base 85551 \
-                reach this far";
+                reach this length";
     for scaling in [None, Some(Scaling::Yarn), Some(Scaling::Llama3)] {
         assert_eq!(
             warnings(case(65536, inverted(scaling))),
@@ -215,7 +215,7 @@ fn advice_reaches_the_context() {
                 shorter.to_string(),
                 format!(
                     "context 65536 is beyond the 8192 tokens that the model was trained for, which the \
-                     settings shorten to 2048: text past that point will be poor; {ways}"
+                     settings shorten to 2048: text beyond that length will be poor; {ways}"
                 ),
             ]
         );
@@ -224,24 +224,24 @@ fn advice_reaches_the_context() {
             [
                 format!("{shorter}{longer}"),
                 "context 4096 is within the 8192 tokens that the model was trained for, which the \
-                 settings shorten to 2048: text past that point will be poor; without them, the \
-                 settings of the file reach this far"
+                 settings shorten to 2048: text beyond that length will be poor; the settings of the \
+                 file reach this length without these flags"
                     .to_string(),
             ]
         );
     }
-    // Alpha is not the factor of the context, but one below 1 grows too slowly.
+    // The factor of dynamic NTK does not extend the context, but with one below 1 alpha is too small.
     let dynamic = Flags { scale: Some(0.5), ..scaling(Scaling::Dynamic) };
     assert_eq!(warnings(case(8192, dynamic.clone())), [""; 0]);
-    assert!(warning(case(16384, dynamic)).contains("and nothing extends it"));
-    // What is proposed is what is typed: neither rounded down nor refused for another flag.
+    assert!(warning(case(16384, dynamic)).contains("and no setting extends it"));
+    // The proposed values work as printed: they are not rounded down, and no other flag conflicts.
     for context in [8300, 9999, 24_577, 57_344, 1_000_003] {
         let dims = Flags { dprope_dims: Some(8), scale: Some(1.001), ..scaling(Scaling::DpRope) };
         let text = warning(case(context, dims));
         let (_, advice) = text.rsplit_once("; ").unwrap();
         let (yarn, rest) = advice.split_once(", ").unwrap();
         let (linear, rest) = rest.split_once(" or ").unwrap();
-        let base = rest.strip_suffix(" reach this far").unwrap();
+        let base = rest.strip_suffix(" reach this length").unwrap();
         let value = |text: &str| text.rsplit_once(' ').unwrap().1.parse().ok();
         for flags in [
             Flags { scale: value(yarn), ..scaling(Scaling::Yarn) },
@@ -251,15 +251,15 @@ fn advice_reaches_the_context() {
             assert_eq!(warnings(case(context, flags)), [""; 0], "{advice}");
         }
     }
-    // A factor of the file acts beside a base.
+    // A factor of the file is in effect together with a base.
     let file = Case { context: Some(65536), ..Case::default() }.float("scaling.factor", 4.0);
     assert_eq!(
         warning(file),
         "context 65536 is beyond the 8192 tokens that the model was trained for, which the settings \
-         extend to 32768: text past that point will be poor; --rope-scaling yarn --rope-scale 8, \
-         --rope-freq-scale 0.125 or --rope-freq-base 20453 reach this far"
+         extend to 32768: text beyond that length will be poor; --rope-scaling yarn --rope-scale 8, \
+         --rope-freq-scale 0.125 or --rope-freq-base 20453 reach this length"
     );
-    // On top of LongRoPE, YaRN would begin where its divisors do.
+    // With LongRoPE divisors, YaRN extends the trained context.
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { long: set(), short: set(), rope_freqs: None };
     let longrope = || {
@@ -279,18 +279,18 @@ fn settings_that_do_nothing_are_warned_about() {
         assert_eq!(
             warning(Case::default().flags(flags())),
             format!(
-                "{name} changes nothing, as 8192 tokens need no factor: give more with --ctx, or a factor \
+                "{name} changes nothing, as 8192 tokens need no factor: set a larger --ctx, or a factor \
                  with --rope-scale"
             )
         );
         assert_eq!(
             warning(Case::default().flags(Flags { scale: Some(1.0), ..flags() })),
-            format!("{name} with a factor of 1 changes nothing: give one with --rope-scale")
+            format!("{name} with a factor of 1 changes nothing: set another with --rope-scale")
         );
     }
     assert_eq!(
         warning(Case::default().scaling("yarn")),
-        "yarn with a factor of 1 changes nothing: give one with --rope-scale"
+        "yarn with a factor of 1 changes nothing: set another with --rope-scale"
     );
     assert_eq!(warnings(Case::default().scaling("linear")), [""; 0]);
     let swapped = Flags {
@@ -317,7 +317,7 @@ fn keys_and_tensors_that_are_not_read_are_warned_about() {
     assert_eq!(warnings(silent), [""; 0]);
     assert_eq!(
         warning(Case::default().float("scaling.yarn_beta_fast", 16.0)),
-        "llama.rope.scaling.yarn_beta_fast = 16 is ignored, as llama.cpp does for llama models"
+        "llama.rope.scaling.yarn_beta_fast = 16 is ignored, as in llama.cpp for llama models"
     );
     let all = Case::default()
         .float("scaling.alpha", 2.0)
@@ -329,7 +329,7 @@ fn keys_and_tensors_that_are_not_read_are_warned_about() {
     let factors = || Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
     assert_eq!(
         warning(Case { architecture: "gemma3", factors: factors(), ..Case::default() }),
-        "tensor rope_freqs.weight is ignored, as in llama.cpp: gemma3 does not use it"
+        "tensor rope_freqs.weight is ignored, as in llama.cpp: gemma3 models do not use it"
     );
 }
 
@@ -338,38 +338,39 @@ fn contradictions_are_errors() {
     let error = |flags: Flags| Case::default().flags(flags).error();
     assert_eq!(
         error(Flags { scale: Some(4.0), ..scaling(Scaling::None) }),
-        "--rope-scale 4 contradicts --rope-scaling none: leave one of them out"
+        "--rope-scale 4 contradicts --rope-scaling none: remove one of them"
     );
     let none = Case::default().scaling("none");
     assert_eq!(
         none.flags(Flags { scale: Some(4.0), ..Flags::default() }).error(),
-        "--rope-scale 4 needs --rope-scaling linear or yarn: the file says none \
+        "--rope-scale 4 needs --rope-scaling linear or yarn: the scaling in the file is none \
          (llama.rope.scaling.type)"
     );
     assert_eq!(
         error(Flags { scale: Some(4.0), freq_scale: Some(0.25), ..Flags::default() }),
-        "--rope-scale 4 and --rope-freq-scale 0.25 both set the factor: give one"
+        "--rope-scale 4 and --rope-freq-scale 0.25 both set the factor: remove one of them"
     );
     assert_eq!(
         error(scaling(Scaling::LongRope)),
-        "RoPE scaling longrope needs the tensor rope_factors_short.weight, which the file lacks: choose another with --rope-scaling"
+        "RoPE scaling longrope needs the tensor rope_factors_short.weight, which is not in the file: \
+         choose another with --rope-scaling"
     );
     for flags in [Flags::default(), scaling(Scaling::Linear)] {
         assert_eq!(
             error(Flags { yarn_beta_fast: Some(16.0), ..flags.clone() }),
-            "--yarn-beta-fast has no effect with RoPE scaling none: add --rope-scaling yarn, or leave \
-             it out"
+            "--yarn-beta-fast has no effect with RoPE scaling none: add --rope-scaling yarn, or remove \
+             it"
         );
         assert_eq!(
             error(Flags { policy: Some(Policy::Run), ..flags }),
-            "--rope-policy has no effect with RoPE scaling none, which does not follow the length of \
-             the sequence: leave it out"
+            "--rope-policy has no effect with RoPE scaling none, which does not depend on the length of \
+             the sequence: remove it"
         );
     }
     assert_eq!(
         error(Flags { scale: Some(4.0), yarn_beta_fast: Some(16.0), ..Flags::default() }),
         "--yarn-beta-fast has no effect with RoPE scaling linear: add --rope-scaling yarn, or \
-         leave it out"
+         remove it"
     );
 }
 
@@ -411,8 +412,8 @@ fn flags_of_another_method_are_errors() {
     ];
     for (flags, flag, scaling, needs) in cases {
         let expected = format!(
-            "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or leave \
-             it out"
+            "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or remove \
+             it"
         );
         assert_eq!(Case::default().flags(flags).error(), expected);
     }
@@ -434,7 +435,8 @@ fn parameters_out_of_range_are_errors() {
     );
     assert_eq!(
         error(Flags { dprope_dims: Some(8), dprope_threshold: Some(0.5), ..dprope() }),
-        "--dprope-threshold 0.5 and --dprope-dims 8 both set what DPRoPE interpolates: give one"
+        "--dprope-threshold 0.5 and --dprope-dims 8 both set the dimensions that DPRoPE \
+         interpolates: remove one of them"
     );
     assert_eq!(
         error(Flags { dprope_intervals: Some(1), ..dprope() }),
@@ -446,8 +448,8 @@ fn parameters_out_of_range_are_errors() {
     );
     assert_eq!(
         error(Flags { yarn_orig_ctx: Some(3_000_000), ..dprope() }),
-        "DPRoPE counts the angles of 1 to 4194304 positions: an original context of 3000000 \
-         (--yarn-orig-ctx 3000000) times the factor 2 (--rope-scale 2) is out of that range"
+        "RoPE scaling dprope: the original context 3000000 (--yarn-orig-ctx 3000000) times the \
+         factor 2 (--rope-scale 2) must be from 1 to 4194304 positions"
     );
     assert_eq!(
         error(Flags { llama3_high_freq_factor: Some(1.0), ..llama3() }),
@@ -461,17 +463,18 @@ fn parameters_out_of_range_are_errors() {
     assert_eq!(error(mixed), "--ntk-mixed-exponent -1: must be a number from 0 to 16");
     assert_eq!(
         error(Flags { yarn_mscale: Some(1.0), ..yarn() }),
-        "--yarn-mscale needs --yarn-mscale-all-dim beside it: Hugging Face uses neither alone"
+        "--yarn-mscale needs --yarn-mscale-all-dim: Hugging Face applies them only together"
     );
     let twice = Flags { yarn_attention_factor: Some(1.5), yarn_attn_factor: Some(2.0), ..yarn() };
     assert_eq!(
         error(twice),
-        "--yarn-attention-factor 1.5 and --yarn-attn-factor 2 both set the attention scale: give one"
+        "--yarn-attention-factor 1.5 and --yarn-attn-factor 2 both set the attention scale: remove \
+         one of them"
     );
     let dynamic = || scaling(Scaling::Dynamic);
     assert_eq!(
         error(Flags { dynamic_target: Some(16384), ..dynamic() }),
-        "--dynamic-target needs --dynamic-variant fu2 beside it"
+        "--dynamic-target needs --dynamic-variant fu2"
     );
     let variant = Some(Variant::Fu2);
     assert_eq!(
@@ -485,24 +488,24 @@ fn parameters_out_of_range_are_errors() {
     assert_eq!(
         error(scaling(Scaling::DynamicYarn)),
         "--rope-scale 2 has no effect with RoPE scaling dynamic-yarn, whose factor is the length of \
-         the sequence over the original context: leave it out"
+         the sequence divided by the original context: remove it"
     );
     let two = Case { n_rot: 2, ..Case::default() };
     assert_eq!(
         two.flags(scaling(Scaling::Ntk)).error(),
-        "RoPE scaling ntk over 2 dimensions: at least 4 are needed"
+        "RoPE scaling ntk needs at least 4 rotated dimensions: the model has 2"
     );
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { long: set(), short: set(), rope_freqs: None };
     let longrope = Case { factors, ..Case::default() }.scaling("longrope");
     assert_eq!(
         longrope.flags(dprope()).error(),
-        "RoPE scaling dprope does not go with the LongRoPE divisors of the file: choose longrope, \
-         none, linear or yarn"
+        "RoPE scaling dprope cannot be combined with the LongRoPE divisors in the file: choose \
+         longrope, none, linear or yarn"
     );
     assert_eq!(
         "step".parse::<Ramp>().unwrap_err().to_string(),
-        "unknown ramp of YaRN \"step\": it is one of whole, exact, turns"
+        "unknown ramp of YaRN \"step\": must be one of whole, exact, turns"
     );
 }
 
@@ -518,8 +521,8 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     let short = Case { context: Some(1), ..Case::default() };
     assert_eq!(
         short.flags(sinks(1)).error(),
-        "--attention-sinks 1: a context of 1 (--ctx) has no room for a sink and a token behind it: \
-         choose at least --ctx 2"
+        "--attention-sinks 1: a context of 1 (--ctx) cannot hold an attention sink and another \
+         token: set --ctx to 2 or more"
     );
     let k = Flags { rerope_k: Some(0), ..scaling(Scaling::LeakyReRope) };
     assert_eq!(error(k), "--rerope-k 0: must be a whole number from 1 to 1048576");
@@ -529,7 +532,7 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     assert_eq!(error(groups(4, 8196)), "--grp-attn-w 8196: must be a whole number from 1 to 8192");
     assert_eq!(
         error(groups(4, 6)),
-        "--grp-attn-w 6: must be a multiple of the groups' size, which is 4 (--grp-attn-n 4)"
+        "--grp-attn-w 6: must be a multiple of the group size, which is 4 (--grp-attn-n 4)"
     );
     let global = Flags { lm_infinite_global: Some(9000), ..scaling(Scaling::LmInfinite) };
     assert_eq!(error(global), "--lm-infinite-global 9000: must be a whole number from 1 to 8192");
@@ -537,7 +540,8 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     assert_eq!(error(local), "--lm-infinite-local 0: must be a whole number from 1 to 8192");
     assert_eq!(
         error(Flags { attention_sinks: Some(4), context_shift: true, ..Flags::default() }),
-        "--attention-sinks 4 and --context-shift both set what a full context forgets: give one"
+        "--attention-sinks 4 and --context-shift both set the tokens that a full context \
+         drops: remove one of them"
     );
     let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
     for bad in [0, 8192] {
@@ -546,22 +550,22 @@ fn parameters_of_methods_that_act_on_attention_are_checked() {
     }
     assert_eq!(
         error(Flags { scaling: Some(Scaling::ReRope), ..sinks(4) }),
-        "--attention-sinks 4 and --rope-scaling rerope both set which distances attention sees: \
-         give one"
+        "--attention-sinks 4 and --rope-scaling rerope both set the distances in attention: \
+         remove one of them"
     );
     assert_eq!(
         error(Flags { rerope_k: Some(4), ..scaling(Scaling::ReRope) }),
         "--rerope-k has no effect with RoPE scaling rerope: add --rope-scaling leaky-rerope, or \
-         leave it out"
+         remove it"
     );
     assert_eq!(
         error(Flags { policy: Some(Policy::Position), ..scaling(Scaling::Ntk) }),
-        "--rope-policy has no effect with RoPE scaling ntk, which does not follow the length of the \
-         sequence: leave it out"
+        "--rope-policy has no effect with RoPE scaling ntk, which does not depend on the length of \
+         the sequence: remove it"
     );
     assert_eq!(
         Case::default().scaling("rerope").error(),
-        "llama.rope.scaling.type: unknown RoPE scaling \"rerope\"; choose one with --rope-scaling"
+        "llama.rope.scaling.type: unknown RoPE scaling \"rerope\": choose one with --rope-scaling"
     );
 }
 
@@ -580,11 +584,11 @@ fn methods_that_act_on_attention_are_in_the_line() {
     starts(
         Flags { scale: Some(2.0), log_n: Some(false), ..scaling(Scaling::LeakyReRope) },
         "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 4096 (half the trained context), \
-         k 7 (what reaches the context), factor 2 (--rope-scale 2), base",
+         k 7 (reaches the context), factor 2 (--rope-scale 2), base",
     );
     starts(
         Flags { log_n: Some(true), ..scaling(Scaling::SelfExtend) },
-        "RoPE: self-extend (--rope-scaling self-extend), groups of 8 (what reaches the context), \
+        "RoPE: self-extend (--rope-scaling self-extend), groups of 8 (reaches the context), \
          window 2048 (a quarter of the trained context), queries scaled by log n from 8192 \
          (--rope-log-n on), base",
     );
@@ -595,20 +599,19 @@ fn methods_that_act_on_attention_are_in_the_line() {
     );
     starts(
         Flags { attention_sinks: Some(4), ..Flags::default() },
-        "RoPE: no scaling, attention sinks 4 (--attention-sinks 4) and the last tokens of a context \
-         that rolls, base",
+        "RoPE: no scaling, attention sinks 4 (--attention-sinks 4) in a rolling context, base",
     );
     starts(
         Flags { rerope_window: Some(8192), ..scaling(Scaling::LeakyReRope) },
         "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 8192 (--rerope-window 8192), k 24576 \
-         (the window leaves nothing to reach it by), queries",
+         (no value reaches the context with this window), queries",
     );
     starts(
         Flags { grp_attn_n: Some(4096), ..scaling(Scaling::SelfExtend) },
         "RoPE: self-extend (--rope-scaling self-extend), groups of 4096 (--grp-attn-n 4096), window \
          4096 (one group), base",
     );
-    // A scaling of the file stays in force beside them.
+    // A scaling of the file stays in effect with these methods.
     let yarn = Case { context: Some(16384), ..Case::default() }
         .scaling("yarn")
         .float("scaling.factor", 2.0)
@@ -620,42 +623,51 @@ fn methods_that_act_on_attention_are_in_the_line() {
     assert!(found.starts_with(expected), "{found}");
 }
 
-/// A scaling that llama.cpp lacks is told for its own reason, also where attention sinks are beside it.
+/// For a scaling that llama.cpp does not have, the reason is that of the scaling, also with attention
+/// sinks.
 #[test]
-fn what_llama_cpp_lacks_is_told_with_the_reason() {
+fn scalings_that_llama_cpp_does_not_have_are_reported_with_a_reason() {
     for (name, reason) in [
         (
             Scaling::DpRope,
-            "a file made by rope-cpu rope bake, of a llama or phi3 model, gives it the same frequencies",
+            "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies",
         ),
-        (Scaling::Dynamic, "it has no scaling that follows the length of a sequence"),
+        (Scaling::Dynamic, "it has no scaling that depends on the length of the sequence"),
     ] {
         let flags = Flags { attention_sinks: Some(4), ..scaling(name) };
-        let told = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
-        assert_eq!(told[0], format!("it has no --rope-scaling {name}: {reason}"));
-        assert!(told[1].starts_with("it has no --attention-sinks: "), "{told:?}");
+        let found = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
+        assert_eq!(found[0], format!("it has no --rope-scaling {name}: {reason}"));
+        assert!(found[1].starts_with("it has no --attention-sinks: "), "{found:?}");
     }
     let flags = scaling(Scaling::LmInfinite);
-    let told = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
-    assert!(told[0].ends_with("lm-infinite: it keeps keys as they were rotated once"), "{told:?}");
+    let found = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
+    assert!(
+        found[0].ends_with("lm-infinite: it rotates keys only once, when they are stored"),
+        "{found:?}"
+    );
 }
 
-/// A factor that follows from the context, and the numbers that are of the model.
+/// The differences from llama.cpp contain the factor computed from the context and the numbers of the
+/// model.
 #[test]
-fn what_llama_cpp_does_differently_is_of_the_model() {
-    let told = |context, flags: Flags| {
+fn differences_from_llama_cpp_depend_on_the_model() {
+    let differences = |context, flags: Flags| {
         let case = Case { context: Some(context), ..Case::default() }.float("freq_base", 100_000.0);
         case.flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags).join("\n")
     };
-    let factor = "it takes no factor from the context: without --rope-scale 2 it scales nothing";
+    let factor =
+        "it does not compute a factor from the context: without --rope-scale 2 it does not scale";
     for name in [Scaling::Linear, Scaling::Yarn] {
-        assert!(told(16384, scaling(name)).contains(factor));
+        assert!(differences(16384, scaling(name)).contains(factor));
         let typed = Flags { scale: Some(2.0), ..scaling(name) };
-        assert!(!told(16384, typed).contains("it takes no factor"));
+        assert!(!differences(16384, typed).contains("it does not compute a factor"));
     }
-    assert!(told(16384, scaling(Scaling::Ntk)).contains("come from --rope-freq-base 204522"));
+    assert!(
+        differences(16384, scaling(Scaling::Ntk))
+            .contains("--rope-freq-base 204522 gives the same frequencies")
+    );
     let errors = |context, base| {
-        told(context, Flags { freq_base: base, ..Flags::default() })
+        differences(context, Flags { freq_base: base, ..Flags::default() })
             .lines()
             .last()
             .unwrap()
@@ -663,16 +675,16 @@ fn what_llama_cpp_does_differently_is_of_the_model() {
     };
     let at = |position: usize, error: &str| {
         format!(
-            "it multiplies angles up in single precision: at position {position}, cosines and sines are \
-             off by up to {error}, unscaled"
+            "it computes angles by repeated multiplication in single precision: at position {position}, \
+             cosines and sines are off by up to {error}, before the attention scale"
         )
     };
     assert_eq!(errors(1, None), at(0, "0e0"));
     let [near, far] = [1024, 131_072].map(|context| errors(context, None));
-    let error = |told: &str, position| -> f64 {
-        let (start, rest) = told.split_once(" are off by up to ").unwrap();
-        assert!(start.contains(&format!("at position {position}, ")), "{told}");
-        rest.strip_suffix(", unscaled").unwrap().parse().unwrap()
+    let error = |text: &str, position| -> f64 {
+        let (start, rest) = text.split_once(" are off by up to ").unwrap();
+        assert!(start.contains(&format!("at position {position}, ")), "{text}");
+        rest.strip_suffix(", before the attention scale").unwrap().parse().unwrap()
     };
     let (near, away) = (error(&near, 1023), error(&far, 131_071));
     assert!((1e-6..1e-3).contains(&near) && (1e-3..1e-1).contains(&away), "{near} {away}");
@@ -688,7 +700,7 @@ fn methods_that_change_nothing_are_warned_about() {
     );
     assert_eq!(
         warning(Case::default().flags(scaling(Scaling::SelfExtend))),
-        "self-extend by 1 (what reaches the context) changes nothing"
+        "self-extend with groups of 1 (reaches the context) changes nothing"
     );
 }
 
@@ -723,18 +735,18 @@ fn values_out_of_range_are_errors_that_name_the_flag() {
 fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Case { n_rot: 63, ..Case::default() }.error(),
-        "llama.rope.dimension_count (by default the size of a head) is 63: dimensions rotate in \
-         pairs, so an even number from 2 on is needed"
+        "llama.rope.dimension_count (by default the head size) is 63: must be an even number from 2 \
+         on, as dimensions rotate in pairs"
     );
     assert_eq!(
         Case::default().scaling("su").error(),
-        "llama.rope.scaling.type: unknown RoPE scaling \"su\"; choose one with --rope-scaling"
+        "llama.rope.scaling.type: unknown RoPE scaling \"su\": choose one with --rope-scaling"
     );
-    // ... which is not what the file says, so that a flag replaces it.
+    // A flag replaces a scaling of the file that is unknown.
     Case::default().scaling("su").flags(scaling(Scaling::Linear)).plan().unwrap();
     assert_eq!(
         "su".parse::<Scaling>().unwrap_err().to_string(),
-        "unknown RoPE scaling \"su\": it is one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
+        "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
          dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite"
     );
     assert_eq!(
@@ -753,17 +765,18 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     };
     assert_eq!(
         freqs(vec![1.0; 31]).error(),
-        "tensor rope_freqs.weight has 31 values: 32 are needed, one for each rotated pair"
+        "tensor rope_freqs.weight has 31 values: must have 32, one for each rotated pair"
     );
     let mut divisors = vec![1.0; 32];
     divisors[5] = 0.0;
     assert_eq!(
         freqs(divisors).error(),
-        "tensor rope_freqs.weight: value 5 is 0, and cannot divide a frequency"
+        "tensor rope_freqs.weight: value 5 is 0: must be a positive normal number"
     );
     let factors = Factors { short: Some(vec![1.0; 32]), ..Factors::default() };
     assert_eq!(
         Case { factors, ..Case::default() }.scaling("longrope").error(),
-        "RoPE scaling longrope needs the tensor rope_factors_long.weight, which the file lacks: choose another with --rope-scaling"
+        "RoPE scaling longrope needs the tensor rope_factors_long.weight, which is not in the file: \
+         choose another with --rope-scaling"
     );
 }

@@ -1,4 +1,4 @@
-//! Flag, then metadata, then default: as llama.cpp resolves them.
+//! The precedence of flags, metadata and defaults, as in llama.cpp.
 
 use rope_cpu::{
     gguf::Value,
@@ -7,7 +7,7 @@ use rope_cpu::{
 
 use crate::{Case, close, golden};
 
-/// Values pass through metadata of f32.
+/// The relative error of values stored as f32 metadata.
 const THROUGH_F32: f64 = 1e-7;
 
 #[test]
@@ -67,7 +67,7 @@ fn plans_equal_those_of_llama_cpp() {
         if let Some(attn_factor) = attn_factor
             && ext_factor != 0.0
         {
-            // The deviation: llama.cpp drops --yarn-attn-factor here, ik_llama.cpp multiplies.
+            // The difference: llama.cpp ignores --yarn-attn-factor here, ik_llama.cpp multiplies by it.
             multiplier *= attn_factor;
             deviations += 1;
         }
@@ -141,7 +141,7 @@ fn minus_one_is_the_default_of_yarn_flags() {
 }
 
 #[test]
-fn ramp_acts_for_linear_scaling_if_asked() {
+fn an_extrapolation_factor_adds_the_ramp_to_linear_scaling() {
     let linear = Flags { scale: Some(4.0), yarn_ext_factor: Some(1.0), ..Flags::default() };
     let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
     let [linear, yarn] = [linear, yarn].map(|flags| {
@@ -196,7 +196,7 @@ fn divisors_are_those_that_llama_cpp_loads() {
     let fixed = llama().plan().unwrap();
     assert_eq!(fixed.divisors, Divisors::Fixed(vec![2.0; 32]));
     assert_eq!(fixed.warnings.len(), 2, "{:?}", fixed.warnings);
-    // It cannot be switched off: it belongs to the model.
+    // No flag disables the divisors, as they are part of the model.
     let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
     assert_eq!(llama().flags(none).plan().unwrap().divisors, fixed.divisors);
     let longrope = Flags { scaling: Some(Scaling::LongRope), ..Flags::default() };
@@ -225,7 +225,7 @@ fn factor_of_a_method_reaches_the_context() {
     let computed = Origin::Computed("context / original context");
     for name in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
         assert_eq!(factor(case(name, 24576)), (3.0, computed.clone()), "{name}");
-        // Never below what the model can do anyway.
+        // A computed factor is never below 1.
         assert_eq!(factor(case(name, 100)), (1.0, computed.clone()), "{name}");
         let said = case(name, 24576).float("scaling.factor", 2.0);
         assert_eq!(factor(said).0, 2.0, "{name}");
@@ -237,11 +237,11 @@ fn factor_of_a_method_reaches_the_context() {
         let said =
             format!("RoPE: {name} (--rope-scaling {name}), factor 3 (context / original context)");
         assert!(line.starts_with(&said), "{line}");
-        // Methods side by side have what the length needs, whatever the file says.
+        // In a comparison of methods the factor of the file is ignored.
         let flags = Flags { for_context: true, ..case(name, 0).flags };
         let said = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
         assert_eq!(factor(said), (3.0, computed.clone()), "{name}");
-        // A larger base reaches a part of it.
+        // A larger base reduces the factor that is needed.
         let flags = Flags { freq_base: Some(20453.0), ..case(name, 0).flags };
         let (found, origin) = factor(case(name, 24576).flags(flags));
         close(name, found, 1.5, 1e-4);
@@ -254,12 +254,12 @@ fn factor_of_a_method_reaches_the_context() {
         let original = Flags { yarn_orig_ctx: Some(4096), ..case(name, 0).flags };
         assert_eq!(factor(case(name, 24576).flags(original)).0, 6.0);
     }
-    // Where queries begin to grow is not where linear scaling begins.
+    // The length for log n is not the context that linear scaling extends.
     let log_n = Flags { yarn_orig_ctx: Some(4096), log_n: Some(true), ..case("linear", 0).flags };
     assert_eq!(factor(case("linear", 24576).flags(log_n)).0, 3.0);
 }
 
-/// As for llama.cpp: what nobody asks for is not done.
+/// As in llama.cpp, a file that names a scaling without a factor is not scaled.
 #[test]
 fn a_file_without_a_factor_is_not_scaled() {
     let case = || Case { context: Some(24576), ..Case::default() };
@@ -269,7 +269,7 @@ fn a_file_without_a_factor_is_not_scaled() {
 }
 
 #[test]
-fn factor_begins_where_divisors_of_the_file_end() {
+fn computed_factors_extend_the_context_of_divisors() {
     let set = || Some(vec![2.0; 32]);
     let case = |name: &str, factors| {
         let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };

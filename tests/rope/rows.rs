@@ -1,4 +1,5 @@
-//! The rows that a forward pass rotates with: exact at any position, whatever came before.
+//! The cos/sin rows that a forward pass rotates with: exact at any position, in any order of
+//! computation.
 
 use rope_cpu::rope::{Factors, Flags, Layers, Plan, Rope, Scaling, Table};
 
@@ -6,10 +7,10 @@ use crate::{Case, floats, golden};
 
 const LAYERS: Layers = Layers::Global;
 
-/// Half a unit in the last place of an f32 below 1: what storing a row costs.
+/// The rounding error of a stored value: half a unit in the last place of an f32 below 1.
 const ROUNDING: f64 = 1.0 / (1 << 25) as f64;
 
-/// The frequencies of SmolLM2 (64 dimensions, base 100000), every fourth of them.
+/// Returns the plan of a model with every fourth frequency of SmolLM2 (64 dimensions, base 100000).
 fn smollm2(flags: Flags) -> Plan {
     Case { n_rot: 16, context: Some(1 << 20), ..Case::default() }
         .float("freq_base", 100_000.0)
@@ -25,9 +26,9 @@ fn prepared(plan: Plan, positions_end: usize) -> (Rope, usize) {
     (rope, length)
 }
 
-/// Cosine and sine of `position * angle` by repeated squaring of the rotation by `angle`: no
-/// large angle is ever formed. Each of about 40 products adds an error of 2^-52, and squaring
-/// doubles what is there, so the result is good to position * 2^-50, below 1e-9 for a million.
+/// Computes cosine and sine of `position * angle` by repeated squaring of the rotation by `angle`, so
+/// that no large angle is formed. Each of about 40 products adds an error of 2^-52, and squaring
+/// doubles the error, so the error of the result is position * 2^-50, below 1e-9 for a million.
 fn power(angle: f64, position: usize) -> (f64, f64) {
     let product = |a: (f64, f64), b: (f64, f64)| (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0);
     let mut square = (angle.cos(), angle.sin());
@@ -59,7 +60,7 @@ fn rows_are_exact_up_to_a_million() {
             naive_error = naive_error.max((f64::from(naive) - cos).abs());
         }
     }
-    // Angles of f32, which others use, are off by this much: the test can tell.
+    // Rows computed from f32 angles would fail this test.
     assert!(naive_error > 1e-3, "{naive_error:e}");
 }
 
@@ -88,7 +89,7 @@ fn logits_depend_on_the_distance_alone_at_any_position() {
     for distance in [0, 1, 100, 9000] {
         let near = logit(distance, 0);
         let far = logit(1_000_000, 1_000_000 - distance);
-        // 16 products, each of two values below 1 that are off by at most ROUNDING.
+        // 16 products of two values below 1, each with an error of at most ROUNDING.
         assert!((near - far).abs() <= 2.0 * 32.0 * ROUNDING, "{distance}: {near} and {far}");
     }
 }
@@ -130,12 +131,12 @@ fn rows_are_kept_by_layers_and_by_effective_length() {
 
 #[test]
 #[should_panic(expected = "RoPE row 256 was not prepared")]
-fn rows_that_were_not_prepared_are_refused() {
+fn rows_that_were_not_prepared_panic() {
     let (rope, length) = prepared(smollm2(Flags::default()), 256);
     rope.row(LAYERS, length, 256);
 }
 
-/// Rotates the first dimensions of `x` by a row, pairs as in `style`.
+/// Rotates the first dimensions of `x` by a row, with the pairing of `style`.
 fn rotate(x: &[f64], row: &[f64], style: &str) -> Vec<f64> {
     let pairs = row.len() / 2;
     let mut y = x.to_vec();
@@ -174,8 +175,8 @@ fn rotations_equal_the_reference() {
         let stored: Vec<f64> =
             rope.row(LAYERS, length, position).iter().map(|v| f64::from(*v)).collect();
 
-        // The file's own tolerances; f32 rows are off by ROUNDING, twice that above 1, in each
-        // of two products with values below 1.
+        // The tolerances of the reference. Values of f32 rows have an error of ROUNDING (twice that
+        // above 1), in each of two products with values below 1.
         let precision = if position < 200 { 1e-14 } else { 1e-9 };
         for (row, tolerance) in [(exact, precision), (stored, precision + 4.0 * ROUNDING)] {
             for (found, expected) in rotate(&x, &row, style).iter().zip(&expected) {

@@ -1,11 +1,11 @@
-//! Divisors as they are in a file.
+//! Divisor tensors of a file.
 
 use rope_cpu::{
     gguf::Gguf,
     rope::{Error, Factors},
 };
 
-/// A GGUF file of one-dimensional tensors: (name, type number, data).
+/// Returns a GGUF file of one-dimensional tensors: (name, type number, data).
 fn file(tensors: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3u32.to_le_bytes());
@@ -57,8 +57,8 @@ fn tensors_are_read_by_name() {
 }
 
 #[test]
-fn other_types_are_refused() {
+fn other_types_are_errors() {
     let error = read(&[("rope_freqs.weight", F16, &[0; 64])]).unwrap_err();
-    let expected = "tensor rope_freqs.weight is f16, where f32 is expected";
+    let expected = "tensor rope_freqs.weight is of type f16: must be f32";
     assert_eq!(error.to_string(), expected);
 }

@@ -1,4 +1,4 @@
-//! The two matrices of CLEX, from a file of safetensors.
+//! The two matrices of CLEX, read from a safetensors file.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -6,10 +6,11 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use crate::rope::Error;
 
-/// The matrices of the equation. Cheap to clone.
+/// The weight matrices of CLEX's equation. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClexWeights(Arc<Matrices>);
 
+/// The matrices, row-major, and the path of their file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Matrices {
     name: String,
@@ -19,32 +20,35 @@ pub(super) struct Matrices {
     pairs: usize,
 }
 
-/// The largest file: the matrices of any model take a small part of it.
+/// The largest accepted file, in bytes. The matrices of any model are far smaller.
 const BYTES_MAX: u64 = 1 << 28;
 
 impl ClexWeights {
-    /// Reads the file at `path`: its one tensor whose name ends with `ode_up_proj`, (pairs,
-    /// hidden), and the one that ends with `ode_down_proj`, (hidden, pairs), as the published code
-    /// names them. Numbers may be f64, f32, f16 or bf16.
+    /// Reads the matrices from the file at `path`: the tensor whose name ends with `ode_up_proj`,
+    /// (pairs, hidden), and the one whose name ends with `ode_down_proj`, (hidden, pairs), as in the
+    /// published code. Values may be f64, f32, f16 or bf16.
     ///
     /// # Errors
-    /// A file that cannot be read or is something else, without the path.
+    /// If the file cannot be read, is too large or does not have these tensors. The message does not
+    /// contain the path.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let broken = |e: &dyn std::fmt::Display| Error::ClexFile(e.to_string());
         let length = fs::metadata(path).map_err(|e| broken(&e))?.len();
         if length > BYTES_MAX {
-            return Err(broken(&"is too large: give a file with the two matrices of CLEX alone"));
+            return Err(broken(&format_args!(
+                "is larger than {BYTES_MAX} bytes: give a file with only the two CLEX matrices"
+            )));
         }
         let bytes = fs::read(path).map_err(|e| broken(&e))?;
         let file = SafeTensors::deserialize(&bytes)
-            .map_err(|e| broken(&format_args!("is no file of safetensors: {e}")))?;
+            .map_err(|e| broken(&format_args!("is not a safetensors file: {e}")))?;
         let up = matrix(&file, "ode_up_proj")?;
         let down = matrix(&file, "ode_down_proj")?;
         let (pairs, hidden) = (up.rows, up.columns);
         if (down.rows, down.columns) != (hidden, pairs) {
             return Err(broken(&format_args!(
-                "ode_up_proj is {pairs} x {hidden}, ode_down_proj {} x {}: one must be as wide as \
-                 the other is high",
+                "ode_up_proj is {pairs} x {hidden}, ode_down_proj {} x {}: ode_down_proj must be \
+                 {hidden} x {pairs}",
                 down.rows, down.columns
             )));
         }
@@ -62,12 +66,12 @@ impl ClexWeights {
         &self.0
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub(super) fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// An error if the matrices are for another number of pairs.
+    /// Returns an error if the matrices are not for `pairs` pairs.
     pub(super) fn check(&self, pairs: usize) -> Result<(), Error> {
         if self.0.pairs == pairs {
             return Ok(());
@@ -76,37 +80,46 @@ impl ClexWeights {
     }
 }
 
+/// A matrix of a file, row-major.
 struct Matrix {
     rows: usize,
     columns: usize,
     values: Vec<f64>,
 }
 
+/// Reads the only tensor whose name ends with `suffix`.
 fn matrix(file: &SafeTensors, suffix: &str) -> Result<Matrix, Error> {
     let mut found = file.iter().filter(|(name, _)| name.ends_with(suffix));
     let (name, tensor) = match (found.next(), found.next()) {
         (Some(one), None) => one,
         (None, _) => return Err(Error::ClexFile(format!("has no tensor {suffix}"))),
         (Some((one, _)), Some((other, _))) => {
-            return Err(Error::ClexFile(format!("has both {one} and {other}: one is needed")));
+            return Err(Error::ClexFile(format!(
+                "has both {one} and {other}: must have one tensor {suffix}"
+            )));
         }
     };
-    let wrong = |what: String| Error::ClexFile(format!("tensor {name} {what}"));
+    let wrong = |fault: String| Error::ClexFile(format!("tensor {name} {fault}"));
     let &[rows, columns] = tensor.shape() else {
-        return Err(wrong(format!("has {} dimensions instead of 2", tensor.shape().len())));
+        return Err(wrong(format!("has {} dimensions: must have 2", tensor.shape().len())));
     };
     if rows == 0 || columns == 0 {
         return Err(wrong("is empty".into()));
     }
     let values = values(&tensor).ok_or_else(|| {
-        wrong(format!("is {:?}, where f64, f32, f16 or bf16 is expected", tensor.dtype()))
+        wrong(format!("is of type {:?}: must be f64, f32, f16 or bf16", tensor.dtype()))
     })?;
     match values.iter().position(|value| !value.is_finite()) {
-        Some(i) => Err(wrong(format!("is not finite at {}, {}", i / columns, i % columns))),
+        Some(i) => Err(wrong(format!(
+            "has a value that is not finite at row {}, column {}",
+            i / columns,
+            i % columns
+        ))),
         None => Ok(Matrix { rows, columns, values }),
     }
 }
 
+/// Returns the values of a tensor; `None` if its type is not supported.
 fn values(tensor: &TensorView) -> Option<Vec<f64>> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Option<Vec<f64>> {
         Some(bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect())
