@@ -122,7 +122,7 @@ impl Rope {
     /// Returns the rows of the first 256 positions, `[256, n_rot]`.
     ///
     /// # Panics
-    /// As [`Rope::row`] does.
+    /// If the rows have not been prepared, as for [`Rope::row`].
     pub fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
         self.page(layers, effective_length, 0)
     }

@@ -162,7 +162,7 @@ impl MagnitudeWeights {
                 let numerator = Sourced::number("--yarn-mscale", numerator).share()?;
                 let denominator = Sourced::number("--yarn-mscale-all-dim", denominator).share()?;
                 let origin = Origin::Flag(format!("{}, {}", numerator.origin, denominator.origin));
-                // As in Hugging Face, a weight of 0 means that none is set.
+                // A weight of 0 means that none is set, as in Hugging Face.
                 let both = numerator.value != 0.0 && denominator.value != 0.0;
                 both.then_some((numerator.value, denominator.value, origin))
             }

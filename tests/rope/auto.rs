@@ -150,16 +150,17 @@ fn gemma_3_includes_its_factor_in_the_trained_length() {
     assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 16.0));
     assert_eq!(plan.warnings, [""; 0]);
 
-    let told = |context, flags| file(context, 8.0).flags(flags).plan().unwrap().warnings.join("");
+    let warnings =
+        |context, flags| file(context, 8.0).flags(flags).plan().unwrap().warnings.join("");
     let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
-    assert!(told(8193, Flags::default()).contains(
+    assert!(warnings(8193, Flags::default()).contains(
         "beyond the 1024 tokens that the model was trained for without the scaling of its file, which the \
          settings extend to 8192"
     ));
-    let none = told(4096, scaling(Scaling::None));
+    let none = warnings(4096, scaling(Scaling::None));
     assert!(none.contains("without the scaling of its file, and no setting extends it"), "{none}");
     let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
-    assert!(told(4096, yarn).contains("extend to 2048"));
+    assert!(warnings(4096, yarn).contains("extend to 2048"));
     // Dynamic scaling begins at the trained length without the factor.
     let dynamic = file(8192, 8.0).flags(scaling(Scaling::Dynamic)).plan().unwrap();
     assert!(dynamic.to_string().contains("alpha by length from 1024"), "{dynamic}");

@@ -117,12 +117,12 @@ fn original_context_is_flag_then_key_then_trained() {
         ..Flags::default()
     };
     let silent = Case::default;
-    let said = |tokens| silent().key("scaling.original_context_length", Value::U32(tokens));
+    let file = |tokens| silent().key("scaling.original_context_length", Value::U32(tokens));
     assert_eq!(original_context(silent().flags(yarn(None))), 8192);
-    assert_eq!(original_context(said(0).flags(yarn(None))), 8192);
-    assert_eq!(original_context(said(4096).flags(yarn(None))), 4096);
-    assert_eq!(original_context(said(4096).flags(yarn(Some(0)))), 4096);
-    assert_eq!(original_context(said(4096).flags(yarn(Some(2048)))), 2048);
+    assert_eq!(original_context(file(0).flags(yarn(None))), 8192);
+    assert_eq!(original_context(file(4096).flags(yarn(None))), 4096);
+    assert_eq!(original_context(file(4096).flags(yarn(Some(0)))), 4096);
+    assert_eq!(original_context(file(4096).flags(yarn(Some(2048)))), 2048);
 }
 
 #[test]
@@ -227,20 +227,20 @@ fn factor_of_a_method_reaches_the_context() {
         assert_eq!(factor(case(name, 24576)), (3.0, computed.clone()), "{name}");
         // A computed factor is never below 1.
         assert_eq!(factor(case(name, 100)), (1.0, computed.clone()), "{name}");
-        let said = case(name, 24576).float("scaling.factor", 2.0);
-        assert_eq!(factor(said).0, 2.0, "{name}");
+        let file = case(name, 24576).float("scaling.factor", 2.0);
+        assert_eq!(factor(file).0, 2.0, "{name}");
         let old = case(name, 24576).float("scale_linear", 2.0);
         assert_eq!(factor(old).0, 2.0, "{name}");
         let plan = case(name, 24576).plan().unwrap();
         assert_eq!(plan.warnings, [""; 0], "{name}");
         let line = plan.to_string();
-        let said =
+        let start =
             format!("RoPE: {name} (--rope-scaling {name}), factor 3 (context / original context)");
-        assert!(line.starts_with(&said), "{line}");
+        assert!(line.starts_with(&start), "{line}");
         // In a comparison of methods the factor of the file is ignored.
         let flags = Flags { for_context: true, ..case(name, 0).flags };
-        let said = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
-        assert_eq!(factor(said), (3.0, computed.clone()), "{name}");
+        let file = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
+        assert_eq!(factor(file), (3.0, computed.clone()), "{name}");
         // A larger base reduces the factor that is needed.
         let flags = Flags { freq_base: Some(20453.0), ..case(name, 0).flags };
         let (found, origin) = factor(case(name, 24576).flags(flags));
@@ -259,7 +259,7 @@ fn factor_of_a_method_reaches_the_context() {
     assert_eq!(factor(case("linear", 24576).flags(log_n)).0, 3.0);
 }
 
-/// As in llama.cpp, a file that names a scaling without a factor is not scaled.
+/// A file that names a scaling without a factor is not scaled, as in llama.cpp.
 #[test]
 fn a_file_without_a_factor_is_not_scaled() {
     let case = || Case { context: Some(24576), ..Case::default() };
