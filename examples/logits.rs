@@ -19,7 +19,7 @@ use rope_cpu::{
     gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, ModelInfo, Plan, Rope, Scaling, Sourced},
+    rope::{Flags, Rope, Scaling, Sourced},
 };
 use rope_cpu_kernels::Cpu;
 
@@ -82,7 +82,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = File::open(&args.model)?;
     let gguf = file.parse(&[])?;
     let model = Model::load(&gguf)?;
-    let config = &model.config;
     let flags = Flags {
         scaling: args.rope_scaling,
         scale: args.rope_scale,
@@ -95,14 +94,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         yarn_beta_slow: args.yarn_beta_slow,
         ..Flags::default()
     };
-    let info = ModelInfo {
-        architecture: config.architecture.name,
-        n_rot: config.n_rot,
-        context_train: config.context_train,
-        window_rope: config.window.is_some() && config.window_rope,
-    };
     let context = Sourced::flag(args.ctx, "--ctx");
-    let plan = Plan::resolve(&info, gguf.metadata(), model.rope_factors(), &flags, context)?;
+    let plan = model.rope_plan(gguf.metadata(), &flags, context)?;
     eprintln!("{plan}");
     let cpu = match &args.isa {
         Some(name) => Cpu::named(name).ok_or_else(|| format!("this CPU has no {name}"))?,

@@ -29,8 +29,8 @@ pub use self::{
     session::{Options, Progress, Session},
 };
 use crate::{
-    gguf::{Gguf, Tensor},
-    rope::Factors,
+    gguf::{Gguf, Metadata, Tensor},
+    rope::{self, Factors, Flags, ModelInfo, Plan, Sourced},
 };
 
 /// The name of the tensor whose rows are the tokens' embeddings.
@@ -64,6 +64,27 @@ impl<'a> Model<'a> {
         let rope_factors = Factors::read(gguf)?;
         let adapters_bytes = adapters.iter().map(Adapter::bytes).sum();
         Ok(Model { config, weights, adapters_bytes, rope_factors })
+    }
+
+    /// Resolves the RoPE plan of the model from its file's metadata, its divisors and `flags`.
+    /// `context` is the requested context in tokens.
+    ///
+    /// # Errors
+    /// If flags or metadata are invalid or contradict each other.
+    pub fn rope_plan(
+        &self,
+        metadata: &Metadata<'_>,
+        flags: &Flags,
+        context: Sourced<usize>,
+    ) -> Result<Plan, rope::Error> {
+        let config = &self.config;
+        let info = ModelInfo {
+            architecture: config.architecture.name,
+            n_rot: config.n_rot,
+            context_train: config.context_train,
+            window_rope: config.window.is_some() && config.window_rope,
+        };
+        Plan::resolve(&info, metadata, self.rope_factors(), flags, context)
     }
 
     /// Returns the bytes of the adapters' tensors.

@@ -8,7 +8,7 @@ use rope_cpu::{
     gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, ModelInfo, Plan, Rope, Sourced},
+    rope::{Flags, Rope, Sourced},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -55,17 +55,9 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
     let model = Model::load(&gguf).unwrap();
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
     let make = |context| {
-        let config = &model.config;
-        let info = ModelInfo {
-            architecture: config.architecture.name,
-            n_rot: config.n_rot,
-            context_train: config.context_train,
-            window_rope: false,
-        };
         let flags = Flags::default();
         let room = Sourced::default(context);
-        let plan =
-            Plan::resolve(&info, gguf.metadata(), model.rope_factors(), &flags, room).unwrap();
+        let plan = model.rope_plan(gguf.metadata(), &flags, room).unwrap();
         let options = Options {
             context,
             micro_batch: 8,

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Token,
     kv_cache::{CacheType, KvCache, POSITIONS, Shape},
+    platform::processors::default_threads,
     rope::{Rope, Visibility},
     threads::Threads,
 };
@@ -33,6 +34,21 @@ pub struct Options {
     pub threads: usize,
     /// The instruction set to use.
     pub cpu: Cpu,
+}
+
+impl Options {
+    /// Returns the options for a context of `context` positions: micro-batches of 512 tokens, an f16
+    /// cache, one thread per performance core, the best instruction set.
+    pub fn new(context: usize) -> Self {
+        Options {
+            context,
+            micro_batch: 512,
+            keys: CacheType::F16,
+            values: CacheType::F16,
+            threads: default_threads().count,
+            cpu: Cpu::best(),
+        }
+    }
 }
 
 /// The state of one conversation: the tokens read so far and their keys and values.

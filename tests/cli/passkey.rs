@@ -139,7 +139,8 @@ fn what_cannot_be_asked_is_told() {
     assert_eq!(asked.code, Some(0), "{}", asked.stderr);
     assert!(asked.stdout.contains("at least 0.4 % are found"), "{}", asked.stdout);
     passkey(&["--lengths", "600", "-c", "600"]).refused(2, &["--lengths", "--ctx"]);
-    passkey(&["--methods", "su"]).refused(2, &["'su' for '--methods", "must be one of none, linear"]);
+    passkey(&["--methods", "su"])
+        .refused(2, &["'su' for '--methods", "must be one of none, linear"]);
     passkey(&["--methods", "yarn:no-flag=1"])
         .refused(2, &["unexpected argument '--no-flag' found"]);
     passkey(&["--methods", "none:rope-scale=2"]).refused(

@@ -7,7 +7,7 @@ use rope_cpu::{
     gguf::{File, Gguf},
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, ModelInfo, Plan, Rope, Sourced},
+    rope::{Flags, Rope, Sourced},
     tokenizer::{Ends, Special, Tokenizer},
 };
 use rope_cpu_kernels::Cpu;
@@ -102,16 +102,9 @@ impl Case {
 }
 
 fn session<'m>(gguf: &Gguf, model: &'m Model<'m>) -> Session<'m> {
-    let config = &model.config;
-    let info = ModelInfo {
-        architecture: config.architecture.name,
-        n_rot: config.n_rot,
-        context_train: config.context_train,
-        window_rope: false,
-    };
     let context = Sourced::default(256);
     let (metadata, flags) = (gguf.metadata(), Flags::default());
-    let plan = Plan::resolve(&info, metadata, model.rope_factors(), &flags, context).unwrap();
+    let plan = model.rope_plan(metadata, &flags, context).unwrap();
     let options = Options {
         context: 256,
         micro_batch: 64,

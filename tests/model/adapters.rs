@@ -111,7 +111,7 @@ fn an_output_that_shares_the_embeddings_stays() {
     let shape = [tied.embedding, tied.vocabulary].map(|n| n as u64);
     let twin = add_tensor(tied.builder(), "output.weight", &shape, embeddings);
     let of = |file| {
-        with_file(&tied, &file, &[(adapter(), SCALE)], &How::default(), |session| {
+        with_file(&file, &[(adapter(), SCALE)], &How::default(), |session| {
             logits(session, &tokens(&tied, TOKENS))
         })
     };

@@ -122,8 +122,7 @@ fn long_rope_scales_what_it_rotates() {
         forward_by(&tiny, &rules, &rope.window, &tokens)
     };
     for (file, scale) in [(silent(), computed), (given, 0.75)] {
-        let found =
-            with_file(&tiny, &file, &[], &How::default(), |session| logits(session, &tokens));
+        let found = with_file(&file, &[], &How::default(), |session| logits(session, &tokens));
         let error = difference(&by(scale), &found);
         assert!(error < BOUND, "{scale}: {error}");
         assert!(difference(&by(1.0), &found) > 100.0 * BOUND, "{scale} has no effect");

@@ -7,7 +7,7 @@ use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
     model::{Adapter, Model, Options, Session},
-    rope::{Flags, ModelInfo, Plan, Rope, Sourced},
+    rope::{Flags, Rope, Sourced},
 };
 use rope_cpu_kernels::Cpu;
 
@@ -520,12 +520,11 @@ pub fn with_adapters<T>(
     how: &How,
     test: impl FnOnce(&mut Session<'_>) -> T,
 ) -> T {
-    with_file(tiny, &tiny.builder(), adapters, how, test)
+    with_file(&tiny.builder(), adapters, how, test)
 }
 
 /// Calls `test` like [`with_adapters`], with another file for the model.
 pub fn with_file<T>(
-    tiny: &Tiny,
     file: &Builder,
     adapters: &[(Builder, f32)],
     how: &How,
@@ -537,15 +536,8 @@ pub fn with_file<T>(
     let adapters = files.iter().map(|(file, scale)| Adapter::read(&file.parse(), &gguf, *scale));
     let adapters = adapters.collect::<Result<Vec<_>, _>>().unwrap();
     let model = Model::adapted(&gguf, &adapters).unwrap();
-    let info = ModelInfo {
-        architecture: tiny.architecture,
-        n_rot: tiny.n_rot,
-        context_train: tiny.context,
-        window_rope: tiny.window.is_some() && tiny.is_gemma(),
-    };
     let context = Sourced::flag(how.context, "--ctx");
-    let plan =
-        Plan::resolve(&info, gguf.metadata(), model.rope_factors(), &how.flags, context).unwrap();
+    let plan = model.rope_plan(gguf.metadata(), &how.flags, context).unwrap();
     let options = Options {
         context: how.context,
         micro_batch: how.micro_batch,
