@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all.
+//! Atomic writing of files.
 
 use std::{
     fs::{self, File},
@@ -9,21 +9,22 @@ use std::{
 
 use crate::platform::{interrupt, mapping_fault};
 
-/// Makes a file that has its name only when it is complete: until then it is `PATH.PID.partial`. If
-/// `write` fails, the program is left at once, or a mapped file that `write` reads is shortened, the
-/// partial file is removed. A file that it replaces keeps its place, if `path` is a link to it, and
-/// its permissions. An existing `path` that is no regular file, like a pipe, is written to as it is.
+/// Writes a file that gets its name only when it is complete; until then it is `PATH.PID.partial`. If
+/// `write` fails, the program exits immediately, or a mapped file that `write` reads is shortened, the
+/// partial file is removed. A replaced file keeps its permissions, and if `path` is a link, the link
+/// stays and its target is replaced. An existing `path` that is not a regular file, such as a pipe, is
+/// written to directly.
 ///
 /// # Errors
-/// Those of `write`, or what the file system says.
+/// The errors of `write` and of the file system.
 pub fn whole_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
 ) -> Result<T, E> {
     let buffered = |file| BufWriter::with_capacity(1 << 20, file);
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let there = fs::metadata(&path).ok();
-    if there.as_ref().is_some_and(|there| !there.is_file()) {
+    let existing = fs::metadata(&path).ok();
+    if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
         let mut file = buffered(File::options().write(true).open(&path)?);
         let written = write(&mut file)?;
         file.flush()?;
@@ -35,8 +36,9 @@ pub fn whole_file<T, E: From<io::Error>>(
     let unfinished = interrupt::unfinished(&partial);
     let file = File::create_new(&partial)?;
     let _registered = mapping_fault::remove_on_fault(&partial);
-    // Before anything is in it that others must not read.
-    let permitted = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
+    // Set before the file has content that others must not read.
+    let permitted =
+        existing.map_or(Ok(()), |existing| file.set_permissions(existing.permissions()));
     let mut file = buffered(file);
     let result = permitted.map_err(E::from).and_then(|()| write(&mut file)).and_then(|written| {
         file.flush()?;
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_written_to() {
+    fn a_device_is_written_to_directly() {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("null");
         symlink("/dev/null", &link).unwrap();
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_all_as_it_was() {
+    fn a_failure_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let [file, other] = ["file", "file.partial"].map(|name| folder.path().join(name));
         for path in [&file, &other] {

@@ -1,4 +1,4 @@
-//! The one memory map.
+//! The memory map of a model file.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,30 +8,30 @@ use memmap2::Mmap;
 use super::{Error, Gguf, Override, split};
 use crate::platform::{mapping_fault, pages};
 
-/// A model file, mapped into memory for reading; with it, once it is parsed, the other parts of a
-/// model in several files.
+/// A model file, mapped into memory for reading. Once a split model is parsed, it also holds the other
+/// files.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
-    /// Before the map, so that it is dropped first.
+    /// Declared before the map, so that it is dropped first.
     _watched: mapping_fault::Registered,
     map: Mmap,
     others: OnceLock<Vec<File>>,
 }
 
 impl File {
-    /// Maps a file; nothing is read before it is used.
+    /// Maps a file. Its contents are read when they are used.
     ///
-    /// The file must not change while it is open: what is read from it was checked once. On Unix, to
-    /// read what is no longer there ends the program with a message and exit code 2.
+    /// The file must not change while it is open, since its contents are checked only once. On Unix,
+    /// reading past the end of a shortened file ends the program with a message and exit code 2.
     ///
     /// # Errors
     ///
-    /// If `path` does not lead to a regular file that can be read and holds anything.
+    /// If `path` is not a readable, regular, non-empty file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let unreadable = |source| Error::Open { path: path.into(), source };
-        // Before opening: to open a pipe would wait for its writer.
+        // Checked before opening, since opening a pipe waits for its writer.
         let properties = std::fs::metadata(path).map_err(unreadable)?;
         if properties.is_dir() {
             return Err(Error::Directory { path: path.into() });
@@ -52,40 +52,40 @@ impl File {
         })
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The whole file.
+    /// Returns the contents of the file.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// As [`Gguf::parse`], with errors that begin with the path of the file. If this is the first of
-    /// several parts of a model, the others are mapped, too, and their tensors follow its own.
+    /// Parses the file as [`Gguf::parse`] does, with errors that begin with its path. If it is the
+    /// first file of a split model, the others are mapped as well, and their tensors are appended.
     ///
     /// # Errors
     ///
-    /// [`Error::In`], holding what is wrong with the file or another part; a part that is missing, or
-    /// another one than the first.
+    /// [`Error::In`] with the error in this or another file; also if a file of the model is missing, or
+    /// this is not the first one.
     pub fn parse<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         let mut gguf = self.parse_alone(overrides)?;
         split::join(self, &mut gguf)?;
         Ok(gguf)
     }
 
-    /// This file and, once it is parsed, the other parts of the model.
+    /// Returns this file and, once it is parsed, the other files of a split model.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.others.get().into_iter().flatten())
     }
 
-    /// As [`parse`](Self::parse), without other parts.
+    /// Parses this file as [`parse`](Self::parse) does, without the other files.
     pub(super) fn parse_alone<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         Gguf::parse(self.bytes(), overrides).map_err(|e| e.of(&self.path))
     }
 
-    /// The other parts, opened by `open` if that has not been done.
+    /// Returns the other files of the model, which `open` opens on the first call.
     pub(super) fn others(
         &self,
         open: impl FnOnce() -> Result<Vec<Self>, Error>,
@@ -97,12 +97,12 @@ impl File {
     }
 }
 
-#[allow(unsafe_code, reason = "the one map of the program; there is no safe way to make one")]
+#[allow(unsafe_code, reason = "creating a memory map is unsafe")]
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
-    // SAFETY: the map is private and read-only, and lives no longer than the `File` that owns it.
-    // That nobody shortens or rewrites the file meanwhile is left to whoever runs the program, as
-    // with every mapped file: a shortened one ends the program when the missing part is read (see
-    // `mapping_fault`). Values of all bit patterns are valid for the plain numbers that are read from it.
+    // SAFETY: the map is private and read-only, and does not outlive the `File` that owns it. As with
+    // every mapped file, the user must not shorten or rewrite it meanwhile; a shortened file ends the
+    // program when the missing part is read (see `mapping_fault`). All bit patterns are valid for the
+    // plain numbers that are read from it.
     let map = unsafe { Mmap::map(file) }?;
     pages::prefer_large(&map);
     Ok(map)

@@ -1,12 +1,12 @@
-//! A session in a file: its tokens, their keys and values, and what these were computed with.
+//! Saving a session to a file: its tokens, their keys and values, and the settings of the computation.
 //!
 //! ```text
-//! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of these (u32)
-//! tokens (u32 each), pages of the cache as they are
-//! CRC-32 of all before it (u32)
+//! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of the preceding bytes (u32)
+//! tokens (u32 each), pages of the cache as in memory
+//! CRC-32 of all preceding bytes (u32)
 //! ```
-//! Numbers are little-endian. Keys and values fit one model and one plan of RoPE alone: a file of
-//! another one is refused.
+//! Numbers are little-endian. Keys and values are valid only for one model and one RoPE plan; a file of
+//! another model or plan is rejected.
 
 mod fingerprint;
 mod header;
@@ -21,16 +21,18 @@ use self::header::Header;
 use super::{Session, session::SEQUENCE};
 use crate::Token;
 
-/// Bytes of a checksum.
+/// The size of a checksum in bytes.
 const CHECKSUM: usize = 4;
 
-/// Why a file cannot be read into a session.
+/// An error while restoring a session from a file.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages say what the variants mean")]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum Error {
-    #[error("this is no session of rope-cpu")]
+    #[error("this is not a prompt cache of rope-cpu")]
     Foreign,
-    #[error("it was written by another version of rope-cpu, in a format that this one cannot read")]
+    #[error(
+        "it was written by another version of rope-cpu, in a format that this version cannot read"
+    )]
     Version,
     #[error("the file is damaged: {0}")]
     Damaged(&'static str),
@@ -38,11 +40,9 @@ pub enum Error {
     Size { found: u64, expected: u64 },
     #[error("it was written with another model or adapter")]
     Model,
-    #[error("it was written with other RoPE settings: {written}; now in force is {now}")]
+    #[error("it was written with other RoPE settings: {written}; this run uses {now}")]
     Rope { written: String, now: String },
-    #[error(
-        "its {part} are stored as {written}, and now they would be as {now}: give {flag} {written}"
-    )]
+    #[error("its {part} are stored as {written}, but this run uses {now}: give {flag} {written}")]
     Cache { part: &'static str, flag: &'static str, written: String, now: &'static str },
     #[error(
         "it holds {tokens} tokens, more than the context of {context}: choose a larger one with -c"
@@ -55,7 +55,7 @@ pub enum Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::Damaged("it ends early"),
+            io::ErrorKind::UnexpectedEof => Error::Damaged("it is incomplete"),
             _ => Error::Io(error),
         }
     }
@@ -67,9 +67,9 @@ fn hexadecimal(hash: u128) -> String {
 
 impl Session<'_> {
     /// Writes the first `len` tokens, or all if there are fewer, to a file of the model with this
-    /// [`fingerprint()`]. Returns how many were written: none, where a sliding window has dropped
-    /// keys that would be needed to go on from there, or where all was computed again for a
-    /// longer sequence; and no more than are kept, where the context has shifted.
+    /// [`fingerprint()`]. Returns the number of tokens written: none if a sliding window has dropped
+    /// keys that are needed to continue from there, or if all tokens were computed again for a longer
+    /// sequence; and only the kept ones if the context has shifted.
     ///
     /// # Errors
     /// If `to` cannot be written.
@@ -79,7 +79,7 @@ impl Session<'_> {
         let rotated_alike =
             rope.plan().by_position() || rope.effective_length(len) == self.effective_length;
         let len = if rotated_alike && self.cache.holds(SEQUENCE, len) { len } else { 0 };
-        let mut to = Checked::new(to);
+        let mut to = Checksummed::new(to);
         self.header(model, len).write(&mut to)?;
         for token in &self.tokens()[..len] {
             to.write_all(&token.to_le_bytes())?;
@@ -91,13 +91,13 @@ impl Session<'_> {
         Ok(len)
     }
 
-    /// Reads what [`Session::save`] wrote, a file of `size` bytes, in place of what was read.
+    /// Replaces the session by the one that [`Session::save`] wrote to a file of `size` bytes.
     ///
     /// # Errors
-    /// If the file is not one for this model and these settings; the session is then empty.
+    /// If the file is damaged, or is for another model or other settings; the session is then empty.
     pub fn restore(&mut self, model: u128, from: impl Read, size: u64) -> Result<(), Error> {
         self.truncate(0);
-        let mut from = Checked::new(from);
+        let mut from = Checksummed::new(from);
         let header = Header::read(&mut from, size)?;
         let tokens = header.tokens;
         self.check(model, header)?;
@@ -116,7 +116,7 @@ impl Session<'_> {
         if read.is_err() || sum != expected || !tokens.iter().all(known) {
             self.cache.truncate(SEQUENCE, 0);
             read?;
-            return Err(Error::Damaged("its content is wrong"));
+            return Err(Error::Damaged("its content is invalid"));
         }
         self.resume(tokens);
         Ok(())
@@ -135,18 +135,18 @@ impl Session<'_> {
         }
     }
 
-    /// Bytes of so many tokens, of their keys and values, and of the checksum.
+    /// Returns the size in bytes of `tokens` tokens, their keys and values, and the checksum.
     fn content(&self, tokens: usize) -> u64 {
         (size_of::<Token>() * tokens) as u64 + self.cache.written_bytes(tokens) + CHECKSUM as u64
     }
 
-    /// Whether what follows a header of a file can be read, and belongs to this model and plan.
+    /// Checks that a file with this header is for this model, plan and options.
     fn check(&self, model: u128, written: Header) -> Result<(), Error> {
         if written.model != hexadecimal(model) {
             return Err(Error::Model);
         }
-        // A count that the file cannot hold is not reckoned with.
-        let wrong_count = Err(Error::Damaged("its header counts tokens that it does not hold"));
+        // Checksummed before the sizes are computed, which could overflow.
+        let wrong_count = Err(Error::Damaged("its header does not match its size"));
         if written.tokens as u64 > written.content / size_of::<Token>() as u64 {
             return wrong_count;
         }
@@ -170,24 +170,24 @@ impl Session<'_> {
     }
 }
 
-/// What goes through it is added to a checksum.
-struct Checked<F> {
+/// A reader or writer that computes the checksum of all bytes.
+struct Checksummed<F> {
     inner: F,
     hash: crc32fast::Hasher,
 }
 
-impl<F> Checked<F> {
+impl<F> Checksummed<F> {
     fn new(inner: F) -> Self {
-        Checked { inner, hash: crc32fast::Hasher::new() }
+        Checksummed { inner, hash: crc32fast::Hasher::new() }
     }
 
-    /// The checksum of what has gone through.
+    /// Returns the checksum of all bytes so far.
     fn sum(&self) -> [u8; CHECKSUM] {
         self.hash.clone().finalize().to_le_bytes()
     }
 }
 
-impl<F: Write> Write for Checked<F> {
+impl<F: Write> Write for Checksummed<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.hash.update(&bytes[..written]);
@@ -198,7 +198,7 @@ impl<F: Write> Write for Checked<F> {
     }
 }
 
-impl<F: Read> Read for Checked<F> {
+impl<F: Read> Read for Checksummed<F> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.hash.update(&bytes[..read]);

@@ -1,10 +1,10 @@
-//! A mapped file that becomes shorter while it is in use.
+//! Handling of a mapped file that is shortened while it is in use.
 //!
-//! Reading what is no longer there raises SIGBUS, which by itself ends the program without a message.
-//! A handler names the file instead, removes files that are not complete, and exits with code 2.
+//! Reading the missing part raises SIGBUS, which by default ends the program without a message. A
+//! handler prints the name of the file instead, removes incomplete files, and exits with code 2.
 //!
-//! The handler may run between any two instructions of the program. It reads lists that only grow
-//! at their end, and calls what POSIX permits in a handler: sigaction, unlink, write and _exit.
+//! The handler can run between any two instructions of the program. It reads lists that only grow at
+//! their end, and calls only functions that POSIX permits in a handler: sigaction, unlink, write and _exit.
 
 #![allow(unsafe_code, reason = "signals have no safe interface")]
 
@@ -27,32 +27,32 @@ use nix::{
     unistd::{unlink, write},
 };
 
-/// The exit code, that of a file that cannot be used.
+/// The exit code for an invalid file.
 const EXIT_CODE: i32 = 2;
 
 static MAPS: Link<Map> = Link::new();
 static PARTIAL: Link<CString> = Link::new();
-/// What SIGBUS did before.
+/// The action of SIGBUS before [`watch`].
 static PREVIOUS: OnceLock<SigAction> = OnceLock::new();
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A mapped file.
 struct Map {
     addresses: Range<usize>,
-    /// What is written when it cannot be read, made beforehand since the handler cannot allocate.
+    /// The error message, formatted in advance since the handler cannot allocate.
     message: String,
 }
 
-/// A place in a list: an entry, or its end. Entries are never freed: the handler may be reading them.
+/// A link of a list: an entry, or the end. Entries are never freed, since the handler may read them.
 type Link<T> = OnceLock<&'static Entry<T>>;
 
 struct Entry<T: 'static> {
     value: T,
-    in_force: AtomicBool,
+    active: AtomicBool,
     next: Link<T>,
 }
 
-/// Something that the handler acts on until this is dropped.
+/// A registration with the handler, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Registered(&'static AtomicBool);
 
@@ -62,58 +62,58 @@ impl Drop for Registered {
     }
 }
 
-/// From now on, a fault in `map`, which is the file at `path`, ends the program with a message.
+/// Registers `map`, of the file at `path`: a fault in it ends the program with a message.
 pub fn watch(map: &[u8], path: &Path) -> Registered {
     PREVIOUS.get_or_init(|| {
         let flags = SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK;
         set(&SigAction::new(SigHandler::SigAction(handle), flags, SigSet::empty()))
     });
     let start = map.as_ptr().addr();
-    // A line of other output may have begun.
+    // Begins with a newline, since a line of other output may be incomplete.
     let message = format!(
-        "\nerror: {}: the file was shortened while it was in use, or its disk failed: run this again \
-         when the file is whole\n",
+        "\nerror: {}: the file was shortened while it was in use, or its disk failed: restore the file \
+         and run the command again\n",
         path.display()
     );
     register(&MAPS, Map { addresses: start..start + map.len(), message })
 }
 
-/// From now on, a fault in any map removes the file at `path`.
+/// Registers an incomplete file, which a fault in any map removes.
 pub fn remove_on_fault(path: &Path) -> Option<Registered> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     Some(register(&PARTIAL, path))
 }
 
 fn register<T: Send + Sync>(mut link: &'static Link<T>, value: T) -> Registered {
-    let entry = Entry { value, in_force: AtomicBool::new(true), next: Link::new() };
+    let entry = Entry { value, active: AtomicBool::new(true), next: Link::new() };
     let entry: &'static Entry<T> = Box::leak(Box::new(entry));
     loop {
-        let there = *link.get_or_init(|| entry);
-        if ptr::eq(there, entry) {
-            return Registered(&entry.in_force);
+        let existing = *link.get_or_init(|| entry);
+        if ptr::eq(existing, entry) {
+            return Registered(&entry.active);
         }
-        link = &there.next;
+        link = &existing.next;
     }
 }
 
 fn registered<T>(link: &'static Link<T>) -> impl Iterator<Item = &'static T> {
     let entries = std::iter::successors(link.get(), |entry| entry.next.get());
-    entries.filter(|entry| entry.in_force.load(Ordering::Acquire)).map(|entry| &entry.value)
+    entries.filter(|entry| entry.active.load(Ordering::Acquire)).map(|entry| &entry.value)
 }
 
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the system passes a pointer that is valid until the handler returns.
     let info = unsafe { &*info };
-    // SAFETY: the system sets the address for SIGBUS. In one that a program sent it is another
-    // number, which is compared and never followed.
+    // SAFETY: the system sets the address for SIGBUS. In a signal that a program sent it is another
+    // number; it is only compared, never dereferenced.
     let address = unsafe { info.si_addr() }.addr();
     let Some(map) = registered(&MAPS).find(|map| map.addresses.contains(&address)) else {
-        // Then the same instruction faults again, and has the effect that it would have without us.
+        // The instruction then faults again, with the previous action of SIGBUS.
         let default = || SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
         set(&PREVIOUS.get().copied().unwrap_or_else(default));
         return;
     };
-    // Another thread may be at it: this one faults until the program has ended.
+    // Another thread is handling a fault: this one faults again until the program exits.
     if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -121,15 +121,15 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         let _ = unlink(path.as_c_str());
     }
     let _ = write(io::stderr(), map.message.as_bytes());
-    // SAFETY: it ends the program and may be called from a handler.
+    // SAFETY: `_exit` may be called from a handler, and does not return.
     unsafe { libc::_exit(EXIT_CODE) }
 }
 
-/// Sets what SIGBUS does; returns what it did.
+/// Sets the action of SIGBUS, and returns the previous one.
 fn set(action: &SigAction) -> SigAction {
-    // SAFETY: `handle` does nothing but what a handler may do; the other actions are the default
-    // one and one that was in force before.
+    // SAFETY: `handle` calls only functions that are permitted in a handler; the other actions are the
+    // default one and the previous one.
     let previous = unsafe { sigaction(Signal::SIGBUS, action) };
-    // No error is possible: the signal exists, and its action may be changed.
+    // This cannot fail: the signal exists, and its action may be changed.
     previous.unwrap_or(SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty()))
 }

@@ -211,7 +211,7 @@ fn every_missing_end_is_damage() {
         is_damaged(session, &[&file[..], &[0]].concat(), "one byte more");
         // A file that is cut while it is read.
         let error = session.restore(MODEL, &file[..file.len() - 9], file.len() as u64);
-        assert_eq!(error.unwrap_err().to_string(), "the file is damaged: it ends early");
+        assert_eq!(error.unwrap_err().to_string(), "the file is damaged: it is incomplete");
     });
 }
 
@@ -268,7 +268,7 @@ fn a_count_that_the_file_cannot_hold_is_damage() {
         crafted.extend(&file[end + 4..]);
         with_session(&Tiny::llama(), &how, |session| {
             let error = restore(session, &crafted).unwrap_err().to_string();
-            assert!(error.contains("counts tokens that it does not hold"), "{error}");
+            assert!(error.contains("does not match its size"), "{error}");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What tells the models of sessions in files apart.
+//! The fingerprint of a model in a session file.
 
 use twox_hash::XxHash3_128;
 
@@ -7,10 +7,10 @@ use crate::{
     model::{Adapter, Config},
 };
 
-/// Tells models apart: a hash (XXH3, 128 bits) of everything that decides keys and values besides
-/// RoPE: the configuration, all bytes of all tensors, and what adapters add to them.
+/// Returns a hash (XXH3, 128 bits) of everything that determines keys and values besides RoPE: the
+/// configuration, all bytes of all tensors, and the adapters.
 ///
-/// This reads the whole model, at the speed of the memory, or of the disk where it is not in memory yet.
+/// The whole model is read, at the speed of memory, or of the disk if it is not in memory yet.
 pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -> u128 {
     let mut hash = XxHash3_128::new();
     add(&mut hash, format!("{config:?}").as_bytes());
@@ -35,7 +35,7 @@ fn add_tensors(hash: &mut XxHash3_128, tensors: &[Tensor<'_>]) {
     }
 }
 
-/// With the length, so that bytes cannot move from one part to the next unseen.
+/// Adds bytes with their length, so that bytes moved between neighbouring parts change the hash.
 fn add(hash: &mut XxHash3_128, bytes: &[u8]) {
     hash.write(&(bytes.len() as u64).to_le_bytes());
     hash.write(bytes);

@@ -1,39 +1,39 @@
-//! The beginning of a session's file.
+//! The header of a session file.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CHECKSUM, Checked, Error};
+use super::{CHECKSUM, Checksummed, Error};
 use crate::json;
 
-/// The last byte is the version of the format. Versions differ in two bits or more, so that one
-/// that is wrong by a single bit is known as damage.
+/// The first bytes; the last of them is the version of the format. Versions differ in at least two
+/// bits, so that a single wrong bit is reported as damage.
 const MAGIC: &[u8; 8] = b"ropecpu2";
-/// What all versions begin with.
+/// The first bytes of all versions.
 const MAGIC_STEM: &[u8] = b"ropecpu";
-/// A header is smaller than this.
+/// The largest size of a header in bytes.
 const HEADER_MAX: u64 = 64 << 10;
 
-/// What the tokens were computed with.
+/// The settings that the tokens were computed with.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Header {
     /// The [`fingerprint()`](super::fingerprint()) of the model, in hexadecimal.
     pub model: String,
-    /// A hash of the plan of RoPE, in hexadecimal.
+    /// A hash of the RoPE plan, in hexadecimal.
     pub rope: String,
-    /// The plan as a line, to tell the user.
+    /// The RoPE plan as a line, for error messages.
     pub rope_line: String,
     pub keys: String,
     pub values: String,
     pub tokens: usize,
-    /// Bytes that follow the header and its checksum.
+    /// The number of bytes that follow the header and its checksum.
     pub content: u64,
 }
 
 impl Header {
-    /// Writes what comes before the tokens.
-    pub fn write(&self, to: &mut Checked<impl Write>) -> io::Result<()> {
+    /// Writes the part of the file before the tokens.
+    pub fn write(&self, to: &mut Checksummed<impl Write>) -> io::Result<()> {
         let header = serde_json::to_vec(self)?;
         to.write_all(MAGIC)?;
         to.write_all(&(header.len() as u64).to_le_bytes())?;
@@ -42,14 +42,14 @@ impl Header {
         to.write_all(&sum)
     }
 
-    /// Reads and checks what comes before the tokens of a file of `size` bytes.
-    pub fn read(from: &mut Checked<impl Read>, size: u64) -> Result<Self, Error> {
+    /// Reads and checks the part before the tokens, of a file of `size` bytes.
+    pub fn read(from: &mut Checksummed<impl Read>, size: u64) -> Result<Self, Error> {
         let mut magic = [0; MAGIC.len()];
-        let there = &mut magic[..size.min(MAGIC.len() as u64) as usize];
-        from.read_exact(there)?;
+        let present = &mut magic[..size.min(MAGIC.len() as u64) as usize];
+        from.read_exact(present)?;
         let short = Err(Error::Damaged("it ends within its header"));
-        if there.len() < MAGIC.len() {
-            return if MAGIC.starts_with(there) { short } else { Err(Error::Foreign) };
+        if present.len() < MAGIC.len() {
+            return if MAGIC.starts_with(present) { short } else { Err(Error::Foreign) };
         }
         match (u64::from_le_bytes(magic) ^ u64::from_le_bytes(*MAGIC)).count_ones() {
             0 => {}
