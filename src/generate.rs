@@ -1,5 +1,5 @@
-//! The loop from a prompt to text. It prints nothing: whoever calls it is told of every step, and
-//! may stop it there.
+//! Generation of text from a prompt. Nothing is printed: each step is reported to a callback, which
+//! can stop the generation.
 
 mod stop;
 
@@ -19,141 +19,141 @@ use crate::{
 };
 use stop::Stops;
 
-/// What ends an answer, besides the model, the context and the caller.
+/// The limits and options of an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// The most tokens to write; `None` for as many as the context has room for.
+    /// The largest number of tokens to generate; `None` for no limit except the context.
     pub tokens_max: Option<usize>,
-    /// Texts before which the answer ends.
+    /// Stop strings: the answer ends before any of these texts.
     pub stops: Vec<String>,
-    /// Never choose a token that ends the answer.
+    /// Whether tokens that end the answer are never chosen.
     pub ignore_end: bool,
-    /// Write control tokens out as text.
+    /// Whether control tokens are reported as text.
     pub show_special: bool,
 }
 
-/// One step, as the caller is told of it.
+/// A step of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'t> {
-    /// Some of the prompt was read.
+    /// A part of the prompt was read.
     Reading {
-        /// Tokens of the prompt that are read so far, those reused included.
+        /// The number of prompt tokens read so far, including reused ones.
         done: usize,
-        /// Tokens of the prompt that did not have to be read again.
+        /// The number of prompt tokens that were already in the cache.
         reused: usize,
-        /// Tokens of the prompt.
+        /// The number of prompt tokens.
         total: usize,
     },
-    /// The sequence has become so long that it has other RoPE frequencies: what was read, and written,
-    /// is read again.
-    Again {
-        /// Tokens read again so far.
+    /// The RoPE frequencies change at this length of the sequence, so all tokens are computed again.
+    Recomputing {
+        /// The number of tokens computed again so far.
         done: usize,
-        /// All that are to be.
+        /// The number of tokens to compute again.
         total: usize,
     },
-    /// A token was written. Its text may be empty: characters and stop strings wait until they are
-    /// complete.
+    /// A token was generated. Its text may be empty: incomplete characters, and text that may become
+    /// a stop string, are held back.
     Text(&'t str),
 }
 
-/// Why an answer ended.
+/// The reason why an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The model ended it.
+    /// The model generated a token that ends the answer.
     Model,
-    /// A stop string followed, which is not part of the text.
+    /// This stop string followed; it is not part of the text.
     Stop(String),
-    /// `tokens_max` were written.
+    /// `tokens_max` tokens were generated.
     TokensMax,
     /// The context is full.
     ContextFull,
-    /// The caller stopped it.
+    /// The callback stopped it.
     Caller,
 }
 
-/// What was written, and how long it took.
+/// A generated text, with its timings.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The text.
     pub text: String,
-    /// The tokens written, without one by which the model ended. Those that spell a stop string
-    /// are among them.
+    /// The generated tokens, including those that spell a stop string, but not one by which the
+    /// model ended the answer.
     pub tokens: Vec<Token>,
-    /// Why it ended.
+    /// The reason why the answer ended.
     pub end: End,
-    /// How long it took.
+    /// The timings.
     pub timings: Timings,
 }
 
-/// How many tokens were computed, and how long that took.
+/// The number of tokens read and generated, and the times for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timings {
-    /// Tokens of the prompt that were there from before.
+    /// The number of prompt tokens that were already in the cache.
     pub reused: usize,
-    /// Tokens of the prompt that were read, which is not all of them where the caller stopped it.
+    /// The number of prompt tokens that were read: not all if the callback stopped it.
     pub read: usize,
-    /// The time for these.
+    /// The time for reading the prompt.
     pub reading: Duration,
-    /// Tokens that were written.
-    pub written: usize,
-    /// Tokens that were read one by one while writing. The first one written follows from the prompt
-    /// and takes no step; the one that ends an answer is not written and takes one.
+    /// The number of generated tokens.
+    pub generated: usize,
+    /// The number of forward passes of one token. The first generated token follows from the prompt
+    /// and takes no pass; a token that ends the answer is not counted as generated, but takes one.
     pub steps: usize,
-    /// The time for the steps, with choosing and writing each token.
-    pub writing: Duration,
+    /// The time for the steps, including sampling and reporting each token.
+    pub generating: Duration,
 }
 
-/// Why nothing can be written.
+/// An error while generating.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is nothing to go on from.
+    /// The prompt has no tokens.
     #[error("the prompt is empty: there is nothing to continue")]
     PromptEmpty,
-    /// The context has no room for the prompt. Nothing was computed.
+    /// The prompt does not fit in the context. Nothing was computed.
     #[error(
-        "the prompt has {tokens} tokens, more than the context of {context} has room for: \
-         choose a larger one with -c"
+        "the prompt of {tokens} tokens does not fit in the context of {context}: choose a larger \
+         context with -c"
     )]
     PromptTooLong {
-        /// Tokens of the prompt.
+        /// The number of prompt tokens.
         tokens: usize,
-        /// Positions of the context.
+        /// The context in positions.
         context: usize,
     },
     /// The forward pass failed.
     #[error(transparent)]
     Model(#[from] model::Error),
-    /// No token could be chosen.
+    /// The sampler failed.
     #[error(transparent)]
     Sample(#[from] sample::Error),
 }
 
-/// Reads `prompt`, except for what `session` has read already, then writes what follows, one token
-/// at a time. `each` is told of every step and may stop it.
+/// Reads `prompt`, except for the prefix that is already in `session`, then generates one token at a
+/// time. `on_event` is called for each step, and can stop the generation.
 ///
 /// # Errors
-/// A prompt that is empty or too long, before anything is computed, and failures on the way.
+/// If the prompt is empty or too long, before anything is computed, or if the model or the sampler
+/// fails.
 pub fn generate(
     session: &mut Session<'_>,
     tokenizer: &Tokenizer<'_>,
     sampler: &mut Sampler,
     prompt: &[Token],
     limits: &Limits,
-    each: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Answer, Error> {
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }
     let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
-    // What was read before a context shifts is no matter.
-    let there = if session.rope().plan().shifts { shared } else { 0 };
-    let (tokens, context) = (prompt.len() - there, session.capacity());
+    // In a context that shifts, only the tokens that are not yet read must fit.
+    let already_read = if session.rope().plan().shifts { shared } else { 0 };
+    let (tokens, context) = (prompt.len() - already_read, session.capacity());
     if tokens > context {
         return Err(Error::PromptTooLong { tokens, context });
     }
 
-    // The last token is read in any case, since the logits follow from it.
+    // The last token is always read, since the logits follow from it.
     let reused = session.truncate(shared.min(prompt.len() - 1));
     sampler.forget();
     for &token in prompt {
@@ -162,19 +162,19 @@ pub fn generate(
 
     let started = Instant::now();
     let total = prompt.len();
-    let _ = each(Event::Reading { done: reused, reused, total });
+    let _ = on_event(Event::Reading { done: reused, reused, total });
     let mut logits = session.extend(&prompt[reused..], &mut |progress| match progress {
-        Progress::Read(read) => each(Event::Reading { done: reused + read, reused, total }),
-        Progress::Recomputed { done, total } => each(Event::Again { done, total }),
+        Progress::Read(read) => on_event(Event::Reading { done: reused + read, reused, total }),
+        Progress::Recomputed { done, total } => on_event(Event::Recomputing { done, total }),
     })?;
     let read_all = logits.is_some();
     let reading = started.elapsed();
 
     let started = Instant::now();
     let mut steps = 0;
-    let mut out = Out::new(limits, each);
+    let mut out = TextOutput::new(limits, on_event);
     let mut tokens = Vec::new();
-    let mut allowed = Vec::new(); // logits, if some are to be changed
+    let mut allowed = Vec::new(); // a copy of the logits, if some are to be changed
     let end = loop {
         let Some(now) = logits else { break End::Caller };
         if limits.tokens_max == Some(tokens.len()) {
@@ -214,65 +214,67 @@ pub fn generate(
         }
         logits = session.answer(token, &mut |progress| match progress {
             Progress::Read(_) => ControlFlow::Continue(()),
-            Progress::Recomputed { done, total } => (out.each)(Event::Again { done, total }),
+            Progress::Recomputed { done, total } => {
+                (out.on_event)(Event::Recomputing { done, total })
+            }
         })?;
         steps += usize::from(logits.is_some());
     };
     let text = out.finish(&end);
-    let writing = started.elapsed();
+    let generating = started.elapsed();
     let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
-    let timings = Timings { reused, read, reading, written: tokens.len(), steps, writing };
+    let timings = Timings { reused, read, reading, generated: tokens.len(), steps, generating };
     Ok(Answer { text, tokens, end, timings })
 }
 
-/// Text on its way to the caller.
-struct Out<'c> {
+/// The text of an answer, which is decoded, scanned for stop strings and passed to the callback.
+struct TextOutput<'c> {
     stream: Stream,
     stops: Stops,
     text: String,
-    each: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    on_event: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 }
 
-impl<'c> Out<'c> {
-    fn new(limits: &Limits, each: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>) -> Self {
+impl<'c> TextOutput<'c> {
+    fn new(limits: &Limits, on_event: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>) -> Self {
         let (stream, stops) = (Stream::default(), Stops::new(&limits.stops));
-        Out { stream, stops, text: String::new(), each }
+        TextOutput { stream, stops, text: String::new(), on_event }
     }
 
-    /// Passes on what the bytes of a token complete.
+    /// Adds the bytes of a token, and reports the text that they complete.
     fn push(&mut self, bytes: &[u8]) -> Option<End> {
-        let passed = self.stops.push(&self.stream.push(bytes));
-        self.text.push_str(&passed.text);
-        let flow = (self.each)(Event::Text(&passed.text));
-        match passed.stop {
+        let released = self.stops.push(&self.stream.push(bytes));
+        self.text.push_str(&released.text);
+        let flow = (self.on_event)(Event::Text(&released.text));
+        match released.stop {
             Some(stop) => Some(End::Stop(stop)),
             None => flow.is_break().then_some(End::Caller),
         }
     }
 
-    /// Shows the name of a control token, which is not part of the text.
+    /// Reports the name of a control token, which is not part of the text.
     fn show(&mut self, name: &[u8]) {
-        self.pass_on();
-        let _ = (self.each)(Event::Text(&String::from_utf8_lossy(name)));
+        self.flush();
+        let _ = (self.on_event)(Event::Text(&String::from_utf8_lossy(name)));
     }
 
-    /// Passes on what was held back, unless a stop string ended the text.
+    /// Reports the text that is held back, unless a stop string ended the text.
     fn finish(mut self, end: &End) -> String {
         if !matches!(end, End::Stop(_)) {
-            self.pass_on();
+            self.flush();
         }
         self.text
     }
 
-    /// Passes on what waits for more.
-    fn pass_on(&mut self) {
-        let passed = self.stops.push(&mem::take(&mut self.stream).finish());
-        let mut rest = passed.text;
-        if passed.stop.is_none() {
+    /// Reports the text that is held back.
+    fn flush(&mut self) {
+        let released = self.stops.push(&mem::take(&mut self.stream).finish());
+        let mut rest = released.text;
+        if released.stop.is_none() {
             rest += &self.stops.finish();
         }
         if !rest.is_empty() {
-            let _ = (self.each)(Event::Text(&rest));
+            let _ = (self.on_event)(Event::Text(&rest));
             self.text.push_str(&rest);
         }
     }
@@ -283,16 +285,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stop_string_holds_back_comes_before_a_control_token() {
+    fn held_back_text_comes_before_a_control_token() {
         let limits = Limits { stops: vec!["?ZZZ".into()], ..Limits::default() };
         let mut shown = String::new();
-        let mut each = |event: Event<'_>| {
+        let mut on_event = |event: Event<'_>| {
             if let Event::Text(text) = event {
                 shown.push_str(text);
             }
             ControlFlow::Continue(())
         };
-        let mut out = Out::new(&limits, &mut each);
+        let mut out = TextOutput::new(&limits, &mut on_event);
         out.push(b"with?");
         out.show(b"<|im_end|>");
         assert_eq!(out.finish(&End::Model), "with?");

@@ -1,4 +1,4 @@
-//! The loop from a prompt to text, as a library calls it, on a real model.
+//! `generate` of the library, on a real model.
 
 use std::{ops::ControlFlow, path::PathBuf};
 
@@ -16,21 +16,21 @@ use rope_cpu_kernels::Cpu;
 
 const PROMPT: &str = "The capital of France is";
 
-/// A session of SmolLM2 with a context of 512, and greedy choices.
-struct Loop<'m> {
+/// A session of SmolLM2 with greedy sampling.
+struct Generator<'m> {
     session: Session<'m>,
     tokenizer: &'m Tokenizer<'m>,
     sampler: Sampler,
 }
 
-impl Loop<'_> {
+impl Generator<'_> {
     fn run(
         &mut self,
         prompt: &[Token],
         limits: &Limits,
-        each: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Answer, Error> {
-        generate(&mut self.session, self.tokenizer, &mut self.sampler, prompt, limits, each)
+        generate(&mut self.session, self.tokenizer, &mut self.sampler, prompt, limits, on_event)
     }
 
     fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Answer {
@@ -39,9 +39,9 @@ impl Loop<'_> {
     }
 }
 
-/// Runs `test` with a function that makes loops, and the tokenizer. Without the model file it is
-/// skipped, and fails where CI=true.
-fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m>)) {
+/// Runs `test` with a function that creates generators of a given context, and the tokenizer. Without
+/// the model file the test is skipped, or fails if CI=true.
+fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokenizer<'m>)) {
     let path =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
     if !path.exists() {
@@ -67,7 +67,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Loop<'m>, &'m Tokenizer<'m
             cpu: Cpu::best(),
         };
         let settings = Settings { temperature: 0.0, ..Settings::default() };
-        Loop {
+        Generator {
             session: Session::new(&model, Rope::new(plan), options).unwrap(),
             tokenizer: &tokenizer,
             sampler: Sampler::new(settings).unwrap(),
@@ -81,13 +81,13 @@ fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Token> {
 }
 
 #[test]
-fn turns_that_reuse_what_was_read_equal_one_long_prompt() {
+fn turns_that_reuse_the_cache_equal_one_long_prompt() {
     with_model(|make, tokenizer| {
         let mut turns = make(512);
         let mut text = tokens(tokenizer, PROMPT);
         let first = turns.answer(&text, 12);
         assert_eq!((first.timings.reused, first.timings.read), (0, text.len()));
-        assert_eq!((first.timings.written, first.timings.steps), (12, 11));
+        assert_eq!((first.timings.generated, first.timings.steps), (12, 11));
         text.extend(&first.tokens);
         text.extend(tokens(tokenizer, " And the capital of Italy is"));
         let second = turns.answer(&text, 12);
@@ -95,9 +95,9 @@ fn turns_that_reuse_what_was_read_equal_one_long_prompt() {
         assert_eq!(second.timings.reused, tokens(tokenizer, PROMPT).len() + 11);
         assert_eq!(make(512).answer(&text, 12).tokens, second.tokens);
 
-        // Another end of the same beginning: what differs is forgotten. It is one that leaves no
-        // doubt about what follows: sums in another order round some activations to another of
-        // the 8-bit steps, which moves logits of this model by up to 0.7 (of its F32 twin by 4e-5).
+        // The same beginning with another end: the tokens that differ are removed. The continuation is
+        // unambiguous, since sums in another order round some activations to another 8-bit step,
+        // which changes logits of this model by up to 0.7 (of the F32 model by 4e-5).
         let mut other = text[..10].to_vec();
         other.extend(tokens(tokenizer, " 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,"));
         let third = turns.answer(&other, 12);
@@ -110,7 +110,7 @@ fn turns_that_reuse_what_was_read_equal_one_long_prompt() {
 }
 
 #[test]
-fn a_caller_that_stops_the_reading_keeps_what_was_read() {
+fn stopping_while_reading_retains_the_tokens_read() {
     with_model(|make, tokenizer| {
         let prompt = tokens(tokenizer, &"one two three ".repeat(20));
         let mut stopped = make(512);
@@ -121,7 +121,7 @@ fn a_caller_that_stops_the_reading_keeps_what_was_read() {
         let answer = answer.unwrap();
         assert_eq!((answer.end, answer.tokens.len(), answer.text.as_str()), (End::Caller, 0, ""));
         assert_eq!(stopped.session.tokens(), &prompt[..16]);
-        assert_eq!((answer.timings.read, answer.timings.written), (16, 0));
+        assert_eq!((answer.timings.read, answer.timings.generated), (16, 0));
         let after = stopped.answer(&prompt, 4);
         assert_eq!(after.timings.reused, 16);
         assert_eq!(after.tokens, make(512).answer(&prompt, 4).tokens);
@@ -129,7 +129,7 @@ fn a_caller_that_stops_the_reading_keeps_what_was_read() {
 }
 
 #[test]
-fn a_caller_that_stops_the_writing_has_the_text_so_far() {
+fn stopping_while_generating_returns_the_text_so_far() {
     with_model(|make, tokenizer| {
         let prompt = tokens(tokenizer, PROMPT);
         let mut seen = String::new();
@@ -148,15 +148,15 @@ fn a_caller_that_stops_the_writing_has_the_text_so_far() {
 }
 
 #[test]
-fn a_full_context_ends_the_answer_and_a_longer_prompt_is_refused() {
+fn a_full_context_ends_the_answer_and_a_longer_prompt_is_rejected() {
     with_model(|make, tokenizer| {
         let prompt = tokens(tokenizer, PROMPT);
-        for room in 0..3 {
-            let mut full = make(prompt.len() + room);
+        for unused in 0..3 {
+            let mut full = make(prompt.len() + unused);
             let limits = Limits { ignore_end: true, ..Limits::default() };
             let answer = full.run(&prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-            // One token follows from the last position, and needs none of its own.
-            assert_eq!((answer.end, answer.tokens.len()), (End::ContextFull, room + 1));
+            // The last token follows from the last position, and needs no position itself.
+            assert_eq!((answer.end, answer.tokens.len()), (End::ContextFull, unused + 1));
         }
         let mut read = 0;
         let refused = make(prompt.len() - 1).run(&prompt, &Limits::default(), &mut |_| {
@@ -173,7 +173,7 @@ fn a_full_context_ends_the_answer_and_a_longer_prompt_is_refused() {
 }
 
 #[test]
-fn no_tokens_are_written_where_none_are_wanted() {
+fn with_a_limit_of_zero_no_tokens_are_generated() {
     with_model(|make, tokenizer| {
         let prompt = tokens(tokenizer, PROMPT);
         let mut session = make(512);

@@ -1,4 +1,4 @@
-//! `rope-cpu run`: a model continues a text, or converses.
+//! `rope-cpu run`: generates text, or holds a conversation.
 
 mod args;
 mod conversation;
@@ -23,7 +23,7 @@ use super::{
     handle_interrupts, note, resources, text, warn,
 };
 use conversation::{Conversation, converse};
-use line::Lines;
+use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
     chat::Template,
@@ -38,25 +38,26 @@ use rope_cpu::{
 use screen::Screen;
 use writer::Writer;
 
-/// How the prompt is read.
+/// The way in which the prompt is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// As text that is continued once.
+    /// A text that is continued once.
     Complete,
-    /// As messages of a conversation in a chat template.
+    /// Messages of a conversation in a chat template.
     Chat,
-    /// As text that both sides continue in turn.
+    /// A text that user and model continue in turn.
     Continue,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, a failure while running, Ctrl-C where one answer was asked for, or SIGTERM.
+/// On invalid arguments or an invalid file, a failure while running, Ctrl-C during a single answer, or
+/// SIGTERM.
 pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
-    args.sampling.over(Settings::default()).check().map_err(Error::usage)?;
+    args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     let limits = writer::limits(&args.answer, typed)?;
     let system = prompt::system(typed)?;
 
@@ -94,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(rope.plan());
     }
     let input_left = prompt::notes_input_left(typed);
-    sampling::tell(args, &gguf, &sampling);
+    sampling::print_notes(args, &gguf, &sampling);
     warn(rope.plan());
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
@@ -139,7 +140,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let shown = matches!(result, Ok(()) | Err(Error::Interrupted));
     if !input_left {
-        // It may have come since.
+        // Input may have arrived in the meantime.
         prompt::notes_input_left(typed);
     }
     if shown && answer.timings() {
@@ -151,11 +152,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// The chat template of the command line, or else of the model, and whose it is.
+/// Returns the chat template of the command line, else of the model, with its origin.
 fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, Template), Error> {
     let typed = &args.prompt;
     let (origin, template) = match (&typed.chat_template, &typed.chat_template_file) {
-        // What has no tags is a name; as a template it would say the same to every message.
+        // A text without tags is a name: as a template it would be the same for every message.
         (Some(text), _) => {
             let template = match text.contains('{') {
                 true => Template::for_tokenizer(text, tokenizer),
@@ -169,7 +170,7 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, 
         }
         (None, None) => {
             let found = Template::from_metadata(gguf.metadata(), tokenizer).transpose();
-            let none = "it has no chat template: give one with --chat-template or \
+            let none = "the model has no chat template: give one with --chat-template or \
                         --chat-template-file, or continue plain text with -no-cnv";
             ("the model".to_string(), found.ok_or_else(|| args.model.named(none))?)
         }
@@ -184,10 +185,10 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, 
     Ok((origin, template))
 }
 
-/// How the prompt is read: as the flags say, or else as suits what there is.
+/// Returns the mode that the flags select, else the one that suits the prompt and the model.
 fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Error> {
     let typed = &args.prompt;
-    let asking = [
+    let conversation_flags = [
         (typed.conversation, "-cnv"),
         (typed.single_turn, "-st"),
         (system, "-sys"),
@@ -195,11 +196,11 @@ fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Er
         (typed.chat_template_file.is_some(), "--chat-template-file"),
         (typed.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
     ];
-    let asking = asking.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
+    let given = conversation_flags.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
     let has_template = gguf.metadata().get("tokenizer.chat_template").is_some();
-    match (asking, typed.no_conversation) {
+    match (given, typed.no_conversation) {
         (Some(flag), true) => Err(Error::usage(format_args!(
-            "{flag} asks for a conversation and -no-cnv for none: leave one of them out"
+            "{flag} starts a conversation and -no-cnv excludes one: remove one of the two flags"
         ))),
         (Some(_), false) => Ok(Mode::Chat),
         (None, _) if prompt => Ok(Mode::Complete),
@@ -208,19 +209,19 @@ fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Er
     }
 }
 
-/// The terminal, if more is to be typed.
-fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<Lines>, Error> {
+/// Returns a line editor if standard input is a terminal and further input is expected.
+fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor>, Error> {
     let typing = io::stdin().is_terminal() && !(args.prompt.single_turn && prompt);
-    typing.then(|| Lines::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
+    typing.then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
 }
 
-/// Writes the prompt and what follows it.
+/// Prints the prompt and its continuation.
 fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
     writer.keep(&tokens)?;
-    let room = writer.session.capacity();
-    if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= room {
-        writer.screen.typed(prompt);
+    let capacity = writer.session.capacity();
+    if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= capacity {
+        writer.screen.user_text(prompt);
     }
     match writer.write(&tokens)?.end {
         End::Caller => Err(Error::Interrupted),

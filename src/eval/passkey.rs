@@ -132,7 +132,7 @@ pub fn ask(
                     reading(done);
                     ControlFlow::Continue(())
                 }
-                Event::Again { .. } => ControlFlow::Continue(()),
+                Event::Recomputing { .. } => ControlFlow::Continue(()),
                 Event::Text(text) => {
                     said += text;
                     match verdict(&said, &key) {

@@ -1,32 +1,32 @@
-//! Stop strings, found wherever the borders between tokens fall.
+//! Stop strings, which may begin and end within tokens.
 
-/// Text on its way out, held back for as long as it may become a stop string.
+/// A scanner for stop strings, which holds text back as long as it may become one.
 #[derive(Debug)]
 pub struct Stops {
     stops: Vec<String>,
     held: String,
 }
 
-/// What a piece of text led to.
+/// The text that is released after a piece was added.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Passed {
-    /// Text that is no part of a stop string, and cannot become one.
+pub struct Released {
+    /// The text that is not part of a stop string, and cannot become one.
     pub text: String,
     /// The stop string that followed it.
     pub stop: Option<String>,
 }
 
 impl Stops {
-    /// Looks for any of `stops`; empty ones are never found.
+    /// Creates a scanner for `stops`; empty ones are never found.
     pub fn new(stops: &[String]) -> Self {
         let stops = stops.iter().filter(|stop| !stop.is_empty()).cloned().collect();
         Stops { stops, held: String::new() }
     }
 
-    /// Adds a piece of text. A stop string ends the text at the first character that completes
-    /// one, so that the cut does not depend on how the text came in pieces; of those that are
-    /// complete there, the longest counts.
-    pub fn push(&mut self, piece: &str) -> Passed {
+    /// Adds a piece of text. The text ends at the first character that completes a stop string, so
+    /// that the result does not depend on the division into pieces. If several are complete there,
+    /// the longest counts.
+    pub fn push(&mut self, piece: &str) -> Released {
         self.held.push_str(piece);
         let found = self
             .stops
@@ -36,19 +36,19 @@ impl Stops {
         if let Some((start, stop)) = found {
             let stop = stop.clone();
             self.held.truncate(start);
-            return Passed { text: std::mem::take(&mut self.held), stop: Some(stop) };
+            return Released { text: std::mem::take(&mut self.held), stop: Some(stop) };
         }
-        let kept = self.held.split_off(self.held.len() - self.beginning());
-        Passed { text: std::mem::replace(&mut self.held, kept), stop: None }
+        let kept = self.held.split_off(self.held.len() - self.stop_prefix_len());
+        Released { text: std::mem::replace(&mut self.held, kept), stop: None }
     }
 
-    /// The text held back, when nothing follows it.
+    /// Returns the text held back, at the end of the text.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Bytes at the end of the text that are the beginning of a stop string.
-    fn beginning(&self) -> usize {
+    /// Returns the number of bytes at the end of the text that are the beginning of a stop string.
+    fn stop_prefix_len(&self) -> usize {
         let starts_a_stop = |tail: &str| self.stops.iter().any(|stop| stop.starts_with(tail));
         self.held
             .char_indices()
@@ -63,25 +63,16 @@ mod tests {
     use super::*;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
-        let mut matcher = Stops::new(&stops.map_owned());
+        let mut matcher = Stops::new(&stops.iter().map(|s| s.to_string()).collect::<Vec<_>>());
         let mut text = String::new();
         for piece in pieces {
-            let passed = matcher.push(piece);
-            text += &passed.text;
-            if passed.stop.is_some() {
-                return (text, passed.stop);
+            let released = matcher.push(piece);
+            text += &released.text;
+            if released.stop.is_some() {
+                return (text, released.stop);
             }
         }
         (text + &matcher.finish(), None)
-    }
-
-    trait Owned {
-        fn map_owned(&self) -> Vec<String>;
-    }
-    impl Owned for &[&str] {
-        fn map_owned(&self) -> Vec<String> {
-            self.iter().map(|s| s.to_string()).collect()
-        }
     }
 
     #[test]
@@ -108,10 +99,10 @@ mod tests {
     #[test]
     fn text_is_held_only_while_it_may_become_a_stop() {
         let mut stops = Stops::new(&["\n\nä".to_string()]);
-        assert_eq!(stops.push("a\n"), Passed { text: "a".into(), stop: None });
-        assert_eq!(stops.push("\n\n"), Passed { text: "\n".into(), stop: None });
-        assert_eq!(stops.push("b"), Passed { text: "\n\nb".into(), stop: None });
-        assert_eq!(stops.push("\n"), Passed { text: "".into(), stop: None });
+        assert_eq!(stops.push("a\n"), Released { text: "a".into(), stop: None });
+        assert_eq!(stops.push("\n\n"), Released { text: "\n".into(), stop: None });
+        assert_eq!(stops.push("b"), Released { text: "\n\nb".into(), stop: None });
+        assert_eq!(stops.push("\n"), Released { text: "".into(), stop: None });
         assert_eq!(stops.finish(), "\n");
     }
 

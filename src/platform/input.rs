@@ -1,9 +1,9 @@
-//! Standard input, without waiting for it.
+//! Polling of standard input.
 
-/// Whether something can be read from standard input at once: from a pipe or a file, not from a
-/// terminal or another device.
+/// Returns whether standard input, if it is a pipe or a file, can be read without blocking. False for
+/// terminals and other devices.
 #[cfg(unix)]
-pub fn waits() -> bool {
+pub fn is_ready() -> bool {
     use std::{fs::File, io, os::fd::AsFd, os::unix::fs::FileTypeExt};
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,8 +19,8 @@ pub fn waits() -> bool {
         && fds[0].revents().is_some_and(|found| found.contains(PollFlags::POLLIN))
 }
 
-/// Whether something can be read from standard input at once, which this system is not asked.
+/// Returns false: polling is not supported on this system.
 #[cfg(not(unix))]
-pub fn waits() -> bool {
+pub fn is_ready() -> bool {
     false
 }

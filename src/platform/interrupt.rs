@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first stops what is being computed, the next leaves the program.
+//! Handling of Ctrl-C and SIGTERM: the first stops the computation, the second exits the program.
 
 use std::{
     fs,
@@ -13,23 +13,25 @@ use std::{
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
-/// Whether a line is being waited for, which only a signal ends.
+/// Whether the program waits for a line, which only a signal interrupts.
 #[cfg(unix)]
 static WAITING: AtomicBool = AtomicBool::new(false);
-static LOST: Mutex<Lost> = Mutex::new(Lost { files: Vec::new(), warning: None });
+static EXIT_ACTIONS: Mutex<ExitActions> =
+    Mutex::new(ExitActions { files: Vec::new(), warning: None });
 
-/// What is lost where the program is left at once.
-struct Lost {
-    /// Files that are not complete.
+/// The actions before an immediate exit.
+struct ExitActions {
+    /// Incomplete files, which are removed.
     files: Vec<PathBuf>,
+    /// A warning, which is printed.
     warning: Option<String>,
 }
 
-/// From now on Ctrl-C and SIGTERM set a flag, which [`raised`] tells. A second one leaves the program
-/// at once, so that it can always be left.
+/// Installs handlers: Ctrl-C and SIGTERM set a flag, which [`raised`] returns. A second one exits the
+/// program immediately, so that it can always be stopped.
 ///
 /// # Errors
-/// Where the system refuses a handler.
+/// If the system rejects a handler.
 pub fn install() -> io::Result<()> {
     #[cfg(unix)]
     return unix::install();
@@ -37,76 +39,76 @@ pub fn install() -> io::Result<()> {
     return ctrlc::set_handler(|| raise(&INTERRUPTED)).map_err(io::Error::other);
 }
 
-/// Whether what is being computed is to stop: by a Ctrl-C since the last [`line()`], or SIGTERM.
+/// Returns whether the computation is to stop: after Ctrl-C since the last [`read_line()`], or SIGTERM.
 pub fn raised() -> bool {
     INTERRUPTED.load(SeqCst) || terminated()
 }
 
-/// Whether the program is to end, by SIGTERM.
+/// Returns whether the program is to exit, after SIGTERM.
 pub fn terminated() -> bool {
     TERMINATED.load(SeqCst)
 }
 
-/// The exit code of a program that one of them ended, as shells know it: 128 and the number of the
-/// signal, SIGTERM or SIGINT.
+/// Returns the exit code of an interrupted program, as in shells: 128 plus the number of the signal,
+/// SIGTERM or SIGINT.
 pub fn exit_code() -> u8 {
     if terminated() { 143 } else { 130 }
 }
 
-/// Waits for a line that is typed, and forgets a Ctrl-C from before it, which has had its effect.
-/// SIGTERM ends the waiting: the line editor then sees Ctrl-C. After it nothing is waited for.
-pub fn line<T>(read: impl FnOnce() -> T) -> Option<T> {
-    let forget = || INTERRUPTED.store(false, SeqCst);
-    forget();
+/// Calls `read`, which waits for a line, and clears an earlier Ctrl-C. SIGTERM interrupts the wait like
+/// a Ctrl-C in the line editor; after SIGTERM, `None` is returned without a wait.
+pub fn read_line<T>(read: impl FnOnce() -> T) -> Option<T> {
+    let clear = || INTERRUPTED.store(false, SeqCst);
+    clear();
     #[cfg(unix)]
     WAITING.store(true, SeqCst);
     let line = (!terminated()).then(read);
     #[cfg(unix)]
     WAITING.store(false, SeqCst);
-    forget();
+    clear();
     line
 }
 
-/// What is said on stderr if the program is left at once; `None` for nothing.
-pub fn warn_if_left(warning: Option<String>) {
-    lost().warning = warning;
+/// Sets the warning that an immediate exit prints to stderr; `None` for no warning.
+pub fn warn_on_exit(warning: Option<String>) {
+    exit_actions().warning = warning;
 }
 
-/// Has this file removed if the program is left at once while the value lives.
+/// Registers an incomplete file, which an immediate exit removes while the returned value lives.
 pub fn unfinished(file: &Path) -> Unfinished {
-    lost().files.push(file.into());
+    exit_actions().files.push(file.into());
     Unfinished(file.into())
 }
 
-/// A file that is not complete.
+/// The registration of an incomplete file.
 pub struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        lost().files.retain(|file| *file != self.0);
+        exit_actions().files.retain(|file| *file != self.0);
     }
 }
 
-fn lost() -> MutexGuard<'static, Lost> {
-    LOST.lock().unwrap_or_else(PoisonError::into_inner)
+fn exit_actions() -> MutexGuard<'static, ExitActions> {
+    EXIT_ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the signals arrived, which has this flag.
+/// Handles a signal that has this flag.
 fn raise(flag: &AtomicBool) {
     let second = raised();
     flag.store(true, SeqCst);
     if second {
-        leave();
+        exit_now();
     }
 }
 
-fn leave() -> ! {
-    // Held to the end, so that no other file is begun.
-    let lost = lost();
-    for file in &lost.files {
+fn exit_now() -> ! {
+    // Locked until the exit, so that no other file is registered.
+    let actions = exit_actions();
+    for file in &actions.files {
         let _ = fs::remove_file(file);
     }
-    if let Some(warning) = &lost.warning {
+    if let Some(warning) = &actions.warning {
         let _ = writeln!(io::stderr(), "{warning}");
     }
     process::exit(exit_code().into());
@@ -125,7 +127,7 @@ mod unix {
         iterator::Signals,
     };
 
-    use super::{INTERRUPTED, TERMINATED, WAITING, leave, raise, terminated};
+    use super::{INTERRUPTED, TERMINATED, WAITING, exit_now, raise, terminated};
 
     pub fn install() -> io::Result<()> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -142,29 +144,29 @@ mod unix {
         Ok(())
     }
 
-    /// Ends the waiting for a line. The line editor has a handler of its own for SIGINT while it
-    /// waits; one that comes before or after that is not counted.
+    /// Interrupts the wait for a line by SIGINT, for which the line editor has its own handler while it
+    /// waits. A SIGINT before or after the wait has no effect, so it is repeated.
     fn end_waiting(signals: &mut Signals) {
         while WAITING.load(SeqCst) {
             let _ = kill(Pid::this(), Signal::SIGINT);
             thread::sleep(Duration::from_millis(50));
             if signals.pending().any(|signal| signal == SIGTERM) {
-                leave();
+                exit_now();
             }
         }
     }
 }
 
-/// A writer that fails once there was a Ctrl-C or SIGTERM.
+/// A writer that fails after Ctrl-C or SIGTERM.
 pub struct Interruptible<W>(pub W);
 
 impl<W: Write> Write for Interruptible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if raised() {
-            // Not the kind Interrupted, after which writing is tried again.
+            // Not of the kind Interrupted, after which callers try again.
             return Err(io::Error::other("interrupted"));
         }
-        // In parts, so that Ctrl-C need not wait for the end of a large tensor.
+        // In parts, so that Ctrl-C takes effect within a large tensor.
         self.0.write(&bytes[..bytes.len().min(8 << 20)])
     }
 

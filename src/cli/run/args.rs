@@ -38,184 +38,191 @@ pub struct Args {
     pub machine: MachineArgs,
 }
 
-/// What the model reads.
+/// The options of the prompt.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Prompt")]
 pub struct PromptArgs {
-    /// The text to continue, or to answer
+    /// Prompt text
     ///
-    /// It is continued as it is, or with -cnv answered as the first message. With -f too, the text
-    /// of the file follows on a line of its own: `rope-cpu -p 'Summarise:' -f -`.
+    /// The model continues it or, with -cnv, answers it as the first message. If -f is given too,
+    /// the text of the file follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
     ///
     /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
     /// conversation begins.
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
 
-    /// A file whose text is the prompt; -: stdin
+    /// Read the prompt from a file; -: stdin
     ///
-    /// It is taken as it is, but for a newline at its end.
+    /// The text is not changed, except that a newline at its end is removed.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// The system message [-sys]
+    /// System message [-sys]
     ///
     /// Implies -cnv.
     #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
     pub system_prompt: Option<String>,
 
-    /// The file with the system message [-sysf]
+    /// File with the system message [-sysf]
     #[arg(long, value_name = "FILE")]
     pub system_prompt_file: Option<PathBuf>,
 
-    /// Take \n, \t and the like literally
+    /// Do not process escapes such as \n and \t
     ///
-    /// Otherwise \n, \r, \t, \', \", \\ and \xHH in -p, -sys and -r are what they stand for.
+    /// Otherwise \n, \r, \t, \', \", \\ and \xHH in -p, -sys and -r are replaced by the
+    /// characters that they stand for.
     #[arg(long, overrides_with = "escape")]
     pub no_escape: bool,
 
-    /// Take \n, \t and the like as what they stand for (the default)
+    /// Process escapes such as \n and \t (the default)
     #[arg(short, long, hide_short_help = true)]
     pub escape: bool,
 
-    /// Use the model's chat template [-cnv]
+    /// Conversation mode (chat template) [-cnv]
     ///
     /// This is the default on a terminal without -p and -f, if the model has a template. With -p
-    /// or -f, that text is the first message; the conversation then goes on if standard input is
-    /// a terminal.
+    /// or -f, that text is the first message; the conversation then continues if standard input
+    /// is a terminal.
     #[arg(long, overrides_with = "no_conversation")]
     pub conversation: bool,
 
-    /// Continue plain text [-no-cnv]
+    /// Continue plain text, no template [-no-cnv]
     #[arg(long, overrides_with = "conversation")]
     pub no_conversation: bool,
 
-    /// End after one answer [-st]
+    /// Exit after one answer [-st]
     ///
     /// Implies -cnv.
     #[arg(long)]
     pub single_turn: bool,
 
-    /// Use this instead of the model's
+    /// Chat template, instead of the model's
     ///
-    /// A chat template in the Jinja language, or one of the names chatml, llama3 and gemma.
+    /// A template in the Jinja language, or one of the names chatml, llama3 and gemma.
     /// Implies -cnv.
     #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
 
-    /// Use the chat template in this file
+    /// Read the chat template from a file
     ///
     /// Implies -cnv.
     #[arg(long, value_name = "FILE")]
     pub chat_template_file: Option<PathBuf>,
 
-    /// More for the template to read
+    /// Additional template parameters
     ///
     /// A JSON object, for example {"enable_thinking": false}. Implies -cnv.
     #[arg(long, value_name = "JSON")]
     pub chat_template_kwargs: Option<String>,
 
-    /// Keep what was read in this file
+    /// File that caches the prompt's state
     ///
-    /// The next run with this file, and with the same model, cache types and RoPE settings, reads
-    /// only what differs from the first prompt of this one. Keys and values take much room: as
-    /// much as in memory.
+    /// The next run with this file and with the same model, cache types and RoPE settings reads
+    /// only the part of its prompt that differs from the first prompt of this run. The file
+    /// contains keys and values, and is as large as they are in memory.
     #[arg(long, value_name = "FILE")]
     pub prompt_cache: Option<PathBuf>,
 
-    /// Keep answers there too
+    /// Cache the answers too
     #[arg(long, requires = "prompt_cache", conflicts_with = "prompt_cache_ro")]
     pub prompt_cache_all: bool,
 
-    /// Use that file, but do not change it
+    /// Use the prompt cache but do not write it
     #[arg(long, requires = "prompt_cache")]
     pub prompt_cache_ro: bool,
 
-    /// Write the continuation alone
+    /// Do not print the prompt
     #[arg(long, overrides_with = "display_prompt")]
     pub no_display_prompt: bool,
 
-    /// Write the prompt, then its continuation (the default)
+    /// Print the prompt before its continuation (the default)
     #[arg(long, hide_short_help = true)]
     pub display_prompt: bool,
 
-    /// Show the prompt's tokens on stderr
+    /// Print the prompt's tokens to stderr
     #[arg(long)]
     pub verbose_prompt: bool,
 }
 
-/// What the model writes.
+/// The options of the answer.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Answer")]
 pub struct AnswerArgs {
-    /// At most N tokens; -1: no limit
+    /// Maximum tokens to generate [default: no limit]
     ///
-    /// Without a limit, the model or the context ends the answer. -2: the context ends it in any case.
+    /// -1: no limit; the answer ends when the model ends it or, without --context-shift, when the
+    /// context is full. -2: the same, but a full context ends the answer even with --context-shift.
     #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(value_parser = numbers::from(-2), allow_negative_numbers = true)]
+    #[arg(hide_default_value = true)]
     pub predict: i64,
 
-    /// Stop before this text; may be repeated
+    /// Stop string; may be repeated
+    ///
+    /// The answer ends before this text.
     #[arg(short, long, alias = "stop", value_name = "TEXT")]
     pub reverse_prompt: Vec<String>,
 
-    /// Go on where the context is full
+    /// When the context is full, evict old tokens
     ///
-    /// The oldest half of the tokens that are not kept is lost, in whole pages of 256; positions then
-    /// are as if they had never been. Without this the answer ends there, and with -n -2 in any case.
+    /// The oldest half of the tokens that --keep does not protect is evicted, in whole pages of 256,
+    /// and the positions of later tokens move down. Otherwise, and always with -n -2, a full context
+    /// ends the answer.
     #[arg(long, overrides_with = "no_context_shift")]
     pub context_shift: bool,
 
-    /// End the answer where the context is full (the default)
+    /// End the answer when the context is full (the default)
     #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
     pub no_context_shift: bool,
 
-    /// Then keep N tokens of the prompt; -1: all
+    /// Prompt tokens that are never evicted; -1: all
     ///
-    /// The first ones, and the BOS token in any case. By default no others.
+    /// With --context-shift, the first N tokens of the prompt are protected, and always the BOS
+    /// token. By default no others.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(allow_negative_numbers = true)]
     #[arg(value_parser = numbers::from(-1))]
     pub keep: i64,
 
-    /// Write on where the model would end
+    /// Never generate a token that ends the answer
     #[arg(long)]
     pub ignore_eos: bool,
 
-    /// Write special tokens too [-sp]
+    /// Print special tokens too [-sp]
     ///
     /// Such as <|im_end|>.
     #[arg(long)]
     pub special: bool,
 
-    /// Color what was typed: on, off or auto [-co]
+    /// Color the user's text: on, off or auto [-co]
     #[arg(long, value_name = "WHEN", num_args = 0..=1, default_missing_value = "on")]
     #[arg(default_value = "auto", hide_default_value = true, hide_possible_values = true)]
     pub color: When,
 
-    /// Do not show timings after an answer
+    /// Do not print timings after an answer
     #[arg(long, alias = "no-perf", overrides_with = "show_timings")]
     pub no_show_timings: bool,
 
-    /// Show timings after an answer (the default)
+    /// Print timings after an answer (the default)
     #[arg(long, alias = "perf", hide_short_help = true)]
     pub show_timings: bool,
 
-    /// Show no header, progress or timings
+    /// Do not print the header, progress and timings
     ///
-    /// Warnings, notes and errors are shown all the same.
+    /// Warnings, notes and errors are still printed.
     #[arg(short, long)]
     pub quiet: bool,
 }
 
 impl AnswerArgs {
-    /// Whether timings are shown.
+    /// Returns whether timings are printed.
     pub fn timings(&self) -> bool {
         !self.no_show_timings && !self.quiet
     }
 }
 
-/// A choice between yes, no, and what suits.
+/// A choice between on, off and automatic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum When {
     /// Always.

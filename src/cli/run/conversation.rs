@@ -1,8 +1,8 @@
-//! Turns of a conversation: what the model reads before each answer.
+//! The turns of a conversation, and the prompt that they make for each answer.
 
 use super::{
     Args,
-    line::{HELP, Lines, Typed},
+    line::{HELP, LineEditor, UserInput},
     summary,
     writer::Writer,
 };
@@ -15,39 +15,39 @@ use rope_cpu::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// What was said so far.
+/// The turns so far.
 pub enum Conversation {
     /// Messages in a chat template.
     Chat {
         /// The template.
         template: Box<Template>,
-        /// Whose it is, for messages.
+        /// Its origin, for error messages.
         origin: String,
-        /// All messages, the first of them perhaps the system's.
+        /// All messages; the first may be a system message.
         messages: Vec<Message>,
     },
-    /// One text, which both sides continue.
+    /// One text, which user and model continue in turn.
     Plain {
         /// Its tokens.
         tokens: Vec<Token>,
-        /// Where each turn ends among them.
+        /// The end of each turn, as an index of `tokens`.
         ends: Vec<usize>,
     },
 }
 
 impl Conversation {
-    /// A conversation in the chat template of `origin`.
+    /// Creates a conversation in a chat template, given with its origin.
     pub fn chat((origin, template): (String, Template), system: Option<String>) -> Self {
         let messages = system.into_iter().map(|text| Message::new("system", text)).collect();
         Conversation::Chat { template: Box::new(template), origin, messages }
     }
 
-    /// A text that is continued.
+    /// Creates a conversation in plain text.
     pub fn plain() -> Self {
         Conversation::Plain { tokens: Vec::new(), ends: Vec::new() }
     }
 
-    /// Forgets what was said; the system message stays.
+    /// Removes all turns; the system message stays.
     pub fn clear(&mut self) {
         match self {
             Conversation::Chat { messages, .. } => messages.retain(|m| m.role == "system"),
@@ -58,7 +58,7 @@ impl Conversation {
         }
     }
 
-    /// The turns that were answered, of two messages each.
+    /// Returns the number of answered turns, of two messages each.
     fn turns(&self) -> usize {
         match self {
             Conversation::Chat { messages, .. } => {
@@ -68,9 +68,9 @@ impl Conversation {
         }
     }
 
-    /// Forgets the oldest `turns`, or all if there are fewer; the system message and the BOS token
-    /// stay. Returns how many are forgotten.
-    fn forget(&mut self, turns: usize, bos: Option<Token>) -> usize {
+    /// Removes the oldest `turns`, or all if there are fewer; the system message and the BOS token
+    /// stay. Returns the number of removed turns.
+    fn remove_oldest(&mut self, turns: usize, bos: Option<Token>) -> usize {
         let turns = turns.min(self.turns());
         match self {
             Conversation::Chat { messages, .. } => {
@@ -87,7 +87,7 @@ impl Conversation {
         turns
     }
 
-    /// All that the model reads before it answers `text`.
+    /// Returns the whole prompt for the answer to `text`.
     fn prompt(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
         match self {
             Conversation::Chat { template, origin, messages } => {
@@ -110,7 +110,7 @@ impl Conversation {
         }
     }
 
-    /// Adds a turn that was answered.
+    /// Adds an answered turn.
     fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Answer) {
         match self {
             Conversation::Chat { messages, .. } => {
@@ -125,8 +125,8 @@ impl Conversation {
         }
     }
 
-    /// One turn: the model answers `text`. A turn that was stopped before the answer began
-    /// leaves no trace.
+    /// Generates the answer to `text` and adds the turn. A turn that is stopped before its answer
+    /// begins is not added.
     fn turn(&mut self, text: &str, writer: &mut Writer) -> Result<Answer, Error> {
         let prompt = self.prompt(text, writer.tokenizer)?;
         let answer = writer.write(&prompt)?;
@@ -137,20 +137,20 @@ impl Conversation {
     }
 }
 
-/// How a conversation can go on where the context is full.
-const FORGET: &str = "/drop forgets the oldest turn, /clear all of them";
+/// The commands that make room if the context is full.
+const DROP_HINT: &str = "/drop removes the oldest turn, /clear all turns";
 
-/// Answers `first`, if there is one, then what is typed, until the user leaves. Without `lines`,
-/// or with `single_turn`, it ends after one answer.
+/// Answers `first`, if there is one, then each message that the user enters, until the user exits.
+/// Without `lines`, or with `single_turn`, it ends after one answer.
 ///
 /// # Errors
-/// Where nothing can be typed, also [`Error::Usage`] if the message is too long, and
-/// [`Error::Interrupted`].
+/// If generating or reading input fails; after a single answer also [`Error::Usage`] if the message
+/// is too long, and [`Error::Interrupted`].
 pub fn converse(
     conversation: &mut Conversation,
     mut first: Option<String>,
     writer: &mut Writer,
-    mut lines: Option<Lines>,
+    mut lines: Option<LineEditor>,
     args: &Args,
 ) -> Result<(), Error> {
     let single = args.prompt.single_turn || lines.is_none();
@@ -164,23 +164,23 @@ pub fn converse(
             }
             (None, None) => return Ok(()),
             (None, Some(lines)) => match lines.read()? {
-                Typed::Text(text) => text,
-                Typed::Exit => return Ok(()),
-                Typed::Clear => {
+                UserInput::Text(text) => text,
+                UserInput::Exit => return Ok(()),
+                UserInput::Clear => {
                     conversation.clear();
                     continue;
                 }
-                Typed::Drop(turns) => {
-                    let forgotten = conversation.forget(turns, writer.tokenizer.bos());
+                UserInput::Drop(turns) => {
+                    let removed = conversation.remove_oldest(turns, writer.tokenizer.bos());
                     let left = plural(conversation.turns(), "turn");
-                    note(format_args!("(forgot {}, {left} left)", plural(forgotten, "turn")));
+                    note(format_args!("(removed {}, {left} left)", plural(removed, "turn")));
                     continue;
                 }
-                Typed::Help => {
+                UserInput::Help => {
                     note(HELP);
                     continue;
                 }
-                Typed::Wrong(message) => {
+                UserInput::Invalid(message) => {
                     note(message);
                     continue;
                 }
@@ -192,19 +192,19 @@ pub fn converse(
             }
             Ok(answer) => {
                 if answer.end == End::ContextFull {
-                    note(format_args!("({FORGET})"));
+                    note(format_args!("({DROP_HINT})"));
                 }
                 if args.answer.timings() {
                     note(summary::turn(&answer.timings));
                 }
             }
-            // A message that is too long is told, and another one may be typed.
+            // After a message that is too long, the user may enter another one.
             Err(error @ Error::Usage(_)) if !single => {
                 note(&error);
                 if conversation.turns() > 0 {
                     let shifts = writer.session.rope().plan().shifts;
-                    let or = if shifts { "" } else { "; with --context-shift that is not needed" };
-                    note(format_args!("({FORGET}{or})"));
+                    let or = if shifts { "" } else { "; --context-shift avoids this" };
+                    note(format_args!("({DROP_HINT}{or})"));
                 }
             }
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! Lines that are typed: editing, history, and what a line of a conversation may ask for.
+//! The line editor of conversations: its history, and the commands that a line can be.
 
 use std::{fs, path::PathBuf};
 
@@ -12,50 +12,49 @@ use rustyline::{
     validate::{ValidationContext, ValidationResult, Validator},
 };
 
-use super::screen::TYPED;
+use super::screen::USER_COLOR;
 use crate::cli::{error::Error, note};
 use rope_cpu::platform::{self, interrupt};
 
-/// What was typed.
+/// A line that the user entered.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Typed {
+pub enum UserInput {
     /// Text for the model.
     Text(String),
-    /// `/clear`: forget the conversation.
+    /// `/clear`: remove all turns.
     Clear,
-    /// `/drop N`: forget so many of its oldest turns.
+    /// `/drop N`: remove the N oldest turns.
     Drop(usize),
     /// `/help`.
     Help,
     /// `/exit`, Ctrl-D, Ctrl-C twice, or SIGTERM.
     Exit,
-    /// Another line that begins with a slash and one word, or a command with a wrong value: what is
-    /// wrong with it.
-    Wrong(String),
+    /// An unknown command, or one with an invalid value: the error message.
+    Invalid(String),
 }
 
-/// What `/help` says.
+/// The text of `/help`.
 pub const HELP: &str = "\
-/clear   forget the conversation so far
-/drop N  forget its N oldest questions and their answers, without N one
-/exit    leave, as Ctrl-D does
-Ctrl-C   stop the answer; twice at the prompt: leave
-A line that ends with \\ goes on in the next. Arrow keys edit, and find earlier lines.";
+/clear   remove all messages and answers
+/drop N  remove the N oldest messages and their answers; N is 1 if omitted
+/exit    exit, as Ctrl-D
+Ctrl-C   stop the answer; twice at the prompt: exit
+A line that ends with \\ continues on the next. Arrow keys edit, and recall earlier lines.";
 
-/// A prompt on the terminal, with the lines typed in earlier runs.
-pub struct Lines {
-    editor: Editor<Rules, DefaultHistory>,
+/// A line editor on the terminal, with the history of earlier runs.
+pub struct LineEditor {
+    editor: Editor<EditorHelper, DefaultHistory>,
     history: Option<PathBuf>,
 }
 
-impl Lines {
-    /// Prepares the terminal. Without a place for it, the history lasts as long as the program.
+impl LineEditor {
+    /// Creates a line editor. If there is no folder for the history, it is not saved.
     pub fn new(color: bool, stdout_is_terminal: bool) -> Result<Self, Error> {
-        // With stdout redirected, what is typed must not end up there.
+        // If stdout is redirected, the user's input must not be written to it.
         let behavior = if stdout_is_terminal { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().behavior(behavior).build();
         let mut editor = Editor::with_config(config).map_err(Error::failed)?;
-        editor.set_helper(Some(Rules { color }));
+        editor.set_helper(Some(EditorHelper { color }));
         let history = platform::state_directory().and_then(|directory| {
             fs::create_dir_all(&directory).ok()?;
             Some(directory.join("history"))
@@ -65,18 +64,18 @@ impl Lines {
         {
             note(format_args!("note: cannot read the history in {}: {e}", path.display()));
         }
-        Ok(Lines { editor, history })
+        Ok(LineEditor { editor, history })
     }
 
-    /// Waits for a line.
+    /// Reads a line.
     ///
     /// # Errors
     /// If the terminal fails.
-    pub fn read(&mut self) -> Result<Typed, Error> {
+    pub fn read(&mut self) -> Result<UserInput, Error> {
         let mut interrupted = false;
         loop {
-            let Some(line) = interrupt::line(|| self.editor.readline("> ")) else {
-                return Ok(Typed::Exit);
+            let Some(line) = interrupt::read_line(|| self.editor.readline("> ")) else {
+                return Ok(UserInput::Exit);
             };
             match line {
                 Ok(line) => {
@@ -90,16 +89,16 @@ impl Lines {
                 }
                 Err(ReadlineError::Interrupted) if !interrupted => {
                     interrupted = true;
-                    note("(Ctrl-C again, Ctrl-D or /exit to leave)");
+                    note("(press Ctrl-C again or Ctrl-D, or enter /exit, to exit)");
                 }
-                Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Ok(Typed::Exit),
-                Err(ReadlineError::Signal(_)) => {} // the window changed, or SIGTERM, which is seen above
+                Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Ok(UserInput::Exit),
+                Err(ReadlineError::Signal(_)) => {} // a resized window, or SIGTERM, which is handled above
                 Err(e) => return Err(Error::failed(format_args!("cannot read a line: {e}"))),
             }
         }
     }
 
-    /// Keeps a line for later runs. One that cannot be kept is no reason to stop.
+    /// Saves a line in the history. A failure is noted once, and the conversation continues.
     fn remember(&mut self, line: &str) {
         if self.editor.add_history_entry(line).unwrap_or(false)
             && let Some(path) = &self.history
@@ -111,7 +110,7 @@ impl Lines {
     }
 }
 
-fn parse(line: String) -> Typed {
+fn parse(line: String) -> UserInput {
     let word = line.trim();
     let is_command = word.strip_prefix('/').is_some_and(|name| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic() || c == '?')
@@ -119,36 +118,40 @@ fn parse(line: String) -> Typed {
     let (command, value) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
     if command == "/drop" {
         return match (value.trim(), value.trim().parse()) {
-            ("", _) => Typed::Drop(1),
-            (_, Ok(turns @ 1..)) => Typed::Drop(turns),
-            (value, _) => Typed::Wrong(format!("/drop {value}: give a whole number, 1 or more")),
+            ("", _) => UserInput::Drop(1),
+            (_, Ok(turns @ 1..)) => UserInput::Drop(turns),
+            (value, _) => {
+                UserInput::Invalid(format!("/drop {value}: must be a whole number of at least 1"))
+            }
         };
     }
     match word {
-        "/clear" => Typed::Clear,
-        "/exit" | "/quit" | "/bye" => Typed::Exit,
-        "/help" | "/?" => Typed::Help,
-        _ if is_command => Typed::Wrong(format!("{word} is no command here: /help lists them")),
-        _ => Typed::Text(line),
+        "/clear" => UserInput::Clear,
+        "/exit" | "/quit" | "/bye" => UserInput::Exit,
+        "/help" | "/?" => UserInput::Help,
+        _ if is_command => {
+            UserInput::Invalid(format!("{word} is not a command: /help lists the commands"))
+        }
+        _ => UserInput::Text(line),
     }
 }
 
-/// How lines are shown, and where they end.
-struct Rules {
+/// The color of lines, and the rule for lines that continue.
+struct EditorHelper {
     color: bool,
 }
 
-impl Helper for Rules {}
+impl Helper for EditorHelper {}
 
-impl Completer for Rules {
+impl Completer for EditorHelper {
     type Candidate = String;
 }
 
-impl Hinter for Rules {
+impl Hinter for EditorHelper {
     type Hint = String;
 }
 
-impl Validator for Rules {
+impl Validator for EditorHelper {
     fn validate(&self, line: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         Ok(match line.input().ends_with('\\') {
             true => ValidationResult::Incomplete,
@@ -157,10 +160,10 @@ impl Validator for Rules {
     }
 }
 
-impl Highlighter for Rules {
+impl Highlighter for EditorHelper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> std::borrow::Cow<'l, str> {
         match self.color {
-            true => format!("{}{line}{}", TYPED.0, TYPED.1).into(),
+            true => format!("{}{line}{}", USER_COLOR.0, USER_COLOR.1).into(),
             false => line.into(),
         }
     }
@@ -176,19 +179,19 @@ mod tests {
 
     #[test]
     fn commands_are_one_word_after_a_slash() {
-        assert_eq!(parse("/clear".into()), Typed::Clear);
-        assert_eq!(parse(" /exit ".into()), Typed::Exit);
-        assert_eq!(parse("/?".into()), Typed::Help);
-        assert_eq!(parse("/drop".into()), Typed::Drop(1));
-        assert_eq!(parse(" /drop  12 ".into()), Typed::Drop(12));
+        assert_eq!(parse("/clear".into()), UserInput::Clear);
+        assert_eq!(parse(" /exit ".into()), UserInput::Exit);
+        assert_eq!(parse("/?".into()), UserInput::Help);
+        assert_eq!(parse("/drop".into()), UserInput::Drop(1));
+        assert_eq!(parse(" /drop  12 ".into()), UserInput::Drop(12));
         for wrong in ["/regen", "/drop 0", "/drop -1", "/drop it", "/drop 1 2"] {
-            let Typed::Wrong(message) = parse(wrong.into()) else { panic!("{wrong}") };
+            let UserInput::Invalid(message) = parse(wrong.into()) else { panic!("{wrong}") };
             assert!(message.starts_with(wrong), "{message}");
         }
         for text in
             ["/drops 1", "drop 1", "/", "/etc/passwd is a file", "/usr/bin", "what is /clear?", "a"]
         {
-            assert_eq!(parse(text.into()), Typed::Text(text.into()));
+            assert_eq!(parse(text.into()), UserInput::Text(text.into()));
         }
     }
 }

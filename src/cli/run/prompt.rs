@@ -1,4 +1,4 @@
-//! Where the prompt comes from, and what of it is taken literally.
+//! The sources of the prompt, and its escapes.
 
 use std::io::{self, IsTerminal};
 
@@ -6,11 +6,11 @@ use super::args::PromptArgs;
 use crate::cli::{error::Error, escapes, note, text};
 use rope_cpu::platform::input;
 
-/// The prompt: the text of the command line, then that of a file on a line of its own, or without
-/// either of them that of standard input; `None` if it is to be typed.
+/// Returns the prompt: the text of the command line, then that of a file on a new line, or without
+/// either of them that of standard input; `None` if the user is to enter it.
 ///
 /// # Errors
-/// A file that cannot be read, and text that is not UTF-8.
+/// If a file cannot be read, or the text is not UTF-8.
 pub fn prompt(args: &PromptArgs) -> Result<Option<String>, Error> {
     let typed = args.prompt.as_ref().map(|text| unescaped("--prompt", text, args)).transpose()?;
     let read = args.file.as_ref().map(|path| text::input(path)).transpose()?;
@@ -26,22 +26,22 @@ pub fn prompt(args: &PromptArgs) -> Result<Option<String>, Error> {
     }
 }
 
-/// Notes that there is text on standard input which is not read, and returns whether that is so. It is
-/// not waited for, as under a service or a build it may never come nor end.
+/// Prints a note if standard input has text that is not read, and returns whether it has. Input is not
+/// waited for, since under a service or a build it may never arrive or end.
 pub fn notes_input_left(args: &PromptArgs) -> bool {
     let given = args.prompt.is_some() || args.file.is_some();
     let reads = args.file.as_deref().is_some_and(text::is_stdin);
-    let left = given && !reads && input::waits();
+    let left = given && !reads && input::is_ready();
     if left {
         note(
-            "note: standard input is not read, since -p or -f gives the prompt; -f - reads it, after the \
-             text of -p",
+            "note: standard input is not read, since -p or -f gives the prompt; add -f - to read it, after \
+             the text of -p",
         );
     }
     left
 }
 
-/// The system message, if there is one.
+/// Returns the system message, if one is given.
 ///
 /// # Errors
 /// As [`prompt`].
@@ -53,15 +53,15 @@ pub fn system(args: &PromptArgs) -> Result<Option<String>, Error> {
     }
 }
 
-/// What a text typed on the command line stands for.
+/// Replaces the escapes in a text of the command line, unless `--no-escape` is given.
 pub fn unescaped(option: &str, text: &str, args: &PromptArgs) -> Result<String, Error> {
     if args.no_escape {
         return Ok(text.into());
     }
     String::from_utf8(escapes::resolve(text.as_bytes())).map_err(|_| {
         Error::usage(format_args!(
-            "{option}: its \\x escapes make bytes that are not UTF-8; --no-escape leaves them as \
-             they are"
+            "{option}: the \\x escapes give bytes that are not UTF-8; --no-escape does not process \
+             escapes"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! `--prompt-cache`: what was read, kept in a file for the next run.
+//! `--prompt-cache`: a file that saves the tokens read, with their keys and values, for the next run.
 
 use std::{
     fs::{self, File},
@@ -17,10 +17,10 @@ use rope_cpu::{
     whole_file::whole_file,
 };
 
-/// The file, and what is to be kept in it.
+/// The cache file and its options.
 pub struct PromptCache {
     path: PathBuf,
-    /// What was written too.
+    /// Whether generated tokens are saved too.
     pub all: bool,
     read_only: bool,
     /// The fingerprint of the model.
@@ -28,23 +28,24 @@ pub struct PromptCache {
 }
 
 impl PromptCache {
-    /// What the command line asks for, if anything, for a model with this fingerprint.
+    /// Returns the cache that the command line selects, for a model with this fingerprint.
     pub fn new(args: &PromptArgs, model: impl FnOnce() -> u128) -> Option<Self> {
         let path = args.prompt_cache.clone()?;
         let (all, read_only) = (args.prompt_cache_all, args.prompt_cache_ro);
         let cache = PromptCache { path, all, read_only, model: model() };
         if !read_only {
-            interrupt::warn_if_left(Some(format!("warning: {} was not saved", cache.name())));
+            interrupt::warn_on_exit(Some(format!("warning: {} was not saved", cache.name())));
         }
         Some(cache)
     }
 
-    /// Fills the session with what the file holds. A file that is not there yet, or is empty,
-    /// holds nothing.
+    /// Restores the session from the file. A file that does not exist, or is empty, is skipped.
     pub fn load(&self, session: &mut Session) -> Result<(), Error> {
         let named = |e: &dyn std::fmt::Display| Error::usage(format_args!("{}: {e}", self.name()));
         let size = match fs::metadata(&self.path) {
-            Ok(properties) if properties.is_dir() => return Err(named(&"this is a directory")),
+            Ok(properties) if properties.is_dir() => {
+                return Err(named(&"is a directory: give the name of a file"));
+            }
             Ok(properties) => properties.len(),
             Err(e) if e.kind() == NotFound && !self.read_only && self.has_directory() => 0,
             Err(e) => return Err(named(&e)),
@@ -53,16 +54,16 @@ impl PromptCache {
             let file = File::open(&self.path).map_err(|e| named(&e))?;
             session.restore(self.model, BufReader::new(file), size).map_err(|e| match e {
                 Foreign | Version | Damaged(_) | Size { .. } | Model | Rope { .. } => {
-                    named(&format_args!("{e}: remove it, or name another file"))
+                    named(&format_args!("{e}: remove the file, or choose another one"))
                 }
-                // These say themselves what to do.
+                // The message of these errors includes what to do.
                 Cache { .. } | Context { .. } | Io(_) => named(&e),
             })?;
         }
         Ok(())
     }
 
-    /// The option and the file, for messages.
+    /// Returns the option with the file, for messages.
     fn name(&self) -> String {
         format!("--prompt-cache {}", self.path.display())
     }
@@ -71,7 +72,7 @@ impl PromptCache {
         self.path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
     }
 
-    /// Keeps the first `len` tokens. The file is replaced only when the new one is complete.
+    /// Saves the first `len` tokens. The file is replaced only when the new one is complete.
     pub fn save(&self, session: &mut Session, len: usize) -> Result<(), Error> {
         if self.read_only {
             return Ok(());
@@ -79,11 +80,9 @@ impl PromptCache {
         let failed = |e: std::io::Error| Error::failed(format_args!("{}: {e}", self.name()));
         let written = whole_file(&self.path, |file| session.save(self.model, len, file));
         let written = written.map_err(failed)?;
-        interrupt::warn_if_left(None);
+        interrupt::warn_on_exit(None);
         if written == 0 && len > 0 {
-            note(format_args!(
-                "note: --prompt-cache keeps nothing: keys that it would need are no longer there"
-            ));
+            note("note: --prompt-cache: nothing was saved, since keys that it needs were evicted");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The sampling settings: the command line's, then the file's, then llama.cpp's.
+//! The sampling settings: from the command line, else the model file, else llama.cpp's defaults.
 
 use super::{Args, prompt};
 use crate::cli::{error::Error, note};
@@ -8,28 +8,31 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-/// DRY's breakers where none are given.
+/// DRY's default breakers.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
-/// The settings of a run.
+/// Returns the settings of a run.
 ///
 /// # Errors
-/// A setting in the file that can't be used, and a bias on a token that the model lacks.
+/// If a setting in the file is invalid, or a biased token is not in the vocabulary.
 pub fn settings(
     args: &Args,
     metadata: &Metadata,
     tokenizer: &Tokenizer,
 ) -> Result<Settings, Error> {
-    // What is typed was checked by itself, so what is wrong here is the file's.
+    // The options were checked before, so an error here is the file's.
     let file = Settings::from_metadata(metadata, |key| args.sampling.overrides(key));
     let file = file.map_err(|e| args.model.named(e))?;
     file.check().map_err(|e| {
-        args.model.named(format_args!("general.sampling: {e}; give the flag to override it"))
+        args.model.named(format_args!("general.sampling: {e}; override it with the flag"))
     })?;
-    let mut settings = args.sampling.over(file);
+    let mut settings = args.sampling.applied_to(file);
     let tokens = tokenizer.len();
     if let Some((token, _)) = settings.logit_bias.iter().find(|(t, _)| *t as usize >= tokens) {
-        let error = format!("--logit-bias {token}: the vocabulary has {tokens} tokens, from 0");
+        let error = format!(
+            "--logit-bias {token}: the token must be from 0 to {}",
+            tokens.saturating_sub(1)
+        );
         return Err(Error::usage(error));
     }
     let suppressed = tokenizer.suppressed().iter();
@@ -37,7 +40,7 @@ pub fn settings(
     if settings.dry_multiplier != 0.0 {
         let texts = match &args.sampling.dry_sequence_breaker[..] {
             [] => BREAKERS.map(String::from).to_vec(),
-            // "none" clears what is before it.
+            // "none" removes all texts before it.
             given => given
                 .rsplit(|text| text == "none")
                 .next()
@@ -51,8 +54,8 @@ pub fn settings(
     Ok(settings)
 }
 
-/// Says what the file sets, and what was given without effect.
-pub fn tell(args: &Args, gguf: &Gguf, settings: &Settings) {
+/// Prints the settings in the file, and warnings for options without effect.
+pub fn print_notes(args: &Args, gguf: &Gguf, settings: &Settings) {
     let recommended: Vec<_> = gguf
         .metadata()
         .iter()
@@ -61,17 +64,16 @@ pub fn tell(args: &Args, gguf: &Gguf, settings: &Settings) {
         .collect();
     if !recommended.is_empty() && !args.answer.quiet {
         note(format_args!(
-            "sampling: {} from the file, where no flag says otherwise",
+            "sampling: {} from the file, unless a flag overrides them",
             recommended.join(", ")
         ));
     }
     for name in unknown_samplers(gguf.metadata()).unwrap_or_default() {
         note(format_args!(
-            "note: general.sampling.sequence names the sampler {name:?}, which rope-cpu does not have: \
-             it is left out"
+            "note: general.sampling.sequence: the sampler {name:?} is not supported, and is ignored"
         ));
     }
-    for warning in args.sampling.idle(settings) {
+    for warning in args.sampling.without_effect(settings) {
         note(format_args!("warning: {warning}"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the user sees while the model reads and writes: text on stdout, the rest on stderr.
+//! The output of a run: text on stdout, progress and notes on stderr.
 
 use std::{
     env,
@@ -13,30 +13,30 @@ use super::args::When;
 use crate::cli::{error::Error, note, time};
 use rope_cpu::{generate::Event, platform::interrupt};
 
-/// Green, for what was typed, and back to normal.
-pub const TYPED: (&str, &str) = ("\x1b[32m", "\x1b[0m");
+/// The escape sequences before and after the user's text: green, and reset.
+pub const USER_COLOR: (&str, &str) = ("\x1b[32m", "\x1b[0m");
 
-/// Stdout, and a bar on stderr while a long prompt is read.
+/// Stdout, and a progress bar on stderr while a long prompt is read.
 pub struct Screen {
     out: io::Stdout,
     color: bool,
     terminal: bool,
-    /// Whether the cursor of stdout stands at the start of a line.
+    /// Whether the cursor of stdout is at the start of a line.
     line_start: bool,
     failure: Option<io::Error>,
-    bar: Option<Bar>,
+    bar: Option<ReadingBar>,
     bar_from: usize,
-    told_again: bool,
+    noted_recompute: bool,
 }
 
-/// A progress bar and when it began.
-struct Bar {
+/// The progress bar of a prompt, with its start time.
+struct ReadingBar {
     bar: ProgressBar,
     began: Instant,
 }
 
 impl Screen {
-    /// `bar_from` is the number of tokens above which reading a prompt shows a bar.
+    /// Creates a screen. Prompts of more than `bar_from` tokens have a progress bar.
     pub fn new(color: When, bar_from: usize) -> Self {
         let out = io::stdout();
         let terminal = out.is_terminal();
@@ -54,20 +54,20 @@ impl Screen {
             failure: None,
             bar: None,
             bar_from,
-            told_again: false,
+            noted_recompute: false,
         }
     }
 
-    /// Whether what was typed is shown in color.
+    /// Returns whether the user's text is shown in color.
     pub fn color(&self) -> bool {
         self.color
     }
 
-    /// One step of the model: shows it, and stops at Ctrl-C or where nobody reads stdout.
+    /// Shows an event. Returns `Break` after Ctrl-C, or if stdout cannot be written to.
     pub fn show(&mut self, event: Event<'_>) -> ControlFlow<()> {
         match event {
             Event::Reading { done, reused, total } => self.progress(done, reused, total),
-            Event::Again { total, .. } => self.again(total),
+            Event::Recomputing { total, .. } => self.note_recompute(total),
             Event::Text(text) => self.write(text),
         }
         match self.failure.is_some() || interrupt::raised() {
@@ -76,22 +76,21 @@ impl Screen {
         }
     }
 
-    /// A question that was not typed here, shown as if it had been. What is no terminal gets the
-    /// answer alone.
+    /// Shows a message of the command line like one that was entered here, if stdout is a terminal.
     pub fn question(&mut self, text: &str) {
         if self.terminal {
             self.write("> ");
-            self.typed(text);
+            self.user_text(text);
             self.end_line();
         }
     }
 
-    /// Text that was typed, not written by the model.
-    pub fn typed(&mut self, text: &str) {
+    /// Shows text of the user, as opposed to generated text.
+    pub fn user_text(&mut self, text: &str) {
         if self.color && !text.is_empty() {
-            self.write(TYPED.0);
+            self.write(USER_COLOR.0);
             self.write(text);
-            self.write(TYPED.1);
+            self.write(USER_COLOR.1);
             self.line_start = text.ends_with('\n');
         } else {
             self.write(text);
@@ -114,19 +113,19 @@ impl Screen {
         }
     }
 
-    /// Says why no text comes for a while, the first time.
-    fn again(&mut self, tokens: usize) {
-        if self.told_again {
+    /// Notes, once, that the tokens are computed again, which delays the text.
+    fn note_recompute(&mut self, tokens: usize) {
+        if self.noted_recompute {
             return;
         }
-        self.told_again = true;
+        self.noted_recompute = true;
         self.bar = None;
         if self.terminal {
-            self.end_line(); // elsewhere the text is to stay as it is
+            self.end_line(); // a redirected text is not changed
         }
         note(format_args!(
-            "note: so long a sequence has other RoPE frequencies: its {tokens} tokens are read again \
-             (--rope-policy position does without that)"
+            "note: the RoPE frequencies change at this length: {tokens} tokens are computed again \
+             (--rope-policy position avoids this)"
         ));
     }
 
@@ -144,39 +143,39 @@ impl Screen {
         if total - reused <= self.bar_from || !io::stderr().is_terminal() {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| Bar::new(reused, total));
-        bar.at(done - reused);
+        let bar = self.bar.get_or_insert_with(|| ReadingBar::new(reused, total));
+        bar.set_position(done - reused);
         if done == total {
             self.bar = None;
         }
     }
 }
 
-impl Bar {
+impl ReadingBar {
     fn new(reused: usize, total: usize) -> Self {
         let bar = ProgressBar::new((total - reused) as u64);
-        // The template is a constant of a known good form; the default is no worse than a panic.
+        // The template is a valid constant; if it were not, the default style would be used.
         if let Ok(style) = ProgressStyle::with_template("reading [{bar:24}] {pos}/{len} {msg}") {
             bar.set_style(style.progress_chars("=> "));
         }
-        Bar { bar, began: Instant::now() }
+        ReadingBar { bar, began: Instant::now() }
     }
 
-    /// Shows that `read` of the tokens are done.
-    fn at(&self, read: usize) {
+    /// Shows that `read` tokens have been read.
+    fn set_position(&self, read: usize) {
         let total = self.bar.length().unwrap_or_default() as usize;
         self.bar.set_message(pace(read, total, self.began.elapsed()));
         self.bar.set_position(read as u64);
     }
 }
 
-impl Drop for Bar {
+impl Drop for ReadingBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Tokens a second so far, and the time left at that pace.
+/// Formats the rate so far in tokens per second, and the time left at that rate.
 fn pace(done: usize, total: usize, time: Duration) -> String {
     if done == 0 || time.is_zero() {
         return "tokens".into();

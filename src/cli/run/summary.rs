@@ -1,4 +1,4 @@
-//! What a run took, told on stderr.
+//! The timings of a run.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rope_cpu::{
     platform::{self, processors::plural},
 };
 
-/// The lines after the last answer.
+/// Returns the lines that are printed after the last answer.
 pub fn summary(load: Duration, total: &Timings, seed: u32) -> String {
     let mut lines = format!(
         "load    {:.2} s\n\
@@ -19,12 +19,12 @@ pub fn summary(load: Duration, total: &Timings, seed: u32) -> String {
         answer(total),
     );
     if let Some(peak) = platform::memory::peak_resident() {
-        lines += &format!("memory  {} at most, mapped weights included\n", Bytes(peak));
+        lines += &format!("memory  {} peak, including mapped weights\n", Bytes(peak));
     }
     lines + &format!("seed    {seed}")
 }
 
-/// The line after one answer of a conversation.
+/// Returns the line that is printed after each answer of a conversation.
 pub fn turn(timings: &Timings) -> String {
     format!("[prompt {}; answer {}]", prompt(timings), answer(timings))
 }
@@ -35,11 +35,11 @@ fn prompt(timings: &Timings) -> String {
 }
 
 fn answer(timings: &Timings) -> String {
-    rate(timings.written, timings.steps, timings.writing)
+    rate(timings.generated, timings.steps, timings.generating)
 }
 
-/// A number of tokens, and the rate at which `timed` of them, or of the steps between them, were
-/// computed. There is none where nothing was.
+/// Formats a number of tokens, and the rate of the `timed` tokens or steps that `time` measures. The
+/// rate is omitted if none were computed.
 fn rate(tokens: usize, timed: usize, time: Duration) -> String {
     let (tokens, seconds) = (plural(tokens, "token"), time.as_secs_f64());
     if timed == 0 || seconds == 0.0 {
@@ -48,15 +48,15 @@ fn rate(tokens: usize, timed: usize, time: Duration) -> String {
     format!("{tokens} in {seconds:.2} s, {:.1} tokens/s", timed as f64 / seconds)
 }
 
-/// The sum of two timings.
+/// Returns the sum of two timings.
 pub fn sum(a: &Timings, b: &Timings) -> Timings {
     Timings {
         reused: a.reused + b.reused,
         read: a.read + b.read,
         reading: a.reading + b.reading,
-        written: a.written + b.written,
+        generated: a.generated + b.generated,
         steps: a.steps + b.steps,
-        writing: a.writing + b.writing,
+        generating: a.generating + b.generating,
     }
 }
 
@@ -70,19 +70,20 @@ mod tests {
             reused: 3910,
             read: 192,
             reading: Duration::from_millis(1500),
-            written: 1,
+            generated: 1,
             steps: 0,
-            writing: Duration::from_millis(1),
+            generating: Duration::from_millis(1),
         };
-        let more = Timings { written: 41, steps: 40, writing: Duration::from_secs(2), ..timings };
+        let more =
+            Timings { generated: 41, steps: 40, generating: Duration::from_secs(2), ..timings };
         assert_eq!(
             turn(&sum(&timings, &more)),
             "[prompt 384 tokens in 3.00 s, 128.0 tokens/s, 7820 reused; \
              answer 42 tokens in 2.00 s, 20.0 tokens/s]"
         );
-        // Its one token follows from the prompt.
+        // The first token follows from the prompt and takes no step.
         assert!(turn(&timings).ends_with("; answer 1 token]"));
-        let stopped = Timings { read: 0, written: 0, ..timings };
+        let stopped = Timings { read: 0, generated: 0, ..timings };
         assert_eq!(turn(&stopped), "[prompt 0 tokens, 3910 reused; answer 0 tokens]");
     }
 }

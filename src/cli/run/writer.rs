@@ -1,4 +1,4 @@
-//! All that it takes to write an answer, and what was written so far.
+//! Generating and showing answers.
 
 use super::{args::AnswerArgs, prompt, prompt_cache::PromptCache, screen::Screen, summary};
 use crate::cli::{error::Error, note};
@@ -10,34 +10,34 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-/// A model that has a session, and where its text goes.
+/// A session with the sampler, limits and output of its answers.
 pub struct Writer<'s, 'm> {
-    /// The tokens read so far.
+    /// The session, with the tokens so far.
     pub session: Session<'m>,
-    /// Text to tokens and back.
+    /// The tokenizer of the model.
     pub tokenizer: &'s Tokenizer<'m>,
-    /// How tokens are chosen.
+    /// The sampler that chooses tokens.
     pub sampler: Sampler,
-    /// What ends an answer.
+    /// The limits of an answer.
     pub limits: Limits,
-    /// Where it is shown.
+    /// The output.
     pub screen: Screen,
-    /// Show the tokens of each prompt.
+    /// Whether the tokens of each prompt are printed.
     pub verbose_prompt: bool,
-    /// Where the context shifts, `--keep`, until the first prompt is known.
+    /// `--keep`, if the context shifts; taken with the first prompt.
     pub keep: Option<i64>,
-    /// Where the first prompt is kept, until it is, or all that is read and written.
+    /// The prompt cache: taken when the first prompt has been saved, unless it saves all tokens.
     pub prompt_cache: Option<PromptCache>,
-    /// What all answers took.
+    /// The timings of all answers.
     pub total: Timings,
 }
 
 impl Writer<'_, '_> {
-    /// Reads `prompt` and writes what follows. An answer that Ctrl-C stopped is an answer, which
-    /// ended with [`End::Caller`].
+    /// Reads `prompt`, then generates and shows the answer. Stopped by Ctrl-C, the answer ends with
+    /// [`End::Caller`].
     ///
     /// # Errors
-    /// [`Error::Usage`] if the prompt is empty or too long, after which one may go on.
+    /// [`Error::Usage`] if the prompt is empty or too long, after which another one may be written.
     pub fn write(&mut self, prompt: &[Token]) -> Result<Answer, Error> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
@@ -52,7 +52,7 @@ impl Writer<'_, '_> {
             generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
         if let Some(cache) = keep {
             match answer {
-                // Nothing was read: the cache waits for the next prompt.
+                // Nothing was read: the cache is for the next prompt.
                 Err(generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. }) => {
                     *prompt_cache = Some(cache);
                 }
@@ -74,23 +74,23 @@ impl Writer<'_, '_> {
         }
         if let Some(tokens) = self.session.take_evicted() {
             note(format_args!(
-                "note: the context was full: it has lost its oldest {tokens} tokens"
+                "note: the context was full: its oldest {tokens} tokens were evicted"
             ));
         }
         if answer.end == End::ContextFull {
             note(format_args!(
                 "note: the context of {} tokens is full, so the answer ends here: choose a larger \
-                 one with -c, or let it go on with --context-shift",
+                 one with -c, or continue with --context-shift",
                 self.session.context()
             ));
         }
         Ok(answer)
     }
 
-    /// Settles, once the first prompt is known, what of it stays where the context shifts.
+    /// Sets, from the first prompt, the number of its tokens that a context shift keeps.
     ///
     /// # Errors
-    /// If that leaves no room to shift in.
+    /// If that leaves too few tokens to evict.
     pub fn keep(&mut self, prompt: &[Token]) -> Result<(), Error> {
         let Some(typed) = self.keep.take() else { return Ok(()) };
         let bos = prompt.first().is_some_and(|first| self.tokenizer.bos() == Some(*first));
@@ -108,13 +108,13 @@ impl Writer<'_, '_> {
     }
 }
 
-/// What ends an answer, as the command line says.
+/// Returns the limits of an answer that the command line gives.
 pub fn limits(args: &AnswerArgs, escapes: &super::args::PromptArgs) -> Result<Limits, Error> {
     let stops: Result<Vec<_>, Error> = args
         .reverse_prompt
         .iter()
         .map(|text| match text.is_empty() {
-            true => Err(Error::usage("--reverse-prompt is empty: nothing would be written")),
+            true => Err(Error::usage("--reverse-prompt is empty: give a text")),
             false => prompt::unescaped("--reverse-prompt", text, escapes),
         })
         .collect();

@@ -1,4 +1,4 @@
-//! How the next token is chosen. What is not given is as the model's file says, or else as in llama.cpp.
+//! The options of sampling. Defaults are the values in the model file, else llama.cpp's.
 
 use std::str::FromStr;
 
@@ -8,139 +8,157 @@ use rope_cpu::{
     sample::{Settings, StageKind},
 };
 
-/// How the next token is chosen.
+/// The options of sampling.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Same seed, same text; -1: random
+    /// Seed of random numbers; -1: random
     #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
     #[arg(value_parser = numbers::between::<i64>(-1, i64::from(u32::MAX)))]
     pub seed: i64,
 
-    /// Which act, and in what order [default: all]
+    /// Samplers, in order of use [default: all]
     ///
-    /// Names with semicolons between; one that is left out does not act. By default:
+    /// Names separated by semicolons; a sampler that is not listed is not applied. By default:
     /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature.
     #[arg(long, value_name = "LIST", value_parser = names)]
     pub samplers: Option<Order>,
 
-    /// The same by letters [default: edskypmxt]
+    /// Samplers, as letters [default: edskypmxt]
     #[arg(long, alias = "sampling-seq", value_name = "LETTERS", value_parser = letters)]
     #[arg(conflicts_with = "samplers", hide_short_help = true)]
     pub sampler_seq: Option<Order>,
 
-    /// Temperature; 0: the likeliest [default: 0.8]
+    /// Temperature; 0: greedy [default: 0.8]
     #[arg(long = "temp", alias = "temperature", value_name = "N", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
-    /// Of the N likeliest; 0: of all [default: 40]
+    /// Keep N most likely tokens; 0: all [default: 40]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top_k: Option<i32>,
 
-    /// Of the likeliest that sum to N [default: 0.95]
+    /// Keep top tokens that sum to N [default: 0.95]
+    ///
+    /// The fewest most likely tokens whose probabilities sum to at least N; 1 keeps all.
     #[arg(long, value_name = "N")]
     pub top_p: Option<f32>,
 
-    /// Of those N times the likeliest [default: 0.05]
+    /// Drop tokens below N x top token [default: 0.05]
+    ///
+    /// Drops the tokens that are less likely than N times the most likely token; 0 keeps all.
     #[arg(long, value_name = "N")]
     pub min_p: Option<f32>,
 
-    /// Of the most typical that sum to N [default: 1]
+    /// Locally typical sampling; 1: off [default: 1]
+    ///
+    /// Keeps the most typical tokens whose probabilities sum to N.
     #[arg(long = "typical", alias = "typical-p", value_name = "N")]
     pub typical_p: Option<f32>,
 
-    /// Of logits N sigmas from the best [default: -1]
+    /// Keep logits N sigmas from the top [default: -1]
     ///
-    /// Standard deviations of all logits; 0 or less for all tokens.
+    /// Keeps the tokens whose logit is within N standard deviations of the largest one; 0 or less
+    /// keeps all.
     #[arg(long, alias = "top-nsigma", value_name = "N", allow_negative_numbers = true)]
     pub top_n_sigma: Option<f32>,
 
-    /// How often XTC drops the likeliest [default: 0]
+    /// XTC probability; 0: off [default: 0]
     ///
-    /// It drops all tokens of at least --xtc-threshold but the least likely of them.
+    /// The probability with which XTC drops all tokens of at least --xtc-threshold except the
+    /// least likely of them.
     #[arg(long, value_name = "N")]
     pub xtc_probability: Option<f32>,
 
-    /// XTC: what is likely enough to be dropped [default: 0.1]
+    /// XTC: probability from which tokens are dropped [default: 0.1]
     ///
-    /// Above 0.5, nothing is.
+    /// Above 0.5, no token is dropped.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub xtc_threshold: Option<f32>,
 
-    /// How far the temperature varies [default: 0]
+    /// Dynamic temperature range; 0: off [default: 0]
     ///
-    /// It is low where the model is sure, and high where it is not.
+    /// The temperature varies by up to N around --temp: lower when the model is certain, higher
+    /// when it is not.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub dynatemp_range: Option<f32>,
 
-    /// The power of the entropy that it follows [default: 1]
+    /// Dynamic temperature exponent [default: 1]
+    ///
+    /// The power of the entropy that the temperature follows.
     #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
     pub dynatemp_exp: Option<f32>,
 
-    /// Tokens the penalties look back at [default: 64]
+    /// Penalize the last N tokens; 0: off [default: 64]
     #[arg(long, value_name = "N")]
     pub repeat_last_n: Option<usize>,
 
-    /// For repeated tokens; 1: none [default: 1]
+    /// Repetition penalty; 1: off [default: 1]
+    ///
+    /// Divides positive logits, and multiplies negative ones, of tokens that occurred.
     #[arg(long, value_name = "N")]
     pub repeat_penalty: Option<f32>,
 
-    /// For tokens that are there; 0: none [default: 0]
+    /// Presence penalty; 0: off [default: 0]
+    ///
+    /// Subtracted once from the logit of each token that occurred.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub presence_penalty: Option<f32>,
 
-    /// For each time they are; 0: none [default: 0]
+    /// Frequency penalty; 0: off [default: 0]
+    ///
+    /// Subtracted from a token's logit for each time that it occurred.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub frequency_penalty: Option<f32>,
 
-    /// For going on repeating; 0: none [default: 0]
+    /// DRY penalty multiplier; 0: off [default: 0]
     ///
-    /// DRY's penalty for the token that would continue a repetition of --dry-allowed-length.
+    /// DRY penalizes the token that would continue a repetition of --dry-allowed-length tokens or
+    /// more.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub dry_multiplier: Option<f32>,
 
-    /// DRY: times this for each token more [default: 1.75]
+    /// DRY: penalty growth per further token [default: 1.75]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub dry_base: Option<f32>,
 
-    /// DRY: the repetition that is allowed [default: 2]
+    /// DRY: allowed length of a repetition [default: 2]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub dry_allowed_length: Option<usize>,
 
-    /// DRY: the tokens it looks back at [default: 64]
+    /// DRY: number of last tokens that are searched [default: 64]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub dry_penalty_last_n: Option<usize>,
 
-    /// DRY: repetitions end at this text; may be repeated
+    /// DRY: text at which a repetition ends; may be repeated
     ///
-    /// By default a newline, a colon, a quotation mark and an asterisk. "none" clears those and all
-    /// that are given before it.
+    /// By default a newline, a colon, a quotation mark and an asterisk. "none" removes these and all
+    /// texts given before it.
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub dry_sequence_breaker: Vec<String>,
 
-    /// Steady surprise: 1 or 2; 0: off [default: 0]
+    /// Mirostat version 1 or 2; 0: off [default: 0]
     ///
-    /// Mirostat, version 1 or 2, in place of all other samplers but the temperature.
+    /// Replaces all other samplers except the temperature.
     #[arg(long, value_name = "N", value_parser = numbers::between::<u32>(0, 2))]
     pub mirostat: Option<u32>,
 
-    /// Mirostat: the surprise of a token, in bits [default: 5]
+    /// Mirostat: target entropy (tau) in bits [default: 5]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub mirostat_ent: Option<f32>,
 
-    /// Mirostat: how fast it corrects itself [default: 0.1]
+    /// Mirostat: learning rate (eta) [default: 0.1]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub mirostat_lr: Option<f32>,
 
-    /// Add to a token's logit, as ID+N or ID-N
+    /// Add to a token's logit: ID+N or ID-N
     ///
-    /// May be repeated. 15043-inf makes sure that token 15043 is never chosen. `rope-cpu tokenize`
-    /// shows the numbers of tokens.
+    /// May be repeated. 15043-inf excludes token 15043. `rope-cpu tokenize` shows the IDs of
+    /// tokens.
     #[arg(short, long, value_name = "ID+N")]
     pub logit_bias: Vec<Bias>,
 }
 
-/// A list of samplers; a type of its own, since clap takes a `Vec` for an option that is repeated.
+/// A list of samplers. Not a `Vec`, which clap takes for an option that may be repeated.
 pub type Order = std::sync::Arc<[StageKind]>;
 
 fn names(list: &str) -> Result<Order, String> {
@@ -151,7 +169,7 @@ fn letters(list: &str) -> Result<Order, String> {
     StageKind::parse_letters(list).map(Into::into).map_err(|e| e.to_string())
 }
 
-/// A token, and what is added to its logit.
+/// A token, and the bias that is added to its logit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bias(pub Token, pub f32);
 
@@ -163,16 +181,16 @@ impl FromStr for Bias {
             let (token, bias) = text.split_at(text.find(['+', '-'])?);
             Some(Self(token.trim().parse().ok()?, bias.parse().ok()?))
         };
-        parse().ok_or_else(|| "not the number of a token, + or -, and a number".into())
+        parse().ok_or_else(|| "must be a token ID, + or -, and a number, such as 15043-1".into())
     }
 }
 
 impl SamplingArgs {
-    /// What is given here, over `base`; the texts of DRY's breakers are left out.
-    pub fn over(&self, base: Settings) -> Settings {
+    /// Returns `base` with the settings that the options give. DRY's breakers are left out.
+    pub fn applied_to(&self, base: Settings) -> Settings {
         let samplers = self.samplers.as_ref().or(self.sampler_seq.as_ref());
         Settings {
-            // This is llama.cpp's -1, whose seeds have 32 bits.
+            // u32::MAX is llama.cpp's -1, since its seeds have 32 bits.
             seed: u32::try_from(self.seed).ok().filter(|seed| *seed != u32::MAX),
             samplers: samplers.map_or(base.samplers, |order| order.to_vec()),
             logit_bias: self.logit_bias.iter().map(|Bias(token, bias)| (*token, *bias)).collect(),
@@ -201,7 +219,7 @@ impl SamplingArgs {
         }
     }
 
-    /// Whether an option is given that stands in for this key of a file's `general.sampling`.
+    /// Returns whether an option is given that overrides this key of a file's `general.sampling`.
     pub fn overrides(&self, key: &str) -> bool {
         match key {
             "sequence" => self.samplers.is_some() || self.sampler_seq.is_some(),
@@ -220,8 +238,8 @@ impl SamplingArgs {
         }
     }
 
-    /// The options that were given and have no effect under `settings`, each with the reason.
-    pub fn idle(&self, settings: &Settings) -> Vec<String> {
+    /// Returns the given options that have no effect under `settings`, each with the reason.
+    pub fn without_effect(&self, settings: &Settings) -> Vec<String> {
         use StageKind::*;
         let mirostat = settings.mirostat != 0;
         let dry = settings.dry_multiplier != 0.0;
@@ -247,10 +265,10 @@ impl SamplingArgs {
             || settings.frequency_penalty != 0.0;
         let looks_back = settings.repeat_last_n > 0;
         let without_xtc = "without --xtc-probability";
-        let over_half = "where --xtc-threshold is above 0.5";
+        let over_half = "if --xtc-threshold is above 0.5";
         let penalties_off = "with --repeat-last-n 0";
         let (without_dry, without_mirostat) = ("without --dry-multiplier", "without --mirostat");
-        // Whether it is given, its name, whether it acts, and else why not.
+        // Whether the option is given, its name, whether it has an effect, and the reason if not.
         let of_settings = [
             (
                 self.xtc_threshold.is_some(),
