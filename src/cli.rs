@@ -1,4 +1,4 @@
-//! The command line: what may be typed, and which command runs.
+//! The command line: parsing it and running its command.
 
 mod args;
 mod argv;
@@ -65,25 +65,25 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Write text with a model, or converse with it (the default)
+    /// Generate text with a model, or converse with it (the default)
     #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP))]
     Run(Box<run::Args>),
 
-    /// Measure how fast a model runs, as llama-bench does
+    /// Measure the speed of a model, as llama-bench does
     Bench(Box<bench::Args>),
-    /// Measure how speed falls with depth, as llama-sweep-bench does
+    /// Measure speed at increasing depths, as llama-sweep-bench does
     Sweep(Box<sweep::Args>),
     Perplexity(Box<perplexity::Args>),
     Passkey(Box<passkey::Args>),
     /// Explain and compare RoPE methods
     Rope(Box<rope::Args>),
-    /// Show what is in a model file
+    /// Show the contents of a model file
     Inspect(inspect::InspectArgs),
     Quantize(quantize::Args),
     Machine(machine::Args),
     Tokenize(tokenize::TokenizeArgs),
     Detokenize(tokenize::DetokenizeArgs),
-    /// Print what a shell needs to complete command lines of rope-cpu
+    /// Print a completion script for a shell
     Completions(shell::CompletionsArgs),
     /// Print the manual page
     Man(shell::ManArgs),
@@ -98,16 +98,16 @@ Examples:
   rope-cpu -m model.gguf -cnv -st -p 'Why is the sky blue?'
       one answer
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
-      show the memory that this would take, and stop";
+      show the memory that this needs, and exit";
 
-/// What may be typed, for those who read it rather than run it.
+/// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {
-    let mut command = environment::described(CommandLine::command());
+    let mut command = environment::with_variable_names(CommandLine::command());
     command.build();
     command
 }
 
-/// Reads what was typed, and the environment variables that add to it.
+/// Parses the command line together with the environment variables that add to it.
 fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, ExitCode> {
     let read = |argv: &[OsString]| {
         let matches = command.clone().try_get_matches_from(argv);
@@ -118,9 +118,9 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
     let variables = variables.map_err(|error| error.report())?;
     let with = |variables: &[_]| read(&environment::extended(command, argv, variables));
     let line = with(&variables).map_err(|together| {
-        // What was typed is wrong, or else a variable, or two that do not go together.
+        // The arguments are wrong, or else a variable, or the combination of several.
         if let Err(message) = with(&[]) {
-            // Help is asked for and goes to stdout; a reader that left early is no matter.
+            // A request for help is printed to stdout, which may be closed early.
             let _ = message.print();
             return ExitCode::from(message.exit_code().clamp(0, 255) as u8);
         }
@@ -133,11 +133,11 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
         let reason = wording::first_line(&message);
         Error::usage(format_args!("environment variable {names}: {reason}")).report()
     })?;
-    environment::keep(variables);
+    environment::store(variables);
     Ok(line)
 }
 
-/// Runs what was typed; `argv` starts with the program's name.
+/// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
     let command = command();
     let typed = match argv::normalize(&command, argv) {
@@ -184,27 +184,27 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// From now on Ctrl-C and SIGTERM stop what is being computed.
+/// Installs handlers by which Ctrl-C and SIGTERM stop the computation.
 ///
 /// # Errors
-/// Where the system refuses a handler.
+/// If the system rejects a handler.
 fn handle_interrupts() -> Result<(), Error> {
     interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))
 }
 
-/// A line on stderr. Where that cannot be written to, there is nobody to tell.
+/// Prints a line to stderr. A failure is ignored, since it could only be reported there.
 fn note(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// What is to be feared of a plan, on stderr.
+/// Prints the warnings of a plan to stderr.
 fn warn(plan: &Plan) {
     for warning in &plan.warnings {
         note(format_args!("warning: {warning}"));
     }
 }
 
-/// A bar on stderr for work of such a length. Where that is no terminal, it is not shown.
+/// Returns a progress bar on stderr of `length` steps, which is hidden if stderr is not a terminal.
 fn bar(length: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -26,13 +26,13 @@ use rope_cpu::{
     platform::processors::{self, Threads, plural},
 };
 
-/// Which model.
+/// The options that select a model.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = ArgGroup::new("source").args(["model", "hf_repo"]).required(true))]
 pub struct ModelArgs {
-    /// The model: a GGUF file
+    /// Model file (GGUF)
     ///
-    /// To write text or converse, `rope-cpu FILE` does, too.
+    /// `rope-cpu FILE` is short for `rope-cpu -m FILE`.
     #[arg(short, long, value_name = "FILE", help_heading = "Model")]
     pub model: Option<PathBuf>,
 
@@ -40,22 +40,22 @@ pub struct ModelArgs {
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub hub: HubArgs,
 
-    /// Change metadata, as KEY=TYPE:VALUE[,...]
+    /// Override metadata: KEY=TYPE:VALUE[,...]
     ///
-    /// The types are int, float, bool and str. An item with a comma in it is put in double quotes.
+    /// TYPE is int, float, bool or str. Put an item that contains a comma in double quotes.
     #[arg(long, value_name = "LIST", value_parser = overrides, help_heading = "Model")]
     pub override_kv: Vec<Overrides>,
 
-    /// Where the model from the hub is, once it is there.
+    /// The path of the model from the hub, once it is downloaded.
     #[arg(skip)]
     pub fetched: OnceLock<PathBuf>,
 }
 
 impl ModelArgs {
-    /// The file of the model, which is fetched if need be.
+    /// Returns the path of the model file, after downloading it if necessary.
     ///
     /// # Errors
-    /// If it cannot be fetched, or there is not one model.
+    /// If the download fails, or not exactly one model is given.
     pub fn file(&self) -> Result<&Path, Error> {
         match self.known() {
             Some(file) => Ok(file),
@@ -66,7 +66,7 @@ impl ModelArgs {
         }
     }
 
-    /// An error in the file, with its name.
+    /// Returns a usage error that begins with the name of the model file.
     pub fn named(&self, error: impl Display) -> Error {
         named(self.known().unwrap_or("".as_ref()), error)
     }
@@ -76,7 +76,7 @@ impl ModelArgs {
     }
 }
 
-/// An error in a file, with its name.
+/// Returns a usage error that begins with the name of a file.
 pub fn named(file: &Path, error: impl Display) -> Error {
     Error::usage(format_args!("{}: {error}", file.display()))
 }
@@ -87,74 +87,77 @@ pub type Overrides = std::sync::Arc<[Override]>;
 /// Parses the value of `--override-kv`.
 ///
 /// # Errors
-/// If it is no such list.
+/// If `list` is not of the form KEY=TYPE:VALUE[,...].
 pub fn overrides(list: &str) -> Result<Overrides, String> {
     Override::parse_list(list).map(Into::into).map_err(|e| e.to_string())
 }
 
-/// All items of all of them.
+/// Joins the items of several `--override-kv`, in order.
 pub fn all_overrides(lists: &[Overrides]) -> Vec<Override> {
     lists.iter().flat_map(|list| list.iter().cloned()).collect()
 }
 
-/// What the model keeps.
+/// The options of the context and its memory.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Context and memory")]
 pub struct MemoryArgs {
-    /// Room in tokens; 0: as trained [--ctx-size]
+    /// Context size in tokens; 0: as trained [--ctx-size]
     ///
-    /// By default the length that the model was trained for, or the most that memory allows, if
-    /// that is less. More than the trained length needs one of the RoPE methods below. 32k is short
-    /// for 32 x 1024 and 1m for 1024 x 1024, here and for the other numbers of tokens.
+    /// By default the length that the model was trained for, or the largest that fits in memory if
+    /// that is less. A context longer than the trained one requires one of the RoPE methods below.
+    /// 32k means 32 x 1024 and 1m means 1024 x 1024, here and for other numbers of tokens.
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", default_value = "0")]
     #[arg(value_parser = up_to_limit, hide_default_value = true)]
     pub context: usize,
 
-    /// Keys: f16, or f32 bf16 q8_0 q4_0 [-ctk]
+    /// K cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctk]
     ///
-    /// How the keys of past tokens are stored.
+    /// The data type of the keys in the KV cache.
     #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
     pub cache_type_k: CacheType,
 
-    /// Values: f16, or f32 bf16 q8_0 q4_0 [-ctv]
+    /// V cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctv]
     ///
-    /// How the values of past tokens are stored.
+    /// The data type of the values in the KV cache.
     #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
     pub cache_type_v: CacheType,
 
-    /// Tokens computed together [-ub]
+    /// Micro-batch size in tokens [-ub]
+    ///
+    /// The number of prompt tokens that are computed in one pass.
     #[arg(long, value_name = "N", default_value = "512", value_parser = at_least_one)]
     pub ubatch_size: usize,
 
-    /// An upper limit for -ub
+    /// Upper limit of the micro-batch
     #[arg(short, long, value_name = "N", default_value = "2048", value_parser = at_least_one)]
     pub batch_size: usize,
 
-    /// Show what the run would take, and stop
+    /// Show the memory that a run needs, and exit
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Run even where the memory seems too small
+    /// Run even if memory seems insufficient
     #[arg(long)]
     pub no_memory_check: bool,
 }
 
-/// What computes.
+/// The options of the threads and the instruction set.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineArgs {
-    /// Threads; -1: one for each performance core
+    /// Threads; -1: one per performance core
     #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
     #[arg(value_parser = threads)]
     pub threads: i64,
 
-    /// The instruction set, instead of the best
+    /// Instruction set [default: the best supported]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub isa: Option<Cpu>,
 }
 
 impl MachineArgs {
-    /// How many threads, and why. More than there are processors get a warning.
+    /// Returns the number of threads, with the reason for it. Warns if it exceeds the number of
+    /// processors.
     pub fn threads(&self) -> Threads {
         match usize::try_from(self.threads) {
             Ok(count) => {
@@ -166,13 +169,14 @@ impl MachineArgs {
     }
 }
 
-/// Warns, once, of more threads than processors: at each barrier all wait for those that do not run.
+/// Warns, once, if there are more threads than processors: each barrier then waits for threads that
+/// are not scheduled.
 pub fn warn_of_threads(count: usize) {
     static WARNED: Once = Once::new();
     if let Some(usable) = processors::usable().filter(|usable| count > *usable) {
         WARNED.call_once(|| {
             note(format_args!(
-                "warning: -t {count} is more than the {} that this process may use: it will be slower",
+                "warning: -t {count} exceeds the {} that this process may use, which slows it down",
                 plural(usable, "processor")
             ));
         });
@@ -182,18 +186,18 @@ pub fn warn_of_threads(count: usize) {
 fn threads(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(count @ (-1 | 1..=1024)) => Ok(count),
-        Ok(_) => Err("choose from 1 to 1024, or -1".into()),
+        Ok(_) => Err("must be from 1 to 1024, or -1".into()),
         Err(_) => Err("not a whole number".into()),
     }
 }
 
-/// An instruction set of this CPU.
+/// Parses the name of an instruction set.
 ///
 /// # Errors
-/// A name of none, or of one that the CPU lacks.
+/// If no instruction set has this name, or the CPU does not support it.
 pub fn isa(name: &str) -> Result<Cpu, String> {
     if !Cpu::NAMES.contains(&name) {
         return Err(format!("choose one of {}", Cpu::NAMES.join(", ")));
     }
-    Cpu::named(name).ok_or_else(|| "this CPU does not have it".into())
+    Cpu::named(name).ok_or_else(|| "not supported by this CPU".into())
 }

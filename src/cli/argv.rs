@@ -1,11 +1,11 @@
-//! From a command line as people type it for llama-cli to one that clap reads.
+//! Conversion of a command line in llama-cli's form to one that clap parses.
 //!
-//! llama-cli has short options of several letters (`-ctk`), takes whatever follows an option as
-//! its value (`-n -1`, `-p "- a list"`), and has many options about GPUs. Here each option of
-//! ours becomes `--its-long-name=value`, and those of llama-cli that we lack are sorted out.
-//! For `bench`, the same goes for llama-bench, and for `perplexity` for llama-perplexity. Commands
-//! that are like no other program's have the short options of several letters. Where text is
-//! written, the path of a model may stand alone. `help COMMAND` is `COMMAND --help`.
+//! llama-cli has short options of several letters (`-ctk`), takes the next argument as the value of an
+//! option even if it begins with a dash (`-n -1`, `-p "- a list"`), and has many options about GPUs.
+//! Each option of rope-cpu becomes `--its-long-name=value`, and llama-cli's other options are ignored
+//! or rejected. `bench` treats llama-bench's options in this way, and `perplexity` llama-perplexity's.
+//! All commands accept the short options of several letters. In `run`, the path of a model may be
+//! given without `-m`. `help COMMAND` becomes `COMMAND --help`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,10 +20,10 @@ use super::{
     environment,
     error::Error,
     llama_bench,
-    llama_cli::{self, Fate, Value},
+    llama_cli::{self, Treatment, Value},
 };
 
-/// Short options of several letters, and what they stand for.
+/// Short options of several letters, with their long options.
 pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-hf", "hf-repo"),
     ("-hfr", "hf-repo"),
@@ -45,7 +45,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-oe", "output-err"),
 ];
 
-/// Options whose value is text, which may look like an option itself.
+/// Options whose value is free text, which may have the form of an option.
 const FREE_TEXT: &[&str] = &[
     "prompt",
     "system-prompt",
@@ -55,17 +55,17 @@ const FREE_TEXT: &[&str] = &[
     "dry-sequence-breaker",
 ];
 
-/// The options that a command has, and those of the program whose command lines it takes.
+/// The options of a command, and those of the program whose command lines it accepts.
 struct Dialect<'c> {
     command: &'c Command,
-    /// How many words name it, that of the program included.
+    /// The number of words that name the command, including the program's name.
     words: usize,
     program: &'static str,
-    foreign: fn(&str) -> Option<(Value, Fate)>,
+    foreign: fn(&str) -> Option<(Value, Treatment)>,
 }
 
 impl<'c> Dialect<'c> {
-    /// That of a command line, which starts with the program's name.
+    /// Returns the dialect of a command line, which starts with the program's name.
     fn of(root: &'c Command, argv: &[OsString]) -> Self {
         let (command, words) = environment::command_of(root, argv);
         let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
@@ -78,21 +78,21 @@ impl<'c> Dialect<'c> {
     }
 }
 
-/// A command line for clap, and what the user should know about those parts that are not in it.
+/// A command line for clap, and notes about ignored options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Normalized {
-    /// The program's name, then what was typed.
+    /// The program's name and the arguments.
     pub argv: Vec<OsString>,
-    /// One sentence each.
+    /// The notes, of one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Rewrites `argv`, which starts with the program's name, for `command`.
+/// Converts `argv`, which starts with the program's name, for `command`.
 ///
 /// # Errors
-/// An option of one of those programs that rope-cpu does not have.
+/// If an option of the other program is not supported.
 pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalized, Error> {
-    // clap has such a command, too, but makes a page of the manual for each of its words.
+    // clap's own help command would have a manual page for each of its subcommands.
     if argv.get(1).is_some_and(|word| word == "help") {
         argv.remove(1);
         argv.push("--help".into());
@@ -130,25 +130,28 @@ pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalize
             });
             continue;
         }
-        let Some((value, fate)) = (dialect.foreign)(name) else {
-            argv.push(arg); // clap knows what to say
+        let Some((value, treatment)) = (dialect.foreign)(name) else {
+            argv.push(arg); // clap reports the error
             continue;
         };
         let refused = |hint: &str| {
             let hint = if hint.is_empty() { String::new() } else { format!(": {hint}") };
             Error::usage(format_args!(
-                "{name} is a {} option that rope-cpu does not have (yet){hint}",
+                "{name} is a {} option that rope-cpu does not support{hint}",
                 dialect.program
             ))
         };
-        if let Fate::Missing(hint) = fate {
+        if let Treatment::Unsupported(hint) = treatment {
             return Err(refused(hint));
         }
         let is_listed = |list: &[&str], value: &OsStr| list.iter().any(|v| value == *v);
         match value {
             Value::OneOf(list) | Value::Optional(list) if inline => {
                 if !is_listed(list, OsStr::new(&text[name.len() + 1..])) {
-                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                    return Err(refused(&format!(
+                        "only {name} {} is supported",
+                        list.join(" or ")
+                    )));
                 }
             }
             _ if inline => {}
@@ -156,34 +159,40 @@ pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalize
             Value::Any => drop(typed.next()),
             Value::OneOf(list) => {
                 if typed.next().is_some_and(|value| !is_listed(list, &value)) {
-                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                    return Err(refused(&format!(
+                        "only {name} {} is supported",
+                        list.join(" or ")
+                    )));
                 }
             }
             Value::Optional(list) => match typed.peek() {
                 Some(next) if is_listed(list, next) => drop(typed.next()),
                 Some(next) if !next.as_encoded_bytes().starts_with(b"-") => {
-                    return Err(refused(&format!("only {name} {} runs", list.join(" or "))));
+                    return Err(refused(&format!(
+                        "only {name} {} is supported",
+                        list.join(" or ")
+                    )));
                 }
                 _ => {}
             },
         }
-        left_out.push((name.to_string(), fate));
+        left_out.push((name.to_string(), treatment));
     }
     Ok(Normalized { argv, notes: llama_cli::notes(&left_out) })
 }
 
-/// Whether a word is the path of a model: by its ending, or else by how the file begins.
+/// Returns whether a word is the path of a model, by its extension or the first bytes of the file.
 fn is_gguf(path: &Path) -> bool {
     let mut magic = [0; 4];
     let mut begins_so = || {
-        // To open a pipe could wait for ever.
+        // Opening a pipe could block.
         let read = path.is_file().then(|| File::open(path)?.read_exact(&mut magic));
         matches!(read, Some(Ok(()))) && magic == *b"GGUF"
     };
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf")) || begins_so()
 }
 
-/// The option of `command` that is typed as `name`.
+/// Returns the option of `command` that has this name, short form or alias.
 fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     let has = |long: &str| {
         command.get_arguments().find(|arg| {
@@ -199,7 +208,7 @@ fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     }
     let mut letters = name.chars().skip(1);
     match (letters.next(), letters.next()) {
-        // -h is not --help, which says more.
+        // -h is shorter than --help, so it is not replaced.
         (Some(letter), None) if letter != 'h' => {
             command.get_arguments().find(|arg| arg.get_short() == Some(letter))
         }
@@ -207,7 +216,7 @@ fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     }
 }
 
-/// Whether `next` is the value of `option` that was typed before it.
+/// Returns whether `next` is the value of the `option` before it.
 fn is_value(dialect: &Dialect<'_>, option: &Arg, long: &str, next: &OsStr) -> bool {
     let Some(range) = option.get_num_args().filter(|range| range.takes_values()) else {
         return false;
@@ -216,7 +225,7 @@ fn is_value(dialect: &Dialect<'_>, option: &Arg, long: &str, next: &OsStr) -> bo
     if range.min_values() == 0 {
         return option.get_possible_values().iter().any(|v| v.matches(&text, false));
     }
-    // A forgotten value is better told than the next option taken for it.
+    // If the value is missing, an error is better than the next option as the value.
     let is_option = text.starts_with('-')
         && (find(dialect.command, &text).is_some() || (dialect.foreign)(&text).is_some());
     FREE_TEXT.contains(&long) || !is_option
@@ -257,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn each_short_form_is_an_option_and_its_help_says_the_first() {
+    fn each_short_form_is_an_option_and_its_help_shows_the_first() {
         let command = command();
         let mut seen = HashSet::new();
         for (short, long) in SHORT_FORMS.iter().filter(|(_, long)| seen.insert(long)) {
@@ -273,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken_as_llama_cli_takes_them() {
+    fn values_are_assigned_as_in_llama_cli() {
         assert_eq!(argv(&["-m", "x", "-n", "-1"]), ["--model=x", "--predict=-1"]);
         assert_eq!(argv(&["-p", "-st"]), ["--prompt=-st"]);
         assert_eq!(argv(&["-p", "", "--ctx=7"]), ["--prompt=", "--ctx=7"]);
@@ -293,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn gpu_options_go_with_one_note() {
+    fn gpu_options_are_ignored_with_one_note() {
         let typed = ["-ngl", "99", "-m", "x", "--no-host", "-sm", "row", "-ngl", "0"];
         let (argv, notes) = normalized(&typed).unwrap();
         assert_eq!(argv, ["--model=x"]);
-        assert_eq!(notes, ["ignored, since rope-cpu runs on the CPU alone: -ngl, --no-host, -sm"]);
+        assert_eq!(notes, ["ignored, since rope-cpu runs on the CPU only: -ngl, --no-host, -sm"]);
     }
 
     #[test]
-    fn what_is_always_so_goes_with_a_note_and_its_opposite_is_refused() {
+    fn options_for_what_is_always_done_are_ignored_and_their_opposites_rejected() {
         let (argv, notes) = normalized(&["-fa", "on", "--mmap", "-fa", "-m", "x"]).unwrap();
         assert_eq!(argv, ["--model=x"]);
-        assert_eq!(notes, ["without effect, since always so in rope-cpu: -fa, --mmap"]);
+        assert_eq!(notes, ["ignored, since this is always the case in rope-cpu: -fa, --mmap"]);
         for refused in [["-fa", "off"], ["-np", "2"]] {
             for typed in [&refused[..], &[&refused.join("=")]] {
                 let message = normalized(typed).unwrap_err();
@@ -315,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_change_the_text_goes_with_a_note_that_gives_the_reason() {
+    fn options_that_do_not_change_the_text_are_ignored_with_the_reason() {
         let typed = "--mlock --no-mmap -lm mlock -tb 4 --prio 2 --numa distribute -C 0xff --poll 0 \
                      --swa-full -dt 0.1 --log-disable -v -lv 3 --log-colors off --log-file x \
                      --simple-io --warmup -m x";
@@ -326,14 +335,14 @@ mod tests {
             [
                 "ignored, since rope-cpu maps weights and uses them as they are stored: --mlock, \
                  --no-mmap, -lm",
-                "ignored, since -t sets the threads of prompts and answers alike: -tb",
-                "ignored, since rope-cpu leaves its threads to the system's scheduler: --prio, \
+                "ignored, since -t sets the threads for both prompts and answers: -tb",
+                "ignored, since the operating system schedules the threads of rope-cpu: --prio, \
                  --numa, -C, --poll",
-                "ignored, since rope-cpu has its own layout of keys and values: --swa-full, -dt",
+                "ignored, since the KV cache of rope-cpu has another layout: --swa-full, -dt",
                 "ignored, since rope-cpu writes no log: --log-disable, -v, -lv, --log-colors, \
                  --log-file",
-                "ignored, since rope-cpu sees whether it is on a terminal: --simple-io",
-                "ignored, since rope-cpu warms up only where it measures: --warmup",
+                "ignored, since rope-cpu detects terminals: --simple-io",
+                "ignored, since only bench and sweep have a warm-up: --warmup",
             ]
         );
     }
@@ -345,7 +354,7 @@ mod tests {
             argv(&["run", "-n", "5", "b/a.GGUF"]),
             ["run", "--predict=5", "--model=b/a.GGUF"]
         );
-        // One is enough, and a value of an option is none.
+        // Only the first is a model, and the value of an option is not.
         assert_eq!(argv(&["a.gguf", "b.gguf"]), ["--model=a.gguf", "b.gguf"]);
         assert_eq!(argv(&["-m", "a.gguf", "b.gguf"]), ["--model=a.gguf", "b.gguf"]);
         assert_eq!(argv(&["inspect", "a.gguf"]), ["inspect", "a.gguf"]);
@@ -362,16 +371,16 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_option_is_refused_by_name() {
+    fn an_unsupported_option_is_rejected_by_name() {
         let message = normalized(&["--grammar", "root ::= x"]).unwrap_err();
-        assert_eq!(message, "--grammar is a llama-cli option that rope-cpu does not have (yet)");
+        assert_eq!(message, "--grammar is a llama-cli option that rope-cpu does not support");
         let message = normalized(&["-m", "x", "-mu=y"]).unwrap_err();
         assert!(message.contains("-mu is a llama-cli option"), "{message}");
-        assert!(message.ends_with("give it with -m"), "{message}");
+        assert!(message.ends_with("give a file with -m"), "{message}");
     }
 
     #[test]
-    fn no_option_of_ours_is_also_called_missing() {
+    fn no_option_of_rope_cpu_is_listed_as_unsupported() {
         let command = command();
         let [run, bench, _] = dialects(&command); // sweep is like run, but with -o
         for dialect in [run, bench] {
@@ -396,8 +405,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "ignored, since rope-cpu runs on the CPU alone: -ngl, -sm",
-                "ignored, since rope-cpu has one kind of attention: -fa"
+                "ignored, since rope-cpu runs on the CPU only: -ngl, -sm",
+                "ignored, since rope-cpu has only one kind of attention: -fa"
             ]
         );
         let message = normalized(&["bench", "--list-devices"]).unwrap_err();

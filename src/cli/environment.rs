@@ -1,5 +1,6 @@
-//! Options that are set by environment variables: by ours, `ROPE_CPU_` and the option's long name, or
-//! by llama.cpp's. They are put into the command line in front of what is typed, which goes first.
+//! Options that are set by environment variables: `ROPE_CPU_` and the option's long name, or
+//! llama.cpp's `LLAMA_ARG_*`. They are inserted into the command line before its own options, which
+//! have priority.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,28 +12,27 @@ use clap::{Arg, Command};
 
 use super::{
     error::Error,
-    llama_cli::{self, Fate, Value},
+    llama_cli::{self, Treatment, Value},
 };
 
-/// What is said of variables at the end of the long help.
+/// The section on variables at the end of the long help.
 pub const HELP: &str = "\
 Environment:
   Every option can also be set by a variable, ROPE_CPU_ and its long name:
-  ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. The variables of llama.cpp
-  are read, too, where [env: ...] names one; others of either kind are ignored,
-  with a note.
-  What is typed goes first, then ROPE_CPU_, then LLAMA_ARG_. In bench, quantize,
-  tokenize, detokenize, inspect and machine, options mean other things: there
-  only those of the model and --isa are set; and in rope's commands all but
-  --ctx.";
+  ROPE_CPU_CACHE_TYPE_K=q8_0, ROPE_CPU_NO_ESCAPE=on. Variables of llama.cpp are
+  read if [env: ...] lists them. Others of either prefix are ignored, with a
+  note.
+  The command line has priority, then ROPE_CPU_*, then LLAMA_ARG_*. In bench,
+  quantize, tokenize, detokenize, inspect and machine, variables set only the
+  model and --isa; in the commands of rope, all options except --ctx.";
 
-/// How the names of ours begin.
+/// The prefix of rope-cpu's variables.
 const OURS: &str = "ROPE_CPU_";
 
-/// How the names of llama.cpp's begin.
+/// The prefix of llama.cpp's variables.
 const PREFIX: &str = "LLAMA_ARG_";
 
-/// The options that llama.cpp has variables for, and how these end after `LLAMA_ARG_`.
+/// The options that llama.cpp has variables for, with the rest of the name after `LLAMA_ARG_`.
 const LLAMA_CPP: [(&str, &str); 34] = [
     ("batch-size", "BATCH"),
     ("cache-type-k", "CACHE_TYPE_K"),
@@ -70,48 +70,48 @@ const LLAMA_CPP: [(&str, &str); 34] = [
     ("yarn-orig-ctx", "YARN_ORIG_CTX"),
 ];
 
-/// The commands whose options mean what llama-cli's do.
+/// The commands whose options have the meaning of llama-cli's.
 const LIKE_LLAMA_CLI: [&str; 5] = ["rope-cpu", "run", "sweep", "passkey", "perplexity"];
 
-/// The commands of `rope`. They are about lengths that are typed, where those of a run may be 0.
+/// The commands of `rope`. Their --ctx is not set by variables, since that of a run may be 0.
 const ROPE: [&str; 4] = ["explain", "compare", "disturbance", "bake"];
 
-/// Options that mean the same in every command.
+/// The options with the same meaning in every command.
 const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];
 
-/// Whether an option of a command can be set. Where options mean other things than llama-cli's, only
-/// those can that are the same everywhere.
+/// Returns whether a variable can set an option of a command. In commands whose options differ from
+/// llama-cli's, only those that have the same meaning everywhere can be set.
 fn can_be_set(command: &str, option: &Arg) -> bool {
     let all = LIKE_LLAMA_CLI.contains(&command);
     match option.get_long() {
         None | Some("help" | "version") => false,
         Some(long) if ROPE.contains(&command) => long != "ctx",
-        // It would exclude a FILE that is typed without an option.
+        // It would conflict with a FILE that is given without an option.
         Some("model") if command == "inspect" => false,
         Some(long) => all || EVERYWHERE.contains(&long),
     }
 }
 
-/// A variable that is set, and the option that it stands for.
+/// A variable that is set, and the option that it sets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
     pub name: String,
-    /// As it could be typed: `--name` or `--name=value`.
+    /// The argument: `--name` or `--name=value`.
     pub option: OsString,
 }
 
-/// The variables that set options of the command of `argv`, which are not typed there.
+/// Returns the variables that set options of the command of `argv` that are not given there.
 ///
 /// # Errors
-/// A switch that is neither on nor off.
+/// If the variable of a switch is neither on nor off.
 pub fn variables(
     root: &Command,
     argv: &[OsString],
     value: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<Variable>, Error> {
     let (command, _) = command_of(root, argv);
-    let typed: Vec<&Arg> = options(command).filter(|option| is_typed(option, argv)).collect();
-    let gives_way = |option: &Arg| {
+    let typed: Vec<&Arg> = options(command).filter(|option| is_given(option, argv)).collect();
+    let is_overridden = |option: &Arg| {
         typed.iter().any(|typed| {
             typed.get_id() == option.get_id()
                 || command
@@ -125,31 +125,31 @@ pub fn variables(
         })
     };
     let mut found = Vec::new();
-    for option in options(command).filter(|option| !gives_way(option)) {
+    for option in options(command).filter(|option| !is_overridden(option)) {
         let set = |name: String| Some((value(&name).filter(|value| !value.is_empty())?, name));
         let Some((value, name)) = names(option).into_iter().find_map(set) else { continue };
-        if let Some(option) = typed_as(command, option, &name, &value)? {
+        if let Some(option) = argument(command, option, &name, &value)? {
             found.push(Variable { name, option });
         }
     }
     Ok(found)
 }
 
-/// Those that this run heard, once its command line is read.
-static HEARD: OnceLock<Vec<Variable>> = OnceLock::new();
+/// The variables that set options of this run, once its command line is parsed.
+static APPLIED: OnceLock<Vec<Variable>> = OnceLock::new();
 
-/// Keeps them for [`origin`].
-pub fn keep(variables: Vec<Variable>) {
-    // A process reads one command line.
-    let _ = HEARD.set(variables);
+/// Stores the variables of this run for [`origin`].
+pub fn store(variables: Vec<Variable>) {
+    // Fails only the second time, and a process parses one command line.
+    let _ = APPLIED.set(variables);
 }
 
-/// An option with its value as the user gave it, for messages: `--ctx 512`, or `LLAMA_ARG_CTX_SIZE=512`
-/// where a variable stands for it.
+/// Returns an option with its value in the user's form, for messages: `--ctx 512`, or
+/// `LLAMA_ARG_CTX_SIZE=512` if a variable sets it.
 pub fn origin(long: &str, value: impl Display) -> String {
     let option = format!("--{long}=");
-    let heard = HEARD.get().into_iter().flatten();
-    let given = heard.map(|variable| (variable, variable.option.to_string_lossy()));
+    let applied = APPLIED.get().into_iter().flatten();
+    let given = applied.map(|variable| (variable, variable.option.to_string_lossy()));
     let mut given =
         given.filter_map(|(v, text)| Some((v, text.strip_prefix(&option)?.to_string())));
     match given.next() {
@@ -158,7 +158,7 @@ pub fn origin(long: &str, value: impl Display) -> String {
     }
 }
 
-/// `argv` with these in front of what is typed.
+/// Returns `argv` with the options of `variables` before its own.
 pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Vec<OsString> {
     let (_, words) = command_of(root, argv);
     let (command, typed) = argv.split_at(words.min(argv.len()));
@@ -166,9 +166,9 @@ pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Ve
     command.iter().chain(options).chain(typed).cloned().collect()
 }
 
-/// What the user should know of the variables in `environment` that stand for no option of ours: of
-/// those named like ours, and where commands are like llama.cpp's, of those of llama.cpp. None is
-/// refused, as other programs share the latter, and other versions the former.
+/// Returns the notes on variables in `environment` that match no option: those with rope-cpu's prefix
+/// and, for commands like llama-cli, those with llama.cpp's. They are not errors, since other versions
+/// and other programs may use them.
 pub fn notes(
     root: &Command,
     argv: &[OsString],
@@ -180,29 +180,29 @@ pub fn notes(
     add_names(root, &mut known);
     let left_out = environment.filter_map(|(name, value)| {
         let name = name.into_string().ok().filter(|name| !known.contains(name))?;
-        let fate = match name.strip_prefix(PREFIX) {
-            Some(ending) if like_llama_cli => fate(ending, &value),
+        let treatment = match name.strip_prefix(PREFIX) {
+            Some(ending) if like_llama_cli => treatment(ending, &value),
             _ if name.starts_with(OURS) => UNKNOWN,
             _ => return None,
         };
-        (!value.is_empty()).then_some((name, fate))
+        (!value.is_empty()).then_some((name, treatment))
     });
     let mut left_out: Vec<_> = left_out.collect();
     left_out.sort_by(|(a, _), (b, _)| a.cmp(b));
     llama_cli::notes(&left_out)
 }
 
-/// That of a variable that is named like ours.
-const UNKNOWN: Fate = Fate::Ignored("ignored, since no option of rope-cpu is called so");
+/// The treatment of a variable with rope-cpu's prefix that matches no option.
+const UNKNOWN: Treatment = Treatment::Ignored("ignored, since rope-cpu has no such option");
 
-/// Adds the names of the variables of all options, those of other commands included.
+/// Adds the names of the variables of all options of a command and its subcommands.
 fn add_names(command: &Command, all: &mut Vec<String>) {
     all.extend(options(command).flat_map(names));
     command.get_subcommands().for_each(|command| add_names(command, all));
 }
 
-/// That of the option which a variable stands for, by the ending of its name.
-fn fate(ending: &str, value: &OsStr) -> Fate {
+/// Returns the treatment of llama.cpp's variable `LLAMA_ARG_{ending}`, which matches no option.
+fn treatment(ending: &str, value: &OsStr) -> Treatment {
     let name = match ending {
         "N_PARALLEL" => "parallel".into(),
         _ => ending.replace('_', "-").to_lowercase(),
@@ -212,19 +212,19 @@ fn fate(ending: &str, value: &OsStr) -> Fate {
     let opposite = llama_cli::find(&format!("--no-{name}"));
     match (option, opposite) {
         (Some((Value::No, _)), Some((_, opposite))) if on == Some(false) => opposite,
-        (Some((Value::OneOf(list) | Value::Optional(list), fate)), _) => {
+        (Some((Value::OneOf(list) | Value::Optional(list), treatment)), _) => {
             let has = |word| list.contains(&word);
             let is_listed = value.to_str().is_some_and(has) || on == Some(true) && has("on");
-            if is_listed { fate } else { Fate::Missing("") }
+            if is_listed { treatment } else { Treatment::Unsupported("") }
         }
-        (Some((_, fate)), _) => fate,
-        (None, _) => Fate::Missing(""),
+        (Some((_, treatment)), _) => treatment,
+        (None, _) => Treatment::Unsupported(""),
     }
 }
 
-/// The command with the names of llama.cpp's variables in its help.
-pub fn described(root: Command) -> Command {
-    let described = |command: Command| {
+/// Adds the names of llama.cpp's variables to the help of a command.
+pub fn with_variable_names(root: Command) -> Command {
+    let with_names = |command: Command| {
         let name = command.get_name().to_string();
         command.mut_args(|option| match llama_cpp(&option).filter(|_| can_be_set(&name, &option)) {
             Some(variable) => {
@@ -235,10 +235,11 @@ pub fn described(root: Command) -> Command {
             None => option,
         })
     };
-    described(root).mut_subcommands(|command| described(command).mut_subcommands(described))
+    with_names(root).mut_subcommands(|command| with_names(command).mut_subcommands(with_names))
 }
 
-/// The command that `argv` names, and how many words do, that of the program included.
+/// Returns the command that `argv` names, and the number of words that name it, including the
+/// program's name.
 pub fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> (&'c Command, usize) {
     let (mut command, mut words) = (root, 1);
     while let Some(next) = argv.get(words).and_then(|arg| command.find_subcommand(arg)) {
@@ -247,18 +248,18 @@ pub fn command_of<'c>(root: &'c Command, argv: &[OsString]) -> (&'c Command, usi
     (command, words)
 }
 
-/// Those of its options that can be set.
+/// Returns the options of a command that variables can set.
 fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|option| can_be_set(command.get_name(), option))
 }
 
-fn is_typed(option: &Arg, argv: &[OsString]) -> bool {
+fn is_given(option: &Arg, argv: &[OsString]) -> bool {
     let name = format!("--{}", option.get_long().unwrap_or_default());
     let options = argv.iter().take_while(|arg| *arg != "--").map(|arg| arg.to_string_lossy());
     options.into_iter().any(|arg| arg.split_once('=').map_or(&*arg, |(name, _)| name) == name)
 }
 
-/// The names of an option's variables, the first of which is heard.
+/// Returns the names of an option's variables, in order of priority.
 fn names(option: &Arg) -> Vec<String> {
     let ours = |long: &str| format!("{OURS}{}", long.replace('-', "_").to_uppercase());
     let longs = option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default());
@@ -275,8 +276,8 @@ fn llama_cpp(option: &Arg) -> Option<String> {
     Some(format!("{PREFIX}{no}{ending}"))
 }
 
-/// An option as it could be typed; `None` for a switch that is off anyway.
-fn typed_as(
+/// Returns the argument for an option that a variable sets; `None` for a switch that is off by default.
+fn argument(
     command: &Command,
     option: &Arg,
     name: &str,
@@ -289,7 +290,7 @@ fn typed_as(
         return Ok(Some(typed));
     }
     match switch(value) {
-        // For llama.cpp these are on, whatever they say.
+        // llama.cpp ignores the value of these.
         _ if name.starts_with("LLAMA_ARG_NO_") => Ok(Some(format!("--{long}").into())),
         Some(true) => Ok(Some(format!("--{long}").into())),
         Some(false) => {
@@ -298,12 +299,12 @@ fn typed_as(
             Ok(exists.then(|| format!("--{opposite}").into()))
         }
         None => Err(Error::usage(format_args!(
-            "environment variable {name} is {value:?}: --{long} is switched by on and off"
+            "environment variable {name} is {value:?}: the value for --{long} must be on or off"
         ))),
     }
 }
 
-/// Whether a value is on or off, in the words of llama.cpp.
+/// Parses a switch with llama.cpp's words; `None` if it is not one of them.
 fn switch(value: &OsStr) -> Option<bool> {
     match value.to_str()? {
         "on" | "enabled" | "true" | "1" => Some(true),

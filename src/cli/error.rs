@@ -1,4 +1,4 @@
-//! How a run can end badly, and with which exit code.
+//! The errors of commands, and their exit codes.
 
 use std::{fmt::Display, io, process::ExitCode};
 
@@ -7,36 +7,35 @@ use thiserror::Error;
 use super::{inspect, tokenize};
 use rope_cpu::platform::interrupt;
 
-/// Why a command did not succeed.
+/// An error that ends a command.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// What was typed, or a file that was named, cannot be used: exit code 2.
+    /// Invalid arguments or an invalid file: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// Something failed on the way: exit code 1.
+    /// A failure while running: exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// The reader of our output is gone, or has no room.
+    /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// Ctrl-C or SIGTERM ended it: exit code 130 or 143, as shells expect.
+    /// Interrupted by Ctrl-C or SIGTERM: exit code 130 or 143, as shells expect.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// An error in what was typed or in a file that was named.
+    /// Creates an error in the arguments or in a file.
     pub fn usage(message: impl Display) -> Self {
         Error::Usage(message.to_string())
     }
 
-    /// A failure while running.
+    /// Creates an error for a failure while running.
     pub fn failed(message: impl Display) -> Self {
         Error::Failed(message.to_string())
     }
 
-    /// Tells the user, where there is something to tell, and gives the exit code. A reader that
-    /// has seen enough (`| head`) is no failure.
+    /// Prints the error and returns the exit code. A closed pipe (`| head`) is not an error.
     pub fn report(&self) -> ExitCode {
         match self {
             Error::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

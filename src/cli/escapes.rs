@@ -1,11 +1,11 @@
-//! The escapes of llama.cpp's command lines: `\n \r \t \' \" \\` and `\x` with two hex digits.
+//! Escapes as in llama.cpp's command lines: `\n \r \t \' \" \\` and `\x` with two hex digits.
 
-/// The bytes that are meant; anything else after a backslash stays as it is, the backslash too.
-pub(super) fn resolve(typed: &[u8]) -> Vec<u8> {
-    let mut meant = Vec::with_capacity(typed.len());
-    let mut rest = typed;
+/// Replaces the escapes in `text`. A backslash before anything else stays.
+pub(super) fn resolve(text: &[u8]) -> Vec<u8> {
+    let mut resolved = Vec::with_capacity(text.len());
+    let mut rest = text;
     while let Some((&first, after)) = rest.split_first() {
-        let resolved = match after {
+        let replacement = match after {
             _ if first != b'\\' => None,
             [b'n', ..] => Some((b'\n', 1)),
             [b'r', ..] => Some((b'\r', 1)),
@@ -14,11 +14,11 @@ pub(super) fn resolve(typed: &[u8]) -> Vec<u8> {
             [b'x', high, low, ..] => hex(*high, *low).map(|byte| (byte, 3)),
             _ => None,
         };
-        let (byte, taken) = resolved.unwrap_or((first, 0));
-        meant.push(byte);
+        let (byte, taken) = replacement.unwrap_or((first, 0));
+        resolved.push(byte);
         rest = &after[taken..];
     }
-    meant
+    resolved
 }
 
 fn hex(high: u8, low: u8) -> Option<u8> {
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn escapes_are_those_of_llama_cpp() {
-        for (typed, meant) in [
+        for (text, resolved) in [
             (r"a\nb\tc\r", &b"a\nb\tc\r"[..]),
             (r#"\'\"\\n"#, br#"'"\n"#),
             (r"\x41\xe2\x82\xAC!", "A€!".as_bytes()),
@@ -41,7 +41,7 @@ mod tests {
             (r"\q\é\", r"\q\é\".as_bytes()),
             ("", b""),
         ] {
-            assert_eq!(resolve(typed.as_bytes()), meant, "{typed}");
+            assert_eq!(resolve(text.as_bytes()), resolved, "{text}");
         }
     }
 }

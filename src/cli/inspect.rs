@@ -1,4 +1,4 @@
-//! `rope-cpu inspect FILE`: what is in a model file.
+//! `rope-cpu inspect FILE`: the contents of a model file.
 
 mod json;
 mod table;
@@ -11,14 +11,14 @@ use thiserror::Error;
 
 use rope_cpu::gguf::{self, File, Gguf, Tensor, Value, cross_check};
 
-/// Show what is in a GGUF file: metadata, tensors, sizes, RoPE settings
+/// Show the contents of a GGUF file: metadata, tensors, sizes, RoPE settings
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
-    /// The model file
+    /// Model file (GGUF)
     #[arg(required_unless_present = "model")]
     pub file: Option<PathBuf>,
 
-    /// The same, as other commands take it
+    /// Model file, as for other commands
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub model: Option<PathBuf>,
 
@@ -30,22 +30,22 @@ pub struct InspectArgs {
     #[arg(long)]
     pub full: bool,
 
-    /// Let gguf-rs read the header too, and fail if it disagrees
+    /// Also parse the header with gguf-rs, and fail if the results differ
     #[arg(long)]
     pub verify: bool,
 }
 
 impl InspectArgs {
-    /// The model file; clap sees to it that there is one.
+    /// Returns the path of the model file, which clap requires.
     fn path(&self) -> &Path {
         self.file.as_deref().or(self.model.as_deref()).unwrap_or("".as_ref())
     }
 }
 
-/// Why a file could not be shown.
+/// An error of `inspect`.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is something wrong with the file.
+    /// The file is invalid.
     #[error(transparent)]
     File(#[from] gguf::Error),
     /// `--verify`: the header was not confirmed.
@@ -53,19 +53,19 @@ pub enum Error {
     CrossCheck {
         /// The file.
         path: PathBuf,
-        /// The difference, or the reason why gguf-rs cannot read the file.
+        /// The difference, or the reason why the header could not be compared.
         source: cross_check::Error,
     },
-    /// The output was not accepted.
+    /// The output could not be written.
     #[error("cannot write: {0}")]
     Write(#[from] std::io::Error),
 }
 
-/// Prints what the file holds.
+/// Prints the contents of the file.
 ///
 /// # Errors
 ///
-/// If the file is faulty, `out` does not take the text, or `--verify` finds a difference.
+/// If the file is invalid, writing to `out` fails, or `--verify` finds a difference.
 pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
     let file = File::open(args.path())?;
     let gguf = file.parse(&[])?;
@@ -84,7 +84,7 @@ pub fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// What both forms of output are made of.
+/// The contents that both forms of output show.
 struct Report<'a> {
     args: &'a InspectArgs,
     parts: Vec<&'a File>,
@@ -92,12 +92,12 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The bytes of all parts.
+    /// Returns the size of all parts in bytes.
     fn file_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes().len() as u64).sum()
     }
 
-    /// A string of the metadata, if it is there and is one.
+    /// Returns the string of a metadata key; `None` if there is none or it is not UTF-8.
     fn string(&self, key: &str) -> Option<&'a str> {
         match self.gguf.metadata().get(key)? {
             Value::String(text) => str::from_utf8(text).ok(),
@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The keys that say how positions are encoded.
+    /// Returns the keys that determine how positions are encoded.
     fn rope_keys(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
         let architecture = self.string("general.architecture").unwrap_or_default();
         self.gguf.metadata().iter().filter(move |(key, _)| {
@@ -117,13 +117,13 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// The tensors that do: divisors of the frequencies.
+    /// Returns the tensors with divisors of the RoPE frequencies.
     fn rope_tensors(&self) -> impl Iterator<Item = &'a Tensor<'a>> {
         let known = |name: &str| name.contains("rope_freqs") || name.contains("rope_factors");
         self.gguf.tensors().iter().filter(move |tensor| known(tensor.name))
     }
 
-    /// The algorithm that `tokenizer.ggml.model` stands for.
+    /// Returns the algorithm that `tokenizer.ggml.model` stands for.
     fn tokenizer_type(&self) -> Option<&'static str> {
         Some(match self.string("tokenizer.ggml.model")? {
             "llama" => "SPM",
@@ -138,7 +138,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// How many tokens the vocabulary has.
+    /// Returns the number of tokens in the vocabulary.
     fn tokens(&self) -> Option<usize> {
         match self.gguf.metadata().get("tokenizer.ggml.tokens")? {
             Value::Array(tokens) => Some(tokens.len),

@@ -1,30 +1,31 @@
-//! The options of llama-bench that `bench` lacks; see [`super::llama_cli`].
+//! The options of llama-bench that `bench` does not have; see [`super::llama_cli`].
 
 use super::llama_cli::{
-    Fate::{self, Missing},
+    Treatment::{self, Unsupported},
     Value::{self, Any, No, OneOf},
-    among,
+    find_in,
 };
 
-/// The option of this name, if it is one of those.
-pub fn find(name: &str) -> Option<(Value, Fate)> {
-    among(OPTIONS, name)
+/// Returns the values and the treatment of an option, if it is listed here.
+pub fn find(name: &str) -> Option<(Value, Treatment)> {
+    find_in(OPTIONS, name)
 }
 
-const ATTENTION: Fate = Fate::Ignored("ignored, since rope-cpu has one kind of attention");
+const ATTENTION: Treatment =
+    Treatment::Ignored("ignored, since rope-cpu has only one kind of attention");
 
-const OPTIONS: &[(&str, Value, Fate)] = &[
-    ("-ngl --n-gpu-layers -ncmoe --n-cpu-moe -sm --split-mode -mg --main-gpu", Any, Fate::GPU),
-    ("-dev --device -ts --tensor-split -ot --override-tensor -rpc --rpc", Any, Fate::GPU),
-    ("-nkvo --no-kv-offload -nopo --no-op-offload --no-host", Any, Fate::GPU),
-    ("-fitt --fit-target -fitc --fit-ctx", Any, Fate::GPU),
+const OPTIONS: &[(&str, Value, Treatment)] = &[
+    ("-ngl --n-gpu-layers -ncmoe --n-cpu-moe -sm --split-mode -mg --main-gpu", Any, Treatment::GPU),
+    ("-dev --device -ts --tensor-split -ot --override-tensor -rpc --rpc", Any, Treatment::GPU),
+    ("-nkvo --no-kv-offload -nopo --no-op-offload --no-host", Any, Treatment::GPU),
+    ("-fitt --fit-target -fitc --fit-ctx", Any, Treatment::GPU),
     //
     ("-fa --flash-attn", Any, ATTENTION),
-    ("-mmp --mmap -dio --direct-io -lm --load-mode -lzm --lazy-mode", Any, Fate::MAPPED),
-    ("--repack", Any, Fate::MAPPED),
-    ("-C --cpu-mask --cpu-strict --numa --prio --poll", Any, Fate::SCHEDULED),
-    ("-embd --embeddings", OneOf(&["0"]), Fate::ALWAYS),
-    ("-v --verbose", No, Fate::LOG),
+    ("-mmp --mmap -dio --direct-io -lm --load-mode -lzm --lazy-mode", Any, Treatment::MAPPED),
+    ("--repack", Any, Treatment::MAPPED),
+    ("-C --cpu-mask --cpu-strict --numa --prio --poll", Any, Treatment::SCHEDULED),
+    ("-embd --embeddings", OneOf(&["0"]), Treatment::ALWAYS),
+    ("-v --verbose", No, Treatment::LOG),
     //
-    ("--list-devices", No, Missing("")),
+    ("--list-devices", No, Unsupported("")),
 ];

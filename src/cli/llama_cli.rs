@@ -1,70 +1,70 @@
-//! The options of llama-cli and llama-completion that rope-cpu lacks, so that a command line
-//! made for them either runs or says exactly what stands in its way.
+//! The options of llama-cli and llama-completion that rope-cpu does not have. Those that do not change
+//! results are ignored with a note; the others are rejected by name.
 
 use indexmap::{IndexMap, IndexSet};
 
-/// What becomes of such an option.
+/// The treatment of such an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is left out, with a note that begins with this reason. Results are the same without it.
+pub enum Treatment {
+    /// The option is ignored, with a note that begins with this text. Results are the same without it.
     Ignored(&'static str),
-    /// It is refused, with what to do instead, if there is something. A variable that stands for it,
-    /// which other programs share, is left out, with a note.
-    Missing(&'static str),
+    /// The option is rejected, with this hint on what to do instead, which may be empty. The
+    /// environment variable of the option, which other programs share, is ignored with a note.
+    Unsupported(&'static str),
 }
 
-impl Fate {
-    /// It is about a GPU.
-    pub const GPU: Self = Self::Ignored("ignored, since rope-cpu runs on the CPU alone");
-    /// It asks for what rope-cpu does in any case.
-    pub const ALWAYS: Self = Self::Ignored("without effect, since always so in rope-cpu");
-    /// It chooses how weights come into memory.
+impl Treatment {
+    /// The option is about GPUs.
+    pub const GPU: Self = Self::Ignored("ignored, since rope-cpu runs on the CPU only");
+    /// The option selects what rope-cpu always does.
+    pub const ALWAYS: Self = Self::Ignored("ignored, since this is always the case in rope-cpu");
+    /// The option selects how weights are loaded.
     pub const MAPPED: Self =
         Self::Ignored("ignored, since rope-cpu maps weights and uses them as they are stored");
-    /// It places threads on processors, or ranks them.
+    /// The option sets the processors or priorities of threads.
     pub const SCHEDULED: Self =
-        Self::Ignored("ignored, since rope-cpu leaves its threads to the system's scheduler");
-    /// It is about a log.
+        Self::Ignored("ignored, since the operating system schedules the threads of rope-cpu");
+    /// The option is about a log.
     pub const LOG: Self = Self::Ignored("ignored, since rope-cpu writes no log");
 }
 
-/// The value that follows an option.
+/// The values that an option accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// None.
+    /// No value.
     No,
-    /// Any.
+    /// Any value.
     Any,
-    /// One of these; with another one the option is refused.
+    /// One of these values; the option is rejected with another one.
     OneOf(&'static [&'static str]),
-    /// One of these may follow, or none.
+    /// One of these values, or none.
     Optional(&'static [&'static str]),
 }
 
-use Fate::Missing;
+use Treatment::Unsupported;
 use Value::{Any, No, OneOf, Optional};
 
-/// The option of this name, if it is one of those.
-pub fn find(name: &str) -> Option<(Value, Fate)> {
-    among(OPTIONS, name)
+/// Returns the values and the treatment of an option, if it is listed here.
+pub fn find(name: &str) -> Option<(Value, Treatment)> {
+    find_in(OPTIONS, name)
 }
 
-/// The option of this name among `options`: names separated by spaces, the value, and the fate.
-/// The value of a refused option is not read.
-pub fn among(options: &[(&str, Value, Fate)], name: &str) -> Option<(Value, Fate)> {
+/// Returns the values and the treatment of an option in `options`: names separated by spaces, values,
+/// treatment. The value of a rejected option is not read.
+pub fn find_in(options: &[(&str, Value, Treatment)], name: &str) -> Option<(Value, Treatment)> {
     options
         .iter()
         .find(|(names, ..)| names.split_whitespace().any(|n| n == name))
-        .map(|&(_, value, fate)| (value, fate))
+        .map(|&(_, value, treatment)| (value, treatment))
 }
 
-/// What the user should know of options that were left out: a sentence for each reason.
-pub fn notes(left_out: &[(String, Fate)]) -> Vec<String> {
+/// Returns one note for each reason for which options were ignored.
+pub fn notes(left_out: &[(String, Treatment)]) -> Vec<String> {
     let mut reasons: IndexMap<_, IndexSet<&str>> = IndexMap::new();
-    for (name, fate) in left_out {
-        let reason = match fate {
-            Fate::Ignored(reason) => *reason,
-            Missing(_) => "ignored, since rope-cpu does not have these (yet)",
+    for (name, treatment) in left_out {
+        let reason = match treatment {
+            Treatment::Ignored(reason) => *reason,
+            Unsupported(_) => "ignored, since rope-cpu does not support them",
         };
         reasons.entry(reason).or_default().insert(name);
     }
@@ -74,19 +74,20 @@ pub fn notes(left_out: &[(String, Fate)]) -> Vec<String> {
     reasons.into_iter().map(sentence).collect()
 }
 
-const DOWNLOAD: &str = "-hf fetches models, or download the file and give it with -m";
-const GPU: Fate = Fate::GPU;
-const ALWAYS: Fate = Fate::ALWAYS;
-const MAPPED: Fate = Fate::MAPPED;
-const SCHEDULED: Fate = Fate::SCHEDULED;
-const LOG: Fate = Fate::LOG;
-const THREADS: Fate =
-    Fate::Ignored("ignored, since -t sets the threads of prompts and answers alike");
-const CACHE: Fate = Fate::Ignored("ignored, since rope-cpu has its own layout of keys and values");
-const WARM_UP: Fate = Fate::Ignored("ignored, since rope-cpu warms up only where it measures");
-const TERMINAL: Fate = Fate::Ignored("ignored, since rope-cpu sees whether it is on a terminal");
+const DOWNLOAD: &str = "-hf downloads models, or give a file with -m";
+const GPU: Treatment = Treatment::GPU;
+const ALWAYS: Treatment = Treatment::ALWAYS;
+const MAPPED: Treatment = Treatment::MAPPED;
+const SCHEDULED: Treatment = Treatment::SCHEDULED;
+const LOG: Treatment = Treatment::LOG;
+const THREADS: Treatment =
+    Treatment::Ignored("ignored, since -t sets the threads for both prompts and answers");
+const CACHE: Treatment =
+    Treatment::Ignored("ignored, since the KV cache of rope-cpu has another layout");
+const WARM_UP: Treatment = Treatment::Ignored("ignored, since only bench and sweep have a warm-up");
+const TERMINAL: Treatment = Treatment::Ignored("ignored, since rope-cpu detects terminals");
 
-const OPTIONS: &[(&str, Value, Fate)] = &[
+const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("-ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split", Any, GPU),
     ("-mg --main-gpu -dev --device -ot --override-tensor -ncmoe --n-cpu-moe", Any, GPU),
     ("-fit --fit -fitt --fit-target -fitc --fit-ctx --rpc", Any, GPU),
@@ -114,37 +115,37 @@ const OPTIONS: &[(&str, Value, Fate)] = &[
     ("--warmup", No, WARM_UP),
     ("--simple-io", No, TERMINAL),
     //
-    ("-mu --model-url -dr --docker-repo", No, Missing(DOWNLOAD)),
-    ("--gpt-oss-20b-default --gpt-oss-120b-default", No, Missing(DOWNLOAD)),
-    ("--vision-gemma-4b-default --vision-gemma-12b-default", No, Missing(DOWNLOAD)),
-    ("-cl --cache-list --server-base --license --completion-bash", No, Missing("")),
-    ("--list-devices --check-tensors --perf", No, Missing("")),
-    ("--control-vector --control-vector-scaled", No, Missing("")),
-    ("--control-vector-layer-range", No, Missing("")),
-    ("-bf --binary-file", No, Missing("-f reads text")),
-    ("-i --interactive -if --interactive-first", No, Missing("-cnv converses")),
-    ("--in-prefix --in-suffix --in-prefix-bos", No, Missing("")),
-    ("-mli --multiline-input", No, Missing("end a line with \\ to go on typing")),
-    ("-ptc --print-token-count -o --output --output-file", No, Missing("")),
-    ("--no-jinja --skip-chat-parsing", No, Missing("")),
-    ("--no-skip-chat-parsing --reasoning-format -rea --reasoning", No, Missing("")),
-    ("--reasoning-effort --reasoning-budget --reasoning-budget-message", No, Missing("")),
-    ("--reasoning-preserve --no-reasoning-preserve", No, Missing("")),
-    ("-bs --backend-sampling --adaptive-target --adaptive-decay", No, Missing("")),
-    ("--grammar --grammar-file -j --json-schema", No, Missing("")),
-    ("-jf --json-schema-file", No, Missing("")),
-    ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Missing("")),
-    ("--mmproj-device --image --audio --video --image-min-tokens", No, Missing("")),
-    ("--image-max-tokens", No, Missing("")),
-    ("-md --model-draft --draft --draft-n --draft-max --draft-min", No, Missing("")),
-    ("--draft-n-min --draft-p-min --draft-p-split --spec-type --spec-default", No, Missing("")),
-    ("-hfd -hfrd --hf-repo-draft -td --threads-draft -tbd", No, Missing("")),
-    ("--threads-batch-draft -ctkd --cache-type-k-draft -ctvd", No, Missing("")),
-    ("--cache-type-v-draft -devd --device-draft -ngld --gpu-layers-draft", No, Missing("")),
-    ("--n-gpu-layers-draft", No, Missing("")),
+    ("-mu --model-url -dr --docker-repo", No, Unsupported(DOWNLOAD)),
+    ("--gpt-oss-20b-default --gpt-oss-120b-default", No, Unsupported(DOWNLOAD)),
+    ("--vision-gemma-4b-default --vision-gemma-12b-default", No, Unsupported(DOWNLOAD)),
+    ("-cl --cache-list --server-base --license --completion-bash", No, Unsupported("")),
+    ("--list-devices --check-tensors --perf", No, Unsupported("")),
+    ("--control-vector --control-vector-scaled", No, Unsupported("")),
+    ("--control-vector-layer-range", No, Unsupported("")),
+    ("-bf --binary-file", No, Unsupported("-f reads text")),
+    ("-i --interactive -if --interactive-first", No, Unsupported("-cnv starts a conversation")),
+    ("--in-prefix --in-suffix --in-prefix-bos", No, Unsupported("")),
+    ("-mli --multiline-input", No, Unsupported("end a line with \\ to continue it")),
+    ("-ptc --print-token-count -o --output --output-file", No, Unsupported("")),
+    ("--no-jinja --skip-chat-parsing", No, Unsupported("")),
+    ("--no-skip-chat-parsing --reasoning-format -rea --reasoning", No, Unsupported("")),
+    ("--reasoning-effort --reasoning-budget --reasoning-budget-message", No, Unsupported("")),
+    ("--reasoning-preserve --no-reasoning-preserve", No, Unsupported("")),
+    ("-bs --backend-sampling --adaptive-target --adaptive-decay", No, Unsupported("")),
+    ("--grammar --grammar-file -j --json-schema", No, Unsupported("")),
+    ("-jf --json-schema-file", No, Unsupported("")),
+    ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Unsupported("")),
+    ("--mmproj-device --image --audio --video --image-min-tokens", No, Unsupported("")),
+    ("--image-max-tokens", No, Unsupported("")),
+    ("-md --model-draft --draft --draft-n --draft-max --draft-min", No, Unsupported("")),
+    ("--draft-n-min --draft-p-min --draft-p-split --spec-type --spec-default", No, Unsupported("")),
+    ("-hfd -hfrd --hf-repo-draft -td --threads-draft -tbd", No, Unsupported("")),
+    ("--threads-batch-draft -ctkd --cache-type-k-draft -ctvd", No, Unsupported("")),
+    ("--cache-type-v-draft -devd --device-draft -ngld --gpu-layers-draft", No, Unsupported("")),
+    ("--n-gpu-layers-draft", No, Unsupported("")),
     //
-    ("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks", No, Missing("")),
-    ("--multiple-choice --multiple-choice-tasks", No, Missing("")),
+    ("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks", No, Unsupported("")),
+    ("--multiple-choice --multiple-choice-tasks", No, Unsupported("")),
 ];
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_there_once() {
+    fn every_name_is_listed_once() {
         let mut seen = HashSet::new();
         for name in OPTIONS.iter().flat_map(|(names, ..)| names.split_whitespace()) {
             assert!(name.starts_with('-') && seen.insert(name), "{name}");
@@ -165,6 +166,6 @@ mod tests {
     fn names_are_found_whole() {
         assert_eq!(find("-ngl"), Some((Any, GPU)));
         assert_eq!(find("-ng"), None);
-        assert_eq!(find("--grammar"), Some((No, Missing(""))));
+        assert_eq!(find("--grammar"), Some((No, Unsupported(""))));
     }
 }

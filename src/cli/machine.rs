@@ -1,4 +1,4 @@
-//! `rope-cpu machine`: what this machine has and what it can do.
+//! `rope-cpu machine`: the processors, caches, memory and peak rates of the machine.
 
 use std::io::Write;
 
@@ -18,25 +18,25 @@ use rope_cpu::{
     threads,
 };
 
-/// Show what this machine has and how fast it is
+/// Show the processors, memory and peak speeds of this machine
 ///
-/// Processors, caches, memory and instruction sets; the number of threads that a run would take
-/// and why; and what the machine reaches at most, measured in about three seconds by three fixed
-/// programs that need no model:
+/// Prints processors, caches, memory and instruction sets; the default number of threads and the
+/// reason for it; and the peak rates, measured in about three seconds by three fixed programs that
+/// need no model:
 ///
-/// read: a buffer of 512 MiB (or a quarter of the available memory, if that is less) is read in
-/// four streams a thread. To write a token, a model reads nearly all its weights once.
+/// read: reads a buffer of 512 MiB (or a quarter of the available memory, if that is less) in four
+/// streams per thread. Generating a token reads nearly all weights of a model once.
 ///
-/// int8: independent dot products of bytes in the first cache, the inner step of products with
-/// quantized weights. To read a token, a model does two such operations for each weight. AVX2
-/// multiplies weights of six bits and fewer faster than bytes, so that a prompt of those can
-/// exceed this peak.
+/// int8: independent dot products of bytes in the L1 cache, the inner step of products with
+/// quantized weights. Reading a prompt token takes two such operations for each weight. AVX2
+/// multiplies weights of six bits and fewer faster than bytes, so that a prompt can exceed this
+/// peak with such weights.
 ///
-/// f32: independent multiply-adds of floats in the first cache, the inner step of attention.
+/// f32: independent multiply-adds of floats in the L1 cache, the inner step of attention.
 ///
-/// Each is run six times, on one thread and then on all of them, and the best pass counts. What
-/// other programs do at the same time is missing from the result; and a last cache of more than
-/// 512 MiB makes memory look faster than it is.
+/// Each program runs six times, on one thread and then on all threads, and the best run counts.
+/// Other processes lower the result, and a last-level cache of more than 512 MiB makes memory
+/// appear faster than it is.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print JSON
@@ -47,10 +47,10 @@ pub struct Args {
     machine: MachineArgs,
 }
 
-/// Prints all of it.
+/// Runs the command.
 ///
 /// # Errors
-/// If threads cannot be started, or `out` does not take the text.
+/// If threads cannot be started, or `out` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let report = Report::of(args)?;
     if args.json {
@@ -62,17 +62,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// What both forms of output are made of.
+/// The values that both forms of output show.
 struct Report {
     topology: Option<Topology>,
     memory: Option<u64>,
     threads: Threads,
     chosen: Cpu,
-    measured: Vec<Measured>,
+    measured: Vec<PeakRates>,
 }
 
-/// What a number of threads reaches.
-struct Measured {
+/// The peak rates of a number of threads.
+struct PeakRates {
     threads: usize,
     probes: Probes,
     /// The int8 peak of every instruction set.
@@ -91,13 +91,13 @@ impl Report {
             chosen,
             measured: counts
                 .into_iter()
-                .map(|count| Measured::of(count, chosen))
+                .map(|count| PeakRates::of(count, chosen))
                 .collect::<Result<_, _>>()?,
         })
     }
 }
 
-impl Measured {
+impl PeakRates {
     fn of(count: usize, chosen: Cpu) -> Result<Self, Error> {
         let team = threads::Threads::new(count)
             .map_err(|e| Error::failed(format_args!("cannot start {count} threads: {e}")))?;
@@ -107,11 +107,11 @@ impl Measured {
             false => probe::int8_dot(&team, cpu),
         };
         let int8_dot = Cpu::available().into_iter().rev().map(|cpu| (cpu, int8_dot(cpu))).collect();
-        Ok(Measured { threads: count, probes, int8_dot })
+        Ok(PeakRates { threads: count, probes, int8_dot })
     }
 }
 
-/// As text.
+/// The report as text.
 impl Report {
     fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let mut has = table();
@@ -130,10 +130,10 @@ impl Report {
         has.add_row(["ISA", &format!("{} (usable: {})", self.chosen.name(), isas.join(", "))]);
         let Threads { count, reason } = &self.threads;
         has.add_row(["threads", &format!("{count} ({reason})")]);
-        writeln!(out, "{}\n\nAt most", has.trim_fmt())?;
+        writeln!(out, "{}\n\nPeak rates", has.trim_fmt())?;
 
         let mut peaks = table();
-        let mut row = |name: String, unit: f64, suffix: &str, value: &dyn Fn(&Measured) -> f64| {
+        let mut row = |name: String, unit: f64, suffix: &str, value: &dyn Fn(&PeakRates) -> f64| {
             let values = self.measured.iter().map(|m| format!("{:.1}", value(m) / unit));
             peaks.add_row([name].into_iter().chain(values).chain([suffix.into()]));
         };
@@ -185,12 +185,12 @@ fn cache(cache: &Cache) -> String {
     format!("{} {times}{}", cache.name, Bytes(cache.bytes))
 }
 
-/// As JSON: sizes in bytes, rates in bytes or operations a second, null for what is not known.
+/// The report as JSON: sizes in bytes, rates in bytes or operations per second, null if unknown.
 impl Report {
     fn json(&self) -> Json {
         let topology = self.topology.as_ref();
         let cache = |c: &Cache| json!({ "name": c.name, "bytes": c.bytes, "count": c.count });
-        let measured = |m: &Measured| {
+        let measured = |m: &PeakRates| {
             let int8_dot = m.int8_dot.iter().map(|(cpu, rate)| (cpu.name().into(), json!(rate)));
             json!({
                 "threads": m.threads,

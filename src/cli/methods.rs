@@ -1,4 +1,4 @@
-//! RoPE methods in lists, each with flags of its own: `none,linear,yarn:rope-scale=4`.
+//! Lists of RoPE methods, each with its own flags: `none,linear,yarn:rope-scale=4`.
 
 use std::{collections::HashSet, fmt, str::FromStr};
 
@@ -15,20 +15,20 @@ use rope_cpu::{
     rope::{self, Flags, Origin, Plan, Scaling, Sourced},
 };
 
-/// A method as it was typed: `METHOD[:FLAG=VALUE]...`, where flags are those of RoPE without
-/// their dashes.
+/// A method in the form `METHOD[:FLAG=VALUE]...`, where the flags are the RoPE flags without their
+/// dashes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
-    /// As typed.
+    /// The text that the user gave.
     pub name: String,
-    /// What it means.
+    /// The RoPE flags that it stands for.
     pub flags: Flags,
 }
 
-/// What the flags of a method are parsed as.
+/// The command line that the flags of a method are parsed as.
 #[derive(Parser)]
 #[command(disable_help_flag = true, no_binary_name = true)]
-struct Line {
+struct MethodCommandLine {
     #[command(flatten)]
     rope: RopeArgs,
 }
@@ -40,9 +40,9 @@ impl FromStr for Method {
         let mut parts = text.split(':');
         let scaling = parts.next().map(|name| format!("--rope-scaling={name}"));
         let line = scaling.into_iter().chain(parts.map(|flag| format!("--{flag}")));
-        let line = Line::try_parse_from(line).map_err(|error| {
+        let line = MethodCommandLine::try_parse_from(line).map_err(|error| {
             let message = wording::first_line(&wording::reworded(error, &[]));
-            // This becomes part of a message that begins so.
+            // The error is inserted into a message with the same prefix.
             message.strip_prefix("invalid value ").unwrap_or(&message).to_string()
         })?;
         Ok(Method { name: text.into(), flags: line.rope.flags() })
@@ -65,28 +65,28 @@ impl fmt::Display for Method {
 /// Checks that no method is listed twice.
 ///
 /// # Errors
-/// The first that is.
+/// If a method is listed twice.
 pub fn each_once(methods: &[Method]) -> Result<(), Error> {
     let mut seen = HashSet::new();
     match methods.iter().find(|method| !seen.insert(&method.name)) {
-        Some(method) => Err(Error::usage(format_args!("--methods: {method} is there twice"))),
+        Some(method) => Err(Error::usage(format_args!("--methods: {method} is listed twice"))),
         None => Ok(()),
     }
 }
 
-/// The methods of a run: those of `--methods`, or the one of the RoPE flags.
+/// The methods of a command: those of `--methods`, or the one of the RoPE flags.
 pub enum Methods<'a> {
-    /// Each reaches the length it is run at by just the factor that it needs, if it names none.
+    /// The methods of `--methods`. Without a factor, a method has the one that the length needs.
     Listed(&'a [Method]),
-    /// As the flags say.
-    Typed(Box<Method>),
+    /// The method of the RoPE flags.
+    FromFlags(Box<Method>),
 }
 
 impl<'a> Methods<'a> {
-    /// Those of a command line.
+    /// Returns the methods of a command line.
     ///
     /// # Errors
-    /// RoPE flags beside a list.
+    /// If both RoPE flags and a list are given, or a method is listed twice.
     pub fn new(listed: &'a [Method], rope: &RopeArgs) -> Result<Self, Error> {
         let flags = rope.flags();
         if listed.is_empty() {
@@ -96,11 +96,11 @@ impl<'a> Methods<'a> {
                 None => "as given",
             };
             let name = name.into();
-            return Ok(Methods::Typed(Box::new(Method { name, flags })));
+            return Ok(Methods::FromFlags(Box::new(Method { name, flags })));
         }
         if flags != Flags::default() {
             return Err(Error::usage(
-                "RoPE flags have no effect beside --methods: give each method its own, as in \
+                "RoPE flags have no effect with --methods: give flags to each method, as in \
                  --methods yarn:rope-scale=4",
             ));
         }
@@ -108,18 +108,18 @@ impl<'a> Methods<'a> {
         Ok(Methods::Listed(listed))
     }
 
-    /// All of them.
+    /// Returns all methods.
     pub fn all(&self) -> &[Method] {
         match self {
             Methods::Listed(methods) => methods,
-            Methods::Typed(method) => std::slice::from_ref(method),
+            Methods::FromFlags(method) => std::slice::from_ref(method),
         }
     }
 
-    /// What RoPE does by `method` in a context of `length` tokens, which is typed as `flag`.
+    /// Resolves the plan of a method in a context of `length` tokens.
     ///
     /// # Errors
-    /// Flags or metadata that contradict each other or make no sense.
+    /// If flags or metadata contradict each other or are invalid.
     pub fn plan(
         &self,
         method: &Method,
@@ -128,14 +128,14 @@ impl<'a> Methods<'a> {
         length: usize,
     ) -> Result<Plan, Error> {
         let rolls = method.flags.rolls();
-        let origin = Origin::Computed(if rolls { "it rolls" } else { "the length" });
+        let origin = Origin::Computed(if rolls { "rolling" } else { "the length" });
         let context = Sourced { value: length, origin };
         let flags = match self {
-            Methods::Typed(_) => method.flags.clone(),
+            Methods::FromFlags(_) => method.flags.clone(),
             Methods::Listed(_) => Flags { for_context: true, ..method.flags.clone() },
         };
         let named = |e: rope::Error| match self {
-            Methods::Typed(_) => Error::usage(e),
+            Methods::FromFlags(_) => Error::usage(e),
             Methods::Listed(_) => Error::usage(format_args!("--methods {method}: {e}")),
         };
         args::resolve(&flags, gguf, model, context).map_err(named)

@@ -1,4 +1,4 @@
-//! `rope-cpu quantize IN OUT TYPE`: a model in another format.
+//! `rope-cpu quantize IN OUT TYPE`: conversion of a model to another format.
 
 use std::{
     fs,
@@ -22,40 +22,41 @@ use rope_cpu::{
     whole_file::whole_file,
 };
 
-/// Bring a model into another format, as llama-quantize does
+/// Quantize a model, as llama-quantize does
 ///
-/// Matrices get the type that llama.cpp would choose for each; all else stays as it is. For every matrix
-/// a line tells its types, its size, and the root mean square of what its weights changed by.
+/// Each matrix gets the type that llama.cpp would choose for it; other tensors and the metadata are
+/// not changed. For every tensor, a line shows its types, its size, and the root mean square of the
+/// change of its weights.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model: a GGUF file, or the first of several parts
+    /// Model file (GGUF), or the first part of a split model
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// The file to write; one that is there is replaced
+    /// Output file; an existing file is replaced
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
     #[arg(value_name = "TYPE", value_parser = target, help = type_help())]
     target: Target,
 
-    /// The same as --threads
+    /// Number of threads, as --threads
     #[arg(value_name = "THREADS", value_parser = at_least_one, conflicts_with = "threads")]
     nthreads: Option<usize>,
 
-    /// No warning about weights that are quantized already
+    /// Do not warn about weights that are already quantized
     #[arg(long)]
     allow_requantize: bool,
 
-    /// Leave output.weight as it is
+    /// Do not change output.weight
     #[arg(long)]
     leave_output_tensor: bool,
 
-    /// The same type for all matrices
+    /// Use the same type for all matrices
     #[arg(long)]
     pure: bool,
 
-    /// Show what would be written, and stop
+    /// Show the types and sizes, and exit
     #[arg(long)]
     dry_run: bool,
 
@@ -76,7 +77,7 @@ fn target(name: &str) -> Result<Target, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or a copy that cannot be written.
+/// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let (input, output) = (&args.input, &args.output);
     let file = File::open(input).map_err(Error::usage)?;
@@ -84,17 +85,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     if file.parts().any(|part| same(part.path(), output)) {
         let output = output.display();
         return Err(Error::usage(format_args!(
-            "{output} is what is read: give the new file another name"
+            "{output} is also the input file: choose another name for the output"
         )));
     }
     if output.is_dir() {
         let output = output.display();
-        return Err(Error::usage(format_args!("{output} is a directory: give a file name")));
+        return Err(Error::usage(format_args!("{output} is a directory: give the name of a file")));
     }
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let (output, folder) = (output.display(), folder.display());
-        return Err(Error::usage(format_args!("{output}: there is no folder {folder}")));
+        return Err(Error::usage(format_args!("{output}: the folder {folder} does not exist")));
     }
     let options = Options { pure: args.pure, leave_output_tensor: args.leave_output_tensor };
     let planned = quantize::plan(&gguf, args.target, &options).map_err(|e| named(input, e))?;
@@ -144,7 +145,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     summary(out, "became", &planned)
 }
 
-/// Whether both are one file, whatever its names.
+/// Returns whether both paths name one file.
 fn same(a: &Path, b: &Path) -> bool {
     let [a, b] = [a, b].map(fs::canonicalize);
     matches!((a, b), (Ok(a), Ok(b)) if a == b)
@@ -156,16 +157,16 @@ fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool) {
         |t: &&Planned| t.encoder.is_some() && source(t).is_some_and(DType::is_quantized);
     if let Some(tensor) = planned.iter().find(quantized).filter(|_| !allow_requantize) {
         note(format_args!(
-            "warning: weights are quantized already ({}), and errors add up: a file with f32, f16 or bf16 \
-             weights would give a better model",
+            "warning: weights are already quantized ({}), and errors add up: use a file with f32, f16 or \
+             bf16 weights for a better result",
             tensor.source.ggml_type.name
         ));
     }
     let fallbacks = planned.iter().filter(|tensor| tensor.instead_of.is_some()).count();
     if let Some((tensor, meant)) = planned.iter().find_map(|t| Some((t, t.instead_of?))) {
         note(format_args!(
-            "note: {fallbacks} of {} tensors get a type with smaller blocks: rows of {} are no whole blocks \
-             of {}",
+            "note: {fallbacks} of {} tensors get a type with smaller blocks: a row of {} weights cannot be \
+             divided into blocks of {}",
             planned.len(),
             tensor.source.row_len(),
             meant.name()
@@ -173,7 +174,7 @@ fn warn(planned: &[Planned<'_, '_>], allow_requantize: bool) {
     }
 }
 
-/// What became of a tensor, or will.
+/// Prints the line of a tensor; `rms_error` is `None` if its weights do not change.
 fn line(
     out: &mut dyn Write,
     planned: &[Planned<'_, '_>],

@@ -1,4 +1,4 @@
-//! `rope-cpu completions` and `rope-cpu man`: what shells and `man` are told about the program.
+//! `rope-cpu completions` and `rope-cpu man`: shell completions and manual pages.
 
 use std::{io::Write, path::PathBuf};
 
@@ -9,24 +9,24 @@ use super::{Error, command};
 /// The options of `completions`.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// For this shell
+    /// Shell that the script is for
     shell: Shell,
 }
 
 /// The options of `man`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// Write a page for every command to this folder, instead of one page to stdout
+    /// Folder for one page per command; by default one page is printed
     #[arg(value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }
 
-/// Prints a shell's completions.
+/// Prints a shell's completion script.
 ///
 /// # Errors
-/// If `out` does not take them.
+/// If `out` cannot be written.
 pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Error> {
-    // By way of memory, as clap_complete panics where a pipe is closed.
+    // Generated in memory, since clap_complete panics if a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "rope-cpu", &mut script);
     Ok(out.write_all(&script)?)
@@ -35,7 +35,7 @@ pub fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Er
 /// Prints or writes manual pages.
 ///
 /// # Errors
-/// If `out` or the folder does not take them.
+/// If `out` or the folder cannot be written.
 pub fn man(args: &ManArgs, out: &mut dyn Write) -> Result<(), Error> {
     match &args.folder {
         None => Ok(clap_mangen::Man::new(command()).render(out)?),

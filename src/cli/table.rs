@@ -1,10 +1,10 @@
-//! Tables on a terminal, as all commands print them.
+//! Tables in the style of all commands.
 
 use std::io::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A table without lines; `right` are the columns of numbers.
+/// Creates a table without lines; the columns in `right` are aligned to the right.
 pub fn table(header: &[&str], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -19,10 +19,10 @@ pub fn table(header: &[&str], right: &[usize]) -> Table {
     table
 }
 
-/// Prints a table, below its title, if it has rows.
+/// Prints a table below its title. A table without rows is omitted.
 ///
 /// # Errors
-/// If `out` does not take it.
+/// If `out` cannot be written.
 pub fn section(out: &mut dyn Write, title: Option<&str>, table: &Table) -> std::io::Result<()> {
     if table.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Text from files and from standard input.
+//! Reading text from files and standard input.
 
 use std::{
     fs,
@@ -8,15 +8,15 @@ use std::{
 
 use super::error::Error;
 
-/// The text of a file, without a newline (LF or CRLF) at its end, which editors put there.
+/// Reads the text of a file, without the newline (LF or CRLF) that editors add at its end.
 ///
 /// # Errors
-/// A file that cannot be read, and bytes that are not UTF-8.
+/// If the file cannot be read, or is not UTF-8.
 pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// The text of standard input if `path` is `-`, else of a [`file()`].
+/// Reads the text of standard input if `path` is `-`, else of a file, as [`file()`] does.
 ///
 /// # Errors
 /// As [`file()`].
@@ -24,15 +24,15 @@ pub fn input(path: &Path) -> Result<String, Error> {
     text(&name(path), input_bytes(path)?)
 }
 
-/// The bytes of an [`input`].
+/// Reads the bytes of standard input if `path` is `-`, else of a file.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the input cannot be read.
 pub fn input_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }
 }
 
-/// The text of standard input, likewise without a newline at its end.
+/// Reads the text of standard input, without a newline at its end.
 ///
 /// # Errors
 /// As [`file()`].
@@ -51,22 +51,22 @@ fn stdin_bytes() -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Whether an option's value stands for standard input.
+/// Returns whether the value of an option stands for standard input.
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// The name of an [`input`] in messages.
+/// Returns the name of an [`input`] for messages.
 pub fn name(path: &Path) -> String {
     if is_stdin(path) { STDIN.into() } else { path.display().to_string() }
 }
 
 const STDIN: &str = "standard input";
 
-/// The text that `bytes` encode, without a newline at its end; `source` names them in an error.
+/// Converts bytes to text, without a newline at its end; `source` is their name in the error.
 ///
 /// # Errors
-/// Bytes that are not UTF-8.
+/// If the bytes are not UTF-8.
 pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_newline_at_the_end_is_no_part_of_the_text() {
+    fn one_newline_at_the_end_is_removed() {
         for (bytes, expected) in [
             ("a\r\n", "a"),
             ("a\n", "a"),

@@ -1,6 +1,6 @@
-//! Times as people read them.
+//! Formatting of times.
 
-/// A time to wait, to the second: `12 s`, `16:30 min` or `1:30 h`.
+/// Formats a remaining time, rounded up to seconds: `12 s`, `16:30 min` or `1:30 h`.
 pub fn wait(seconds: f64) -> String {
     match seconds.ceil() as u64 {
         seconds @ 0..60 => format!("{seconds} s"),

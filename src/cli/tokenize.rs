@@ -1,5 +1,5 @@
-//! `rope-cpu tokenize` and `rope-cpu detokenize`: between text and tokens, as llama-tokenize
-//! prints them.
+//! `rope-cpu tokenize` and `rope-cpu detokenize`: conversion between text and tokens, with
+//! llama-tokenize's output.
 
 mod input;
 
@@ -26,23 +26,23 @@ pub struct TokenizeArgs {
     #[command(flatten)]
     input: input::InputArgs,
 
-    /// Print only the numbers, as a list: [1, 2, 3]
+    /// Print only the token IDs, as a list: [1, 2, 3]
     #[arg(long)]
     ids: bool,
 
-    /// Add no BOS token, even if the model wants one
+    /// Do not add a BOS token, even if the model requires one
     #[arg(long)]
     no_bos: bool,
 
-    /// Take control tokens that are written out, such as <|im_end|>, as text
+    /// Treat control tokens in the text, such as <|im_end|>, as plain text
     #[arg(long)]
     no_parse_special: bool,
 
-    /// Print how many tokens there are
+    /// Print the number of tokens
     #[arg(long)]
     show_count: bool,
 
-    /// Print no warnings
+    /// Do not print warnings
     #[arg(long)]
     log_disable: bool,
 }
@@ -53,15 +53,15 @@ pub struct DetokenizeArgs {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// The tokens' numbers; without any they are read from standard input
+    /// Token IDs; if none are given, they are read from standard input
     #[arg(value_name = "ID")]
     tokens: Vec<String>,
 }
 
-/// Why there is no output, or not all of it.
+/// An error of `tokenize` or `detokenize`.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum Error {
     #[error("there is no text: give one of --prompt, --file or --stdin")]
     NoText,
@@ -71,9 +71,9 @@ pub enum Error {
     Stdin(io::Error),
     #[error("{what} is not UTF-8 text: byte {at} is not valid")]
     Utf8 { what: String, at: usize },
-    #[error("{text:?} is not the number of a token")]
+    #[error("{text:?} is not a token ID: give a whole number")]
     Number { text: String },
-    #[error("there is no token {token}: the vocabulary has {len}")]
+    #[error("there is no token {token}: the vocabulary has {len} tokens, from 0")]
     Token { token: Token, len: usize },
     #[error(transparent)]
     Model(#[from] super::Error),
@@ -100,7 +100,7 @@ pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
         if twice && !args.log_disable {
             let _ = writeln!(
                 io::stderr(),
-                "warning: the text begins with a BOS token, and the model adds one: now there are 2"
+                "warning: the text begins with a BOS token, and the model adds another one; use --no-bos to omit it"
             );
         }
         if args.ids {
@@ -123,7 +123,7 @@ pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// As [`tokenize`], and numbers that are not those of tokens.
+/// As [`tokenize`], and IDs that are not in the vocabulary.
 pub fn detokenize(args: &DetokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
     with_tokenizer(&args.model, |tokenizer| {
         let len = tokenizer.len();

@@ -1,4 +1,4 @@
-//! The words for what clap found wrong in a command line.
+//! The wording of clap's errors.
 
 use std::{
     error::Error as _,
@@ -8,9 +8,9 @@ use std::{
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// The error with reasons that name what is needed, where clap quotes Rust's parsers.
+/// Replaces the reasons of Rust's parsers in an error by ones that name the permitted values.
 ///
-/// `argv` starts with the program's name; what stands first in it can be a command or a file.
+/// `argv` starts with the program's name, which is followed by a command or a file.
 pub fn reworded(error: Error, argv: &[OsString]) -> Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
@@ -40,7 +40,7 @@ pub fn reworded(error: Error, argv: &[OsString]) -> Error {
     Error::raw(error.kind(), message.replacen(&old, &new, 1))
 }
 
-/// Why `value` is no number of the kind that is needed, if that is what is wrong.
+/// Returns the reason why `value` is not a number of the required kind, if that is the error.
 fn reason(error: &Error, value: &str) -> Option<&'static str> {
     let source = error.source()?;
     if source.is::<ParseFloatError>() {
@@ -49,12 +49,12 @@ fn reason(error: &Error, value: &str) -> Option<&'static str> {
     Some(match source.downcast_ref::<ParseIntError>()?.kind() {
         IntErrorKind::PosOverflow => "too large",
         IntErrorKind::NegOverflow => "too small",
-        _ if value.parse::<i128>().is_ok() => "at least 0 is needed",
+        _ if value.parse::<i128>().is_ok() => "must be at least 0",
         _ => "not a whole number",
     })
 }
 
-/// The first line of an error, without what it begins with.
+/// Returns the first line of an error, without its `error: ` prefix.
 pub fn first_line(error: &Error) -> String {
     let message = error.to_string();
     let first = message.lines().next().unwrap_or_default();

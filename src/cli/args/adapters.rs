@@ -1,4 +1,4 @@
-//! Adapters of a model, from the command line.
+//! Options of LoRA adapters.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,23 @@ use rope_cpu::{
     model::Adapter,
 };
 
-/// Which adapters.
+/// The options that select LoRA adapters.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct AdapterArgs {
-    /// Add a LoRA adapter, or several: FILE[,...]
+    /// LoRA adapters: FILE[,...]
     ///
-    /// GGUF files that were made for this model. They act while the model runs; nothing is merged.
+    /// GGUF files that were made for this model. They are applied while the model runs; the weights
+    /// are not changed.
     #[arg(long, value_name = "LIST", value_parser = plain)]
     lora: Vec<Adapters>,
 
-    /// Add LoRA adapters by parts: FILE:SCALE[,...]
+    /// LoRA adapters with scales: FILE:SCALE[,...]
     #[arg(long, value_name = "LIST", value_parser = scaled)]
     lora_scaled: Vec<Adapters>,
 }
 
-/// Files, and what multiplies what they add.
+/// Adapter files, each with the scale of its contribution.
 type Adapters = std::sync::Arc<[(PathBuf, f32)]>;
 
 fn plain(list: &str) -> Result<Adapters, String> {
@@ -37,13 +38,13 @@ fn scaled(list: &str) -> Result<Adapters, String> {
         let (file, scale) = item.rsplit_once(':').ok_or("give a scale: FILE:SCALE")?;
         match scale.parse() {
             Ok(scale) if f32::is_finite(scale) => Ok((file.into(), scale)),
-            _ => Err(format!("the scale {scale} is not a number")),
+            _ => Err(format!("the scale {scale} is not a finite number")),
         }
     };
     split_list(list).map_err(|e| e.to_string())?.into_iter().map(item).collect()
 }
 
-/// A file that may be an adapter.
+/// An open adapter file, not yet parsed.
 pub struct AdapterFile {
     file: File,
     scale: f32,
@@ -54,7 +55,7 @@ impl AdapterArgs {
         self.lora.iter().chain(&self.lora_scaled).flat_map(|list| list.iter())
     }
 
-    /// Each with its scale, to tell results apart.
+    /// Returns each adapter's file name and scale, which distinguish results.
     pub fn names(&self) -> Vec<String> {
         let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
         self.all().map(|(path, scale)| format!("{}:{scale}", name(path))).collect()
@@ -72,10 +73,10 @@ impl AdapterArgs {
     }
 }
 
-/// Reads adapters for a model, and says what they do.
+/// Reads adapters for a model, and prints the number of tensors that each changes.
 ///
 /// # Errors
-/// If one is none, or for another model.
+/// If a file is not an adapter, or one for another model.
 pub fn adapters<'a>(files: &'a [AdapterFile], model: &Gguf) -> Result<Vec<Adapter<'a>>, Error> {
     let read = |AdapterFile { file, scale }: &'a AdapterFile| {
         let gguf = file.parse(&[]).map_err(Error::usage)?;
@@ -83,7 +84,7 @@ pub fn adapters<'a>(files: &'a [AdapterFile], model: &Gguf) -> Result<Vec<Adapte
         let (path, changed) = (file.path().display(), adapter.changed());
         note(format_args!("adapter {path}: {changed} tensors, scale {scale}"));
         for norm in adapter.norms() {
-            note(format_args!("warning: {path}: {norm} is ignored, as llama.cpp does"));
+            note(format_args!("warning: {path}: {norm} is ignored, as in llama.cpp"));
         }
         Ok(adapter)
     };

@@ -1,4 +1,4 @@
-//! Models of the Hugging Face Hub, from the command line.
+//! Options of models on the Hugging Face Hub.
 
 use std::{env, path::PathBuf};
 
@@ -7,38 +7,38 @@ use indicatif::{HumanBytes, ProgressBar};
 use crate::cli::{bar, error::Error, note};
 use rope_cpu::hub::{self, Event, Hub, Wanted};
 
-/// Which model of the hub.
+/// The options that select a model on the hub.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HubArgs {
-    /// Or fetch USER/MODEL or USER/MODEL:QUANT [-hf]
+    /// Download USER/MODEL[:QUANT] from Hugging Face [-hf]
     ///
-    /// From the Hugging Face Hub, or from where HF_ENDPOINT says. Without QUANT it is Q4_K_M, Q8_0, or
-    /// the first model there. It is fetched once, to the cache of the hub's own programs, by default
-    /// ~/.cache/huggingface/hub: HF_HUB_CACHE or HF_HOME can name another.
+    /// From the Hugging Face Hub, or from the address in HF_ENDPOINT. Without QUANT: Q4_K_M, else
+    /// Q8_0, else the first model file. A file is downloaded once, to the cache of the hub's own
+    /// programs, by default ~/.cache/huggingface/hub; HF_HUB_CACHE or HF_HOME set another folder.
     #[arg(long, value_name = "REPO", conflicts_with = "model", value_delimiter = ',')]
     #[arg(help_heading = "Model")]
     pub hf_repo: Vec<Wanted>,
 
-    /// The file of it, instead of QUANT [-hff]
+    /// File of the repository, instead of QUANT [-hff]
     #[arg(long, value_name = "FILE", conflicts_with = "model", help_heading = "Model")]
     hf_file: Option<String>,
 
-    /// For what is not public [-hft]
+    /// Access token for private and gated models [-hft]
     ///
-    /// By default that of HF_TOKEN, or what `hf auth login` has left.
+    /// By default the value of HF_TOKEN, or the token that `hf auth login` stored.
     #[arg(long, value_name = "TOKEN", conflicts_with = "model", help_heading = "Model")]
     hf_token: Option<String>,
 
-    /// Fetch nothing: use what was fetched before
+    /// Do not download; use files from the cache
     #[arg(long, help_heading = "Model")]
     offline: bool,
 }
 
 impl HubArgs {
-    /// The paths of all models, after fetching what is not there.
+    /// Returns the paths of all models, after downloading those that are not in the cache.
     ///
     /// # Errors
-    /// If one cannot be had.
+    /// If a model cannot be downloaded.
     pub fn fetch(&self) -> Result<Vec<PathBuf>, Error> {
         if self.hf_repo.is_empty() {
             return Ok(Vec::new());
@@ -53,20 +53,22 @@ impl HubArgs {
         self.hf_repo.iter().map(fetch).collect()
     }
 
-    /// The path of the one model.
+    /// Returns the path of the only model, after downloading it if necessary.
     ///
     /// # Errors
-    /// If it cannot be had, or there are more.
+    /// If it cannot be downloaded, or several models are given.
     pub(super) fn one(&self) -> Result<PathBuf, Error> {
         let count = self.hf_repo.len();
         if count > 1 {
-            return Err(Error::usage(format_args!("-hf: {count} models, but one is needed")));
+            return Err(Error::usage(format_args!("-hf: {count} models are given; give one")));
         }
-        self.fetch()?.pop().ok_or_else(|| Error::usage("no model: give one with -m or -hf"))
+        self.fetch()?
+            .pop()
+            .ok_or_else(|| Error::usage("no model is given: give one with -m or -hf"))
     }
 }
 
-/// What those who wait see, on stderr.
+/// The progress of downloads, on stderr.
 struct Progress {
     file: String,
     bar: ProgressBar,
@@ -79,7 +81,7 @@ impl Progress {
                 if self.file != file {
                     self.bar.finish_and_clear();
                     let size = HumanBytes(bytes);
-                    note(format_args!("fetching {file} ({size}) of {repo} from {hub}"));
+                    note(format_args!("downloading {file} ({size}) of {repo} from {hub}"));
                     (self.file, self.bar) = (file.into(), bar(bytes));
                 }
                 self.bar.set_position(done);
@@ -87,9 +89,11 @@ impl Progress {
             }
             Event::Received { done } => self.bar.set_position(done),
             Event::Retrying { error } => self.note(format_args!("{error}; trying again")),
-            Event::Waiting => self.note("another program is fetching this: waiting for its end"),
+            Event::Waiting => {
+                self.note("another process is downloading this file: waiting until it has finished")
+            }
             Event::UsingCached { error, path } => {
-                self.note(format_args!("{error}; taking {}", path.display()));
+                self.note(format_args!("{error}; using {}", path.display()));
             }
         }
     }

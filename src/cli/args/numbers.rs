@@ -1,16 +1,17 @@
-//! Whole numbers as they are typed: `4096`, or `4k`.
+//! Parsers of whole numbers such as `4096` and `4k`.
 
 use std::num::IntErrorKind;
 
-/// More tokens than any model has seen, and few enough that sizes cannot overflow.
+/// The largest number of tokens: above the context of any model, and small enough that sizes do not
+/// overflow.
 const TOKENS_MAX: i64 = 1 << 30;
 
-/// The whole number of `text`, which may end in k for times 1,024 or m for times 1,048,576.
+/// Parses a whole number, which may end in k for times 1,024 or m for times 1,048,576.
 ///
-/// One too large for the type is its limit, for the caller's range to refuse.
+/// A number that is too large for the type becomes the type's limit, which the caller's range rejects.
 ///
 /// # Errors
-/// If it is no such number.
+/// If `text` is not such a number.
 pub fn whole(text: &str) -> Result<i64, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1 << 10),
@@ -24,37 +25,37 @@ pub fn whole(text: &str) -> Result<i64, String> {
     Ok(number.saturating_mul(unit))
 }
 
-/// A number of tokens.
+/// Parses a number of tokens.
 ///
 /// # Errors
-/// If it is none, or too large.
+/// If `text` is not a number, or out of range.
 pub fn up_to_limit(text: &str) -> Result<usize, String> {
     match whole(text)? {
-        tokens if tokens > TOKENS_MAX => Err(format!("at most {TOKENS_MAX} are possible")),
-        tokens => usize::try_from(tokens).map_err(|_| "at least 0 are needed".into()),
+        tokens if tokens > TOKENS_MAX => Err(format!("must be at most {TOKENS_MAX}")),
+        tokens => usize::try_from(tokens).map_err(|_| "must be at least 0".into()),
     }
 }
 
-/// A number of tokens or the like, of which at least one is needed.
+/// Parses a number of tokens, or another size, that is at least 1.
 ///
 /// # Errors
-/// If it is none, or too large.
+/// If `text` is not a number, or out of range.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     match up_to_limit(text) {
-        Ok(0) => Err("at least 1 is needed".into()),
+        Ok(0) => Err("must be at least 1".into()),
         other => other,
     }
 }
 
-/// A whole number from `least` on, for a parser of clap.
+/// Returns a parser of whole numbers of at least `least`, for clap.
 pub fn from(least: i64) -> impl Fn(&str) -> Result<i64, String> + Clone {
     move |text| match whole(text)? {
         number if number >= least => Ok(number),
-        _ => Err(format!("at least {least} is needed")),
+        _ => Err(format!("must be at least {least}")),
     }
 }
 
-/// A whole number from `least` to `most`, for a parser of clap.
+/// Returns a parser of whole numbers from `least` to `most`, for clap.
 pub fn between<T: TryFrom<i64>>(
     least: i64,
     most: i64,
@@ -89,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_number_is_told_with_the_form() {
+    fn an_invalid_number_is_reported_with_the_expected_form() {
         for text in ["", "k", "many", "1.5k", "4kk", "4km", "4 k", "0x10", "4g", "-", "1e3"] {
             assert!(whole(text).unwrap_err().contains("such as 4096 or 4k"), "{text}");
         }
     }
 
     #[test]
-    fn what_is_out_of_range_is_told() {
+    fn a_number_out_of_range_is_reported_with_its_limit() {
         assert_eq!(up_to_limit("1024m"), Ok(1 << 30));
         assert!(up_to_limit("1025m").unwrap_err().contains("at most 1073741824"));
         assert!(up_to_limit("-5").unwrap_err().contains("at least 0"));

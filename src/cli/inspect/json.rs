@@ -9,14 +9,14 @@ use super::Report;
 use super::totals::{self, Total};
 use rope_cpu::gguf::Value;
 
-/// Elements of an array that are shown where not all are.
+/// The number of elements that are shown of an array, without --full.
 const ELEMENTS_SHOWN: usize = 8;
 
 #[derive(Serialize)]
 struct Output<'a> {
     file: String,
     bytes: u64,
-    /// Of a model in several files.
+    /// The files of a split model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Json>,
     version: u32,
@@ -93,7 +93,7 @@ fn total(total: Total) -> Json {
     json!({ "tensors": total.tensors, "weights": total.weights, "bytes": total.bytes })
 }
 
-/// A value with its type; of a long array `len` says how long it is.
+/// Returns a value with its type, and an array also with its length.
 fn typed(value: Value<'_>, elements_max: usize) -> Json {
     match value {
         Value::Array(array) => json!({
@@ -106,8 +106,8 @@ fn typed(value: Value<'_>, elements_max: usize) -> Json {
     }
 }
 
-/// The value itself. What JSON cannot say is put in another way: NaN and infinities as strings,
-/// text that is not UTF-8 as an array of its bytes.
+/// Returns the value. NaN and infinities become strings, and text that is not UTF-8 an array of its
+/// bytes, since JSON cannot express them.
 fn plain(value: Value<'_>) -> Json {
     match value {
         Value::Bool(x) => x.into(),
@@ -124,7 +124,7 @@ fn plain(value: Value<'_>) -> Json {
     }
 }
 
-/// With the digits that tell an `f32` from its neighbours, not those of its `f64`.
+/// Returns the number with the fewest digits that identify the `f32`.
 fn shortest(x: f32) -> Json {
     x.to_string().parse::<f64>().unwrap_or(x.into()).into()
 }

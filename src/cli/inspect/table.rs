@@ -1,4 +1,4 @@
-//! A model file as tables for people.
+//! A model file as tables.
 
 use std::io::Write;
 
@@ -10,10 +10,10 @@ use super::totals::{self, Total};
 use crate::cli::table::{section, table};
 use rope_cpu::gguf::{Value, escaped};
 
-/// Elements of an array that are shown where not all are.
+/// The number of elements that are shown of an array, without --full.
 const ELEMENTS_SHOWN: usize = 6;
 
-/// Characters of a string that are shown where not all are.
+/// The number of characters that are shown of a string, without --full.
 const CHARS_SHOWN: usize = 60;
 
 pub fn write(report: &Report<'_>, out: &mut dyn Write) -> std::io::Result<()> {
@@ -136,7 +136,7 @@ fn shown(value: Value<'_>, full: bool) -> String {
     }
 }
 
-/// A string on one line, its length added if it is not all there.
+/// Formats a string on one line, with its length if it is shortened.
 fn string(bytes: &[u8], full: bool) -> String {
     let text = String::from_utf8_lossy(bytes);
     let chars_max = if full { usize::MAX } else { CHARS_SHOWN };

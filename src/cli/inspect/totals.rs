@@ -1,8 +1,8 @@
-//! Sums over the tensors.
+//! Sums over tensors.
 
 use rope_cpu::gguf::Tensor;
 
-/// What the tensors of one type, or all, come to.
+/// The sums over a group of tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
     pub tensors: usize,
@@ -17,13 +17,13 @@ impl Total {
         self.bytes += tensor.bytes.len() as u64;
     }
 
-    /// `None` of nothing.
+    /// Returns the bits per weight; `None` if there are no weights.
     pub fn bits_per_weight(&self) -> Option<f64> {
         (self.weights > 0).then(|| 8.0 * self.bytes as f64 / self.weights as f64)
     }
 }
 
-/// One total per type, in the order of first appearance.
+/// Returns one total per type, in the order of first appearance.
 pub fn by_type(tensors: &[Tensor<'_>]) -> Vec<(&'static str, Total)> {
     let mut totals: Vec<(&str, Total)> = Vec::new();
     for tensor in tensors {
@@ -40,7 +40,7 @@ pub fn by_type(tensors: &[Tensor<'_>]) -> Vec<(&'static str, Total)> {
     totals
 }
 
-/// The total of all.
+/// Returns the total of all tensors.
 pub fn of_all(tensors: &[Tensor<'_>]) -> Total {
     let mut total = Total::default();
     tensors.iter().for_each(|tensor| total.add(tensor));

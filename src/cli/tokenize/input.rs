@@ -1,4 +1,4 @@
-//! Where the text or the tokens come from.
+//! The sources of the text and of the token IDs.
 
 use std::{
     fs,
@@ -10,29 +10,29 @@ use super::Error;
 use crate::cli::{escapes, text};
 use rope_cpu::Token;
 
-/// The text to take apart.
+/// The options that give the text.
 #[derive(Debug, clap::Args)]
 pub(super) struct InputArgs {
-    /// The text
+    /// Text to tokenize
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// The file whose text is taken, to the last newline; -: stdin
+    /// Read the text from a file, with its last newline; -: stdin
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Read the text from standard input, whatever else is given
+    /// Read the text from standard input; -p and -f are ignored
     #[arg(long)]
     stdin: bool,
 
-    /// Leave \n, \t, \x41 and the like as they are
+    /// Do not process escapes such as \n, \t and \x41
     #[arg(long)]
     no_escape: bool,
 }
 
 impl InputArgs {
-    /// The text, with its escapes resolved, from the first of standard input, the file and the
-    /// command line that is asked for.
+    /// Returns the text of standard input if it is selected, else of the file, else of the command
+    /// line, with escapes replaced.
     pub fn text(&self) -> Result<String, Error> {
         let from_stdin = self.stdin || self.file.as_deref().is_some_and(text::is_stdin);
         let (what, bytes) = if from_stdin {
@@ -53,7 +53,7 @@ impl InputArgs {
     }
 }
 
-/// Numbers of tokens between spaces, commas or brackets: what `--ids` prints, or a plain list.
+/// Parses token IDs separated by spaces, commas or brackets: the output of `--ids`, or a plain list.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     text.split(|c: char| c.is_whitespace() || "[],".contains(c))
         .filter(|number| !number.is_empty())
