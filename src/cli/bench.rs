@@ -1,4 +1,4 @@
-//! `rope-cpu bench`: tests as llama-bench runs them, and its tables.
+//! `rope-cpu bench`: the tests and tables of llama-bench.
 
 mod args;
 mod columns;
@@ -42,7 +42,7 @@ use rope_cpu::{
     threads::Threads,
 };
 
-/// What the tests of one round have in common.
+/// The settings of a round of tests.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     batch: usize,
@@ -56,13 +56,13 @@ struct Setting {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or too little memory.
+/// On invalid arguments or an invalid file, or too little memory.
 pub fn run(args: &Args) -> Result<(), Error> {
     let tests = args.tests()?;
     let settings = args.settings();
     let mut models = args.model.clone();
     models.extend(args.hub.fetch()?);
-    // A file that is missing is told before the others are measured.
+    // All files are opened before the first is measured.
     let files: Result<Vec<_>, _> = models.iter().map(File::open).collect();
     let files = files.map_err(Error::usage)?;
     let mut printers = Vec::new();
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         [(Some(args.output), Box::new(io::stdout())), (args.output_err, Box::new(io::stderr()))];
     for (output, to) in outputs {
         if let Some(format) = output {
-            printers.push(Printer::new(format, to, args.shown()));
+            printers.push(Printer::new(format, to, args.optional_columns()));
         }
     }
     for printer in &mut printers {
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let mut progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let settings = with_probes(args, settings)?;
     for (path, file) in models.iter().zip(&files) {
-        of_model(args, path, file, &settings, &tests, &mut printers, &mut progress)?;
+        bench_model(args, path, file, &settings, &tests, &mut printers, &mut progress)?;
     }
     drop(progress);
     printers.iter_mut().try_for_each(Printer::end)?;
@@ -90,15 +90,15 @@ fn cpu(args: &Args) -> Cpu {
     args.isa.unwrap_or_else(Cpu::best)
 }
 
-/// Each setting with what the machine can do at most with so many threads.
+/// Returns each setting with the peak rates of the machine for its number of threads.
 fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Probes)>, Error> {
     let mut known = HashMap::new();
     let with_probe = |setting: Setting| {
         let probes = match known.entry(setting.threads) {
             Entry::Occupied(probes) => *probes.get(),
-            Entry::Vacant(none) => {
+            Entry::Vacant(entry) => {
                 let team = Threads::new(setting.threads).map_err(Error::failed)?;
-                *none.insert(probe(&team, cpu(args)))
+                *entry.insert(probe(&team, cpu(args)))
             }
         };
         Ok((setting, probes))
@@ -106,7 +106,8 @@ fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Prob
     settings.into_iter().map(with_probe).collect()
 }
 
-fn of_model(
+/// Runs all tests of a model.
+fn bench_model(
     args: &Args,
     path: &Path,
     file: &File,
@@ -164,8 +165,8 @@ fn of_model(
     Ok(())
 }
 
-/// Checks that there is memory for tests of up to `longest` tokens behind the depth, as far as the
-/// system tells.
+/// Checks that enough memory is available for tests of up to `longest` tokens after the depth, if that
+/// is known.
 fn check_memory(
     model: &Model,
     weights_bytes: u64,
@@ -175,13 +176,13 @@ fn check_memory(
     let Options { context, micro_batch, keys, values, .. } = *options;
     let Some(available) = platform::memory::available() else { return Ok(()) };
     let mut shape = Shape::of(model, weights_bytes, options.threads);
-    // Sliding windows keep what the depth needs while a test goes on.
+    // Sliding windows retain the keys at the depth during a test.
     shape.window = shape.window.saturating_add(longest);
     let request = Request { context, rolling: false, micro_batch, keys, values };
     shape.check(&request, available).map(drop).map_err(Error::failed)
 }
 
-/// The model in a few words: `llama 135M Q4_1`.
+/// Describes the model: `llama 135M Q4_1`.
 fn describe(gguf: &Gguf, model: &Model) -> String {
     let label = gguf.metadata().string("general.size_label").ok().flatten();
     let label = label.filter(|label| label.len() <= 16 && !label.contains(char::is_control));

@@ -1,4 +1,4 @@
-//! Results so far, as lines of JSON: what was computed once is not computed again.
+//! The file of `--output`: finished results as lines of JSON, which are not computed again.
 
 use std::{
     fmt::Display,
@@ -15,12 +15,12 @@ use super::{
 };
 use rope_cpu::json;
 
-/// The model that all results of a file are about.
+/// The model and settings that all results of a file have in common.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Subject {
+struct Provenance {
     model: String,
     model_bytes: u64,
-    /// Of parts of the file: see [`crc`].
+    /// A checksum of parts of the model's file: see [`crc`].
     model_crc: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<String>,
@@ -30,35 +30,37 @@ struct Subject {
     cache_type_v: String,
 }
 
-/// What every line begins with.
-const START: &[u8] = br#"{"model":"#;
+/// The beginning of every line.
+const LINE_START: &[u8] = br#"{"model":"#;
 
+/// A line of the file.
 #[derive(Serialize, Deserialize)]
-struct Line<S, T> {
+struct LogLine<P, T> {
     #[serde(flatten)]
-    subject: S,
+    provenance: P,
     #[serde(flatten)]
     entry: T,
 }
 
-/// All results, and the file that they are kept in, if there is one.
+/// All results so far, and the file that they are saved in, if any.
 pub struct Log<T> {
-    kept: Option<Kept>,
-    /// The results, in the order in which they were found.
+    file: Option<LogFile>,
+    /// The results, in the order in which they were computed.
     pub entries: Vec<T>,
 }
 
-struct Kept {
+struct LogFile {
     path: PathBuf,
     file: File,
-    subject: Subject,
+    provenance: Provenance,
 }
 
 impl<T: Serialize + DeserializeOwned> Log<T> {
-    /// Reads the file at `path`, if there is one; a line that was not finished is forgotten.
+    /// Reads the file at `path`, if there is one. An incomplete last line is removed.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or is about something else, which is left as it is.
+    /// If the file cannot be read or written, or has results of another command or model; the file is
+    /// then not changed.
     pub fn open(
         path: Option<&Path>,
         model: &ModelArgs,
@@ -66,11 +68,11 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
         let Some(path) = path else {
-            return Ok(Log { kept: None, entries: Vec::new() });
+            return Ok(Log { file: None, entries: Vec::new() });
         };
         let file = model.file()?;
         let (model_bytes, model_crc) = crc(file).map_err(|e| named(file, e))?;
-        let subject = Subject {
+        let provenance = Provenance {
             model: file.file_name().unwrap_or_default().to_string_lossy().into(),
             model_bytes,
             model_crc,
@@ -83,40 +85,42 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         let mut file = file.map_err(|e| named(path, e))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| named(path, e))?;
-        let mut whole = 0;
+        let mut complete_bytes = 0;
         let mut entries = Vec::new();
         for (number, line) in (1..).zip(bytes.split_inclusive(|byte| *byte == b'\n')) {
-            let wrong = |what: &dyn Display| named(path, format_args!("line {number} {what}"));
-            let foreign =
-                |why: &dyn Display| wrong(&format_args!("is no result of this command: {why}"));
+            let invalid =
+                |reason: &dyn Display| named(path, format_args!("line {number} {reason}"));
+            let foreign = |why: &dyn Display| {
+                invalid(&format_args!("is not a result of this command: {why}"))
+            };
             if !line.ends_with(b"\n") {
-                if !line.starts_with(START) && !START.starts_with(line) {
-                    return Err(foreign(&"it has no end"));
+                if !line.starts_with(LINE_START) && !LINE_START.starts_with(line) {
+                    return Err(foreign(&"it is incomplete"));
                 }
                 break;
             }
-            whole += line.len();
+            complete_bytes += line.len();
             let line = str::from_utf8(line).map_err(|e| foreign(&e))?;
-            let line: Line<Subject, T> = json::parse(line).map_err(|e| foreign(&e))?;
-            if line.subject != subject {
-                return Err(wrong(
-                    &"is of another model, adapter or cache type, or of other --override-kv: give \
-                      another --output",
+            let line: LogLine<Provenance, T> = json::parse(line).map_err(|e| foreign(&e))?;
+            if line.provenance != provenance {
+                return Err(invalid(
+                    &"is of another model, adapter, cache type or --override-kv: choose another \
+                      --output file",
                 ));
             }
             entries.push(line.entry);
         }
-        file.set_len(whole as u64).map_err(|e| named(path, e))?;
-        Ok(Log { kept: Some(Kept { path: path.into(), file, subject }), entries })
+        file.set_len(complete_bytes as u64).map_err(|e| named(path, e))?;
+        Ok(Log { file: Some(LogFile { path: path.into(), file, provenance }), entries })
     }
 
-    /// Keeps a result.
+    /// Adds a result, and writes it to the file.
     ///
     /// # Errors
-    /// If the file does not take it.
+    /// If the file cannot be written.
     pub fn add(&mut self, entry: T) -> Result<(), Error> {
-        if let Some(Kept { path, file, subject }) = &mut self.kept {
-            let line = Line { subject: &*subject, entry: &entry };
+        if let Some(LogFile { path, file, provenance }) = &mut self.file {
+            let line = LogLine { provenance: &*provenance, entry: &entry };
             let unsaved = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
             let mut bytes = serde_json::to_vec(&line).map_err(|e| unsaved(e.into()))?;
             bytes.push(b'\n');
@@ -127,8 +131,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
     }
 }
 
-/// The length of a model's file, and a checksum of so much of it that other weights show: its first
-/// MiB, then 64 KiB from each of 16 places that are spread evenly, the last of which ends it.
+/// Returns the length of a model's file, and a checksum that changes with the weights: of its first
+/// MiB, then of 64 KiB at each of 16 evenly spaced places, the last of which is the end of the file.
 fn crc(path: &Path) -> io::Result<(u64, u32)> {
     const PART: u64 = 64 << 10;
     let mut file = File::open(path)?;

@@ -1,4 +1,4 @@
-//! `rope-cpu passkey`: whether a model finds a number in a long text.
+//! `rope-cpu passkey`: tests whether a model finds a number in a long text.
 
 mod args;
 mod progress;
@@ -34,22 +34,22 @@ use rope_cpu::{
 };
 
 /// A method at a length.
-struct Run {
+struct MethodRun {
     method: String,
     length: usize,
     plan: Plan,
     resources: Resources,
-    /// What RoPE does, in the words of each method that answers alike at this length.
-    alike: Vec<String>,
-    /// The first of them, if it is another: that one is asked.
+    /// The RoPE plans of all methods that are equivalent at this length, in words.
+    equivalent: Vec<String>,
+    /// The first equivalent method, if it is another one: its answers are used.
     same_as: Option<String>,
 }
 
-/// The answer to a prompt, as `--output` keeps it.
+/// The answer to a prompt, as in the `--output` file.
 #[derive(Serialize, Deserialize)]
 struct Record {
     method: String,
-    /// The whole of what RoPE did.
+    /// The RoPE plan in words.
     rope: String,
     length: usize,
     depth: u32,
@@ -65,11 +65,16 @@ struct Record {
 
 impl Record {
     /// The answer to `test` in `run`, if there is one.
-    fn of<'l>(args: &Args, run: &Run, log: &'l Log<Record>, test: Test) -> Option<&'l Record> {
+    fn of<'l>(
+        args: &Args,
+        run: &MethodRun,
+        log: &'l Log<Record>,
+        test: Test,
+    ) -> Option<&'l Record> {
         let Test { length, depth, number } = test;
         log.entries.iter().find(|r| {
             (r.length, r.depth, r.number, r.seed) == (length, depth, number, args.seed)
-                && run.alike.contains(&r.rope)
+                && run.equivalent.contains(&r.rope)
         })
     }
 }
@@ -93,7 +98,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         return Ok(());
     }
-    // All that can be wrong is told before hours are spent.
+    // All checks come before the long computation.
     for run in &runs {
         run.resources.check()?;
         prompts(args, &tokenizer, run.length)?;
@@ -110,11 +115,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     });
     let mut progress = Progress::new(planned);
     if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
-        let there = log.entries.len();
-        note(format_args!("{}: {there} answers are there already", path.display()));
+        let known = log.entries.len();
+        note(format_args!("{}: {known} answers are already computed", path.display()));
     }
     for (run, tests) in runs.iter().zip(&todo) {
-        let Run { method, length, plan, resources, same_as, .. } = run;
+        let MethodRun { method, length, plan, resources, same_as, .. } = run;
         if let Some(other) = same_as {
             note(format_args!("{method}, {length} tokens: the same as {other}"));
         }
@@ -126,7 +131,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let prompts = prompts(args, &tokenizer, *length)?;
         let rope = Rope::new(plan.clone());
         let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
-        // The earliest key decides how much is the same in all prompts.
+        // The prompts have the tokens before the earliest key in common.
         if let ([first, .., last], false) = (&tests[..], plan.rolls()) {
             let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
             session.retain_from(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
@@ -159,7 +164,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     drop(progress);
 
     let grids: Vec<Grid> = runs.iter().map(|run| Grid::new(args, run, &log)).collect();
-    // Neither is lost where the other cannot be written.
+    // An error in one output does not prevent the other.
     let shown = match args.json {
         true => report::json(args, &grids, out),
         false => report::text(args, &grids, out),
@@ -168,8 +173,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(shown?)
 }
 
-/// Every method at every length, the shortest first.
-fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
+/// Returns every method at every length, the shortest first.
+fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<MethodRun>, Error> {
     let methods = Methods::new(&args.methods, &args.rope)?;
     let mut lengths = args.lengths.clone();
     if args.memory.context > 0 {
@@ -183,27 +188,30 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for length in lengths {
         let plans = methods.all().iter().map(|method| {
-            // A context that rolls is no larger than the model was trained for.
+            // A rolling context is at most the trained length.
             let rolls = method.flags.rolls();
             let trained = if rolls { model.config.context_train } else { usize::MAX };
             let plan = methods.plan(method, gguf, model, length.min(trained))?;
-            // One method is like no other.
+            // A single method is not compared with others.
             let alone = methods.all().len() == 1;
             let identity = if alone { Vec::new() } else { plan.identity_up_to(length) };
             Ok((&method.name, plan, identity))
         });
         let plans = plans.collect::<Result<Vec<_>, Error>>()?;
         for (method, plan, identity) in &plans {
-            let alike = || plans.iter().filter(|(_, _, other)| other == identity);
+            let equivalent = || plans.iter().filter(|(_, _, other)| other == identity);
             let memory = MemoryArgs { context: plan.context.value, ..args.memory.clone() };
             let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
-            runs.push(Run {
+            runs.push(MethodRun {
                 method: method.to_string(),
                 length,
                 plan: plan.clone(),
-                resources: if plan.rolls() { resources } else { resources.holding() },
-                alike: alike().map(|(_, plan, _)| plan.to_string()).collect(),
-                same_as: alike().map(|(name, ..)| name.to_string()).next().filter(|n| n != *method),
+                resources: if plan.rolls() { resources } else { resources.retaining_all() },
+                equivalent: equivalent().map(|(_, plan, _)| plan.to_string()).collect(),
+                same_as: equivalent()
+                    .map(|(name, ..)| name.to_string())
+                    .next()
+                    .filter(|n| n != *method),
             });
         }
     }
@@ -217,13 +225,15 @@ fn prompts<'t, 'a>(
 ) -> Result<Prompts<'t, 'a>, Error> {
     Prompts::new(tokenizer, length).map_err(|shortest| {
         let flag = if args.memory.context > 0 { "--ctx" } else { "--lengths" };
-        Error::usage(format_args!("{flag} {length}: the shortest prompt takes {shortest} tokens"))
+        Error::usage(format_args!(
+            "{flag} {length}: must be at least {shortest}, the tokens of the shortest prompt"
+        ))
     })
 }
 
-/// The tests of a run that have no answer yet: the deepest first, so that most of what was read
-/// serves the next.
-fn todo(args: &Args, run: &Run, log: &Log<Record>) -> Vec<Test> {
+/// Returns the tests of a run that have no answer yet, the deepest first, so that each reuses most of
+/// the tokens of the one before.
+fn todo(args: &Args, run: &MethodRun, log: &Log<Record>) -> Vec<Test> {
     let tests = args.tests(run.length).rev().filter(|_| run.same_as.is_none());
     tests.filter(|test| Record::of(args, run, log, *test).is_none()).collect()
 }

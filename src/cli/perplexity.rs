@@ -1,4 +1,4 @@
-//! `rope-cpu perplexity`: a model judged on a text, as llama-perplexity does it.
+//! `rope-cpu perplexity`: the perplexity of a text, as in llama-perplexity.
 
 mod args;
 mod divergence;
@@ -37,26 +37,27 @@ use rope_cpu::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// The window of llama-perplexity, and the stride of the literature.
+/// The default window, as in llama-perplexity.
 const WINDOW: usize = 512;
+/// The default stride of a sliding window, as in the literature.
 const STRIDE: usize = 256;
 
-/// What is to be done, settled before the model is looked at.
-enum Work<'a> {
-    /// A text is scored.
+/// The task that the arguments select, before the model is opened.
+enum Task<'a> {
+    /// Score a text.
     Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
-    /// A text is scored by several methods, or in windows of several lengths.
+    /// Score a text with several methods, or in windows of several lengths.
     Several { text: &'a Path, windows: Vec<Windows> },
-    /// A text is compared on.
+    /// Compare with the probabilities in a file.
     Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, too little memory, or output that cannot be written.
+/// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let work = work(args)?;
+    let task = task(args)?;
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
     let overrides = all_overrides(&args.model.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
@@ -65,15 +66,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
 
-    if let Work::Several { text, windows } = &work {
+    if let Task::Several { text, windows } = &task {
         return several::run(args, text, windows, &gguf, &model, &tokenizer, out);
     }
-    let window = work.window();
+    let window = task.window();
     let context = context(args, window, args.rope.rolls().then_some(&model))?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
     let mut resources = resources::plan(&memory, &args.machine, &gguf, &model, args.rope.rolls());
     if context != args.memory.context {
-        let origin = Origin::Computed(if context < window { "it rolls" } else { "a window" });
+        let origin = Origin::Computed(if context < window { "rolling" } else { "a window" });
         resources.context = Sourced { value: context, origin };
     }
     let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
@@ -90,12 +91,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let rope_line = rope.plan().to_string();
     let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
     let began = Instant::now();
-    match work {
-        Work::Score { text: path, windows, save } => {
+    match task {
+        Task::Score { text: path, windows, save } => {
             let tokens = tokens(path, &tokenizer)?;
             let bucket = args.buckets.and_then(NonZeroUsize::new);
             let settings = Settings { windows, windows_max, bos, bucket };
-            // Told before a file is made for them.
+            // Checked before the output file is created.
             windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
             let mut saved = save.map(create).transpose()?;
             let saving = saved.as_mut().map(|file| file as &mut dyn Write);
@@ -117,12 +118,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 false => report::text(&scored, out)?,
             }
         }
-        Work::Several { .. } => {} // done above
-        Work::Compare { base, mut reader } => {
+        Task::Several { .. } => {} // done above
+        Task::Compare { base, mut reader } => {
             if args.file.is_some() {
-                note(format_args!("note: the text is that of {}, not of --file", base.display()));
+                note(format_args!(
+                    "note: --file is ignored: the text is that of {}",
+                    base.display()
+                ));
             }
-            let mut rows = divergence::Rows::default();
+            let mut rows = divergence::WindowTable::default();
             let found = kl::divergence(&mut session, &mut reader, bos, windows_max, &mut |point| {
                 pace(point.number, point.total, began);
                 if args.json { Ok(()) } else { rows.row(&point, out) }
@@ -137,14 +141,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-fn work(args: &Args) -> Result<Work<'_>, Error> {
+/// Selects the task.
+fn task(args: &Args) -> Result<Task<'_>, Error> {
     let base = args.kl_divergence_base.as_deref();
     if let (true, Some(base)) = (args.kl_divergence, base) {
         let reader = open(base)?;
-        return Ok(Work::Compare { base, reader: Box::new(reader) });
+        return Ok(Task::Compare { base, reader: Box::new(reader) });
     }
-    let text =
-        args.file.as_deref().ok_or_else(|| Error::usage("no text: give one with -f FILE"))?;
+    let text = args
+        .file
+        .as_deref()
+        .ok_or_else(|| Error::usage("no text is given: give one with -f FILE"))?;
     let context = args.memory.context;
     let or = |context, other| if context == 0 { other } else { context };
     let sliding = |window: usize| {
@@ -161,37 +168,37 @@ fn work(args: &Args) -> Result<Work<'_>, Error> {
     };
     match windows[..] {
         [windows] if args.methods.is_empty() && args.plot.is_none() && args.output.is_none() => {
-            Ok(Work::Score { text, windows, save: base })
+            Ok(Task::Score { text, windows, save: base })
         }
         [_, _, ..] if args.ppl_output_type == OutputType::Lines => {
             Err(Error::usage("--ppl-output-type has no effect with several windows"))
         }
-        _ => Ok(Work::Several { text, windows }),
+        _ => Ok(Task::Several { text, windows }),
     }
 }
 
-impl Work<'_> {
-    /// Tokens of a window.
+impl Task<'_> {
+    /// Returns the tokens of the largest window.
     fn window(&self) -> usize {
         match self {
-            Work::Score { windows, .. } => windows.window(),
-            Work::Several { windows, .. } => {
+            Task::Score { windows, .. } => windows.window(),
+            Task::Several { windows, .. } => {
                 windows.iter().map(|windows| windows.window()).max().unwrap_or_default()
             }
-            Work::Compare { reader, .. } => reader.window(),
+            Task::Compare { reader, .. } => reader.window(),
         }
     }
 }
 
-/// The context for windows of `window` tokens. One that rolls may be smaller, and is not larger than
-/// the model was trained for, if nothing else is typed.
+/// Returns the context for windows of `window` tokens. A rolling one may be smaller, and is at most the
+/// trained length by default.
 fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize, Error> {
     let (typed, stride) = (args.memory.context, args.ppl_stride);
     if let Some(model) = rolling {
         return Ok(if typed == 0 { window.min(model.config.context_train) } else { typed });
     }
     if typed == 0 || stride > 0 {
-        // A file may say anything.
+        // The window may come from a file, so it is checked.
         return up_to_limit(&window.to_string())
             .map_err(|e| Error::usage(format_args!("windows of {window} tokens: {e}")));
     }
@@ -207,7 +214,7 @@ fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize,
     Ok(typed)
 }
 
-/// The tokens of a text, which, as llama-perplexity has it, does not speak in control tokens.
+/// Reads and tokenizes a text. As in llama-perplexity, control tokens in it are plain text.
 fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
     let name = text::name(path);
     let (text, replaced) = unicode::replaced(&name, &text::input_bytes(path)?);
@@ -235,7 +242,7 @@ fn unsaved(path: &Path, error: io::Error) -> Error {
     Error::failed(format_args!("cannot write {}: {error}", path.display()))
 }
 
-/// An error with the flag or the file that it is about.
+/// Adds the flag or the file that an error is about.
 fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
     use perplexity::Error as E;
     let flag = |flag: &str| Error::usage(format_args!("{flag}: {error}"));
@@ -251,11 +258,11 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
     }
 }
 
-/// Says how long it will take, once that is known.
+/// Prints the expected time, after the first window.
 fn pace(number: usize, total: usize, began: Instant) {
     if number == 1 && total > 1 {
         let seconds = began.elapsed().as_secs_f64();
         let left = time::wait(seconds * (total - 1) as f64);
-        note(format_args!("{seconds:.2} s for a window; {total} windows, {left} left"));
+        note(format_args!("{seconds:.2} s per window; {total} windows, {left} left"));
     }
 }

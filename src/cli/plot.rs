@@ -1,4 +1,4 @@
-//! Charts of lines, drawn as SVG; `heat_map` has grids of shares.
+//! Line charts as SVG; `heat_map` draws grids of shares.
 
 mod heat_map;
 
@@ -13,43 +13,43 @@ use plotters::{element::DashedPathElement, prelude::*};
 use super::{args::named, error::Error};
 pub use heat_map::{HeatMap, heat_maps};
 
-/// A line of a chart.
-pub struct Line {
+/// A curve of a chart.
+pub struct Curve {
     pub name: String,
     pub style: Style,
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over one pair of axes.
+/// Curves over one pair of axes.
 pub struct Chart {
     pub x: String,
     pub y: String,
-    /// Where the first axis ends.
+    /// The end of the x axis, which begins at 0.
     pub x_to: f64,
     /// Whether points have marks.
     pub marks: bool,
-    /// Whether equal steps up are equal factors.
+    /// Whether the y axis is logarithmic.
     pub logarithmic: bool,
-    pub lines: Vec<Line>,
+    pub lines: Vec<Curve>,
 }
 
 pub const BLUE: RGBColor = RGBColor(31, 119, 180);
 pub const RED: RGBColor = RGBColor(214, 39, 40);
 pub const GREY: RGBColor = RGBColor(127, 127, 127);
 
-/// How a line is drawn: its color, and how long its dashes are, 0 for a line without gaps.
+/// The color of a curve, and the length of its dashes, 0 for a solid line.
 #[derive(Clone, Copy)]
 pub struct Style(pub RGBColor, pub i32);
 
-/// Styles that can be told apart: all colors without gaps, then with them, then with longer dashes.
+/// Returns the style of curve `i`: each color as a solid line, then dashed, then with longer dashes.
 pub fn style(i: usize) -> Style {
     Style(COLORS[i % COLORS.len()], 4 * (i / COLORS.len()) as i32)
 }
 
-/// Between dashes, in points.
+/// The gap between dashes, in points.
 const GAP: i32 = 4;
 
-/// Colors that can be told apart.
+/// Distinguishable colors.
 const COLORS: [RGBColor; 10] = [
     BLUE,
     RED,
@@ -65,26 +65,26 @@ const COLORS: [RGBColor; 10] = [
 
 const FONT: (&str, u32) = ("sans-serif", 14);
 
-/// The file for a drawing.
+/// The file of a drawing.
 pub struct Drawing {
     path: PathBuf,
     file: File,
 }
 
 impl Drawing {
-    /// Made before hours are spent on what it is to show.
+    /// Creates the file, before the long computation of its content.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let file = File::create(path).map_err(|e| named(path, e))?;
         Ok(Drawing { path: path.into(), file })
     }
 
-    /// Writes what was drawn.
+    /// Writes the drawing.
     ///
     /// # Errors
-    /// That of drawing, or if the file does not take it.
+    /// If drawing failed, or the file cannot be written.
     pub fn write(mut self, svg: Result<String, String>) -> Result<(), Error> {
         let svg = svg.map_err(Error::failed)?;
         self.file
@@ -93,22 +93,22 @@ impl Drawing {
     }
 }
 
-/// In points, without the legend beside it.
+/// The width of a chart in points, without the legend.
 const WIDTH: i32 = 840;
-/// At most, for a letter of a legend or a title.
+/// The largest width of a letter in points.
 const LETTER: i32 = 8;
-/// From one line of a legend to the next.
+/// The distance between the lines of a legend in points.
 const LEADING: i32 = 20;
 
-/// The width in points that `names` take.
+/// Returns the width of the longest of `names`, in points.
 fn width<'n>(names: impl Iterator<Item = &'n String>) -> i32 {
     names.map(|name| LETTER * name.chars().count() as i32).max().unwrap_or_default()
 }
 
-/// The charts below each other, all 400 points high if the legends have room in that.
+/// Draws charts below each other, each 400 points high, or more if a legend needs it.
 ///
 /// # Errors
-/// If the drawing does not succeed.
+/// If drawing fails.
 pub fn draw(charts: &[Chart]) -> Result<String, String> {
     let mut svg = String::new();
     {
@@ -160,7 +160,7 @@ impl Chart {
             .x_label_formatter(&|x| format!("{x:.0}"))
             .light_line_style(TRANSPARENT)
             .draw()?;
-        for (i, Line { name, style: Style(color, dash), points }) in (0..).zip(&self.lines) {
+        for (i, Curve { name, style: Style(color, dash), points }) in (0..).zip(&self.lines) {
             let points: Vec<_> = points.iter().map(|(x, y)| (*x, scaled(*y))).collect();
             let y = 24 + LEADING * i;
             let (sample, stroke) = ([(0, y), (34, y)], color.stroke_width(2));

@@ -1,4 +1,4 @@
-//! What a run takes of the machine, settled before any of it is taken.
+//! The memory, threads and instruction set of a run, planned before anything is allocated.
 
 use std::{fmt, io::Write};
 
@@ -22,7 +22,7 @@ use rope_cpu::{
 
 /// Memory, threads and instruction set of a run.
 pub struct Resources {
-    /// Tokens that there is room for, and who says so.
+    /// The context in tokens, with its origin.
     pub context: Sourced<usize>,
     model: String,
     shape: Shape,
@@ -33,7 +33,7 @@ pub struct Resources {
     cpu: Cpu,
 }
 
-/// Settles what the flags leave open, for a context that rolls or one that does not.
+/// Plans the resources of a run, with defaults for the flags that are not given.
 pub fn plan(
     memory: &MemoryArgs,
     machine: &MachineArgs,
@@ -60,7 +60,7 @@ pub fn plan(
             let trained = trained(gguf, model);
             match shape.default_context(&request, trained.value, available.bytes) {
                 value if value < trained.value => {
-                    Sourced { value, origin: Origin::Computed("the most that memory allows") }
+                    Sourced { value, origin: Origin::Computed("the largest that fits in memory") }
                 }
                 _ => trained,
             }
@@ -87,7 +87,7 @@ fn trained(gguf: &Gguf, model: &Model) -> Sourced<usize> {
 }
 
 fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
-    // A name of another type is for `inspect` to show; here it is only left out.
+    // A name of another type is omitted here; `inspect` shows it.
     let name = gguf.metadata().string("general.name").ok().flatten().unwrap_or("unnamed");
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     format!(
@@ -99,25 +99,25 @@ fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
 }
 
 impl Resources {
-    /// What the session is made with.
+    /// Returns the options for the session.
     pub fn options(&self) -> Options {
         let Request { context, micro_batch, keys, values, .. } = self.request;
         Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
     }
 
-    /// The same for a session whose sliding windows keep all that is read
+    /// Returns the resources for a session whose sliding windows retain all keys
     /// ([`Session::retain_from`]).
     ///
     /// [`Session::retain_from`]: rope_cpu::model::Session::retain_from
-    pub fn holding(mut self) -> Self {
+    pub fn retaining_all(mut self) -> Self {
         self.shape.window = usize::MAX;
         self
     }
 
-    /// Checks that there is enough memory, as far as the system tells.
+    /// Checks that enough memory is available, if that is known.
     ///
     /// # Errors
-    /// If there is not, with the numbers and what would fit.
+    /// If there is too little, with the sizes and the settings that would fit.
     pub fn check(&self) -> Result<(), Error> {
         match self.available {
             Some(available) if self.must_fit => {
@@ -127,10 +127,10 @@ impl Resources {
         }
     }
 
-    /// Shows the plan on stdout, for `--dry-run`.
+    /// Prints the plan to stdout, for `--dry-run`.
     ///
     /// # Errors
-    /// As [`Resources::check`], after the plan is shown.
+    /// As [`Resources::check`], after the plan is printed.
     pub fn show_and_stop(&self, rope: &Rope) -> Result<(), Error> {
         writeln!(std::io::stdout(), "{self}\n{}", rope.plan())?;
         warn(rope.plan());
@@ -138,7 +138,7 @@ impl Resources {
     }
 }
 
-/// Three lines: the model, the memory, the threads.
+/// Formats three lines: the model, the memory, the threads.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
@@ -147,7 +147,7 @@ impl fmt::Display for Resources {
         write!(f, ": {}; ", need.parts(&self.request))?;
         match self.available {
             Some(available) => writeln!(f, "{} available", Bytes(available.bytes))?,
-            None => writeln!(f, "this system does not say what is available")?,
+            None => writeln!(f, "available memory unknown")?,
         }
         write!(f, "Threads: {} ({}), {}", self.threads.count, self.threads.reason, self.cpu.name())
     }

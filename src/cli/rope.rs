@@ -1,4 +1,4 @@
-//! `rope-cpu rope`: what RoPE methods do to a model's frequencies, in words, numbers and drawings.
+//! `rope-cpu rope`: the effect of RoPE methods on a model's frequencies, as text, numbers and drawings.
 
 mod bake;
 mod compare;
@@ -24,20 +24,19 @@ use rope_cpu::{
 
 /// The options of `rope`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(subcommand_value_name = "WHAT", subcommand_help_heading = "What")]
 pub struct Args {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    what: What,
+    command: Subcommands,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
-    /// Say what is in force, why, and what it does to each pair of dimensions
+enum Subcommands {
+    /// Show the RoPE settings, their origins and effects on each pair
     Explain(Box<explain::Args>),
-    /// Write a copy of a model that llama.cpp runs with a scaling
+    /// Write a copy of a model with a scaling that llama.cpp applies
     Bake(Box<bake::Args>),
-    /// Show methods side by side for a model and some lengths
+    /// Compare methods for a model at one or more lengths
     Compare(Box<compare::Args>),
     /// Measure how much a longer context disturbs trained angles
     Disturbance(Box<disturbance::Args>),
@@ -46,33 +45,33 @@ enum What {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or output that is not taken.
+/// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    match &args.what {
-        What::Explain(args) => explain::run(args, out),
-        What::Bake(args) => bake::run(args, out),
-        What::Compare(args) => compare::run(args, out),
-        What::Disturbance(args) => disturbance::run(args, out),
+    match &args.command {
+        Subcommands::Explain(args) => explain::run(args, out),
+        Subcommands::Bake(args) => bake::run(args, out),
+        Subcommands::Compare(args) => compare::run(args, out),
+        Subcommands::Disturbance(args) => disturbance::run(args, out),
     }
 }
 
-/// A model, open to be looked at.
-struct Subject<'a> {
+/// An open model.
+struct OpenModel<'a> {
     gguf: &'a Gguf<'a>,
     model: &'a Model<'a>,
 }
 
-/// Opens a model and hands it to `look`.
-fn open(args: &ModelArgs, look: impl FnOnce(&Subject) -> Result<(), Error>) -> Result<(), Error> {
+/// Opens a model and calls `run` with it.
+fn open(args: &ModelArgs, run: impl FnOnce(&OpenModel) -> Result<(), Error>) -> Result<(), Error> {
     let file = File::open(args.file()?).map_err(Error::usage)?;
     let overrides = all_overrides(&args.override_kv);
     let gguf = file.parse(&overrides).map_err(Error::usage)?;
     let model = Model::load(&gguf).map_err(|e| args.named(e))?;
-    look(&Subject { gguf: &gguf, model: &model })
+    run(&OpenModel { gguf: &gguf, model: &model })
 }
 
-impl Subject<'_> {
-    /// What is in force for a context of this length, or else of the trained one.
+impl OpenModel<'_> {
+    /// Resolves the plan for a context of `length` tokens, by default the trained length.
     fn resolve(&self, flags: &Flags, length: Option<usize>) -> Result<rope::Plan, rope::Error> {
         let config = &self.model.config;
         let context = match length {
@@ -85,13 +84,13 @@ impl Subject<'_> {
         args::resolve(flags, self.gguf, self.model, context)
     }
 
-    /// The model as its file says, its angles counted in so many intervals.
+    /// Returns the baseline of the file's own settings, with angles counted in `intervals`.
     fn baseline(&self, intervals: usize) -> Result<Baseline, Error> {
         let plan = self.resolve(&Flags::default(), None);
         baseline(&plan.map_err(Error::usage)?, intervals)
     }
 
-    /// Methods at a length, and why others are missing.
+    /// Returns the methods that apply at a length, and the errors of those that do not.
     fn views(
         &self,
         baseline: &Baseline,
@@ -111,49 +110,49 @@ impl Subject<'_> {
     }
 }
 
-/// Every method that acts on frequencies, by just what a length needs.
+/// Returns every method that acts on frequencies, with the factor that a length needs.
 fn every_method() -> Vec<Method> {
     let acting = Scaling::ALL.into_iter().filter(|scaling| scaling.acts_on_frequencies());
     acting.map(Method::from).collect()
 }
 
-/// Checks that a method of `flag` has frequencies to look at.
+/// Checks that a method given by `flag` changes frequencies.
 ///
 /// # Errors
-/// If it acts on attention instead.
+/// If it changes attention instead.
 fn acts_on_frequencies(method: &Method, flag: &str) -> Result<(), Error> {
     match method.flags.scaling {
         Some(scaling) if !scaling.acts_on_frequencies() => Err(Error::usage(format_args!(
-            "{flag} {method}: it acts on attention and leaves all angles as they are, so that there is \
-             nothing to show; rope-cpu passkey and perplexity compare what models make of it"
+            "{flag} {method}: the method changes attention and no angles, so there is nothing to show: \
+             evaluate it with rope-cpu passkey or rope-cpu perplexity"
         ))),
         _ => Ok(()),
     }
 }
 
-/// The model that a plan is for, as trained, its angles counted in so many intervals.
+/// Returns the baseline of a plan's model as trained, with angles counted in `intervals`.
 fn baseline(plan: &rope::Plan, intervals: usize) -> Result<Baseline, Error> {
     Baseline::new(plan, intervals).ok_or_else(|| {
         Error::usage(format_args!(
-            "the angles of 1 to {POSITIONS_MAX} positions can be counted: the model was trained for {}",
+            "the trained context must be from 1 to {POSITIONS_MAX} to count angles, but is {}",
             plan.original_context
         ))
     })
 }
 
-/// A length whose angles can be counted.
+/// Parses a length whose angles can be counted.
 fn length(text: &str) -> Result<usize, String> {
     match args::at_least_one(text)? {
         tokens if tokens <= POSITIONS_MAX => Ok(tokens),
-        _ => Err(format!("at most {POSITIONS_MAX} are possible")),
+        _ => Err(format!("must be at most {POSITIONS_MAX}")),
     }
 }
 
-/// A number of intervals that a circle can be cut into.
+/// Parses the number of intervals of the circle.
 fn intervals(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 2..=65536) => Ok(count),
-        Ok(_) => Err("choose from 2 to 65536".into()),
+        Ok(_) => Err("must be from 2 to 65536".into()),
         Err(_) => Err("not a whole number".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `rope-cpu sweep`: speed against depth, as ik_llama.cpp's llama-sweep-bench shows it.
+//! `rope-cpu sweep`: speed at increasing depths, as in ik_llama.cpp's llama-sweep-bench.
 
 mod plot;
 mod table;
@@ -26,7 +26,7 @@ use rope_cpu::{
     model::{Model, Session},
     threads::Threads,
 };
-use table::{Form, Run};
+use table::{Format, SweepSettings};
 
 /// The options of `sweep`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,16 +37,16 @@ pub struct Args {
 
     /// Tokens from one depth to the next [default: -ub]
     ///
-    /// They are read at each depth, and that is timed.
+    /// Reading them is timed at each depth.
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Sweep")]
     pub step: Option<usize>,
 
-    /// Tokens written at each depth [default: -ub / 4]
+    /// Tokens to generate at each depth [default: -ub / 4]
     #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
     #[arg(help_heading = "Sweep")]
     pub predict: Option<usize>,
 
-    /// Measure from the first token on
+    /// Skip the warm-up run
     #[arg(long, help_heading = "Sweep")]
     pub no_warmup: bool,
 
@@ -60,12 +60,12 @@ pub struct Args {
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub machine: MachineArgs,
 
-    /// The form: md, jsonl or csv [default: md]
-    #[arg(short, long, value_name = "FORM", default_value = "md", hide_default_value = true)]
+    /// Format: md, jsonl or csv [default: md]
+    #[arg(short, long, value_name = "FORMAT", default_value = "md", hide_default_value = true)]
     #[arg(hide_possible_values = true, help_heading = "Output")]
-    pub output: Form,
+    pub output: Format,
 
-    /// Draw the speeds into this SVG file
+    /// Draw the speeds to this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub plot: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, too little memory, or a drawing that cannot be written.
+/// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
 pub fn run(args: &Args) -> Result<(), Error> {
     let overrides = all_overrides(&args.model.override_kv);
     let file = File::open(args.model.file()?).map_err(Error::usage)?;
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if settings.longest() > options.context {
         return Err(Error::usage(format_args!(
             "a step of {} tokens does not fit in the context of {}: choose a larger one with -c, \
-             or a smaller step with --step or -n",
+             or fewer tokens with --step or -n",
             settings.longest(),
             options.context
         )));
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     drop(team);
     let mut session = Session::new(&model, rope, options.clone()).map_err(Error::failed)?;
     let batch = args.memory.batch_size;
-    let run = Run { options: &options, batch, work: &work, read_bandwidth };
+    let run = SweepSettings { options: &options, batch, work: &work, read_bandwidth };
     let mut out = io::stdout();
     out.write_all(run.header(args.output).as_bytes())?;
     let mut points: Vec<Point> = Vec::new();

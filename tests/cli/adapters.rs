@@ -1,4 +1,4 @@
-//! `--lora`, `--lora-scaled`: adapters of a model.
+//! `--lora` and `--lora-scaled`.
 
 use crate::{
     Run, run,
@@ -23,7 +23,7 @@ fn adapters_act_as_far_as_they_are_scaled() {
     assert_ne!(whole.stdout, plain);
     assert_eq!(scaled("1").stdout, whole.stdout);
     assert_eq!(scaled("0").stdout, plain);
-    // What one adds another may take away.
+    // An adapter can undo another one.
     let both = [&*format!("{adapter}:0.5,{adapter}:-0.5")];
     assert_eq!(with(&["--lora-scaled", both[0]]).stdout, plain);
 }

@@ -1,4 +1,4 @@
-//! `bench` on a tiny model: what it writes, never how fast it was.
+//! `bench` on a tiny model: its output, not its speed.
 
 use std::process::Command;
 
@@ -75,7 +75,7 @@ fn the_table_shows_what_is_not_as_always() {
     let base = ["--rope-freq-scale", "0.3", "--rope-freq-base", "20000"];
     let run = bench(&[&FEW[..], &base].concat());
     assert!(run.stdout.contains("| linear x3.33333, base 20000 |"), "{}", run.stdout);
-    // Told once for all tests.
+    // Printed once for all tests.
     let run = bench(&[&FEW[..], &["-d", "0,4", "--rope-freq-scale", "2"]].concat());
     assert_eq!(run.stderr.matches("warning: ").count(), 1, "{}", run.stderr);
 }
@@ -119,7 +119,7 @@ fn json_has_the_columns_and_the_samples() {
     }
 }
 
-/// The speeds in bytes and operations are those in tokens, times what a token takes.
+/// The rates in bytes and operations are the rates in tokens, times the cost of a token.
 #[test]
 fn bytes_and_operations_are_counted() {
     let rows = json(&["-p", "8", "-n", "3", "-d", "10", "-r", "1"]);
@@ -150,7 +150,7 @@ fn csv_and_jsonl_have_a_row_for_each_test() {
     assert_eq!(rows.len(), 2);
     let names: Vec<_> = lines[0].split(',').collect();
     for (line, row) in lines[1..].iter().zip(&rows) {
-        // No value of this run has a quotation mark in it.
+        // No value of this run contains a quotation mark.
         let cells: Vec<_> =
             line.trim_matches('"').split("\",\"").map(|cell| cell.to_string()).collect();
         assert_eq!(cells.len(), names.len(), "{line}");
@@ -196,7 +196,7 @@ fn sql_fills_a_table() {
 fn options_of_llama_bench_without_effect_go_with_a_note() {
     let run = bench(&[&FEW[..], &["-ngl", "99", "-fa", "0,1", "-mmp", "0", "--progress"]].concat());
     run.said(&[
-        "note: ignored, since rope-cpu runs on the CPU alone: -ngl\n",
+        "note: ignored, since rope-cpu runs on the CPU only: -ngl\n",
         "note: ignored, since rope-cpu has one kind of attention: -fa\n",
         "note: ignored, since rope-cpu maps weights and uses them as they are stored: -mmp\n",
         "bench: test 1/2: warm-up\nbench: test 1/2: run 1/2\nbench: test 1/2: run 2/2\n",
@@ -204,13 +204,13 @@ fn options_of_llama_bench_without_effect_go_with_a_note() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn invalid_measurements_are_reported() {
     let file = tiny();
     let model = file.path().to_str().unwrap();
     let cases: [(&[&str], &str); 9] = [
         (&["-p", "0", "-n", "0"], "nothing to measure"),
-        (&["-p", "5-1"], "5 is more than 1"),
-        (&["-pg", "5"], "two numbers are needed"),
+        (&["-p", "5-1"], "5 is larger than 1"),
+        (&["-pg", "5"], "must be two numbers"),
         (&["-t", "0"], "from 1 to 1024"),
         (&["-r", "0"], "at least 1"),
         (&["-ctk", "f16,q5_0"], "q5_0"),
@@ -222,13 +222,13 @@ fn what_cannot_be_measured_is_told() {
         run(&[&["bench", "-m", model], options].concat()).refused(2, &[said]);
     }
     run(&["bench", "-m", "/no/such.gguf"]).said(&["/no/such.gguf"]);
-    // Before the first is measured.
+    // Reported before the first is measured.
     run(&["bench", "-m", model, "-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf"]);
     let huge = run(&["bench", "-m", model, "-d", "1000000000", "-o", "csv"]);
     huge.refused(1, &["needs", "is available"]);
 }
 
-/// Windows drop keys behind the depth; it is filled once all the same.
+/// Sliding windows drop keys behind the depth, but the depth is read only once.
 #[test]
 fn a_depth_beyond_a_window_is_filled_once() {
     let path =

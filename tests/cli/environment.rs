@@ -39,12 +39,12 @@ fn a_wrong_value_names_the_variable() {
     with(&wrong, &["-m", "/no/such.gguf", "-t", "1"]).refused(2, &["/no/such.gguf"]);
     let among_others = [("LLAMA_ARG_TOP_K", "4"), wrong[0], ("ROPE_CPU_ISA", "scalar")];
     with(&among_others, &["-m", "x"]).refused(2, &["environment variable LLAMA_ARG_THREADS: "]);
-    // What is wrong with the command line is told first, and help is given in any case.
+    // Errors in the command line have priority, and help is always printed.
     with(&wrong, &["-m", "x", "--no-such"]).refused(2, &["unexpected argument '--no-such'"]);
     assert_eq!(with(&wrong, &["--help"]).code, Some(0));
     with(&[("ROPE_CPU_ISA", "mmx")], &["bench", "-m", "x"])
         .refused(2, &["environment variable ROPE_CPU_ISA: ", "scalar"]);
-    // Commands whose options mean other things do not hear.
+    // Commands whose options have another meaning ignore the variables.
     with(&wrong, &["inspect", "/no/such.gguf"]).refused(2, &["error: /no/such.gguf"]);
 }
 
@@ -68,7 +68,7 @@ fn what_is_typed_wins_in_every_spelling_and_the_last_of_it() {
             let all = [&typed[..], &[context]].concat();
             with(&[variables[0], ("ROPE_CPU_CTX", "9")], &all).refused(2, &["/no/such.gguf"]);
         }
-        // It is heard, where nothing is typed.
+        // The variable is used if the option is not given.
         with(&variables, &typed).refused(2, &["environment variable ROPE_CPU_CTX_SIZE: "]);
     }
     let shift = [("LLAMA_ARG_CONTEXT_SHIFT", "maybe")];
@@ -181,7 +181,7 @@ fn these_variables_of_llama_cpp_are_read() {
 }
 
 #[test]
-fn variables_without_an_option_here_are_told_and_ignored() {
+fn variables_without_an_option_are_noted_and_ignored() {
     let model = tiny_reader(1, true);
     let arguments = ["-m", model.path().to_str().unwrap(), "-p", "the", "-n", "1"];
     let notes = |variables: &[(&str, &str)], arguments: &[&str]| -> Vec<String> {
@@ -190,12 +190,12 @@ fn variables_without_an_option_here_are_told_and_ignored() {
         let notes = run.stderr.lines().filter_map(|line| line.strip_prefix("note: "));
         notes.map(String::from).collect()
     };
-    let gpu = "ignored, since rope-cpu runs on the CPU alone: ";
-    let always = "without effect, since always so in rope-cpu: ";
+    let gpu = "ignored, since rope-cpu runs on the CPU only: ";
+    let always = "ignored, since this is always the case in rope-cpu: ";
     let mapped = "ignored, since rope-cpu maps weights and uses them as they are stored: ";
     let scheduled = "ignored, since rope-cpu leaves its threads to the system's scheduler: ";
     let cache = "ignored, since rope-cpu has its own layout of keys and values: ";
-    let missing = "ignored, since rope-cpu does not have these (yet): ";
+    let missing = "ignored, since rope-cpu does not support them: ";
     for (name, value, reason) in [
         ("N_GPU_LAYERS", "99", gpu),
         ("KV_OFFLOAD", "off", gpu),
@@ -240,10 +240,10 @@ fn variables_without_an_option_here_are_told_and_ignored() {
         format!("{scheduled}LLAMA_ARG_NUMA"),
     ];
     assert_eq!(notes(&all, &arguments), expected);
-    // Commands that are like no program of llama.cpp's do not hear of them.
+    // Commands without a counterpart in llama.cpp print no note.
     let inspect = ["inspect", model.path().to_str().unwrap()];
     assert!(notes(&all, &inspect).is_empty());
-    // All commands tell of those that are named like ours. One may be of another command.
+    // All commands report unknown variables with rope-cpu's prefix, but not those of other commands.
     let ours = [
         ("ROPE_CPU_CTXSIZE", "8"),
         ("ROPE_CPU_STOPP", "x"),
@@ -253,7 +253,7 @@ fn variables_without_an_option_here_are_told_and_ignored() {
         ("ROPE_CPU_LENGTHS", "8"),
         ("ROPE_CPU_NO", ""),
     ];
-    let unknown = "ignored, since no option of rope-cpu is called so: ";
+    let unknown = "ignored, since rope-cpu has no such option: ";
     let expected = [format!("{unknown}ROPE_CPU_CTXSIZE, ROPE_CPU_STOPP")];
     assert_eq!(notes(&ours, &arguments), expected);
     assert_eq!(notes(&ours, &inspect), expected);

@@ -1,4 +1,4 @@
-//! `-hf`: models of the hub, fetched from a server that behaves like it.
+//! `-hf`: models of the hub, downloaded from a server that imitates it.
 
 mod server;
 
@@ -53,7 +53,7 @@ impl Setup {
         self.with(&[], arguments)
     }
 
-    /// Continues a text with the model that is asked for.
+    /// Continues a text with a model of the hub.
     fn answer(&self, model: &[&str]) -> Run {
         self.run(&[model, &["-p", "on the train", "-n", "8", "--temp", "0"]].concat())
     }
@@ -67,7 +67,7 @@ impl Setup {
         self.cache(REPO).join("blobs").join(sha256(&self.model))
     }
 
-    /// What the first line of a log is.
+    /// The first line of a log.
     fn listed(&self) -> String {
         format!("hub GET /api/models/{REPO}/revision/main?blobs=true")
     }
@@ -76,7 +76,7 @@ impl Setup {
         format!("hub GET /{REPO}/resolve/{COMMIT}/{MODEL}")
     }
 
-    /// A request to where the file is.
+    /// A request to the host that serves the file.
     fn came(&self, range: &str) -> String {
         format!("cdn GET /{}?signature=1{range}", sha256(&self.model))
     }
@@ -87,7 +87,7 @@ fn is(run: &Run, expected: &str) {
     assert_eq!(run.stdout, expected, "{}", run.stderr);
 }
 
-/// What the model writes if it is given as a file.
+/// The text that the model generates if it is given as a file.
 fn expected() -> String {
     let model = tiny_reader(5, true);
     let path = model.path().to_str().unwrap();
@@ -99,10 +99,10 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
     let hub = setup();
     let first = hub.answer(&["-hf", REPO]);
     is(&first, &expected());
-    first.said(&[&format!("fetching {MODEL} ("), &format!(" of {REPO} from http://127")]);
+    first.said(&[&format!("downloading {MODEL} ("), &format!(" of {REPO} from http://127")]);
     assert_eq!(hub.server.log(), [hub.listed(), hub.resolved(), hub.came("")]);
 
-    // As huggingface_hub lays it out.
+    // The layout of huggingface_hub.
     let cache = hub.cache(REPO);
     assert_eq!(fs::read_to_string(cache.join("refs/main")).unwrap(), COMMIT);
     let path = cache.join("snapshots").join(COMMIT).join(MODEL);
@@ -115,13 +115,13 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
 
     let second = hub.answer(&["--hf-repo", REPO]);
     is(&second, &expected());
-    assert!(!second.stderr.contains("fetching"), "{}", second.stderr);
+    assert!(!second.stderr.contains("downloading"), "{}", second.stderr);
     assert_eq!(hub.server.log(), [hub.listed()]);
 
     is(&hub.answer(&["-hf", REPO, "--offline"]), &expected());
     assert_eq!(hub.server.log(), [""; 0]);
 
-    // Another commit with the same file: nothing comes twice.
+    // Another commit with the same file: it is not downloaded again.
     fs::remove_file(path).unwrap();
     is(&hub.answer(&["-hfr", &format!("{REPO}:q4_k_m")]), &expected());
     assert_eq!(hub.server.log(), [hub.listed()]);
@@ -129,7 +129,7 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
     hub.server.state().status = Some(503);
     let kept = hub.answer(&["-hf", REPO]);
     is(&kept, &expected());
-    kept.said(&["note: ", "answers 503", "; taking ", MODEL]);
+    kept.said(&["note: ", "answers 503", "; using ", MODEL]);
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn what_has_come_is_kept_for_the_next_run() {
     is(&hub.answer(&["-hf", REPO]), &expected());
     assert_eq!(hub.server.log(), [hub.listed(), hub.resolved(), hub.came(" bytes=3000-")]);
 
-    // A run that ended between the last byte and the check.
+    // A run that ended after the last byte, before the check.
     fs::rename(hub.blob(), &part).unwrap();
     is(&hub.answer(&["-hf", REPO]), &expected());
     assert_eq!(hub.server.log(), [hub.listed()]);
 
-    // A part that is too long, and a server that gives no parts.
+    // A partial file that is too long, and a server without range requests.
     for (bytes, range) in [([&hub.model[..], b"x"].concat(), ""), (vec![7; 99], " bytes=99-")] {
         fs::remove_file(hub.blob()).unwrap();
         fs::write(&part, bytes).unwrap();
@@ -257,7 +257,7 @@ fn the_token_goes_to_the_hub_and_nowhere_else() {
 }
 
 #[test]
-fn what_the_hub_does_not_give_is_told() {
+fn errors_of_the_hub_are_reported() {
     let hub = setup();
     hub.answer(&["-hf", "user/none"]).refused(2, &["404", "user/none", "check the name"]);
     let quant = hub.answer(&["-hf", "user/tiny-GGUF:Q6_K"]);
@@ -349,7 +349,7 @@ fn every_command_with_a_model_fetches_it() {
     for name in [MODEL, "b.gguf"] {
         assert!(bench.stdout.contains(name), "{}", bench.stdout);
     }
-    hub.answer(&["-hf", &both]).refused(2, &["-hf: 2 models, but one is needed"]);
+    hub.answer(&["-hf", &both]).refused(2, &["-hf: 2 models are given"]);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn variables_and_options_go_together() {
     let variables = [("LLAMA_ARG_HF_REPO", "user/x"), ("LLAMA_ARG_HF_FILE", MODEL)];
     is(&hub.with(&variables, &[&["-hf", REPO], &file[..]].concat()), &expected());
     hub.with(&[("LLAMA_ARG_OFFLINE", "1")], &["-hf", "user/x"]).refused(2, &["was not fetched"]);
-    // What is typed goes first.
+    // The command line has priority.
     let typed = ["-m", "/no/such.gguf"];
     hub.with(&variables, &typed).refused(2, &["/no/such.gguf", "No such file"]);
     hub.with(&[("LLAMA_ARG_MODEL", "/no/such.gguf")], &["-hf", "user/x", "--offline"])

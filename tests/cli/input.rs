@@ -1,8 +1,8 @@
-//! Where a prompt comes from, and what is shown beside the answer.
+//! The sources of a prompt, and the output besides the answer.
 
 use crate::{Run, finish, rope_cpu, run, tiny::tiny_reader};
 
-/// A run of a tiny model on `input`, with the likeliest text.
+/// Runs a tiny model greedily on `input`.
 fn piped(command: &[&str], options: &[&str], input: &str) -> Run {
     let model = tiny_reader(7, true);
     let mut line = command.to_vec();
@@ -56,7 +56,7 @@ fn a_file_follows_the_text_on_a_line_of_its_own() {
 }
 
 #[test]
-fn input_that_is_not_read_is_told_and_not_waited_for() {
+fn unread_input_is_noted_and_not_waited_for() {
     let note = "standard input is not read";
     let with = |options: &[&str], input| piped(&[], &[&FEW[..], options].concat(), input);
     with(&["-p", "the rain", "-n", "200"], "in the north").said(&[note, "-f - reads it"]);
@@ -112,12 +112,12 @@ fn the_answer_counts_what_was_written() {
 }
 
 #[test]
-fn more_threads_than_processors_are_told_once() {
+fn more_threads_than_processors_are_warned_of_once() {
     let processors = std::thread::available_parallelism().unwrap().get();
     let with = |command: &[&str], options: &[&str], threads: usize| {
         let threads = threads.to_string();
         let run = piped(command, &[options, &["-t", &threads]].concat(), "");
-        run.stderr.matches("that this process may use: it will be slower").count()
+        run.stderr.matches("that this process may use, which slows it down").count()
     };
     let few = [&FEW[..], &["-p", "the"]].concat();
     assert_eq!(with(&[], &few, processors), 0);

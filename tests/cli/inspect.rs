@@ -18,7 +18,7 @@ fn shown(path: &Path, flags: &[&str]) -> String {
     stdout
 }
 
-/// A model with more than fits in a table.
+/// A model with values that are shortened in a table.
 fn long_model() -> Builder {
     model()
         .key("tokenizer.chat_template", STRING, string("{{ x }}\n".repeat(20)))

@@ -1,10 +1,10 @@
-//! Long answers: where the context is full, and where its frequencies change.
+//! Long answers: a full context, and frequencies that change.
 
 use crate::{Run, run, tiny::tiny_reader};
 
 const PROMPT: &str = "the rain in the north";
 
-/// The likeliest text after the prompt, as long as it can be.
+/// Generates greedily after the prompt, without a limit.
 fn write(options: &[&str]) -> Run {
     let model = tiny_reader(7, true);
     let model = model.path().to_str().unwrap();
@@ -21,10 +21,10 @@ fn an_answer_goes_on_where_the_context_is_full() {
     for keep in ["0", "5", "-1"] {
         let gone_on = write(&["-n", "900", "--context-shift", "--keep", keep]);
         assert_eq!(gone_on.code, Some(0), "{}", gone_on.stderr);
-        gone_on.said(&["it has lost its oldest 768 tokens", "--context-shift"]);
+        gone_on.said(&["its oldest 768 tokens were evicted", "--context-shift"]);
         assert!(gone_on.stdout.starts_with(text.trim_end()) && gone_on.stdout.len() > text.len());
     }
-    // The last of the two counts, as in llama.cpp, and -2 asks for an end.
+    // The last of the two flags counts, as in llama.cpp, and -2 ends the answer.
     for more in [&["--context-shift", "--no-context-shift"][..], &["--context-shift", "-n", "-2"]] {
         let ended = write(more);
         ended.said(&["the context of 300 tokens is full"]);
@@ -33,17 +33,17 @@ fn an_answer_goes_on_where_the_context_is_full() {
 }
 
 #[test]
-fn where_frequencies_change_it_is_told() {
+fn a_change_of_frequencies_is_noted() {
     let write = |more: &[&str]| {
         write(&[&["-n", "700", "-c", "1024", "--rope-scaling", "dynamic"], more].concat())
     };
     let run = write(&["--rope-policy", "run"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     run.said(&[
-        "other RoPE frequencies: its 256 tokens are read again",
+        "frequencies change at this length: 256 tokens are computed again",
         "tokens were computed again",
     ]);
-    assert_eq!(run.stderr.matches("are read again").count(), 1, "{}", run.stderr);
+    assert_eq!(run.stderr.matches("are computed again").count(), 1, "{}", run.stderr);
     let other = write(&[]);
     assert!(!other.stderr.contains("again"), "{}", other.stderr);
 }
@@ -63,8 +63,8 @@ fn what_leaves_no_room_to_shift_is_refused() {
         .refused(2, &["--keep 60: ", "keep 61 tokens", "at least 318"]);
     write(&long, "300", &["--keep", "-1"]).refused(2, &["--keep -1: "]);
     write(&long, "300", &["--keep", "-2"]).refused(2, &["--keep"]);
-    // A prompt is never cut down.
-    write(&"rain ".repeat(90), "300", &[]).refused(2, &["more than the context of 300"]);
+    // A prompt is never shortened.
+    write(&"rain ".repeat(90), "300", &[]).refused(2, &["does not fit in the context of 300"]);
     write(PROMPT, "300", &["--attention-sinks", "4"])
         .refused(2, &["--attention-sinks 4 and --context-shift both set"]);
 }

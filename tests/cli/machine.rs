@@ -1,4 +1,4 @@
-//! What the machine is and how fast.
+//! `rope-cpu machine`.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The program, run as a user runs it.
+//! Tests of the program through its command line.
 
 mod adapters;
 #[path = "../model/tiny.rs"]
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 
 use assert_cmd::Command;
 
-/// The program, with nothing of the environment that changes what it does.
+/// The program, without environment variables that change its behaviour.
 fn rope_cpu(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"));
     command.args(arguments).timeout(std::time::Duration::from_secs(300));
@@ -51,7 +51,7 @@ fn rope_cpu(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a run left behind.
+/// The result of a run.
 struct Run {
     code: Option<i32>,
     stdout: String,
@@ -69,7 +69,7 @@ fn finish(mut command: Command) -> Run {
 }
 
 impl Run {
-    /// Checks that the program ended with `code`, wrote nothing to stdout, and said `parts`.
+    /// Checks that the program exited with `code`, with no output on stdout and `parts` on stderr.
     #[track_caller]
     fn refused(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
@@ -85,8 +85,8 @@ impl Run {
     }
 }
 
-/// SmolLM2-135M-Instruct, which `scripts/fetch-models` fetches. Without it the test is skipped,
-/// and fails where CI=true.
+/// Returns the path of SmolLM2-135M-Instruct, which `scripts/fetch-models` downloads. Without it the
+/// test is skipped, or fails if CI=true.
 fn smollm2() -> Option<String> {
     let path =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");

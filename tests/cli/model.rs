@@ -7,7 +7,7 @@ use std::{
 
 use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
 
-/// A run of the model that writes the likeliest text after `-p`.
+/// Runs the model greedily after `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {
     let arguments = [&["-m", model, "--temp", "0"], options].concat();
     run(&arguments)
@@ -47,14 +47,14 @@ fn text_goes_to_stdout_and_all_else_to_stderr() {
 }
 
 #[test]
-fn the_requested_context_is_the_context_and_rope_says_why() {
+fn the_requested_context_is_used_and_its_origin_shown() {
     let Some(model) = smollm2() else { return };
     let options =
         ["--ctx", "16384", "--rope-freq-scale", "0.5", "-p", PROMPT, "-n", "4", "-ngl", "99"];
     let run = likeliest(&model, &options);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     run.said(&["RoPE: linear, factor 2 (--rope-freq-scale 0.5)", "context 16384 (--ctx 16384)"]);
-    run.said(&["note: ignored, since rope-cpu runs on the CPU alone: -ngl\n"]);
+    run.said(&["note: ignored, since rope-cpu runs on the CPU only: -ngl\n"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_dry_run_shows_the_plan_and_computes_nothing() {
     huge.said(&["error: a context of 1000000000 tokens needs", "The largest context that fits is"]);
     assert_eq!(dry(&["-c", "1000000000", "--no-memory-check"]).code, Some(0));
 
-    // What memory allows of itself is allowed, of a context that rolls too.
+    // The context that the error suggests fits, also for a rolling one.
     let trained = ["--override-kv", "llama.context_length=int:1000000000"];
     for sinks in [&[][..], &["--attention-sinks", "4"]] {
         assert_eq!(dry(&[&trained[..], sinks].concat()).code, Some(0), "{sinks:?}");
@@ -93,7 +93,7 @@ fn a_dry_run_shows_the_plan_and_computes_nothing() {
     refused.refused(1, &["The largest context that fits is"]);
 }
 
-/// The plan counts from above, and not by far: what a run that fills its context takes is within.
+/// The planned memory is slightly more than the memory of a run that fills its context.
 #[test]
 fn the_plan_covers_what_a_run_takes() {
     let Some(model) = smollm2() else { return };
@@ -122,7 +122,7 @@ fn a_prompt_beyond_the_context_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_full_context_is_told() {
+fn a_full_context_is_noted() {
     let Some(model) = smollm2() else { return };
     let run = likeliest(&model, &["-c", "12", "--ignore-eos", "-p", PROMPT]);
     assert_eq!(run.code, Some(0));
@@ -134,7 +134,7 @@ fn stop_strings_end_the_text_wherever_tokens_end() {
     let Some(model) = smollm2() else { return };
     let options = ["-p", PROMPT, "-n", "16", "--no-display-prompt"];
     let whole = text(&model, &options);
-    // From within one word to within the next.
+    // From the middle of a word to the middle of the next.
     let at = whole.char_indices().filter(|(_, c)| *c == ' ').nth(3).unwrap().0;
     let stop = &whole[at - 2..at + 3];
     let before = whole.find(stop).unwrap();
@@ -180,7 +180,7 @@ fn one_answer_in_the_chat_template() {
 }
 
 #[test]
-fn escapes_are_read_unless_told_not_to() {
+fn escapes_are_processed_unless_disabled() {
     let Some(model) = smollm2() else { return };
     let echoed = |options: &[&str]| text(&model, &[&["-n", "0", "-p", r"a\tb"], options].concat());
     assert_eq!(echoed(&[]), "a\tb\n");
@@ -196,7 +196,7 @@ fn a_closed_pipe_ends_the_text_quietly() {
     assert!(!stderr.contains("error") && !stderr.contains("tokens/s"), "{stderr}");
 }
 
-/// Runs the program with a stdout that nobody reads; returns its exit code and stderr.
+/// Runs the program with a closed stdout; returns its exit code and stderr.
 #[cfg(unix)]
 pub fn with_closed_stdout(arguments: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))

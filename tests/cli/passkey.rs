@@ -1,4 +1,4 @@
-//! `passkey` on a tiny model, which finds nothing, and on a real one, which does.
+//! `passkey` on a tiny model, which finds no key, and on a real one, which does.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn a_grid_is_shown_for_each_method() {
     assert!(lines[start + 3].starts_with("900 ·· 0/2"), "{}", lines[start + 3]);
     assert!(lines.contains(&"none none".into()), "{}", run.stdout);
     assert!(run.stdout.contains("The largest length up to which at least 20 % are found"));
-    // What each length needs: 600 of 256 tokens.
+    // The factor that the length needs: 600 / 256.
     run.said(&[
         "linear, 600 tokens: RoPE: linear",
         "factor 2.34375",
@@ -64,7 +64,7 @@ fn a_context_that_rolls_is_that_of_training() {
     let run =
         passkey(&["--lengths", "600", "--depths", "2", "--keys", "1", "--attention-sinks", "4"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    run.said(&["attention sinks 4", "context 256 (it rolls)", "2/2: "]);
+    run.said(&["attention sinks 4", "context 256 (rolling)", "2/2: "]);
 }
 
 #[test]
@@ -106,18 +106,22 @@ fn what_was_answered_is_not_asked_again() {
     assert_eq!((&record["depth"], &record["found"]), (&100.into(), &false.into()));
     assert_eq!(record["key"].as_u64().unwrap().to_string().len(), 5);
     assert!(record["tokens"].as_u64().unwrap() <= 600 - 16);
-    // The second key is at the top: nothing but the task is the same.
+    // The second key is at the start: only the task is the same.
     let second: Value = rope_cpu::json::parse(lines.lines().nth(1).unwrap()).unwrap();
     let reused = second["reused"].as_u64().unwrap();
     assert!(reused > 100 && reused < 250, "{second}");
 
-    // A line that was not finished is written anew, and a place that is new is asked about.
+    // An incomplete line is replaced, and a new position is tested.
     std::fs::write(&path, lines.trim_end()).unwrap();
     let again = with(&["--depths", "3"]);
-    again.said(&["1 answers are there already", "1/2: as given, 600 tokens, key at 50 %", "2/2"]);
+    again.said(&[
+        "1 answers are already computed",
+        "1/2: as given, 600 tokens, key at 50 %",
+        "2/2",
+    ]);
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
     let same = with(&["--depths", "3"]);
-    same.said(&["3 answers are there already"]);
+    same.said(&["3 answers are already computed"]);
     assert!(!same.stderr.contains("key at"), "{}", same.stderr);
     assert_eq!(same.stdout, again.stdout);
 
@@ -125,16 +129,16 @@ fn what_was_answered_is_not_asked_again() {
         .refused(2, &["answers.jsonl: line 1 is of another model, adapter or cache type"]);
     with(&["--depths", "1", "--seed", "1"]).said(&["1/1: as given, 600 tokens"]);
     std::fs::write(&path, "{}\n").unwrap();
-    with(&[]).refused(2, &["answers.jsonl: line 1 is no result of this command"]);
+    with(&[]).refused(2, &["answers.jsonl: line 1 is not a result of this command"]);
 }
 
 #[test]
-fn what_cannot_be_asked_is_told() {
-    passkey(&["--lengths", "100"]).refused(2, &["--lengths 100: the shortest prompt takes "]);
+fn invalid_tests_are_reported() {
+    passkey(&["--lengths", "100"]).refused(2, &["--lengths 100: must be at least "]);
     let short = passkey(&["-c", "100"]);
-    short.refused(2, &["--ctx 100: the shortest prompt takes "]);
-    // With so many tokens it can be asked.
-    let tokens = short.stderr.split("takes ").nth(1).unwrap().split(' ').next().unwrap();
+    short.refused(2, &["--ctx 100: must be at least "]);
+    // With this length the test runs.
+    let tokens = short.stderr.split("at least ").nth(1).unwrap().split(',').next().unwrap();
     let asked = passkey(&["-c", tokens, "--depths", "1", "--keys", "1", "--share", "0.004"]);
     assert_eq!(asked.code, Some(0), "{}", asked.stderr);
     assert!(asked.stdout.contains("at least 0.4 % are found"), "{}", asked.stdout);
@@ -148,14 +152,14 @@ fn what_cannot_be_asked_is_told() {
         &["--methods none:rope-scale=2: --rope-scale 2 contradicts --rope-scaling none"],
     );
     passkey(&["--methods", "none", "--rope-scale", "2"])
-        .refused(2, &["RoPE flags have no effect beside --methods"]);
-    passkey(&["--share", "0"]).refused(2, &["a number above 0, at most 1"]);
+        .refused(2, &["RoPE flags have no effect with --methods"]);
+    passkey(&["--share", "0"]).refused(2, &["must be above 0 and at most 1"]);
     passkey(&["--depths", "0"]).refused(2, &["--depths"]);
     passkey(&["-c", "600", "--plot", "/no/such/folder/x.svg"])
         .refused(2, &["/no/such/folder/x.svg"]);
 }
 
-/// Found as long as the model was trained for such lengths; a shorter context is enough to see it.
+/// Keys are found within the trained length, as a shorter context shows.
 #[test]
 fn a_real_model_finds_keys() {
     let Some(model) = smollm2() else { return };
@@ -166,7 +170,7 @@ fn a_real_model_finds_keys() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
     assert_eq!(json["methods"][0]["effective_window"], 1024, "{json:#}");
-    // With the answer's 16 tokens, a prompt has no room for another filler, which has 24.
+    // With the answer's 16 tokens, another filler of 24 tokens does not fit.
     for line in std::fs::read_to_string(&path).unwrap().lines() {
         let record: Value = rope_cpu::json::parse(line).unwrap();
         let tokens = record["tokens"].as_u64().unwrap();

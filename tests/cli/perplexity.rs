@@ -1,4 +1,4 @@
-//! `perplexity` on a tiny model, against what the definitions give, one token at a time.
+//! `perplexity` on a tiny model, compared with the definitions, token by token.
 
 use std::{fs, ops::ControlFlow, path::PathBuf};
 
@@ -16,10 +16,10 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Run, run, smollm2, tiny::tiny_reader};
 
-/// Sums in another order: no logit of this model moves by more.
+/// The largest change of a logit of this model by another order of summation.
 const BOUND: f64 = 1e-4;
 
-/// A model, a text, and a place for what is made of them.
+/// A model, a text, and a folder for results.
 struct Case {
     model: NamedTempFile,
     folder: TempDir,
@@ -34,7 +34,7 @@ impl Case {
         // No rule in it, and 300 tokens or so.
         let letter = |i: usize| b"the inner reason, ron."[(i * i + i / 7) % 22];
         let text = String::from_utf8((0..340).map(letter).collect()).unwrap();
-        // The last newline is no part of the text.
+        // The last newline is not part of the text.
         fs::write(folder.path().join("text"), format!("{text}\n")).unwrap();
         let file = File::open(model.path()).unwrap();
         let gguf = file.parse(&[]).unwrap();
@@ -66,8 +66,8 @@ impl Case {
         rope_cpu::json::parse(&run.stdout).unwrap()
     }
 
-    /// The log-probabilities of all tokens at the positions `scored` of the window that begins at
-    /// `start`, each from a session that read no more than what is before it.
+    /// Returns the log-probabilities of all tokens at the positions `scored` of the window that begins
+    /// at `start`, each from a session that read only the tokens before it.
     fn log_probabilities(
         &self,
         start: usize,
@@ -93,7 +93,7 @@ impl Case {
         rows
     }
 
-    /// The negative log-likelihoods of the tokens there.
+    /// Returns the negative log-likelihoods of the tokens at these positions.
     fn nll(&self, start: usize, scored: std::ops::Range<usize>, bos: Option<Token>) -> Vec<f64> {
         let rows = self.log_probabilities(start, scored.clone(), bos);
         let tokens = scored.map(|position| self.tokens[start + position] as usize);
@@ -138,7 +138,7 @@ fn the_number_is_that_of_llama_perplexity() {
         let squares: Vec<_> = all.iter().map(|x| x * x).collect();
         let error = ((mean(&squares) - mean(&all).powi(2)) / 123.0).sqrt();
         let ppl = mean(&all).exp();
-        // What the window begins with is seen in the number.
+        // The first token of the window changes the result.
         let other = if bos { None } else { Some(0) };
         let other = (0..4).flat_map(|i| case.nll(64 * i, 33..64, other)).collect::<Vec<_>>();
         assert!((mean(&other).exp() / ppl - 1.0).abs() > 3.0 * BOUND);
@@ -303,7 +303,7 @@ fn a_saved_run_is_compared_with() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_told() {
+fn invalid_arguments_are_reported() {
     let case = Case::new(1, false);
     let text = case.path("text");
     case.run(&["-c", "200"]).refused(2, &[&text, "400 are needed", "windows of 200"]);
@@ -351,7 +351,7 @@ fn a_text_that_was_cut_within_a_character_is_read() {
 }
 
 #[test]
-fn methods_that_are_equal_within_the_trained_length_are_told() {
+fn methods_that_are_equal_within_the_trained_length_are_listed() {
     let case = Case::new(1, true);
     let shown = |methods, window| {
         let run = case.run(&["--methods", methods, "--window", window, "--chunks", "1"]);
@@ -401,7 +401,7 @@ fn a_damaged_file_of_logits_is_named() {
     // Step of the first row: NaN.
     let row = 20 + 4 * good[16] as usize * 64;
     compare(&with(row, [255; 4]), &["--json"]).refused(2, &[&base, "row 1"]);
-    // Of another vocabulary: 38 tokens, and the rows accordingly shorter.
+    // Another vocabulary: 38 tokens, with shorter rows.
     let mut other = good[..row].to_vec();
     other[12] = 38;
     for row in good[row..].chunks(88) {
@@ -414,8 +414,8 @@ fn a_damaged_file_of_logits_is_named() {
 }
 
 /// The perplexity of llama-cpp-python 0.3.36 on the same file, text and windows: its logits with a
-/// cache of f16 (see `scripts/parity/llama.py`), and what perplexity.cpp makes of them. How either
-/// rounds activations moves it by up to 0.4 %; with F32 weights the two agree in all digits shown.
+/// cache of f16 (see `scripts/parity/llama.py`), evaluated as in perplexity.cpp. The rounding of
+/// activations changes it by up to 0.4 %; with F32 weights the two agree in all digits shown.
 #[test]
 fn a_real_model_has_the_perplexity_of_llama_cpp() {
     const LLAMA_CPP: f64 = 34.788453;
@@ -442,7 +442,7 @@ fn several_methods_and_windows_are_shown_side_by_side() {
         rope_cpu::json::parse(&case.run(&[&both[..], &["--json"]].concat()).stdout).unwrap();
     let rows = json.as_array().unwrap();
     assert_eq!(rows.len(), 4);
-    // Each is what it would be alone.
+    // Each result equals that of a separate run.
     let alone = ["--window", "260", "--stride", "32", "--buckets", "64", "--json"];
     let linear = case.run(&[&alone[..], &["--rope-scale", "2"]].concat());
     let linear: Value = rope_cpu::json::parse(&linear.stdout).unwrap();
@@ -462,14 +462,14 @@ fn several_methods_and_windows_are_shown_side_by_side() {
     {
         assert!(svg.contains(part), "{part}");
     }
-    // What is kept is not computed again, and what is new is.
+    // Saved results are not computed again, and new ones are.
     let kept = case.path("kept.jsonl");
     let keep = |methods| {
         case.run(&[&windows[..], &["-o", &kept, "--json", "--methods", methods]].concat())
     };
-    assert!(!keep("none").stderr.contains("there already"));
+    assert!(!keep("none").stderr.contains("already computed"));
     let again = keep("none,linear:rope-scale=2");
-    again.said(&["1/4: none, windows of 64: there already", "2/4: linear:rope-scale=2"]);
+    again.said(&["1/4: none, windows of 64: already computed", "2/4: linear:rope-scale=2"]);
     let times = |text: &str| -> Vec<Value> {
         let mut rows: Vec<Value> = rope_cpu::json::parse(text).unwrap();
         rows.iter_mut().for_each(|row| row["seconds"] = Value::Null);
@@ -479,7 +479,7 @@ fn several_methods_and_windows_are_shown_side_by_side() {
     assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 4);
     case.run(&["--plot", &plot]).refused(2, &["--buckets"]);
     case.run(&["--window", "64,600"]).refused(2, &["the text has"]);
-    case.run(&["--methods", "none,linear,none"]).refused(2, &["--methods: none is there twice"]);
+    case.run(&["--methods", "none,linear,none"]).refused(2, &["--methods: none is listed twice"]);
     let once = case.json(&["--window", "64,64"]);
     assert_eq!(once["window"], 64, "{once}");
 }
@@ -491,11 +491,11 @@ fn a_context_that_rolls_may_be_smaller_than_a_window() {
     let methods = ["--methods", "none,none:attention-sinks=4", "--json"];
     let parsed = |run: Run| -> Value { rope_cpu::json::parse(&run.stdout).unwrap() };
     let rows = parsed(case.run(&[&window[..], &methods].concat()));
-    // The tiny model was trained for 256, from where on the first tokens are forgotten.
+    // The tiny model was trained for 256 tokens; beyond that, the oldest tokens are evicted.
     let at = |row: usize, bucket: usize| &rows[row]["buckets"][bucket]["perplexity"];
     assert_eq!(at(0, 0), at(1, 0));
     assert_ne!(at(0, 2), at(1, 2));
-    // A smaller one forgets earlier.
+    // A smaller context evicts earlier.
     let sinks = ["-c", "64", "--attention-sinks", "4", "--json"];
     let small = parsed(case.run(&[&window[..], &sinks].concat()));
     assert_ne!(&small["buckets"][0]["perplexity"], at(1, 0));
@@ -503,7 +503,7 @@ fn a_context_that_rolls_may_be_smaller_than_a_window() {
 }
 
 #[test]
-fn every_method_of_a_drawing_can_be_told_apart() {
+fn every_method_of_a_drawing_is_distinguishable() {
     let case = Case::new(3, true);
     let plot = case.path("plot.svg");
     let methods: Vec<_> =
@@ -523,7 +523,7 @@ fn every_method_of_a_drawing_can_be_told_apart() {
     assert_eq!([1, 11, 21].map(dashes), [1, 5, 3]);
 }
 
-/// A device that takes nothing.
+/// A device to which nothing can be written.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_drawing_that_cannot_be_written_costs_nothing_else() {
@@ -540,7 +540,7 @@ fn results_of_something_else_are_not_taken() {
     let kept = case.path("kept.jsonl");
     let keep = |options: &[&str]| case.run(&[&["-c", "64", "-o", &kept], options].concat());
     assert_eq!(keep(&[]).code, Some(0));
-    keep(&[]).said(&["there already"]);
+    keep(&[]).said(&["already computed"]);
     let lines = || fs::read_to_string(&kept).unwrap();
     let first: Value = rope_cpu::json::parse(lines().trim()).unwrap();
     let bytes: Vec<u8> = case.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -549,7 +549,7 @@ fn results_of_something_else_are_not_taken() {
     // Another text with as many tokens.
     let text = fs::read_to_string(case.path("text")).unwrap();
     fs::write(case.path("text"), text.replacen(',', ".", 1)).unwrap();
-    assert!(!keep(&[]).stderr.contains("there already"));
+    assert!(!keep(&[]).stderr.contains("already computed"));
     assert_eq!(lines().lines().count(), 2);
     // Other metadata, and other weights in a file of the same name and size.
     let base = ["--override-kv", "llama.rope.freq_base=float:20000"];
@@ -561,7 +561,7 @@ fn results_of_something_else_are_not_taken() {
     assert_eq!(keep(&base).code, Some(0));
     let line: Value = rope_cpu::json::parse(lines().trim()).unwrap();
     assert_eq!(line["overrides"][0], "llama.rope.freq_base=float:20000");
-    keep(&base).said(&["there already"]);
+    keep(&base).said(&["already computed"]);
 }
 
 #[test]
@@ -571,13 +571,13 @@ fn no_other_file_is_taken_for_results() {
     let keep = || case.run(&["-c", "64", "-o", &kept]);
     for other in ["do not lose this", "do not lose this\n", "{\"model\": \"x\"}\n"] {
         fs::write(&kept, other).unwrap();
-        keep().refused(2, &["notes.txt: line 1 is no result of this command"]);
+        keep().refused(2, &["notes.txt: line 1 is not a result of this command"]);
         assert_eq!(fs::read_to_string(&kept).unwrap(), other);
     }
-    // A line that was cut, also within a character, is forgotten.
+    // An incomplete line, also one cut within a character, is removed.
     for cut in [&b"{\"mo"[..], b"{\"model\":\"\xe2\x82"] {
         fs::write(&kept, cut).unwrap();
         assert_eq!(keep().code, Some(0));
-        keep().said(&["there already"]);
+        keep().said(&["already computed"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `--prompt-cache`: a prompt that was read once need not be read again.
+//! `--prompt-cache`: a prompt that was read once is not read again.
 
 use crate::{Run, run, tiny::tiny_reader};
 
@@ -30,12 +30,12 @@ fn the_next_run_reads_only_what_differs() {
     // All but the last token, from which the logits follow.
     let all = reused(&again);
     assert!(all > 30, "{all}");
-    // Longer prompts go on from it; one that is only read leaves the file as it is.
+    // Longer prompts continue from it; --prompt-cache-ro does not change the file.
     let longer = format!("{PROMPT} of it all");
     assert_eq!(reused(&write(&longer, &["--prompt-cache-ro"])), all + 1);
     assert_eq!(reused(&write(&longer, &[])), all + 1);
     assert!(reused(&write(&longer, &["--prompt-cache-all"])) > all + 1);
-    // Answers are kept too, but for the last token, which was never read.
+    // Answers are saved too, except the last token, which was not read.
     let told = write(&longer, &["--prompt-cache-ro", "--no-display-prompt"]).stdout;
     let more = write(&format!("{longer}{told}"), &["--prompt-cache-ro"]);
     let told_and_read = reused(&write(&longer, &["--prompt-cache-ro"])) + 1 + 7;
@@ -70,24 +70,26 @@ fn a_file_that_does_not_fit_is_refused() {
     };
     with(&model, cache, &["--prompt-cache-ro"]).refused(2, &["--prompt-cache", "prompt.cache"]);
     assert_eq!(with(&model, cache, &[]).code, Some(0));
-    with(&other, cache, &[]).refused(2, &["prompt.cache", "another model", "remove it"]);
+    with(&other, cache, &[]).refused(2, &["prompt.cache", "another model", "remove the file"]);
     let scaled = ["--rope-freq-scale", "0.5"];
     with(&model, cache, &scaled).refused(2, &["other RoPE settings", "factor 2"]);
     with(&model, cache, &["-ctk", "q8_0"]).refused(2, &["-ctk f16"]);
-    with(&model, model.path().to_str().unwrap(), &[]).refused(2, &["no session of rope-cpu"]);
+    with(&model, model.path().to_str().unwrap(), &[])
+        .refused(2, &["not a prompt cache of rope-cpu"]);
     with(&model, directory.path().to_str().unwrap(), &[]).refused(2, &["directory"]);
     let nowhere = directory.path().join("missing/prompt.cache");
     with(&model, nowhere.to_str().unwrap(), &[]).refused(2, &["missing/prompt.cache"]);
 
-    // `"keys":"f16"` with one bit changed is not a type to ask for.
+    // `"keys":"f16"` with one bit changed is damage, not another type.
     let kept = std::fs::read(cache).unwrap();
     let at = kept.windows(5).position(|bytes| bytes == b"\"f16\"").unwrap() + 3;
     let mut changed = kept.clone();
     changed[at] ^= 1;
     for damaged in [&changed[..], &kept[..at], &kept[..kept.len() - 1]] {
         std::fs::write(cache, damaged).unwrap();
-        with(&model, cache, &[]).refused(2, &["prompt.cache: the file is damaged", "remove it"]);
+        with(&model, cache, &[])
+            .refused(2, &["prompt.cache: the file is damaged", "remove the file"]);
     }
     std::fs::write(cache, [b"ropecpu1", &kept[8..]].concat()).unwrap();
-    with(&model, cache, &[]).refused(2, &["prompt.cache", "another version", "remove it"]);
+    with(&model, cache, &[]).refused(2, &["prompt.cache", "another version", "remove the file"]);
 }

@@ -1,4 +1,4 @@
-//! `quantize`: which tensor gets which type, the file, and what is refused.
+//! `quantize`: the types of tensors, the file, and errors.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -15,7 +15,7 @@ use crate::{
     tiny::{tiny, tiny_in_parts, tiny_reader},
 };
 
-/// Zeros of f32.
+/// A tensor of zeros in f32.
 fn model(description: &Json) -> Builder {
     let architecture = description["architecture"].as_str().unwrap();
     let mut b = Builder::new().key("general.architecture", STRING, string(architecture));
@@ -103,7 +103,7 @@ fn a_quantized_model_runs_and_is_the_same_but_for_its_matrices() {
         assert_eq!(before.bytes == after.bytes, is_norm, "{}", after.name);
     }
 
-    // The same bytes with any number of threads, whatever was there before.
+    // The same bytes with any number of threads, also if a file is replaced.
     let first = fs::read(output).unwrap();
     quantize(&[input, output, "Q8_0", "-t", "3"]);
     assert!(fs::read(output).unwrap() == first);
@@ -119,10 +119,13 @@ fn options_change_what_is_chosen() {
     let output = folder.path().join("out.gguf");
     let out = output.to_str().unwrap();
 
-    // Rows of 64 and 96 are no whole blocks of 256.
+    // Rows of 64 and 96 weights cannot be divided into blocks of 256.
     let dry = run(&["quantize", "--dry-run", input, out, "Q4_K"]);
     assert_eq!(dry.code, Some(0), "{}", dry.stderr);
-    dry.said(&["14 of 20 tensors get a type with smaller blocks", "no whole blocks of q4_k"]);
+    dry.said(&[
+        "14 of 20 tensors get a type with smaller blocks",
+        "cannot be divided into blocks of q4_k",
+    ]);
     assert!(dry.stdout.contains("f32 -> q5_0"), "{}", dry.stdout);
     assert!(dry.stdout.contains(" would become "), "{}", dry.stdout);
     assert!(!output.exists());
@@ -132,7 +135,7 @@ fn options_change_what_is_chosen() {
     let again = folder.path().join("again.gguf");
     let twice = run(&["quantize", out, again.to_str().unwrap(), "q4_0"]);
     assert_eq!(twice.code, Some(0));
-    twice.said(&["warning: weights are quantized already (q4_0)"]);
+    twice.said(&["warning: weights are already quantized (q4_0)"]);
     assert_eq!(types(&again)["token_embd.weight"].name, "q8_0");
     assert_eq!(types(&again)["blk.0.attn_q.weight"].name, "q4_0");
     let quiet = run(&["quantize", "--allow-requantize", out, again.to_str().unwrap(), "F16"]);
@@ -190,7 +193,7 @@ fn parts_become_one_file() {
     let gguf = file.parse(&[]).unwrap();
     assert!(gguf.metadata().iter().all(|(key, _)| !key.starts_with("split.")));
     let over = run(&["quantize", first.to_str().unwrap(), second.to_str().unwrap(), "q8_0"]);
-    over.refused(2, &["-00002-of-00002.gguf is what is read"]);
+    over.refused(2, &["-00002-of-00002.gguf is also the input file"]);
 }
 
 #[test]
@@ -205,7 +208,8 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     {
         let link = folder.path().join("link.gguf");
         std::os::unix::fs::symlink(input, &link).unwrap();
-        run(&["quantize", input, link.to_str().unwrap(), "Q8_0"]).refused(2, &["is what is read"]);
+        run(&["quantize", input, link.to_str().unwrap(), "Q8_0"])
+            .refused(2, &["is also the input file"]);
         fs::remove_file(link).unwrap();
     }
     let here = folder.path().to_str().unwrap();

@@ -31,7 +31,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn explain_says_what_is_in_force_and_what_it_does() {
+fn explain_shows_the_settings_and_their_effect() {
     let text =
         shown(rope("explain", &["-c", "1024", "--rope-scaling", "linear", "--rope-scale", "4"]));
     for part in [
@@ -41,7 +41,7 @@ fn explain_says_what_is_in_force_and_what_it_does() {
         "turns in 256",
         "D (paper)",
         "longrope: not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
-        "What llama.cpp would do differently:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
+        "Differences to llama.cpp:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
         "- it computes angles by repeated multiplication in single precision",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
@@ -82,7 +82,7 @@ fn explain_says_what_is_in_force_and_what_it_does() {
     assert!(text.contains("h(θ_i) = θ_i\n") && text.contains("dprope changes nothing"), "{text}");
     let text = shown(rope("explain", &["-c", "512", "--rope-freq-base", "30000"]));
     assert!(text.contains("h(θ_i) = θ_i for θ_i of base 30000\n"), "{text}");
-    // Far tokens are taken to be nearer, so that no angle is beyond those of training.
+    // Distances of far tokens are reduced, so that no angle exceeds the trained ones.
     for method in ["rerope", "leaky-rerope", "self-extend", "lm-infinite"] {
         let text = shown(rope("explain", &["-c", "4096", "--rope-scaling", method]));
         assert_eq!(text.matches("as trained").count(), 8, "{text}");
@@ -102,12 +102,12 @@ fn explain_says_what_is_in_force_and_what_it_does() {
     let text = shown(rope("explain", &["-c", "512"]));
     let cut = "- its server and llama-cli cut the context down to the trained 256\n";
     assert!(text.contains(cut), "{text}");
-    // Wrong flags are told as where they act.
+    // Invalid flags are reported as in a run.
     rope("explain", &["--rope-scale", "0"]).refused(2, &["--rope-scale 0: must be a number from"]);
 }
 
 #[test]
-fn bad_values_are_told_by_their_flag_and_range() {
+fn invalid_values_are_reported_with_flag_and_range() {
     let head = ["--override-kv", "llama.rope.dimension_count=int:15"];
     for (options, said) in [
         (&["--rope-scale", "-2"][..], "--rope-scale -2: must be a number from 0.000001 to 1000000"),
@@ -142,7 +142,7 @@ fn bad_values_are_told_by_their_flag_and_range() {
     ] {
         rope("explain", options).refused(2, &[said]);
     }
-    // What is no whole number never meets a model.
+    // An invalid whole number is reported before the model is opened.
     for (flag, bad, range) in [
         ("--yarn-orig-ctx", "-1", "0"),
         ("--dynamic-target", "-1", "the trained context to 1073741824"),
@@ -178,7 +178,7 @@ fn explain_as_json_has_the_same() {
     assert!((number(&pairs[1]["ratio"]) - (0.75 + 0.25 / 4.0)).abs() < 1e-14, "{}", pairs[1]);
     let scale = 1.0 + 0.1 * 4f64.ln();
     assert!((number(&explained["attention_scale"]) - scale).abs() < 1e-14);
-    // In force is what the list calls yarn.
+    // The settings in force are those of yarn in the list.
     let methods = explained["methods"].as_array().unwrap();
     let yarn = methods.iter().find(|method| method["method"] == "yarn").unwrap();
     assert_eq!(yarn["disturbance_code"], explained["disturbance_code"]);
@@ -202,9 +202,11 @@ fn compare_shows_methods_side_by_side() {
     let run = rope("compare", &["-c", "512", "--methods", "linear,longrope"]);
     run.said(&["note: longrope is not shown: RoPE scaling longrope needs the tensor"]);
 
-    rope("compare", &["--ctx-size", "512", "--methods", "longrope"])
-        .refused(2, &["no method is left: longrope is not shown: RoPE scaling longrope needs"]);
-    rope("compare", &["--methods", "none,none"]).refused(2, &["none is there twice"]);
+    rope("compare", &["--ctx-size", "512", "--methods", "longrope"]).refused(
+        2,
+        &["no method can be shown: longrope is not shown: RoPE scaling longrope needs"],
+    );
+    rope("compare", &["--methods", "none,none"]).refused(2, &["none is listed twice"]);
 
     // Within the trained length, no pair goes beyond it.
     let within = json(rope(
@@ -220,12 +222,12 @@ fn compare_shows_methods_side_by_side() {
     let text = shown(rope("compare", &["-c", "128", "--methods", "none"]));
     assert!(text.contains("128 tokens, within the 256 of training"), "{text}");
 
-    // What is left out is told, once for all lengths, and why.
+    // The reason for an omitted method is printed once for all lengths.
     let run = rope("compare", &["--json"]);
     run.said(&[
         "note: longrope is not shown: RoPE scaling longrope needs the tensor",
         "note: clex is not shown: --rope-scaling clex needs --clex-weights FILE",
-        "note: rerope, leaky-rerope, self-extend, lm-infinite are not shown: they act on attention",
+        "note: rerope, leaky-rerope, self-extend, lm-infinite are not shown: they change attention",
     ]);
     assert_eq!(run.stderr.lines().count(), 3, "{}", run.stderr);
     let all = json(run);
@@ -240,7 +242,7 @@ fn compare_shows_methods_side_by_side() {
     for entry in all {
         assert!(number(&entry["disturbance_code"]) >= 0.0, "{entry}");
     }
-    // What decides by the disturbance disturbs least of those that choose between two.
+    // dprope, which decides by the disturbance, has the least of the methods that divide or keep.
     let [dprope, linear] = ["dprope", "linear"].map(|method| of(method, 1024));
     assert!(number(&dprope["disturbance_code"]) <= number(&linear["disturbance_code"]));
     assert!(number(&linear["disturbance_paper"]) < worse);
@@ -275,7 +277,7 @@ fn compare_draws_four_charts_of_each_length() {
 }
 
 #[test]
-fn disturbance_is_told_pair_by_pair() {
+fn disturbance_is_shown_for_each_pair() {
     let of = |options: &[&str]| {
         json(rope(
             "disturbance",
@@ -313,7 +315,7 @@ fn disturbance_repeats_table_3() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_told() {
+fn invalid_lengths_and_methods_are_reported() {
     run(&["rope"]).refused(2, &["explain", "compare", "disturbance"]);
     run(&["rope", "explain"]).refused(2, &["--model <FILE>"]);
     run(&["rope", "disturbance"]).refused(2, &["--model <FILE>", "--ctx <N>"]);
@@ -325,7 +327,7 @@ fn what_cannot_be_looked_at_is_told() {
     rope("compare", &["--intervals", "1"]).refused(2, &["from 2 to 65536"]);
     let two = ["-c", "512", "--method", "longrope"];
     rope("disturbance", &two).refused(2, &["needs the tensor rope_factors_short.weight"]);
-    let attention = "rerope: it acts on attention and leaves all angles as they are";
+    let attention = "rerope: the method changes attention and no angles";
     rope("disturbance", &["-c", "512", "--method", "rerope"]).refused(2, &["--method", attention]);
     rope("compare", &["--methods", "none,rerope"]).refused(2, &["--methods", attention]);
 }
@@ -381,8 +383,8 @@ fn what_is_baked_is_read_back() {
     let second = File::open(&second).unwrap();
     assert_eq!(second.parse(&[]).unwrap().tensors().len(), b.tensors().len());
 
-    bake(output, &yarn).refused(2, &["baked.gguf is there already"]);
-    bake(input, &yarn).refused(2, &["is there already"]);
+    bake(output, &yarn).refused(2, &["baked.gguf already exists"]);
+    bake(input, &yarn).refused(2, &["already exists"]);
     let other = folder.path().join("other.gguf");
     let dynamic = bake(other.to_str().unwrap(), &["-c", "1024", "--rope-scaling", "dynamic"]);
     dynamic.refused(2, &["RoPE scaling dynamic depends on the length of the sequence"]);
@@ -406,7 +408,7 @@ fn settings_that_change_nothing_are_not_baked() {
         &["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "1"],
         &["-c", "256", "--rope-scaling", "yarn"],
         &["-c", "256", "--rope-scaling", "auto"],
-        // What llama.cpp reads in the file as it is.
+        // llama.cpp applies the scaling in the file itself.
         &["-c", "1024", "--override-kv", "llama.rope.scaling.factor=float:4"],
     ] {
         bake(flags).refused(
@@ -430,7 +432,7 @@ fn nothing_is_baked_where_llama_cpp_would_not_use_it() {
         let model = tiny.builder().file();
         let (model, out) = (model.path().to_str().unwrap(), output.to_str().unwrap());
         let said = format!(
-            "{model}: nothing can be baked into {} models: llama.cpp does not use rope_freqs.weight",
+            "{model}: baking is not supported for {} models: llama.cpp does not use rope_freqs.weight",
             tiny.architecture
         );
         let yarn = ["-c", "1024", "--rope-scaling", "yarn", "--rope-scale", "4"];
@@ -440,7 +442,7 @@ fn nothing_is_baked_where_llama_cpp_would_not_use_it() {
     }
 }
 
-/// Other programs ask for just these.
+/// Other programs require exactly these keys.
 #[test]
 fn what_is_baked_is_one_file_with_keys_of_the_types_that_they_have() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How sampling options and what a file recommends come together.
+//! Sampling options, and the values that a file recommends.
 
 use rope_cpu::{
     gguf::File,
@@ -24,12 +24,11 @@ fn the_file_recommends_and_flags_decide() {
     let recommended = ["--override-kv", "general.sampling.temp=float:0", "-s", "1"];
     let file = answer(&recommended);
     assert_eq!(file.stdout, greedy.stdout);
-    file.said(&["sampling: temp 0.0 from the file, where no flag says otherwise"]);
+    file.said(&["sampling: temp 0.0 from the file, unless a flag overrides them"]);
     let flag = |seed| answer(&[&recommended[..2], &[seed, "--temp", "9"]].concat()).stdout;
     assert_ne!(flag("--seed=1"), flag("--seed=2"));
     let broken = ["--override-kv", "general.sampling.top_p=float:2"];
-    answer(&broken)
-        .refused(2, &["general.sampling: --top-p 2: must be from 0 to 1; give the flag"]);
+    answer(&broken).refused(2, &["general.sampling: --top-p 2: must be from 0 to 1; override it"]);
     let typed = answer(&[&broken[..], &["--top-p", "3"]].concat());
     typed.refused(2, &["error: --top-p 3: must be from 0 to 1"]);
 }
@@ -91,14 +90,14 @@ fn breakers_are_found_however_tokens_spell_them() {
     assert_eq!(of(&["\n", ":", "\"", "*"]), [spelled("Ċ", &[])]);
     assert_eq!(of(&["he,"]), [spelled("h", &["e", ","]), spelled("he", &[","])]);
     assert_eq!(of(&[" t", ""]), [spelled("Ġ", &["t"]), spelled("Ġt", &[])]);
-    // "ther" is "t", "he" and "r": what is left of the text is encoded as a whole.
+    // "ther" is "t", "he" and "r": the rest of the text is encoded as a whole.
     assert_eq!(of(&["ther"]), [spelled("t", &["he", "r"]), spelled("Ġt", &["he", "r"])]);
 }
 
-/// After "zq" in a line of its own, a "z" in another one is a repetition, unless the line breaks it.
+/// After a line "zq", a "z" in another line is a repetition, unless the newline breaks it.
 #[test]
 fn breakers_spare_what_follows_them() {
-    let q = "17+1000"; // it is chosen wherever it is not penalized
+    let q = "17+1000"; // it is chosen unless it is penalized
     let fixed = ["-p", "\\nzq\\nz", "-n", "1", "--temp", "0", "-l", q, "--no-display-prompt"];
     let spared = |breakers: &[&str]| {
         let breakers = breakers.iter().flat_map(|text| ["--dry-sequence-breaker", text]);
@@ -149,7 +148,7 @@ fn two_seeds_are_random_ones() {
 }
 
 #[test]
-fn what_has_no_effect_is_told() {
+fn options_without_effect_are_reported() {
     let warned = |options: &[&str], parts: &[&str]| {
         let run = answer(options);
         assert_eq!(run.code, Some(0), "{}", run.stderr);
@@ -179,7 +178,7 @@ fn faults_name_the_option() {
         .refused(2, &["--samplers", "\"grammar\"", "top_n_sigma"]);
     answer(&["--sampler-seq", "kq"]).refused(2, &["--sampler-seq", "'q'", "k (top_k)"]);
     answer(&["--mirostat", "3"]).refused(2, &["--mirostat"]);
-    answer(&["-l", "40+1"]).refused(2, &["--logit-bias 40: the vocabulary has 40 tokens"]);
-    answer(&["-l", "7"]).refused(2, &["--logit-bias", "not the number of a token"]);
+    answer(&["-l", "40+1"]).refused(2, &["--logit-bias 40: the token must be from 0 to 39"]);
+    answer(&["-l", "7"]).refused(2, &["--logit-bias", "must be a token ID"]);
     answer(&["-l", "7+inf"]).refused(2, &["--logit-bias inf: must be a number or -inf"]);
 }

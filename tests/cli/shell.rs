@@ -3,7 +3,7 @@
 use crate::run;
 
 #[test]
-fn every_shell_is_told_the_options() {
+fn every_shell_script_has_the_options() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said = run(&["completions", shell]);
         assert_eq!((said.code, &said.stderr[..]), (Some(0), ""), "{shell}");

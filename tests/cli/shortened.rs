@@ -1,4 +1,4 @@
-//! Model files that become shorter while they are in use.
+//! Model files that are shortened while they are in use.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ fn start(arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Leaves a page of the model, which the program is using.
+/// Shortens the model that the program is using to one page.
 #[track_caller]
 fn shorten(model: &Path, program: Child) {
     File::options().write(true).open(model).unwrap().set_len(4096).unwrap();
@@ -29,7 +29,7 @@ fn shorten(model: &Path, program: Child) {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{:?}: {stderr}", output.status);
     let expected = format!("error: {}: the file was shortened", model.display());
-    // Once, although several threads read the file.
+    // Printed once, although several threads read the file.
     assert_eq!(stderr.matches(&expected).count(), 1, "{stderr}");
 }
 
@@ -43,7 +43,7 @@ fn a_run_names_the_file() {
     shorten(model.path(), program);
 }
 
-/// Also of what is copied without being looked at.
+/// Also while tensors are copied.
 #[test]
 fn no_half_written_file_is_left() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! `sweep` on a tiny model: what it writes, never how fast it was.
+//! `sweep` on a tiny model: its output, not its speed.
 
 use serde_json::Value;
 
 use crate::{Run, run, tiny::tiny};
 
-/// Runs `sweep` on the tiny model, in a context with room for three steps.
+/// Runs `sweep` on the tiny model, in a context of three steps.
 fn sweep(options: &[&str]) -> Run {
     let file = tiny();
     let model = file.path().to_str().unwrap();
@@ -66,8 +66,7 @@ fn a_plot_has_both_speeds() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    for part in
-        ["prompt", "answer", "all that memory can be read for", "tokens/s", "depth in tokens"]
+    for part in ["prompt", "answer", "limit of the memory bandwidth", "tokens/s", "depth in tokens"]
     {
         assert!(svg.contains(part), "{part}: {svg}");
     }
@@ -76,7 +75,7 @@ fn a_plot_has_both_speeds() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_told() {
+fn invalid_sweeps_are_reported() {
     sweep(&["--step", "61"]).refused(2, &["a step of 61 tokens", "context of 60"]);
     sweep(&["--plot", "/no/such/folder/x.svg"]).refused(2, &["/no/such/folder/x.svg"]);
     sweep(&["-o", "sql"]).refused(2, &["sql"]);

@@ -16,12 +16,12 @@ use nix::{
 
 use crate::{smollm2, tiny::tiny_reader};
 
-/// The program on a pseudo terminal of its own.
+/// The program on its own pseudo terminal.
 struct Terminal {
     child: Child,
     keys: File,
     shown: Receiver<Vec<u8>>,
-    /// What was shown and not yet waited for.
+    /// The output that no call of `until` has consumed.
     rest: String,
     _home: tempfile::TempDir,
 }
@@ -59,13 +59,13 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until a line can be typed: the editor then asks for brackets around what is pasted.
+    /// Waits for the prompt of the line editor, which then enables bracketed paste.
     #[track_caller]
     fn ready(&mut self) -> String {
         self.until("\x1b[?2004h")
     }
 
-    /// Types a line when one can be typed.
+    /// Waits for the prompt of the line editor, then types a line.
     #[track_caller]
     fn enter(&mut self, line: &str) {
         self.ready();
@@ -117,7 +117,7 @@ fn number_before(line: &str, word: &str) -> usize {
 }
 
 #[test]
-fn turns_reuse_what_was_read_and_clear_forgets_it() {
+fn turns_reuse_the_cache_and_clear_removes_them() {
     let Some(model) = smollm2() else { return };
     let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "12", "-c", "512"]);
     terminal.until("RoPE: ");
@@ -128,18 +128,18 @@ fn turns_reuse_what_was_read_and_clear_forgets_it() {
 
     terminal.enter("And what is my name?");
     let second = terminal.timings();
-    // All of the first prompt, and most of its answer.
+    // The first prompt, and all but one token of its answer.
     assert!(number_before(&second, " reused") >= read, "{first} {second}");
     assert!(number_before(&second, " tokens in") < read, "{first} {second}");
 
     terminal.enter("/help");
-    terminal.until("/clear   forget");
+    terminal.until("/clear   remove");
     terminal.enter("/nonsense");
-    terminal.until("/nonsense is no command here");
+    terminal.until("/nonsense is not a command");
     terminal.enter("/clear");
     terminal.enter("Who are you?");
     let again = terminal.timings();
-    // No more than the system message of the template.
+    // Only the system message of the template.
     assert!(number_before(&again, " reused") < read, "{again}");
     assert!(number_before(&again, " tokens in") < read, "{again}");
 
@@ -193,25 +193,25 @@ fn without_a_template_text_is_continued() {
     let first = terminal.timings();
     terminal.enter(" and");
     let second = terminal.timings();
-    // All but the last token of the answer, which nothing was computed after.
+    // All but the last token of the answer, which was not read.
     let expected = number_before(&first, " tokens in") + 7;
     assert_eq!(number_before(&second, " reused"), expected, "{first} {second}");
 
     terminal.ready();
     terminal.press("\u{3}"); // Ctrl-C, as the line editor reads it
-    terminal.until("Ctrl-D or /exit");
+    terminal.until("Ctrl-D, or enter /exit");
     terminal.ready();
     terminal.press("\u{3}");
     terminal.ends_with(0);
 }
 
 #[test]
-fn a_message_that_is_too_long_is_told_and_another_may_follow() {
+fn after_a_message_that_is_too_long_another_may_follow() {
     let Some(model) = smollm2() else { return };
     let mut terminal = Terminal::new(&["-m", &model, "--temp", "0", "-n", "4", "-c", "64"]);
     terminal.enter(&"word ".repeat(80));
     let all = terminal.ready();
-    assert!(all.contains("more than the context of 64") && !all.contains("/drop"), "{all}");
+    assert!(all.contains("does not fit in the context of 64") && !all.contains("/drop"), "{all}");
     terminal.press("Hi\r");
     terminal.timings();
     terminal.enter("/exit");
@@ -240,29 +240,29 @@ fn a_full_conversation_goes_on_without_its_oldest_turns() {
     terminal.enter("the rain");
     let first = terminal.timings();
     terminal.enter("/drop");
-    terminal.until("(forgot 1 turn, 0 turns left)");
-    // The BOS token has stayed, so that the prompt is the first one again.
+    terminal.until("(removed 1 turn, 0 turns left)");
+    // The BOS token was not removed, so the prompt equals the first one.
     terminal.enter("the rain");
     let read = number_before(&first, " tokens in");
     assert_eq!(number_before(&terminal.timings(), " reused"), read - 1);
     terminal.enter(" in the north");
     terminal.until("the context of 48 tokens is full");
-    terminal.until("/drop forgets the oldest turn");
+    terminal.until("/drop removes the oldest turn");
     terminal.timings();
     terminal.enter(" and");
-    terminal.until("more than the context of 48");
+    terminal.until("does not fit in the context of 48");
     terminal.until("--context-shift");
     terminal.enter("/drop 1");
-    terminal.until("(forgot 1 turn, 1 turn left)");
+    terminal.until("(removed 1 turn, 1 turn left)");
     terminal.enter("/drop x");
-    terminal.until("/drop x: give a whole number, 1 or more");
+    terminal.until("/drop x: must be a whole number of at least 1");
     terminal.enter("/help");
-    terminal.until("/drop N  forget");
+    terminal.until("/drop N  remove");
     terminal.enter(" and");
     let later = terminal.timings();
     assert_eq!(number_before(&later, " reused"), 1, "{later}");
     terminal.enter("/drop 9");
-    terminal.until("(forgot 2 turns, 0 turns left)");
+    terminal.until("(removed 2 turns, 0 turns left)");
     terminal.enter("/exit");
     terminal.ends_with(0);
 }
@@ -277,7 +277,7 @@ fn the_system_message_stays_where_turns_are_dropped() {
     terminal.enter("Two");
     terminal.timings();
     terminal.enter("/drop 2");
-    terminal.until("(forgot 2 turns, 0 turns left)");
+    terminal.until("(removed 2 turns, 0 turns left)");
     terminal.enter("One");
     let again = terminal.timings();
     let read = number_before(&first, " tokens in");
@@ -299,7 +299,7 @@ fn the_question_of_the_command_line_is_shown() {
     assert!(!String::from_utf8_lossy(&shown).contains("Why"), "{shown:?}");
 }
 
-/// A conversation that keeps all in a file; returns the folder of it.
+/// Starts a conversation that saves all tokens in a prompt cache; returns its folder.
 fn kept(options: &[&str]) -> (Terminal, tempfile::TempDir) {
     let model = smollm2().unwrap_or_default();
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn sigterm_ends_an_answer_or_the_waiting_for_a_line_and_keeps_what_was_read() {
     writing.ends_with(143);
     assert_eq!(files(&folder), ["kept"]);
 
-    // After a Ctrl-C that has had its effect it is the first signal again.
+    // After the program handled a Ctrl-C, the next signal counts as the first.
     let (mut waiting, folder) = kept(&[]);
     waiting.enter("Count to one thousand.");
     waiting.until(" ");
@@ -342,7 +342,7 @@ fn sigterm_ends_an_answer_or_the_waiting_for_a_line_and_keeps_what_was_read() {
 }
 
 #[test]
-fn a_second_ctrl_c_leaves_at_once_and_says_what_is_lost() {
+fn a_second_ctrl_c_exits_at_once_with_a_warning() {
     if smollm2().is_none() {
         return;
     }

@@ -24,7 +24,7 @@ pub fn tiny() -> NamedTempFile {
     builder(1, 1.0, |_| true).file()
 }
 
-/// The same with so many embeddings, all zeros, that the file need not have on the disk.
+/// The model of [`tiny`] with `rows` embeddings of zeros, in a sparse file.
 pub fn tiny_with_embeddings(rows: u64) -> NamedTempFile {
     let name = "token_embd.weight";
     let b = builder(1, 1.0, |kept| kept != name);
@@ -40,7 +40,7 @@ pub fn tiny_in_parts(seed: u32, folder: &Path) -> [PathBuf; 2] {
     in_parts(seed, folder, |name| name.starts_with("blk.1."))
 }
 
-/// The same with tensors in the second file alone, as llama-gguf-split --no-tensor-first-split does it.
+/// The same model with all tensors in the second file, as by llama-gguf-split --no-tensor-first-split.
 pub fn tiny_after_its_metadata(seed: u32, folder: &Path) -> [PathBuf; 2] {
     in_parts(seed, folder, |_| true)
 }
@@ -60,19 +60,19 @@ fn in_parts(seed: u32, folder: &Path, second: impl Fn(&str) -> bool + Copy) -> [
     })
 }
 
-/// The same with random weights from `seed`, and a tokenizer: token 0 is BOS, which is added if
-/// `bos`; then come the letters, and with those merges a few of two letters.
+/// A model with random weights from `seed` and a tokenizer: token 0 is BOS, which is added if `bos`;
+/// the letters follow, then merges of two letters.
 pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
     reader(seed, bos, |_| true).file()
 }
 
-/// The same, of which some tokens are never to be written.
+/// The model of [`tiny_reader`] with suppressed tokens.
 pub fn tiny_suppressing(seed: u32, tokens: &[i32]) -> NamedTempFile {
     let tokens = array(I32, tokens.len() as u64, tokens.iter().map(|token| token.to_le_bytes()));
     reader(seed, true, |_| true).key("tokenizer.ggml.suppress_tokens", ARRAY, tokens).file()
 }
 
-/// A LoRA adapter of rank 4 for the last matrix of both.
+/// A LoRA adapter of rank 4 for the last matrix of either model.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()
         .key("general.type", STRING, string("adapter"))
@@ -108,7 +108,7 @@ fn reader(seed: u32, bos: bool, kept: impl Fn(&str) -> bool) -> Builder {
         .key("tokenizer.ggml.add_bos_token", BOOL, [u8::from(bos)])
 }
 
-/// With those of the tensors that are `kept`.
+/// Builds the model with the tensors that are `kept`.
 fn builder(seed: u32, scale: f32, kept: impl Fn(&str) -> bool) -> Builder {
     let mut b = Builder::new().key("general.architecture", STRING, string("llama"));
     b = b.key("general.size_label", STRING, string("58K"));

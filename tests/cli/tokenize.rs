@@ -1,4 +1,4 @@
-//! The output of `tokenize` and `detokenize`, which is that of llama-tokenize.
+//! `tokenize` and `detokenize`, with llama-tokenize's output.
 
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ fn bad_usage_is_named() {
         (&["tokenize"][..], "--prompt, --file or --stdin"),
         (&["tokenize", "-f", "no/such/file"], "cannot read no/such/file"),
         (&["tokenize", "-p", r"\xff"], "byte 0 is not valid"),
-        (&["detokenize", "1", "x2"], "\"x2\" is not the number of a token"),
+        (&["detokenize", "1", "x2"], "\"x2\" is not a token ID"),
         (&["detokenize", "32000"], "there is no token 32000: the vocabulary has 32000"),
     ] {
         let Some(found) = printed(LLAMA, line) else { return };

@@ -1,4 +1,4 @@
-//! What is typed wrong, and what is asked about.
+//! Help texts, and errors in command lines.
 
 use crate::run;
 
@@ -27,7 +27,7 @@ fn short_help_takes_one_line_for_each_option() {
 }
 
 #[test]
-fn long_help_says_more() {
+fn long_help_is_more_detailed() {
     let help = run(&["--help"]);
     assert_eq!(help.code, Some(0));
     assert!(help.stdout.len() > run(&["-h"]).stdout.len());
@@ -37,7 +37,7 @@ fn long_help_says_more() {
 }
 
 #[test]
-fn nothing_typed_shows_the_usage() {
+fn without_arguments_the_usage_is_shown() {
     run(&[]).refused(2, &["Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>"]);
 }
 
@@ -47,7 +47,7 @@ fn the_version_is_that_of_the_package() {
 }
 
 #[test]
-fn unknown_and_missing_options_are_told() {
+fn unknown_and_missing_options_are_reported() {
     run(&["--no-such-option"]).refused(2, &["--no-such-option"]);
     run(&["-p", "hello"]).refused(2, &["--model <FILE>"]);
     run(&["-m"]).refused(2, &["--model <FILE>"]);
@@ -56,15 +56,15 @@ fn unknown_and_missing_options_are_told() {
 }
 
 #[test]
-fn options_of_llama_cli_that_are_missing_are_refused_by_name() {
+fn unsupported_options_of_llama_cli_are_rejected_by_name() {
     for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-md"] {
-        let said = format!("{option} is a llama-cli option that rope-cpu does not have (yet)");
+        let said = format!("{option} is a llama-cli option that rope-cpu does not support");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }
 }
 
 #[test]
-fn values_out_of_range_are_told_with_what_is_possible() {
+fn values_out_of_range_are_reported_with_the_range() {
     let cases: [(&[&str], &str); 26] = [
         (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
@@ -76,12 +76,12 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         (&["-t", "x"], "'--threads <N>': not a whole number\n"),
         (&["--top-k", "x"], "'--top-k <N>': not a whole number\n"),
         (&["--top-k", "9999999999999999999"], "'--top-k <N>': too large\n"),
-        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': at least 0 is needed\n"),
+        (&["--repeat-last-n", "-5"], "'--repeat-last-n <N>': must be at least 0\n"),
         (&["--top-p", "x"], "'--top-p <N>': not a number\n"),
         (&["--rope-scale", ""], "not a number"),
         (&["--mirostat", "3"], "must be a whole number from 0 to 2"),
         (&["-s", "x"], "must be a whole number from -1 to 4294967295"),
-        (&["--keep", "-2"], "at least -1 is needed"),
+        (&["--keep", "-2"], "must be at least -1"),
         (&["-ub", "0"], "at least 1"),
         (&["-n", "-3"], "--predict"),
         (&["-t", "0"], "from 1 to 1024"),
@@ -93,7 +93,7 @@ fn values_out_of_range_are_told_with_what_is_possible() {
         ),
         (&["--override-kv", "a=b"], "KEY=TYPE:VALUE"),
         (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),
-        (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a number"),
+        (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a finite number"),
         (&["-r", ""], "--reverse-prompt is empty"),
     ];
     run(&["tokenize", "-m", "x", "-p", "a", "--override-kv", "x"]).refused(2, &["KEY=TYPE:VALUE"]);
@@ -104,7 +104,7 @@ fn values_out_of_range_are_told_with_what_is_possible() {
 }
 
 #[test]
-fn a_wrong_value_within_a_value_is_told_once() {
+fn an_invalid_value_within_a_value_is_reported_once() {
     let run = run(&["perplexity", "-m", "x", "-f", "x", "--methods", "yarn:rope-scale=x"]);
     run.refused(2, &["'yarn:rope-scale=x'", "'x' for '--rope-scale <N>': not a number\n"]);
     assert_eq!(run.stderr.matches("invalid value").count(), 1, "{}", run.stderr);
@@ -123,7 +123,7 @@ fn help_is_a_command_too() {
 }
 
 #[test]
-fn a_model_may_stand_alone_and_other_words_are_told() {
+fn a_model_needs_no_flag_and_other_words_are_rejected() {
     let model = crate::tiny::tiny_reader(1, true);
     let path = model.path().to_str().unwrap();
     let alone = run(&[path, "-p", "the", "-n", "1", "-no-cnv"]);
@@ -154,18 +154,18 @@ fn numbers_of_tokens_may_end_in_k_or_m() {
 }
 
 #[test]
-fn options_that_exclude_each_other_are_told() {
+fn conflicting_options_are_reported() {
     run(&["-m", "x", "-sys", "a", "-sysf", "b"]).refused(2, &["--system-prompt-file"]);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     run(&["-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
     run(&["inspect", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
 }
 
 #[test]
-fn a_file_that_is_no_model_is_named() {
+fn a_file_that_is_not_a_model_is_named() {
     let directory = tempfile::tempdir().unwrap();
     for (name, bytes) in [("empty.gguf", &b""[..]), ("text.gguf", b"once upon a time there was")] {
         let path = directory.path().join(name);
@@ -176,7 +176,7 @@ fn a_file_that_is_no_model_is_named() {
     }
 }
 
-/// `rope-cpu .. | head -c 0`: the reader is gone before the first byte.
+/// `rope-cpu .. | head -c 0`: the pipe is closed before the first byte.
 #[test]
 #[cfg(unix)]
 fn a_closed_pipe_ends_help_and_reports_quietly() {

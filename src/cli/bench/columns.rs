@@ -1,4 +1,4 @@
-//! One test as named values: llama-bench's columns, then those that it does not have.
+//! The result of a test as named values: llama-bench's columns, then rope-cpu's own.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use rope_cpu::{
     rope::Plan,
 };
 
-/// Everything about one test.
+/// The settings and the measurement of a test.
 pub struct Outcome<'a> {
     pub path: &'a Path,
     pub model: String,
@@ -27,7 +27,7 @@ pub struct Outcome<'a> {
     pub measured: &'a Measured,
 }
 
-/// A value. Numbers may be missing: the speed of writing where nothing was written, and the like.
+/// A value. A number is `None` if it does not apply, such as the speed of generation without any.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Text(String),
@@ -48,8 +48,8 @@ fn number(number: f64) -> Cell {
     Cell::Number(Some(number))
 }
 
-/// The names of all columns and, for `outcome`, their values. What llama-bench says of GPUs and of
-/// what rope-cpu does not vary is what it says by default on a CPU.
+/// Returns the names of all columns with their values. Columns about GPUs, and about settings that
+/// rope-cpu does not have, contain llama-bench's defaults on a CPU.
 pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
     let Outcome { path, model, work, setting, options, rope, probes, measured } = outcome;
     let nanoseconds: Vec<f64> = measured.nanoseconds().iter().map(|&ns| ns as f64).collect();

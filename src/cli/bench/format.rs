@@ -1,4 +1,4 @@
-//! The forms of output: what llama-bench writes, so that what reads its output reads ours.
+//! The output formats of llama-bench, so that programs that read its output also read this one.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{
     columns::{Cell, Outcome, columns},
-    markdown::{self, Shown},
+    markdown::{self, OptionalColumns},
 };
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Rows of quoted values.
@@ -19,31 +19,31 @@ pub enum Format {
     Json,
     /// An object on each line.
     Jsonl,
-    /// A table to read.
+    /// A Markdown table.
     Md,
-    /// Statements that make and fill a table.
+    /// Statements that create and fill a table.
     Sql,
 }
 
-/// Writes rows in a form, each as soon as it is there.
+/// Writes rows in a format, each as soon as it is measured.
 pub struct Printer {
     format: Format,
     out: Box<dyn Write>,
-    shown: Shown,
+    optional: OptionalColumns,
     rows: usize,
 }
 
 impl Printer {
-    /// A printer that has written nothing.
-    pub fn new(format: Format, out: Box<dyn Write>, shown: Shown) -> Self {
-        Printer { format, out, shown, rows: 0 }
+    /// Creates a printer.
+    pub fn new(format: Format, out: Box<dyn Write>, optional: OptionalColumns) -> Self {
+        Printer { format, out, optional, rows: 0 }
     }
 
-    /// Writes what comes before the first row and does not depend on it.
+    /// Writes the part before the first row that does not depend on it.
     pub fn begin(&mut self) -> io::Result<()> {
         let text = match self.format {
             Format::Json => "[\n".into(),
-            Format::Md => markdown::header(&self.shown),
+            Format::Md => markdown::header(&self.optional),
             Format::Csv | Format::Jsonl | Format::Sql => return Ok(()),
         };
         self.write(&text)
@@ -62,7 +62,7 @@ impl Printer {
         match self.format {
             Format::Csv => text += &csv(&row),
             Format::Sql => text += &insert(&row),
-            Format::Md => text += &markdown::row(outcome, &self.shown),
+            Format::Md => text += &markdown::row(outcome, &self.optional),
             Format::Json => {
                 let lines: Vec<_> =
                     fields(&row, outcome).iter().map(|field| format!("    {field}")).collect();
@@ -74,7 +74,7 @@ impl Printer {
         self.write(&text)
     }
 
-    /// Writes what comes after the last row.
+    /// Writes the part after the last row.
     pub fn end(&mut self) -> io::Result<()> {
         match self.format {
             Format::Json => self.write("\n]\n"),
@@ -123,7 +123,7 @@ fn insert(row: &[(&str, Cell)]) -> String {
     format!("INSERT INTO llama_bench ({}) VALUES ({});\n", names(row, ", "), values.join(", "))
 }
 
-/// A value as text: truth as 0 and 1, nothing for what is missing.
+/// Formats a value as text: a boolean as 0 or 1, a missing number as an empty string.
 fn plain(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) => text.clone(),
@@ -134,7 +134,7 @@ fn plain(cell: &Cell) -> String {
     }
 }
 
-/// `"name": value` for each column, then for the samples.
+/// Returns `"name": value` for each column, then for the samples.
 fn fields(row: &[(&str, Cell)], outcome: &Outcome<'_>) -> Vec<String> {
     let value = |cell: &Cell| match cell {
         Cell::Text(text) => Value::from(text.as_str()).to_string(),

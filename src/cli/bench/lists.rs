@@ -1,4 +1,4 @@
-//! Several values in one option, as llama-bench takes them: `512,1024`, `1-4`, `0-8192+2048`,
+//! Options with several values, in llama-bench's form: `512,1024`, `1-4`, `0-8192+2048`,
 //! `512-8192*2`.
 
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::cli::args::up_to_limit;
 /// The numbers of one option.
 pub type Numbers = Arc<[usize]>;
 
-/// A prompt and an answer: `512,128`.
+/// The tokens of a prompt and of an answer: `512,128`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair(pub usize, pub usize);
 
-/// More than anybody waits for.
+/// The largest number of values of an option.
 const NUMBERS_MAX: usize = 10_000;
 
-/// The numbers of an option however often it was typed, or else `default`.
+/// Returns the numbers of all occurrences of an option, or `default` if there are none.
 pub fn all(lists: &[Numbers], default: usize) -> Vec<usize> {
     match lists.is_empty() {
         true => vec![default],
@@ -26,7 +26,7 @@ pub fn all(lists: &[Numbers], default: usize) -> Vec<usize> {
 /// Parses numbers and ranges, separated by commas.
 ///
 /// # Errors
-/// If one of them is neither.
+/// If an item is neither a number nor a range.
 pub fn numbers(text: &str) -> Result<Numbers, String> {
     let mut numbers = Vec::new();
     for item in text.split(',') {
@@ -35,20 +35,20 @@ pub fn numbers(text: &str) -> Result<Numbers, String> {
     Ok(numbers.into())
 }
 
-/// Numbers of which none is 0.
+/// Parses numbers of at least 1.
 ///
 /// # Errors
 /// As [`numbers`], and if one is 0.
 pub fn sizes(text: &str) -> Result<Numbers, String> {
-    within(text, 1, usize::MAX, "at least 1 is needed")
+    within(text, 1, usize::MAX, "must be at least 1")
 }
 
-/// Numbers of threads.
+/// Parses numbers of threads.
 ///
 /// # Errors
 /// As [`numbers`], and if one is out of range.
 pub fn threads(text: &str) -> Result<Numbers, String> {
-    within(text, 1, 1024, "choose from 1 to 1024")
+    within(text, 1, 1024, "must be from 1 to 1024")
 }
 
 /// Parses `PP,TG`.
@@ -57,7 +57,7 @@ pub fn threads(text: &str) -> Result<Numbers, String> {
 /// If it is not two numbers.
 pub fn pair(text: &str) -> Result<Pair, String> {
     let (prompt, generation) =
-        text.split_once(',').ok_or("two numbers are needed, as in 512,128")?;
+        text.split_once(',').ok_or("must be two numbers, such as 512,128")?;
     Ok(Pair(up_to_limit(prompt)?, up_to_limit(generation)?))
 }
 
@@ -69,7 +69,7 @@ fn within(text: &str, least: usize, most: usize, error: &str) -> Result<Numbers,
     }
 }
 
-/// `first`, `first-last`, `first-last+step` or `first-last*factor`.
+/// Parses `first`, `first-last`, `first-last+step` or `first-last*factor`.
 fn range(item: &str, numbers: &mut Vec<usize>) -> Result<(), String> {
     let Some((first, rest)) = item.split_once('-') else {
         numbers.push(up_to_limit(item)?);
@@ -82,18 +82,18 @@ fn range(item: &str, numbers: &mut Vec<usize>) -> Result<(), String> {
     let (last, operator, step) = step;
     let (first, last, step) = (up_to_limit(first)?, up_to_limit(last)?, up_to_limit(step)?);
     if first > last {
-        return Err(format!("{first} is more than {last}"));
+        return Err(format!("{first} is larger than {last}"));
     }
     let mut number = first;
     while number <= last {
         if numbers.len() == NUMBERS_MAX {
-            return Err(format!("more than {NUMBERS_MAX} numbers"));
+            return Err(format!("gives more than {NUMBERS_MAX} numbers"));
         }
         numbers.push(number);
-        // Two of up to 2^30 cannot overflow.
+        // Numbers of up to 2^30 do not overflow here.
         let next = if operator == "+" { number + step } else { number * step };
         if next <= number {
-            return Err(format!("{operator}{step} leads from {number} nowhere"));
+            return Err(format!("{operator}{step} does not increase {number}"));
         }
         number = next;
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_told() {
+    fn an_invalid_list_is_reported() {
         for text in ["", "a", "1,", "-5", "1-", "4-1", "1-2+", "0-8*2", "1-8*1", "1-8+0", "1-2/3"] {
             assert!(numbers(text).is_err(), "{text}");
         }

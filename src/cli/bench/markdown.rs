@@ -1,11 +1,11 @@
-//! The table to read: llama-bench's columns and widths, and those of ours that say the most.
+//! The Markdown table: llama-bench's columns and widths, and the most important of rope-cpu's own.
 
 use super::columns::Outcome;
 use rope_cpu::{eval::statistics::Spread, rope::short};
 
-/// Columns that are shown only where they are not as always.
+/// The columns that are shown only if their option is given.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
+pub struct OptionalColumns {
     pub batch: bool,
     pub micro_batch: bool,
     pub keys: bool,
@@ -14,7 +14,7 @@ pub struct Shown {
     pub isa: bool,
 }
 
-/// A column: its name, its width, whether its values stand at the left, and its value in a row.
+/// A column: its name, its width, whether it is aligned to the left, and its value in a row.
 struct Column {
     name: &'static str,
     width: usize,
@@ -22,8 +22,8 @@ struct Column {
     value: fn(&Outcome<'_>) -> String,
 }
 
-/// The columns that `shown` leaves.
-fn columns(shown: &Shown) -> Vec<Column> {
+/// Returns all columns of the table.
+fn columns(optional: &OptionalColumns) -> Vec<Column> {
     let column = |shown: bool, name, width, value: fn(&Outcome<'_>) -> String| {
         shown.then_some(Column { name, width, left: false, value })
     };
@@ -36,12 +36,12 @@ fn columns(shown: &Shown) -> Vec<Column> {
         column(true, "params", 10, |r| params(r.work.parameters)),
         left(true, "backend", 10, |_| "CPU".into()),
         column(true, "threads", 7, |r| r.setting.threads.to_string()),
-        column(shown.batch, "n_batch", 7, |r| r.setting.batch.to_string()),
-        column(shown.micro_batch, "n_ubatch", 8, |r| r.setting.micro_batch.to_string()),
-        column(shown.keys, "type_k", 6, |r| r.setting.keys.name().into()),
-        column(shown.values, "type_v", 6, |r| r.setting.values.name().into()),
-        left(shown.rope, "rope", 24, rope),
-        left(shown.isa, "isa", 10, |r| r.options.cpu.name().into()),
+        column(optional.batch, "n_batch", 7, |r| r.setting.batch.to_string()),
+        column(optional.micro_batch, "n_ubatch", 8, |r| r.setting.micro_batch.to_string()),
+        column(optional.keys, "type_k", 6, |r| r.setting.keys.name().into()),
+        column(optional.values, "type_v", 6, |r| r.setting.values.name().into()),
+        left(optional.rope, "rope", 24, rope),
+        left(optional.isa, "isa", 10, |r| r.options.cpu.name().into()),
         column(true, "test", 15, test),
         column(true, "t/s", 20, |r| {
             let speed = Spread::of(&r.measured.tokens_per_second());
@@ -54,9 +54,9 @@ fn columns(shown: &Shown) -> Vec<Column> {
     .collect()
 }
 
-/// The names, and the line below them.
-pub fn header(shown: &Shown) -> String {
-    let columns = columns(shown);
+/// Returns the header, and the line below it.
+pub fn header(optional: &OptionalColumns) -> String {
+    let columns = columns(optional);
     let names = columns.iter().map(|column| cell(column, column.name));
     let lines = columns.iter().map(|Column { width, left, .. }| {
         format!(" {}{} |", "-".repeat(width - 1), if *left { "-" } else { ":" })
@@ -64,9 +64,9 @@ pub fn header(shown: &Shown) -> String {
     format!("|{}\n|{}\n", names.collect::<String>(), lines.collect::<String>())
 }
 
-/// A row.
-pub fn row(outcome: &Outcome<'_>, shown: &Shown) -> String {
-    let columns = columns(shown);
+/// Returns the row of a test.
+pub fn row(outcome: &Outcome<'_>, optional: &OptionalColumns) -> String {
+    let columns = columns(optional);
     let cells =
         columns.iter().map(|column| cell(column, &(column.value)(outcome))).collect::<String>();
     format!("|{cells}\n")
@@ -106,8 +106,8 @@ fn rope(outcome: &Outcome<'_>) -> String {
     shown
 }
 
-/// How much of what the machine can do: `43 % peak` of arithmetic for prompts, `71 % read` of the
-/// bandwidth of memory for answers, and both for both.
+/// Returns the share of the machine's limit: `43 % peak` of the arithmetic for prompts, `71 % read` of
+/// the memory bandwidth for answers, and both if the test has both.
 fn share(outcome: &Outcome<'_>) -> String {
     let Outcome { work, options, probes, measured, .. } = outcome;
     let peak = measured.peak_share(work, probes).map(|share| 100.0 * share);
@@ -120,7 +120,7 @@ fn share(outcome: &Outcome<'_>) -> String {
     }
 }
 
-/// `pp512`, `tg128` or `pp512+tg128`, and the depth.
+/// Returns the name of a test: `pp512`, `tg128` or `pp512+tg128`, with the depth.
 fn test(outcome: &Outcome<'_>) -> String {
     let measured = outcome.measured;
     let name = match (measured.test.prompt, measured.test.generation) {

@@ -1,4 +1,4 @@
-//! What those who wait for `bench` see, on stderr.
+//! The progress of `bench`, on stderr.
 
 use std::{collections::HashSet, io::IsTerminal, time::Duration};
 
@@ -7,24 +7,24 @@ use indicatif::ProgressBar;
 use crate::cli::note;
 use rope_cpu::{eval::bench::Stage, rope::Plan};
 
-/// A line that tells what is being done.
+/// The progress, as a line that is replaced or as separate lines.
 pub struct Progress {
-    /// Whether each change is a line of its own, terminal or not.
+    /// Whether each change is printed as a separate line.
     lines: bool,
     spinner: Option<ProgressBar>,
     test: usize,
     tests: usize,
     last: String,
-    /// Warnings that were shown.
+    /// The warnings printed so far.
     warned: HashSet<String>,
 }
 
 impl Progress {
-    /// For `tests` tests, none of which has begun; with `lines`, as text that stays.
+    /// Creates the progress of `tests` tests; with `lines`, each change is printed as a line.
     pub fn new(lines: bool, tests: usize) -> Self {
         let spinner = (!lines && std::io::stderr().is_terminal()).then(|| {
             let spinner = ProgressBar::new_spinner();
-            // Seldom, so that drawing takes nothing from what is measured.
+            // Once a second, so that drawing does not disturb the measurement.
             spinner.enable_steady_tick(Duration::from_secs(1));
             spinner
         });
@@ -32,7 +32,7 @@ impl Progress {
         Progress { lines, spinner, test: 0, tests, last, warned }
     }
 
-    /// Shows those warnings of a plan that were not shown before.
+    /// Prints the warnings of a plan that were not printed before.
     pub fn warn(&mut self, plan: &Plan) {
         for warning in &plan.warnings {
             if self.warned.insert(warning.clone()) {
@@ -41,12 +41,12 @@ impl Progress {
         }
     }
 
-    /// The next test begins.
+    /// Counts the next test.
     pub fn next(&mut self) {
         self.test += 1;
     }
 
-    /// A stage of it begins or goes on.
+    /// Shows the stage of the current test.
     pub fn show(&mut self, stage: Stage) {
         let number = self.test.max(1);
         let text = match stage {
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// Does something that writes to the terminal.
+    /// Calls `write`, which writes to the terminal, with the progress line hidden.
     pub fn hide<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.spinner {
             Some(spinner) => spinner.suspend(write),

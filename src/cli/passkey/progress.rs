@@ -1,4 +1,4 @@
-//! What those who wait see, on stderr.
+//! The progress of the tests, on stderr.
 
 use std::{
     collections::VecDeque,
@@ -11,25 +11,25 @@ use indicatif::ProgressBar;
 use crate::cli::{note, time};
 use rope_cpu::eval::{cost::Cost, passkey::Test};
 
-/// How far along all prompts are, by the operations that each takes.
+/// The progress over all prompts, by the operations that each takes.
 pub struct Progress {
-    /// Operations of the prompts to come, the one being read included.
-    to_come: VecDeque<f64>,
+    /// The operations of each remaining prompt, including the current one.
+    remaining: VecDeque<f64>,
     operations_done: f64,
     prompts: usize,
     began: Instant,
     spinner: Option<ProgressBar>,
-    now: String,
+    current: String,
 }
 
 impl Progress {
-    /// For these prompts, each with the work of its tokens, its length, and whether it is the first
-    /// that a session reads.
+    /// Creates the progress of prompts, each given with the cost of its tokens, its length, and whether
+    /// it is the first one that a session reads.
     pub fn new<'w>(planned: impl Iterator<Item = (&'w Cost, usize, Test, bool)>) -> Self {
-        let to_come: VecDeque<f64> = planned
+        let remaining: VecDeque<f64> = planned
             .map(|(work, length, test, first)| {
                 let shared = if first { 0 } else { length * test.depth as usize / 100 };
-                // The question is read in any case.
+                // The question is always read.
                 work.prompt_operations(shared.min(length.saturating_sub(32))..length).total()
             })
             .collect();
@@ -38,15 +38,15 @@ impl Progress {
             spinner.enable_steady_tick(Duration::from_secs(1));
             spinner
         });
-        let prompts = to_come.len();
-        let (began, now) = (Instant::now(), String::new());
-        Progress { to_come, operations_done: 0.0, prompts, began, spinner, now }
+        let prompts = remaining.len();
+        let (began, current) = (Instant::now(), String::new());
+        Progress { remaining, operations_done: 0.0, prompts, began, spinner, current }
     }
 
-    /// A prompt begins.
+    /// Shows that a prompt begins.
     pub fn begin(&mut self, method: &str, test: Test) {
-        let number = self.prompts - self.to_come.len() + 1;
-        self.now = format!(
+        let number = self.prompts - self.remaining.len() + 1;
+        self.current = format!(
             "{number}/{}: {method}, {} tokens, key at {} %{}",
             self.prompts,
             test.length,
@@ -54,28 +54,28 @@ impl Progress {
             self.left()
         );
         match &self.spinner {
-            Some(spinner) => spinner.set_message(self.now.clone()),
-            None => note(&self.now),
+            Some(spinner) => spinner.set_message(self.current.clone()),
+            None => note(&self.current),
         }
     }
 
-    /// So many of its tokens are read.
+    /// Shows the number of tokens read so far.
     pub fn reading(&self, tokens: usize) {
         if let Some(spinner) = &self.spinner {
-            spinner.set_message(format!("{}, token {tokens}", self.now));
+            spinner.set_message(format!("{}, token {tokens}", self.current));
         }
     }
 
-    /// It is answered.
+    /// Counts the current prompt as answered.
     pub fn done(&mut self) {
-        self.operations_done += self.to_come.pop_front().unwrap_or_default();
+        self.operations_done += self.remaining.pop_front().unwrap_or_default();
     }
 
     fn left(&self) -> String {
         if self.operations_done == 0.0 {
             return String::new();
         }
-        let share = self.to_come.iter().sum::<f64>() / self.operations_done;
+        let share = self.remaining.iter().sum::<f64>() / self.operations_done;
         format!(", {} left", time::wait(self.began.elapsed().as_secs_f64() * share))
     }
 }

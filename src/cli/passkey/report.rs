@@ -1,30 +1,30 @@
-//! The grid of answers: as a table that is a heat map, as a drawing, and as JSON.
+//! The grid of answers: as a table with shades, as a drawing, and as JSON.
 
 use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::{Args, Log, Record, Run};
+use super::{Args, Log, MethodRun, Record};
 use crate::cli::{
     plot::{HeatMap, heat_maps},
     table::{section, table},
 };
 use rope_cpu::{eval::passkey::effective_window, rope::short};
 
-/// A method at a length: at each depth, the keys that were found.
+/// The number of keys found by a method at a length, for each depth.
 pub struct Grid {
     method: String,
     rope: String,
     length: usize,
-    /// Found of so many, from the top of the text to its end.
+    /// The keys found at each depth, from the start of the text to its end.
     cells: Vec<usize>,
     keys: usize,
     seconds: f64,
 }
 
 impl Grid {
-    /// The answers to a run.
-    pub fn new(args: &Args, run: &Run, log: &Log<Record>) -> Self {
+    /// Counts the answers of a run.
+    pub fn new(args: &Args, run: &MethodRun, log: &Log<Record>) -> Self {
         let tests = args.tests(run.length);
         let records: Vec<_> = tests.filter_map(|test| Record::of(args, run, log, test)).collect();
         let cells = args.percents().map(|percent| {
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-/// The methods, each with its grids in the order of their lengths.
+/// Groups the grids by method, in the order of their lengths.
 fn by_method(grids: &[Grid]) -> Vec<(&str, Vec<&Grid>)> {
     let mut all: Vec<(&str, Vec<&Grid>)> = Vec::new();
     for grid in grids {
@@ -66,7 +66,7 @@ fn window(args: &Args, grids: &[&Grid]) -> Option<usize> {
     effective_window(&rates, args.share)
 }
 
-/// A table for each method, and the effective windows.
+/// Prints a table for each method, and the effective windows.
 pub fn text(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> {
     let places: Vec<String> = args.percents().map(|percent| format!("at {percent} %")).collect();
     let mut header: Vec<&str> = vec!["tokens"];
@@ -98,7 +98,7 @@ pub fn text(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> 
     section(out, Some(&title), &windows)
 }
 
-/// The same as JSON.
+/// Prints the grids and the effective windows as JSON.
 pub fn json(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> {
     let methods = by_method(grids).into_iter().map(|(method, grids)| {
         let lengths = grids.iter().map(|grid| {
@@ -125,10 +125,10 @@ pub fn json(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "{object:#}")
 }
 
-/// A heat map for each method, as SVG.
+/// Draws a heat map for each method, as SVG.
 ///
 /// # Errors
-/// If the drawing does not succeed.
+/// If drawing fails.
 pub fn svg(args: &Args, grids: &[Grid]) -> Result<String, String> {
     let maps = by_method(grids).into_iter().map(|(method, grids)| HeatMap {
         title: format!("{method}: keys found"),

@@ -1,4 +1,4 @@
-//! The statistics of a comparison as llama-perplexity prints them, and as JSON.
+//! The statistics of a comparison, in llama-perplexity's form and as JSON.
 
 use std::io::{self, Write};
 
@@ -10,25 +10,25 @@ use rope_cpu::eval::{
     likelihood::Estimate,
 };
 
-/// llama-perplexity gives no statistics of fewer tokens.
+/// The least number of tokens for statistics, as in llama-perplexity.
 const TOKENS_LEAST: usize = 100;
 
-/// The rows of the windows.
+/// The table of estimates after each window.
 #[derive(Debug, Default)]
-pub struct Rows {
-    begun: bool,
+pub struct WindowTable {
+    has_header: bool,
 }
 
-impl Rows {
-    /// Shows what is known after a window, below a heading.
+impl WindowTable {
+    /// Prints the estimates after a window, below a heading.
     pub fn row(&mut self, point: &Point<'_>, out: &mut dyn Write) -> io::Result<()> {
-        if !self.begun {
+        if !self.has_header {
             writeln!(
                 out,
                 "\nchunk             PPL               ln(PPL(Q)/PPL(base))          \
                  KL Divergence              Δp RMS            Same top p"
             )?;
-            self.begun = true;
+            self.has_header = true;
         }
         let d = point.so_far;
         let (ppl, ratio, kl) = (d.nll.perplexity(), d.log_ratio(), d.kl.mean());
@@ -53,11 +53,13 @@ impl Rows {
     }
 }
 
-/// Shows what all came to.
+/// Prints the final statistics.
 pub fn text(d: &Divergence, out: &mut dyn Write) -> io::Result<()> {
     if d.count() < TOKENS_LEAST {
         let count = d.count();
-        note(format_args!("note: no statistics of {count} tokens, only of {TOKENS_LEAST} or more"));
+        note(format_args!(
+            "note: {count} tokens are too few for statistics: at least {TOKENS_LEAST} are needed"
+        ));
         return out.flush();
     }
     writeln!(out, "\n====== Perplexity statistics ======")?;
@@ -108,7 +110,7 @@ const SHARES: [(f64, &str); 13] = [
     (0.0, "Minimum"),
 ];
 
-/// Those that llama-perplexity does not show of the divergence.
+/// The shares that llama-perplexity does not show for the divergence.
 const QUARTERS: [f64; 2] = [0.75, 0.25];
 
 fn estimate(out: &mut dyn Write, name: &str, estimate: Estimate) -> io::Result<()> {
@@ -120,7 +122,7 @@ fn percent(estimate: Estimate) -> Estimate {
     Estimate { value: 100.0 * estimate.value, uncertainty: 100.0 * estimate.uncertainty }
 }
 
-/// The same as JSON; probabilities are from 0 to 1.
+/// Prints the final statistics as JSON; probabilities are from 0 to 1.
 pub fn json(d: &Divergence, window: usize, rope: &str, out: &mut dyn Write) -> io::Result<()> {
     let pair = |e: Estimate| json!({ "value": e.value, "uncertainty": e.uncertainty });
     let quantiles = |of: Quantiles| -> Json {

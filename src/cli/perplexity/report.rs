@@ -1,4 +1,4 @@
-//! Perplexities as llama-perplexity prints them, by position, and as JSON.
+//! Perplexities: in llama-perplexity's form, by position, and as JSON.
 
 use std::io::{self, Write};
 
@@ -10,18 +10,19 @@ use rope_cpu::eval::{
     perplexity::{Point, Scored, windows::Windows},
 };
 
-/// How the value after each window is shown.
+/// The form of the estimates after each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputType {
-    /// All in one line.
+    /// All on one line.
     #[value(name = "0")]
     Line,
-    /// One a line: the window's first token, the perplexity, its logarithm and the error of that.
+    /// One per line: the window's first token, the perplexity, its logarithm and the error of the
+    /// logarithm.
     #[value(name = "1")]
     Lines,
 }
 
-/// Shows what is known after a window.
+/// Prints the estimate after a window.
 pub fn point(form: OutputType, point: &Point, out: &mut dyn Write) -> io::Result<()> {
     let ppl = point.so_far.perplexity().value;
     match form {
@@ -35,7 +36,7 @@ pub fn point(form: OutputType, point: &Point, out: &mut dyn Write) -> io::Result
     out.flush()
 }
 
-/// Shows what all came to.
+/// Prints the final estimate.
 pub fn text(scored: &Scored, out: &mut dyn Write) -> io::Result<()> {
     let ppl = scored.all.perplexity();
     writeln!(out, "\nFinal estimate: PPL = {:.4} +/- {:.5}", ppl.value, ppl.uncertainty)?;
@@ -54,7 +55,7 @@ pub fn text(scored: &Scored, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// The same as JSON.
+/// Prints the final estimate as JSON.
 pub fn json(
     scored: &Scored,
     windows: Windows,
@@ -65,7 +66,7 @@ pub fn json(
     writeln!(out, "{:#}", object(scored, windows, tokens, rope))
 }
 
-/// What was scored as a JSON object.
+/// Returns the final estimate as a JSON object.
 pub fn object(scored: &Scored, windows: Windows, tokens: usize, rope: &str) -> Json {
     let (kind, stride) = match windows {
         Windows::Halves { .. } => ("halves", None),

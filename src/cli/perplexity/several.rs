@@ -1,4 +1,4 @@
-//! Several methods, or windows of several lengths: run one after the other, shown side by side.
+//! Several methods, or windows of several lengths, computed in turn and shown side by side.
 
 use std::{
     io::{self, Write},
@@ -15,7 +15,7 @@ use crate::cli::{
     args::MemoryArgs,
     log::Log,
     methods::Methods,
-    plot::{self, Chart, Drawing, Line, style},
+    plot::{self, Chart, Curve, Drawing, style},
     resources,
     table::{section, table},
     warn,
@@ -28,34 +28,34 @@ use rope_cpu::{
     tokenizer::Tokenizer,
 };
 
-/// A text as one method in windows of one length predicts it, as `--output` keeps it.
+/// The result of one method in windows of one length, as in the `--output` file.
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct ScoredRun {
     method: String,
     #[serde(flatten)]
-    work: Work,
+    settings: RunSettings,
     scored: Scored,
     seconds: f64,
 }
 
-/// What decides the numbers, besides the model.
+/// The settings that determine the result, besides the model.
 #[derive(Serialize, Deserialize, PartialEq)]
-struct Work {
-    /// The whole of what RoPE did.
+struct RunSettings {
+    /// The RoPE plan in words.
     rope: String,
     windows: Windows,
     windows_max: Option<usize>,
     bucket: Option<NonZeroUsize>,
     text: String,
     text_tokens: usize,
-    /// Of the tokens as little-endian numbers of 32 bits.
+    /// CRC-32 of the tokens as little-endian numbers of 32 bits.
     text_crc: u32,
 }
 
-/// Scores the text at `path` by every method in windows of every length.
+/// Scores the text at `path` with every method in windows of every length.
 ///
 /// # Errors
-/// As the command.
+/// As [`super::run`].
 pub fn run(
     args: &Args,
     path: &Path,
@@ -69,7 +69,7 @@ pub fn run(
     let mut runs = Vec::new();
     for &windows in windows {
         for method in methods.all() {
-            // With a context of its own, a method reaches that.
+            // The method extends the context to this size.
             let rolls = method.flags.rolls();
             let context = context(args, windows.window(), rolls.then_some(model))?;
             let memory = MemoryArgs { context, ..args.memory.clone() };
@@ -85,19 +85,19 @@ pub fn run(
         return Ok(());
     }
     let tokens = tokens(path, tokenizer)?;
-    // All that can be wrong is told before hours are spent.
+    // All checks come before the long computation.
     for (_, windows, _, resources) in &runs {
         resources.check()?;
         windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
     }
-    let mut log: Log<Row> =
+    let mut log: Log<ScoredRun> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
     let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     let text_crc = crc32fast::hash(&bytes);
     let total = runs.len();
-    let mut order = Vec::new(); // of what is shown, in the log
+    let mut order = Vec::new(); // the index of each row in the log
     let mut as_trained = Vec::new();
     for (number, (method, windows, plan, resources)) in (1..).zip(runs) {
         let settings = Settings {
@@ -107,7 +107,7 @@ pub fn run(
             bucket: args.buckets.and_then(NonZeroUsize::new),
         };
         as_trained.push(equal::as_trained(&plan, windows.window()));
-        let work = Work {
+        let run_settings = RunSettings {
             rope: plan.to_string(),
             windows,
             windows_max: settings.windows_max,
@@ -116,14 +116,15 @@ pub fn run(
             text_tokens: tokens.len(),
             text_crc,
         };
-        let what = format!("{number}/{total}: {method}, windows of {}", windows.window());
-        let there = log.entries.iter().position(|row| row.method == method && row.work == work);
-        order.push(there.unwrap_or(log.entries.len()));
-        if there.is_some() {
-            note(format_args!("{what}: there already"));
+        let label = format!("{number}/{total}: {method}, windows of {}", windows.window());
+        let known =
+            log.entries.iter().position(|row| row.method == method && row.settings == run_settings);
+        order.push(known.unwrap_or(log.entries.len()));
+        if known.is_some() {
+            note(format_args!("{label}: already computed"));
             continue;
         }
-        note(format_args!("{what}: {plan}"));
+        note(format_args!("{label}: {plan}"));
         warn(&plan);
         let rope = Rope::new(plan);
         let mut session = Session::new(model, rope, resources.options()).map_err(Error::failed)?;
@@ -135,10 +136,10 @@ pub fn run(
         .map_err(|e| named(args, path, e))?;
         let seconds = began.elapsed().as_secs_f64();
         note(format_args!("PPL = {:.4}, {seconds:.1} s", scored.all.perplexity().value));
-        log.add(Row { method: method.into(), work, scored, seconds })?;
+        log.add(ScoredRun { method: method.into(), settings: run_settings, scored, seconds })?;
     }
-    let rows: Vec<&Row> = order.into_iter().map(|i| &log.entries[i]).collect();
-    // Neither is lost where the other cannot be written.
+    let rows: Vec<&ScoredRun> = order.into_iter().map(|i| &log.entries[i]).collect();
+    // An error in one output does not prevent the other.
     let shown = match args.json {
         true => json(&rows, out),
         false => {
@@ -153,25 +154,29 @@ pub fn run(
     Ok(shown?)
 }
 
-/// What is to be said of rows that are equal.
-fn equal(rows: &[&Row], as_trained: &[bool], context_train: usize) -> Vec<String> {
-    let runs = rows.iter().zip(as_trained).map(|(row, &as_trained)| equal::Run {
+/// Returns the sentences about methods with equal results.
+fn equal(rows: &[&ScoredRun], as_trained: &[bool], context_train: usize) -> Vec<String> {
+    let runs = rows.iter().zip(as_trained).map(|(row, &as_trained)| equal::MethodResult {
         method: &row.method,
-        windows: row.work.windows,
+        windows: row.settings.windows,
         scored: &row.scored,
         as_trained,
     });
     equal::sentences(&runs.collect::<Vec<_>>(), context_train)
 }
 
-fn of<'r>(windows: Windows, rows: &'r [&Row]) -> impl Iterator<Item = &'r Row> + Clone {
-    rows.iter().copied().filter(move |row| row.work.windows == windows)
+/// Returns the rows with these windows.
+fn rows_with<'r>(
+    windows: Windows,
+    rows: &'r [&ScoredRun],
+) -> impl Iterator<Item = &'r ScoredRun> + Clone {
+    rows.iter().copied().filter(move |row| row.settings.windows == windows)
 }
 
-/// A table of all, what is to be said of it, and for windows of each length a table by position.
+/// Prints a table of all rows, the remarks on it, and for windows of each length a table by position.
 fn text(
     windows: &[Windows],
-    rows: &[&Row],
+    rows: &[&ScoredRun],
     remarks: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -181,7 +186,7 @@ fn text(
         let ppl = row.scored.all.perplexity();
         all.add_row([
             row.method.clone(),
-            row.work.windows.window().to_string(),
+            row.settings.windows.window().to_string(),
             row.scored.all.count.to_string(),
             format!("{:.4}", ppl.value),
             format!("{:.5}", ppl.uncertainty),
@@ -191,17 +196,17 @@ fn text(
     section(out, None, &all)?;
     remarks.iter().try_for_each(|remark| writeln!(out, "{remark}"))?;
     for &windows in windows {
-        let longest = of(windows, rows).max_by_key(|row| row.scored.buckets.len());
+        let longest = rows_with(windows, rows).max_by_key(|row| row.scored.buckets.len());
         let Some(longest) = longest else { continue };
         let mut header = vec!["positions", "tokens"];
-        header.extend(of(windows, rows).map(|row| &row.method[..]));
+        header.extend(rows_with(windows, rows).map(|row| &row.method[..]));
         let right: Vec<_> = (0..header.len()).collect();
         let mut shown = table(&header, &right);
         for bucket in &longest.scored.buckets {
             let positions = &bucket.positions;
             let mut cells = vec![format!("{} - {}", positions.start, positions.end - 1)];
             cells.push(bucket.nll.count.to_string());
-            cells.extend(of(windows, rows).map(|row| {
+            cells.extend(rows_with(windows, rows).map(|row| {
                 let same = row.scored.buckets.iter().find(|same| same.positions == *positions);
                 same.map_or_else(String::new, |b| format!("{:.4}", b.nll.perplexity().value))
             }));
@@ -213,10 +218,10 @@ fn text(
     Ok(())
 }
 
-/// An array of what one run gives as JSON, with the method and the time.
-fn json(rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
+/// Prints an array of the results as JSON, with the method and the time of each.
+fn json(rows: &[&ScoredRun], out: &mut dyn Write) -> io::Result<()> {
     let objects = rows.iter().map(|row| {
-        let Work { rope, windows, text_tokens, .. } = &row.work;
+        let RunSettings { rope, windows, text_tokens, .. } = &row.settings;
         let mut value = report::object(&row.scored, *windows, *text_tokens, rope);
         value["method"] = row.method.clone().into();
         value["seconds"] = row.seconds.into();
@@ -225,14 +230,14 @@ fn json(rows: &[&Row], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:#}", Json::Array(objects.collect()))
 }
 
-/// Perplexity by position in windows of one length.
-fn chart(windows: Windows, rows: &[&Row]) -> Chart {
-    let lines = of(windows, rows).enumerate().map(|(i, row)| {
+/// Returns a chart of perplexity by position in windows of one length.
+fn chart(windows: Windows, rows: &[&ScoredRun]) -> Chart {
+    let lines = rows_with(windows, rows).enumerate().map(|(i, row)| {
         let points = row.scored.buckets.iter().map(|bucket| {
             let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
             (middle, bucket.nll.perplexity().value)
         });
-        Line { name: row.method.clone(), style: style(i), points: points.collect() }
+        Curve { name: row.method.clone(), style: style(i), points: points.collect() }
     });
     Chart {
         x: format!("position in a window of {}", windows.window()),

@@ -1,7 +1,7 @@
-//! Texts that are not UTF-8 throughout, such as those cut within a character.
+//! Texts that are not entirely UTF-8, such as those cut within a character.
 
-/// A text in which U+FFFD stands for each byte that is not part of a character, as llama.cpp's BPE
-/// tokenizers have it, and what to say of that: nothing where there is no such byte.
+/// Returns the text with U+FFFD in place of each byte that is not part of a character, as in llama.cpp's
+/// BPE tokenizers, and a note if there are such bytes.
 pub fn replaced(source: &str, bytes: &[u8]) -> (String, Option<String>) {
     let mut text = String::with_capacity(bytes.len());
     let (mut count, mut first) = (0, 0);
@@ -15,8 +15,8 @@ pub fn replaced(source: &str, bytes: &[u8]) -> (String, Option<String>) {
     }
     let note = (count > 0).then(|| {
         format!(
-            "{source} is not UTF-8 throughout: each of the {count} bytes that are part of no \
-             character, the first of them byte {first}, is read as U+FFFD"
+            "{source} is not entirely UTF-8: {count} bytes, the first of them byte {first}, are read as \
+             U+FFFD"
         )
     });
     (text, note)
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_of_no_character_is_replaced_and_counted() {
+    fn each_invalid_byte_is_replaced_and_counted() {
         assert_eq!(replaced("x", "aé€".as_bytes()), ("aé€".into(), None));
         assert_eq!(replaced("x", b""), (String::new(), None));
         for (bytes, text, count, first) in [

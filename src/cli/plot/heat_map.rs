@@ -1,4 +1,4 @@
-//! Shares in a grid, as colors.
+//! Heat maps: grids of shares, as colors.
 
 use plotters::{
     prelude::*,
@@ -7,28 +7,28 @@ use plotters::{
 
 use super::{FONT, width};
 
-/// Shares from 0 to 1 at every place of a grid.
+/// A grid of shares from 0 to 1.
 pub struct HeatMap {
     pub title: String,
     pub x: String,
     pub y: String,
-    /// What the columns are called.
+    /// The names of the columns.
     pub columns: Vec<String>,
-    /// What the rows are called, from the top.
+    /// The names of the rows, from the top.
     pub rows: Vec<String>,
     /// The shares, column by column.
     pub values: Vec<Vec<f64>>,
 }
 
 const CELL: (i32, i32) = (90, 36);
-/// Room for what stands beside the cells and above them.
+/// The space to the left of the cells and above them, in points.
 const MARGIN: (i32, i32) = (90, 44);
 const BELOW: i32 = 56;
 
-/// The maps below each other.
+/// Draws heat maps below each other.
 ///
 /// # Errors
-/// If the drawing does not succeed.
+/// If drawing fails.
 pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
     let height = |map: &HeatMap| MARGIN.1 + CELL.1 * map.rows.len() as i32 + BELOW;
     let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or_default();
@@ -77,7 +77,7 @@ impl HeatMap {
     }
 }
 
-/// From red by yellow to green.
+/// Returns the color of a share: from red (0) through yellow to green (1).
 fn color(value: f64) -> RGBColor {
     const ENDS: [[f64; 3]; 3] = [[226.0, 92.0, 80.0], [250.0, 224.0, 120.0], [96.0, 176.0, 96.0]];
     let value = 2.0 * value.clamp(0.0, 1.0);

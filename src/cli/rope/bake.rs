@@ -1,4 +1,4 @@
-//! `rope-cpu rope bake`: a model that other programs run with a scaling they do not know.
+//! `rope-cpu rope bake`: writes a scaling into a model, for programs that do not implement it.
 
 use std::{
     io::{self, Write},
@@ -24,11 +24,11 @@ pub struct Args {
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     model: ModelArgs,
 
-    /// The file to write, which must not be there yet
+    /// Output file, which must not exist
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// The length that the copy is to reach, in tokens
+    /// Context size of the copy, in tokens
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
     context: usize,
 
@@ -40,36 +40,37 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, a scaling that a file cannot carry, or a copy that cannot be written.
+/// On invalid arguments or an invalid file, a scaling that a file cannot express, or if the copy cannot
+/// be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |subject| {
+    open(&args.model, |opened| {
         let path = &args.output;
         if path.symlink_metadata().is_ok() {
             let path = path.display();
             return Err(Error::usage(format_args!(
-                "{path} is there already: choose another --output"
+                "{path} already exists: choose another --output"
             )));
         }
-        let architecture = subject.model.config.architecture.name;
+        let architecture = opened.model.config.architecture.name;
         let tensors = rope::tensors_of(architecture);
         if tensors.is_empty() {
             return Err(args.model.named(format_args!(
-                "nothing can be baked into {architecture} models: llama.cpp does not use {} for \
-                 them, so that the copy would run unscaled",
+                "baking is not supported for {architecture} models: llama.cpp does not use {} for \
+                 them, so the copy would run without scaling",
                 rope::ROPE_FREQS
             )));
         }
-        let plan = subject.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
+        let plan = opened.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
         let baked = plan.baked().map_err(Error::usage)?;
-        let own = subject.resolve(&Flags::default(), Some(args.context));
+        let own = opened.resolve(&Flags::default(), Some(args.context));
         let same = |own: &Plan| {
             own.scaling.value.is_in_llama_cpp() && own.baked().is_ok_and(|own| own == baked)
         };
         if own.is_ok_and(|own| same(&own)) {
             return Err(Error::usage(format_args!(
-                "nothing to bake: with these settings and {} tokens the copy would rotate as the file does; give a \
-                 method, such as --rope-scaling yarn, and more than the {} tokens of training with --ctx, \
-                 or a factor with --rope-scale",
+                "nothing to bake: with these settings and {} tokens the copy would have the frequencies of \
+                 the file; give a method, such as --rope-scaling yarn, with more than the {} trained tokens \
+                 as --ctx, or a factor with --rope-scale",
                 args.context, plan.context_train.value
             )));
         }
@@ -78,13 +79,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
         let mut changes = Changes::default();
         let scaling = format!("{architecture}.rope.scaling.");
-        for (key, _) in subject.gguf.metadata().iter() {
+        for (key, _) in opened.gguf.metadata().iter() {
             if key.starts_with(&scaling) || *key == format!("{architecture}.rope.scale_linear") {
                 changes.keys.insert(key.into(), None);
             }
         }
         let mut set = |key: String, value| changes.keys.insert(key, Some(value));
-        // Two sets of divisors are LongRoPE's, here the same ones for short and long sequences.
+        // LongRoPE has two sets of divisors; here both are equal.
         let form = if tensors.len() > 1 { &b"longrope"[..] } else { b"none" };
         set(format!("{scaling}type"), Value::String(form));
         if baked.attention_scale != 1.0 {
@@ -97,7 +98,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
         handle_interrupts()?;
         let written: io::Result<()> =
-            whole_file(path, |file| copy(subject.gguf, &changes, Interruptible(file)));
+            whole_file(path, |file| copy(opened.gguf, &changes, Interruptible(file)));
         written.map_err(|e| match interrupt::raised() {
             true => Error::Interrupted,
             false => Error::failed(format_args!("cannot write {}: {e}", path.display())),

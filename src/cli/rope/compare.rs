@@ -31,16 +31,16 @@ pub struct Args {
     #[arg(value_parser = length)]
     contexts: Vec<usize>,
 
-    /// Methods, as METHOD[:FLAG=VALUE]... [default: all that act on frequencies]
+    /// RoPE methods: METHOD[:FLAG=VALUE]... [default: all that change frequencies]
     ///
-    /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has just
-    /// what each length needs. By default longrope is shown where the file has its divisors, and clex is
-    /// not, which needs its weights (clex:clex-weights=FILE). rerope, leaky-rerope, self-extend and
-    /// lm-infinite act on attention and leave all angles as they are: there is nothing to show.
+    /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has
+    /// exactly the factor that each length needs. By default longrope is included if the file has its
+    /// divisors; clex is not, since it needs weights (clex:clex-weights=FILE). rerope, leaky-rerope,
+    /// self-extend and lm-infinite are rejected, since they change attention and no angles.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     methods: Vec<Method>,
 
-    /// Intervals of the circle that the disturbance is measured in
+    /// Number of intervals of the circle for the disturbance
     #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
     intervals: usize,
 
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, help_heading = "Output")]
     json: bool,
 
-    /// Draw frequencies, angles and long-range decay at each length into this SVG file
+    /// Draw frequencies, angles and long-range decay to this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -56,10 +56,10 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or output that is not taken.
+/// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |subject| {
-        let baseline = subject.baseline(args.intervals)?;
+    open(&args.model, |opened| {
+        let baseline = opened.baseline(args.intervals)?;
         let mut lengths = args.contexts.clone();
         if lengths.is_empty() {
             let longer = [2, 4].map(|times| length(&(times * baseline.context).to_string()));
@@ -74,7 +74,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let mut compared = Vec::new();
         let mut reasons = Vec::new();
         for length in lengths {
-            let (views, missing) = subject.views(&baseline, methods, length);
+            let (views, missing) = opened.views(&baseline, methods, length);
             for (method, reason) in missing {
                 let reason = format!("{method} is not shown: {reason}");
                 if !reasons.contains(&reason) {
@@ -85,13 +85,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         if let (Some(reason), true) = (reasons.first(), compared.iter().all(|(_, v)| v.is_empty()))
         {
-            return Err(Error::usage(format_args!("no method is left: {reason}")));
+            return Err(Error::usage(format_args!("no method can be shown: {reason}")));
         }
         if args.methods.is_empty() {
             let others = Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies());
             let others: Vec<_> = others.map(Scaling::name).collect();
             reasons.push(format!(
-                "{} are not shown: they act on attention and leave all angles as they are",
+                "{} are not shown: they change attention and no angles",
                 others.join(", ")
             ));
         }

@@ -1,4 +1,4 @@
-//! `rope-cpu rope disturbance`: DPRoPE's measure, pair by pair, or as in the paper's Table 3.
+//! `rope-cpu rope disturbance`: DPRoPE's disturbance of each pair, or Table 3 of its paper.
 
 use std::{io::Write, path::PathBuf, sync::OnceLock};
 
@@ -22,37 +22,37 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = ArgGroup::new("source").args(["table3", "model", "hf_repo"]).required(true))]
 pub struct Args {
-    /// Repeat Table 3 of the DPRoPE paper
+    /// Reproduce Table 3 of the DPRoPE paper
     #[arg(long, conflicts_with_all = ["model", "hf_repo", "context", "intervals", "direction", "method"])]
     table3: bool,
 
-    /// The model: a GGUF file
+    /// Model file (GGUF)
     #[arg(short, long, value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
     #[command(flatten)]
     hub: HubArgs,
 
-    /// Change metadata, as KEY=TYPE:VALUE[,...]
+    /// Override metadata: KEY=TYPE:VALUE[,...]
     #[arg(long, value_name = "LIST", value_parser = overrides, help_heading = "Model")]
     override_kv: Vec<Overrides>,
 
-    /// The length of the sequence, in tokens
+    /// Length of the sequence, in tokens
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
     #[arg(required_unless_present = "table3")]
     context: Option<usize>,
 
-    /// The method that is measured beside none and linear, as METHOD[:FLAG=VALUE]...
+    /// Method to measure, besides none and linear: METHOD[:FLAG=VALUE]...
     ///
-    /// Any but rerope, leaky-rerope, self-extend and lm-infinite, which leave all angles as they are.
+    /// Any except rerope, leaky-rerope, self-extend and lm-infinite, which change no angles.
     #[arg(long, value_name = "METHOD", default_value = "dprope")]
     method: Method,
 
-    /// Intervals of the circle
+    /// Number of intervals of the circle
     #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
     intervals: usize,
 
-    /// The divergence: code or paper
+    /// Direction of the divergence: code or paper
     #[arg(long, value_name = "WAY", default_value = "code")]
     direction: Direction,
 
@@ -64,13 +64,13 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or output that is not taken.
+/// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    if args.table3 { repeat(args.json, out) } else { pairs(args, out) }
+    if args.table3 { reproduce_table3(args.json, out) } else { pairs(args, out) }
 }
 
-/// Table 3, in both kinds of arithmetic.
-fn repeat(json: bool, out: &mut dyn Write) -> Result<(), Error> {
+/// Prints Table 3, in both kinds of arithmetic.
+fn reproduce_table3(json: bool, out: &mut dyn Write) -> Result<(), Error> {
     let kinds = [
         (Arithmetic::Double, "f64", "Double precision, positions 0 to L-1 (as rope-cpu computes)"),
         (Arithmetic::Authors, "f32", "The authors' arithmetic: single precision, positions 1 to L"),
@@ -115,7 +115,7 @@ fn repeat(json: bool, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Each pair of a model.
+/// Prints the disturbance of each pair of a model.
 fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = ModelArgs {
         model: args.model.clone(),
@@ -125,11 +125,11 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     };
     let length = args.context.unwrap_or_default();
     acts_on_frequencies(&args.method, "--method")?;
-    open(&model, |subject| {
-        let baseline = subject.baseline(args.intervals)?;
+    open(&model, |opened| {
+        let baseline = opened.baseline(args.intervals)?;
         let of = |flags: &Flags| {
             let flags = rope_flags(args, baseline.flags(flags));
-            let plan = subject.resolve(&flags, Some(length)).map_err(Error::usage)?;
+            let plan = opened.resolve(&flags, Some(length)).map_err(Error::usage)?;
             Ok::<_, Error>(baseline.view(plan, length))
         };
         let [none, linear] = [Scaling::None, Scaling::Linear].map(|s| of(&Method::from(s).flags));
@@ -173,7 +173,7 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     })
 }
 
-/// DPRoPE decides by the same measure.
+/// Sets DPRoPE's intervals and direction to those of the measurement, unless given.
 fn rope_flags(args: &Args, flags: Flags) -> Flags {
     match flags.scaling {
         Some(Scaling::DpRope) => Flags {

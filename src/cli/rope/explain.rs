@@ -1,10 +1,10 @@
-//! `rope-cpu rope explain`: the plan of a run, and what it means for each pair of dimensions.
+//! `rope-cpu rope explain`: the plan of a run, and its effect on each pair of dimensions.
 
 use std::{f64::consts::TAU, io::Write};
 
 use serde_json::{Value as Json, json};
 
-use super::{Error, Method, ModelArgs, Subject, every_method, length, open, short};
+use super::{Error, Method, ModelArgs, OpenModel, every_method, length, open, short};
 use crate::cli::{
     args::RopeArgs,
     table::{section, table},
@@ -21,11 +21,11 @@ pub struct Args {
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     model: ModelArgs,
 
-    /// The length of the sequence, in tokens [default: as trained]
+    /// Length of the sequence, in tokens [default: as trained]
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", value_parser = length)]
     context: Option<usize>,
 
-    /// Go on where the context is full, as run does with this flag
+    /// Show the settings of a run with this flag
     #[arg(long)]
     context_shift: bool,
 
@@ -38,27 +38,27 @@ pub struct Args {
     json: bool,
 }
 
-/// Intervals of the circle, as in the DPRoPE paper.
+/// The number of intervals of the circle, as in the DPRoPE paper.
 const INTERVALS: usize = 360;
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, or output that is not taken.
+/// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |subject| {
-        let length = args.context.unwrap_or(subject.model.config.context_train);
+    open(&args.model, |opened| {
+        let length = args.context.unwrap_or(opened.model.config.context_train);
         let flags = Flags { context_shift: args.context_shift, ..args.rope.flags() };
-        let plan = subject.resolve(&flags, args.context).map_err(Error::usage)?;
+        let plan = opened.resolve(&flags, args.context).map_err(Error::usage)?;
         let baseline = super::baseline(&plan, INTERVALS)?;
         let view = baseline.view(plan, length);
-        let explained = Explained { subject, flags: &flags, baseline: &baseline, view: &view };
+        let explained = Explained { opened, flags: &flags, baseline: &baseline, view: &view };
         if args.json { explained.json(out) } else { explained.text(out) }
     })
 }
 
 struct Explained<'a> {
-    subject: &'a Subject<'a>,
+    opened: &'a OpenModel<'a>,
     flags: &'a Flags,
     baseline: &'a Baseline,
     view: &'a View,
@@ -74,15 +74,11 @@ impl Explained<'_> {
         let [g, h] = plan.formulas();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
         if let Some(method) = &plan.method {
-            writeln!(
-                out,
-                "Attention takes a distance d = i - j to be {}.",
-                method.distance_formula()
-            )?;
+            writeln!(out, "In attention, the distance d = i - j becomes {}.", method.distance_formula())?;
         }
         writeln!(
             out,
-            "At {length} tokens cosine and sine are multiplied by {}, and these are the frequencies:",
+            "At {length} tokens, cosine and sine are multiplied by {}, and the frequencies are:",
             short(frequencies.scale)
         )?;
         let trained = self.baseline.context;
@@ -110,7 +106,7 @@ impl Explained<'_> {
             let [code, paper] = [&view.code, &view.paper].map(|all| format!("{:.6}", mean(all)));
             methods.add_row([name.to_string(), code, paper]);
         };
-        // What acts on attention is no matter of frequencies.
+        // A method that changes attention does not change the frequencies.
         row(if plan.method.is_some() { "frequencies in force" } else { "in force" }, self.view);
         views.iter().for_each(|view| row(&view.name, view));
         let title = format!(
@@ -118,9 +114,9 @@ impl Explained<'_> {
         );
         section(out, Some(&title), &methods)?;
         for (method, reason) in missing {
-            writeln!(out, "{method}: not shown: {reason}")?;
+            writeln!(out, "{method} is not shown: {reason}")?;
         }
-        writeln!(out, "\nWhat llama.cpp would do differently:")?;
+        writeln!(out, "\nDifferences to llama.cpp:")?;
         for difference in plan.unlike_llama_cpp(self.flags) {
             writeln!(out, "- {difference}")?;
         }
@@ -181,13 +177,14 @@ impl Explained<'_> {
         Ok(())
     }
 
-    /// Every method at this length, by just what it needs.
+    /// Returns every method at this length, with the factor that it needs.
     fn others(&self) -> (Vec<View>, Vec<(Method, rope_cpu::rope::Error)>) {
-        self.subject.views(self.baseline, &every_method(), self.view.length)
+        self.opened.views(self.baseline, &every_method(), self.view.length)
     }
 }
 
-/// The values that all rules share, each with its origin; those of one rule are in the plan's line.
+/// Returns the values that all rules have, each with its origin. The plan's line contains those of its
+/// rule.
 fn values(plan: &Plan) -> Json {
     fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
         json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})

@@ -1,30 +1,31 @@
-//! Methods as drawings: frequencies, angles, and the decay of attention with distance.
+//! Charts of methods: frequencies, angles, and the decay of attention with distance.
 
 use std::f64::consts::TAU;
 
 use plotters::style::BLACK;
 
-use crate::cli::plot::{Chart, Line, Style, style};
+use crate::cli::plot::{Chart, Curve, Style, style};
 use rope_cpu::eval::rope::{Baseline, View, decay, shares};
 
-/// Intervals of the circle that an eye can tell apart.
+/// The number of intervals of the circle, few enough to be distinguished.
 const INTERVALS: usize = 72;
 
-/// Ranges of the distance whose mean decay is drawn, and distances in each.
+/// The number of ranges of the distance whose mean decay is drawn.
 const DISTANCES: usize = 200;
+/// The number of distances in each range.
 const OF_EACH: usize = 32;
 
-/// Four charts of methods at one length: each pair's frequency; the same over the trained one; the angles
-/// of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE paper); the bound
-/// of attention scores. None without methods.
+/// Returns four charts of methods at one length: the frequency of each pair; its ratio to the trained
+/// one; the angles of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE
+/// paper); the bound of attention scores. Without methods there are no charts.
 pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
     let Some(first) = views.first() else { return Vec::new() };
     let length = first.length;
-    let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Line> {
+    let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Curve> {
         views
             .iter()
             .enumerate()
-            .map(|(i, view)| Line {
+            .map(|(i, view)| Curve {
                 name: view.name.clone(),
                 style: style(i),
                 points: points(view),
@@ -42,7 +43,7 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
         logarithmic,
         lines,
     };
-    let trained = |points| Line { name: "as trained".into(), style: Style(BLACK, 0), points };
+    let trained = |points| Curve { name: "as trained".into(), style: Style(BLACK, 0), points };
     let mut frequencies = lines(&|view| numbered(&view.table.inv_freq));
     frequencies.push(trained(numbered(&baseline.inv_freq)));
     let frequencies = by_pair("inverse frequency, radians a token", true, frequencies);
@@ -85,8 +86,8 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
     vec![frequencies, ratios, angles, decay]
 }
 
-/// The first pair that turns less than once in training: of those that a longer context takes to
-/// angles that are new to the model, the one that it takes furthest. The slowest, if all turn.
+/// Returns the first pair that turns less than once in training: of the pairs that a longer context
+/// takes to untrained angles, the one that it takes furthest. The slowest, if all turn.
 fn worst(baseline: &Baseline) -> usize {
     let turns = |theta: &f64| theta * baseline.context as f64 >= TAU;
     let turning = baseline.inv_freq.iter().filter(|theta| turns(theta)).count();

@@ -1,15 +1,15 @@
-//! The points of a sweep as a drawing.
+//! The points of a sweep, drawn as charts.
 
-use super::table::Run;
-use crate::cli::plot::{self, BLUE, Chart, GREY, Line, RED, Style};
+use super::table::SweepSettings;
+use crate::cli::plot::{self, BLUE, Chart, Curve, GREY, RED, Style};
 use rope_cpu::eval::sweep::Point;
 
-/// Two charts of tokens a second against depth: reading above, writing below.
+/// Draws two charts of tokens per second against depth: the prompt above, the answer below.
 ///
 /// # Errors
-/// If the drawing does not succeed.
-pub fn draw(run: &Run<'_>, points: &[Point]) -> Result<String, String> {
-    let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| Line {
+/// If drawing fails.
+pub fn draw(run: &SweepSettings<'_>, points: &[Point]) -> Result<String, String> {
+    let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| Curve {
         name: name.into(),
         style: Style(color, 0),
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
@@ -23,7 +23,7 @@ pub fn draw(run: &Run<'_>, points: &[Point]) -> Result<String, String> {
         chart(vec![line("prompt", BLUE, &Point::prompt_per_second)]),
         chart(vec![
             line("answer", RED, &Point::generation_per_second),
-            line("all that memory can be read for", GREY, &|point| run.limit(point)),
+            line("limit of the memory bandwidth", GREY, &|point| run.limit(point)),
         ]),
     ])
 }

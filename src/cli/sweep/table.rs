@@ -1,4 +1,4 @@
-//! The points of a sweep as text: llama-sweep-bench's table and objects, and rows of CSV.
+//! The points of a sweep as text: llama-sweep-bench's table and JSON lines, and CSV.
 
 use clap::ValueEnum;
 
@@ -7,10 +7,10 @@ use rope_cpu::{
     model::Options,
 };
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// A table to read.
+pub enum Format {
+    /// A Markdown table.
     Md,
     /// An object on each line.
     Jsonl,
@@ -18,20 +18,20 @@ pub enum Form {
     Csv,
 }
 
-/// What all points of a sweep have in common.
-pub struct Run<'a> {
+/// The settings that all points of a sweep have in common.
+pub struct SweepSettings<'a> {
     pub options: &'a Options,
     pub batch: usize,
     pub work: &'a Cost,
-    /// Bytes that the machine reads in a second.
+    /// The memory bandwidth in bytes per second.
     pub read_bandwidth: f64,
 }
 
-impl Run<'_> {
-    /// What comes before the points.
-    pub fn header(&self, form: Form) -> String {
-        match form {
-            Form::Md => format!(
+impl SweepSettings<'_> {
+    /// Returns the part before the first point.
+    pub fn header(&self, format: Format) -> String {
+        match format {
+            Format::Md => format!(
                 "|{:>6} | {:>6} | {:>6} | {:>8} | {:>8} | {:>8} | {:>8} |\n\
                  |{}-|-{}-|-{}-|-{}-|-{}-|-{}-|-{}-|\n",
                 "PP",
@@ -49,34 +49,34 @@ impl Run<'_> {
                 "--------",
                 "--------",
             ),
-            Form::Jsonl => String::new(),
-            Form::Csv => "pp,tg,n_kv,t_pp,speed_pp,t_tg,speed_tg,limit_tg,cache_bytes\n".into(),
+            Format::Jsonl => String::new(),
+            Format::Csv => "pp,tg,n_kv,t_pp,speed_pp,t_tg,speed_tg,limit_tg,cache_bytes\n".into(),
         }
     }
 
-    /// Tokens that could be written in a second at a point.
+    /// Returns the largest possible number of generated tokens per second at a point.
     pub fn limit(&self, point: &Point) -> f64 {
         point.generation_limit(self.work, self.options, self.read_bandwidth)
     }
 
-    /// A point as a line.
-    pub fn row(&self, form: Form, point: &Point) -> String {
+    /// Formats a point as a line.
+    pub fn row(&self, format: Format, point: &Point) -> String {
         let Point { depth, prompt, generation, cache_bytes, .. } = *point;
         let (prompt_time, generation_time) =
             (point.prompt_time.as_secs_f64(), point.generation_time.as_secs_f64());
         let (read, written) = (point.prompt_per_second(), point.generation_per_second());
         let limit = self.limit(point);
-        match form {
-            Form::Md => format!(
+        match format {
+            Format::Md => format!(
                 "|{prompt:>6} | {generation:>6} | {depth:>6} | {prompt_time:>8.3} | {read:>8.2} | \
                  {generation_time:>8.3} | {written:>8.2} |\n"
             ),
-            Form::Csv => format!(
+            Format::Csv => format!(
                 "{prompt},{generation},{depth},{prompt_time:.6},{read:.6},{generation_time:.6},\
                  {written:.6},{limit:.6},{cache_bytes}\n"
             ),
-            Form::Jsonl => {
-                let Run { options, batch, .. } = *self;
+            Format::Jsonl => {
+                let SweepSettings { options, batch, .. } = *self;
                 let (context, threads) = (options.context, options.threads);
                 format!(
                     "{{\"n_kv_max\": {context}, \"n_batch\": {batch}, \"n_ubatch\": {}, \

@@ -1,5 +1,5 @@
-//! A server that behaves like the hub: lists the files of repositories, and redirects to another host
-//! for what they hold.
+//! A server that imitates the hub: it lists the files of repositories, and redirects to another host for
+//! their contents.
 
 use std::{
     collections::HashMap,
@@ -14,22 +14,22 @@ use sha2::{Digest, Sha256};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What it has, and how it behaves at the moment.
+/// The files and the behaviour of the server.
 #[derive(Default)]
 pub struct State {
-    /// Files by USER/MODEL and name, and whether they are large, which is kept elsewhere.
+    /// Files by USER/MODEL and name, and whether they are large, which another host serves.
     files: HashMap<(String, String), (Vec<u8>, bool)>,
-    /// The token that is asked for, if one is.
+    /// The required token, if any.
     pub token: Option<String>,
-    /// In place of the listing.
+    /// The answer that replaces the listing.
     pub listing: Option<String>,
     /// The status of every answer of the hub.
     pub status: Option<u16>,
-    /// After so many bytes of what they hold, the next connections break.
+    /// The numbers of content bytes after which the next connections break.
     pub breaks: Vec<usize>,
-    /// Whether a request for a part of a file gets the whole.
+    /// Whether a range request is answered with the whole file.
     pub no_ranges: bool,
-    /// Whether the last byte of large files is another one.
+    /// Whether the last byte of large files is wrong.
     pub garbled: bool,
     /// The requests: `hub GET /path` or `cdn GET /path bytes=5-`.
     log: Vec<String>,
@@ -63,7 +63,7 @@ impl Server {
         Server { state, hub: address }
     }
 
-    /// What goes into HF_ENDPOINT.
+    /// Returns the value for HF_ENDPOINT.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.hub)
     }
@@ -72,7 +72,7 @@ impl Server {
         self.state.lock().unwrap()
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.state().log)
     }
@@ -147,7 +147,7 @@ impl State {
         let range = headers.get("range").cloned().unwrap_or_default();
         self.log.push(format!("cdn GET {path} {range}").trim_end().into());
         if headers.contains_key("authorization") {
-            // As S3 does, to which a signed address is enough.
+            // As S3, which requires only a signed address.
             return answer(&mut stream, 400, &[], b"two ways of authorization", usize::MAX);
         }
         let sum = path[1..].split('?').next().unwrap_or_default();
@@ -175,7 +175,7 @@ impl State {
 
 struct Request {
     path: String,
-    /// By names in lower case.
+    /// The headers, by names in lower case.
     headers: HashMap<String, String>,
     stream: TcpStream,
 }
@@ -215,7 +215,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// What git calls a file of these bytes.
+/// Returns git's hash of a file with these bytes.
 pub fn git(bytes: &[u8]) -> String {
     let header = format!("blob {}\0", bytes.len());
     hexadecimal(&Sha1::digest([header.as_bytes(), bytes].concat()))
