@@ -197,7 +197,7 @@ fn options_of_llama_bench_without_effect_go_with_a_note() {
     let run = bench(&[&FEW[..], &["-ngl", "99", "-fa", "0,1", "-mmp", "0", "--progress"]].concat());
     run.said(&[
         "note: ignored, since rope-cpu runs on the CPU only: -ngl\n",
-        "note: ignored, since rope-cpu has one kind of attention: -fa\n",
+        "note: ignored, since rope-cpu has only one kind of attention: -fa\n",
         "note: ignored, since rope-cpu maps weights and uses them as they are stored: -mmp\n",
         "bench: test 1/2: warm-up\nbench: test 1/2: run 1/2\nbench: test 1/2: run 2/2\n",
     ]);

@@ -72,7 +72,7 @@ fn what_is_typed_wins_in_every_spelling_and_the_last_of_it() {
         with(&variables, &typed).refused(2, &["environment variable ROPE_CPU_CTX_SIZE: "]);
     }
     let shift = [("LLAMA_ARG_CONTEXT_SHIFT", "maybe")];
-    with(&shift, &["-m", "x"]).refused(2, &["LLAMA_ARG_CONTEXT_SHIFT", "by on and off"]);
+    with(&shift, &["-m", "x"]).refused(2, &["LLAMA_ARG_CONTEXT_SHIFT", "must be on or off"]);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn switches_are_on_or_off() {
     assert!(!shows(&[("ROPE_CPU_NO_SHOW_TIMINGS", "true")]));
     with(&[("ROPE_CPU_NO_SHOW_TIMINGS", "maybe")], &arguments).refused(
         2,
-        &["environment variable ROPE_CPU_NO_SHOW_TIMINGS is \"maybe\"", "by on and off"],
+        &["environment variable ROPE_CPU_NO_SHOW_TIMINGS is \"maybe\"", "must be on or off"],
     );
 }
 
@@ -193,8 +193,8 @@ fn variables_without_an_option_are_noted_and_ignored() {
     let gpu = "ignored, since rope-cpu runs on the CPU only: ";
     let always = "ignored, since this is always the case in rope-cpu: ";
     let mapped = "ignored, since rope-cpu maps weights and uses them as they are stored: ";
-    let scheduled = "ignored, since rope-cpu leaves its threads to the system's scheduler: ";
-    let cache = "ignored, since rope-cpu has its own layout of keys and values: ";
+    let scheduled = "ignored, since the operating system schedules the threads of rope-cpu: ";
+    let cache = "ignored, since the KV cache of rope-cpu has another layout: ";
     let missing = "ignored, since rope-cpu does not support them: ";
     for (name, value, reason) in [
         ("N_GPU_LAYERS", "99", gpu),

@@ -59,7 +59,7 @@ fn a_file_follows_the_text_on_a_line_of_its_own() {
 fn unread_input_is_noted_and_not_waited_for() {
     let note = "standard input is not read";
     let with = |options: &[&str], input| piped(&[], &[&FEW[..], options].concat(), input);
-    with(&["-p", "the rain", "-n", "200"], "in the north").said(&[note, "-f - reads it"]);
+    with(&["-p", "the rain", "-n", "200"], "in the north").said(&[note, "add -f - to read it"]);
     for (options, input) in [(["-p", "the rain"], ""), (["-f", "-"], "the rain")] {
         let run = with(&options, input);
         assert!(!run.stderr.contains(note), "{}", run.stderr);

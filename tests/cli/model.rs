@@ -117,7 +117,7 @@ fn the_plan_covers_what_a_run_takes() {
 fn a_prompt_beyond_the_context_is_refused_with_the_numbers() {
     let Some(model) = smollm2() else { return };
     let options = ["-c", "8", "-p", "one two three four five six seven eight nine ten"];
-    likeliest(&model, &options).refused(2, &["the prompt has 10 tokens", "the context of 8"]);
+    likeliest(&model, &options).refused(2, &["the prompt of 10 tokens", "the context of 8"]);
     likeliest(&model, &["-p", ""]).refused(2, &["the prompt is empty"]);
 }
 

@@ -346,7 +346,7 @@ fn a_text_that_was_cut_within_a_character_is_read() {
     fs::write(case.path("text"), [&whole[..], b"\xe2\x82"].concat()).unwrap();
     assert_eq!(case.json(&["-c", "64"]), expected);
     let first =
-        format!("2 bytes that are part of no character, the first of them byte {}", whole.len());
+        format!("2 bytes, the first of them byte {}, are read as", whole.len());
     case.run(&["-c", "64"]).said(&["note: ", &case.path("text"), &first]);
 }
 

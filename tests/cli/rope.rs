@@ -415,7 +415,7 @@ fn settings_that_change_nothing_are_not_baked() {
             2,
             &[
                 "nothing to bake: with these settings",
-                "give a method, such as --rope-scaling yarn, and more than the 256 tokens",
+                "give a method, such as --rope-scaling yarn, with more than the 256 trained tokens",
             ],
         );
         assert!(!output.exists(), "{flags:?}");

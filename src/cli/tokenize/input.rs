@@ -35,7 +35,7 @@ impl InputArgs {
     /// line, with escapes replaced.
     pub fn text(&self) -> Result<String, Error> {
         let from_stdin = self.stdin || self.file.as_deref().is_some_and(text::is_stdin);
-        let (what, bytes) = if from_stdin {
+        let (input, bytes) = if from_stdin {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).map_err(Error::Stdin)?;
             ("standard input".into(), bytes)
@@ -49,7 +49,7 @@ impl InputArgs {
             return Err(Error::NoText);
         };
         let bytes = if self.no_escape { bytes } else { escapes::resolve(&bytes) };
-        String::from_utf8(bytes).map_err(|e| Error::Utf8 { what, at: e.utf8_error().valid_up_to() })
+        String::from_utf8(bytes).map_err(|e| Error::Utf8 { input, byte: e.utf8_error().valid_up_to() })
     }
 }
 
