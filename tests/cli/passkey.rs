@@ -125,8 +125,10 @@ fn what_was_answered_is_not_asked_again() {
     assert!(!same.stderr.contains("key at"), "{}", same.stderr);
     assert_eq!(same.stdout, again.stdout);
 
-    with(&["-ctk", "q8_0"])
-        .refused(2, &["answers.jsonl: line 1 is of another model, adapter, cache type or --override-kv"]);
+    with(&["-ctk", "q8_0"]).refused(
+        2,
+        &["answers.jsonl: line 1 is of another model, adapter, cache type or --override-kv"],
+    );
     with(&["--depths", "1", "--seed", "1"]).said(&["1/1: as given, 600 tokens"]);
     std::fs::write(&path, "{}\n").unwrap();
     with(&[]).refused(2, &["answers.jsonl: line 1 is not a result of this command"]);

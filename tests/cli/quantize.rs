@@ -203,7 +203,8 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     let output = folder.path().join("out.gguf");
     let out = output.to_str().unwrap();
     run(&["quantize", input, out, "Q9_K"]).refused(2, &["Q9_K", "choose one of F32, F16"]);
-    run(&["quantize", input, input, "Q8_0"]).refused(2, &[input, "choose another name for the output"]);
+    run(&["quantize", input, input, "Q8_0"])
+        .refused(2, &[input, "choose another name for the output"]);
     #[cfg(unix)]
     {
         let link = folder.path().join("link.gguf");

@@ -74,7 +74,11 @@ impl Explained<'_> {
         let [g, h] = plan.formulas();
         writeln!(out, "\nf'(x, m, θ) = f(x, g(m), h(θ)) with g(m) = {g} and h(θ_i) = {h}")?;
         if let Some(method) = &plan.method {
-            writeln!(out, "In attention, the distance d = i - j becomes {}.", method.distance_formula())?;
+            writeln!(
+                out,
+                "In attention, the distance d = i - j becomes {}.",
+                method.distance_formula()
+            )?;
         }
         writeln!(
             out,

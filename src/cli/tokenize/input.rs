@@ -49,7 +49,8 @@ impl InputArgs {
             return Err(Error::NoText);
         };
         let bytes = if self.no_escape { bytes } else { escapes::resolve(&bytes) };
-        String::from_utf8(bytes).map_err(|e| Error::Utf8 { input, byte: e.utf8_error().valid_up_to() })
+        String::from_utf8(bytes)
+            .map_err(|e| Error::Utf8 { input, byte: e.utf8_error().valid_up_to() })
     }
 }
 
