@@ -8,7 +8,7 @@ mod rope;
 pub use adapters::{AdapterArgs, adapters};
 pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
-pub use rope::{RopeArgs, resolve};
+pub use rope::RopeArgs;
 
 use std::{
     fmt::Display,

@@ -4,11 +4,7 @@ use std::{collections::HashSet, fmt, str::FromStr};
 
 use clap::Parser;
 
-use super::{
-    args::{self, RopeArgs},
-    error::Error,
-    wording,
-};
+use super::{args::RopeArgs, error::Error, wording};
 use rope_cpu::{
     gguf::Gguf,
     model::Model,
@@ -138,6 +134,6 @@ impl<'a> Methods<'a> {
             Methods::FromFlags(_) => Error::usage(e),
             Methods::Listed(_) => Error::usage(format_args!("--methods {method}: {e}")),
         };
-        args::resolve(&flags, gguf, model, context).map_err(named)
+        model.rope_plan(gguf.metadata(), &flags, context).map_err(named)
     }
 }

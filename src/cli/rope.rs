@@ -81,7 +81,7 @@ impl OpenModel<'_> {
                 Sourced::key(config.context_train, self.gguf.metadata().origin(&key))
             }
         };
-        args::resolve(flags, self.gguf, self.model, context)
+        self.model.rope_plan(self.gguf.metadata(), flags, context)
     }
 
     /// Returns the baseline of the file's own settings, with angles counted in `intervals`.

@@ -18,7 +18,7 @@ use std::{
 pub use args::Args;
 
 use super::{
-    args::{adapters, all_overrides, resolve},
+    args::{adapters, all_overrides},
     error::Error,
     handle_interrupts, note, resources, text, warn,
 };
@@ -75,7 +75,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };
-    let plan = resolve(&flags, &gguf, &model, resources.context.clone()).map_err(Error::usage)?;
+    let plan = model.rope_plan(gguf.metadata(), &flags, resources.context.clone());
+    let plan = plan.map_err(Error::usage)?;
     let rope = Rope::new(plan);
     if args.memory.dry_run {
         return resources.show_and_stop(&rope);

@@ -30,7 +30,7 @@ pub struct ModelInfo<'a> {
     pub n_rot: usize,
     /// The trained length, in tokens.
     pub context_train: usize,
-    /// Whether layers with a sliding window have a base of their own.
+    /// Whether layers with a sliding window have frequencies of their own, which no flag scales.
     pub window_rope: bool,
 }
 

@@ -5,8 +5,8 @@ use rope_cpu::{
     gguf::Gguf,
     model::Model,
     rope::{
-        self, Activation, ClexWeights, Direction, Flags, ModelInfo, Plan, Policy, Ramp, Rope,
-        ScalingChoice, Sourced, Variant,
+        self, Activation, ClexWeights, Direction, Flags, Policy, Ramp, Rope, ScalingChoice,
+        Sourced, Variant,
     },
 };
 
@@ -326,7 +326,8 @@ impl RopeArgs {
         model: &Model,
         context: Sourced<usize>,
     ) -> Result<Rope, Error> {
-        resolve(&self.flags(), gguf, model, context).map(Rope::new).map_err(Error::usage)
+        let plan = model.rope_plan(gguf.metadata(), &self.flags(), context);
+        plan.map(Rope::new).map_err(Error::usage)
     }
 }
 
@@ -336,24 +337,4 @@ fn on_or_off(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err("choose on or off".into()),
     }
-}
-
-/// Resolves flags and metadata to the plan for `model`.
-///
-/// # Errors
-/// If flags or metadata contradict each other or are invalid.
-pub fn resolve(
-    flags: &Flags,
-    gguf: &Gguf,
-    model: &Model,
-    context: Sourced<usize>,
-) -> Result<Plan, rope::Error> {
-    let config = &model.config;
-    let info = ModelInfo {
-        architecture: config.architecture.name,
-        n_rot: config.n_rot,
-        context_train: config.context_train,
-        window_rope: config.window.is_some() && config.window_rope,
-    };
-    Plan::resolve(&info, gguf.metadata(), model.rope_factors(), flags, context)
 }
