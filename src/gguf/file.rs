@@ -97,7 +97,7 @@ impl File {
     }
 }
 
-#[allow(unsafe_code, reason = "creating a memory map is unsafe")]
+#[allow(unsafe_code, reason = "a mapped file may change while it is in use")]
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
     // SAFETY: the map is private and read-only, and does not outlive the `File` that owns it. As with
     // every mapped file, the user must not shorten or rewrite it meanwhile; a shortened file ends the
