@@ -216,7 +216,7 @@ fn what_cannot_be_quantized_is_refused_and_leaves_nothing() {
     let here = folder.path().to_str().unwrap();
     run(&["quantize", input, here, "Q8_0"]).refused(2, &["is a directory"]);
     run(&["quantize", input, "/no/such/folder/x", "Q8_0"])
-        .refused(2, &["no folder /no/such/folder"]);
+        .refused(2, &["the folder /no/such/folder does not exist"]);
     run(&["quantize", "/no/such/file", out, "Q8_0"]).refused(2, &["/no/such/file"]);
     let vocabulary = Builder::new().key("general.architecture", STRING, string("llama")).file();
     let empty = vocabulary.path().to_str().unwrap();

@@ -40,8 +40,8 @@ fn explain_shows_the_settings_and_their_effect() {
         "g(m) = m / 4 and h(θ_i) = θ_i",
         "turns in 256",
         "D (paper)",
-        "longrope: not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
-        "Differences to llama.cpp:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
+        "longrope is not shown: RoPE scaling longrope needs the tensor rope_factors_short.weight",
+        "Differences in llama.cpp:\n- its server and llama-cli cut contexts of linear and NTK scaling down to the trained 256",
         "- it computes angles by repeated multiplication in single precision",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");

@@ -163,7 +163,7 @@ fn options_without_effect_are_reported() {
         ("--dry-base 2", "--dry-base has no effect without --dry-multiplier"),
         ("--repeat-last-n 9", "--repeat-last-n has no effect without a penalty"),
         ("--presence-penalty 1 --repeat-last-n 0", "--presence-penalty has no effect with"),
-        ("--xtc-probability 1 --xtc-threshold 0.6", "--xtc-probability has no effect where"),
+        ("--xtc-probability 1 --xtc-threshold 0.6", "--xtc-probability has no effect if"),
         ("--dynatemp-range -1", "--dynatemp-range has no effect below 0"),
         ("--dry-multiplier 1 --dry-sequence-breaker=", "breaker has no effect without a text"),
     ] {

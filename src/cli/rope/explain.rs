@@ -120,7 +120,7 @@ impl Explained<'_> {
         for (method, reason) in missing {
             writeln!(out, "{method} is not shown: {reason}")?;
         }
-        writeln!(out, "\nDifferences to llama.cpp:")?;
+        writeln!(out, "\nDifferences in llama.cpp:")?;
         for difference in plan.unlike_llama_cpp(self.flags) {
             writeln!(out, "- {difference}")?;
         }
