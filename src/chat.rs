@@ -5,12 +5,12 @@
 //! error. Another template is never put in its place: the model would read a form that it does not
 //! know, and nobody would see why it answers badly.
 
-mod environment;
+mod engine;
 mod generation;
-mod tojson;
 mod value;
 
-use minijinja::{Environment, Value, context};
+use jiff::Zoned;
+use minijinja::{Value, context};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -68,10 +68,14 @@ impl Message {
 /// conversation begin with those of its earlier turns, and the caller computes only what is new.
 #[derive(Debug)]
 pub struct Template {
-    environment: Environment<'static>,
+    source: String,
     bos: String,
     eos: String,
     arguments: Vec<(String, Value)>,
+    /// The bytes of the arguments.
+    arguments_bytes: usize,
+    /// The same time in every turn, or midnight would change the beginning of a conversation.
+    now: Zoned,
 }
 
 impl Template {
@@ -81,9 +85,11 @@ impl Template {
     ///
     /// A source that is not valid, with its line.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, Error> {
-        let environment = environment::with_template(generation::strip(source))
-            .map_err(|error| Error::Syntax { reason: environment::reason(&error) })?;
-        Ok(Self { environment, bos: bos.into(), eos: eos.into(), arguments: Vec::new() })
+        let source = generation::strip(source);
+        engine::check(&source).map_err(|reason| Error::Syntax { reason })?;
+        let (bos, eos) = (bos.into(), eos.into());
+        let (arguments, arguments_bytes) = (Vec::new(), 0);
+        Ok(Self { source, bos, eos, arguments, arguments_bytes, now: Zoned::now() })
     }
 
     /// The template of a model file; `None` if it has none.
@@ -129,6 +135,7 @@ impl Template {
     ///
     /// A text that is not a JSON object.
     pub fn arguments(mut self, object: &str) -> Result<Self, Error> {
+        self.arguments_bytes += object.len();
         let object: serde_json::Map<String, serde_json::Value> =
             json::parse(object).map_err(Error::Arguments)?;
         self.arguments.extend(object.into_iter().map(|(k, v)| (k, value::from_json(&v))));
@@ -148,6 +155,9 @@ impl Template {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
+        let texts = messages.iter().map(|m| m.role.len() + m.content.len()).sum::<usize>();
+        let bytes = texts + self.arguments_bytes + self.bos.len() + self.eos.len();
+        let count = messages.len();
         let messages: Value = messages
             .iter()
             .map(|m| context! { role => m.role.as_str(), content => m.content.as_str() })
@@ -164,11 +174,10 @@ impl Template {
         let arguments: std::collections::BTreeMap<_, _> =
             self.arguments.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let context = context! { ..Value::from(arguments), ..given };
-        environment::render(&self.environment, context).map_err(|error| match environment::refusal(
-            &error,
-        ) {
-            Some(message) => Error::Refused { message: message.into() },
-            None => Error::Render { reason: environment::reason(&error) },
+        let given = engine::Given { context, messages: count, bytes };
+        engine::render(&self.source, given, &self.now).map_err(|failure| match failure.refused {
+            true => Error::Refused { message: failure.reason },
+            false => Error::Render { reason: failure.reason },
         })
     }
 }

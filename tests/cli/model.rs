@@ -218,4 +218,17 @@ fn a_chat_template_that_fails_is_named() {
     let model = model.path().to_str().unwrap();
     run(&["-m", model, "--chat-template", "{{ nothing() }}", "-p", "x"])
         .refused(2, &["--chat-template: the chat template fails", "-no-cnv"]);
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("doubling.jinja");
+    let doubling = "{% set ns = namespace(a='aaaaaaaaaa') %}{% for i in range(60) %}\
+                    {% set ns.a = ns.a + ns.a %}{% endfor %}";
+    for (source, reason) in [
+        (doubling.into(), "too large"),
+        (format!("{{{{ {}1 }}}}", "-".repeat(20_000)), "4000 words"),
+    ] {
+        std::fs::write(&file, source).unwrap();
+        run(&["-m", model, "--chat-template-file", file.to_str().unwrap(), "-p", "x"])
+            .refused(2, &["doubling.jinja", reason]);
+    }
 }
