@@ -50,7 +50,7 @@ pub enum Error {
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text of the message.
     pub content: String,
 }
 
@@ -74,7 +74,8 @@ pub struct Template {
     arguments: Vec<(String, Value)>,
     /// The bytes of the arguments.
     arguments_bytes: usize,
-    /// The same time in every turn, or midnight would change the beginning of a conversation.
+    /// The time that templates may ask for: fixed, or midnight would change the beginning of a
+    /// conversation.
     now: Zoned,
 }
 

@@ -37,10 +37,10 @@ const FUEL_PER_KILOBYTE: u64 = 5_000;
 /// optimization it may be some times as much.
 const STACK: usize = 64 << 20;
 
-/// What a render is given.
+/// The input of a render.
 pub(super) struct Given {
     pub context: Value,
-    /// How many messages there are, and the bytes of all texts.
+    /// The number of messages, and the bytes of all texts.
     pub messages: usize,
     pub bytes: usize,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a template says to `raise_exception`.
+/// The message of a template's `raise_exception`.
 #[derive(Debug)]
 struct Refusal(String);
 

@@ -11,29 +11,29 @@ use std::sync::{
 
 use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
-/// What a render may build, besides a multiple of what it is given.
+/// The bytes that a render may build, besides a multiple of its input.
 const BYTES: usize = 256 << 20;
 const BYTES_PER_BYTE: usize = 64;
 
-/// What an item of a list costs: its place, in a list that grows, and the head of an allocation.
+/// The cost of an item of a list: its place in a list that grows, and the header of an allocation.
 pub(super) const ITEM: usize = 64;
 
-/// What a list costs besides its items.
+/// The cost of a list besides its items.
 pub(super) const LIST: usize = 64;
 
-/// What a call costs, however little it does.
+/// The least cost of a call.
 const CALL: usize = 64;
 
 /// Bytes that are read for the price of one that is built.
 const READ: usize = 8;
 
-/// What reading a part of a value costs, besides its bytes.
+/// The cost of reading a part of a value, besides its bytes.
 const NODE: usize = 16;
 
 /// Lists and maps may be nested this deep. The engine drops and compares them recursively.
 const DEPTH: usize = 200;
 
-/// What is left of the budget.
+/// The rest of the budget.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     left: Arc<AtomicUsize>,

@@ -143,7 +143,7 @@ pub(super) fn strip(
     Ok(stripped.into())
 }
 
-/// What Python takes for white space.
+/// Returns whether Python counts a character as white space.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }

@@ -71,7 +71,7 @@ pub(super) fn float(real: f64) -> String {
     text
 }
 
-/// What `int(text, base)` reads. None if it is not an integer.
+/// Returns the integer that Python's `int(text, base)` reads; `None` if the text is none.
 ///
 /// # Errors
 /// An integer that has more than 128 bits.
@@ -113,7 +113,7 @@ pub(super) fn parse_int(text: &str, base: u32) -> Result<Option<i128>, Error> {
     })
 }
 
-/// What `float(text)` reads. None if it is not a number.
+/// Returns the number that Python's `float(text)` reads; `None` if the text is none.
 pub(super) fn parse_float(text: &str) -> Option<f64> {
     let text = text.trim();
     let digit = |i: usize| text.as_bytes().get(i).is_some_and(u8::is_ascii_digit);

@@ -379,7 +379,7 @@ fn map(meter: &Meter, items: &[Value]) -> Result<Value, Error> {
     Ok(Value::from_object(map))
 }
 
-/// What a `for` goes through.
+/// Returns the items that a `for` iterates over.
 pub(super) fn iterate(meter: &Meter, value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::String => methods::characters(meter, value.as_str().unwrap_or_default()),
