@@ -120,15 +120,18 @@ fn rows_do_not_see_each_other(cpu: Cpu) {
     }
 }
 
-fn tokens_together_give_the_bits_that_each_gives_alone(cpu: Cpu) {
+/// Tested with scalar code only, as all instruction sets give the same bits, for one token as for
+/// several.
+#[test]
+fn tokens_together_give_the_bits_that_each_gives_alone() {
     for case in cases().filter(|case| (3..=5).contains(&case.tokens)) {
         let spans = spans_for(case.columns);
         let alone = (0..case.tokens).flat_map(|t| {
             let floats = case.floats[t * case.columns..][..case.columns].to_vec();
             let spans = case.spans[t * spans..][..spans].to_vec();
-            Case { tokens: 1, floats, spans, ..case.clone() }.run(cpu)
+            Case { tokens: 1, floats, spans, ..case.clone() }.run(scalar())
         });
-        assert_eq!(case.run(cpu), alone.collect::<Vec<_>>(), "{}", case.name());
+        assert_eq!(case.run(scalar()), alone.collect::<Vec<_>>(), "{}", case.name());
     }
 }
 
@@ -208,6 +211,5 @@ on_every_isa!(
     the_smallest_activations_keep_their_signs,
     products_equal_the_scalar_ones_bit_for_bit,
     rows_do_not_see_each_other,
-    tokens_together_give_the_bits_that_each_gives_alone,
     quantizing_equals_the_scalar_one_bit_for_bit,
 );
