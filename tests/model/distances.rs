@@ -108,12 +108,15 @@ impl Case {
 fn each_method_is_what_its_definition_says() {
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         for case in Case::all() {
-            let expected = case.expected(&tiny, 560);
-            for micro_batch in [1, 7, 64, 560] {
-                let how = How { micro_batch, ..case.how() };
-                let apart = difference(&expected, &case.found(&tiny, &how, 560));
-                let scaling = case.flags.scaling;
-                assert!(apart < BOUND, "{scaling:?}, {micro_batch}: {apart}");
+            let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling);
+            let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);
+            let whole = of(560);
+            for found in [&whole, &of(1)] {
+                let apart = difference(&expected, found);
+                assert!(apart < BOUND, "{scaling:?}: {apart}");
+            }
+            for micro_batch in [7, 64] {
+                assert!(whole == of(micro_batch), "{scaling:?}, {micro_batch}");
             }
         }
     }
