@@ -1,28 +1,24 @@
 //! `--rope-scaling auto`: the choice of a RoPE method for a context.
 
 use super::{
-    Divisors, Error, Factors, Flags, ModelInfo, Origin, Plan, Scaling, Sourced,
-    rule_inputs::FOR_CONTEXT, sourced::short,
+    Divisors, Error, Flags, Origin, Plan, Scaling, rule_inputs::FOR_CONTEXT, sourced::short,
 };
-use crate::gguf::Metadata;
 
 /// Returns the plan of the method that the context needs. The origin of its scaling gives the
 /// reason for the choice.
+/// `resolve` returns the plan of other flags for the same model and context.
 pub(super) fn resolve(
-    model: &ModelInfo,
-    metadata: &Metadata,
-    factors: Factors,
     flags: &Flags,
-    context: Sourced<usize>,
+    resolve: impl Fn(&Flags) -> Result<Plan, Error>,
 ) -> Result<Plan, Error> {
     if let Some(flag) = flags.without_defaults().first_conflict_with_auto() {
         return Err(Error::ConflictsWithAuto { flag });
     }
     let beside = flags.method_independent();
     let own = Flags { policy: None, ..beside.clone() };
-    let own = Plan::resolve(model, metadata, factors.clone(), &own, context.clone())?;
+    let own = resolve(&own)?;
     let (flags, why) = choose(&own, beside);
-    let mut plan = Plan::resolve(model, metadata, factors, &flags, context)?;
+    let mut plan = resolve(&flags)?;
     plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
     if flags.scale.is_some() {
         plan.factor.origin = Origin::Computed(FOR_CONTEXT);

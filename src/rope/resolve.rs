@@ -47,14 +47,14 @@ impl Plan {
         flags: &Flags,
         context: Sourced<usize>,
     ) -> Result<Plan, Error> {
-        if flags.auto {
-            return auto::resolve(model, metadata, factors, flags, context);
-        }
         let resolve =
             |flags: &Flags| resolve(model, metadata, factors.clone(), flags, context.clone());
-        let mut plan = resolve(flags)?;
-        warn::add(&mut plan, flags, |flags| resolve(flags).ok());
-        Ok(plan)
+        let with_warnings = |flags: &Flags| {
+            let mut plan = resolve(flags)?;
+            warn::add(&mut plan, flags, |flags| resolve(flags).ok());
+            Ok(plan)
+        };
+        if flags.auto { auto::resolve(flags, with_warnings) } else { with_warnings(flags) }
     }
 }
 
