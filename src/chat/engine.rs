@@ -3,8 +3,8 @@
 //!
 //! [`source`] bounds what is parsed, the engine's fuel the steps of a render, and [`meter`] what a
 //! step reads and builds, for which [`program`] makes calls of all that the engine does not bound.
-//! What is left is recursion, whose depth these limits bound: everything runs, and is dropped, in a
-//! thread with a stack for it.
+//! These limits also bound the depth of recursion: everything runs, and is dropped, in a thread with a
+//! stack for it.
 
 mod arithmetic;
 mod filters;

@@ -1,7 +1,7 @@
 //! The filters, tests and functions of chat templates, each with its limit.
 //!
-//! Those that can build more than they are given are written here; the others are the engine's,
-//! charged for what they read and build. What is not in the lists does not exist.
+//! Filters whose result can be larger than their input are written here; the others are the engine's,
+//! charged for the bytes that they read and build. A name in no list does not exist.
 
 use std::sync::LazyLock;
 

@@ -33,7 +33,10 @@ pub(super) fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
         let (token, span) = token?;
         let line = span.start_line;
         match token {
-            Token::TemplateData(_) | Token::VariableStart | Token::BlockStart => tokens = 0,
+            Token::TemplateData(_) | Token::VariableStart | Token::BlockStart => {
+                tokens = 0;
+                continue;
+            }
             Token::Ident(name) if name.len() > NAME => {
                 return large(format!("a name has more than {NAME} bytes (line {line})"));
             }
@@ -43,9 +46,7 @@ pub(super) fn check(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
             }
             _ => {}
         }
-        if !matches!(token, Token::TemplateData(_) | Token::VariableStart | Token::BlockStart) {
-            tokens += 1;
-        }
+        tokens += 1;
         if tokens > TOKENS {
             return large(format!("a tag has more than {TOKENS} words (line {line})"));
         }
