@@ -6,6 +6,7 @@ pub mod bench;
 mod environment;
 mod error;
 mod escapes;
+mod flags;
 pub mod inspect;
 mod llama_bench;
 mod llama_cli;
@@ -194,7 +195,7 @@ fn handle_interrupts() -> Result<(), Error> {
 
 /// Prints a line to stderr. A failure is ignored, since it could only be reported there.
 fn note(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", flags::with_flags(&text.to_string()));
 }
 
 /// Prints the warnings of a plan to stderr.

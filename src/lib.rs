@@ -18,6 +18,7 @@
 //! | [`quantize`] | conversion of a model into another format |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
 //! | [`gguf`] | the memory map of a model file, and its validated contents |
+//! | [`settings`] | the names and descriptions of settings, from which front ends derive theirs |
 //! | [`platform`] | memory, processors, interrupts: everything that differs between systems |
 //!
 //! # Invariants
@@ -29,7 +30,8 @@
 //! - Weights are never copied out of the memory map.
 //! - No buffer is allocated for a token, except pages of the KV cache and of cos/sin tables as a
 //!   sequence grows.
-//! - The program does no arithmetic on activations; the library neither parses flags nor prints.
+//! - The program does no arithmetic on activations; the library neither parses flags nor prints, and a
+//!   setting in its messages has a name that every front end replaces by its own.
 //! - The same inputs give the same bits on any number of threads.
 //! - A file's bytes are untrusted: invalid contents give an error that names the key or tensor.
 
@@ -45,6 +47,7 @@ pub mod platform;
 pub mod quantize;
 pub mod rope;
 pub mod sample;
+pub mod settings;
 pub mod threads;
 pub mod tokenizer;
 pub mod whole_file;

@@ -3,12 +3,14 @@
 mod adapters;
 mod hub;
 pub mod numbers;
+#[expect(dead_code, reason = "the options of RoPE will be made by it")]
+mod parameters;
 mod rope;
 
 pub use adapters::{AdapterArgs, adapters};
 pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
-pub use rope::RopeArgs;
+pub use rope::{RopeArgs, on_or_off};
 
 use std::{
     fmt::Display,

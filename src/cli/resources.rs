@@ -121,7 +121,10 @@ impl Resources {
     pub fn check(&self) -> Result<(), Error> {
         match self.available {
             Some(available) if self.must_fit => {
-                self.shape.check(&self.request, available).map(drop).map_err(Error::failed)
+                let fits = self.shape.check(&self.request, available).map(drop);
+                fits.map_err(|e| {
+                    Error::failed(format_args!("{e} To try anyway: --no-memory-check"))
+                })
             }
             _ => Ok(()),
         }

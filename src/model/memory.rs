@@ -17,6 +17,7 @@ use super::{
 use crate::{
     kv_cache::{self, CacheType},
     platform::memory::{Available, Limit},
+    settings::Setting,
 };
 
 /// The positions by which the KV cache grows.
@@ -264,17 +265,22 @@ impl fmt::Display for TooLarge {
         write!(f, ": {}.", self.need.parts(&self.request))?;
         match self.context {
             0 => write!(f, " No context fits with these cache types.")?,
-            largest => write!(f, " The largest context that fits is {largest} (-c {largest}).")?,
+            largest => write!(
+                f,
+                " The largest context that fits is {largest} ({} {largest}).",
+                Setting::CONTEXT
+            )?,
         }
         if let Some(((keys, values), more)) = self.types.split_first() {
             let (keys, values) = (keys.name(), values.name());
-            write!(f, " This one would fit with -ctk {keys} -ctv {values}")?;
+            let (k, v) = (Setting::CACHE_TYPE_K, Setting::CACHE_TYPE_V);
+            write!(f, " This one would fit with {k} {keys} {v} {values}")?;
             for (keys, values) in more {
-                write!(f, " or -ctk {} -ctv {}", keys.name(), values.name())?;
+                write!(f, " or {k} {} {v} {}", keys.name(), values.name())?;
             }
             write!(f, ".")?;
         }
-        write!(f, " To try anyway: --no-memory-check")
+        Ok(())
     }
 }
 
@@ -407,7 +413,12 @@ mod tests {
         assert_eq!(error.types, [(Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]);
         assert_eq!(error.context, 8704);
         let message = error.to_string();
-        for part in ["16384 tokens needs 456.0 MiB", "is available:", "(-c 8704)", "-ctk q8_0"] {
+        for part in [
+            "16384 tokens needs 456.0 MiB",
+            "is available:",
+            "(`context` 8704)",
+            "`cache_type_k` q8_0",
+        ] {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert!(shape.check(&request, machine(error.need.total())).is_ok());

@@ -19,7 +19,7 @@ use twox_hash::XxHash3_128;
 pub use self::fingerprint::fingerprint;
 use self::header::Header;
 use super::{Session, session::SEQUENCE};
-use crate::Token;
+use crate::{Token, settings::Setting};
 
 /// The size of a checksum in bytes.
 const CHECKSUM: usize = 4;
@@ -42,8 +42,8 @@ pub enum Error {
     Model,
     #[error("it was written with other RoPE settings: {written}; this run uses {now}")]
     Rope { written: String, now: String },
-    #[error("its {part} are stored as {written}, but this run uses {now}: give {flag} {written}")]
-    Cache { part: &'static str, flag: &'static str, written: String, now: &'static str },
+    #[error("its {part} are stored as {written}, but this run uses {now}: set {setting} {written}")]
+    Cache { part: &'static str, setting: Setting, written: String, now: &'static str },
     #[error(
         "it holds {tokens} tokens, more than the context of {context}: choose a larger one with -c"
     )]
@@ -158,12 +158,12 @@ impl Session<'_> {
             return Err(Error::Rope { written: written.rope_line, now: now.rope_line });
         }
         let options = &self.options;
-        for (part, flag, written, now) in [
-            ("keys", "-ctk", written.keys, options.keys.name()),
-            ("values", "-ctv", written.values, options.values.name()),
+        for (part, setting, written, now) in [
+            ("keys", Setting::CACHE_TYPE_K, written.keys, options.keys.name()),
+            ("values", Setting::CACHE_TYPE_V, written.values, options.values.name()),
         ] {
             if written != now {
-                return Err(Error::Cache { part, flag, written, now });
+                return Err(Error::Cache { part, setting, written, now });
             }
         }
         if written.content == now.content { Ok(()) } else { wrong_count }

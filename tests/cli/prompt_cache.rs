@@ -73,7 +73,7 @@ fn a_file_that_does_not_fit_is_refused() {
     with(&other, cache, &[]).refused(2, &["prompt.cache", "another model", "remove the file"]);
     let scaled = ["--rope-freq-scale", "0.5"];
     with(&model, cache, &scaled).refused(2, &["other RoPE settings", "factor 2"]);
-    with(&model, cache, &["-ctk", "q8_0"]).refused(2, &["-ctk f16"]);
+    with(&model, cache, &["-ctk", "q8_0"]).refused(2, &["--cache-type-k f16"]);
     with(&model, model.path().to_str().unwrap(), &[])
         .refused(2, &["not a prompt cache of rope-cpu"]);
     with(&model, directory.path().to_str().unwrap(), &[]).refused(2, &["directory"]);

@@ -331,7 +331,7 @@ impl RopeArgs {
     }
 }
 
-fn on_or_off(text: &str) -> Result<bool, String> {
+pub fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

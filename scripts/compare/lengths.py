@@ -1,0 +1,27 @@
+"""The speed of a whole model by the length of what it has read, for scripts/pictures."""
+import json
+import time
+
+from engines import BINARY, LLAMA, machine, run
+from models import MODELS, ROOT
+
+MODEL = MODELS["whole"]
+STEP, DEEPEST, GENERATION = 1024, 8192, 8
+
+
+def measure_lengths(threads):
+    """Runs both programs once, one after the other, and writes docs/results/speed-by-length.jsonl."""
+    common = ["-m", MODEL.path(), "-t", threads]
+    facts = machine()
+    ours = run([BINARY, "sweep", *common, "--ctx", DEEPEST + STEP, "--step", STEP, "-n", GENERATION, "-o", "jsonl"])
+    theirs = run([LLAMA.python(), ROOT / "scripts/compare/llama.py", *common, "-n", GENERATION, "-d", DEEPEST, "--sweep", STEP])
+    compiled, *points = theirs.lines
+    LLAMA.check(compiled["system_info"], facts["isa"])
+    record = {
+        "model": MODEL.name, "cache": "f16", "processor": (facts["topology"] or {}).get("model"), "isa": facts["isa"],
+        "threads": threads, "date": time.strftime("%Y-%m-%d"),
+        "rope-cpu": [{"depth": p["n_kv"], "generation": p["speed_tg"], "prompt": p["speed_pp"]} for p in ours.lines],
+        "llama.cpp": points,
+    }
+    with open(ROOT / "docs/results/speed-by-length.jsonl", "w") as file:
+        print(json.dumps(record), file=file)

@@ -1,0 +1,246 @@
+//! Settings of the library's functions, and their names.
+//!
+//! A user gives settings through a front end: flags of a command line, fields of a request, keyword
+//! arguments. Each front end derives its own names from the one of [`Setting`]. Messages of the
+//! library contain a setting in backquotes, which a front end may replace ([`renamed`]).
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
+
+/// The name of a setting: words in lower case, joined by underscores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Setting(pub &'static str);
+
+/// Formats the name in backquotes.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.0)
+    }
+}
+
+impl Setting {
+    /// The number of positions of a sequence.
+    pub const CONTEXT: Setting = Setting("context");
+    /// The type that keys are stored in.
+    pub const CACHE_TYPE_K: Setting = Setting("cache_type_k");
+    /// The type that values are stored in.
+    pub const CACHE_TYPE_V: Setting = Setting("cache_type_v");
+}
+
+/// Returns all settings that messages of the library contain.
+pub fn all() -> impl Iterator<Item = Setting> {
+    [Setting::CONTEXT, Setting::CACHE_TYPE_K, Setting::CACHE_TYPE_V].into_iter()
+}
+
+/// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`
+/// returns `None` for are left unchanged.
+pub fn renamed(message: &str, name: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
+    let mut out = String::new();
+    let (mut rest, mut copied) = (message, 0);
+    while let Some(open) = rest.find('`') {
+        let after = &rest[open + 1..];
+        let Some(len) = after.find('`') else { break };
+        let start = message.len() - rest.len() + open;
+        match name(&after[..len]) {
+            Some(name) => {
+                out += &message[copied..start];
+                out += &name;
+                copied = start + len + 2;
+                rest = &after[len + 1..];
+            }
+            None => rest = after,
+        }
+    }
+    match copied {
+        0 => Cow::Borrowed(message),
+        _ => Cow::Owned(out + &message[copied..]),
+    }
+}
+
+/// The description of a setting, from which front ends derive their options and documentation.
+#[derive(Debug)]
+pub struct Parameter {
+    /// The name.
+    pub setting: Setting,
+    /// Other names, as of other programs.
+    pub aliases: &'static [&'static str],
+    /// The kind of the value.
+    pub kind: Kind,
+    /// The name of the value in a synopsis, such as `N` or `FILE`.
+    pub value_name: &'static str,
+    /// The description in one line, without a full stop.
+    pub summary: &'static str,
+    /// Further sentences, or an empty text.
+    pub details: &'static str,
+    /// Whether most users never need the setting.
+    pub rare: bool,
+}
+
+/// The kind of a setting's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Number,
+    /// A whole number that is not negative. The text describes its range: `from 1 to 1048576`.
+    Whole(&'static str),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Yes or no.
+    Switch,
+    /// The path of a file.
+    Path,
+}
+
+impl Parameter {
+    /// Creates the description of a number.
+    pub const fn number(
+        name: &'static str,
+        value_name: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Parameter {
+            setting: Setting(name),
+            aliases: &[],
+            kind: Kind::Number,
+            value_name,
+            summary,
+            details: "",
+            rare: false,
+        }
+    }
+
+    /// Creates the description of a whole number in a range such as `from 1 to 1048576`.
+    pub const fn whole(
+        name: &'static str,
+        value_name: &'static str,
+        range: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Whole(range), ..Self::number(name, value_name, summary) }
+    }
+
+    /// Creates the description of a choice between words.
+    pub const fn word(
+        name: &'static str,
+        value_name: &'static str,
+        words: &'static [&'static str],
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Word(words), ..Self::number(name, value_name, summary) }
+    }
+
+    /// Adds further sentences.
+    pub const fn details(self, details: &'static str) -> Self {
+        Parameter { details, ..self }
+    }
+
+    /// Adds other names.
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        Parameter { aliases, ..self }
+    }
+
+    /// Marks the setting as one that most users never need.
+    pub const fn rare(self) -> Self {
+        Parameter { rare: true, ..self }
+    }
+}
+
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of [`Kind::Number`].
+    Number(f64),
+    /// Of [`Kind::Whole`].
+    Whole(usize),
+    /// Of [`Kind::Word`].
+    Word(&'static str),
+    /// Of [`Kind::Switch`].
+    Switch(bool),
+    /// Of [`Kind::Path`].
+    Path(PathBuf),
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Value::Number(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Value::Whole(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Switch(value)
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(value: &'static str) -> Self {
+        Value::Word(value)
+    }
+}
+
+impl From<PathBuf> for Value {
+    fn from(value: PathBuf) -> Self {
+        Value::Path(value)
+    }
+}
+
+/// Formats the value as a user would give it.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(value) => write!(f, "{value}"),
+            Value::Whole(value) => write!(f, "{value}"),
+            Value::Word(value) => f.write_str(value),
+            Value::Switch(value) => f.write_str(if *value { "on" } else { "off" }),
+            Value::Path(value) => write!(f, "{}", value.display()),
+        }
+    }
+}
+
+/// The settings that a user has given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(BTreeMap<Setting, Value>);
+
+impl Values {
+    /// Returns these values with that of one more setting, in place of an earlier one.
+    pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
+        self.0.insert(parameter.setting, value.into());
+        self
+    }
+
+    /// Returns the value of a setting, if it is given.
+    pub fn get(&self, parameter: &Parameter) -> Option<&Value> {
+        self.0.get(&parameter.setting)
+    }
+
+    /// Returns whether a setting is given.
+    pub fn has(&self, parameter: &Parameter) -> bool {
+        self.get(parameter).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_in_a_message_are_renamed() {
+        let name = |setting: &str| (setting == "top_k").then(|| "--top-k".into());
+        for (message, expected) in [
+            ("none", "none"),
+            ("`top_k` 4: must be", "--top-k 4: must be"),
+            ("set `top_k` or `top_k`", "set --top-k or --top-k"),
+            ("`other` and `top_k`", "`other` and --top-k"),
+            ("an odd ` before `top_k`", "an odd ` before --top-k"),
+            ("`top_k", "`top_k"),
+            ("``", "``"),
+        ] {
+            assert_eq!(renamed(message, name), expected);
+        }
+    }
+}
