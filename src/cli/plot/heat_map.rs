@@ -25,23 +25,28 @@ const CELL: (i32, i32) = (90, 36);
 const MARGIN: (i32, i32) = (90, 44);
 const BELOW: i32 = 56;
 
-/// Draws heat maps below each other.
+/// The width of a row of maps in points, unless one map alone is wider.
+const ROW_WIDTH: i32 = 1200;
+
+/// Draws heat maps side by side, in as many rows as they need.
 ///
 /// # Errors
 /// If drawing fails.
 pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
-    let height = |map: &HeatMap| MARGIN.1 + CELL.1 * map.rows.len() as i32 + BELOW;
     let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or_default();
+    let rows = maps.iter().map(|map| map.rows.len()).max().unwrap_or_default();
     let wide = (CELL.0 * columns as i32).max(width(maps.iter().map(|map| &map.title)));
-    let size = ((MARGIN.0 + wide + 16) as u32, maps.iter().map(height).sum::<i32>() as u32);
+    let (wide, high) = (MARGIN.0 + wide + 16, MARGIN.1 + CELL.1 * rows as i32 + BELOW);
+    let in_row = ((ROW_WIDTH / wide) as usize).clamp(1, maps.len().max(1));
+    let size = (wide * in_row as i32, high * maps.len().div_ceil(in_row) as i32);
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let area =
+            SVGBackend::with_string(&mut svg, (size.0 as u32, size.1 as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(|e| e.to_string())?;
-        let mut top = 0;
-        for map in maps {
-            map.draw(&area, top).map_err(|e| e.to_string())?;
-            top += height(map);
+        for (i, map) in maps.iter().enumerate() {
+            let corner = (wide * (i % in_row) as i32, high * (i / in_row) as i32);
+            map.draw(&area, corner).map_err(|e| e.to_string())?;
         }
         area.present().map_err(|e| e.to_string())?;
     }
@@ -49,14 +54,18 @@ pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
 }
 
 impl HeatMap {
-    fn draw<'s>(&self, area: &super::Area<'s>, top: i32) -> Result<(), super::Failure<'s>> {
+    fn draw<'s>(
+        &self,
+        area: &super::Area<'s>,
+        corner: (i32, i32),
+    ) -> Result<(), super::Failure<'s>> {
         let text = |text: String, at: (i32, i32), h: HPos| {
             let style = FONT.into_text_style(area).pos(Pos::new(h, VPos::Center));
             area.draw(&Text::new(text, at, style))
         };
-        let (left, first) = (MARGIN.0, top + MARGIN.1);
-        text(self.title.clone(), (left, top + 14), HPos::Left)?;
-        text(self.y.clone(), (8, top + 32), HPos::Left)?;
+        let (left, first) = (corner.0 + MARGIN.0, corner.1 + MARGIN.1);
+        text(self.title.clone(), (left, corner.1 + 14), HPos::Left)?;
+        text(self.y.clone(), (corner.0 + 8, corner.1 + 32), HPos::Left)?;
         for (i, row) in (0..).zip(&self.rows) {
             let y = first + i * CELL.1 + CELL.1 / 2;
             text(row.clone(), (left - 8, y), HPos::Right)?;
