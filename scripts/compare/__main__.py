@@ -11,6 +11,7 @@ import sys
 import time
 
 from engines import RopeCpu, machine, peers
+from lengths import measure_lengths
 from models import MODELS
 from rows import MEASUREMENTS, QUICK
 from table import markdown, write
@@ -22,6 +23,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", metavar="NAME,...", help="only these (--list names them)")
     parser.add_argument("--list", action="store_true", help="name the rows, and stop")
+    parser.add_argument("--lengths", action="store_true",
+                        help="measure a whole model by length instead, for the chart, into docs/results")
     parser.add_argument("--quick", action="store_true", help="a few rows, one round")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
     parser.add_argument("--write", action="store_true",
@@ -58,6 +61,9 @@ def main():
             rows = ", ".join(label for _, label in m.rows())
             print(f"{name:14} {MODELS[m.model].name}{m.what and ', ' + m.what}: {rows}")
         return
+    if a.lengths:
+        measure_lengths(a.threads or machine()["threads"])
+        return
     chosen = selected(a)
     for m in chosen.values():
         MODELS[m.model].path()
@@ -83,9 +89,7 @@ def main():
     topology, all_threads = facts["topology"] or {}, facts["measured"][-1]
     notes = [
         f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
-        f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s "
-        "(`rope-cpu machine`). `of limit` is rope-cpu's share of what reading memory at the measured rate, or computing at the "
-        "measured peaks, would allow; with AVX2 the peak is that of bytes, which prompts of weights with fewer bits can exceed. "
+        f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s (`rope-cpu machine`). "
         f"`{command}`: programs in turns, {a.repetitions} samples a round, rounds: {' or '.join(map(str, rounds))}; medians "
         f"± half of the range. Load {before:.2f} before, {after:.2f} after.",
     ]

@@ -57,12 +57,7 @@ class RopeCpu:
         done = run(command)
         if m.whole:
             return {"seconds": [done.seconds], "memory": [done.memory]}
-        results = {}
-        for row in done.lines:
-            test, limit = ("prompt", "peak_share") if row["n_prompt"] else ("generation", "bandwidth_share")
-            results[test] = row["samples_ts"]
-            results[test, "share"] = [row[limit]]
-        return results
+        return {"prompt" if row["n_prompt"] else "generation": row["samples_ts"] for row in done.lines}
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,23 @@ def start(a):
     return seconds
 
 
+def sweep(context, tokens, a):
+    """The speeds at every depth, of generation first, as the prompt leads to the next depth."""
+    for depth in range(0, a.d + 1, a.sweep):
+        seconds = []
+        for count in (a.n, a.sweep):
+            given = tokens(count)
+            began = time.perf_counter()
+            if count == a.n:
+                for i, token in enumerate(given):
+                    context.feed([token], depth + i)
+                context.forget(depth)
+            else:
+                context.feed(given, depth)
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps({"depth": depth, "generation": a.n / seconds[0], "prompt": a.sweep / seconds[1]}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", required=True, metavar="FILE")
@@ -103,6 +120,8 @@ def main():
     parser.add_argument("-r", type=int, default=2, metavar="REPETITIONS")
     parser.add_argument("--cache-type", choices=TYPES, default="f16")
     parser.add_argument("--rope-freq-scale", type=float, default=0.0)
+    parser.add_argument("--sweep", type=int, metavar="STEP",
+                        help="the speeds at every depth up to -d, in steps of this, instead")
     parser.add_argument("--start", action="store_true", help="the seconds from nothing to the first token alone")
     a = parser.parse_args()
 
@@ -110,7 +129,7 @@ def main():
     if a.start:
         print(json.dumps({"test": "start", "samples": [start(a) for _ in range(a.r)]}), flush=True)
         return
-    context = Context(a.m, a.d + max(a.p, a.n) + 8, a.t, a.cache_type, a.rope_freq_scale)
+    context = Context(a.m, a.d + max(a.p, a.n, a.sweep or 0) + 8, a.t, a.cache_type, a.rope_freq_scale)
     numbers = random.Random(1)
 
     def tokens(count):
@@ -118,6 +137,9 @@ def main():
 
     context.feed(tokens(32), 0)
     context.forget(0)
+    if a.sweep:
+        sweep(context, tokens, a)
+        return
     if a.d:
         context.feed(tokens(a.d), 0)
     for kind, size in (("prompt", a.p), ("generation", a.n)):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = 8
+ALL_LAYERS = 32
 
 # Formats that are measured beside the usual ones, on fewer layers.
 FORMATS = ("iq4_nl", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s", "tq2_0", "tq1_0",
@@ -21,7 +22,8 @@ class Made:
 
     @property
     def name(self):
-        return f"{self.title}, {self.layers} of 32 layers, {self.quant.upper()}"
+        part = "" if self.layers == ALL_LAYERS else f", {self.layers} of {ALL_LAYERS} layers"
+        return f"{self.title}{part}, {self.quant.upper()}"
 
     def path(self):
         """The file; 8 layers say what 32 do, in a quarter of the time and the space."""
@@ -50,6 +52,7 @@ class Fetched:
 MODELS = {
     **{quant: Made("llama2-7b", quant, "Llama 2 7B") for quant in ("q4_0", "q4_1", "q4_k_m", "q5_k", "q6_k", "q8_0")},
     **{quant: Made("llama2-7b", quant, "Llama 2 7B", 2) for quant in FORMATS},
+    "whole": Made("llama2-7b", "q4_0", "Llama 2 7B", ALL_LAYERS),
     "llama3": Made("llama3-8b", "q4_k_m", "Llama 3 8B"),
     "smollm2": Fetched("SmolLM2-135M, Q4_1"),
 }

@@ -10,7 +10,7 @@ END = "<!-- end of speed -->"
 
 def markdown(results, peers, notes):
     """`results`: (measurement, {engine: {test: samples}}) of each run; `notes`: sentences for below."""
-    header = ["Model", "What", "rope-cpu", "of limit"]
+    header = ["Model", "What", "rope-cpu"]
     for peer in peers:
         header += [peer, "ratio"]
     out = ["| " + " | ".join(header) + " |", "|---|---|" + "--:|" * (len(header) - 2)]
@@ -18,8 +18,7 @@ def markdown(results, peers, notes):
         name = MODELS[m.model].name + (f", {m.what}" if m.what else "")
         for test, label in m.rows():
             ours = engines["rope-cpu"][test]
-            share = engines["rope-cpu"].get((test, "share"))
-            cells = [name, label, spread(ours), f"{100 * median(share):.0f} %" if share else ""]
+            cells = [name, label, spread(ours)]
             for peer in peers:
                 theirs = engines.get(peer, {}).get(test)
                 cells += [spread(theirs), ratio(test, median(ours), median(theirs))] if theirs else ["", ""]
