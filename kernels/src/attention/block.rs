@@ -66,39 +66,42 @@ impl Page<'_> {
         )
     }
 
-    /// Returns the rows of the span, [`ROWS`] at a time (the last block may have fewer), from
-    /// [`STREAMS`] places alternately. The bytes to prefetch are those that follow in the same
-    /// stream, and after its end those of the corresponding stream in `next`.
+    /// Returns the rows of the span in blocks of [`ROWS`] rows of the page (those at the ends of the
+    /// span may have fewer), from [`STREAMS`] places alternately: in an order that does not depend on
+    /// the span. The bytes to prefetch are those that follow in the same stream, and after its end
+    /// those of the corresponding stream in `next`.
     #[inline(always)]
     pub fn blocks<'a, C: CacheFormat>(
         &self,
         bytes: &'a [u8],
         next: &'a [u8],
     ) -> impl Iterator<Item = Block<'a, C::Unit>> {
+        const STREAM_BLOCKS: usize = PAGE / ROWS / STREAMS;
+        const STREAM_ROWS: usize = STREAM_BLOCKS * ROWS;
         let units = self.queries.dim / UNIT;
         let row_bytes = units * size_of::<C::Unit>();
         let all: &[C::Unit] = cast_slice(bytes);
         let Range { start, end } = self.span;
-        let count = (end - start).div_ceil(ROWS);
-        let stream_len = count / STREAMS;
-        (0..count).map(
+        (0..STREAMS * STREAM_BLOCKS).filter_map(
             #[inline(always)]
             move |i| {
                 let (turn, stream) = (i / STREAMS, i % STREAMS);
-                let block = if turn < stream_len { stream * stream_len + turn } else { i };
-                let position = start + block * ROWS;
-                let at = position * row_bytes + AHEAD;
-                let stream_end = (start + (stream + 1) * stream_len * ROWS) * row_bytes;
-                let beyond = at.checked_sub(stream_end);
-                let (from, at) = match beyond {
-                    None => (bytes, at),
-                    Some(beyond) => (next, stream * stream_len * ROWS * row_bytes + beyond),
-                };
-                Block {
-                    position,
-                    units: &all[position * units..end.min(position + ROWS) * units],
-                    next: from.get(at..).unwrap_or_default(),
+                let first = stream * STREAM_ROWS + turn * ROWS;
+                let (position, last) = (first.max(start), end.min(first + ROWS));
+                if position >= last {
+                    return None;
                 }
+                let at = position * row_bytes + AHEAD;
+                let stream_end = end.min((stream + 1) * STREAM_ROWS) * row_bytes;
+                let (from, at) = match at.checked_sub(stream_end) {
+                    None => (bytes, at),
+                    Some(beyond) => (next, stream * STREAM_ROWS * row_bytes + beyond),
+                };
+                Some(Block {
+                    position,
+                    units: &all[position * units..last * units],
+                    next: from.get(at..).unwrap_or_default(),
+                })
             },
         )
     }
