@@ -102,12 +102,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => Cpu::best(),
     };
     let options = Options {
-        context: args.ctx,
         micro_batch: args.batch,
         keys: args.cache_type,
         values: args.cache_type,
         threads: args.threads,
         cpu,
+        ..Options::new(args.ctx)
     };
     let mut session = Session::new(&model, Rope::new(plan), options)?;
 

@@ -8,12 +8,14 @@ mod architecture;
 mod attention;
 mod batch;
 mod config;
+mod engine;
 mod error;
 mod experts;
 mod forward;
 mod heads;
 pub mod memory;
 pub mod saved;
+mod sequence;
 mod session;
 mod state;
 mod weights;
@@ -24,9 +26,12 @@ use self::weights::Weights;
 pub use self::{
     adapter::Adapter,
     architecture::Architecture,
+    batch::Role,
     config::{Config, Mixture, Pairing},
+    engine::{Engine, Feed, Options},
     error::Error,
-    session::{Options, Progress, Session},
+    sequence::Sequence,
+    session::{Progress, Session},
 };
 use crate::{
     gguf::{Gguf, Metadata, Tensor},

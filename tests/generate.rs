@@ -12,7 +12,6 @@ use rope_cpu::{
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
-use rope_cpu_kernels::Cpu;
 
 const PROMPT: &str = "The capital of France is";
 
@@ -59,12 +58,11 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokeniz
         let room = Sourced::default(context);
         let plan = model.rope_plan(gguf.metadata(), &flags, room).unwrap();
         let options = Options {
-            context,
             micro_batch: 8,
             keys: CacheType::F32,
             values: CacheType::F32,
             threads: 2,
-            cpu: Cpu::best(),
+            ..Options::new(context)
         };
         let settings = Settings { temperature: 0.0, ..Settings::default() };
         Generator {

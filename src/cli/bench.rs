@@ -124,12 +124,12 @@ fn bench_model(
     for (setting, probes) in settings {
         let context = setting.depth + longest;
         let options = Options {
-            context,
             micro_batch: setting.micro_batch.min(setting.batch),
             keys: setting.keys,
             values: setting.values,
             threads: setting.threads,
             cpu: cpu(args),
+            ..Options::new(context)
         };
         let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
         let rope = args.rope.resolve(&gguf, &model, asked)?;

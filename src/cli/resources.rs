@@ -102,7 +102,8 @@ impl Resources {
     /// Returns the options for the session.
     pub fn options(&self) -> Options {
         let Request { context, micro_batch, keys, values, .. } = self.request;
-        Options { context, micro_batch, keys, values, threads: self.threads.count, cpu: self.cpu }
+        let (threads, cpu) = (self.threads.count, self.cpu);
+        Options { micro_batch, keys, values, threads, cpu, ..Options::new(context) }
     }
 
     /// Returns the resources for a session whose sliding windows retain all keys

@@ -1,6 +1,9 @@
 //! A page of the KV cache: the keys and values of 256 positions in one layer.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
 
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use rope_cpu_kernels::{
@@ -110,21 +113,50 @@ impl Page {
         self.values.rows(phase, heads)
     }
 
-    /// Returns all bytes of the keys and of the values, outside of any step.
-    pub fn bytes(&mut self) -> [&mut [u8]; 2] {
-        [&mut self.keys, &mut self.values].map(|half| cast_slice_mut(half.lines.all()))
+    /// Passes all bytes of the keys, then all bytes of the values to `with`.
+    pub fn read(&self, team: &Threads, with: impl FnMut(&[u8]) + Send) {
+        let with = Mutex::new(with);
+        team.step(|worker| {
+            let phase = worker.phase(1);
+            phase.for_each(|_| {
+                let with = &mut *with.lock().unwrap_or_else(PoisonError::into_inner);
+                for half in [&self.keys, &self.values] {
+                    with(cast_slice(half.lines.read(&phase)));
+                }
+            });
+        });
+    }
+
+    /// Passes all bytes of the keys, then all bytes of the values to `with`, which may change them.
+    pub fn write(&self, team: &Threads, with: impl FnMut(&mut [u8]) + Send) {
+        let with = Mutex::new(with);
+        team.step(|worker| {
+            let phase = worker.phase(1);
+            phase.for_each(|claim| {
+                let with = &mut *with.lock().unwrap_or_else(PoisonError::into_inner);
+                for half in [&self.keys, &self.values] {
+                    with(cast_slice_mut(half.lines.write(claim, half.lines.width())));
+                }
+            });
+        });
     }
 
     /// Copies the keys and values of the first `positions` from another page.
-    pub fn copy_first(&mut self, other: &mut Page, positions: usize) {
-        for (to, from) in [(&mut self.keys, &mut other.keys), (&mut self.values, &mut other.values)]
-        {
-            let (head, bytes) = (POSITIONS * to.row_bytes, positions * to.row_bytes);
-            let [to, from] = [to, from].map(|half| cast_slice_mut::<_, u8>(half.lines.all()));
-            for (to, from) in to.chunks_exact_mut(head).zip(from.chunks_exact(head)) {
-                to[..bytes].copy_from_slice(&from[..bytes]);
-            }
-        }
+    pub fn copy_first(&self, team: &Threads, other: &Page, positions: usize) {
+        let halves = [(&self.keys, &other.keys), (&self.values, &other.values)];
+        team.step(|worker| {
+            let phase = worker.phase(1);
+            phase.for_each(|claim| {
+                for (to, from) in halves {
+                    let (head, bytes) = (POSITIONS * to.row_bytes, positions * to.row_bytes);
+                    let from: &[u8] = cast_slice(from.lines.read(&phase));
+                    let to: &mut [u8] = cast_slice_mut(to.lines.write(claim, to.lines.width()));
+                    for (to, from) in to.chunks_exact_mut(head).zip(from.chunks_exact(head)) {
+                        to[..bytes].copy_from_slice(&from[..bytes]);
+                    }
+                }
+            });
+        });
     }
 
     /// Stores the key of a position: (padded dim). The claim must be of task

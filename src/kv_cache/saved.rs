@@ -1,61 +1,71 @@
-//! Writing the KV cache to a file and reading it back, as whole pages.
+//! Writing the keys and values of a sequence to a file and reading them back, as whole pages.
 
 use std::io::{self, Read, Write};
 
-use super::{KvCache, POSITIONS, page::Page};
+use super::{POSITIONS, PageTable};
 use crate::threads::Threads;
 
-impl KvCache {
-    /// Writes the pages that the token at `len` and later ones attend to. Pages that the cache does
-    /// not hold are skipped; see [`KvCache::holds`].
+impl PageTable {
+    /// Writes the pages that the token at `len` and later ones attend to. Pages that the table does
+    /// not have are skipped; see [`PageTable::holds`].
     ///
     /// # Errors
     /// If `to` cannot be written.
-    pub fn write(&mut self, sequence: usize, len: usize, to: &mut impl Write) -> io::Result<()> {
-        for layer in 0..self.visibilities.len() {
+    pub fn write(
+        &self,
+        team: &Threads,
+        len: usize,
+        to: &mut (impl Write + Send),
+    ) -> io::Result<()> {
+        let mut result = Ok(());
+        for (layer, pages) in self.layers.iter().enumerate() {
             for i in self.needed_pages(layer, len) {
-                let Some(page) = &mut self.sequences[sequence].layers[layer][i] else { continue };
-                for bytes in page.bytes() {
-                    to.write_all(bytes)?;
-                }
+                let Some(page) = &pages[i] else { continue };
+                page.read(team, |bytes| {
+                    if result.is_ok() {
+                        result = to.write_all(bytes);
+                    }
+                });
             }
         }
-        Ok(())
+        result
     }
 
-    /// Replaces a sequence by the pages that [`KvCache::write`] wrote for the same `len`.
+    /// Replaces the sequence by the pages that [`PageTable::write`] wrote for the same `len`.
     ///
     /// # Errors
-    /// If `from` cannot be read. The sequence is then incomplete, and must be truncated to 0.
+    /// If `from` cannot be read, or the pool is full. The table is then incomplete, and must be
+    /// truncated to 0.
     pub fn read(
         &mut self,
         team: &Threads,
-        sequence: usize,
         len: usize,
-        from: &mut impl Read,
+        from: &mut (impl Read + Send),
     ) -> io::Result<()> {
-        self.truncate(sequence, 0);
-        for layer in 0..self.visibilities.len() {
+        self.truncate(0);
+        let mut result = Ok(());
+        for layer in 0..self.layers.len() {
             let needed = self.needed_pages(layer, len);
-            let pages = &mut self.sequences[sequence].layers[layer];
-            pages.resize_with(len.div_ceil(POSITIONS), || None);
-            let count = needed.clone().count();
-            let new = count.saturating_sub(self.free.len());
-            self.free.extend(Page::zeros(team, self.shape, new));
-            for (i, mut page) in needed.zip(self.free.drain(self.free.len() - count..)) {
-                for bytes in page.bytes() {
-                    from.read_exact(bytes)?;
-                }
+            let new = self.pool.take(team, needed.clone().count());
+            let new = new.map_err(|full| io::Error::new(io::ErrorKind::OutOfMemory, full))?;
+            let pages = &mut self.layers[layer];
+            pages.resize(len.div_ceil(POSITIONS), None);
+            for (i, page) in needed.zip(new) {
+                page.write(team, |bytes| {
+                    if result.is_ok() {
+                        result = from.read_exact(bytes);
+                    }
+                });
                 pages[i] = Some(page);
             }
         }
-        Ok(())
+        result
     }
 
-    /// Returns the number of bytes that [`KvCache::write`] writes.
+    /// Returns the number of bytes that [`PageTable::write`] writes.
     pub fn written_bytes(&self, len: usize) -> u64 {
-        let layers = 0..self.visibilities.len();
+        let layers = 0..self.layers.len();
         let pages: usize = layers.map(|layer| self.needed_pages(layer, len).count()).sum();
-        (pages * self.shape.page_bytes()) as u64
+        (pages * self.pool.shape().page_bytes()) as u64
     }
 }

@@ -37,7 +37,7 @@ const HEADS: usize = 4;
 /// The most positions of a part if tasks have several KV heads.
 const HEADS_PART: usize = 2 * POSITIONS;
 
-/// The division of one forward pass's attention into tasks.
+/// The division of the attention of one role's rows into tasks.
 pub struct Schedule<'s> {
     pub tiles: &'s [Tile],
     kv_heads: usize,
@@ -47,6 +47,8 @@ pub struct Schedule<'s> {
     pub dim: usize,
     tile_rows: usize,
     role: Role,
+    /// The type that keys are stored in.
+    pub keys: CacheType,
     /// The number of KV heads of a task.
     heads: usize,
     /// The number of tasks that the context is cut into.
@@ -66,21 +68,9 @@ pub struct Task {
 }
 
 impl<'s> Schedule<'s> {
-    /// Returns the rows of a tile in a batch of `rows`.
-    pub fn tile_rows(config: &Config, rows: usize) -> usize {
-        (TILE_QUERIES / config.group()).clamp(1, rows.max(1))
-    }
-
-    /// Returns the number of floats of the partial results for up to `rows` rows in a context of
-    /// `context` positions.
-    pub fn partials_len(config: &Config, shape: Shape, rows: usize, context: usize) -> usize {
-        let row = config.heads * partial_len(shape.padded_dim());
-        let all = rows.next_multiple_of(Self::tile_rows(config, rows)) * row;
-        let few = rows.min(FEW_ROWS);
-        let few = few.next_multiple_of(Self::tile_rows(config, few));
-        // A rolling context begins within a part, and a micro-batch extends it before it rolls.
-        let single = row * (context.div_ceil(HEADS_PART) + 2);
-        all.max(few * row * (context.div_ceil(PART) + 2)).max(single)
+    /// Returns the most rows of a tile.
+    pub fn tile_rows(config: &Config) -> usize {
+        (TILE_QUERIES / config.group()).max(1)
     }
 
     /// Creates the schedule for `rows`, cut into `tiles` of at most [`Schedule::tile_rows`].
@@ -115,8 +105,9 @@ impl<'s> Schedule<'s> {
             kv_heads: config.kv_heads,
             group: config.group(),
             dim: shape.padded_dim(),
-            tile_rows: Self::tile_rows(config, rows.len()),
+            tile_rows: tiles.iter().map(|tile| tile.rows).max().unwrap_or(0),
             role,
+            keys: shape.keys,
             heads,
             parts: match rows.len() <= FEW_ROWS {
                 true => 1 + end.saturating_sub(second).div_ceil(part),
@@ -135,6 +126,11 @@ impl<'s> Schedule<'s> {
     /// Returns the number of tasks for all heads of one tile and part.
     fn head_tasks(&self) -> usize {
         self.kv_heads / self.heads
+    }
+
+    /// Returns the number of floats that all tasks write.
+    pub fn partials_len(&self) -> usize {
+        self.tasks() * self.unit()
     }
 
     /// Returns the number of floats that a task writes.
@@ -160,12 +156,12 @@ impl<'s> Schedule<'s> {
         visible.start.max(start)..visible.end.min(end)
     }
 
-    /// Returns the regime of products with keys of this type, which are rotated as they are read if
-    /// `rotating` is set.
-    pub fn regime(&self, keys: CacheType, rotating: bool) -> Regime {
+    /// Returns the regime of products with keys, which are rotated as they are read if `rotating` is
+    /// set.
+    pub fn regime(&self, rotating: bool) -> Regime {
         match self.role {
             Role::Prompt => Regime::Many,
-            Role::Answer => faster_regime(self.group, keys, rotating),
+            Role::Answer => faster_regime(self.group, self.keys, rotating),
         }
     }
 

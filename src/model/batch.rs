@@ -1,4 +1,7 @@
-//! The input of one forward pass: rows of tokens, cut into tiles that attend together.
+//! The input of one forward pass: rows of tokens, sorted by role and cut into tiles that attend
+//! together.
+
+use std::ops::Range;
 
 use rope_cpu_kernels::Regime;
 
@@ -8,13 +11,16 @@ use crate::Token;
 /// logits have the same bits with any other tokens in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A token of a prompt, read many at a time.
-    Prompt,
     /// A token that was just generated, read one or a few at a time.
     Answer,
+    /// A token of a prompt, read many at a time.
+    Prompt,
 }
 
 impl Role {
+    /// All roles, in the order of their rows in a batch.
+    pub const ALL: [Role; 2] = [Role::Answer, Role::Prompt];
+
     /// Returns the regime of products with weights.
     pub fn regime(self) -> Regime {
         match self {
@@ -31,8 +37,97 @@ pub struct Row {
     pub token: Token,
     /// The position in the sequence.
     pub position: usize,
-    /// The index of the sequence in the KV cache.
+    /// The index of the sequence among those of the batch.
     pub sequence: usize,
+    /// The effective length whose RoPE frequencies the row is computed with.
+    pub effective_length: usize,
+}
+
+impl Row {
+    /// Returns whether `next` is the next token of the same sequence, with the same frequencies.
+    pub fn precedes(&self, next: &Row) -> bool {
+        self.sequence == next.sequence
+            && self.position + 1 == next.position
+            && self.effective_length == next.effective_length
+    }
+}
+
+/// The rows of one feed in a batch.
+pub struct Part {
+    /// The index of the feed.
+    pub feed: usize,
+    /// The index in the sequence of the first row's token.
+    pub first_token: usize,
+    /// Whether the tokens were read before, with other frequencies.
+    pub recomputing: bool,
+    /// The indices of the rows.
+    pub rows: Range<usize>,
+}
+
+/// The numbers of rows of each role. Those of answers come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoleRows {
+    pub answers: usize,
+    pub prompts: usize,
+}
+
+impl RoleRows {
+    /// Returns the number of all rows.
+    pub fn total(self) -> usize {
+        self.answers + self.prompts
+    }
+
+    /// Returns the indices of the rows of each role, in their order.
+    pub fn ranges(self) -> [(Role, Range<usize>); 2] {
+        [(Role::Answer, 0..self.answers), (Role::Prompt, self.answers..self.total())]
+    }
+}
+
+/// The rows of one step: those of answers, then those of prompts.
+#[derive(Default)]
+pub struct Batch {
+    pub rows: Vec<Row>,
+    pub roles: RoleRows,
+    pub parts: Vec<Part>,
+    /// The tiles of answers, and those of prompts. Their rows are counted from the role's first row.
+    pub tiles: [Vec<Tile>; 2],
+}
+
+impl Batch {
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.roles = RoleRows::default();
+        self.parts.clear();
+        self.tiles.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Counts the rows added since the last call as those of a role, and cuts them into tiles of at
+    /// most `tile_rows`.
+    pub fn end_role(&mut self, role: Role, tile_rows: usize) {
+        let start = self.roles.total();
+        let count = self.rows.len() - start;
+        match role {
+            Role::Answer => self.roles.answers = count,
+            Role::Prompt => self.roles.prompts = count,
+        }
+        cut(&self.rows[start..], tile_rows, &mut self.tiles[role as usize]);
+    }
+
+    /// Adds rows of a feed, whose first token has the index `first_token` in its sequence.
+    pub fn push(
+        &mut self,
+        feed: usize,
+        first_token: usize,
+        recomputing: bool,
+        rows: impl Iterator<Item = Row>,
+    ) {
+        let start = self.rows.len();
+        self.rows.extend(rows);
+        if self.rows.len() > start {
+            self.parts.push(Part { feed, first_token, recomputing, rows: start..self.rows.len() });
+        }
+    }
 }
 
 /// Consecutive rows with consecutive positions of one sequence.
@@ -44,14 +139,12 @@ pub struct Tile {
     pub rows: usize,
 }
 
-/// Cuts rows into tiles of at most `max` rows, each of consecutive positions of one sequence.
-pub fn tiles(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
+/// Cuts rows into tiles of at most `max` rows, each of consecutive positions of one sequence with
+/// the same frequencies.
+fn cut(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
     tiles.clear();
     for (i, row) in rows.iter().enumerate() {
-        let next = tiles.last_mut().filter(|tile| {
-            let last = rows[i - 1];
-            tile.rows < max && last.sequence == row.sequence && last.position + 1 == row.position
-        });
+        let next = tiles.last_mut().filter(|tile| tile.rows < max && rows[i - 1].precedes(row));
         match next {
             Some(tile) => tile.rows += 1,
             None => tiles.push(Tile { first: i, rows: 1 }),
@@ -64,12 +157,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_end_where_the_sequence_or_the_run_of_positions_does() {
-        let at = |(position, sequence)| Row { token: 0, position, sequence };
-        let rows = [(5, 0), (6, 0), (7, 0), (8, 0), (8, 1), (9, 1), (11, 1)].map(at);
+    fn tiles_end_where_sequence_positions_or_frequencies_do() {
+        let at = |(position, sequence, effective_length)| Row {
+            token: 0,
+            position,
+            sequence,
+            effective_length,
+        };
+        let rows = [
+            (5, 0, 9),
+            (6, 0, 9),
+            (7, 0, 9),
+            (8, 0, 9),
+            (9, 1, 9),
+            (10, 1, 9),
+            (11, 1, 19),
+            (13, 1, 19),
+        ];
         let mut found = Vec::new();
-        tiles(&rows, 3, &mut found);
+        cut(&rows.map(at), 3, &mut found);
         let sizes: Vec<_> = found.iter().map(|t| (t.first, t.rows)).collect();
-        assert_eq!(sizes, [(0, 3), (3, 1), (4, 2), (6, 1)]);
+        assert_eq!(sizes, [(0, 3), (3, 1), (4, 2), (6, 1), (7, 1)]);
     }
 }

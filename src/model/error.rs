@@ -2,7 +2,7 @@ use rope_cpu_kernels::DType;
 use thiserror::Error;
 
 use super::Architecture;
-use crate::{gguf, rope};
+use crate::{gguf, kv_cache, rope};
 
 /// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
@@ -49,6 +49,10 @@ pub enum Error {
          at least {needed}"
     )]
     Keep { tokens: usize, needed: usize, context: usize },
+    #[error("sequence {feed} of the step cannot grow: {full}")]
+    PoolFull { feed: usize, full: kv_cache::Full },
+    #[error("sequence {feed} of the step was created by another engine")]
+    ForeignSequence { feed: usize },
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
 }

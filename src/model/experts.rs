@@ -12,6 +12,7 @@ use std::ops::Range;
 use rope_cpu_kernels::Input;
 
 use super::{
+    batch::RoleRows,
     forward::{Forward, SegmentOutput},
     state::{Activations, WorkerBuffers},
     weights::{Linear, Mixture},
@@ -82,10 +83,11 @@ impl Forward<'_> {
         buffers: &mut WorkerBuffers,
         mixture: &Mixture<'_>,
     ) {
-        let (state, tokens) = (self.state, self.rows.len());
+        let (state, tokens) = (self.state, self.batch.rows.len());
         let Some(experts) = &state.experts else { return };
         let (count, used) = (mixture.experts.len(), mixture.used);
-        self.product(worker, buffers, &mixture.router, tokens, &state.normed, &experts.scores);
+        let roles = self.batch.roles;
+        self.product(worker, buffers, &mixture.router, roles, &state.normed, &experts.scores);
 
         let phase = worker.phase(tokens);
         let scores = experts.scores.read(&phase);
@@ -162,16 +164,24 @@ impl Forward<'_> {
             for expert in 0..buffers.slots.starts.len() - 1 {
                 let slots = buffers.slots.of_expert(expert);
                 let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };
-                let input = Input {
-                    regime: self.role.regime(),
-                    tokens: slots.len(),
-                    floats: &floats[slots.start * x.floats.width()..],
-                    spans: &spans[slots.start * x.spans.width()..],
-                };
-                let low_rank =
-                    low_rank.get(slots.start * low_rank_out.width()..).unwrap_or_default();
-                to.first_row = slots.start;
-                self.multiply_segments(buffers, weights, input, low_rank, &mut to);
+                let answers = buffers.slots.tokens[slots.clone()]
+                    .partition_point(|&token| token < self.batch.roles.answers);
+                let rows = RoleRows { answers, prompts: slots.len() - answers };
+                for (role, rows) in rows.ranges() {
+                    if rows.is_empty() {
+                        continue;
+                    }
+                    let first = slots.start + rows.start;
+                    let input = Input {
+                        regime: role.regime(),
+                        tokens: rows.len(),
+                        floats: &floats[first * x.floats.width()..],
+                        spans: &spans[first * x.spans.width()..],
+                    };
+                    let low_rank = low_rank.get(first * low_rank_out.width()..).unwrap_or_default();
+                    to.first_row = first;
+                    self.multiply_segments(buffers, weights, input, low_rank, &mut to);
+                }
             }
         }
     }

@@ -12,13 +12,13 @@ use rope_cpu_kernels::{
 use super::{
     Config,
     attention::Schedule,
-    batch::{Role, Row},
+    batch::{Batch, Role, RoleRows},
     heads::Heads,
     state::{Activations, State, WorkerBuffers},
     weights::{FeedForward, Gated, Layer, Linear, Weights},
 };
 use crate::{
-    kv_cache::{BLOCKS, KvCache},
+    kv_cache::{BLOCKS, PageTable},
     rope::Rope,
     threads::{Claim, Columns, Phased, Threads, Worker},
 };
@@ -28,27 +28,22 @@ pub struct Forward<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights<'a>,
     pub state: &'a State,
-    pub cache: &'a KvCache,
+    /// The keys and values of each sequence of the batch.
+    pub tables: &'a [&'a PageTable],
     pub rope: &'a Rope,
-    pub effective_length: usize,
-    pub rows: &'a [Row],
-    pub role: Role,
+    pub batch: &'a Batch,
 }
 
 impl Forward<'_> {
     /// Computes all layers for all rows. Stores keys and values in the KV cache, and the output of
     /// the last layer in `hidden`.
-    pub fn layers(&self, team: &Threads) {
-        let state = self.state;
-        let (shape, visibility) = (self.cache.shape(), self.rope.plan().visibility);
-        let schedule =
-            Schedule::new(self.config, shape, self.rows, &state.tiles, visibility, self.role);
+    pub fn layers(&self, team: &Threads, schedules: &[Schedule<'_>; 2]) {
         team.step(|worker| {
             let mut buffers =
-                state.workers[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
+                self.state.workers[worker.index()].lock().unwrap_or_else(PoisonError::into_inner);
             self.embed(worker, &mut buffers);
             for (index, layer) in self.weights.layers.iter().enumerate() {
-                self.attention(worker, &mut buffers, &schedule, index, layer);
+                self.attention(worker, &mut buffers, schedules, index, layer);
                 self.feed_forward(worker, &mut buffers, index, layer);
             }
         });
@@ -56,8 +51,8 @@ impl Forward<'_> {
 
     fn embed(&self, worker: &mut Worker<'_>, buffers: &mut WorkerBuffers) {
         let embedding = self.config.embedding;
-        worker.phase(self.rows.len()).for_each(|claim| {
-            let row = self.rows[claim.task()];
+        worker.phase(self.batch.rows.len()).for_each(|claim| {
+            let row = self.batch.rows[claim.task()];
             let x = &mut buffers.row[..embedding];
             let token = row.token as usize;
             self.weights.tokens.decode_row(token, x);
@@ -79,54 +74,66 @@ impl Forward<'_> {
         &self,
         worker: &mut Worker<'_>,
         buffers: &mut WorkerBuffers,
-        schedule: &Schedule<'_>,
+        schedules: &[Schedule<'_>; 2],
         index: usize,
         layer: &Layer<'_>,
     ) {
         let (state, cpu) = (self.state, self.state.cpu);
-        let Forward { config, rope, effective_length, rows, .. } = *self;
-        let heads = Heads { cpu, config, layer, index, rope, effective_length };
+        let Forward { config, rope, batch, .. } = *self;
+        let heads = Heads { cpu, config, layer, index, rope };
 
         let (normed, query_key_value) = (&state.normed, &state.query_key_value);
-        self.product(worker, buffers, &layer.query_key_value, rows.len(), normed, query_key_value);
+        self.product(worker, buffers, &layer.query_key_value, batch.roles, normed, query_key_value);
 
         let phase = worker.phase(config.kv_heads * BLOCKS);
         let query_key_value = state.query_key_value.read(&phase);
         phase.for_each(|claim| {
-            heads.store(self.cache, claim, rows, query_key_value, &mut buffers.head)
+            heads.store(self.tables, claim, &batch.rows, query_key_value, &mut buffers.head)
         });
         drop(phase);
 
-        let phase = worker.phase(schedule.tasks());
-        let query_key_value = state.query_key_value.read(&phase);
-        phase.for_each(|claim| {
-            let task = claim.task();
-            let partials = state.partials.write(claim, schedule.unit());
-            heads.attend(
-                schedule,
-                self.cache,
-                &phase,
-                task,
-                rows,
-                query_key_value,
-                buffers,
-                partials,
-            );
-        });
-        drop(phase);
+        for (role, rows) in batch.roles.ranges() {
+            let schedule = &schedules[role as usize];
+            if rows.is_empty() {
+                continue;
+            }
+            let phase = worker.phase(schedule.tasks());
+            let query_key_value = state.query_key_value.read(&phase);
+            let query_key_value = &query_key_value[rows.start * layer.query_key_value.width..];
+            phase.for_each(|claim| {
+                let task = claim.task();
+                let partials = state.partials[role as usize].write(claim, schedule.unit());
+                heads.attend(
+                    schedule,
+                    self.tables,
+                    &phase,
+                    task,
+                    &batch.rows[rows.clone()],
+                    query_key_value,
+                    buffers,
+                    partials,
+                );
+            });
+        }
 
         let width = config.heads * config.head_dim;
-        let phase = worker.phase(rows.len());
-        let partials = state.partials.read(&phase);
+        let phase = worker.phase(batch.rows.len());
+        let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
         phase.for_each(|claim| {
             let out = &mut buffers.row[..width];
-            schedule.gather(cpu, partials, claim.task(), config.head_dim, out);
+            let row = claim.task();
+            let (role, row) = match row.checked_sub(batch.roles.answers) {
+                None => (Role::Answer, row),
+                Some(row) => (Role::Prompt, row),
+            };
+            let schedule = &schedules[role as usize];
+            schedule.gather(cpu, partials[role as usize], row, config.head_dim, out);
             self.put(claim, out, &state.attended);
         });
         drop(phase);
 
         let (attended, projected) = (&state.attended, &state.projected);
-        self.product(worker, buffers, &layer.attention_output, rows.len(), attended, projected);
+        self.product(worker, buffers, &layer.attention_output, batch.roles, attended, projected);
         let next = Some(layer.feed_forward_norm);
         self.add_projected(worker, buffers, layer.post_attention_norm, next);
     }
@@ -148,10 +155,10 @@ impl Forward<'_> {
 
     /// Computes `projected = network(normed)`.
     fn gated(&self, worker: &mut Worker<'_>, buffers: &mut WorkerBuffers, network: &Gated<'_>) {
-        let (state, tokens) = (self.state, self.rows.len());
-        self.product(worker, buffers, &network.gate_up, tokens, &state.normed, &state.gate_up);
-        self.activate(worker, buffers, network, tokens, &state.gate_up, &state.gated);
-        self.product(worker, buffers, &network.down, tokens, &state.gated, &state.projected);
+        let (state, rows) = (self.state, self.batch.roles);
+        self.product(worker, buffers, &network.gate_up, rows, &state.normed, &state.gate_up);
+        self.activate(worker, buffers, network, rows.total(), &state.gate_up, &state.gated);
+        self.product(worker, buffers, &network.down, rows, &state.gated, &state.projected);
     }
 
     /// Computes `gated = activation(gate) * up` for rows of `gate_up`, the output of the network's
@@ -188,7 +195,7 @@ impl Forward<'_> {
         next: Option<&[f32]>,
     ) {
         let (state, embedding) = (self.state, self.config.embedding);
-        let phase = worker.phase(self.rows.len());
+        let phase = worker.phase(self.batch.rows.len());
         let projected = state.projected.read(&phase);
         phase.for_each(|claim| {
             let x = &mut buffers.row[..embedding];
@@ -217,28 +224,41 @@ impl Forward<'_> {
         quantize(self.state.cpu, x, to.spans.write(claim, to.spans.width()));
     }
 
-    /// Computes `out = weights x` for the first `tokens` rows of `x`.
+    /// Computes `out = weights x` for the first rows of `x`. The weights of a task are read from
+    /// memory once, and then for the second role from the CPU cache.
     pub fn product(
         &self,
         worker: &mut Worker<'_>,
         buffers: &mut WorkerBuffers,
         weights: &Linear<'_>,
-        tokens: usize,
+        rows: RoleRows,
         x: &Activations,
         out: &Phased<f32>,
     ) {
         if let Some(down) = &weights.adapter_down {
-            self.product(worker, buffers, down, tokens, x, &self.state.low_rank);
+            self.product(worker, buffers, down, rows, x, &self.state.low_rank);
         }
-        let unit = Linear::unit(tokens);
+        let unit = Linear::unit(rows.total());
         let phase = worker.phase(weights.width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
-        let input = Input { regime: self.role.regime(), tokens, floats, spans };
-        let low_rank =
-            weights.adapter_down.as_ref().map_or(&[][..], |_| self.state.low_rank.read(&phase));
+        let all_low_rank = &self.state.low_rank;
+        let low_rank = weights.adapter_down.as_ref().map_or(&[][..], |_| all_low_rank.read(&phase));
         while let Some(mut claim) = phase.claim() {
             let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
-            self.multiply_segments(buffers, weights, input, low_rank, &mut to);
+            for (role, rows) in rows.ranges() {
+                if rows.is_empty() {
+                    continue;
+                }
+                let input = Input {
+                    regime: role.regime(),
+                    tokens: rows.len(),
+                    floats: &floats[rows.start * x.floats.width()..],
+                    spans: &spans[rows.start * x.spans.width()..],
+                };
+                let low_rank = low_rank.get(rows.start * all_low_rank.width()..);
+                to.first_row = rows.start;
+                self.multiply_segments(buffers, weights, input, low_rank.unwrap_or(&[]), &mut to);
+            }
         }
     }
 
@@ -272,8 +292,11 @@ impl Forward<'_> {
         }
     }
 
-    /// Computes the logits of some rows, at most [`super::state::LOGIT_ROWS`], into `state.logits`.
+    /// Computes the logits of some rows in ascending order, at most [`super::state::LOGIT_ROWS`], into
+    /// `state.logits`.
     pub fn logits(&self, team: &Threads, wanted: &[usize]) {
+        let answers = wanted.partition_point(|&row| row < self.batch.roles.answers);
+        let rows = RoleRows { answers, prompts: wanted.len() - answers };
         let (state, embedding) = (self.state, self.config.embedding);
         team.step(|worker| {
             let mut buffers =
@@ -286,8 +309,8 @@ impl Forward<'_> {
                 self.norm(claim, x, self.weights.output_norm);
             });
             drop(phase);
-            let (output, tokens) = (&self.weights.output, wanted.len());
-            self.product(worker, &mut buffers, output, tokens, &state.normed, &state.logits);
+            let output = &self.weights.output;
+            self.product(worker, &mut buffers, output, rows, &state.normed, &state.logits);
             if let Some(cap) = self.config.logit_soft_cap {
                 worker.phase(wanted.len()).for_each(|claim| {
                     soft_cap(state.cpu, state.logits.write(claim, state.logits.width()), cap);

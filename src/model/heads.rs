@@ -18,7 +18,7 @@ use super::{
     weights::{Layer, Projection},
 };
 use crate::{
-    kv_cache::{BLOCK, BLOCKS, CacheType, KvCache, POSITIONS},
+    kv_cache::{BLOCK, BLOCKS, CacheType, POSITIONS, PageTable},
     rope::{Layers, Region, Rope, Visibility},
     threads::{Claim, Phase},
 };
@@ -30,7 +30,6 @@ pub struct Heads<'a> {
     pub layer: &'a Layer<'a>,
     pub index: usize,
     pub rope: &'a Rope,
-    pub effective_length: usize,
 }
 
 /// The queries of one task: rows that attend together, with the query heads of its KV heads.
@@ -92,15 +91,15 @@ impl Heads<'_> {
         }
     }
 
-    fn rope_row(&self, region: Region, position: usize) -> &[f32] {
-        self.rope.row(self.layers(region), self.effective_length, position)
+    fn rope_row(&self, region: Region, effective_length: usize, position: usize) -> &[f32] {
+        self.rope.row(self.layers(region), effective_length, position)
     }
 
     /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
     /// and a block of each page: the rows whose positions are in that block are stored.
     pub fn store(
         &self,
-        cache: &KvCache,
+        tables: &[&PageTable],
         claim: &mut Claim<'_>,
         rows: &[Row],
         query_key_value: &[f32],
@@ -114,11 +113,12 @@ impl Heads<'_> {
             if row.position % POSITIONS / BLOCK != block {
                 continue;
             }
-            let Some(page) = cache.page(row.sequence, self.index, row.position) else { continue };
+            let Some(page) = tables[row.sequence].page(self.index, row.position) else { continue };
             let x = &query_key_value[i * linear.width..][..linear.width];
             self.raw(Projection::Key, head, &x[keys + head * dim..][..dim], head_buffer);
             if !self.keys_are_raw() {
-                rotate(self.cpu, head_buffer, self.rope_row(Region::Near, row.position));
+                let rotation = self.rope_row(Region::Near, row.effective_length, row.position);
+                rotate(self.cpu, head_buffer, rotation);
             }
             page.store_key(self.cpu, claim, row.position, head_buffer);
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
@@ -131,7 +131,7 @@ impl Heads<'_> {
     pub fn attend(
         &self,
         schedule: &Schedule<'_>,
-        cache: &KvCache,
+        tables: &[&PageTable],
         phase: &Phase<'_>,
         task: usize,
         rows: &[Row],
@@ -170,17 +170,17 @@ impl Heads<'_> {
         }
         let tile = QueryTile { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
         if !self.keys_are_raw() {
-            self.prepare(schedule, &tile, Region::Near, None, cache.shape().keys, buffers);
+            self.prepare(schedule, &tile, Region::Near, None, schedule.keys, buffers);
         }
         let mut parts = schedule.cut(positions);
         if let Some(positions) = parts.next() {
-            self.attend_part(schedule, cache, phase, &tile, positions, buffers, partials);
+            self.attend_part(schedule, tables, phase, &tile, positions, buffers, partials);
         }
         for positions in parts {
             let mut more = mem::take(&mut buffers.partials);
             let part = &mut more[..partials.len()];
             clear(part, dim);
-            self.attend_part(schedule, cache, phase, &tile, positions, buffers, part);
+            self.attend_part(schedule, tables, phase, &tile, positions, buffers, part);
             let queries = partials.chunks_exact_mut(partial_len(dim));
             for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
                 merge(self.cpu, all, part);
@@ -194,17 +194,17 @@ impl Heads<'_> {
     fn attend_part(
         &self,
         schedule: &Schedule<'_>,
-        cache: &KvCache,
+        tables: &[&PageTable],
         phase: &Phase<'_>,
         tile: &QueryTile<'_>,
         positions: Range<usize>,
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
-        let (raw, dtype) = (self.keys_are_raw(), cache.shape().keys);
+        let (raw, dtype) = (self.keys_are_raw(), schedule.keys);
         let QueryTile { rows, kv_heads, heads, .. } = tile;
         let visibility = self.visibility();
-        let page = |start| cache.page(rows[0].sequence, self.index, start);
+        let page = |start| tables[rows[0].sequence].page(self.index, start);
         let first_start = positions.start / POSITIONS * POSITIONS;
         for start in (first_start..positions.end).step_by(POSITIONS) {
             let Some(here) = page(start) else { continue };
@@ -227,7 +227,8 @@ impl Heads<'_> {
                 if buffers.visible.iter().all(Range::is_empty) {
                     continue;
                 }
-                let rotation = if raw { self.rotation(region, start) } else { None };
+                let rotation =
+                    if raw { self.rotation(region, rows[0].effective_length, start) } else { None };
                 if raw {
                     self.prepare(schedule, tile, region, Some(start), dtype, buffers);
                 }
@@ -239,10 +240,15 @@ impl Heads<'_> {
 
     /// Returns the rotation of raw keys of a page that begins at `start`; `None` if they do not
     /// rotate.
-    fn rotation(&self, region: Region, start: usize) -> Option<Rotation<'_>> {
+    fn rotation(
+        &self,
+        region: Region,
+        effective_length: usize,
+        start: usize,
+    ) -> Option<Rotation<'_>> {
         let group = self.visibility().group(region)?;
         Some(Rotation {
-            rows: self.rope.first_rows(self.layers(region), self.effective_length),
+            rows: self.rope.first_rows(self.layers(region), effective_length),
             n_rot: self.config.n_rot,
             group,
             before: start % group,
@@ -274,19 +280,21 @@ impl Heads<'_> {
             if start.is_some() && visible[i * heads].is_empty() {
                 continue;
             }
-            let row = self.rope_row(region, visibility.query(region, rows[i].position) - first_key);
+            let effective_length = rows[i].effective_length;
+            let position = visibility.query(region, rows[i].position) - first_key;
+            let row = self.rope_row(region, effective_length, position);
             for query in rotated.chunks_exact_mut(dim) {
                 rotate(self.cpu, query, row);
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
-                    let scale = self.rope.scale(self.layers(region), self.effective_length);
+                    let scale = self.rope.scale(self.layers(region), effective_length);
                     query[..self.config.n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
             }
         }
         let soft_cap = self.config.attention_soft_cap;
         let rotating = start.is_some() && group.is_some();
-        let regime = schedule.regime(keys, rotating);
+        let regime = schedule.regime(rotating);
         let queries = Queries { queries: rotated, regime, heads: kv_heads, dim, soft_cap };
         attention.prepare(self.cpu, queries, keys, rotating);
     }

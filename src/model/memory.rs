@@ -125,12 +125,12 @@ impl Shape {
         let worker_token =
             Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low_rank + spans(low_rank_width);
         // Partial results are allocated for whole tiles.
-        let tile = 4 * Schedule::tile_rows(config, usize::MAX) * partial_row;
+        let tile = 4 * Schedule::tile_rows(config) * partial_row;
         let logits = 16 * 4 * vocabulary;
         // For each token: its text, its entry in the vocabulary's index, its rank or score.
         let tokenizer = 256 * vocabulary;
         // Up to 8 tokens at a time are attended in parts of 1024 positions.
-        let few = 8usize.next_multiple_of(Schedule::tile_rows(config, 8));
+        let few = 8usize.next_multiple_of(Schedule::tile_rows(config).min(8));
         let partials = (few * 4 * partial_row).div_ceil(1024);
         let tables = 1 + usize::from(config.window.is_some());
         Shape {

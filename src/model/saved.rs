@@ -1,4 +1,4 @@
-//! Saving a session to a file: its tokens, their keys and values, and the settings of the computation.
+//! Saving a sequence to a file: its tokens, their keys and values, and the settings of the computation.
 //!
 //! ```text
 //! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of the preceding bytes (u32)
@@ -18,13 +18,13 @@ use twox_hash::XxHash3_128;
 
 pub use self::fingerprint::fingerprint;
 use self::header::Header;
-use super::{Session, session::SEQUENCE};
+use super::{Engine, Sequence, Session};
 use crate::{Token, settings::Setting};
 
 /// The size of a checksum in bytes.
 const CHECKSUM: usize = 4;
 
-/// An error while restoring a session from a file.
+/// An error while restoring a sequence from a file.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum Error {
@@ -65,42 +65,54 @@ fn hexadecimal(hash: u128) -> String {
     format!("{hash:032x}")
 }
 
-impl Session<'_> {
-    /// Writes the first `len` tokens, or all if there are fewer, to a file of the model with this
-    /// [`fingerprint()`]. Returns the number of tokens written: none if a sliding window has dropped
-    /// keys that are needed to continue from there, or if all tokens were computed again for a longer
-    /// sequence; and only the kept ones if the context has shifted.
+impl Engine<'_> {
+    /// Writes the first `len` tokens of a sequence, or all if there are fewer, to a file of the model
+    /// with this [`fingerprint()`]. Returns the number of tokens written: none if a sliding window has
+    /// dropped keys that are needed to continue from there, or if all tokens were computed again for
+    /// a longer sequence; and only the kept ones if the context has shifted.
     ///
     /// # Errors
     /// If `to` cannot be written.
-    pub fn save(&mut self, model: u128, len: usize, to: impl Write) -> io::Result<usize> {
-        let len = len.min(self.uninterrupted_prefix());
-        let rope = self.rope();
+    pub fn save(
+        &self,
+        sequence: &Sequence,
+        model: u128,
+        len: usize,
+        to: impl Write + Send,
+    ) -> io::Result<usize> {
+        let len = len.min(sequence.uninterrupted_prefix());
+        let plan = self.rope().plan();
         let rotated_alike =
-            rope.plan().by_position() || rope.effective_length(len) == self.effective_length;
-        let len = if rotated_alike && self.cache.holds(SEQUENCE, len) { len } else { 0 };
+            plan.by_position() || plan.effective_length(len) == sequence.effective_length;
+        let len = if rotated_alike && sequence.table.holds(len) { len } else { 0 };
         let mut to = Checksummed::new(to);
-        self.header(model, len).write(&mut to)?;
-        for token in &self.tokens()[..len] {
+        self.header(sequence, model, len).write(&mut to)?;
+        for token in &sequence.tokens()[..len] {
             to.write_all(&token.to_le_bytes())?;
         }
-        self.cache.write(SEQUENCE, len, &mut to)?;
+        sequence.table.write(self.team(), len, &mut to)?;
         let sum = to.sum();
         to.write_all(&sum)?;
         to.flush()?;
         Ok(len)
     }
 
-    /// Replaces the session by the one that [`Session::save`] wrote to a file of `size` bytes.
+    /// Replaces a sequence by the one that [`Engine::save`] wrote to a file of `size` bytes.
     ///
     /// # Errors
-    /// If the file is damaged, or is for another model or other settings; the session is then empty.
-    pub fn restore(&mut self, model: u128, from: impl Read, size: u64) -> Result<(), Error> {
-        self.truncate(0);
+    /// If the file is damaged, or is for another model or other settings; the sequence is then empty.
+    pub fn restore(
+        &self,
+        sequence: &mut Sequence,
+        model: u128,
+        from: impl Read + Send,
+        size: u64,
+    ) -> Result<(), Error> {
+        sequence.truncate(0);
         let mut from = Checksummed::new(from);
         let header = Header::read(&mut from, size)?;
         let tokens = header.tokens;
-        self.check(model, header)?;
+        self.check_header(sequence, model, header)?;
         let tokens = (0..tokens)
             .map(|_| {
                 let mut token = [0; size_of::<Token>()];
@@ -108,40 +120,35 @@ impl Session<'_> {
                 Ok(Token::from_le_bytes(token))
             })
             .collect::<io::Result<Vec<_>>>()?;
-        let read = self.cache.read(&self.team, SEQUENCE, tokens.len(), &mut from);
+        let read = sequence.table.read(self.team(), tokens.len(), &mut from);
         let sum = from.sum();
         let mut expected = [0; CHECKSUM];
         let read = read.and_then(|()| from.read_exact(&mut expected));
         let known = |token: &Token| (*token as usize) < self.vocabulary();
         if read.is_err() || sum != expected || !tokens.iter().all(known) {
-            self.cache.truncate(SEQUENCE, 0);
+            sequence.table.truncate(0);
             read?;
             return Err(Error::Damaged("its content is invalid"));
         }
-        self.resume(tokens);
+        sequence.resume(tokens, self.rope().plan());
         Ok(())
     }
 
-    fn header(&self, model: u128, tokens: usize) -> Header {
-        let identity = self.rope().plan().identity(tokens);
+    fn header(&self, sequence: &Sequence, model: u128, tokens: usize) -> Header {
+        let plan = self.rope().plan();
         Header {
             model: hexadecimal(model),
-            rope: hexadecimal(XxHash3_128::oneshot(&identity)),
-            rope_line: self.rope().plan().to_string(),
-            keys: self.options.keys.name().into(),
-            values: self.options.values.name().into(),
+            rope: hexadecimal(XxHash3_128::oneshot(&plan.identity(tokens))),
+            rope_line: plan.to_string(),
+            keys: self.options().keys.name().into(),
+            values: self.options().values.name().into(),
             tokens,
-            content: self.content(tokens),
+            content: content(sequence, tokens),
         }
     }
 
-    /// Returns the size in bytes of `tokens` tokens, their keys and values, and the checksum.
-    fn content(&self, tokens: usize) -> u64 {
-        (size_of::<Token>() * tokens) as u64 + self.cache.written_bytes(tokens) + CHECKSUM as u64
-    }
-
     /// Checks that a file with this header is for this model, plan and options.
-    fn check(&self, model: u128, written: Header) -> Result<(), Error> {
+    fn check_header(&self, sequence: &Sequence, model: u128, written: Header) -> Result<(), Error> {
         if written.model != hexadecimal(model) {
             return Err(Error::Model);
         }
@@ -151,13 +158,14 @@ impl Session<'_> {
             return wrong_count;
         }
         if written.tokens > self.capacity() {
-            return Err(Error::Context { tokens: written.tokens, context: self.context() });
+            let context = self.options().context;
+            return Err(Error::Context { tokens: written.tokens, context });
         }
-        let now = self.header(model, written.tokens);
+        let now = self.header(sequence, model, written.tokens);
         if written.rope != now.rope {
             return Err(Error::Rope { written: written.rope_line, now: now.rope_line });
         }
-        let options = &self.options;
+        let options = self.options();
         for (part, setting, written, now) in [
             ("keys", Setting::CACHE_TYPE_K, written.keys, options.keys.name()),
             ("values", Setting::CACHE_TYPE_V, written.values, options.values.name()),
@@ -168,6 +176,29 @@ impl Session<'_> {
         }
         if written.content == now.content { Ok(()) } else { wrong_count }
     }
+}
+
+impl Session<'_> {
+    /// Writes the session's sequence like [`Engine::save`].
+    ///
+    /// # Errors
+    /// As for [`Engine::save`].
+    pub fn save(&self, model: u128, len: usize, to: impl Write + Send) -> io::Result<usize> {
+        self.engine.save(&self.sequence, model, len, to)
+    }
+
+    /// Reads the session's sequence like [`Engine::restore`].
+    ///
+    /// # Errors
+    /// As for [`Engine::restore`].
+    pub fn restore(&mut self, model: u128, from: impl Read + Send, size: u64) -> Result<(), Error> {
+        self.engine.restore(&mut self.sequence, model, from, size)
+    }
+}
+
+/// Returns the size in bytes of `tokens` tokens, their keys and values, and the checksum.
+fn content(sequence: &Sequence, tokens: usize) -> u64 {
+    (size_of::<Token>() * tokens) as u64 + sequence.table.written_bytes(tokens) + CHECKSUM as u64
 }
 
 /// A reader or writer that computes the checksum of all bytes.

@@ -13,8 +13,8 @@ use rope_cpu_kernels::{
 use super::{
     Config,
     adapter::LowRank,
-    attention::{Schedule, TILE_QUERIES},
-    batch::Tile,
+    attention::TILE_QUERIES,
+    batch::Role,
     experts::{Choice, Slots},
     weights::{Addition, FeedForward, Mixture, Weights},
 };
@@ -133,7 +133,7 @@ pub struct State {
     pub hidden: Phased<f32>,                // (rows, embedding)
     pub normed: Activations,                // (rows, embedding)
     pub query_key_value: Phased<f32>,       // (rows, heads + 2 kv_heads)
-    pub partials: Phased<f32>,              // (tasks of attention, queries of a tile)
+    pub partials: [Phased<f32>; 2],         // of each role: (tasks of attention, queries of a tile)
     pub attended: Activations,              // (rows, heads)
     pub gate_up: Phased<f32>,               // (rows, 2 feed_forward)
     pub gated: Activations,                 // (rows, feed_forward)
@@ -142,11 +142,10 @@ pub struct State {
     pub low_rank: Phased<f32>,              // (rows or slots, low-rank width): adapters' A x
     pub logits: Phased<f32>,                // (LOGIT_ROWS, vocabulary)
     pub workers: Vec<Mutex<WorkerBuffers>>, // one for each worker
-    pub tiles: Vec<Tile>,
 }
 
 impl State {
-    /// Allocates buffers for `rows` tokens at a time in a context of `context` positions.
+    /// Allocates buffers for `rows` tokens at a time.
     pub fn new(
         team: &Threads,
         cpu: Cpu,
@@ -154,7 +153,6 @@ impl State {
         weights: &Weights<'_>,
         shape: Shape,
         rows: usize,
-        context: usize,
     ) -> Self {
         let layer = &weights.layers[0];
         let heads = config.heads * config.head_dim;
@@ -190,7 +188,7 @@ impl State {
             hidden: Phased::new(team, rows, config.embedding),
             normed: Activations::new(team, rows.max(LOGIT_ROWS), config.embedding),
             query_key_value: Phased::new(team, rows, layer.query_key_value.width),
-            partials: Phased::new(team, 1, Schedule::partials_len(config, shape, rows, context)),
+            partials: [(); 2].map(|()| Phased::new(team, 1, 0)),
             attended: Activations::new(team, rows, heads),
             gate_up: Phased::new(team, rows, gate_up),
             gated: Activations::new(team, rows, gated),
@@ -199,7 +197,13 @@ impl State {
             low_rank: Phased::new(team, slots.max(LOGIT_ROWS), weights.low_rank_width),
             logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
             workers: (0..team.count()).map(|_| worker()).collect(),
-            tiles: Vec::with_capacity(rows),
+        }
+    }
+    /// Enlarges the buffer of partial results of a role to `len` floats, if it is smaller.
+    pub fn reserve_partials(&mut self, team: &Threads, role: Role, len: usize) {
+        let partials = &mut self.partials[role as usize];
+        if partials.width() < len {
+            *partials = Phased::new(team, 1, len);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Cos/sin rows, computed once for each set of layers, effective length and position.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use super::{FarKeys, Layers, Plan, Region, Table};
 
@@ -14,6 +14,8 @@ pub const PAGE: usize = 256;
 pub struct Rope {
     plan: Plan,
     tables: Vec<Rows>,
+    /// The effective lengths that are in use, each with a counter of its users.
+    lengths: Vec<(usize, Arc<()>)>,
 }
 
 /// The rows of one set of layers at one effective length.
@@ -28,7 +30,7 @@ struct Rows {
 impl Rope {
     /// Creates a cache without rows.
     pub fn new(plan: Plan) -> Rope {
-        Rope { plan, tables: Vec::new() }
+        Rope { plan, tables: Vec::new(), lengths: Vec::new() }
     }
 
     /// Returns the plan in force.
@@ -44,9 +46,30 @@ impl Rope {
         self.plan.effective_length(tokens)
     }
 
-    /// Removes all rows of global layers. Rows of one effective length cannot be used at another.
-    pub fn clear(&mut self) {
-        self.tables.retain(|rows| rows.layers == Layers::Window);
+    /// Returns a counter that keeps the rows of an effective length until it is dropped.
+    pub fn keep(&mut self, effective_length: usize) -> Arc<()> {
+        if let Some((_, users)) = self.lengths.iter().find(|(len, _)| *len == effective_length) {
+            return users.clone();
+        }
+        let users = Arc::new(());
+        self.lengths.push((effective_length, users.clone()));
+        users
+    }
+
+    /// Removes the rows of all effective lengths that nothing keeps.
+    pub fn release_unused(&mut self) {
+        self.lengths.retain(|(_, users)| Arc::strong_count(users) > 1);
+        let kept = |len| self.lengths.iter().any(|(kept, _)| *kept == len);
+        self.tables.retain(|rows| rows.layers == Layers::Window || kept(rows.effective_length));
+    }
+
+    /// Removes rows of window layers that no query at `position` or later needs.
+    pub fn release_before(&mut self, position: usize) {
+        if self.plan.rolls() && !self.plan.shifts {
+            for rows in self.tables.iter_mut().filter(|rows| rows.layers == Layers::Window) {
+                rows.pages = rows.pages.split_off(&(position / PAGE));
+            }
+        }
     }
 
     /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding window
@@ -63,9 +86,6 @@ impl Rope {
             // Without context shift, keys are rotated when they are stored.
             let from = if self.plan.shifts { 0 } else { first };
             self.prepare(Layers::Window, effective_length, from..end);
-            if self.plan.rolls() {
-                self.release(Layers::Window, first);
-            }
         }
         if !raw_keys {
             return self.prepare(Layers::Global, effective_length, 0..end);
@@ -109,13 +129,6 @@ impl Rope {
                 }
                 page
             });
-        }
-    }
-
-    /// Removes the pages of rows that lie entirely before `position`.
-    fn release(&mut self, layers: Layers, position: usize) {
-        for rows in self.tables.iter_mut().filter(|rows| rows.layers == layers) {
-            rows.pages = rows.pages.split_off(&(position / PAGE));
         }
     }
 

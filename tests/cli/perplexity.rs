@@ -10,7 +10,6 @@ use rope_cpu::{
     rope::{Flags, Rope, Sourced},
     tokenizer::{Ends, Special, Tokenizer},
 };
-use rope_cpu_kernels::Cpu;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
@@ -106,12 +105,11 @@ fn session<'m>(gguf: &Gguf, model: &'m Model<'m>) -> Session<'m> {
     let (metadata, flags) = (gguf.metadata(), Flags::default());
     let plan = model.rope_plan(metadata, &flags, context).unwrap();
     let options = Options {
-        context: 256,
         micro_batch: 64,
         keys: CacheType::F32,
         values: CacheType::F32,
         threads: 1,
-        cpu: Cpu::best(),
+        ..Options::new(256)
     };
     Session::new(model, Rope::new(plan), options).unwrap()
 }

@@ -7,6 +7,7 @@ mod architectures;
 mod build;
 mod consistency;
 mod distances;
+mod engine;
 mod faults;
 mod meaning;
 mod position;

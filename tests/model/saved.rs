@@ -112,11 +112,11 @@ fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
     let flags = Flags { scaling, policy, ..Flags::default() };
     with_session(&tiny, &How { flags, ..How::default() }, |session| {
         logits(session, &tokens(&tiny, 64));
-        assert_eq!(session.save(MODEL, 50, &mut Vec::new()).unwrap(), 50);
+        assert_eq!(session.save(MODEL, 50, Vec::new()).unwrap(), 50);
         logits(session, &tokens(&tiny, 100)[64..]);
-        assert_eq!(session.save(MODEL, 50, &mut Vec::new()).unwrap(), 0);
+        assert_eq!(session.save(MODEL, 50, Vec::new()).unwrap(), 0);
         // All of it may grow.
-        assert_eq!(session.save(MODEL, 100, &mut Vec::new()).unwrap(), 100);
+        assert_eq!(session.save(MODEL, 100, Vec::new()).unwrap(), 100);
     });
 }
 
@@ -153,9 +153,12 @@ fn other_models_and_settings_are_refused_by_name() {
     let found = refused(&How { flags: linear, ..How::default() }, MODEL);
     assert!(found.contains("RoPE: no scaling") && found.contains("factor 4"), "{found}");
     let found = refused(&How { keys: CacheType::F16, ..How::default() }, MODEL);
-    assert!(found.contains("keys are stored as f32") && found.contains("-ctk f32"), "{found}");
+    assert!(
+        found.contains("keys are stored as f32") && found.contains("`cache_type_k` f32"),
+        "{found}"
+    );
     let found = refused(&How { values: CacheType::Q8_0, ..How::default() }, MODEL);
-    assert!(found.contains("-ctv f32"), "{found}");
+    assert!(found.contains("`cache_type_v` f32"), "{found}");
     let found = refused(&How { context: 299, ..How::default() }, MODEL);
     assert!(found.contains("300 tokens") && found.contains("-c"), "{found}");
     // The same frequencies in another context are the same settings.

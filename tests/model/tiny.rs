@@ -6,10 +6,9 @@ use half::f16;
 use rope_cpu::{
     gguf::Gguf,
     kv_cache::CacheType,
-    model::{Adapter, Model, Options, Session},
+    model::{Adapter, Engine, Model, Options, Session},
     rope::{Flags, Rope, Sourced},
 };
-use rope_cpu_kernels::Cpu;
 
 use crate::build::{Builder, F32, STRING, U32, string};
 
@@ -530,6 +529,25 @@ pub fn with_file<T>(
     how: &How,
     test: impl FnOnce(&mut Session<'_>) -> T,
 ) -> T {
+    with_model(file, adapters, how, |model, rope, options| {
+        test(&mut Session::new(model, rope, options).unwrap())
+    })
+}
+
+/// Loads the model and calls `test` with an engine of it.
+pub fn with_engine<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Engine<'_>) -> T) -> T {
+    with_model(&tiny.builder(), &[], how, |model, rope, options| {
+        test(&mut Engine::new(model, rope, options).unwrap())
+    })
+}
+
+/// Loads a model with adapters and their scales, and calls `test` with it.
+pub fn with_model<T>(
+    file: &Builder,
+    adapters: &[(Builder, f32)],
+    how: &How,
+    test: impl FnOnce(&Model<'_>, Rope, Options) -> T,
+) -> T {
     let file = Aligned::new(file);
     let gguf = file.parse();
     let files: Vec<_> = adapters.iter().map(|(b, scale)| (Aligned::new(b), *scale)).collect();
@@ -539,14 +557,13 @@ pub fn with_file<T>(
     let context = Sourced::flag(how.context, "--ctx");
     let plan = model.rope_plan(gguf.metadata(), &how.flags, context).unwrap();
     let options = Options {
-        context: how.context,
         micro_batch: how.micro_batch,
         keys: how.keys,
         values: how.values,
         threads: how.threads,
-        cpu: Cpu::best(),
+        ..Options::new(how.context)
     };
-    test(&mut Session::new(&model, Rope::new(plan), options).unwrap())
+    test(&model, Rope::new(plan), options)
 }
 
 /// Returns `n` tokens without a pattern.

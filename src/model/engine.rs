@@ -1,0 +1,312 @@
+//! The engine: the threads, buffers and pages of a model, and steps over tokens of any sequences.
+
+use std::ops::Range;
+
+use rope_cpu_kernels::Cpu;
+
+use super::{
+    Error, Model, Sequence,
+    attention::Schedule,
+    batch::{Batch, Role, Row},
+    forward::Forward,
+    state::{LOGIT_ROWS, State},
+};
+use crate::{
+    Token,
+    kv_cache::{CacheType, POSITIONS, PageTable, Pool, Shape},
+    platform::processors::default_threads,
+    rope::{Rope, Visibility},
+    threads::Threads,
+};
+
+/// The options of an engine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The context: the number of positions of a sequence.
+    pub context: usize,
+    /// The most tokens computed in one step.
+    pub micro_batch: usize,
+    /// The type that keys are stored in.
+    pub keys: CacheType,
+    /// The type that values are stored in.
+    pub values: CacheType,
+    /// The most bytes of keys and values of all sequences.
+    pub cache_bytes: usize,
+    /// The number of worker threads.
+    pub threads: usize,
+    /// The instruction set to use.
+    pub cpu: Cpu,
+}
+
+impl Options {
+    /// Returns the options for a context of `context` positions: micro-batches of 512 tokens, an f16
+    /// cache without a limit, one thread per performance core, the best instruction set.
+    pub fn new(context: usize) -> Self {
+        Options {
+            context,
+            micro_batch: 512,
+            keys: CacheType::F16,
+            values: CacheType::F16,
+            cache_bytes: usize::MAX,
+            threads: default_threads().count,
+            cpu: Cpu::best(),
+        }
+    }
+}
+
+/// Computes tokens of any number of sequences with one model, in one pass over the weights.
+pub struct Engine<'m> {
+    model: &'m Model<'m>,
+    rope: Rope,
+    options: Options,
+    team: Threads,
+    state: State,
+    pool: Pool,
+    batch: Batch,
+}
+
+/// Tokens to append to a sequence.
+pub struct Feed<'s, 't> {
+    /// The sequence.
+    pub sequence: &'s mut Sequence,
+    /// The tokens. [`Engine::step`] removes those that it has computed from the front.
+    pub tokens: &'t [Token],
+    /// The role of the tokens, which determines the order of sums: the bits of a token's logits
+    /// depend on the sequence and on the roles of its tokens, and on nothing else.
+    pub role: Role,
+    /// The tokens whose logits are computed: indices into the sequence.
+    pub wanted: Range<usize>,
+}
+
+impl<'m> Engine<'m> {
+    /// Creates an engine.
+    ///
+    /// # Errors
+    /// If the worker threads cannot be started, or the context is too small to shift.
+    pub fn new(model: &'m Model<'m>, rope: Rope, options: Options) -> Result<Self, Error> {
+        let config = &model.config;
+        let team = Threads::new(options.threads)?;
+        let shape = Shape {
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            keys: options.keys,
+            values: options.values,
+        };
+        let global = rope.plan().visibility;
+        let visibility = |layer| config.layer_window(layer).map_or(global, Visibility::window);
+        let visibilities = (0..config.layers).map(visibility).collect();
+        let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
+        let options = Options { micro_batch, ..options };
+        let state = State::new(&team, options.cpu, config, &model.weights, shape, micro_batch);
+        let pool = Pool::new(shape, visibilities, options.cache_bytes);
+        let engine = Engine { model, rope, options, team, state, pool, batch: Batch::default() };
+        if engine.rope.plan().shifts {
+            engine.sequence().keep(0)?;
+        }
+        Ok(engine)
+    }
+
+    /// Creates an empty sequence.
+    pub fn sequence(&self) -> Sequence {
+        Sequence::new(PageTable::new(&self.pool), self.options.context)
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Returns the number of tokens that a sequence can have without shifting: the context, or
+    /// `usize::MAX` if the context rolls.
+    pub fn capacity(&self) -> usize {
+        if self.rope.plan().rolls() { usize::MAX } else { self.options.context }
+    }
+
+    /// Returns the number of tokens in the vocabulary, which is the number of logits of a token.
+    pub fn vocabulary(&self) -> usize {
+        self.model.config.vocabulary
+    }
+
+    /// Returns the RoPE plan and its tables.
+    pub fn rope(&self) -> &Rope {
+        &self.rope
+    }
+
+    /// Returns the memory of keys and values.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Returns the worker threads.
+    pub(super) fn team(&self) -> &Threads {
+        &self.team
+    }
+
+    /// Returns the first logits that the last step computed.
+    pub(super) fn first_logits(&mut self) -> &[f32] {
+        let vocabulary = self.vocabulary();
+        &self.state.logits.all()[..vocabulary]
+    }
+
+    /// Computes the next tokens of some sequences, at most [`Options::micro_batch`] in all: first
+    /// those with [`Role::Answer`], then prompts, each in the order of `feeds`. Removes the computed
+    /// tokens from the feeds, and calls `each` with the index of the feed, the index of the token in
+    /// its sequence, and the logits of each wanted token.
+    ///
+    /// If a sequence has other RoPE frequencies at its new length, its earlier tokens are recomputed
+    /// in the following steps before new ones are read: see [`Sequence::to_recompute`]. The new length
+    /// is that with all tokens of the feed.
+    ///
+    /// # Errors
+    /// Before anything is computed: if a token is not in the vocabulary, or a sequence does not fit
+    /// in the context or the pool, or is of another engine.
+    pub fn step(
+        &mut self,
+        feeds: &mut [Feed<'_, '_>],
+        each: &mut dyn FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
+        for (index, feed) in feeds.iter_mut().enumerate() {
+            self.check(index, feed)?;
+        }
+        self.batch.clear();
+        for role in Role::ALL {
+            for (index, feed) in feeds.iter_mut().enumerate() {
+                self.gather(index, feed, role)?;
+            }
+            self.batch.end_role(role, Schedule::tile_rows(&self.model.config));
+        }
+        if self.batch.rows.is_empty() {
+            return Ok(());
+        }
+        self.prepare_rope();
+        self.compute(feeds, each);
+        for part in &self.batch.parts {
+            let Feed { sequence, tokens, .. } = &mut feeds[part.feed];
+            let count = part.rows.len();
+            if part.recomputing {
+                *sequence.recomputed.get_or_insert(0) += count;
+            } else {
+                let (computed, rest) = tokens.split_at(count);
+                sequence.tokens.extend_from_slice(computed);
+                *tokens = rest;
+            }
+            sequence.computed += count;
+            sequence.effective_length = self.batch.rows[part.rows.end - 1].effective_length;
+            sequence.rows = Some(self.rope.keep(sequence.effective_length));
+            let end = sequence.positions().min(sequence.retained_from);
+            sequence.table.release(end);
+        }
+        self.rope.release_unused();
+        Ok(())
+    }
+
+    /// Checks that a feed can be computed, and discards the keys and values of its sequence if its
+    /// new length has other frequencies.
+    fn check(&self, index: usize, feed: &mut Feed<'_, '_>) -> Result<(), Error> {
+        let Feed { sequence, tokens, .. } = feed;
+        if !sequence.table.is_of(&self.pool) {
+            return Err(Error::ForeignSequence { feed: index });
+        }
+        let vocabulary = self.vocabulary();
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(Error::Token { token, vocabulary });
+        }
+        let plan = self.rope.plan();
+        let (used, more, context) = (sequence.tokens.len(), tokens.len(), self.options.context);
+        if !plan.shifts && used + more > self.capacity() {
+            return Err(Error::ContextFull { context, used, more });
+        }
+        if !plan.by_position() && more > 0 {
+            let end = sequence.length_at((used + more).min(self.capacity()) - 1);
+            let effective_length = plan.effective_length(end);
+            if sequence.effective_length != effective_length {
+                sequence.effective_length = effective_length;
+                sequence.table.truncate(0);
+                sequence.computed = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the next rows of a role that a feed has to the batch.
+    fn gather(&mut self, index: usize, feed: &mut Feed<'_, '_>, role: Role) -> Result<(), Error> {
+        let Feed { sequence, tokens, .. } = feed;
+        let recomputing = sequence.to_recompute() > 0;
+        let plan = self.rope.plan();
+        let mut count = self.options.micro_batch - self.batch.rows.len();
+        if role != if recomputing { Role::Prompt } else { feed.role } {
+            return Ok(());
+        }
+        let full = |full| Error::PoolFull { feed: index, full };
+        count = count.min(if recomputing { sequence.to_recompute() } else { tokens.len() });
+        if plan.shifts && count > 0 {
+            if sequence.positions() == self.options.context {
+                let pages = sequence.pages_to_shift();
+                sequence.table.shift(&self.team, pages).map_err(full)?;
+                sequence.evict(pages * POSITIONS);
+            }
+            count = count.min(self.options.context - sequence.positions());
+        }
+        let start = sequence.positions();
+        sequence.table.reserve(&self.team, start, start + count).map_err(full)?;
+        let tokens = if recomputing { &sequence.tokens[sequence.computed..] } else { tokens };
+        let rows = tokens[..count].iter().zip(start..).map(|(&token, position)| Row {
+            token,
+            position,
+            sequence: index,
+            effective_length: match plan.by_position() {
+                true => plan.effective_length(sequence.length_at(position)),
+                false => sequence.effective_length,
+            },
+        });
+        self.batch.push(index, sequence.computed, recomputing, rows);
+        Ok(())
+    }
+
+    /// Computes the cosines and sines that the batch needs.
+    fn prepare_rope(&mut self) {
+        let Engine { model, rope, batch, .. } = self;
+        let window = model.config.window.filter(|_| !model.config.window_rope);
+        if let Some(first) = batch.rows.iter().map(|row| row.position).min() {
+            rope.release_before(first);
+        }
+        for rows in batch.rows.chunk_by(Row::precedes) {
+            let Row { position, effective_length, .. } = rows[0];
+            rope.prepare_for(effective_length, position..position + rows.len(), window);
+        }
+    }
+
+    /// Computes all rows of the batch, and passes the wanted logits to `each`.
+    fn compute(&mut self, feeds: &[Feed<'_, '_>], each: &mut dyn FnMut(usize, usize, &[f32])) {
+        let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
+        let tables = &tables[..];
+        let Engine { model, rope, team, state, pool, batch, .. } = self;
+        let wanted = batch.parts.iter().filter(|part| !part.recomputing).flat_map(|part| {
+            let tokens = part.first_token..part.first_token + part.rows.len();
+            let wanted = &feeds[part.feed].wanted;
+            let wanted = wanted.start.max(tokens.start)..wanted.end.min(tokens.end);
+            wanted.map(move |token| (part.feed, token, part.rows.start + token - tokens.start))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        let (config, visibility) = (&model.config, rope.plan().visibility);
+        let schedules = batch.roles.ranges().map(|(role, rows)| {
+            let tiles = &batch.tiles[role as usize];
+            Schedule::new(config, pool.shape(), &batch.rows[rows], tiles, visibility, role)
+        });
+        for (role, _) in batch.roles.ranges() {
+            state.reserve_partials(team, role, schedules[role as usize].partials_len());
+        }
+        let forward = Forward { config, weights: &model.weights, state, tables, rope, batch };
+        forward.layers(team, &schedules);
+        for wanted in wanted.chunks(LOGIT_ROWS) {
+            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
+            Forward { config, weights: &model.weights, state, tables, rope, batch }
+                .logits(team, &rows);
+            let width = state.logits.width();
+            let logits = state.logits.all().chunks(width);
+            for ((feed, token, _), logits) in wanted.iter().zip(logits) {
+                each(*feed, *token, &logits[..config.vocabulary]);
+            }
+        }
+    }
+}
