@@ -1,10 +1,10 @@
 //! Generation of text from a prompt. Nothing is printed: each step is reported to a callback, which
 //! can stop the generation.
 
+mod answer;
 mod stop;
 
 use std::{
-    mem,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
@@ -15,9 +15,9 @@ use crate::{
     Token,
     model::{self, Progress, Session},
     sample::{self, Sampler},
-    tokenizer::{Stream, Tokenizer},
+    tokenizer::Tokenizer,
 };
-use stop::Stops;
+pub use answer::{Answer, Step};
 
 /// The limits and options of an answer.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ pub enum End {
 
 /// A generated text, with its timings.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Generated {
     /// The text.
     pub text: String,
     /// The generated tokens, including those that spell a stop string, but not one by which the
@@ -141,7 +141,7 @@ pub fn generate(
     prompt: &[Token],
     limits: &Limits,
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-) -> Result<Answer, Error> {
+) -> Result<Generated, Error> {
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }
@@ -172,132 +172,34 @@ pub fn generate(
 
     let started = Instant::now();
     let mut steps = 0;
-    let mut out = TextOutput::new(limits, on_event);
-    let mut tokens = Vec::new();
-    let mut allowed = Vec::new(); // a copy of the logits, if some are to be changed
+    let mut answer = Answer::new(limits.clone());
     let end = loop {
-        let Some(now) = logits else { break End::Caller };
-        if limits.tokens_max == Some(tokens.len()) {
-            break End::TokensMax;
-        }
-        let token = if limits.ignore_end {
-            allowed.clear();
-            allowed.extend_from_slice(now);
-            for token in tokenizer.end_of_generation() {
-                if let Some(logit) = allowed.get_mut(token as usize) {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }
-            sampler.choose(&allowed)?
-        } else {
-            sampler.choose(now)?
+        let step = match logits {
+            Some(logits) => answer.push(tokenizer, sampler, logits)?,
+            None => answer.end(End::Caller),
         };
-        sampler.accept(token);
-        let ends = tokenizer.is_end_of_generation(token);
-        let piece = tokenizer.piece(token, false);
-        if limits.show_special && piece.is_empty() {
-            out.show(&tokenizer.piece(token, true));
-        }
-        let end = out.push(&piece);
-        if ends {
-            break End::Model;
-        }
-        tokens.push(token);
-        if let Some(end) = end {
-            break end;
-        }
-        if limits.tokens_max == Some(tokens.len()) {
-            break End::TokensMax;
-        }
-        if session.full() {
-            break End::ContextFull;
-        }
-        logits = session.answer(token, &mut |progress| match progress {
-            Progress::Read(_) => ControlFlow::Continue(()),
-            Progress::Recomputed { done, total } => {
-                (out.on_event)(Event::Recomputing { done, total })
+        let stopped = on_event(Event::Text(&step.text)).is_break();
+        let end = match step.next {
+            ControlFlow::Break(end) => break end,
+            ControlFlow::Continue(_) if stopped => End::Caller,
+            ControlFlow::Continue(_) if session.full() => End::ContextFull,
+            ControlFlow::Continue(token) => {
+                logits = session.answer(token, &mut |progress| match progress {
+                    Progress::Read(_) => ControlFlow::Continue(()),
+                    Progress::Recomputed { done, total } => {
+                        on_event(Event::Recomputing { done, total })
+                    }
+                })?;
+                steps += usize::from(logits.is_some());
+                continue;
             }
-        })?;
-        steps += usize::from(logits.is_some());
+        };
+        let _ = on_event(Event::Text(&answer.end(end.clone()).text));
+        break end;
     };
-    let text = out.finish(&end);
     let generating = started.elapsed();
     let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
-    let timings = Timings { reused, read, reading, generated: tokens.len(), steps, generating };
-    Ok(Answer { text, tokens, end, timings })
-}
-
-/// The text of an answer, which is decoded, scanned for stop strings and passed to the callback.
-struct TextOutput<'c> {
-    stream: Stream,
-    stops: Stops,
-    text: String,
-    on_event: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-}
-
-impl<'c> TextOutput<'c> {
-    fn new(limits: &Limits, on_event: &'c mut dyn FnMut(Event<'_>) -> ControlFlow<()>) -> Self {
-        let (stream, stops) = (Stream::default(), Stops::new(&limits.stops));
-        TextOutput { stream, stops, text: String::new(), on_event }
-    }
-
-    /// Adds the bytes of a token, and reports the text that they complete.
-    fn push(&mut self, bytes: &[u8]) -> Option<End> {
-        let released = self.stops.push(&self.stream.push(bytes));
-        self.text.push_str(&released.text);
-        let flow = (self.on_event)(Event::Text(&released.text));
-        match released.stop {
-            Some(stop) => Some(End::Stop(stop)),
-            None => flow.is_break().then_some(End::Caller),
-        }
-    }
-
-    /// Reports the name of a control token, which is not part of the text.
-    fn show(&mut self, name: &[u8]) {
-        self.flush();
-        let _ = (self.on_event)(Event::Text(&String::from_utf8_lossy(name)));
-    }
-
-    /// Reports the text that is held back, unless a stop string ended the text.
-    fn finish(mut self, end: &End) -> String {
-        if !matches!(end, End::Stop(_)) {
-            self.flush();
-        }
-        self.text
-    }
-
-    /// Reports the text that is held back.
-    fn flush(&mut self) {
-        let released = self.stops.push(&mem::take(&mut self.stream).finish());
-        let mut rest = released.text;
-        if released.stop.is_none() {
-            rest += &self.stops.finish();
-        }
-        if !rest.is_empty() {
-            let _ = (self.on_event)(Event::Text(&rest));
-            self.text.push_str(&rest);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn held_back_text_comes_before_a_control_token() {
-        let limits = Limits { stops: vec!["?ZZZ".into()], ..Limits::default() };
-        let mut shown = String::new();
-        let mut on_event = |event: Event<'_>| {
-            if let Event::Text(text) = event {
-                shown.push_str(text);
-            }
-            ControlFlow::Continue(())
-        };
-        let mut out = TextOutput::new(&limits, &mut on_event);
-        out.push(b"with?");
-        out.show(b"<|im_end|>");
-        assert_eq!(out.finish(&End::Model), "with?");
-        assert_eq!(shown, "with?<|im_end|>");
-    }
+    let generated = answer.tokens().len();
+    let timings = Timings { reused, read, reading, generated, steps, generating };
+    Ok(Generated { text: answer.text().into(), tokens: answer.tokens().into(), end, timings })
 }

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, path::PathBuf};
 
 use rope_cpu::{
     Token,
-    generate::{Answer, End, Error, Event, Limits, generate},
+    generate::{End, Error, Event, Generated, Limits, generate},
     gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
@@ -28,11 +28,11 @@ impl Generator<'_> {
         prompt: &[Token],
         limits: &Limits,
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Generated, Error> {
         generate(&mut self.session, self.tokenizer, &mut self.sampler, prompt, limits, on_event)
     }
 
-    fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Answer {
+    fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Generated {
         let limits = Limits { tokens_max: Some(tokens_max), ..Limits::default() };
         self.run(prompt, &limits, &mut |_| ControlFlow::Continue(())).unwrap()
     }

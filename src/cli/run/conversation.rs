@@ -10,7 +10,7 @@ use crate::cli::{error::Error, note};
 use rope_cpu::{
     Token,
     chat::{Message, Template},
-    generate::{Answer, End},
+    generate::{End, Generated},
     platform::processors::plural,
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -111,7 +111,7 @@ impl Conversation {
     }
 
     /// Adds an answered turn.
-    fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Answer) {
+    fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Generated) {
         match self {
             Conversation::Chat { messages, .. } => {
                 messages.push(Message::new("user", text));
@@ -127,7 +127,7 @@ impl Conversation {
 
     /// Generates the answer to `text` and adds the turn. A turn that is stopped before its answer
     /// begins is not added.
-    fn turn(&mut self, text: &str, writer: &mut Writer) -> Result<Answer, Error> {
+    fn turn(&mut self, text: &str, writer: &mut Writer) -> Result<Generated, Error> {
         let prompt = self.prompt(text, writer.tokenizer)?;
         let answer = writer.write(&prompt)?;
         if answer.end != End::Caller || !answer.tokens.is_empty() {

@@ -4,7 +4,7 @@ use super::{args::AnswerArgs, prompt, prompt_cache::PromptCache, screen::Screen,
 use crate::cli::{error::Error, note};
 use rope_cpu::{
     Token,
-    generate::{self, Answer, End, Limits, Timings, generate},
+    generate::{self, End, Generated, Limits, Timings, generate},
     model::Session,
     sample::Sampler,
     tokenizer::Tokenizer,
@@ -38,7 +38,7 @@ impl Writer<'_, '_> {
     ///
     /// # Errors
     /// [`Error::Usage`] if the prompt is empty or too long, after which another one may be written.
-    pub fn write(&mut self, prompt: &[Token]) -> Result<Answer, Error> {
+    pub fn write(&mut self, prompt: &[Token]) -> Result<Generated, Error> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }

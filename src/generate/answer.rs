@@ -1,0 +1,156 @@
+//! An answer as a state machine: logits are pushed, tokens and text come out.
+
+use std::{mem, ops::ControlFlow};
+
+use super::{End, Limits, stop::Stops};
+use crate::{
+    Token,
+    sample::{self, Sampler},
+    tokenizer::{Stream, Tokenizer},
+};
+
+/// An answer that is being generated.
+///
+/// It computes nothing: whoever drives it computes the logits of each token, with a
+/// [`Session`](crate::model::Session) or with many sequences in one
+/// [`Engine`](crate::model::Engine), and can end it at any step.
+#[derive(Debug)]
+pub struct Answer {
+    limits: Limits,
+    stream: Stream,
+    stops: Stops,
+    text: String,
+    tokens: Vec<Token>,
+    /// A copy of the logits, if some are to be changed.
+    allowed: Vec<f32>,
+}
+
+/// What follows from the logits of one token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The text that is certain now. It may be empty: incomplete characters, and text that may become
+    /// a stop string, are held back.
+    pub text: String,
+    /// The token whose logits are to be pushed next, or the reason why the answer ends.
+    pub next: ControlFlow<End, Token>,
+}
+
+impl Answer {
+    /// Creates an answer without tokens. The sampler must have accepted the prompt:
+    /// [`Sampler::accept`].
+    pub fn new(limits: Limits) -> Self {
+        Answer {
+            stops: Stops::new(&limits.stops),
+            limits,
+            stream: Stream::default(),
+            text: String::new(),
+            tokens: Vec::new(),
+            allowed: Vec::new(),
+        }
+    }
+
+    /// Returns the text so far, without names of control tokens.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the tokens so far, including those that spell a stop string, but not one by which the
+    /// model ended the answer.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// Chooses the next token by the logits of the last one.
+    ///
+    /// # Errors
+    /// If the sampler finds no token.
+    pub fn push(
+        &mut self,
+        tokenizer: &Tokenizer<'_>,
+        sampler: &mut Sampler,
+        logits: &[f32],
+    ) -> Result<Step, sample::Error> {
+        if self.full() {
+            return Ok(self.end(End::TokensMax));
+        }
+        let token = match self.limits.ignore_end {
+            true => sampler.choose(self.without_ends(tokenizer, logits))?,
+            false => sampler.choose(logits)?,
+        };
+        sampler.accept(token);
+        let ends = tokenizer.is_end_of_generation(token);
+        let piece = tokenizer.piece(token, false);
+        let mut text = String::new();
+        if self.limits.show_special && piece.is_empty() {
+            // The name of a control token is shown, but is not part of the text.
+            text = self.flush();
+            text += &String::from_utf8_lossy(&tokenizer.piece(token, true));
+        }
+        let released = self.stops.push(&self.stream.push(&piece));
+        self.text += &released.text;
+        text += &released.text;
+        if ends {
+            return Ok(self.end_after(text, End::Model));
+        }
+        self.tokens.push(token);
+        Ok(match released.stop {
+            Some(stop) => Step { text, next: ControlFlow::Break(End::Stop(stop)) },
+            None if self.full() => self.end_after(text, End::TokensMax),
+            None => Step { text, next: ControlFlow::Continue(token) },
+        })
+    }
+
+    /// Ends the answer, and returns the text that was held back.
+    pub fn end(&mut self, end: End) -> Step {
+        self.end_after(String::new(), end)
+    }
+
+    fn end_after(&mut self, text: String, end: End) -> Step {
+        Step { text: text + &self.flush(), next: ControlFlow::Break(end) }
+    }
+
+    /// Returns whether the answer has all tokens that it may have.
+    fn full(&self) -> bool {
+        self.limits.tokens_max == Some(self.tokens.len())
+    }
+
+    /// Returns the logits without those of tokens that end the answer.
+    fn without_ends(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32]) -> &[f32] {
+        self.allowed.clear();
+        self.allowed.extend_from_slice(logits);
+        for token in tokenizer.end_of_generation() {
+            if let Some(logit) = self.allowed.get_mut(token as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        &self.allowed
+    }
+
+    /// Returns the text that is held back, which is then part of the text.
+    fn flush(&mut self) -> String {
+        let released = self.stops.push(&mem::take(&mut self.stream).finish());
+        let mut rest = released.text;
+        if released.stop.is_none() {
+            rest += &self.stops.finish();
+        }
+        self.text += &rest;
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_may_become_a_stop_string_is_held_back_until_the_end() {
+        let stops = vec!["?ZZZ".into()];
+        let mut answer = Answer::new(Limits { stops, ..Limits::default() });
+        let released = answer.stops.push(&answer.stream.push(b"with?"));
+        answer.text += &released.text;
+        assert_eq!(answer.text(), "with");
+        let step = answer.end(End::Caller);
+        assert_eq!(step, Step { text: "?".into(), next: ControlFlow::Break(End::Caller) });
+        assert_eq!(answer.text(), "with?");
+    }
+}
