@@ -15,11 +15,11 @@ use crate::{
 type Script = Vec<(Role, Vec<u32>)>;
 
 /// A generator of random numbers.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     /// Returns a number below `n`.
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
@@ -57,7 +57,7 @@ fn alone(engine: &mut Engine<'_>, script: &Script) -> Vec<Vec<f32>> {
 }
 
 /// Reads tokens into a sequence, and adds their logits to `found`.
-fn read(
+pub fn read(
     engine: &mut Engine<'_>,
     sequence: &mut Sequence,
     role: Role,

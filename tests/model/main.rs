@@ -10,6 +10,7 @@ mod distances;
 mod engine;
 mod faults;
 mod meaning;
+mod operations;
 mod position;
 mod reference;
 mod run;
