@@ -165,8 +165,11 @@ impl<'m> Engine<'m> {
         feeds: &mut [Feed<'_, '_>],
         each: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
-        for (index, feed) in feeds.iter_mut().enumerate() {
+        for (index, feed) in feeds.iter().enumerate() {
             self.check(index, feed)?;
+        }
+        for feed in &mut *feeds {
+            self.set_frequencies(feed);
         }
         self.batch.clear();
         for role in Role::ALL {
@@ -200,9 +203,8 @@ impl<'m> Engine<'m> {
         Ok(())
     }
 
-    /// Checks that a feed can be computed, and discards the keys and values of its sequence if its
-    /// new length has other frequencies.
-    fn check(&self, index: usize, feed: &mut Feed<'_, '_>) -> Result<(), Error> {
+    /// Checks that a feed can be computed.
+    fn check(&self, index: usize, feed: &Feed<'_, '_>) -> Result<(), Error> {
         let Feed { sequence, tokens, .. } = feed;
         if !sequence.table.is_of(&self.pool) {
             return Err(Error::ForeignSequence { feed: index });
@@ -211,21 +213,28 @@ impl<'m> Engine<'m> {
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::Token { token, vocabulary });
         }
-        let plan = self.rope.plan();
         let (used, more, context) = (sequence.tokens.len(), tokens.len(), self.options.context);
-        if !plan.shifts && used + more > self.capacity() {
+        if !self.rope.plan().shifts && used + more > self.capacity() {
             return Err(Error::ContextFull { context, used, more });
         }
-        if !plan.by_position() && more > 0 {
-            let end = sequence.length_at((used + more).min(self.capacity()) - 1);
-            let effective_length = plan.effective_length(end);
-            if sequence.effective_length != effective_length {
-                sequence.effective_length = effective_length;
-                sequence.table.truncate(0);
-                sequence.computed = 0;
-            }
-        }
         Ok(())
+    }
+
+    /// Discards the keys and values of a feed's sequence if its new length has other frequencies, and
+    /// tokens do not keep those that they were computed with.
+    fn set_frequencies(&self, feed: &mut Feed<'_, '_>) {
+        let Feed { sequence, tokens, .. } = feed;
+        let plan = self.rope.plan();
+        let length = (sequence.tokens.len() + tokens.len()).min(self.capacity());
+        if plan.by_position() || tokens.is_empty() {
+            return;
+        }
+        let effective_length = plan.effective_length(sequence.length_at(length - 1));
+        if sequence.effective_length != effective_length {
+            sequence.effective_length = effective_length;
+            sequence.table.truncate(0);
+            sequence.computed = 0;
+        }
     }
 
     /// Adds the next rows of a role that a feed has to the batch.

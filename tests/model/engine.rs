@@ -2,13 +2,13 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    model::{Engine, Error, Feed, Role, Sequence},
+    model::{Engine, Error, Feed, Options, Role, Sequence},
     rope::{Flags, Policy, Scaling},
 };
 
 use crate::{
     position,
-    tiny::{How, Tiny, tokens, with_engine},
+    tiny::{How, Tiny, tokens, with_engine, with_model},
 };
 
 /// The tokens of a sequence: prompts and answers in turn, each with its role.
@@ -306,5 +306,34 @@ fn what_cannot_be_computed_is_an_error_with_the_values() {
         // Nothing was computed.
         assert_eq!((one.tokens(), two.tokens()), (&[1, 2, 3][..], &[4][..]));
         step(engine, &mut one, &mut two, [&[], &[]]).unwrap();
+    });
+}
+
+#[test]
+fn a_full_pool_stops_the_sequence_that_cannot_grow() {
+    let tiny = Tiny::llama();
+    let all = tokens(&tiny, 700);
+    let expected = with_engine(&tiny, &How::default(), |engine| {
+        alone(engine, &vec![(Role::Prompt, all[..300].to_vec())])
+    });
+    let page = with_engine(&tiny, &How::default(), |engine| engine.pool().shape().page_bytes());
+    // Three pages of each layer.
+    let limit = 3 * tiny.layers * page;
+    with_model(&tiny.builder(), &[], &How::default(), |model, rope, options| {
+        let options = Options { cache_bytes: limit, ..options };
+        let engine = &mut Engine::new(model, rope, options).unwrap();
+        let (mut one, mut two) = (engine.sequence(), engine.sequence());
+        let mut found = Vec::new();
+        read(engine, &mut one, Role::Prompt, &all[..256], &mut Vec::new());
+        read(engine, &mut two, Role::Prompt, &all[..250], &mut found);
+        // One page of each layer is left, for the first of the two.
+        let mut feeds = [(&mut one, &all[256..266]), (&mut two, &all[250..260])]
+            .map(|(sequence, tokens)| Feed { sequence, tokens, role: Role::Prompt, wanted: 0..0 });
+        let error = engine.step(&mut feeds, &mut |_, _, _| {}).unwrap_err();
+        assert!(matches!(error, Error::PoolFull { feed: 1, full } if full.limit == limit));
+        assert!(feeds.iter().all(|feed| feed.tokens.len() == 10), "tokens were lost");
+        drop(one);
+        read(engine, &mut two, Role::Prompt, &all[250..300], &mut found);
+        assert!(found == expected);
     });
 }
