@@ -5,10 +5,9 @@
 use std::{error::Error, fs};
 
 use rope_cpu::{
-    gguf::File,
     model::{Model, Options, Session},
-    rope::{Flags, Rope, Scaling, Sourced},
-    tokenizer::{Ends, Special, Tokenizer},
+    rope::{Flags, Rope, Scaling},
+    tokenizer::{Ends, Special},
 };
 
 /// The number of last tokens that are scored.
@@ -17,19 +16,17 @@ const SCORED: usize = 256;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [path, text] = &arguments[..] else { return Err("usage: compare_rope MODEL TEXT".into()) };
-    let file = File::open(path)?;
-    let gguf = file.parse(&[])?;
-    let model = Model::load(&gguf)?;
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
+    let model = Model::open(path)?;
+    let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&fs::read_to_string(text)?, Special::AsText, Ends::Add);
     let (count, context) = (tokens.len(), tokens.len().max(1));
     let scored = count.saturating_sub(SCORED + 1)..count.saturating_sub(1);
 
-    println!("{count} tokens, trained length {}", model.config.context_train);
+    println!("{count} tokens, trained length {}", model.config().context_train);
     for scaling in [Scaling::None, Scaling::Linear, Scaling::Ntk, Scaling::Yarn] {
         // Without a factor, a method uses the one that reaches the context.
         let flags = Flags { scaling: Some(scaling), ..Flags::default() };
-        let plan = model.rope_plan(gguf.metadata(), &flags, Sourced::default(context))?;
+        let plan = model.rope_plan(&flags, context)?;
         let mut session = Session::new(&model, Rope::new(plan), Options::new(context))?;
         let mut nll = 0.0;
         session.evaluate(&tokens, scored.clone(), &mut |i, logits| {

@@ -16,7 +16,6 @@ use std::{
 use clap::Parser;
 use rope_cpu::{
     Token,
-    gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
     rope::{Flags, Rope, Scaling, Sourced},
@@ -79,9 +78,7 @@ struct Args {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let file = File::open(&args.model)?;
-    let gguf = file.parse(&[])?;
-    let model = Model::load(&gguf)?;
+    let model = Model::open(&args.model)?;
     let flags = Flags {
         scaling: args.rope_scaling,
         scale: args.rope_scale,
@@ -95,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Flags::default()
     };
     let context = Sourced::flag(args.ctx, "--ctx");
-    let plan = model.rope_plan(gguf.metadata(), &flags, context)?;
+    let plan = model.rope_plan(&flags, context)?;
     eprintln!("{plan}");
     let cpu = match &args.isa {
         Some(name) => Cpu::named(name).ok_or_else(|| format!("this CPU has no {name}"))?,

@@ -10,6 +10,7 @@ mod flags;
 pub mod inspect;
 mod llama_bench;
 mod llama_cli;
+mod load;
 mod log;
 pub mod machine;
 mod methods;

@@ -135,7 +135,7 @@ pub enum Error {
 /// If the prompt is empty or too long, before anything is computed, or if the model or the sampler
 /// fails.
 pub fn generate(
-    session: &mut Session<'_>,
+    session: &mut Session,
     tokenizer: &Tokenizer<'_>,
     sampler: &mut Sampler,
     prompt: &[Token],

@@ -9,8 +9,9 @@
 //! |---|---|
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
-//! | [`sample`], [`tokenizer`], [`chat`] | logits to a token, text to tokens and back, turns to text |
+//! | [`sample`] | logits to a token |
 //! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |
+//! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
 //! | [`rope`] | the RoPE plan from flags and metadata, its frequencies and cos/sin tables |
 //! | [`threads`] | worker threads: steps, phases, barriers, and the buffers shared between them |

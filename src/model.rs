@@ -1,7 +1,8 @@
 //! A model: its configuration, its weights, and the forward pass.
 //!
-//! [`Config`] holds the metadata, `weights` the borrowed tensors, `state` the buffers of a step,
-//! and `forward` computes it. Callers use a [`Session`].
+//! [`Model::open`] gives a value that owns the file. [`Config`] holds the metadata, `weights` the
+//! borrowed tensors, `state` the buffers of a step, and `forward` computes it. Callers use a
+//! [`Session`].
 
 pub mod adapter;
 mod architecture;
@@ -14,15 +15,22 @@ mod experts;
 mod forward;
 mod heads;
 pub mod memory;
+mod open;
 pub mod saved;
 mod sequence;
 mod session;
 mod state;
 mod weights;
 
-use rope_cpu_kernels::DType;
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
-use self::weights::Weights;
+use rope_cpu_kernels::DType;
+use self_cell::self_cell;
+
 pub use self::{
     adapter::Adapter,
     architecture::Architecture,
@@ -30,45 +38,115 @@ pub use self::{
     config::{Config, Mixture, Pairing},
     engine::{Engine, Feed, Options},
     error::Error,
+    open::OpenOptions,
     sequence::Sequence,
     session::{Progress, Session},
 };
+use self::{open::Loaded, weights::Weights};
 use crate::{
+    chat::Template,
     gguf::{Gguf, Metadata, Tensor},
-    rope::{self, Factors, Flags, ModelInfo, Plan, Sourced},
+    rope::{self, Flags, ModelInfo, Plan, Sourced},
+    tokenizer::Tokenizer,
 };
 
 /// The name of the tensor whose rows are the tokens' embeddings.
 pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 
-/// A model whose weights are borrowed from a file's bytes.
-pub struct Model<'a> {
-    /// The configuration.
-    pub config: Config,
-    weights: Weights<'a>,
-    adapters_bytes: u64,
-    rope_factors: Factors,
+/// A model: its files, checked, with the weights borrowed from them. A clone shares them.
+#[derive(Clone)]
+pub struct Model {
+    loaded: Arc<Loaded>,
+    tokenizer: Arc<OnceLock<LoadedTokenizer>>,
 }
 
-impl<'a> Model<'a> {
-    /// Checks that a file holds a supported model, and borrows its weights.
+self_cell! {
+    /// The tokenizer of a model, which borrows from the model's file.
+    struct LoadedTokenizer {
+        owner: Arc<Loaded>,
+        #[covariant]
+        dependent: Tokenizer,
+    }
+}
+
+impl Model {
+    /// Opens the model at `path`; [`OpenOptions`] also override metadata and add adapters.
     ///
     /// # Errors
-    /// If metadata or a tensor is missing, invalid or not supported.
-    pub fn load(gguf: &Gguf<'a>) -> Result<Self, Error> {
-        Self::adapted(gguf, &[])
+    /// If the file cannot be read, is invalid, or is not a supported model. The error begins with
+    /// the path.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        OpenOptions::new().open(path)
     }
 
-    /// Loads a model like [`Model::load`], with adapters that were read for this file.
+    fn new(loaded: Loaded) -> Self {
+        Model { loaded: Arc::new(loaded), tokenizer: Arc::default() }
+    }
+
+    /// Returns the path of the file; of a split model, the first file.
+    pub fn path(&self) -> &Path {
+        self.loaded.borrow_owner().model.path()
+    }
+
+    /// Returns the contents of the file.
+    pub fn gguf(&self) -> &Gguf<'_> {
+        &self.loaded.borrow_dependent().gguf
+    }
+
+    /// Returns the metadata of the file, with the overrides applied.
+    pub fn metadata(&self) -> &Metadata<'_> {
+        self.gguf().metadata()
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &Config {
+        &self.loaded.borrow_dependent().config
+    }
+
+    /// Returns the adapters in force.
+    pub fn adapters(&self) -> &[Adapter<'_>] {
+        &self.loaded.borrow_dependent().adapters
+    }
+
+    fn weights(&self) -> &Weights<'_> {
+        &self.loaded.borrow_dependent().weights
+    }
+
+    /// Returns the size of the model's tensors in bytes.
+    pub fn weights_bytes(&self) -> u64 {
+        self.gguf().tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum()
+    }
+
+    /// Returns the size of the adapters' tensors in bytes.
+    pub fn adapters_bytes(&self) -> u64 {
+        self.adapters().iter().map(Adapter::bytes).sum()
+    }
+
+    /// Returns the tokenizer, which is created by the first call.
     ///
     /// # Errors
-    /// As for [`Model::load`].
-    pub fn adapted(gguf: &Gguf<'a>, adapters: &[Adapter<'a>]) -> Result<Self, Error> {
-        let config = Config::from_metadata(gguf)?;
-        let weights = Weights::load(gguf, &config, adapters)?;
-        let rope_factors = Factors::read(gguf)?;
-        let adapters_bytes = adapters.iter().map(Adapter::bytes).sum();
-        Ok(Model { config, weights, adapters_bytes, rope_factors })
+    /// If the file has no tokenizer, or one that is not supported. The error begins with the path.
+    pub fn tokenizer(&self) -> Result<&Tokenizer<'_>, Error> {
+        let tokenizer = match self.tokenizer.get() {
+            Some(tokenizer) => tokenizer,
+            None => {
+                let tokenizer = LoadedTokenizer::try_new(self.loaded.clone(), |loaded| {
+                    Tokenizer::from_metadata(loaded.borrow_dependent().gguf.metadata())
+                });
+                let tokenizer = tokenizer.map_err(|e| Error::from(e).of(self.path()))?;
+                self.tokenizer.get_or_init(|| tokenizer)
+            }
+        };
+        Ok(tokenizer.borrow_dependent())
+    }
+
+    /// Returns the chat template of the file; `None` if it has none.
+    ///
+    /// # Errors
+    /// If the template is invalid, or as for [`Model::tokenizer`]. The error begins with the path.
+    pub fn chat_template(&self) -> Result<Option<Template>, Error> {
+        Template::from_metadata(self.metadata(), self.tokenizer()?)
+            .map_err(|e| Error::from(e).of(self.path()))
     }
 
     /// Resolves the RoPE plan of the model from its file's metadata, its divisors and `flags`.
@@ -78,28 +156,24 @@ impl<'a> Model<'a> {
     /// If flags or metadata are invalid or contradict each other.
     pub fn rope_plan(
         &self,
-        metadata: &Metadata<'_>,
         flags: &Flags,
-        context: Sourced<usize>,
+        context: impl Into<Sourced<usize>>,
     ) -> Result<Plan, rope::Error> {
-        let config = &self.config;
+        let config = self.config();
         let info = ModelInfo {
             architecture: config.architecture.name,
             n_rot: config.n_rot,
             context_train: config.context_train,
             window_rope: config.window.is_some() && config.window_rope,
         };
-        Plan::resolve(&info, metadata, self.rope_factors(), flags, context)
+        let factors = self.loaded.borrow_dependent().rope_factors.clone();
+        Plan::resolve(&info, self.metadata(), factors, flags, context.into())
     }
+}
 
-    /// Returns the bytes of the adapters' tensors.
-    pub fn adapters_bytes(&self) -> u64 {
-        self.adapters_bytes
-    }
-
-    /// Returns the divisors of RoPE frequencies that the file contains.
-    pub fn rope_factors(&self) -> Factors {
-        self.rope_factors.clone()
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("path", &self.path()).finish_non_exhaustive()
     }
 }
 

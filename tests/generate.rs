@@ -5,10 +5,9 @@ use std::{ops::ControlFlow, path::PathBuf};
 use rope_cpu::{
     Token,
     generate::{End, Error, Event, Generated, Limits, generate},
-    gguf::File,
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, Rope, Sourced},
+    rope::{Flags, Rope},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -17,7 +16,7 @@ const PROMPT: &str = "The capital of France is";
 
 /// A session of SmolLM2 with greedy sampling.
 struct Generator<'m> {
-    session: Session<'m>,
+    session: Session,
     tokenizer: &'m Tokenizer<'m>,
     sampler: Sampler,
 }
@@ -49,14 +48,10 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokeniz
         eprintln!("skipped: {missing}");
         return;
     }
-    let file = File::open(&path).unwrap();
-    let gguf = file.parse(&[]).unwrap();
-    let model = Model::load(&gguf).unwrap();
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+    let model = Model::open(&path).unwrap();
+    let tokenizer = model.tokenizer().unwrap();
     let make = |context| {
-        let flags = Flags::default();
-        let room = Sourced::default(context);
-        let plan = model.rope_plan(gguf.metadata(), &flags, room).unwrap();
+        let plan = model.rope_plan(&Flags::default(), context).unwrap();
         let options = Options {
             micro_batch: 8,
             keys: CacheType::F32,
@@ -67,11 +62,11 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokeniz
         let settings = Settings { temperature: 0.0, ..Settings::default() };
         Generator {
             session: Session::new(&model, Rope::new(plan), options).unwrap(),
-            tokenizer: &tokenizer,
+            tokenizer,
             sampler: Sampler::new(settings).unwrap(),
         }
     };
-    test(&make, &tokenizer);
+    test(&make, tokenizer);
 }
 
 fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Token> {

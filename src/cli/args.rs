@@ -7,7 +7,7 @@ pub mod numbers;
 mod parameters;
 mod rope;
 
-pub use adapters::{AdapterArgs, adapters};
+pub use adapters::AdapterArgs;
 pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, on_or_off};

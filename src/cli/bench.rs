@@ -18,10 +18,7 @@ use rope_cpu_kernels::Cpu;
 
 pub use args::Args;
 
-use super::{
-    args::{all_overrides, named},
-    error::Error,
-};
+use super::{args::all_overrides, error::Error};
 use columns::Outcome;
 use format::Printer;
 use progress::Progress;
@@ -31,14 +28,14 @@ use rope_cpu::{
         cost::Cost,
         probe::{Probes, probe},
     },
-    gguf::{File, Gguf},
+    gguf::File,
     kv_cache::CacheType,
     model::{
-        Model, Options,
+        Model, OpenOptions, Options,
         memory::{Request, Shape},
     },
     platform,
-    rope::{Plan, Sourced},
+    rope::{Rope, Sourced},
     threads::Threads,
 };
 
@@ -78,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let mut progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let settings = with_probes(args, settings)?;
-    for (path, file) in models.iter().zip(&files) {
+    for (path, file) in models.iter().zip(files) {
         bench_model(args, path, file, &settings, &tests, &mut printers, &mut progress)?;
     }
     drop(progress);
@@ -110,16 +107,15 @@ fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Prob
 fn bench_model(
     args: &Args,
     path: &Path,
-    file: &File,
+    file: File,
     settings: &[(Setting, Probes)],
     tests: &[Test],
     printers: &mut [Printer],
     progress: &mut Progress,
 ) -> Result<(), Error> {
-    let overrides = all_overrides(&args.override_kv);
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| named(path, e))?;
-    let all = Cost::new(&gguf, &model.config);
+    let options = OpenOptions::new().overrides(all_overrides(&args.override_kv));
+    let model = options.load(file).map_err(Error::usage)?;
+    let all = Cost::new(&model);
     let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
     for (setting, probes) in settings {
         let context = setting.depth + longest;
@@ -132,8 +128,8 @@ fn bench_model(
             ..Options::new(context)
         };
         let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
-        let rope = args.rope.resolve(&gguf, &model, asked)?;
-        let plan: Plan = rope.plan().clone();
+        let plan = model.rope_plan(&args.rope.flags(), asked).map_err(Error::usage)?;
+        let rope = Rope::new(plan.clone());
         progress.warn(&plan);
         let work = all.clone().within(&plan.visibility);
         if !args.no_memory_check {
@@ -151,7 +147,7 @@ fn bench_model(
                 .map_err(Error::failed)?;
             let outcome = Outcome {
                 path,
-                model: describe(&gguf, &model),
+                model: describe(&model),
                 work: &work,
                 setting,
                 options: &options,
@@ -183,7 +179,8 @@ fn check_memory(
 }
 
 /// Describes the model: `llama 135M Q4_1`.
-fn describe(gguf: &Gguf, model: &Model) -> String {
+fn describe(model: &Model) -> String {
+    let gguf = model.gguf();
     let label = gguf.metadata().string("general.size_label").ok().flatten();
     let label = label.filter(|label| label.len() <= 16 && !label.contains(char::is_control));
     // The format of the most weights.
@@ -196,6 +193,6 @@ fn describe(gguf: &Gguf, model: &Model) -> String {
         }
     }
     let format = formats.iter().max_by_key(|(_, weights)| *weights).map_or("", |(name, _)| *name);
-    let words = [model.config.architecture.name, label.unwrap_or(""), &format.to_uppercase()];
+    let words = [model.config().architecture.name, label.unwrap_or(""), &format.to_uppercase()];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

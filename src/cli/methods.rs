@@ -6,7 +6,6 @@ use clap::Parser;
 
 use super::{args::RopeArgs, error::Error, wording};
 use rope_cpu::{
-    gguf::Gguf,
     model::Model,
     rope::{self, Flags, Origin, Plan, Scaling, Sourced},
 };
@@ -116,13 +115,7 @@ impl<'a> Methods<'a> {
     ///
     /// # Errors
     /// If flags or metadata contradict each other or are invalid.
-    pub fn plan(
-        &self,
-        method: &Method,
-        gguf: &Gguf,
-        model: &Model,
-        length: usize,
-    ) -> Result<Plan, Error> {
+    pub fn plan(&self, method: &Method, model: &Model, length: usize) -> Result<Plan, Error> {
         let rolls = method.flags.rolls();
         let origin = Origin::Computed(if rolls { "rolling" } else { "the length" });
         let context = Sourced { value: length, origin };
@@ -134,6 +127,6 @@ impl<'a> Methods<'a> {
             Methods::FromFlags(_) => Error::usage(e),
             Methods::Listed(_) => Error::usage(format_args!("--methods {method}: {e}")),
         };
-        model.rope_plan(gguf.metadata(), &flags, context).map_err(named)
+        model.rope_plan(&flags, context).map_err(named)
     }
 }

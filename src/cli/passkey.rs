@@ -11,12 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use args::Args;
 
 use super::{
-    args::{MemoryArgs, adapters, all_overrides},
-    error::Error,
-    log::Log,
-    methods::Methods,
-    note,
-    plot::Drawing,
+    args::MemoryArgs, error::Error, load, log::Log, methods::Methods, note, plot::Drawing,
     resources, warn,
 };
 use progress::Progress;
@@ -27,7 +22,6 @@ use rope_cpu::{
         cost::Cost,
         passkey::{Outcome, Prompts, Test, ask},
     },
-    gguf::{File, Gguf},
     model::{Model, Session},
     rope::{Plan, Rope},
     tokenizer::Tokenizer,
@@ -84,29 +78,24 @@ impl Record {
 /// # Errors
 /// Bad usage or a bad file, too little memory, or output that cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let file = File::open(args.model.file()?).map_err(Error::usage)?;
-    let overrides = all_overrides(&args.model.override_kv);
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let files = args.adapters.open()?;
-    let adapters = adapters(&files, &gguf)?;
-    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
-    let runs = runs(args, &gguf, &model)?;
+    let model = load::adapted(&args.model, &args.adapters)?;
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
+    let runs = runs(args, &model)?;
     if args.memory.dry_run {
         for run in &runs {
-            run.resources.show_and_stop(&Rope::new(run.plan.clone()))?;
+            run.resources.show_and_stop(&run.plan)?;
         }
         return Ok(());
     }
     // All checks come before the long computation.
     for run in &runs {
         run.resources.check()?;
-        prompts(args, &tokenizer, run.length)?;
+        prompts(args, tokenizer, run.length)?;
     }
     let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
     let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
 
-    let work = Cost::new(&gguf, &model.config);
+    let work = Cost::new(&model);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();
     let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
     let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {
@@ -128,7 +117,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         note(format_args!("{method}, {length} tokens: {plan}"));
         warn(plan);
-        let prompts = prompts(args, &tokenizer, *length)?;
+        let prompts = prompts(args, tokenizer, *length)?;
         let rope = Rope::new(plan.clone());
         let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
         // The prompts have the tokens before the earliest key in common.
@@ -142,7 +131,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             progress.begin(method, *test);
             let began = Instant::now();
             let Outcome { answer, found, reused } =
-                ask(&mut session, &tokenizer, &tokens, key, &mut |done| progress.reading(done))
+                ask(&mut session, tokenizer, &tokens, key, &mut |done| progress.reading(done))
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),
@@ -174,13 +163,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// Returns every method at every length, the shortest first.
-fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<MethodRun>, Error> {
+fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
     let methods = Methods::new(&args.methods, &args.rope)?;
     let mut lengths = args.lengths.clone();
     if args.memory.context > 0 {
         lengths = vec![args.memory.context];
     } else if lengths.is_empty() {
-        let trained = model.config.context_train;
+        let trained = model.config().context_train;
         lengths = vec![trained / 2, trained, trained.saturating_mul(2)];
     }
     lengths.sort_unstable();
@@ -190,8 +179,8 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<MethodRun>, Error
         let plans = methods.all().iter().map(|method| {
             // A rolling context is at most the trained length.
             let rolls = method.flags.rolls();
-            let trained = if rolls { model.config.context_train } else { usize::MAX };
-            let plan = methods.plan(method, gguf, model, length.min(trained))?;
+            let trained = if rolls { model.config().context_train } else { usize::MAX };
+            let plan = methods.plan(method, model, length.min(trained))?;
             // A single method is not compared with others.
             let alone = methods.all().len() == 1;
             let identity = if alone { Vec::new() } else { plan.identity_up_to(length) };
@@ -201,7 +190,7 @@ fn runs(args: &Args, gguf: &Gguf, model: &Model) -> Result<Vec<MethodRun>, Error
         for (method, plan, identity) in &plans {
             let equivalent = || plans.iter().filter(|(_, _, other)| other == identity);
             let memory = MemoryArgs { context: plan.context.value, ..args.memory.clone() };
-            let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
+            let resources = resources::plan(&memory, &args.machine, model, plan.rolls());
             runs.push(MethodRun {
                 method: method.to_string(),
                 length,

@@ -20,9 +20,9 @@ use indexmap::IndexSet;
 use report::OutputType;
 
 use super::{
-    args::{MemoryArgs, adapters, all_overrides, up_to_limit},
+    args::{MemoryArgs, up_to_limit},
     error::Error,
-    note, resources, text, time, warn,
+    load, note, resources, text, time, warn,
 };
 use rope_cpu::{
     Token,
@@ -31,7 +31,6 @@ use rope_cpu::{
         logits_file::Reader,
         perplexity::{self, Settings, windows::Windows},
     },
-    gguf::File,
     model::{Model, Session},
     rope::{Origin, Sourced},
     tokenizer::{Ends, Special, Tokenizer},
@@ -58,30 +57,21 @@ enum Task<'a> {
 /// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let task = task(args)?;
-    let file = File::open(args.model.file()?).map_err(Error::usage)?;
-    let overrides = all_overrides(&args.model.override_kv);
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let files = args.adapters.open()?;
-    let adapters = adapters(&files, &gguf)?;
-    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
+    let model = load::adapted(&args.model, &args.adapters)?;
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
 
     if let Task::Several { text, windows } = &task {
-        return several::run(args, text, windows, &gguf, &model, &tokenizer, out);
+        return several::run(args, text, windows, &model, out);
     }
     let window = task.window();
     let context = context(args, window, args.rope.rolls().then_some(&model))?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
-    let mut resources = resources::plan(&memory, &args.machine, &gguf, &model, args.rope.rolls());
+    let mut resources = resources::plan(&memory, &args.machine, &model, args.rope.rolls());
     if context != args.memory.context {
         let origin = Origin::Computed(if context < window { "rolling" } else { "a window" });
         resources.context = Sourced { value: context, origin };
     }
-    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
-    if args.memory.dry_run {
-        return resources.show_and_stop(&rope);
-    }
-    resources.check()?;
+    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
 
@@ -93,7 +83,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let began = Instant::now();
     match task {
         Task::Score { text: path, windows, save } => {
-            let tokens = tokens(path, &tokenizer)?;
+            let tokens = tokens(path, tokenizer)?;
             let bucket = args.buckets.and_then(NonZeroUsize::new);
             let settings = Settings { windows, windows_max, bos, bucket };
             // Checked before the output file is created.
@@ -195,7 +185,7 @@ impl Task<'_> {
 fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize, Error> {
     let (typed, stride) = (args.memory.context, args.ppl_stride);
     if let Some(model) = rolling {
-        return Ok(if typed == 0 { window.min(model.config.context_train) } else { typed });
+        return Ok(if typed == 0 { window.min(model.config().context_train) } else { typed });
     }
     if typed == 0 || stride > 0 {
         // The window may come from a file, so it is checked.

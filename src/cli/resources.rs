@@ -11,13 +11,12 @@ use super::{
     warn,
 };
 use rope_cpu::{
-    gguf::Gguf,
     model::{
         Model, Options,
         memory::{Bytes, Request, Shape},
     },
     platform::{self, memory::Available, processors::Threads},
-    rope::{Origin, Rope, Sourced},
+    rope::{Flags, Origin, Plan, Rope, Sourced},
 };
 
 /// Memory, threads and instruction set of a run.
@@ -29,22 +28,17 @@ pub struct Resources {
     request: Request,
     available: Option<Available>,
     must_fit: bool,
+    dry_run: bool,
     threads: Threads,
     cpu: Cpu,
 }
 
 /// Plans the resources of a run, with defaults for the flags that are not given.
-pub fn plan(
-    memory: &MemoryArgs,
-    machine: &MachineArgs,
-    gguf: &Gguf,
-    model: &Model,
-    rolling: bool,
-) -> Resources {
-    let config = &model.config;
+pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, model: &Model, rolling: bool) -> Resources {
+    let config = model.config();
     let threads = machine.threads();
-    let weights_bytes: u64 = gguf.tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum();
-    let shape = Shape::of(model, weights_bytes + model.adapters_bytes(), threads.count);
+    let weights_bytes = model.weights_bytes() + model.adapters_bytes();
+    let shape = Shape::of(model, weights_bytes, threads.count);
     let available = platform::memory::available();
     let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = *memory;
 
@@ -57,7 +51,7 @@ pub fn plan(
     };
     let context = match (memory.context, available) {
         (0, Some(available)) => {
-            let trained = trained(gguf, model);
+            let trained = trained(model);
             match shape.default_context(&request, trained.value, available.bytes) {
                 value if value < trained.value => {
                     Sourced { value, origin: Origin::Computed("the largest that fits in memory") }
@@ -65,36 +59,39 @@ pub fn plan(
                 _ => trained,
             }
         }
-        (0, None) => trained(gguf, model),
+        (0, None) => trained(model),
         (context, _) => Sourced::flag(context, environment::origin("ctx", context)),
     };
     request.context = context.value;
     Resources {
         context,
-        model: describe(gguf, model, weights_bytes),
+        model: describe(model),
         shape,
         request,
         available,
         must_fit: !memory.no_memory_check,
+        dry_run: memory.dry_run,
         threads,
         cpu: machine.isa.unwrap_or_else(Cpu::best),
     }
 }
 
-fn trained(gguf: &Gguf, model: &Model) -> Sourced<usize> {
-    let key = format!("{}.context_length", model.config.architecture.name);
-    Sourced::key(model.config.context_train, gguf.metadata().origin(&key))
+/// Returns the length that a model was trained for.
+pub fn trained(model: &Model) -> Sourced<usize> {
+    let config = model.config();
+    let key = format!("{}.context_length", config.architecture.name);
+    Sourced::key(config.context_train, model.metadata().origin(&key))
 }
 
-fn describe(gguf: &Gguf, model: &Model, weights_bytes: u64) -> String {
+fn describe(model: &Model) -> String {
     // A name of another type is omitted here; `inspect` shows it.
-    let name = gguf.metadata().string("general.name").ok().flatten().unwrap_or("unnamed");
+    let name = model.metadata().string("general.name").ok().flatten().unwrap_or("unnamed");
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     format!(
         "{name} ({}), {} of weights, trained for {} tokens",
-        model.config.architecture.name,
-        Bytes(weights_bytes),
-        model.config.context_train
+        model.config().architecture.name,
+        Bytes(model.weights_bytes()),
+        model.config().context_train
     )
 }
 
@@ -113,6 +110,20 @@ impl Resources {
     pub fn retaining_all(mut self) -> Self {
         self.shape.window = usize::MAX;
         self
+    }
+
+    /// Resolves RoPE in the planned context, and checks that enough memory is available. With
+    /// `--dry-run` it prints the plan instead, and returns `None`.
+    ///
+    /// # Errors
+    /// If flags or metadata are invalid or contradict each other, or as for [`Resources::check`].
+    pub fn rope(&self, model: &Model, flags: &Flags) -> Result<Option<Rope>, Error> {
+        let plan = model.rope_plan(flags, self.context.clone()).map_err(Error::usage)?;
+        if self.dry_run {
+            return self.show_and_stop(&plan).map(|()| None);
+        }
+        self.check()?;
+        Ok(Some(Rope::new(plan)))
     }
 
     /// Checks that enough memory is available, if that is known.
@@ -135,9 +146,9 @@ impl Resources {
     ///
     /// # Errors
     /// As [`Resources::check`], after the plan is printed.
-    pub fn show_and_stop(&self, rope: &Rope) -> Result<(), Error> {
-        writeln!(std::io::stdout(), "{self}\n{}", rope.plan())?;
-        warn(rope.plan());
+    pub fn show_and_stop(&self, plan: &Plan) -> Result<(), Error> {
+        writeln!(std::io::stdout(), "{self}\n{plan}")?;
+        warn(plan);
         self.check()
     }
 }

@@ -11,13 +11,14 @@ use std::io::Write;
 use clap::Subcommand;
 
 use super::{
-    args::{self, ModelArgs, all_overrides},
+    args::{self, ModelArgs},
     error::Error,
+    load,
     methods::Method,
+    resources::trained,
 };
 use rope_cpu::{
     eval::rope::{Baseline, POSITIONS_MAX, View},
-    gguf::{File, Gguf},
     model::Model,
     rope::{self, Flags, Scaling, Sourced, short},
 };
@@ -55,59 +56,29 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
 }
 
-/// An open model.
-struct OpenModel<'a> {
-    gguf: &'a Gguf<'a>,
-    model: &'a Model<'a>,
+/// Resolves the plan for a context of `length` tokens, by default the trained length.
+fn resolve(model: &Model, flags: &Flags, length: Option<usize>) -> Result<rope::Plan, rope::Error> {
+    let asked = length.map(|length| Sourced::flag(length, format!("--ctx {length}")));
+    model.rope_plan(flags, asked.unwrap_or_else(|| trained(model)))
 }
 
-/// Opens a model and calls `run` with it.
-fn open(args: &ModelArgs, run: impl FnOnce(&OpenModel) -> Result<(), Error>) -> Result<(), Error> {
-    let file = File::open(args.file()?).map_err(Error::usage)?;
-    let overrides = all_overrides(&args.override_kv);
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| args.named(e))?;
-    run(&OpenModel { gguf: &gguf, model: &model })
-}
-
-impl OpenModel<'_> {
-    /// Resolves the plan for a context of `length` tokens, by default the trained length.
-    fn resolve(&self, flags: &Flags, length: Option<usize>) -> Result<rope::Plan, rope::Error> {
-        let config = &self.model.config;
-        let context = match length {
-            Some(length) => Sourced::flag(length, format!("--ctx {length}")),
-            None => {
-                let key = format!("{}.context_length", config.architecture.name);
-                Sourced::key(config.context_train, self.gguf.metadata().origin(&key))
+/// Returns the methods that apply at a length, and the errors of those that do not.
+fn views(
+    model: &Model,
+    baseline: &Baseline,
+    methods: &[Method],
+    length: usize,
+) -> (Vec<View>, Vec<(Method, rope::Error)>) {
+    let (mut views, mut missing) = (Vec::new(), Vec::new());
+    for method in methods {
+        match resolve(model, &baseline.flags(&method.flags), Some(length)) {
+            Ok(plan) => {
+                views.push(View { name: method.name.clone(), ..baseline.view(plan, length) })
             }
-        };
-        self.model.rope_plan(self.gguf.metadata(), flags, context)
-    }
-
-    /// Returns the baseline of the file's own settings, with angles counted in `intervals`.
-    fn baseline(&self, intervals: usize) -> Result<Baseline, Error> {
-        let plan = self.resolve(&Flags::default(), None);
-        baseline(&plan.map_err(Error::usage)?, intervals)
-    }
-
-    /// Returns the methods that apply at a length, and the errors of those that do not.
-    fn views(
-        &self,
-        baseline: &Baseline,
-        methods: &[Method],
-        length: usize,
-    ) -> (Vec<View>, Vec<(Method, rope::Error)>) {
-        let (mut views, mut missing) = (Vec::new(), Vec::new());
-        for method in methods {
-            match self.resolve(&baseline.flags(&method.flags), Some(length)) {
-                Ok(plan) => {
-                    views.push(View { name: method.name.clone(), ..baseline.view(plan, length) })
-                }
-                Err(error) => missing.push((method.clone(), error)),
-            }
+            Err(error) => missing.push((method.clone(), error)),
         }
-        (views, missing)
     }
+    (views, missing)
 }
 
 /// Returns every method that acts on frequencies, with the factor that a length needs.
@@ -128,6 +99,12 @@ fn acts_on_frequencies(method: &Method, flag: &str) -> Result<(), Error> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Returns the baseline of a model's own settings, with angles counted in `intervals`.
+fn own_baseline(model: &Model, intervals: usize) -> Result<Baseline, Error> {
+    let plan = resolve(model, &Flags::default(), None);
+    baseline(&plan.map_err(Error::usage)?, intervals)
 }
 
 /// Returns the baseline of a plan's model as trained, with angles counted in `intervals`.

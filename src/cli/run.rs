@@ -17,23 +17,18 @@ use std::{
 
 pub use args::Args;
 
-use super::{
-    args::{adapters, all_overrides},
-    error::Error,
-    handle_interrupts, note, resources, text, warn,
-};
+use super::{error::Error, handle_interrupts, load, note, resources, text, warn};
 use conversation::{Conversation, converse};
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
     chat::Template,
     generate::{End, Timings},
-    gguf::{File, Gguf},
-    model::{self, Model, Session, saved},
+    model::{self, Model, Session},
     platform::interrupt,
-    rope::{Flags, Rope},
+    rope::Flags,
     sample::{Sampler, Settings},
-    tokenizer::{Ends, Special, Tokenizer},
+    tokenizer::{Ends, Special},
 };
 use screen::Screen;
 use writer::Writer;
@@ -61,32 +56,20 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let limits = writer::limits(&args.answer, typed)?;
     let system = prompt::system(typed)?;
 
-    let file = File::open(args.model.file()?).map_err(Error::usage)?;
-    let overrides = all_overrides(&args.model.override_kv);
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let files = args.adapters.open()?;
-    let adapters = adapters(&files, &gguf)?;
-    let model = Model::adapted(&gguf, &adapters).map_err(|e| args.model.named(e))?;
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| args.model.named(e))?;
+    let model = load::adapted(&args.model, &args.adapters)?;
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
+    let sampling = sampling::settings(args, model.metadata(), tokenizer)?;
 
-    let sampling = sampling::settings(args, gguf.metadata(), &tokenizer)?;
-
-    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model, args.rope.rolls());
+    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };
-    let plan = model.rope_plan(gguf.metadata(), &flags, resources.context.clone());
-    let plan = plan.map_err(Error::usage)?;
-    let rope = Rope::new(plan);
-    if args.memory.dry_run {
-        return resources.show_and_stop(&rope);
-    }
-    resources.check()?;
+    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(()) };
 
     let prompt = prompt::prompt(typed)?;
-    let mut conversation = match mode(args, &gguf, system.is_some(), prompt.is_some())? {
+    let mut conversation = match mode(args, &model, system.is_some(), prompt.is_some())? {
         Mode::Complete => None,
-        Mode::Chat => Some(Conversation::chat(template(args, &gguf, &tokenizer)?, system)),
+        Mode::Chat => Some(Conversation::chat(template(args, &model)?, system)),
         Mode::Continue => Some(Conversation::plain()),
     };
 
@@ -96,7 +79,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(rope.plan());
     }
     let input_left = prompt::notes_input_left(typed);
-    sampling::print_notes(args, &gguf, &sampling);
+    sampling::print_notes(args, model.metadata(), &sampling);
     warn(rope.plan());
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
@@ -106,8 +89,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         model::Error::Keep { .. } => Error::usage(format_args!("--context-shift: {e}")),
         e => Error::failed(e),
     })?;
-    let prompt_cache =
-        PromptCache::new(typed, || saved::fingerprint(&gguf, &model.config, &adapters));
+    let prompt_cache = PromptCache::new(typed, || model.fingerprint());
     if let Some(cache) = &prompt_cache {
         cache.load(&mut session)?;
     }
@@ -118,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let load = started.elapsed();
     let mut writer = Writer {
         session,
-        tokenizer: &tokenizer,
+        tokenizer,
         sampler,
         limits,
         screen,
@@ -154,8 +136,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 /// Returns the chat template of the command line, else of the model, with its origin.
-fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, Template), Error> {
+fn template(args: &Args, model: &Model) -> Result<(String, Template), Error> {
     let typed = &args.prompt;
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let (origin, template) = match (&typed.chat_template, &typed.chat_template_file) {
         // A text without tags is a name: as a template it would be the same for every message.
         (Some(text), _) => {
@@ -170,7 +153,7 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, 
             (path.display().to_string(), Template::for_tokenizer(&source, tokenizer))
         }
         (None, None) => {
-            let found = Template::from_metadata(gguf.metadata(), tokenizer).transpose();
+            let found = Template::from_metadata(model.metadata(), tokenizer).transpose();
             let none = "the model has no chat template: give one with --chat-template or \
                         --chat-template-file, or continue plain text with -no-cnv";
             ("the model".to_string(), found.ok_or_else(|| args.model.named(none))?)
@@ -187,7 +170,7 @@ fn template(args: &Args, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<(String, 
 }
 
 /// Returns the mode that the flags select, else the one that suits the prompt and the model.
-fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Error> {
+fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, Error> {
     let typed = &args.prompt;
     let conversation_flags = [
         (typed.conversation, "-cnv"),
@@ -198,7 +181,7 @@ fn mode(args: &Args, gguf: &Gguf, system: bool, prompt: bool) -> Result<Mode, Er
         (typed.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
     ];
     let given = conversation_flags.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
-    let has_template = gguf.metadata().get("tokenizer.chat_template").is_some();
+    let has_template = model.metadata().get("tokenizer.chat_template").is_some();
     match (given, typed.no_conversation) {
         (Some(flag), true) => Err(Error::usage(format_args!(
             "{flag} starts a conversation and -no-cnv excludes one: remove one of the two flags"

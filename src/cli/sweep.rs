@@ -10,9 +10,9 @@ use std::{
 };
 
 use super::{
-    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, all_overrides, at_least_one},
+    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
     error::Error,
-    note,
+    load, note,
     plot::Drawing,
     resources, warn,
 };
@@ -22,8 +22,7 @@ use rope_cpu::{
         probe::probe,
         sweep::{self, Point, Settings},
     },
-    gguf::File,
-    model::{Model, Session},
+    model::Session,
     threads::Threads,
 };
 use table::{Format, SweepSettings};
@@ -75,16 +74,9 @@ pub struct Args {
 /// # Errors
 /// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
 pub fn run(args: &Args) -> Result<(), Error> {
-    let overrides = all_overrides(&args.model.override_kv);
-    let file = File::open(args.model.file()?).map_err(Error::usage)?;
-    let gguf = file.parse(&overrides).map_err(Error::usage)?;
-    let model = Model::load(&gguf).map_err(|e| args.model.named(e))?;
-    let resources = resources::plan(&args.memory, &args.machine, &gguf, &model, args.rope.rolls());
-    let rope = args.rope.resolve(&gguf, &model, resources.context.clone())?;
-    if args.memory.dry_run {
-        return resources.show_and_stop(&rope);
-    }
-    resources.check()?;
+    let model = load::model(&args.model)?;
+    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
+    let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
 
     let options = resources.options();
     let settings = Settings {
@@ -105,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     note(&resources);
     note(rope.plan());
     warn(rope.plan());
-    let work = Cost::new(&gguf, &model.config).within(&rope.plan().visibility);
+    let work = Cost::new(&model).within(&rope.plan().visibility);
     let team = Threads::new(options.threads).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);
@@ -116,7 +108,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     out.write_all(run.header(args.output).as_bytes())?;
     let mut points: Vec<Point> = Vec::new();
     let mut written = Ok(());
-    sweep::sweep(&mut session, &model, settings, &mut |point| {
+    sweep::sweep(&mut session, settings, &mut |point| {
         points.push(point);
         let row = run.row(args.output, &point);
         written = out.write_all(row.as_bytes()).and_then(|()| out.flush());

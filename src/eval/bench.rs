@@ -80,23 +80,23 @@ pub struct Measured {
 }
 
 /// A session filled up to a depth, from which tests run.
-pub struct Bench<'m> {
-    session: Session<'m>,
+pub struct Bench {
+    session: Session,
     depth: Vec<Token>,
     random: RandomTokens,
 }
 
-impl<'m> Bench<'m> {
+impl Bench {
     /// Creates a session and fills it with `depth` tokens.
     pub fn new(
-        model: &'m Model<'m>,
+        model: &Model,
         rope: Rope,
         options: Options,
         depth: usize,
         progress: &mut dyn FnMut(Stage),
     ) -> Result<Self, Error> {
         platform::memory::reset_peak();
-        let mut random = RandomTokens::new(model.config.vocabulary);
+        let mut random = RandomTokens::new(model.config().vocabulary);
         let depth = random.take(depth);
         let mut session = Session::new(model, rope, options)?;
         session.retain_from(depth.len());

@@ -5,9 +5,9 @@ use std::ops::Range;
 use rope_cpu_kernels::DType;
 
 use crate::{
-    gguf::{Gguf, Tensor},
+    gguf::Tensor,
     kv_cache::CacheType,
-    model::{Config, EMBEDDINGS},
+    model::{EMBEDDINGS, Model},
     rope::Visibility,
 };
 
@@ -73,8 +73,9 @@ fn is_expert_tensor(name: &str) -> bool {
 }
 
 impl Cost {
-    /// Counts the cost of the model in `gguf`.
-    pub fn new(gguf: &Gguf<'_>, config: &Config) -> Self {
+    /// Counts the cost of a model.
+    pub fn new(model: &Model) -> Self {
+        let (gguf, config) = (model.gguf(), model.config());
         let tied = gguf.tensor(OUTPUT).is_none();
         let mut cost = Cost {
             weights_bytes: 0,

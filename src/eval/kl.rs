@@ -57,7 +57,7 @@ pub struct Point<'d> {
 /// Returns an error if the file is damaged or for another vocabulary, if the context is too small,
 /// if logits are not finite, or if `each` fails.
 pub fn divergence<R: Read>(
-    session: &mut Session<'_>,
+    session: &mut Session,
     base: &mut Reader<R>,
     bos: Option<Token>,
     windows_max: Option<usize>,

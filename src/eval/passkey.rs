@@ -116,7 +116,7 @@ pub struct Outcome {
 ///
 /// Returns an error if the model cannot be computed.
 pub fn ask(
-    session: &mut Session<'_>,
+    session: &mut Session,
     tokenizer: &Tokenizer<'_>,
     prompt: &[Token],
     key: u32,

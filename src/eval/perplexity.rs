@@ -108,7 +108,7 @@ pub struct Point {
 /// Returns the errors of [`Windows::split`], [`Error::NotFinite`] if logits are not finite, and the
 /// errors of `save` and `each`.
 pub fn perplexity(
-    session: &mut Session<'_>,
+    session: &mut Session,
     tokens: &[Token],
     settings: Settings,
     save: Option<&mut dyn Write>,
@@ -159,7 +159,7 @@ type OnScored<'e> = &'e mut dyn FnMut(usize, f64, &Softmax, &[f32]) -> Result<()
 
 /// Reads a window into an empty cache and passes each scored token to `each`.
 pub(super) fn score(
-    session: &mut Session<'_>,
+    session: &mut Session,
     text: &[Token],
     window: &Window,
     bos: Option<Token>,

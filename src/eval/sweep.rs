@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{cost::Cost, random::RandomTokens};
-use crate::model::{Error, Model, Options, Session};
+use crate::model::{Error, Options, Session};
 
 /// The work at each depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,12 @@ pub struct Point {
 ///
 /// Returns an error if the model cannot be computed.
 pub fn sweep(
-    session: &mut Session<'_>,
-    model: &Model<'_>,
+    session: &mut Session,
     settings: Settings,
     each: &mut dyn FnMut(Point) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let Settings { prompt, generation, warm_up } = settings;
-    let mut random = RandomTokens::new(model.config.vocabulary);
+    let mut random = RandomTokens::new(session.vocabulary());
     let go_on = &mut |_| ControlFlow::Continue(());
     let mut depth = session.tokens().len();
     if warm_up && depth < session.context() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 
 use super::{Error, Gguf, Override, split};
 use crate::platform::{mapping_fault, pages};
@@ -14,7 +14,7 @@ use crate::platform::{mapping_fault, pages};
 pub struct File {
     path: PathBuf,
     /// Declared before the map, so that it is dropped first.
-    _watched: mapping_fault::Registered,
+    _watched: Option<mapping_fault::Registered>,
     map: Mmap,
     others: OnceLock<Vec<File>>,
 }
@@ -46,10 +46,31 @@ impl File {
         let map = map(&file).map_err(unreadable)?;
         Ok(Self {
             path: path.into(),
-            _watched: mapping_fault::watch(&map, path),
+            _watched: Some(mapping_fault::watch(&map, path)),
             map,
             others: OnceLock::new(),
         })
+    }
+
+    /// Copies `bytes` into memory as if they were the file at `path`, which stands in messages.
+    ///
+    /// # Errors
+    ///
+    /// If `bytes` is empty, or there is too little memory.
+    pub fn in_memory(path: impl Into<PathBuf>, bytes: &[u8]) -> Result<Self, Error> {
+        let path = path.into();
+        if bytes.is_empty() {
+            return Err(Error::Empty { path });
+        }
+        // A map is aligned as tensors require.
+        let map = MmapMut::map_anon(bytes.len()).and_then(|mut map| {
+            map.copy_from_slice(bytes);
+            map.make_read_only()
+        });
+        match map {
+            Ok(map) => Ok(Self { path, _watched: None, map, others: OnceLock::new() }),
+            Err(source) => Err(Error::Open { path, source }),
+        }
     }
 
     /// Returns the path of the file.

@@ -9,13 +9,13 @@
 //! Embeddings are looked up: their A has a row (of length rank) for each token, and B multiplies
 //! that row. If a model's output shares the tensor of the embeddings, the output is not changed.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, path::Path};
 
 use rope_cpu_kernels::{DType, Matrix};
 use thiserror::Error;
 
 use super::EMBEDDINGS;
-use crate::gguf::{self, Gguf, Metadata, Tensor};
+use crate::gguf::{self, File, Gguf, Metadata, Tensor};
 
 /// An error while reading an adapter for a model.
 #[derive(Debug, Error)]
@@ -62,6 +62,8 @@ const ACTIVATION: &str = "adapter.alora.invocation_tokens";
 
 /// An adapter that fits a model.
 pub struct Adapter<'a> {
+    path: &'a Path,
+    scale: f32,
     pub(super) tensors: Vec<Tensor<'a>>,
     pub(super) additions: BTreeMap<&'a str, LowRank<'a>>,
     norms: Vec<&'a str>,
@@ -97,7 +99,13 @@ impl<'a> Adapter<'a> {
     ///
     /// # Errors
     /// If the file is not an adapter, or is an adapter for another model.
-    pub fn read(gguf: &Gguf<'a>, model: &Gguf<'_>, scale: f32) -> Result<Self, Error> {
+    pub(super) fn read(file: &'a File, model: &Gguf<'_>, scale: f32) -> Result<Self, super::Error> {
+        let gguf = file.parse(&[])?;
+        Self::check(file.path(), &gguf, model, scale)
+            .map_err(|e| super::Error::from(e).of(file.path()))
+    }
+
+    fn check(path: &'a Path, gguf: &Gguf<'a>, model: &Gguf<'_>, scale: f32) -> Result<Self, Error> {
         let metadata = gguf.metadata();
         let architecture = model.metadata().string("general.architecture")?.unwrap_or_default();
         for (key, expected) in [
@@ -115,6 +123,8 @@ impl<'a> Adapter<'a> {
         }
         let alpha = metadata.f32("adapter.lora.alpha")?.unwrap_or(0.0);
         let mut adapter = Adapter {
+            path,
+            scale,
             tensors: gguf.tensors().to_vec(),
             additions: BTreeMap::new(),
             norms: Vec::new(),
@@ -136,6 +146,16 @@ impl<'a> Adapter<'a> {
             return Err(Error::Empty);
         }
         Ok(adapter)
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        self.path
+    }
+
+    /// Returns the factor of what the adapter adds to products.
+    pub fn scale(&self) -> f32 {
+        self.scale
     }
 
     /// Returns the number of the model's tensors that the adapter changes.

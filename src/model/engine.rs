@@ -55,8 +55,8 @@ impl Options {
 }
 
 /// Computes tokens of any number of sequences with one model, in one pass over the weights.
-pub struct Engine<'m> {
-    model: &'m Model<'m>,
+pub struct Engine {
+    model: Model,
     rope: Rope,
     options: Options,
     team: Threads,
@@ -78,13 +78,13 @@ pub struct Feed<'s, 't> {
     pub wanted: Range<usize>,
 }
 
-impl<'m> Engine<'m> {
+impl Engine {
     /// Creates an engine.
     ///
     /// # Errors
     /// If the worker threads cannot be started, or the context is too small to shift.
-    pub fn new(model: &'m Model<'m>, rope: Rope, options: Options) -> Result<Self, Error> {
-        let config = &model.config;
+    pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
+        let config = model.config();
         let team = Threads::new(options.threads)?;
         let shape = Shape {
             kv_heads: config.kv_heads,
@@ -97,8 +97,9 @@ impl<'m> Engine<'m> {
         let visibilities = (0..config.layers).map(visibility).collect();
         let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
         let options = Options { micro_batch, ..options };
-        let state = State::new(&team, options.cpu, config, &model.weights, shape, micro_batch);
+        let state = State::new(&team, options.cpu, config, model.weights(), shape, micro_batch);
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
+        let model = model.clone();
         let engine = Engine { model, rope, options, team, state, pool, batch: Batch::default() };
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;
@@ -109,6 +110,11 @@ impl<'m> Engine<'m> {
     /// Creates an empty sequence.
     pub fn sequence(&self) -> Sequence {
         Sequence::new(PageTable::new(&self.pool), self.options.context)
+    }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// Returns the options.
@@ -124,7 +130,7 @@ impl<'m> Engine<'m> {
 
     /// Returns the number of tokens in the vocabulary, which is the number of logits of a token.
     pub fn vocabulary(&self) -> usize {
-        self.model.config.vocabulary
+        self.model.config().vocabulary
     }
 
     /// Returns the RoPE plan and its tables.
@@ -176,7 +182,7 @@ impl<'m> Engine<'m> {
             for (index, feed) in feeds.iter_mut().enumerate() {
                 self.gather(index, feed, role)?;
             }
-            self.batch.end_role(role, Schedule::tile_rows(&self.model.config));
+            self.batch.end_role(role, Schedule::tile_rows(self.model.config()));
         }
         if self.batch.rows.is_empty() {
             return Ok(());
@@ -275,7 +281,8 @@ impl<'m> Engine<'m> {
     /// Computes the cosines and sines that the batch needs.
     fn prepare_rope(&mut self) {
         let Engine { model, rope, batch, .. } = self;
-        let window = model.config.window.filter(|_| !model.config.window_rope);
+        let config = model.config();
+        let window = config.window.filter(|_| !config.window_rope);
         if let Some(first) = batch.rows.iter().map(|row| row.position).min() {
             rope.release_before(first);
         }
@@ -297,7 +304,8 @@ impl<'m> Engine<'m> {
             wanted.map(move |token| (part.feed, token, part.rows.start + token - tokens.start))
         });
         let wanted: Vec<_> = wanted.collect();
-        let (config, visibility) = (&model.config, rope.plan().visibility);
+        let (config, weights) = (model.config(), model.weights());
+        let visibility = rope.plan().visibility;
         let schedules = batch.roles.ranges().map(|(role, rows)| {
             let tiles = &batch.tiles[role as usize];
             Schedule::new(config, pool.shape(), &batch.rows[rows], tiles, visibility, role)
@@ -305,12 +313,11 @@ impl<'m> Engine<'m> {
         for (role, _) in batch.roles.ranges() {
             state.reserve_partials(team, role, schedules[role as usize].partials_len());
         }
-        let forward = Forward { config, weights: &model.weights, state, tables, rope, batch };
+        let forward = Forward { config, weights, state, tables, rope, batch };
         forward.layers(team, &schedules);
         for wanted in wanted.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            Forward { config, weights: &model.weights, state, tables, rope, batch }
-                .logits(team, &rows);
+            Forward { config, weights, state, tables, rope, batch }.logits(team, &rows);
             let width = state.logits.width();
             let logits = state.logits.all().chunks(width);
             for ((feed, token, _), logits) in wanted.iter().zip(logits) {

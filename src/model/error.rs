@@ -1,13 +1,25 @@
+use std::path::{Path, PathBuf};
+
 use rope_cpu_kernels::DType;
 use thiserror::Error;
 
-use super::Architecture;
-use crate::{gguf, kv_cache, rope};
+use super::{Architecture, adapter};
+use crate::{chat, gguf, kv_cache, rope, tokenizer};
 
 /// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
+    #[error(transparent)]
+    File(#[from] gguf::Error),
+    #[error("{path}: {source}", path = path.display())]
+    In { path: PathBuf, source: Box<Error> },
+    #[error(transparent)]
+    Adapter(#[from] adapter::Error),
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::Error),
+    #[error(transparent)]
+    Template(#[from] chat::Error),
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
     #[error(transparent)]
@@ -55,4 +67,11 @@ pub enum Error {
     ForeignSequence { feed: usize },
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+impl Error {
+    /// Wraps the error with the path of the file that it was found in.
+    pub(super) fn of(self, path: &Path) -> Self {
+        Error::In { path: path.into(), source: Box::new(self) }
+    }
 }

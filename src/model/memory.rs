@@ -94,9 +94,9 @@ impl Shape {
     /// by `threads` threads.
     ///
     /// The bytes of buffers are upper bounds of those that the forward pass allocates.
-    pub fn of(model: &Model<'_>, weights_bytes: u64, threads: usize) -> Self {
-        let Model { config, weights, .. } = model;
-        let low_rank_width = weights.low_rank_width;
+    pub fn of(model: &Model, weights_bytes: u64, threads: usize) -> Self {
+        let config = model.config();
+        let low_rank_width = model.weights().low_rank_width;
         let window_layers =
             (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
         let spans = |values: usize| spans_for(values) * size_of::<Span>();

@@ -16,7 +16,6 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 use twox_hash::XxHash3_128;
 
-pub use self::fingerprint::fingerprint;
 use self::header::Header;
 use super::{Engine, Sequence, Session};
 use crate::{Token, settings::Setting};
@@ -65,9 +64,9 @@ fn hexadecimal(hash: u128) -> String {
     format!("{hash:032x}")
 }
 
-impl Engine<'_> {
+impl Engine {
     /// Writes the first `len` tokens of a sequence, or all if there are fewer, to a file of the model
-    /// with this [`fingerprint()`]. Returns the number of tokens written: none if a sliding window has
+    /// with this [`fingerprint`](super::Model::fingerprint). Returns the number of tokens written: none if a sliding window has
     /// dropped keys that are needed to continue from there, or if all tokens were computed again for
     /// a longer sequence; and only the kept ones if the context has shifted.
     ///
@@ -178,7 +177,7 @@ impl Engine<'_> {
     }
 }
 
-impl Session<'_> {
+impl Session {
     /// Writes the session's sequence like [`Engine::save`].
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use crate::{Token, rope::Rope};
 
 /// One conversation: the tokens read so far and their keys and values. It dereferences to its
 /// [`Sequence`].
-pub struct Session<'m> {
-    pub(super) engine: Engine<'m>,
+pub struct Session {
+    pub(super) engine: Engine,
     pub(super) sequence: Sequence,
 }
 
@@ -27,7 +27,7 @@ pub enum Progress {
     },
 }
 
-impl Deref for Session<'_> {
+impl Deref for Session {
     type Target = Sequence;
 
     fn deref(&self) -> &Sequence {
@@ -35,18 +35,18 @@ impl Deref for Session<'_> {
     }
 }
 
-impl DerefMut for Session<'_> {
+impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Sequence {
         &mut self.sequence
     }
 }
 
-impl<'m> Session<'m> {
+impl Session {
     /// Creates an empty session.
     ///
     /// # Errors
     /// If the worker threads cannot be started, or the context is too small to shift.
-    pub fn new(model: &'m Model<'m>, rope: Rope, options: Options) -> Result<Self, Error> {
+    pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
         let engine = Engine::new(model, rope, options)?;
         let sequence = engine.sequence();
         Ok(Session { engine, sequence })
@@ -66,6 +66,11 @@ impl<'m> Session<'m> {
     /// Returns whether no more tokens can be read.
     pub fn full(&self) -> bool {
         !self.rope().plan().shifts && self.tokens().len() == self.capacity()
+    }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        self.engine.model()
     }
 
     /// Returns the number of tokens in the vocabulary, which is the number of logits of a token.

@@ -30,6 +30,13 @@ impl<T> Sourced<T> {
     }
 }
 
+/// Makes a default value.
+impl<T> From<T> for Sourced<T> {
+    fn from(value: T) -> Self {
+        Sourced::default(value)
+    }
+}
+
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {

@@ -4,11 +4,10 @@ use std::{fs, ops::ControlFlow, path::PathBuf};
 
 use rope_cpu::{
     Token,
-    gguf::{File, Gguf},
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, Rope, Sourced},
-    tokenizer::{Ends, Special, Tokenizer},
+    rope::{Flags, Rope},
+    tokenizer::{Ends, Special},
 };
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
@@ -35,9 +34,8 @@ impl Case {
         let text = String::from_utf8((0..340).map(letter).collect()).unwrap();
         // The last newline is not part of the text.
         fs::write(folder.path().join("text"), format!("{text}\n")).unwrap();
-        let file = File::open(model.path()).unwrap();
-        let gguf = file.parse(&[]).unwrap();
-        let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+        let opened = Model::open(model.path()).unwrap();
+        let tokenizer = opened.tokenizer().unwrap();
         let tokens = tokenizer.encode(&text, Special::AsText, Ends::Add);
         let bos = tokenizer.bos().filter(|_| bos);
         assert!(bos.is_none_or(|bos| tokens[0] == bos) && (260..330).contains(&tokens.len()));
@@ -73,10 +71,7 @@ impl Case {
         scored: std::ops::Range<usize>,
         bos: Option<Token>,
     ) -> Vec<Vec<f64>> {
-        let file = File::open(self.model.path()).unwrap();
-        let gguf = file.parse(&[]).unwrap();
-        let model = Model::load(&gguf).unwrap();
-        let mut session = session(&gguf, &model);
+        let mut session = session(&Model::open(self.model.path()).unwrap());
         let mut rows = Vec::new();
         for position in scored {
             let mut before = self.tokens[start..start + position].to_vec();
@@ -100,10 +95,8 @@ impl Case {
     }
 }
 
-fn session<'m>(gguf: &Gguf, model: &'m Model<'m>) -> Session<'m> {
-    let context = Sourced::default(256);
-    let (metadata, flags) = (gguf.metadata(), Flags::default());
-    let plan = model.rope_plan(metadata, &flags, context).unwrap();
+fn session(model: &Model) -> Session {
+    let plan = model.rope_plan(&Flags::default(), 256).unwrap();
     let options = Options {
         micro_batch: 64,
         keys: CacheType::F32,

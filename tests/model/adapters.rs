@@ -2,17 +2,14 @@
 
 use std::collections::HashMap;
 
-use rope_cpu::{
-    json,
-    model::{Adapter, Config, adapter::Error, saved::fingerprint},
-};
+use rope_cpu::{json, model::Error};
 
 use crate::{
     architectures::{ROUNDING, apart},
     build::{Builder, F32, STRING, U32, string},
     reference::{Frequencies, forward},
     tiny::{
-        Aligned, How, Tiny, add_tensor, difference, logits, tokens, with_adapters, with_file,
+        How, Tiny, add_tensor, difference, load, logits, tokens, with_adapters, with_file,
         with_session,
     },
 };
@@ -181,12 +178,13 @@ fn quantized_adapters_are_as_near_as_their_activations() {
     assert!(difference(&exact, &without) > 2.0 * bound);
 }
 
-/// Returns the message of the error that reading the adapter gives.
+/// Returns the message of the error that reading the adapter gives, without the path of the file.
 fn error(b: Builder) -> String {
-    let tiny = Tiny::named("qwen2");
-    let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
-    let adapter: Result<_, Error> = Adapter::read(&file.parse(), &model.parse(), 1.0);
-    adapter.err().expect("an error").to_string()
+    let Error::In { source, .. } = load(&Tiny::named("qwen2").builder(), &[(b, 1.0)]).unwrap_err()
+    else {
+        panic!("the error has no path")
+    };
+    source.to_string()
 }
 
 #[test]
@@ -286,9 +284,8 @@ fn norms_are_named_and_alpha_may_be_missing() {
     let mut b = add_tensor(tiny.adapter(), "blk.0.attn_norm.weight", &[72], &[1.0; 72]);
     let alpha = b"adapter.lora.alpha";
     b.keys.retain(|key| !key.windows(alpha.len()).any(|w| w == alpha));
-    let (model, file) = (Aligned::new(&tiny.builder()), Aligned::new(&b));
-    let adapter = Adapter::read(&file.parse(), &model.parse(), 1.0).unwrap();
-    assert_eq!(adapter.norms(), ["blk.0.attn_norm.weight"]);
+    let model = load(&tiny.builder(), &[(b.clone(), 1.0)]).unwrap();
+    assert_eq!(model.adapters()[0].norms(), ["blk.0.attn_norm.weight"]);
     // With alpha the scale was multiplied by 8/5.
     let found = adapted(&tiny, &[(b, 8.0 / 5.0)], &How::default());
     assert!(difference(&once(&tiny, 1.0), &found) < BOUND);
@@ -298,28 +295,18 @@ fn norms_are_named_and_alpha_may_be_missing() {
 #[test]
 fn another_adapter_is_another_model() {
     let tiny = Tiny::named("qwen2");
-    let model = Aligned::new(&tiny.builder());
-    let (model, own) = (model.parse(), Aligned::new(&tiny.adapter()));
+    let own = tiny.adapter();
     let mut other = tiny.adapter();
     other.data[0] ^= 1;
-    let other = Aligned::new(&other.key("x", F32, 0f32.to_le_bytes()));
-    let config = Config::from_metadata(&model).unwrap();
+    let other = other.key("x", F32, 0f32.to_le_bytes());
     let mut alpha = tiny.adapter();
     let (name, value) = (b"adapter.lora.alpha", 16f32.to_le_bytes());
     let at = alpha.keys.iter().position(|key| key.windows(name.len()).any(|w| w == name)).unwrap();
     let end = alpha.keys[at].len() - value.len();
     alpha.keys[at][end..].copy_from_slice(&value);
-    let alpha = Aligned::new(&alpha);
-    let of = |file: &Aligned, scale| {
-        fingerprint(&model, &config, &[Adapter::read(&file.parse(), &model, scale).unwrap()])
-    };
-    let all = [
-        fingerprint(&model, &config, &[]),
-        of(&own, 1.0),
-        of(&own, 0.5),
-        of(&other, 1.0),
-        of(&alpha, 1.0),
-    ];
+    let with = |adapters: &[_]| load(&tiny.builder(), adapters).unwrap().fingerprint();
+    let of = |file: &Builder, scale| with(&[(file.clone(), scale)]);
+    let all = [with(&[]), of(&own, 1.0), of(&own, 0.5), of(&other, 1.0), of(&alpha, 1.0)];
     for (i, a) in all.iter().enumerate() {
         assert!(!all[..i].contains(a), "{i}");
     }

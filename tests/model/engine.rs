@@ -47,7 +47,7 @@ fn scripts(tiny: &Tiny) -> Vec<Script> {
 }
 
 /// Reads a script into a sequence of its own, and returns the logits of each token.
-fn alone(engine: &mut Engine<'_>, script: &Script) -> Vec<Vec<f32>> {
+fn alone(engine: &mut Engine, script: &Script) -> Vec<Vec<f32>> {
     let mut sequence = engine.sequence();
     let mut found = Vec::new();
     for (role, tokens) in script {
@@ -58,7 +58,7 @@ fn alone(engine: &mut Engine<'_>, script: &Script) -> Vec<Vec<f32>> {
 
 /// Reads tokens into a sequence, and adds their logits to `found`.
 pub fn read(
-    engine: &mut Engine<'_>,
+    engine: &mut Engine,
     sequence: &mut Sequence,
     role: Role,
     mut tokens: &[u32],
@@ -74,7 +74,7 @@ pub fn read(
 
 /// Reads all scripts together. In each step a random choice of the sequences takes part, with a
 /// random number of tokens.
-fn together(engine: &mut Engine<'_>, scripts: &[Script], seed: u64) -> Vec<Vec<Vec<f32>>> {
+fn together(engine: &mut Engine, scripts: &[Script], seed: u64) -> Vec<Vec<Vec<f32>>> {
     let mut random = Random(seed);
     let mut sequences: Vec<_> = scripts.iter().map(|_| engine.sequence()).collect();
     let mut turns: Vec<Vec<(Role, &[u32])>> = scripts
@@ -284,17 +284,15 @@ fn what_cannot_be_computed_is_an_error_with_the_values() {
     let how = How { context: 100, ..How::default() };
     with_engine(&tiny, &how, |engine| {
         let (mut one, mut two) = (engine.sequence(), engine.sequence());
-        let step = |engine: &mut Engine<'_>,
-                    one: &mut Sequence,
-                    two: &mut Sequence,
-                    tokens: [&[u32]; 2]| {
-            let [a, b] = tokens;
-            let mut feeds = [
-                Feed { sequence: one, tokens: a, role: Role::Prompt, wanted: 0..0 },
-                Feed { sequence: two, tokens: b, role: Role::Prompt, wanted: 0..0 },
-            ];
-            engine.step(&mut feeds, &mut |_, _, _| {})
-        };
+        let step =
+            |engine: &mut Engine, one: &mut Sequence, two: &mut Sequence, tokens: [&[u32]; 2]| {
+                let [a, b] = tokens;
+                let mut feeds = [
+                    Feed { sequence: one, tokens: a, role: Role::Prompt, wanted: 0..0 },
+                    Feed { sequence: two, tokens: b, role: Role::Prompt, wanted: 0..0 },
+                ];
+                engine.step(&mut feeds, &mut |_, _, _| {})
+            };
         step(engine, &mut one, &mut two, [&[1, 2, 3], &[4]]).unwrap();
         let error = step(engine, &mut one, &mut two, [&[1], &[50]]).unwrap_err();
         assert!(matches!(error, Error::Token { token: 50, vocabulary: 50 }), "{error}");

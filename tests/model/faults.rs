@@ -2,18 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use rope_cpu::{gguf::Gguf, model::Model};
-
 use crate::{
     build::{Builder, F32, STRING, U32, string},
-    tiny::{How, Tiny, add_tensor, tokens, with_session},
+    tiny::{How, Tiny, add_tensor, load, tokens, with_session},
 };
 
-/// Returns the message of the error that loading the file gives.
+/// Returns the message of the error that loading the file gives, without its name.
 fn error(b: Builder) -> String {
-    let bytes = b.bytes();
-    let gguf = Gguf::parse(&bytes, &[]).unwrap();
-    Model::load(&gguf).err().expect("an error").to_string()
+    let error = load(&b, &[]).unwrap_err().to_string();
+    error.strip_prefix("model.gguf: ").expect("the name of the file").into()
 }
 
 /// Returns a model file without the keys and tensors whose names contain `name`.

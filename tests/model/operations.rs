@@ -23,7 +23,7 @@ struct Pair {
 }
 
 /// Returns the logits of the last `count` tokens of a history, computed by a sequence of its own.
-fn naive(engine: &mut Engine<'_>, history: &[(Role, u32)], count: usize) -> Vec<Vec<f32>> {
+fn naive(engine: &mut Engine, history: &[(Role, u32)], count: usize) -> Vec<Vec<f32>> {
     let mut sequence = engine.sequence();
     let mut found = Vec::new();
     for run in history.chunk_by(|(a, _), (b, _)| a == b) {
@@ -33,18 +33,18 @@ fn naive(engine: &mut Engine<'_>, history: &[(Role, u32)], count: usize) -> Vec<
     found.split_off(found.len() - count)
 }
 
-struct Operations<'t, 'm, 'n> {
+struct Operations<'t> {
     tiny: &'t Tiny,
-    engine: &'t mut Engine<'m>,
+    engine: &'t mut Engine,
     /// Another engine, for the naive sequences.
-    alone: &'t mut Engine<'n>,
+    alone: &'t mut Engine,
     shifts: bool,
     random: Random,
     pairs: Vec<Pair>,
     log: Vec<String>,
 }
 
-impl Operations<'_, '_, '_> {
+impl Operations<'_> {
     fn run(&mut self) {
         for _ in 0..OPERATIONS {
             let any = self.random.below(self.pairs.len().max(1));

@@ -3,14 +3,14 @@
 use rope_cpu::{
     gguf::Tensor,
     kv_cache::CacheType,
-    model::{
-        Config, Session,
-        saved::{Error, fingerprint},
-    },
+    model::{Session, saved::Error},
     rope::{Flags, Policy, Scaling},
 };
 
-use crate::tiny::{Aligned, How, Tiny, difference, logits, tokens, with_session};
+use crate::{
+    build::Builder,
+    tiny::{How, Tiny, difference, load, logits, tokens, with_session},
+};
 
 const MODEL: u128 = 17;
 
@@ -25,7 +25,7 @@ fn written(tiny: &Tiny, how: &How, len: usize) -> Vec<u8> {
     })
 }
 
-fn restore(session: &mut Session<'_>, file: &[u8]) -> Result<(), Error> {
+fn restore(session: &mut Session, file: &[u8]) -> Result<(), Error> {
     session.restore(MODEL, file, file.len() as u64)
 }
 
@@ -173,7 +173,7 @@ fn header_end(file: &[u8]) -> usize {
 }
 
 #[track_caller]
-fn is_damaged(session: &mut Session<'_>, file: &[u8], what: &str) {
+fn is_damaged(session: &mut Session, file: &[u8], what: &str) {
     let error = restore(session, file).unwrap_err().to_string();
     assert!(error.starts_with("the file is damaged: it"), "{what}: {error}");
     assert!(session.tokens().is_empty(), "{what}");
@@ -222,20 +222,18 @@ fn every_missing_end_is_damage() {
 #[test]
 fn every_weight_is_of_the_model() {
     let builder = Tiny::llama().builder();
-    let of = |file: &Aligned| {
-        let model = file.parse();
-        fingerprint(&model, &Config::from_metadata(&model).unwrap(), &[])
-    };
-    let file = Aligned::new(&builder);
-    let model = file.parse();
+    let of = |file: &Builder| load(file, &[]).unwrap().fingerprint();
+    let own = of(&builder);
+    let model = load(&builder, &[]).unwrap();
+    let tensors = model.gguf().tensors();
     let start = |tensor: &Tensor<'_>| tensor.bytes.as_ptr().addr();
-    let data = model.tensors().iter().map(start).min().unwrap();
-    assert!(model.tensors().iter().any(|tensor| tensor.bytes.len() > 8192));
-    for tensor in model.tensors() {
+    let data = tensors.iter().map(start).min().unwrap();
+    assert!(tensors.iter().any(|tensor| tensor.bytes.len() > 8192));
+    for tensor in tensors {
         for at in (0..tensor.bytes.len()).step_by(3001).chain([tensor.bytes.len() - 1]) {
             let mut changed = builder.clone();
             changed.data[start(tensor) - data + at] ^= 1;
-            assert_ne!(of(&Aligned::new(&changed)), of(&file), "{} {at}", tensor.name);
+            assert_ne!(of(&changed), own, "{} {at}", tensor.name);
         }
     }
 }

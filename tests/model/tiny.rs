@@ -4,9 +4,9 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 use half::f16;
 use rope_cpu::{
-    gguf::Gguf,
+    gguf::File,
     kv_cache::CacheType,
-    model::{Adapter, Engine, Model, Options, Session},
+    model::{Engine, Error, Model, OpenOptions, Options, Session},
     rope::{Flags, Rope, Sourced},
 };
 
@@ -468,7 +468,7 @@ impl How {
     }
 
     /// Reads tokens and returns the logits of each.
-    pub fn read(&self, session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
+    pub fn read(&self, session: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
         if self.micro_batch > 1 {
             return logits(session, tokens);
         }
@@ -492,24 +492,18 @@ impl Default for How {
 }
 
 /// Loads the model and calls `test` with a session over it.
-pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session<'_>) -> T) -> T {
+pub fn with_session<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Session) -> T) -> T {
     with_adapters(tiny, &[], how, test)
 }
 
-/// The bytes of a file, aligned to 8 bytes.
-pub struct Aligned(Vec<u64>, usize);
-
-impl Aligned {
-    pub fn new(builder: &Builder) -> Self {
-        let bytes = builder.bytes();
-        let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
-        bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()].copy_from_slice(&bytes);
-        Aligned(aligned, bytes.len())
+/// Loads a model from memory, with adapters and their scales. Adapters are written to files.
+pub fn load(file: &Builder, adapters: &[(Builder, f32)]) -> Result<Model, Error> {
+    let files: Vec<_> = adapters.iter().map(|(b, scale)| (b.file(), *scale)).collect();
+    let mut options = OpenOptions::new();
+    for (file, scale) in &files {
+        options = options.adapter(file.path(), *scale);
     }
-
-    pub fn parse(&self) -> Gguf<'_> {
-        Gguf::parse(&bytemuck::cast_slice(&self.0)[..self.1], &[]).unwrap()
-    }
+    options.load(File::in_memory("model.gguf", &file.bytes())?)
 }
 
 /// Calls `test` like [`with_session`], with adapters and their scales.
@@ -517,7 +511,7 @@ pub fn with_adapters<T>(
     tiny: &Tiny,
     adapters: &[(Builder, f32)],
     how: &How,
-    test: impl FnOnce(&mut Session<'_>) -> T,
+    test: impl FnOnce(&mut Session) -> T,
 ) -> T {
     with_file(&tiny.builder(), adapters, how, test)
 }
@@ -527,7 +521,7 @@ pub fn with_file<T>(
     file: &Builder,
     adapters: &[(Builder, f32)],
     how: &How,
-    test: impl FnOnce(&mut Session<'_>) -> T,
+    test: impl FnOnce(&mut Session) -> T,
 ) -> T {
     with_model(file, adapters, how, |model, rope, options| {
         test(&mut Session::new(model, rope, options).unwrap())
@@ -535,7 +529,7 @@ pub fn with_file<T>(
 }
 
 /// Loads the model and calls `test` with an engine of it.
-pub fn with_engine<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Engine<'_>) -> T) -> T {
+pub fn with_engine<T>(tiny: &Tiny, how: &How, test: impl FnOnce(&mut Engine) -> T) -> T {
     with_model(&tiny.builder(), &[], how, |model, rope, options| {
         test(&mut Engine::new(model, rope, options).unwrap())
     })
@@ -546,16 +540,10 @@ pub fn with_model<T>(
     file: &Builder,
     adapters: &[(Builder, f32)],
     how: &How,
-    test: impl FnOnce(&Model<'_>, Rope, Options) -> T,
+    test: impl FnOnce(&Model, Rope, Options) -> T,
 ) -> T {
-    let file = Aligned::new(file);
-    let gguf = file.parse();
-    let files: Vec<_> = adapters.iter().map(|(b, scale)| (Aligned::new(b), *scale)).collect();
-    let adapters = files.iter().map(|(file, scale)| Adapter::read(&file.parse(), &gguf, *scale));
-    let adapters = adapters.collect::<Result<Vec<_>, _>>().unwrap();
-    let model = Model::adapted(&gguf, &adapters).unwrap();
-    let context = Sourced::flag(how.context, "--ctx");
-    let plan = model.rope_plan(gguf.metadata(), &how.flags, context).unwrap();
+    let model = load(file, adapters).unwrap();
+    let plan = model.rope_plan(&how.flags, Sourced::flag(how.context, "--ctx")).unwrap();
     let options = Options {
         micro_batch: how.micro_batch,
         keys: how.keys,
@@ -572,7 +560,7 @@ pub fn tokens(tiny: &Tiny, n: usize) -> Vec<u32> {
 }
 
 /// Reads a prompt and returns the logits of each token.
-pub fn logits(session: &mut Session<'_>, tokens: &[u32]) -> Vec<Vec<f32>> {
+pub fn logits(session: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     session.evaluate(tokens, 0..tokens.len(), &mut |_, logits| all.push(logits.to_vec())).unwrap();
     all

@@ -2,12 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::named;
-use crate::cli::{error::Error, note};
-use rope_cpu::{
-    gguf::{File, Gguf, split_list},
-    model::Adapter,
-};
+use rope_cpu::gguf::split_list;
 
 /// The options that select LoRA adapters.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -44,14 +39,9 @@ fn scaled(list: &str) -> Result<Adapters, String> {
     split_list(list).map_err(|e| e.to_string())?.into_iter().map(item).collect()
 }
 
-/// An open adapter file, not yet parsed.
-pub struct AdapterFile {
-    file: File,
-    scale: f32,
-}
-
 impl AdapterArgs {
-    fn all(&self) -> impl Iterator<Item = &(PathBuf, f32)> {
+    /// Returns each adapter's file and scale, in the order of their effects.
+    pub fn all(&self) -> impl Iterator<Item = &(PathBuf, f32)> {
         self.lora.iter().chain(&self.lora_scaled).flat_map(|list| list.iter())
     }
 
@@ -60,33 +50,4 @@ impl AdapterArgs {
         let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
         self.all().map(|(path, scale)| format!("{}:{scale}", name(path))).collect()
     }
-
-    /// Opens all files.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn open(&self) -> Result<Vec<AdapterFile>, Error> {
-        let open = |(path, scale): &(PathBuf, f32)| {
-            Ok(AdapterFile { file: File::open(path).map_err(Error::usage)?, scale: *scale })
-        };
-        self.all().map(open).collect()
-    }
-}
-
-/// Reads adapters for a model, and prints the number of tensors that each changes.
-///
-/// # Errors
-/// If a file is not an adapter, or one for another model.
-pub fn adapters<'a>(files: &'a [AdapterFile], model: &Gguf) -> Result<Vec<Adapter<'a>>, Error> {
-    let read = |AdapterFile { file, scale }: &'a AdapterFile| {
-        let gguf = file.parse(&[]).map_err(Error::usage)?;
-        let adapter = Adapter::read(&gguf, model, *scale).map_err(|e| named(file.path(), e))?;
-        let (path, changed) = (file.path().display(), adapter.changed());
-        note(format_args!("adapter {path}: {changed} tensors, scale {scale}"));
-        for norm in adapter.norms() {
-            note(format_args!("warning: {path}: {norm} is ignored, as in llama.cpp"));
-        }
-        Ok(adapter)
-    };
-    files.iter().map(read).collect()
 }

@@ -1,13 +1,7 @@
 //! The options of RoPE.
 
-use crate::cli::error::Error;
-use rope_cpu::{
-    gguf::Gguf,
-    model::Model,
-    rope::{
-        self, Activation, ClexWeights, Direction, Flags, Policy, Ramp, Rope, ScalingChoice,
-        Sourced, Variant,
-    },
+use rope_cpu::rope::{
+    self, Activation, ClexWeights, Direction, Flags, Policy, Ramp, ScalingChoice, Variant,
 };
 
 /// The options that select a RoPE method and its parameters.
@@ -314,20 +308,6 @@ impl RopeArgs {
             clex_step: self.clex_step,
             clex_activation: self.clex_activation,
         }
-    }
-
-    /// Resolves these flags and the metadata for `model` in a context of `context` tokens.
-    ///
-    /// # Errors
-    /// If flags or metadata contradict each other or are invalid.
-    pub fn resolve(
-        &self,
-        gguf: &Gguf,
-        model: &Model,
-        context: Sourced<usize>,
-    ) -> Result<Rope, Error> {
-        let plan = model.rope_plan(gguf.metadata(), &self.flags(), context);
-        plan.map(Rope::new).map_err(Error::usage)
     }
 }
 

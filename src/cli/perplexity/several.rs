@@ -22,10 +22,8 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
-    gguf::Gguf,
     model::{Model, Session},
     rope::Rope,
-    tokenizer::Tokenizer,
 };
 
 /// The result of one method in windows of one length, as in the `--output` file.
@@ -60,11 +58,10 @@ pub fn run(
     args: &Args,
     path: &Path,
     windows: &[Windows],
-    gguf: &Gguf,
     model: &Model,
-    tokenizer: &Tokenizer,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let methods = Methods::new(&args.methods, &args.rope)?;
     let mut runs = Vec::new();
     for &windows in windows {
@@ -73,14 +70,14 @@ pub fn run(
             let rolls = method.flags.rolls();
             let context = context(args, windows.window(), rolls.then_some(model))?;
             let memory = MemoryArgs { context, ..args.memory.clone() };
-            let plan = methods.plan(method, gguf, model, context)?;
-            let resources = resources::plan(&memory, &args.machine, gguf, model, plan.rolls());
+            let plan = methods.plan(method, model, context)?;
+            let resources = resources::plan(&memory, &args.machine, model, plan.rolls());
             runs.push((&method.name[..], windows, plan, resources));
         }
     }
     if args.memory.dry_run {
         for (_, _, plan, resources) in runs {
-            resources.show_and_stop(&Rope::new(plan))?;
+            resources.show_and_stop(&plan)?;
         }
         return Ok(());
     }
@@ -143,7 +140,7 @@ pub fn run(
     let shown = match args.json {
         true => json(&rows, out),
         false => {
-            let equal = equal(&rows, &as_trained, model.config.context_train);
+            let equal = equal(&rows, &as_trained, model.config().context_train);
             text(windows, &rows, &equal, out)
         }
     };

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Error, ModelArgs, length, open};
+use super::{Error, ModelArgs, length, load, resolve};
 use crate::cli::{args::RopeArgs, handle_interrupts, note, warn};
 use rope_cpu::{
     gguf::{
@@ -43,74 +43,71 @@ pub struct Args {
 /// On invalid arguments or an invalid file, a scaling that a file cannot express, or if the copy cannot
 /// be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |opened| {
-        let path = &args.output;
-        if path.symlink_metadata().is_ok() {
-            let path = path.display();
-            return Err(Error::usage(format_args!(
-                "{path} already exists: choose another --output"
-            )));
-        }
-        let architecture = opened.model.config.architecture.name;
-        let tensors = rope::tensors_of(architecture);
-        if tensors.is_empty() {
-            return Err(args.model.named(format_args!(
-                "baking is not supported for {architecture} models: llama.cpp does not use {} for \
+    let model = load::model(&args.model)?;
+    let path = &args.output;
+    if path.symlink_metadata().is_ok() {
+        let path = path.display();
+        return Err(Error::usage(format_args!("{path} already exists: choose another --output")));
+    }
+    let architecture = model.config().architecture.name;
+    let tensors = rope::tensors_of(architecture);
+    if tensors.is_empty() {
+        return Err(args.model.named(format_args!(
+            "baking is not supported for {architecture} models: llama.cpp does not use {} for \
                  them, so the copy would run without scaling",
-                rope::ROPE_FREQS
-            )));
-        }
-        let plan = opened.resolve(&args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
-        let baked = plan.baked().map_err(Error::usage)?;
-        let own = opened.resolve(&Flags::default(), Some(args.context));
-        let same = |own: &Plan| {
-            own.scaling.value.is_in_llama_cpp() && own.baked().is_ok_and(|own| own == baked)
-        };
-        if own.is_ok_and(|own| same(&own)) {
-            return Err(Error::usage(format_args!(
-                "nothing to bake: with these settings and {} tokens the copy would have the frequencies of \
+            rope::ROPE_FREQS
+        )));
+    }
+    let plan = resolve(&model, &args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
+    let baked = plan.baked().map_err(Error::usage)?;
+    let own = resolve(&model, &Flags::default(), Some(args.context));
+    let same = |own: &Plan| {
+        own.scaling.value.is_in_llama_cpp() && own.baked().is_ok_and(|own| own == baked)
+    };
+    if own.is_ok_and(|own| same(&own)) {
+        return Err(Error::usage(format_args!(
+            "nothing to bake: with these settings and {} tokens the copy would have the frequencies of \
                  the file; give a method, such as --rope-scaling yarn, with more than the {} trained tokens \
                  as --ctx, or a factor with --rope-scale",
-                args.context, plan.context_train.value
-            )));
-        }
-        note(&plan);
-        warn(&plan);
+            args.context, plan.context_train.value
+        )));
+    }
+    note(&plan);
+    warn(&plan);
 
-        let mut changes = Changes::default();
-        let scaling = format!("{architecture}.rope.scaling.");
-        for (key, _) in opened.gguf.metadata().iter() {
-            if key.starts_with(&scaling) || *key == format!("{architecture}.rope.scale_linear") {
-                changes.keys.insert(key.into(), None);
-            }
+    let mut changes = Changes::default();
+    let scaling = format!("{architecture}.rope.scaling.");
+    for (key, _) in model.metadata().iter() {
+        if key.starts_with(&scaling) || *key == format!("{architecture}.rope.scale_linear") {
+            changes.keys.insert(key.into(), None);
         }
-        let mut set = |key: String, value| changes.keys.insert(key, Some(value));
-        // LongRoPE has two sets of divisors; here both are equal.
-        let form = if tensors.len() > 1 { &b"longrope"[..] } else { b"none" };
-        set(format!("{scaling}type"), Value::String(form));
-        if baked.attention_scale != 1.0 {
-            let scale = Value::F32(baked.attention_scale as f32);
-            set(format!("{scaling}attn_factor"), scale);
-        }
-        let context = u32::try_from(args.context).map_err(Error::usage)?;
-        set(format!("{architecture}.context_length"), Value::U32(context));
-        changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
+    }
+    let mut set = |key: String, value| changes.keys.insert(key, Some(value));
+    // LongRoPE has two sets of divisors; here both are equal.
+    let form = if tensors.len() > 1 { &b"longrope"[..] } else { b"none" };
+    set(format!("{scaling}type"), Value::String(form));
+    if baked.attention_scale != 1.0 {
+        let scale = Value::F32(baked.attention_scale as f32);
+        set(format!("{scaling}attn_factor"), scale);
+    }
+    let context = u32::try_from(args.context).map_err(Error::usage)?;
+    set(format!("{architecture}.context_length"), Value::U32(context));
+    changes.rows.extend(tensors.iter().map(|&tensor| (tensor, baked.divisors.clone())));
 
-        handle_interrupts()?;
-        let written: io::Result<()> =
-            whole_file(path, |file| copy(opened.gguf, &changes, Interruptible(file)));
-        written.map_err(|e| match interrupt::raised() {
-            true => Error::Interrupted,
-            false => Error::failed(format_args!("cannot write {}: {e}", path.display())),
-        })?;
-        writeln!(
-            out,
-            "{}: {} of {} pairs divided, attention scale {}, context {context}",
-            path.display(),
-            baked.divisors.iter().filter(|divisor| **divisor != 1.0).count(),
-            plan.n_rot / 2,
-            rope::short(baked.attention_scale)
-        )?;
-        Ok(())
-    })
+    handle_interrupts()?;
+    let written: io::Result<()> =
+        whole_file(path, |file| copy(model.gguf(), &changes, Interruptible(file)));
+    written.map_err(|e| match interrupt::raised() {
+        true => Error::Interrupted,
+        false => Error::failed(format_args!("cannot write {}: {e}", path.display())),
+    })?;
+    writeln!(
+        out,
+        "{}: {} of {} pairs divided, attention scale {}, context {context}",
+        path.display(),
+        baked.divisors.iter().filter(|divisor| **divisor != 1.0).count(),
+        plan.n_rot / 2,
+        rope::short(baked.attention_scale)
+    )?;
+    Ok(())
 }

@@ -5,8 +5,8 @@ use std::{f64::consts::TAU, io::Write, path::PathBuf};
 use serde_json::json;
 
 use super::{
-    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, open,
-    plot::charts, short,
+    Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, load,
+    own_baseline, plot::charts, short, views,
 };
 use crate::cli::{
     methods::each_once,
@@ -58,65 +58,63 @@ pub struct Args {
 /// # Errors
 /// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |opened| {
-        let baseline = opened.baseline(args.intervals)?;
-        let mut lengths = args.contexts.clone();
-        if lengths.is_empty() {
-            let longer = [2, 4].map(|times| length(&(times * baseline.context).to_string()));
-            for length in longer {
-                lengths.push(length.map_err(|e| Error::usage(format_args!("give --ctx: {e}")))?);
+    let model = load::model(&args.model)?;
+    let baseline = own_baseline(&model, args.intervals)?;
+    let mut lengths = args.contexts.clone();
+    if lengths.is_empty() {
+        let longer = [2, 4].map(|times| length(&(times * baseline.context).to_string()));
+        for length in longer {
+            lengths.push(length.map_err(|e| Error::usage(format_args!("give --ctx: {e}")))?);
+        }
+    }
+    each_once(&args.methods)?;
+    args.methods.iter().try_for_each(|m| acts_on_frequencies(m, "--methods"))?;
+    let all = every_method();
+    let methods = if args.methods.is_empty() { &all } else { &args.methods };
+    let mut compared = Vec::new();
+    let mut reasons = Vec::new();
+    for length in lengths {
+        let (shown, missing) = views(&model, &baseline, methods, length);
+        for (method, reason) in missing {
+            let reason = format!("{method} is not shown: {reason}");
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
-        each_once(&args.methods)?;
-        args.methods.iter().try_for_each(|m| acts_on_frequencies(m, "--methods"))?;
-        let all = every_method();
-        let methods = if args.methods.is_empty() { &all } else { &args.methods };
-        let mut compared = Vec::new();
-        let mut reasons = Vec::new();
-        for length in lengths {
-            let (views, missing) = opened.views(&baseline, methods, length);
-            for (method, reason) in missing {
-                let reason = format!("{method} is not shown: {reason}");
-                if !reasons.contains(&reason) {
-                    reasons.push(reason);
-                }
-            }
-            compared.push((length, views));
+        compared.push((length, shown));
+    }
+    if let (Some(reason), true) = (reasons.first(), compared.iter().all(|(_, v)| v.is_empty())) {
+        return Err(Error::usage(format_args!("no method can be shown: {reason}")));
+    }
+    if args.methods.is_empty() {
+        let others = Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies());
+        let others: Vec<_> = others.map(Scaling::name).collect();
+        reasons.push(format!(
+            "{} are not shown: they change attention and no angles",
+            others.join(", ")
+        ));
+    }
+    for reason in reasons {
+        note(format_args!("note: {reason}"));
+    }
+    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
+    if args.json {
+        let views = compared.iter().flat_map(|(_, views)| views);
+        let objects: Vec<_> = views.map(|view| object(&baseline, view)).collect();
+        writeln!(out, "{:#}", json!(objects))?;
+    } else {
+        for (length, views) in &compared {
+            let trained = baseline.context;
+            let title = match *length <= trained {
+                true => format!("{length} tokens, within the {trained} of training"),
+                false => format!("{length} tokens, trained for {trained}"),
+            };
+            section(out, Some(&title), &rows(&baseline, views))?;
         }
-        if let (Some(reason), true) = (reasons.first(), compared.iter().all(|(_, v)| v.is_empty()))
-        {
-            return Err(Error::usage(format_args!("no method can be shown: {reason}")));
-        }
-        if args.methods.is_empty() {
-            let others = Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies());
-            let others: Vec<_> = others.map(Scaling::name).collect();
-            reasons.push(format!(
-                "{} are not shown: they change attention and no angles",
-                others.join(", ")
-            ));
-        }
-        for reason in reasons {
-            note(format_args!("note: {reason}"));
-        }
-        let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
-        if args.json {
-            let views = compared.iter().flat_map(|(_, views)| views);
-            let objects: Vec<_> = views.map(|view| object(&baseline, view)).collect();
-            writeln!(out, "{:#}", json!(objects))?;
-        } else {
-            for (length, views) in &compared {
-                let trained = baseline.context;
-                let title = match *length <= trained {
-                    true => format!("{length} tokens, within the {trained} of training"),
-                    false => format!("{length} tokens, trained for {trained}"),
-                };
-                section(out, Some(&title), &rows(&baseline, views))?;
-            }
-        }
-        let Some(drawing) = drawing else { return Ok(()) };
-        let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views));
-        drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
-    })
+    }
+    let Some(drawing) = drawing else { return Ok(()) };
+    let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views));
+    drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
 }
 
 /// Returns the number of pairs of each change.

@@ -5,7 +5,9 @@ use std::{io::Write, path::PathBuf, sync::OnceLock};
 use clap::ArgGroup;
 use serde_json::json;
 
-use super::{Error, Method, ModelArgs, acts_on_frequencies, intervals, length, open};
+use super::{
+    Error, Method, ModelArgs, acts_on_frequencies, intervals, length, load, own_baseline, resolve,
+};
 use crate::cli::{
     args::{HubArgs, Overrides, overrides},
     table::{section, table},
@@ -125,52 +127,51 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     };
     let length = args.context.unwrap_or_default();
     acts_on_frequencies(&args.method, "--method")?;
-    open(&model, |opened| {
-        let baseline = opened.baseline(args.intervals)?;
-        let of = |flags: &Flags| {
-            let flags = rope_flags(args, baseline.flags(flags));
-            let plan = opened.resolve(&flags, Some(length)).map_err(Error::usage)?;
-            Ok::<_, Error>(baseline.view(plan, length))
-        };
-        let [none, linear] = [Scaling::None, Scaling::Linear].map(|s| of(&Method::from(s).flags));
-        let views = [none?, linear?, of(&args.method.flags)?];
-        let [none, linear, method] = views.each_ref().map(|view| match args.direction {
-            Direction::Code => &view.code,
-            Direction::Paper => &view.paper,
+    let model = load::model(&model)?;
+    let baseline = own_baseline(&model, args.intervals)?;
+    let of = |flags: &Flags| {
+        let flags = rope_flags(args, baseline.flags(flags));
+        let plan = resolve(&model, &flags, Some(length)).map_err(Error::usage)?;
+        Ok::<_, Error>(baseline.view(plan, length))
+    };
+    let [none, linear] = [Scaling::None, Scaling::Linear].map(|s| of(&Method::from(s).flags));
+    let views = [none?, linear?, of(&args.method.flags)?];
+    let [none, linear, method] = views.each_ref().map(|view| match args.direction {
+        Direction::Code => &view.code,
+        Direction::Paper => &view.paper,
+    });
+    let name = &args.method.name[..];
+    if args.json {
+        let object = json!({
+            "trained": baseline.context,
+            "length": length,
+            "intervals": args.intervals,
+            "direction": args.direction.name(),
+            "none": {"mean": mean(none), "pairs": none},
+            "linear": {"mean": mean(linear), "pairs": linear},
+            "method": {"name": name, "mean": mean(method), "pairs": method},
         });
-        let name = &args.method.name[..];
-        if args.json {
-            let object = json!({
-                "trained": baseline.context,
-                "length": length,
-                "intervals": args.intervals,
-                "direction": args.direction.name(),
-                "none": {"mean": mean(none), "pairs": none},
-                "linear": {"mean": mean(linear), "pairs": linear},
-                "method": {"name": name, "mean": mean(method), "pairs": method},
-            });
-            writeln!(out, "{object:#}")?;
-            return Ok(());
-        }
-        let mut shown = table(&["pair", "none", "linear", name, "times trained"], &[0, 1, 2, 3, 4]);
-        let value = |value: f64| format!("{value:.6}");
-        for (i, ratio) in views[2].ratios.iter().enumerate() {
-            let values = [none[i], linear[i], method[i]].map(value);
-            let [none, linear, method] = values;
-            shown.add_row([i.to_string(), none, linear, method, format!("{ratio:.4}")]);
-        }
-        let [none, linear, method] = [none, linear, method].map(|all| value(mean(all)));
-        shown.add_row(["mean".into(), none, linear, method, String::new()]);
-        section(out, None, &shown)?;
-        writeln!(
-            out,
-            "\nDisturbance in nats at {length} tokens of a model trained for {}, {} intervals, direction {}",
-            baseline.context,
-            args.intervals,
-            args.direction.name()
-        )?;
-        Ok(())
-    })
+        writeln!(out, "{object:#}")?;
+        return Ok(());
+    }
+    let mut shown = table(&["pair", "none", "linear", name, "times trained"], &[0, 1, 2, 3, 4]);
+    let value = |value: f64| format!("{value:.6}");
+    for (i, ratio) in views[2].ratios.iter().enumerate() {
+        let values = [none[i], linear[i], method[i]].map(value);
+        let [none, linear, method] = values;
+        shown.add_row([i.to_string(), none, linear, method, format!("{ratio:.4}")]);
+    }
+    let [none, linear, method] = [none, linear, method].map(|all| value(mean(all)));
+    shown.add_row(["mean".into(), none, linear, method, String::new()]);
+    section(out, None, &shown)?;
+    writeln!(
+        out,
+        "\nDisturbance in nats at {length} tokens of a model trained for {}, {} intervals, direction {}",
+        baseline.context,
+        args.intervals,
+        args.direction.name()
+    )?;
+    Ok(())
 }
 
 /// Sets DPRoPE's intervals and direction to those of the measurement, unless given.

@@ -4,13 +4,14 @@ use std::{f64::consts::TAU, io::Write};
 
 use serde_json::{Value as Json, json};
 
-use super::{Error, Method, ModelArgs, OpenModel, every_method, length, open, short};
+use super::{Error, Method, ModelArgs, every_method, length, load, resolve, short, views};
 use crate::cli::{
     args::RopeArgs,
     table::{section, table},
 };
 use rope_cpu::{
     eval::rope::{Baseline, View, mean},
+    model::Model,
     rope::{self, Flags, Plan, Sourced},
 };
 
@@ -46,19 +47,18 @@ const INTERVALS: usize = 360;
 /// # Errors
 /// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    open(&args.model, |opened| {
-        let length = args.context.unwrap_or(opened.model.config.context_train);
-        let flags = Flags { context_shift: args.context_shift, ..args.rope.flags() };
-        let plan = opened.resolve(&flags, args.context).map_err(Error::usage)?;
-        let baseline = super::baseline(&plan, INTERVALS)?;
-        let view = baseline.view(plan, length);
-        let explained = Explained { opened, flags: &flags, baseline: &baseline, view: &view };
-        if args.json { explained.json(out) } else { explained.text(out) }
-    })
+    let model = load::model(&args.model)?;
+    let length = args.context.unwrap_or(model.config().context_train);
+    let flags = Flags { context_shift: args.context_shift, ..args.rope.flags() };
+    let plan = resolve(&model, &flags, args.context).map_err(Error::usage)?;
+    let baseline = super::baseline(&plan, INTERVALS)?;
+    let view = baseline.view(plan, length);
+    let explained = Explained { model: &model, flags: &flags, baseline: &baseline, view: &view };
+    if args.json { explained.json(out) } else { explained.text(out) }
 }
 
 struct Explained<'a> {
-    opened: &'a OpenModel<'a>,
+    model: &'a Model,
     flags: &'a Flags,
     baseline: &'a Baseline,
     view: &'a View,
@@ -183,7 +183,7 @@ impl Explained<'_> {
 
     /// Returns every method at this length, with the factor that it needs.
     fn others(&self) -> (Vec<View>, Vec<(Method, rope_cpu::rope::Error)>) {
-        self.opened.views(self.baseline, &every_method(), self.view.length)
+        views(self.model, self.baseline, &every_method(), self.view.length)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Args, prompt};
 use crate::cli::{error::Error, note};
 use rope_cpu::{
-    gguf::{Gguf, Metadata},
+    gguf::Metadata,
     sample::{Settings, breakers, unknown_samplers},
     tokenizer::Tokenizer,
 };
@@ -55,9 +55,8 @@ pub fn settings(
 }
 
 /// Prints the settings in the file, and warnings for options without effect.
-pub fn print_notes(args: &Args, gguf: &Gguf, settings: &Settings) {
-    let recommended: Vec<_> = gguf
-        .metadata()
+pub fn print_notes(args: &Args, metadata: &Metadata, settings: &Settings) {
+    let recommended: Vec<_> = metadata
         .iter()
         .filter_map(|(key, value)| Some((key.strip_prefix("general.sampling.")?, value)))
         .map(|(name, value)| format!("{name} {value}"))
@@ -68,7 +67,7 @@ pub fn print_notes(args: &Args, gguf: &Gguf, settings: &Settings) {
             recommended.join(", ")
         ));
     }
-    for name in unknown_samplers(gguf.metadata()).unwrap_or_default() {
+    for name in unknown_samplers(metadata).unwrap_or_default() {
         note(format_args!(
             "note: general.sampling.sequence: the sampler {name:?} is not supported, and is ignored"
         ));

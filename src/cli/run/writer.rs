@@ -11,11 +11,11 @@ use rope_cpu::{
 };
 
 /// A session with the sampler, limits and output of its answers.
-pub struct Writer<'s, 'm> {
+pub struct Writer<'m> {
     /// The session, with the tokens so far.
-    pub session: Session<'m>,
+    pub session: Session,
     /// The tokenizer of the model.
-    pub tokenizer: &'s Tokenizer<'m>,
+    pub tokenizer: &'m Tokenizer<'m>,
     /// The sampler that chooses tokens.
     pub sampler: Sampler,
     /// The limits of an answer.
@@ -32,7 +32,7 @@ pub struct Writer<'s, 'm> {
     pub total: Timings,
 }
 
-impl Writer<'_, '_> {
+impl Writer<'_> {
     /// Reads `prompt`, then generates and shows the answer. Stopped by Ctrl-C, the answer ends with
     /// [`End::Caller`].
     ///

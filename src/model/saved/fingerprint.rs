@@ -2,27 +2,26 @@
 
 use twox_hash::XxHash3_128;
 
-use crate::{
-    gguf::{Gguf, Tensor},
-    model::{Adapter, Config},
-};
+use crate::{gguf::Tensor, model::Model};
 
-/// Returns a hash (XXH3, 128 bits) of everything that determines keys and values besides RoPE: the
-/// configuration, all bytes of all tensors, and the adapters.
-///
-/// The whole model is read, at the speed of memory, or of the disk if it is not in memory yet.
-pub fn fingerprint(gguf: &Gguf<'_>, config: &Config, adapters: &[Adapter<'_>]) -> u128 {
-    let mut hash = XxHash3_128::new();
-    add(&mut hash, format!("{config:?}").as_bytes());
-    add_tensors(&mut hash, gguf.tensors());
-    for adapter in adapters {
-        add_tensors(&mut hash, &adapter.tensors);
-        for (name, addition) in &adapter.additions {
-            add(&mut hash, name.as_bytes());
-            add(&mut hash, &addition.scale.to_le_bytes());
+impl Model {
+    /// Returns a hash (XXH3, 128 bits) of everything that determines keys and values besides RoPE:
+    /// the configuration, all bytes of all tensors, and the adapters.
+    ///
+    /// The whole model is read, at the speed of memory, or of the disk if it is not in memory yet.
+    pub fn fingerprint(&self) -> u128 {
+        let mut hash = XxHash3_128::new();
+        add(&mut hash, format!("{:?}", self.config()).as_bytes());
+        add_tensors(&mut hash, self.gguf().tensors());
+        for adapter in self.adapters() {
+            add_tensors(&mut hash, &adapter.tensors);
+            for (name, addition) in &adapter.additions {
+                add(&mut hash, name.as_bytes());
+                add(&mut hash, &addition.scale.to_le_bytes());
+            }
         }
+        hash.finish_128()
     }
-    hash.finish_128()
 }
 
 fn add_tensors(hash: &mut XxHash3_128, tensors: &[Tensor<'_>]) {

@@ -18,7 +18,7 @@ const HEADER_MAX: u64 = 64 << 10;
 /// The settings that the tokens were computed with.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Header {
-    /// The [`fingerprint()`](super::fingerprint()) of the model, in hexadecimal.
+    /// The [`fingerprint`](crate::model::Model::fingerprint) of the model, in hexadecimal.
     pub model: String,
     /// A hash of the RoPE plan, in hexadecimal.
     pub rope: String,

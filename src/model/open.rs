@@ -1,0 +1,105 @@
+//! Opening a model: its files, and everything that is borrowed from them.
+
+use std::path::{Path, PathBuf};
+
+use self_cell::self_cell;
+
+use super::{Adapter, Config, Error, Model, weights::Weights};
+use crate::{
+    gguf::{File, Gguf, Override},
+    rope::Factors,
+};
+
+/// The options of opening a model: metadata that is overridden, and adapters.
+///
+/// ```no_run
+/// # use rope_cpu::model::{Error, OpenOptions};
+/// # fn main() -> Result<(), Error> {
+/// let model = OpenOptions::new().adapter("style.gguf", 0.5).open("model.gguf")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    overrides: Vec<Override>,
+    adapters: Vec<(PathBuf, f32)>,
+}
+
+impl OpenOptions {
+    /// Returns options that change nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replaces or adds metadata keys.
+    pub fn overrides(mut self, overrides: impl IntoIterator<Item = Override>) -> Self {
+        self.overrides.extend(overrides);
+        self
+    }
+
+    /// Adds an adapter, which must be made for the model. What it adds to products is multiplied by
+    /// `scale`.
+    pub fn adapter(mut self, path: impl Into<PathBuf>, scale: f32) -> Self {
+        self.adapters.push((path.into(), scale));
+        self
+    }
+
+    /// Opens the model at `path`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is invalid or not supported, or an adapter is for another model.
+    /// The error begins with the path of the file.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Model, Error> {
+        self.load(File::open(path)?)
+    }
+
+    /// Loads the model from an open file.
+    ///
+    /// # Errors
+    /// As for [`OpenOptions::open`].
+    pub fn load(self, model: File) -> Result<Model, Error> {
+        let open = |(path, scale): (PathBuf, f32)| Ok((File::open(path)?, scale));
+        let adapters = self.adapters.into_iter().map(open).collect::<Result<_, Error>>()?;
+        let files = Files { model, overrides: self.overrides, adapters };
+        Loaded::try_new(files, |files| Contents::read(files)).map(Model::new)
+    }
+}
+
+self_cell! {
+    /// The files of a model, with everything that is borrowed from them.
+    pub(super) struct Loaded {
+        owner: Files,
+        #[covariant]
+        dependent: Contents,
+    }
+}
+
+/// The files that a model consists of, and the metadata that is overridden.
+pub(super) struct Files {
+    pub model: File,
+    overrides: Vec<Override>,
+    /// The files of adapters, with their scales.
+    adapters: Vec<(File, f32)>,
+}
+
+/// The checked contents of [`Files`].
+pub(super) struct Contents<'a> {
+    pub gguf: Gguf<'a>,
+    pub config: Config,
+    pub weights: Weights<'a>,
+    pub adapters: Vec<Adapter<'a>>,
+    pub rope_factors: Factors,
+}
+
+impl<'a> Contents<'a> {
+    fn read(files: &'a Files) -> Result<Self, Error> {
+        let gguf = files.model.parse(&files.overrides)?;
+        let read = |(file, scale): &'a (File, f32)| Adapter::read(file, &gguf, *scale);
+        let adapters = files.adapters.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let named = |error: Error| error.of(files.model.path());
+        let config = Config::from_metadata(&gguf).map_err(named)?;
+        let weights = Weights::load(&gguf, &config, &adapters).map_err(named)?;
+        let rope_factors = Factors::read(&gguf).map_err(|e| named(e.into()))?;
+        Ok(Contents { gguf, config, weights, adapters, rope_factors })
+    }
+}
