@@ -42,6 +42,19 @@ pub struct Hub {
     offline: bool,
 }
 
+/// The options of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The address of the hub, such as `https://huggingface.co`.
+    pub endpoint: String,
+    /// The folder of downloaded files.
+    pub cache: PathBuf,
+    /// The access token for private and gated models.
+    pub token: Option<String>,
+    /// Whether to use the files in the cache only.
+    pub offline: bool,
+}
+
 /// An event of a download, for showing its progress.
 #[allow(missing_docs, reason = "the names explain the fields; sizes are in bytes")]
 pub enum Event<'a> {
@@ -61,36 +74,13 @@ pub enum Event<'a> {
 pub type OnEvent<'a> = &'a mut dyn FnMut(Event);
 
 impl Hub {
-    /// Creates a client from the environment variables of the hub's own programs and llama.cpp.
-    ///
-    /// The address is HF_ENDPOINT; the cache LLAMA_CACHE, HF_HUB_CACHE or in HF_HOME; the token is
-    /// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as
-    /// `offline`.
+    /// Creates a client.
     ///
     /// # Errors
     ///
-    /// Returns an error if no variable gives the cache folder, or if the address or the token is
-    /// invalid.
-    pub fn from_environment(
-        variable: impl Fn(&str) -> Option<String>,
-        token: Option<String>,
-        offline: bool,
-    ) -> Result<Self, Error> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let folder = |name: &str| set(name).map(PathBuf::from);
-        let home = || folder("HOME").or_else(|| folder("USERPROFILE"));
-        let home = folder("HF_HOME")
-            .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface")))
-            .or_else(|| Some(home()?.join(".cache/huggingface")));
-        let cache = ["LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"];
-        let cache = cache.into_iter().find_map(folder);
-        let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or(Error::NoCache)?;
-        let stored = || {
-            let file = folder("HF_TOKEN_PATH").or(Some(home?.join("token")))?;
-            fs::read_to_string(file).ok()
-        };
-        let token = token.or_else(|| set("HF_TOKEN")).or_else(stored);
-        let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+    /// Returns an error if the address or the token is invalid.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let Options { endpoint, cache, token, offline } = options;
         let address = endpoint.parse::<ureq::http::Uri>();
         if !address.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
             return Err(Error::Endpoint { endpoint });
@@ -99,12 +89,11 @@ impl Hub {
         if token.as_ref().is_some_and(|token| !token.chars().all(|c| c.is_ascii_graphic())) {
             return Err(Error::Token);
         }
-        let yes = |value: String| ["1", "on", "yes", "true"].contains(&&*value.to_lowercase());
         Ok(Hub {
             endpoint: endpoint.trim_end_matches('/').into(),
             cache: Cache::new(cache),
             token,
-            offline: offline || set("HF_HUB_OFFLINE").is_some_and(yes),
+            offline,
         })
     }
 
@@ -244,79 +233,24 @@ fn files(folder: &Path, before: &str, names: &mut Vec<String>) -> io::Result<()>
 mod tests {
     use super::*;
 
-    /// Returns a lookup of variables, in which the last entry of a name takes precedence.
-    fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
-        |name| {
-            let found = variables.iter().rfind(|(known, _)| *known == name);
-            found.map(|(_, value)| String::from(*value))
-        }
-    }
-
-    fn hub(variables: &[(&str, &str)]) -> Result<Hub, Error> {
-        Hub::from_environment(among(variables), None, false)
-    }
-
-    /// Each variable takes precedence over those above it.
-    #[test]
-    fn variables_choose_the_cache_folder() {
-        let cases = [
-            ("USERPROFILE", "/user", "/user/.cache/huggingface/hub"),
-            ("HOME", "/home", "/home/.cache/huggingface/hub"),
-            ("XDG_CACHE_HOME", "/xdg", "/xdg/huggingface/hub"),
-            ("HF_HOME", "/hf", "/hf/hub"),
-            ("HUGGINGFACE_HUB_CACHE", "/former", "/former"),
-            ("HF_HUB_CACHE", "/hub", "/hub"),
-            ("LLAMA_CACHE", "/llama", "/llama"),
-        ];
-        assert!(matches!(hub(&[]), Err(Error::NoCache)));
-        let kept = |set: &[_]| hub(set).unwrap().cache.path().clone();
-        let mut set = Vec::new();
-        for (name, value, expected) in cases {
-            assert_eq!(kept(&[(name, value)]), Path::new(expected), "{name}");
-            set.push((name, value));
-            assert_eq!(kept(&set), Path::new(expected), "{name} and those above");
-        }
-        for above in cases.windows(2).rev() {
-            set.push((above[1].0, "")); // as if it were not set
-            assert_eq!(kept(&set), Path::new(above[0].2), "without {}", above[1].0);
-        }
+    fn hub(endpoint: &str, token: &str) -> Result<Hub, Error> {
+        let token = Some(token.into());
+        Hub::new(Options { endpoint: endpoint.into(), cache: "/hub".into(), token, offline: true })
     }
 
     #[test]
-    fn variables_choose_the_token() {
-        let folder = tempfile::tempdir().unwrap();
-        let [home, elsewhere] = ["token", "elsewhere"].map(|name| folder.path().join(name));
-        fs::write(home, "of-home\n").unwrap();
-        fs::write(&elsewhere, " of-path \n").unwrap();
-        let mut set = vec![("HOME", "/no/such")];
-        assert_eq!(hub(&set).unwrap().token, None);
-        for (name, value, expected) in [
-            ("HF_HOME", folder.path().to_str().unwrap(), "of-home"),
-            ("HF_TOKEN_PATH", elsewhere.to_str().unwrap(), "of-path"),
-            ("HF_TOKEN", "of-variable", "of-variable"),
-        ] {
-            set.push((name, value));
-            assert_eq!(hub(&set).unwrap().token.as_deref(), Some(expected), "{name}");
-        }
-        let typed = Hub::from_environment(among(&set), Some("of-flag".into()), false);
-        assert_eq!(typed.unwrap().token.as_deref(), Some("of-flag"));
-        set.push(("HF_TOKEN", "two words"));
-        assert!(matches!(hub(&set), Err(Error::Token)));
-    }
-
-    #[test]
-    fn variables_choose_the_address_and_offline_mode() {
-        let with = |name, value| hub(&[("HOME", "/home"), (name, value)]);
-        assert_eq!(with("", "").unwrap().endpoint, "https://huggingface.co");
-        let mirror = with("HF_ENDPOINT", "http://mirror.example/").unwrap();
-        assert_eq!(mirror.endpoint, "http://mirror.example");
+    fn the_address_is_checked() {
+        assert_eq!(hub("http://mirror.example/", "").unwrap().endpoint, "http://mirror.example");
         for wrong in ["mirror.example", "ftp://mirror.example", "/mirror"] {
-            assert!(matches!(with("HF_ENDPOINT", wrong), Err(Error::Endpoint { .. })), "{wrong}");
+            assert!(matches!(hub(wrong, ""), Err(Error::Endpoint { .. })), "{wrong}");
         }
-        for (value, offline) in
-            [("1", true), ("ON", true), ("Yes", true), ("true", true), ("0", false), ("", false)]
-        {
-            assert_eq!(with("HF_HUB_OFFLINE", value).unwrap().offline, offline, "{value}");
-        }
+    }
+
+    #[test]
+    fn the_token_is_trimmed_and_checked() {
+        let token = |text| hub("https://mirror.example", text).map(|hub| hub.token);
+        assert_eq!(token(" a \n").unwrap().as_deref(), Some("a"));
+        assert_eq!(token(" \n").unwrap(), None);
+        assert!(matches!(token("two words"), Err(Error::Token)));
     }
 }

@@ -18,6 +18,18 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
+    /// The path of the model file.
+    pub const MODEL: Setting = Setting("model");
+    /// Metadata that replaces that of a model file.
+    pub const OVERRIDE_KV: Setting = Setting("override_kv");
+    /// The address of the hub that models are downloaded from.
+    pub const HUB_ENDPOINT: Setting = Setting("hub_endpoint");
+    /// The folder of downloaded files.
+    pub const HUB_CACHE: Setting = Setting("hub_cache");
+    /// The access token for the hub.
+    pub const HUB_TOKEN: Setting = Setting("hub_token");
+    /// Whether nothing is downloaded.
+    pub const OFFLINE: Setting = Setting("offline");
     /// The number of positions of a sequence.
     pub const CONTEXT: Setting = Setting("context");
     /// The type that keys are stored in.
@@ -28,7 +40,18 @@ impl Setting {
 
 /// Returns all settings that messages of the library contain.
 pub fn all() -> impl Iterator<Item = Setting> {
-    [Setting::CONTEXT, Setting::CACHE_TYPE_K, Setting::CACHE_TYPE_V].into_iter()
+    [
+        Setting::MODEL,
+        Setting::OVERRIDE_KV,
+        Setting::HUB_ENDPOINT,
+        Setting::HUB_CACHE,
+        Setting::HUB_TOKEN,
+        Setting::OFFLINE,
+        Setting::CONTEXT,
+        Setting::CACHE_TYPE_K,
+        Setting::CACHE_TYPE_V,
+    ]
+    .into_iter()
 }
 
 /// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`

@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
+use crate::settings::Setting;
+
 /// An error while downloading a model; the message includes what to do about it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -11,17 +13,19 @@ use thiserror::Error;
 pub enum Error {
     #[error("{name:?} is not the name of a model: give USER/MODEL or USER/MODEL:QUANT")]
     Name { name: String },
-    #[error("HF_ENDPOINT is {endpoint:?}: give the address of a hub, like https://huggingface.co")]
+    #[error(
+        "{} is {endpoint:?}: give the address of a hub, like https://huggingface.co",
+        Setting::HUB_ENDPOINT
+    )]
     Endpoint { endpoint: String },
     #[error(
-        "the token has spaces or other characters that a token cannot have: check -hft, HF_TOKEN or \
-         its file"
+        "the token has spaces or other characters that a token cannot have: check {} or its file",
+        Setting::HUB_TOKEN
     )]
     Token,
-    #[error("there is no folder for downloaded files: set HF_HUB_CACHE, HF_HOME or HOME")]
-    NoCache,
     #[error(
-        "{wanted} was not fetched to {cache} before: run once without --offline",
+        "{wanted} was not fetched to {cache} before: run once without {}",
+        Setting::OFFLINE,
         cache = cache.display()
     )]
     NotCached { wanted: String, cache: PathBuf },
@@ -39,7 +43,8 @@ pub enum Error {
     Status { hub: String, what: String, status: u16, token: bool },
     #[error(
         "{hub} cannot be reached for {what}: {reason}; check the connection, or fetch the file in \
-         another way and give it with -m"
+         another way and give it with {}",
+        Setting::MODEL
     )]
     Unreachable { hub: String, what: String, reason: String },
     #[error("{hub} does not list the files of {repo} as expected: {reason}")]
@@ -62,7 +67,8 @@ pub enum Error {
     )]
     Sum { file: String, found: String, expected: String },
     #[error(
-        "cannot write {path}: {source}; set HF_HUB_CACHE to use another folder",
+        "cannot write {path}: {source}; set {} to use another folder",
+        Setting::HUB_CACHE,
         path = path.display()
     )]
     Disk { path: PathBuf, source: io::Error },
@@ -90,17 +96,21 @@ impl Error {
 }
 
 /// Returns what to do about a status; `token` is whether a token was sent.
-fn advice(status: u16, token: bool) -> &'static str {
-    match (status, token) {
-        (401, false) => {
-            "if the name is right, the model is private or gated: give a token with -hft or HF_TOKEN"
+fn advice(status: u16, token: bool) -> String {
+    let (before, setting) = match (status, token) {
+        (401, false) => (
+            "if the name is right, the model is private or gated: give a token with ",
+            Setting::HUB_TOKEN,
+        ),
+        (401, true) => ("the token is not valid: give another one with ", Setting::HUB_TOKEN),
+        (403, _) => {
+            ("ask for access on the model's page, and give a token with ", Setting::HUB_TOKEN)
         }
-        (401, true) => "the token is not valid: give another one with -hft or HF_TOKEN",
-        (403, _) => "ask for access on the model's page, and give a token with -hft or HF_TOKEN",
-        (404, _) => "there is no such model or file: check the name",
-        (408 | 429 | 500.., _) => "try again later",
-        _ => "fetch the file in another way and give it with -m",
-    }
+        (404, _) => return "there is no such model or file: check the name".into(),
+        (408 | 429 | 500.., _) => return "try again later".into(),
+        _ => ("fetch the file in another way and give it with ", Setting::MODEL),
+    };
+    format!("{before}{setting}")
 }
 
 /// Joins names from the hub, escaped for a terminal.

@@ -11,7 +11,7 @@ use crate::{
     Run, finish, rope_cpu, run,
     tiny::{tiny_in_parts, tiny_reader},
 };
-use rope_cpu::hub::{Event, Hub};
+use rope_cpu::hub::{Event, Hub, Options};
 use server::{COMMIT, Server, git, sha256};
 
 const REPO: &str = "user/tiny-GGUF";
@@ -182,12 +182,8 @@ fn two_programs_do_not_fetch_the_same() {
     fs::create_dir_all(hub.blob().parent().unwrap()).unwrap();
     let other = fs::File::create(hub.blob().with_extension("lock")).unwrap();
     other.lock().unwrap();
-    let variable = |name: &str| match name {
-        "HF_ENDPOINT" => Some(hub.server.endpoint()),
-        "HF_HOME" => Some(hub.home.path().to_str()?.into()),
-        _ => None,
-    };
-    let client = Hub::from_environment(variable, None, false).unwrap();
+    let (endpoint, cache) = (hub.server.endpoint(), hub.home.path().join("hub"));
+    let client = Hub::new(Options { endpoint, cache, token: None, offline: false }).unwrap();
     let mut other = Some(other);
     let mut end = |event: Event| {
         if let Event::Waiting = event {

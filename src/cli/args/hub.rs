@@ -4,6 +4,7 @@ use std::{env, path::PathBuf};
 
 use indicatif::{HumanBytes, ProgressBar};
 
+use super::hub_environment::options;
 use crate::cli::{bar, error::Error, note};
 use rope_cpu::hub::{self, Event, Hub, Wanted};
 
@@ -43,8 +44,8 @@ impl HubArgs {
         if self.hf_repo.is_empty() {
             return Ok(Vec::new());
         }
-        let hub =
-            Hub::from_environment(|name| env::var(name).ok(), self.hf_token.clone(), self.offline)?;
+        let variable = |name: &str| env::var(name).ok();
+        let hub = Hub::new(options(variable, self.hf_token.clone(), self.offline)?)?;
         let mut progress = Progress { file: String::new(), bar: ProgressBar::hidden() };
         let fetch = |repo: &Wanted| {
             let wanted = Wanted { file: self.hf_file.clone(), ..repo.clone() };

@@ -1,0 +1,119 @@
+//! The options of the hub's client, from the environment variables of the hub's own programs and of
+//! llama.cpp.
+
+use std::{fs, path::PathBuf};
+
+use crate::cli::error::Error;
+use rope_cpu::hub::Options;
+
+/// Returns the options of a client.
+///
+/// The address is HF_ENDPOINT; the cache LLAMA_CACHE, HF_HUB_CACHE or in HF_HOME; the token is
+/// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as
+/// `offline`.
+///
+/// # Errors
+/// If no variable gives the cache folder.
+pub fn options(
+    variable: impl Fn(&str) -> Option<String>,
+    token: Option<String>,
+    offline: bool,
+) -> Result<Options, Error> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let folder = |name: &str| set(name).map(PathBuf::from);
+    let home = || folder("HOME").or_else(|| folder("USERPROFILE"));
+    let home = folder("HF_HOME")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface")))
+        .or_else(|| Some(home()?.join(".cache/huggingface")));
+    let cache = ["LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"];
+    let cache = cache.into_iter().find_map(folder);
+    let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or_else(|| {
+        Error::usage("there is no folder for downloaded files: set HF_HUB_CACHE, HF_HOME or HOME")
+    })?;
+    let stored = || {
+        let file = folder("HF_TOKEN_PATH").or(Some(home?.join("token")))?;
+        fs::read_to_string(file).ok()
+    };
+    let token = token.or_else(|| set("HF_TOKEN")).or_else(stored);
+    let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+    let yes = |value: String| ["1", "on", "yes", "true"].contains(&&*value.to_lowercase());
+    let offline = offline || set("HF_HUB_OFFLINE").is_some_and(yes);
+    Ok(Options { endpoint, cache, token, offline })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Returns a lookup of variables, in which the last entry of a name takes precedence.
+    fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| {
+            let found = variables.iter().rfind(|(known, _)| *known == name);
+            found.map(|(_, value)| String::from(*value))
+        }
+    }
+
+    fn read(variables: &[(&str, &str)]) -> Result<Options, Error> {
+        options(among(variables), None, false)
+    }
+
+    /// Each variable takes precedence over those above it.
+    #[test]
+    fn variables_choose_the_cache_folder() {
+        let cases = [
+            ("USERPROFILE", "/user", "/user/.cache/huggingface/hub"),
+            ("HOME", "/home", "/home/.cache/huggingface/hub"),
+            ("XDG_CACHE_HOME", "/xdg", "/xdg/huggingface/hub"),
+            ("HF_HOME", "/hf", "/hf/hub"),
+            ("HUGGINGFACE_HUB_CACHE", "/former", "/former"),
+            ("HF_HUB_CACHE", "/hub", "/hub"),
+            ("LLAMA_CACHE", "/llama", "/llama"),
+        ];
+        assert!(matches!(read(&[]), Err(Error::Usage(_))));
+        let kept = |set: &[_]| read(set).unwrap().cache;
+        let mut set = Vec::new();
+        for (name, value, expected) in cases {
+            assert_eq!(kept(&[(name, value)]), Path::new(expected), "{name}");
+            set.push((name, value));
+            assert_eq!(kept(&set), Path::new(expected), "{name} and those above");
+        }
+        for above in cases.windows(2).rev() {
+            set.push((above[1].0, "")); // as if it were not set
+            assert_eq!(kept(&set), Path::new(above[0].2), "without {}", above[1].0);
+        }
+    }
+
+    #[test]
+    fn variables_choose_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let [home, elsewhere] = ["token", "elsewhere"].map(|name| folder.path().join(name));
+        fs::write(home, "of-home\n").unwrap();
+        fs::write(&elsewhere, " of-path \n").unwrap();
+        let mut set = vec![("HOME", "/no/such")];
+        assert_eq!(read(&set).unwrap().token, None);
+        for (name, value, expected) in [
+            ("HF_HOME", folder.path().to_str().unwrap(), "of-home"),
+            ("HF_TOKEN_PATH", elsewhere.to_str().unwrap(), "of-path"),
+            ("HF_TOKEN", "of-variable", "of-variable"),
+        ] {
+            set.push((name, value));
+            assert_eq!(read(&set).unwrap().token.unwrap().trim(), expected, "{name}");
+        }
+        let typed = options(among(&set), Some("of-flag".into()), false);
+        assert_eq!(typed.unwrap().token.as_deref(), Some("of-flag"));
+    }
+
+    #[test]
+    fn variables_choose_the_address_and_offline_mode() {
+        let with = |name, value| read(&[("HOME", "/home"), (name, value)]);
+        assert_eq!(with("", "").unwrap().endpoint, "https://huggingface.co");
+        let mirror = with("HF_ENDPOINT", "http://mirror.example").unwrap();
+        assert_eq!(mirror.endpoint, "http://mirror.example");
+        for (value, offline) in
+            [("1", true), ("ON", true), ("Yes", true), ("true", true), ("0", false), ("", false)]
+        {
+            assert_eq!(with("HF_HUB_OFFLINE", value).unwrap().offline, offline, "{value}");
+        }
+    }
+}
