@@ -8,7 +8,7 @@ use super::{
     args::{MachineArgs, MemoryArgs},
     environment,
     error::Error,
-    warn,
+    flags, warn,
 };
 use rope_cpu::{
     model::{
@@ -147,7 +147,8 @@ impl Resources {
     /// # Errors
     /// As [`Resources::check`], after the plan is printed.
     pub fn show_and_stop(&self, plan: &Plan) -> Result<(), Error> {
-        writeln!(std::io::stdout(), "{self}\n{plan}")?;
+        let shown = format!("{self}\n{plan}");
+        writeln!(std::io::stdout(), "{}", flags::with_flags(&shown))?;
         warn(plan);
         self.check()
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::limits::{ALIGNMENT_MAX, ALIGNMENT_MIN, DIMENSIONS_MAX};
+use crate::settings::Setting;
 
 /// An error while opening or reading a GGUF file.
 ///
@@ -152,11 +153,17 @@ pub enum Error {
     #[error("{bytes} bytes follow the last tensor, more than the {max} that padding can take")]
     Trailing { bytes: u64, max: u64 },
 
-    #[error("--override-kv gives metadata key {key} twice")]
+    #[error("{} gives metadata key {key} twice", Setting::OVERRIDE_KV)]
     OverrideTwice { key: String },
-    #[error("--override-kv gives metadata key {key} as {given}, but in the file it is {found}")]
+    #[error(
+        "{} gives metadata key {key} as {given}, but in the file it is {found}",
+        Setting::OVERRIDE_KV
+    )]
     OverrideType { key: String, given: &'static str, found: String },
-    #[error("--override-kv cannot change general.alignment, on which the tensor offsets depend")]
+    #[error(
+        "{} cannot change general.alignment, on which the tensor offsets depend",
+        Setting::OVERRIDE_KV
+    )]
     OverrideAlignment,
 }
 

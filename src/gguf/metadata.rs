@@ -6,6 +6,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::quoted;
+use crate::settings::Setting;
 
 /// An error for a metadata key that is missing or has an unusable value.
 #[derive(Debug, Error)]
@@ -307,16 +308,19 @@ pub struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Adds or replaces a pair like [`Metadata::insert`], and records it as one of `--override-kv`.
+    /// Adds or replaces a pair like [`Metadata::insert`], and records that a user has
+    /// given it.
     pub(super) fn override_with(&mut self, key: &'a str, value: Value<'a>) {
         self.insert(key, value);
         self.overridden.insert(key);
     }
 
-    /// Returns a key as the origin of its value: with `--override-kv`, if that has set it.
+    /// Returns a key as the origin of its value: after [`Setting::OVERRIDE_KV`], if that has set it.
     pub fn origin(&self, key: &str) -> String {
-        let flag = if self.overridden.contains(key) { "--override-kv " } else { "" };
-        format!("{flag}{key}")
+        match self.overridden.contains(key) {
+            true => format!("{} {key}", Setting::OVERRIDE_KV),
+            false => key.into(),
+        }
     }
 
     /// Adds a pair, or replaces the value of an existing key. Returns whether the key existed.

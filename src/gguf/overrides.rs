@@ -1,4 +1,6 @@
-//! Metadata from the command line: `--override-kv KEY=TYPE:VALUE[,...]`.
+//! Metadata that a user gives: `KEY=TYPE:VALUE[,...]`, the value of [`Setting::OVERRIDE_KV`].
+//!
+//! [`Setting::OVERRIDE_KV`]: crate::settings::Setting::OVERRIDE_KV
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,7 +43,7 @@ enum OverrideValue {
 }
 
 impl Override {
-    /// Parses the value of the flag, a comma-separated list. An item that contains commas is put in
+    /// Parses a comma-separated list. An item that contains commas is put in
     /// double quotes, in which `""` stands for a quote.
     ///
     /// # Errors

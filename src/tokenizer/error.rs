@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::pre;
-use crate::gguf::MetadataError;
+use crate::{gguf::MetadataError, settings::Setting};
 
 /// An error while loading a tokenizer. Texts from the file are escaped in messages.
 #[derive(Debug, Error)]
@@ -19,14 +19,16 @@ pub enum Error {
     Model { name: String },
     #[error(
         "metadata key tokenizer.ggml.pre is missing, so the rule by which this model splits text into \
-         words is unknown: set it with --override-kv tokenizer.ggml.pre=str:NAME; NAME is one of {}",
+         words is unknown: set it with {} tokenizer.ggml.pre=str:NAME; NAME is one of {}",
+        Setting::OVERRIDE_KV,
         pre::names()
     )]
     PreMissing,
     #[error(
         "pre-tokenizer {name:?} is not supported: supported are {}. If the model uses one of these \
-         under another name, set it with --override-kv tokenizer.ggml.pre=str:NAME",
-        pre::names()
+         under another name, set it with {} tokenizer.ggml.pre=str:NAME",
+        pre::names(),
+        Setting::OVERRIDE_KV
     )]
     Pre { name: String },
     #[error("metadata key {key} has {len} elements, but tokenizer.ggml.tokens has {tokens}")]

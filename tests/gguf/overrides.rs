@@ -72,27 +72,27 @@ fn what_cannot_be_used_is_named() {
         ("\"a=int:1\"b", "\"\\\"a=int:1\\\"b\": a quoted item must end with its closing quote"),
         (
             "general.architecture=int:1",
-            "--override-kv gives metadata key \"general.architecture\" as int, \
+            "`override_kv` gives metadata key \"general.architecture\" as int, \
              but in the file it is a string",
         ),
         (
             "llama.context_length=float:1",
-            "--override-kv gives metadata key \"llama.context_length\" as float, \
+            "`override_kv` gives metadata key \"llama.context_length\" as float, \
              but in the file it is u32 4096",
         ),
         (
             "tokenizer.ggml.tokens=str:x",
-            "--override-kv gives metadata key \"tokenizer.ggml.tokens\" as str, \
+            "`override_kv` gives metadata key \"tokenizer.ggml.tokens\" as str, \
              but in the file it is an array of 3 string",
         ),
         (
             "test.u8=bool:true",
-            "--override-kv gives metadata key \"test.u8\" as bool, but in the file it is u8 200",
+            "`override_kv` gives metadata key \"test.u8\" as bool, but in the file it is u8 200",
         ),
-        ("a=int:1,a=int:1", "--override-kv gives metadata key \"a\" twice"),
+        ("a=int:1,a=int:1", "`override_kv` gives metadata key \"a\" twice"),
         (
             "general.alignment=int:64",
-            "--override-kv cannot change general.alignment, on which the tensor offsets depend",
+            "`override_kv` cannot change general.alignment, on which the tensor offsets depend",
         ),
     ];
     for (list, expected) in cases {

@@ -137,7 +137,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("bert-bge", ["\"bert\"", "llama"]),
         ("nomic-bert-moe", ["\"t5\"", "gpt2"]),
         ("aquila", ["tokenizer.ggml.pre is missing", "qwen2"]),
-        ("gpt-neox", ["tokenizer.ggml.pre is missing", "--override-kv"]),
+        ("gpt-neox", ["tokenizer.ggml.pre is missing", "`override_kv`"]),
     ] {
         let Some(message) = refusal(vocabulary) else { return };
         assert!(words.iter().all(|word| message.contains(word)), "{vocabulary}: {message}");

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use super::{Error, Method, ModelArgs, every_method, length, load, resolve, short, views};
 use crate::cli::{
     args::RopeArgs,
+    flags::with_flags,
     table::{section, table},
 };
 use rope_cpu::{
@@ -67,7 +68,7 @@ struct Explained<'a> {
 impl Explained<'_> {
     fn text(&self, out: &mut dyn Write) -> Result<(), Error> {
         let View { plan, length, table: frequencies, .. } = self.view;
-        writeln!(out, "{plan}")?;
+        writeln!(out, "{}", with_flags(&plan.to_string()))?;
         for warning in &plan.warnings {
             writeln!(out, "warning: {warning}")?;
         }
@@ -191,7 +192,7 @@ impl Explained<'_> {
 /// rule.
 fn values(plan: &Plan) -> Json {
     fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
-        json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})
+        json!({"value": value.value.clone().into(), "origin": with_flags(&value.origin.to_string())})
     }
     let policy = plan.policy.as_ref();
     json!({
@@ -201,7 +202,7 @@ fn values(plan: &Plan) -> Json {
         "base_window": plan.window_base.as_ref().map(sourced),
         "attention_scale": sourced(&plan.attention_scale),
         "log_n": plan.log_n.as_ref().map(sourced),
-        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": p.origin.to_string()})),
+        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": with_flags(&p.origin.to_string())})),
         "context_original": sourced(&plan.original_context),
         "context_trained": sourced(&plan.context_train),
         "context": sourced(&plan.context),
