@@ -1,5 +1,5 @@
 //! Compares a run's probabilities with those of another run on the same text, with the statistics
-//! of llama-perplexity's `--kl-divergence`.
+//! of llama-perplexity's comparison by KL divergence.
 
 use std::io::{self, Read};
 

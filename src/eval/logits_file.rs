@@ -1,4 +1,4 @@
-//! llama-perplexity's file of a run's log-probabilities (`--kl-divergence-base`).
+//! llama-perplexity's file of a run's log-probabilities, the base of a KL divergence.
 //!
 //! All numbers are little-endian. The header is the magic `_logits_`, then the window length, the
 //! vocabulary size and the number of windows as `u32`. The tokens of the text follow as `u32`, one

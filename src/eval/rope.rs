@@ -17,7 +17,7 @@ pub struct Baseline {
     pub context: usize,
     /// The number of intervals of the circle.
     pub intervals: usize,
-    /// The trained length, if it was given by `--yarn-orig-ctx`.
+    /// The trained length, if a user has given it.
     given_context: Option<usize>,
     angles: TrainedAngles,
 }

@@ -15,7 +15,7 @@ pub enum Windows {
         /// The number of tokens of a window.
         window: usize,
     },
-    /// llama-perplexity's `--ppl-stride`: a window begins every `stride` tokens, and the last
+    /// llama-perplexity's windows with a stride: a window begins every `stride` tokens, and the last
     /// `stride` tokens of each are scored.
     Strided {
         /// The number of tokens of a window.
