@@ -6,6 +6,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
+use crate::sample::{self, SamplerSetting};
+
 /// The name of a setting: words in lower case, joined by underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setting(pub &'static str);
@@ -30,6 +32,12 @@ impl Setting {
     pub const HUB_TOKEN: Setting = Setting("hub_token");
     /// Whether nothing is downloaded.
     pub const OFFLINE: Setting = Setting("offline");
+    /// The seed of random numbers.
+    pub const SEED: Setting = Setting("seed");
+    /// The samplers of a chain, in order.
+    pub const SAMPLERS: Setting = Setting("samplers");
+    /// The values that are added to the logits of tokens.
+    pub const LOGIT_BIAS: Setting = Setting("logit_bias");
     /// The number of positions of a sequence.
     pub const CONTEXT: Setting = Setting("context");
     /// The type that keys are stored in.
@@ -40,18 +48,21 @@ impl Setting {
 
 /// Returns all settings that messages of the library contain.
 pub fn all() -> impl Iterator<Item = Setting> {
-    [
+    let others = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
         Setting::HUB_CACHE,
         Setting::HUB_TOKEN,
         Setting::OFFLINE,
+        Setting::SEED,
+        Setting::SAMPLERS,
+        Setting::LOGIT_BIAS,
         Setting::CONTEXT,
         Setting::CACHE_TYPE_K,
         Setting::CACHE_TYPE_V,
-    ]
-    .into_iter()
+    ];
+    others.into_iter().chain(sample::settings().map(SamplerSetting::name))
 }
 
 /// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`
@@ -94,6 +105,8 @@ pub struct Parameter {
     pub summary: &'static str,
     /// Further sentences, or an empty text.
     pub details: &'static str,
+    /// The value if none is given, if it is a number that the description shows.
+    pub default: Option<f64>,
     /// Whether most users never need the setting.
     pub rare: bool,
 }
@@ -103,6 +116,8 @@ pub struct Parameter {
 pub enum Kind {
     /// A number.
     Number,
+    /// A whole number from the first to the second.
+    Integer(i64, i64),
     /// A whole number that is not negative. The text describes its range: `from 1 to 1048576`.
     Whole(&'static str),
     /// One of these words.
@@ -127,6 +142,7 @@ impl Parameter {
             value_name,
             summary,
             details: "",
+            default: None,
             rare: false,
         }
     }
@@ -139,6 +155,17 @@ impl Parameter {
         summary: &'static str,
     ) -> Self {
         Parameter { kind: Kind::Whole(range), ..Self::number(name, value_name, summary) }
+    }
+
+    /// Creates the description of a whole number from `least` to `most`.
+    pub const fn integer(
+        name: &'static str,
+        value_name: &'static str,
+        least: i64,
+        most: i64,
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Integer(least, most), ..Self::number(name, value_name, summary) }
     }
 
     /// Creates the description of a choice between words.
@@ -154,6 +181,11 @@ impl Parameter {
     /// Adds further sentences.
     pub const fn details(self, details: &'static str) -> Self {
         Parameter { details, ..self }
+    }
+
+    /// Adds the value if none is given.
+    pub const fn default(self, default: f64) -> Self {
+        Parameter { default: Some(default), ..self }
     }
 
     /// Adds other names.
@@ -172,6 +204,8 @@ impl Parameter {
 pub enum Value {
     /// Of [`Kind::Number`].
     Number(f64),
+    /// Of [`Kind::Integer`].
+    Integer(i64),
     /// Of [`Kind::Whole`].
     Whole(usize),
     /// Of [`Kind::Word`].
@@ -185,6 +219,24 @@ pub enum Value {
 impl From<f64> for Value {
     fn from(value: f64) -> Self {
         Value::Number(value)
+    }
+}
+
+impl From<f32> for Value {
+    fn from(value: f32) -> Self {
+        Value::Number(value.into())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Value::Integer(value)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Value::Integer(value.into())
     }
 }
 
@@ -217,6 +269,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Number(value) => write!(f, "{value}"),
+            Value::Integer(value) => write!(f, "{value}"),
             Value::Whole(value) => write!(f, "{value}"),
             Value::Word(value) => f.write_str(value),
             Value::Switch(value) => f.write_str(if *value { "on" } else { "off" }),
@@ -232,7 +285,20 @@ pub struct Values(BTreeMap<Setting, Value>);
 impl Values {
     /// Returns these values with that of one more setting, in place of an earlier one.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
+        self.set(parameter, value);
+        self
+    }
+
+    /// Sets the value of a setting.
+    pub fn set(&mut self, parameter: &Parameter, value: impl Into<Value>) {
         self.0.insert(parameter.setting, value.into());
+    }
+
+    /// Returns these values, and those of `others` for settings that are not among them.
+    pub fn or(mut self, others: Values) -> Self {
+        for (setting, value) in others.0 {
+            self.0.entry(setting).or_insert(value);
+        }
         self
     }
 
@@ -243,7 +309,12 @@ impl Values {
 
     /// Returns whether a setting is given.
     pub fn has(&self, parameter: &Parameter) -> bool {
-        self.get(parameter).is_some()
+        self.has_setting(parameter.setting)
+    }
+
+    /// Returns whether a setting with this name is given.
+    pub fn has_setting(&self, setting: Setting) -> bool {
+        self.0.contains_key(&setting)
     }
 }
 
@@ -253,13 +324,13 @@ mod tests {
 
     #[test]
     fn settings_in_a_message_are_renamed() {
-        let name = |setting: &str| (setting == "top_k").then(|| "--top-k".into());
+        let name = |setting: &str| (setting == "top_k").then(|| "topK".into());
         for (message, expected) in [
             ("none", "none"),
-            ("`top_k` 4: must be", "--top-k 4: must be"),
-            ("set `top_k` or `top_k`", "set --top-k or --top-k"),
-            ("`other` and `top_k`", "`other` and --top-k"),
-            ("an odd ` before `top_k`", "an odd ` before --top-k"),
+            ("`top_k` 4: must be", "topK 4: must be"),
+            ("set `top_k` or `top_k`", "set topK or topK"),
+            ("`other` and `top_k`", "`other` and topK"),
+            ("an odd ` before `top_k`", "an odd ` before topK"),
             ("`top_k", "`top_k"),
             ("``", "``"),
         ] {

@@ -8,7 +8,7 @@ use rope_cpu::{
     kv_cache::CacheType,
     model::{Model, Options, Session},
     rope::{Flags, Rope},
-    sample::{Sampler, Settings},
+    sample::{Sampler, Settings, temperature},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -59,7 +59,7 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokeniz
             threads: 2,
             ..Options::new(context)
         };
-        let settings = Settings { temperature: 0.0, ..Settings::default() };
+        let settings = Settings::default().with(&temperature::TEMPERATURE, 0.0);
         Generator {
             session: Session::new(&model, Rope::new(plan), options).unwrap(),
             tokenizer,

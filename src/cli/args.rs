@@ -4,8 +4,7 @@ mod adapters;
 mod hub;
 mod hub_environment;
 pub mod numbers;
-#[expect(dead_code, reason = "the options of RoPE will be made by it")]
-mod parameters;
+pub mod parameters;
 mod rope;
 
 pub use adapters::AdapterArgs;

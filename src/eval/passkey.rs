@@ -13,7 +13,7 @@ use crate::{
     Token,
     generate::{self, Event, Limits, generate},
     model::Session,
-    sample::{Sampler, Settings},
+    sample::{Sampler, Settings, temperature::TEMPERATURE},
     tokenizer::{Ends, Special, Tokenizer},
 };
 
@@ -122,7 +122,7 @@ pub fn ask(
     key: u32,
     reading: &mut dyn FnMut(usize),
 ) -> Result<Outcome, generate::Error> {
-    let greedy = Settings { seed: Some(0), temperature: 0.0, ..Settings::default() };
+    let greedy = Settings { seed: Some(0), ..Settings::default() }.with(&TEMPERATURE, 0.0);
     let limits = Limits { tokens_max: Some(ANSWER_TOKENS), ..Limits::default() };
     let (key, mut said) = (key.to_string(), String::new());
     let answer =

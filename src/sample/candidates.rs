@@ -79,6 +79,18 @@ impl Candidates {
         }
     }
 
+    /// Returns the number of the first candidates, of at most `most`, whose probabilities sum to
+    /// `enough`. The sum is an f32, as in llama.cpp, so that the same tokens are kept at the
+    /// boundary.
+    pub fn prefix(&self, most: usize, enough: impl Fn(f32) -> bool) -> Option<usize> {
+        let mut sum = 0.0;
+        let reached = self.list[..most].iter().position(|c| {
+            sum += c.probability;
+            enough(sum)
+        });
+        reached.map(|last| last + 1)
+    }
+
     pub fn as_slice(&self) -> &[Candidate] {
         &self.list
     }
@@ -109,9 +121,9 @@ impl Candidates {
     }
 
     /// Changes the logits of some tokens.
-    pub fn adjust(&mut self, adjust: &impl AdjustLogits) {
+    pub fn adjust(&mut self, stage: &impl AdjustLogits) {
         for c in &mut self.list {
-            c.logit = adjust.adjust(c.token, c.logit);
+            c.logit = stage.adjusted(c.token, c.logit);
         }
         self.sorted = false;
     }

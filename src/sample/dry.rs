@@ -4,10 +4,90 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, clamp_finite, stage::AdjustLogits};
+use super::{
+    SamplerSetting, StageKind,
+    candidates::Candidates,
+    clamp_finite,
+    setting::Range,
+    stage::{AdjustLogits, Stage},
+};
 use crate::{
     Token,
+    settings::Values,
     tokenizer::{Ends, Special, Tokenizer},
+};
+
+/// The penalty for continuing a repetition of the allowed length; 0 for no penalty.
+pub static MULTIPLIER: SamplerSetting =
+    SamplerSetting::new("dry_multiplier", 0.0, Range::FINITE, "DRY penalty multiplier; 0: off")
+        .details(
+            "DRY penalizes the token that would continue a repetition of `dry_allowed_length` \
+             tokens or more.",
+        );
+
+/// The factor by which the penalty grows with each further token of the repetition.
+pub static BASE: SamplerSetting = SamplerSetting::new(
+    "dry_base",
+    1.75,
+    Range::Real {
+        permitted: |x| x >= 1.0 && x.is_finite(),
+        expected: "a finite number of at least 1",
+    },
+    "DRY: penalty growth per further token",
+)
+.rare()
+.no_effect(unless_on);
+
+/// The length from which repetitions are penalized.
+pub static ALLOWED_LENGTH: SamplerSetting = SamplerSetting::new(
+    "dry_allowed_length",
+    2.0,
+    Range::COUNT,
+    "DRY: allowed length of a repetition",
+)
+.rare()
+.no_effect(unless_on);
+
+/// The number of last tokens that are searched for repetitions.
+pub static LAST_N: SamplerSetting = SamplerSetting::new(
+    "dry_penalty_last_n",
+    64.0,
+    Range::COUNT,
+    "DRY: number of last tokens that are searched",
+)
+.rare()
+.no_effect(unless_on);
+
+fn unless_on(values: &Values) -> Option<&'static str> {
+    (MULTIPLIER.real(values) == 0.0).then_some("without `dry_multiplier`")
+}
+
+pub(super) static SAMPLER: StageKind = StageKind {
+    name: "dry",
+    other_names: &[],
+    letter: 'd',
+    settings: &[&MULTIPLIER, &BASE, &ALLOWED_LENGTH, &LAST_N],
+    stage: |settings| {
+        let values = &settings.values;
+        let (multiplier, last_n) = (MULTIPLIER.real(values), LAST_N.count(values));
+        if multiplier == 0.0 || last_n == 0 {
+            return None;
+        }
+        let mut breakers: HashMap<Token, Vec<Vec<Token>>> = HashMap::new();
+        for (first, others) in &settings.dry_breakers {
+            breakers.entry(*first).or_default().push(others.clone());
+        }
+        Some(Box::new(Dry {
+            multiplier,
+            base: BASE.real(values),
+            allowed_length: ALLOWED_LENGTH.count(values),
+            last_n,
+            breakers,
+            recent: VecDeque::new(),
+            repeated: Vec::new(),
+            lengths: HashMap::new(),
+        }))
+    },
 };
 
 /// The tokens that spell a sequence breaker, a text that ends a repetition: the first token and the
@@ -42,7 +122,7 @@ pub fn breakers(tokenizer: &Tokenizer, texts: &[String]) -> Vec<Breaker> {
 }
 
 #[derive(Debug)]
-pub(super) struct Dry {
+struct Dry {
     multiplier: f32,
     base: f32,
     allowed_length: usize,
@@ -57,37 +137,33 @@ pub(super) struct Dry {
     lengths: HashMap<Token, usize>,
 }
 
-impl Dry {
-    /// Creates the stage; `None` if the settings penalize nothing.
-    pub fn new(settings: &Settings) -> Option<Self> {
-        let mut breakers: HashMap<Token, Vec<Vec<Token>>> = HashMap::new();
-        for (first, others) in &settings.dry_breakers {
-            breakers.entry(*first).or_default().push(others.clone());
-        }
-        (settings.dry_multiplier != 0.0 && settings.dry_penalty_last_n > 0).then(|| Self {
-            multiplier: settings.dry_multiplier,
-            base: settings.dry_base,
-            allowed_length: settings.dry_allowed_length,
-            last_n: settings.dry_penalty_last_n,
-            breakers,
-            recent: VecDeque::new(),
-            repeated: Vec::new(),
-            lengths: HashMap::new(),
-        })
+impl Stage for Dry {
+    fn apply(&mut self, candidates: &mut Candidates, _uniform: &mut dyn FnMut() -> f64) {
+        candidates.adjust(self.look_back());
     }
 
-    pub fn accept(&mut self, token: Token) {
+    fn accept(&mut self, token: Token) {
         self.recent.truncate(self.last_n - 1);
         self.recent.push_front(token);
     }
 
-    pub fn forget(&mut self) {
+    fn forget(&mut self) {
         self.recent.clear();
     }
 
+    fn only_adjusts_logits(&self) -> bool {
+        true
+    }
+
+    fn adjust(&mut self, logits: &mut [f32]) {
+        self.look_back().adjust_all(logits);
+    }
+}
+
+impl Dry {
     /// Finds the repetitions. For each token that followed an earlier occurrence of the text's
     /// suffix, the length of the longest such suffix counts.
-    pub fn look_back(&mut self) -> &Self {
+    fn look_back(&mut self) -> &Self {
         self.lengths.clear();
         let recent = self.recent.make_contiguous();
         let limit = since_breaker(recent, &self.breakers);
@@ -143,7 +219,7 @@ impl AdjustLogits for Dry {
         self.lengths.keys().copied()
     }
 
-    fn adjust(&self, token: Token, logit: f32) -> f32 {
+    fn adjusted(&self, token: Token, logit: f32) -> f32 {
         let Some(&len) = self.lengths.get(&token) else { return logit };
         let penalty = self.multiplier * self.base.powf((len - self.allowed_length) as f32);
         // A huge penalty must not make the token impossible, or certain.

@@ -1,14 +1,62 @@
 //! Mirostat (Basu et al. 2021, arXiv:2007.14966): keeps the surprise of the tokens, in bits, near a
 //! target by moving a bound after each draw.
 
-use super::{Settings, candidates::Candidates};
+use super::{
+    SamplerSetting, Settings, candidates::Candidates, setting::Range, temperature::TEMPERATURE,
+};
+use crate::settings::Values;
+
+/// The version that replaces the chain, 1 or 2; 0 for none.
+pub static VERSION: SamplerSetting = SamplerSetting::new(
+    "mirostat",
+    0.0,
+    Range::Whole { least: 0, most: 2, expected: "a whole number from 0 to 2" },
+    "Mirostat version 1 or 2; 0: off",
+)
+.details("Replaces all other samplers except the temperature.")
+.key("mirostat");
+
+/// The target surprise in bits, tau.
+pub static TARGET: SamplerSetting = SamplerSetting::new(
+    "mirostat_ent",
+    5.0,
+    Range::FINITE,
+    "Mirostat: target entropy (tau) in bits",
+)
+.rare()
+.key("mirostat_tau")
+.no_effect(unless_on);
+
+/// The learning rate, eta.
+pub static RATE: SamplerSetting =
+    SamplerSetting::new("mirostat_lr", 0.1, Range::FINITE, "Mirostat: learning rate (eta)")
+        .rare()
+        .key("mirostat_eta")
+        .no_effect(unless_on);
+
+/// The settings of Mirostat.
+pub(super) static SETTINGS: [&SamplerSetting; 3] = [&VERSION, &TARGET, &RATE];
+
+/// Returns whether Mirostat replaces the chain.
+pub(super) fn is_on(values: &Values) -> bool {
+    VERSION.whole(values) != 0
+}
+
+/// Returns whether a sampler's setting has an effect if Mirostat replaces the chain.
+pub(super) fn uses(setting: &SamplerSetting) -> bool {
+    setting.name() == TEMPERATURE.name()
+}
+
+fn unless_on(values: &Values) -> Option<&'static str> {
+    (!is_on(values)).then_some("without `mirostat`")
+}
 
 /// The number of tokens from which version 1 estimates Zipf's exponent.
 const ESTIMATED: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct Mirostat {
-    version: u32,
+    version: i64,
     /// The target surprise in bits, tau.
     target: f32,
     /// The share of an error by which the bound is moved, eta.
@@ -20,9 +68,14 @@ pub(super) struct Mirostat {
 impl Mirostat {
     /// Creates the initial state; `None` if Mirostat is off.
     pub fn new(settings: &Settings) -> Option<Self> {
-        let Settings { mirostat: version, mirostat_tau: target, mirostat_eta: rate, .. } =
-            *settings;
-        (version != 0).then_some(Self { version, target, rate, bound: 2.0 * target })
+        let values = &settings.values;
+        let (target, rate) = (TARGET.real(values), RATE.real(values));
+        is_on(values).then(|| Self {
+            version: VERSION.whole(values),
+            target,
+            rate,
+            bound: 2.0 * target,
+        })
     }
 
     /// Resets the bound to its initial value.

@@ -2,12 +2,83 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Settings, clamp_finite, stage::AdjustLogits};
-use crate::Token;
+use super::{
+    SamplerSetting, StageKind,
+    candidates::Candidates,
+    clamp_finite,
+    setting::Range,
+    stage::{AdjustLogits, Stage},
+};
+use crate::{Token, settings::Values};
+
+/// The number of last tokens that are penalized; 0 for none.
+pub static LAST_N: SamplerSetting =
+    SamplerSetting::new("repeat_last_n", 64.0, Range::COUNT, "Penalize the last N tokens; 0: off")
+        .key("penalty_last_n")
+        .no_limit(-1)
+        .no_effect(|values| {
+            (LAST_N.whole(values) > 0 && !penalizes(values)).then_some("without a penalty")
+        });
+
+/// The divisor of the positive logits of the last tokens, by which negative ones are multiplied.
+pub static REPEAT: SamplerSetting = SamplerSetting::new(
+    "repeat_penalty",
+    1.0,
+    Range::Real {
+        permitted: |x| x > 0.0 && x.is_finite() && x.recip().is_finite(),
+        expected: "a finite number above 0",
+    },
+    "Repetition penalty; 1: off",
+)
+.details("Divides positive logits, and multiplies negative ones, of tokens that occurred.")
+.key("penalty_repeat")
+.no_effect(|values| without_tokens(values, REPEAT.real(values) != 1.0));
+
+/// The value that is subtracted from the logits of the last tokens.
+pub static PRESENCE: SamplerSetting =
+    SamplerSetting::new("presence_penalty", 0.0, Range::FINITE, "Presence penalty; 0: off")
+        .details("Subtracted once from the logit of each token that occurred.")
+        .no_effect(|values| without_tokens(values, PRESENCE.real(values) != 0.0));
+
+/// The value that is subtracted once for each occurrence among the last tokens.
+pub static FREQUENCY: SamplerSetting =
+    SamplerSetting::new("frequency_penalty", 0.0, Range::FINITE, "Frequency penalty; 0: off")
+        .details("Subtracted from a token's logit for each time that it occurred.")
+        .no_effect(|values| without_tokens(values, FREQUENCY.real(values) != 0.0));
+
+fn penalizes(values: &Values) -> bool {
+    REPEAT.real(values) != 1.0 || PRESENCE.real(values) != 0.0 || FREQUENCY.real(values) != 0.0
+}
+
+fn without_tokens(values: &Values, penalizes: bool) -> Option<&'static str> {
+    (penalizes && LAST_N.whole(values) == 0).then_some("with `repeat_last_n` 0")
+}
+
+pub(super) static SAMPLER: StageKind = StageKind {
+    name: "penalties",
+    other_names: &[],
+    letter: 'e',
+    settings: &[&LAST_N, &REPEAT, &PRESENCE, &FREQUENCY],
+    stage: |settings| {
+        let values = &settings.values;
+        let last_n = LAST_N.count(values);
+        if last_n == 0 || !penalizes(values) {
+            return None;
+        }
+        Some(Box::new(Penalties {
+            last_n,
+            repeat: REPEAT.real(values),
+            presence: PRESENCE.real(values),
+            frequency: FREQUENCY.real(values),
+            recent: VecDeque::new(),
+            counts: HashMap::new(),
+        }))
+    },
+};
 
 /// The last tokens with their numbers of occurrences.
 #[derive(Debug)]
-pub(super) struct Penalties {
+struct Penalties {
     last_n: usize,
     repeat: f32,
     presence: f32,
@@ -16,22 +87,12 @@ pub(super) struct Penalties {
     counts: HashMap<Token, u32>,
 }
 
-impl Penalties {
-    /// Creates the stage; `None` if the settings penalize nothing.
-    pub fn new(settings: &Settings) -> Option<Self> {
-        let Settings { repeat_penalty, presence_penalty, frequency_penalty, .. } = *settings;
-        let off = repeat_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0;
-        (!off && settings.repeat_last_n > 0).then(|| Penalties {
-            last_n: settings.repeat_last_n,
-            repeat: repeat_penalty,
-            presence: presence_penalty,
-            frequency: frequency_penalty,
-            recent: VecDeque::new(),
-            counts: HashMap::new(),
-        })
+impl Stage for Penalties {
+    fn apply(&mut self, candidates: &mut Candidates, _uniform: &mut dyn FnMut() -> f64) {
+        candidates.adjust(self);
     }
 
-    pub fn accept(&mut self, token: Token) {
+    fn accept(&mut self, token: Token) {
         if self.recent.len() == self.last_n
             && let Some(oldest) = self.recent.pop_front()
             && let Some(count) = self.counts.get_mut(&oldest)
@@ -45,9 +106,17 @@ impl Penalties {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    pub fn forget(&mut self) {
+    fn forget(&mut self) {
         self.recent.clear();
         self.counts.clear();
+    }
+
+    fn only_adjusts_logits(&self) -> bool {
+        true
+    }
+
+    fn adjust(&mut self, logits: &mut [f32]) {
+        self.adjust_all(logits);
     }
 }
 
@@ -56,7 +125,7 @@ impl AdjustLogits for Penalties {
         self.counts.keys().copied()
     }
 
-    fn adjust(&self, token: Token, logit: f32) -> f32 {
+    fn adjusted(&self, token: Token, logit: f32) -> f32 {
         let Some(&count) = self.counts.get(&token) else { return logit };
         // Dividing a negative logit would make it likelier.
         let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };

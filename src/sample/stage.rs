@@ -1,23 +1,65 @@
-//! The stages of the sampler chain.
+//! The stages of the sampler chain: their descriptions, and what each does.
 
-use super::{
-    Settings, StageKind, candidates::Candidates, dry::Dry, penalties::Penalties,
-    temperature::Temperature, truncation,
-};
+use std::fmt;
+
+use super::{SamplerSetting, Settings, candidates::Candidates};
 use crate::Token;
 
-/// A stage that has an effect, with its state.
-#[derive(Debug)]
-pub(super) enum Stage {
-    Penalties(Penalties),
-    Dry(Dry),
-    TopNSigma(f32),
-    TopK(usize),
-    TypicalP(f32),
-    TopP(f32),
-    MinP(f32),
-    Xtc { probability: f32, threshold: f32 },
-    Temperature(Temperature),
+/// A sampler: its names, its settings, and how its stage of a chain is made.
+pub struct StageKind {
+    /// The name.
+    pub name: &'static str,
+    /// The other names that are accepted.
+    pub other_names: &'static [&'static str],
+    /// The letter in a sequence of letters.
+    pub letter: char,
+    /// The settings.
+    pub settings: &'static [&'static SamplerSetting],
+    /// Creates the stage; `None` if it has no effect with these settings.
+    pub(super) stage: fn(&Settings) -> Option<Box<dyn Stage>>,
+}
+
+/// Compares the names.
+impl PartialEq for StageKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for StageKind {}
+
+/// Formats the name.
+impl fmt::Debug for StageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A stage of a chain, with its state.
+pub(super) trait Stage: fmt::Debug + Send + Sync {
+    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from
+    /// 0 to 1.
+    fn apply(&mut self, candidates: &mut Candidates, uniform: &mut dyn FnMut() -> f64);
+
+    /// Adds a token of the text.
+    fn accept(&mut self, _token: Token) {}
+
+    /// Removes all tokens of the text.
+    fn forget(&mut self) {}
+
+    /// Returns whether the stage only changes the logits of tokens.
+    fn only_adjusts_logits(&self) -> bool {
+        false
+    }
+
+    /// Changes the logits of a vocabulary, if the stage [only adjusts
+    /// logits](Self::only_adjusts_logits).
+    fn adjust(&mut self, _logits: &mut [f32]) {}
+
+    /// Returns the number of likeliest tokens that the stage keeps, if it does nothing else.
+    fn only_keeps(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A stage that changes the logits of a few tokens.
@@ -26,95 +68,14 @@ pub(super) trait AdjustLogits {
     fn tokens(&self) -> impl Iterator<Item = Token>;
 
     /// Returns the changed logit of a token.
-    fn adjust(&self, token: Token, logit: f32) -> f32;
+    fn adjusted(&self, token: Token, logit: f32) -> f32;
 
     /// Changes the logits of a whole vocabulary.
     fn adjust_all(&self, logits: &mut [f32]) {
         for token in self.tokens() {
             if let Some(logit) = logits.get_mut(token as usize) {
-                *logit = self.adjust(token, *logit);
+                *logit = self.adjusted(token, *logit);
             }
-        }
-    }
-}
-
-impl Stage {
-    /// Creates a stage; `None` if it has no effect with these settings.
-    pub fn new(kind: StageKind, settings: &Settings) -> Option<Self> {
-        let share = |p: f32| Some(p).filter(|p| *p < 1.0);
-        match kind {
-            StageKind::Penalties => Penalties::new(settings).map(Self::Penalties),
-            StageKind::Dry => Dry::new(settings).map(Self::Dry),
-            StageKind::TopNSigma => {
-                Some(settings.top_n_sigma).filter(|n| *n > 0.0).map(Self::TopNSigma)
-            }
-            StageKind::TopK => {
-                usize::try_from(settings.top_k).ok().filter(|k| *k > 0).map(Self::TopK)
-            }
-            StageKind::TypicalP => share(settings.typical_p).map(Self::TypicalP),
-            StageKind::TopP => share(settings.top_p).map(Self::TopP),
-            StageKind::MinP => Some(settings.min_p).filter(|p| *p > 0.0).map(Self::MinP),
-            StageKind::Xtc => {
-                let Settings { xtc_probability: probability, xtc_threshold: threshold, .. } =
-                    *settings;
-                // At most one token has a probability above 0.5.
-                (probability > 0.0 && threshold <= 0.5)
-                    .then_some(Self::Xtc { probability, threshold })
-            }
-            StageKind::Temperature => Temperature::new(settings).map(Self::Temperature),
-        }
-    }
-
-    /// Adds a token of the text.
-    pub fn accept(&mut self, token: Token) {
-        match self {
-            Self::Penalties(penalties) => penalties.accept(token),
-            Self::Dry(dry) => dry.accept(token),
-            _ => {}
-        }
-    }
-
-    /// Removes all tokens of the text.
-    pub fn forget(&mut self) {
-        match self {
-            Self::Penalties(penalties) => penalties.forget(),
-            Self::Dry(dry) => dry.forget(),
-            _ => {}
-        }
-    }
-
-    /// Changes the logits of a vocabulary, if the stage [only adjusts
-    /// logits](Self::only_adjusts_logits).
-    pub fn adjust(&mut self, logits: &mut [f32]) {
-        match self {
-            Self::Penalties(penalties) => penalties.adjust_all(logits),
-            Self::Dry(dry) => dry.look_back().adjust_all(logits),
-            _ => {}
-        }
-    }
-
-    /// Returns whether the stage only changes the logits of tokens.
-    pub fn only_adjusts_logits(&self) -> bool {
-        matches!(self, Self::Penalties(_) | Self::Dry(_))
-    }
-
-    /// Narrows or changes the candidates left by the previous stages. `uniform` draws a number from
-    /// 0 to 1.
-    pub fn apply(&mut self, candidates: &mut Candidates, uniform: impl FnOnce() -> f64) {
-        match self {
-            Self::Penalties(penalties) => candidates.adjust(penalties),
-            Self::Dry(dry) => candidates.adjust(dry.look_back()),
-            Self::TopNSigma(n) => truncation::top_n_sigma(candidates, *n),
-            Self::TopK(k) => candidates.keep_best(*k),
-            Self::TypicalP(p) => truncation::typical_p(candidates, *p),
-            Self::TopP(p) => truncation::top_p(candidates, *p),
-            Self::MinP(p) => truncation::min_p(candidates, *p),
-            Self::Xtc { probability, threshold } => {
-                if uniform() < f64::from(*probability) {
-                    truncation::exclude_top(candidates, *threshold);
-                }
-            }
-            Self::Temperature(temperature) => temperature.apply(candidates),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Samplers that are off by default, biases, and the order of the chain.
 
-use rope_cpu::sample::{Sampler, Settings, StageKind};
+use rope_cpu::sample::{
+    SAMPLERS, Sampler, Settings, default_order, min_p, parse_letters, parse_names, penalties,
+    temperature, top_k, top_n_sigma, top_p, xtc,
+};
 
 use crate::{distribution, logits, neutral};
 
@@ -18,7 +21,7 @@ const FOUR: [f32; 4] = [0.1, 0.4, 0.2, 0.3];
 
 #[test]
 fn top_n_sigma_keeps_what_is_near_the_largest_logit() {
-    let top_n_sigma = |top_n_sigma| Settings { top_n_sigma, ..neutral() };
+    let top_n_sigma = |top_n_sigma| neutral().with(&top_n_sigma::TOP_N_SIGMA, top_n_sigma);
     // Mean 1.5, deviation the root of 1.25: 1.118.
     let steps = [0.0, 1.0, 2.0, 3.0];
     let e = 1f32.exp();
@@ -37,7 +40,8 @@ fn top_n_sigma_keeps_what_is_near_the_largest_logit() {
 
 #[test]
 fn xtc_keeps_the_least_likely_of_the_likely() {
-    let xtc = |xtc_threshold| Settings { xtc_probability: 1.0, xtc_threshold, ..neutral() };
+    let xtc =
+        |xtc_threshold| neutral().with(&xtc::PROBABILITY, 1.0).with(&xtc::THRESHOLD, xtc_threshold);
     let four = logits(&FOUR);
     let all = [(0, 0.1), (1, 0.4), (2, 0.2), (3, 0.3)];
     check(xtc(0.45), &four, &all);
@@ -50,8 +54,9 @@ fn xtc_keeps_the_least_likely_of_the_likely() {
 
 #[test]
 fn xtc_acts_as_often_as_it_should() {
-    let settings =
-        Settings { seed: Some(1), xtc_probability: 0.3, xtc_threshold: 0.25, ..neutral() };
+    let settings = Settings { seed: Some(1), ..neutral() }
+        .with(&xtc::PROBABILITY, 0.3)
+        .with(&xtc::THRESHOLD, 0.25);
     let mut sampler = Sampler::new(settings).unwrap();
     let (count, four) = (20_000, logits(&[0.1, 0.2, 0.3, 0.4]));
     let acted = (0..count).filter(|_| sampler.distribution(&four).unwrap().len() == 3).count();
@@ -61,11 +66,11 @@ fn xtc_acts_as_often_as_it_should() {
 
 #[test]
 fn dynamic_temperature_follows_the_entropy() {
-    let dynamic = |dynatemp_range, dynatemp_exponent| Settings {
-        temperature: 1.5,
-        dynatemp_range,
-        dynatemp_exponent,
-        ..neutral()
+    let dynamic = |dynatemp_range, dynatemp_exponent| {
+        neutral()
+            .with(&temperature::TEMPERATURE, 1.5)
+            .with(&temperature::DYNAMIC_RANGE, dynatemp_range)
+            .with(&temperature::DYNAMIC_EXPONENT, dynatemp_exponent)
     };
     // Of 0.8 and 0.2: 0.7219 bits of at most 1.
     let entropy = -(0.8f64 * 0.8f64.log2() + 0.2 * 0.2f64.log2());
@@ -95,31 +100,31 @@ fn biases_are_added_first() {
         &four,
         &[(0, 1.0 / 3.0), (2, 2.0 / 3.0), (3, 0.0)],
     );
-    check(Settings { top_k: 1, ..bias(&[(0, 9.0)]) }, &four, &[(0, 1.0)]);
+    check(bias(&[(0, 9.0)]).with(&top_k::TOP_K, 1), &four, &[(0, 1.0)]);
 }
 
 #[test]
 fn samplers_act_in_the_order_that_is_given() {
     let order = |names: &str, settings: Settings| Settings {
-        samplers: StageKind::parse_names(names).unwrap(),
+        samplers: parse_names(names).unwrap(),
         ..settings
     };
     let four = logits(&FOUR);
-    let both = || Settings { top_k: 2, top_p: 0.5, ..neutral() };
+    let both = || neutral().with(&top_k::TOP_K, 2).with(&top_p::TOP_P, 0.5);
     check(order("top_k;top_p", both()), &four, &[(1, 1.0)]);
     check(order("top_p;top_k", both()), &four, &[(1, 4.0 / 7.0), (3, 3.0 / 7.0)]);
     // At 10, before min-p, all four stay.
-    let flat = || Settings { min_p: 0.6, temperature: 10.0, ..neutral() };
+    let flat = || neutral().with(&min_p::MIN_P, 0.6).with(&temperature::TEMPERATURE, 10.0);
     let kept = |names| distribution(&mut Sampler::new(order(names, flat())).unwrap(), &four).len();
     assert_eq!((kept("min_p;temperature"), kept("temperature;min_p")), (2, 4));
     // A sampler that is not in the chain has no effect.
     check(
-        order("", Settings { top_k: 1, temperature: 0.0, ..neutral() }),
+        order("", neutral().with(&top_k::TOP_K, 1).with(&temperature::TEMPERATURE, 0.0)),
         &four,
         &[(0, 0.1), (1, 0.4), (2, 0.2), (3, 0.3)],
     );
     // Penalties at the end of the chain apply to the remaining candidates.
-    let late = Settings { presence_penalty: 100.0, top_k: 1, ..neutral() };
+    let late = neutral().with(&penalties::PRESENCE, 100.0).with(&top_k::TOP_K, 1);
     let mut sampler = Sampler::new(order("top_k;penalties", late)).unwrap();
     sampler.accept(1);
     assert_eq!(distribution(&mut sampler, &four), [(1, 1.0)]);
@@ -128,14 +133,14 @@ fn samplers_act_in_the_order_that_is_given() {
 #[test]
 fn names_and_letters_are_those_of_llama_cpp() {
     let all = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
-    assert_eq!(StageKind::parse_names(all).unwrap(), StageKind::ORDER);
-    assert_eq!(StageKind::parse_letters("edskypmxt").unwrap(), StageKind::ORDER);
-    assert_eq!(StageKind::ORDER.map(StageKind::name).join(";"), all);
+    assert_eq!(parse_names(all).unwrap(), default_order());
+    assert_eq!(parse_letters("edskypmxt").unwrap(), default_order());
+    assert_eq!(SAMPLERS.map(|kind| kind.name).join(";"), all);
     let others = "Penalties;DRY;top-n-sigma;topk;typ;nucleus;min-p;XTC;temp";
-    assert_eq!(StageKind::parse_names(others).unwrap(), StageKind::ORDER);
-    assert_eq!(StageKind::parse_names("").unwrap(), []);
-    let error = StageKind::parse_names("top_k;").unwrap_err().to_string();
+    assert_eq!(parse_names(others).unwrap(), default_order());
+    assert!(parse_names("").unwrap().is_empty());
+    let error = parse_names("top_k;").unwrap_err().to_string();
     assert!(error.starts_with("no sampler has the name \"\": choose from penalties"), "{error}");
-    let error = StageKind::parse_letters("kz").unwrap_err().to_string();
+    let error = parse_letters("kz").unwrap_err().to_string();
     assert!(error.starts_with("no sampler has the letter 'z': choose from e (pen"), "{error}");
 }

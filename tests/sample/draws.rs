@@ -1,6 +1,6 @@
 //! Draws: their frequencies, their seeds, and logits from which no token can be drawn.
 
-use rope_cpu::sample::{Sampler, Settings};
+use rope_cpu::sample::{Sampler, Settings, min_p, temperature, top_k, top_p};
 
 use crate::{logits, neutral};
 
@@ -50,7 +50,10 @@ fn seeds_decide_the_draws() {
 fn draws_are_those_of_the_algorithm() {
     // The expected tokens must not change, so that a seed in a bug report has the same result on
     // every machine. A change of the generator or the order of candidates must be deliberate.
-    let settings = Settings { seed: Some(42), top_k: 0, top_p: 1.0, min_p: 0.0, ..neutral() };
+    let settings = Settings { seed: Some(42), ..neutral() }
+        .with(&top_k::TOP_K, 0)
+        .with(&top_p::TOP_P, 1.0)
+        .with(&min_p::MIN_P, 0.0);
     assert_eq!(draws(settings, &[0.0; 100], 8), DRAWS_OF_SEED_42);
 }
 
@@ -60,7 +63,7 @@ const DRAWS_OF_SEED_42: [u32; 8] = [22, 23, 76, 52, 97, 37, 18, 52];
 fn impossible_tokens_are_never_drawn() {
     let impossible = [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY, 0.0];
     for top_p in [0.9, 1.0] {
-        let settings = Settings { top_p, ..neutral() };
+        let settings = neutral().with(&top_p::TOP_P, top_p);
         assert!(draws(settings, &impossible, 1000).iter().all(|token| token % 2 == 1));
     }
 }
@@ -70,7 +73,8 @@ fn broken_logits_are_errors() {
     let error = |settings, logits: &[f32]| {
         Sampler::new(settings).unwrap().choose(logits).unwrap_err().to_string()
     };
-    for settings in [neutral(), Settings::default(), Settings { temperature: 0.0, ..neutral() }] {
+    for settings in [neutral(), Settings::default(), neutral().with(&temperature::TEMPERATURE, 0.0)]
+    {
         for (bad, name) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
             assert_eq!(
                 error(settings.clone(), &[0.0, 1.0, bad, 2.0]),

@@ -1,12 +1,12 @@
 //! Compares DRY with its definition.
 
 use proptest::prelude::*;
-use rope_cpu::sample::{Breaker, Sampler, Settings};
+use rope_cpu::sample::{Breaker, Sampler, Settings, dry};
 
 use crate::neutral;
 
 fn dry() -> Settings {
-    Settings { dry_multiplier: 1.0, dry_base: 2.0, ..neutral() }
+    neutral().with(&dry::MULTIPLIER, 1.0).with(&dry::BASE, 2.0)
 }
 
 /// Returns the penalty of each of `vocabulary` tokens after a text.
@@ -25,18 +25,18 @@ fn what_goes_on_repeating_is_penalized_by_its_length() {
     assert_eq!(penalties(dry(), &[0, 1, 2, 3, 0, 1, 2], 5), [0.0, 0.0, 0.0, 2.0, 0.0]);
     assert_eq!(penalties(dry(), &[4, 0, 1, 2, 3, 4, 0, 1, 2], 5), [0.0, 0.0, 0.0, 4.0, 0.0]);
     assert_eq!(penalties(dry(), &[1, 2, 3, 4, 2], 5), [0.0; 5]);
-    let longer = Settings { dry_allowed_length: 3, ..dry() };
+    let longer = dry().with(&dry::ALLOWED_LENGTH, 3);
     assert_eq!(penalties(longer, &[0, 1, 2, 3, 0, 1, 2], 5), [0.0, 0.0, 0.0, 1.0, 0.0]);
-    let short = Settings { dry_penalty_last_n: 4, ..dry() };
+    let short = dry().with(&dry::LAST_N, 4);
     assert_eq!(penalties(short, &[1, 2, 3, 1, 2], 5), [0.0; 5]);
-    let off = Settings { dry_multiplier: 0.0, ..dry() };
+    let off = dry().with(&dry::MULTIPLIER, 0.0);
     assert_eq!(penalties(off, &[1, 2, 3, 1, 2], 5), [0.0; 5]);
 }
 
 #[test]
 fn the_penalty_stays_finite() {
     let text = [1; 200];
-    let settings = Settings { dry_penalty_last_n: 200, ..dry() };
+    let settings = dry().with(&dry::LAST_N, 200);
     assert_eq!(penalties(settings, &text, 2), [0.0, f32::MAX]);
 }
 

@@ -1,6 +1,6 @@
 //! The tokens that each sampler keeps, with their probabilities.
 
-use rope_cpu::sample::{Sampler, Settings};
+use rope_cpu::sample::{Sampler, Settings, min_p, penalties, temperature, top_k, top_p, typical_p};
 
 use crate::{distribution, logits, neutral};
 
@@ -23,7 +23,7 @@ fn neutral_settings_keep_everything() {
 
 #[test]
 fn top_k_keeps_the_likeliest() {
-    let top_k = |top_k| Settings { top_k, ..neutral() };
+    let top_k = |top_k| neutral().with(&top_k::TOP_K, top_k);
     let four = logits(&FOUR);
     check(top_k(1), &four, &[(1, 1.0)]);
     check(top_k(3), &four, &[(1, 4.0 / 9.0), (2, 2.0 / 9.0), (3, 3.0 / 9.0)]);
@@ -34,7 +34,7 @@ fn top_k_keeps_the_likeliest() {
 
 #[test]
 fn top_p_keeps_until_the_sum_is_reached() {
-    let top_p = |top_p| Settings { top_p, ..neutral() };
+    let top_p = |top_p| neutral().with(&top_p::TOP_P, top_p);
     let four = logits(&FOUR);
     check(top_p(0.0), &four, &[(1, 1.0)]);
     check(top_p(0.39), &four, &[(1, 1.0)]);
@@ -46,7 +46,7 @@ fn top_p_keeps_until_the_sum_is_reached() {
 
 #[test]
 fn min_p_keeps_what_is_near_the_likeliest() {
-    let min_p = |min_p| Settings { min_p, ..neutral() };
+    let min_p = |min_p| neutral().with(&min_p::MIN_P, min_p);
     let four = logits(&FOUR);
     check(min_p(0.24), &four, &[(0, 0.1), (1, 0.4), (2, 0.2), (3, 0.3)]);
     check(min_p(0.26), &four, &[(1, 4.0 / 9.0), (2, 2.0 / 9.0), (3, 3.0 / 9.0)]);
@@ -56,7 +56,7 @@ fn min_p_keeps_what_is_near_the_likeliest() {
 
 #[test]
 fn typical_p_keeps_what_is_nearest_to_the_entropy() {
-    let typical_p = |typical_p| Settings { typical_p, ..neutral() };
+    let typical_p = |typical_p| neutral().with(&typical_p::TYPICAL_P, typical_p);
     // Entropy of 0.9, 0.05, 0.05: 0.3944; distances 0.289, 2.601, 2.601.
     check(typical_p(0.5), &logits(&[0.05, 0.9, 0.05]), &[(1, 1.0)]);
     // Entropy 1.0889; surprises 0.5108, 1.6094, 2.3026, 2.3026; distances 0.578, 0.520, 1.214,
@@ -73,7 +73,7 @@ fn typical_p_keeps_what_is_nearest_to_the_entropy() {
 
 #[test]
 fn temperature_divides_logits() {
-    let at = |temperature| Settings { temperature, ..neutral() };
+    let at = |temperature| neutral().with(&temperature::TEMPERATURE, temperature);
     // Squares of 1 and 2, and their square roots.
     check(at(0.5), &logits(&[1.0, 2.0]), &[(0, 0.2), (1, 0.8)]);
     let root = 2f32.sqrt();
@@ -85,11 +85,11 @@ fn temperature_divides_logits() {
 #[test]
 fn greedy_takes_the_lowest_of_the_likeliest() {
     for temperature in [0.0, -1.0] {
-        let greedy = || Settings { temperature, ..neutral() };
+        let greedy = || neutral().with(&temperature::TEMPERATURE, temperature);
         check(greedy(), &[1.0, 3.0, 2.0, 3.0, 3.0], &[(1, 1.0)]);
         // The order also decides which of several equal tokens are kept.
-        check(Settings { top_k: 2, ..greedy() }, &[3.0; 5], &[(0, 1.0)]);
-        check(Settings { top_p: 0.1, ..greedy() }, &[3.0; 5], &[(0, 1.0)]);
+        check(greedy().with(&top_k::TOP_K, 2), &[3.0; 5], &[(0, 1.0)]);
+        check(greedy().with(&top_p::TOP_P, 0.1), &[3.0; 5], &[(0, 1.0)]);
     }
 }
 
@@ -97,15 +97,15 @@ fn greedy_takes_the_lowest_of_the_likeliest() {
 fn samplers_act_in_the_order_of_llama_cpp() {
     // Top-k first: of 0.4, 0.3 | 0.2, 0.1 the first two become 4/7 and 3/7, so that 0.5 is
     // reached by one. Top-p first would have kept two.
-    let both = Settings { top_k: 2, top_p: 0.5, ..neutral() };
+    let both = neutral().with(&top_k::TOP_K, 2).with(&top_p::TOP_P, 0.5);
     check(both, &logits(&FOUR), &[(1, 1.0)]);
     // Temperature last: at 10, before min-p, all four would stay.
-    let flat = Settings { min_p: 0.6, temperature: 10.0, ..neutral() };
+    let flat = neutral().with(&min_p::MIN_P, 0.6).with(&temperature::TEMPERATURE, 10.0);
     let root = |p: f32| p.powf(0.1);
     let sum = root(0.4) + root(0.3);
     check(flat, &logits(&FOUR), &[(1, root(0.4) / sum), (3, root(0.3) / sum)]);
     // Penalties come first.
-    let penalized = Settings { presence_penalty: 100.0, top_k: 1, ..neutral() };
+    let penalized = neutral().with(&penalties::PRESENCE, 100.0).with(&top_k::TOP_K, 1);
     let mut sampler = Sampler::new(penalized).unwrap();
     sampler.accept(1);
     assert_eq!(distribution(&mut sampler, &logits(&FOUR)), [(3, 1.0)]);
@@ -122,29 +122,28 @@ fn penalized(settings: Settings, accepted: &[u32], logits: &[f32]) -> Vec<f32> {
 
 #[test]
 fn penalties_act_on_recent_tokens() {
-    let repeat = || Settings { repeat_penalty: 2.0, ..neutral() };
+    let repeat = || neutral().with(&penalties::REPEAT, 2.0);
     let three = [4.0, -4.0, 1.0];
     assert_eq!(penalized(repeat(), &[], &three), three);
     assert_eq!(penalized(repeat(), &[0, 1, 1], &three), [2.0, -8.0, 1.0]);
-    let presence = || Settings { presence_penalty: 0.5, ..neutral() };
+    let presence = || neutral().with(&penalties::PRESENCE, 0.5);
     assert_eq!(penalized(presence(), &[0, 1, 1], &three), [3.5, -4.5, 1.0]);
-    let frequency = || Settings { frequency_penalty: 0.5, ..neutral() };
+    let frequency = || neutral().with(&penalties::FREQUENCY, 0.5);
     assert_eq!(penalized(frequency(), &[0, 1, 1], &three), [3.5, -5.0, 1.0]);
-    let all = Settings {
-        repeat_penalty: 2.0,
-        presence_penalty: 0.5,
-        frequency_penalty: 0.25,
-        ..neutral()
-    };
+    let all = neutral()
+        .with(&penalties::REPEAT, 2.0)
+        .with(&penalties::PRESENCE, 0.5)
+        .with(&penalties::FREQUENCY, 0.25);
     assert_eq!(penalized(all, &[0, 1, 1], &three), [1.25, -9.0, 1.0]);
 }
 
 #[test]
 fn extreme_changes_leave_finite_logits() {
-    let repeat = Settings { repeat_penalty: 1e-38, ..neutral() };
+    let repeat = neutral().with(&penalties::REPEAT, 1e-38);
     assert_eq!(penalized(repeat, &[0], &[4.0, 1.0]), [f32::MAX, 1.0]);
     let (presence, frequency) = (-f32::MAX, -f32::MAX);
-    let both = Settings { presence_penalty: presence, frequency_penalty: frequency, ..neutral() };
+    let both =
+        neutral().with(&penalties::PRESENCE, presence).with(&penalties::FREQUENCY, frequency);
     assert_eq!(penalized(both, &[0, 0], &[4.0, 1.0]), [f32::MAX, 1.0]);
     let bias = Settings { logit_bias: vec![(0, f32::MAX), (0, f32::MAX)], ..neutral() };
     assert_eq!(penalized(bias, &[], &[4.0, 1.0]), [f32::MAX, 1.0]);
@@ -157,7 +156,9 @@ fn extreme_changes_leave_finite_logits() {
 
 #[test]
 fn penalties_forget_what_is_long_ago() {
-    let last = |repeat_last_n| Settings { repeat_last_n, frequency_penalty: 1.0, ..neutral() };
+    let last = |repeat_last_n| {
+        neutral().with(&penalties::LAST_N, repeat_last_n).with(&penalties::FREQUENCY, 1.0)
+    };
     let accepted = [0, 0, 1, 2, 0, 1];
     assert_eq!(penalized(last(0), &accepted, &[0.0; 3]), [0.0, 0.0, 0.0]);
     assert_eq!(penalized(last(1), &accepted, &[0.0; 3]), [0.0, -1.0, 0.0]);
@@ -178,7 +179,7 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable: lower tokens first
     for k in [1, 40, 511, 512, 513, 1024, 100_000] {
-        let mut sampler = Sampler::new(Settings { top_k: k, ..neutral() }).unwrap();
+        let mut sampler = Sampler::new(neutral().with(&top_k::TOP_K, k)).unwrap();
         let kept = sampler.distribution(&logits).unwrap();
         let tokens = kept.iter().map(|c| c.token as usize);
         assert!(tokens.eq(order[..k as usize].iter().copied()), "top-k {k}");
@@ -186,7 +187,7 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
     let weight = |i: &usize| f64::from(logits[*i]).exp();
     let total: f64 = order.iter().map(weight).sum();
     for top_p in [1e-4, 0.01, 0.5] {
-        let mut sampler = Sampler::new(Settings { top_p, ..neutral() }).unwrap();
+        let mut sampler = Sampler::new(neutral().with(&top_p::TOP_P, top_p)).unwrap();
         let kept = sampler.distribution(&logits).unwrap();
         let tokens = kept.iter().map(|c| c.token as usize);
         assert!(tokens.eq(order[..kept.len()].iter().copied()), "top-p {top_p}");
@@ -201,7 +202,7 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
 
 #[test]
 fn a_sampler_that_forgets_penalizes_nothing() {
-    let settings = Settings { frequency_penalty: 1.0, presence_penalty: 1.0, ..neutral() };
+    let settings = neutral().with(&penalties::FREQUENCY, 1.0).with(&penalties::PRESENCE, 1.0);
     let mut sampler = Sampler::new(settings).unwrap();
     let fresh = distribution(&mut sampler, &logits(&FOUR));
     [1, 1, 3].into_iter().for_each(|token| sampler.accept(token));

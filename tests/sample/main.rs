@@ -7,19 +7,16 @@ mod kept;
 mod mirostat;
 mod settings;
 
-use rope_cpu::sample::{Sampler, Settings};
+use rope_cpu::sample::{Sampler, Settings, min_p, temperature, top_k, top_p, typical_p};
 
 /// Returns settings with which every sampler keeps all tokens.
 fn neutral() -> Settings {
-    Settings {
-        seed: Some(1),
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        typical_p: 1.0,
-        ..Settings::default()
-    }
+    Settings { seed: Some(1), ..Settings::default() }
+        .with(&temperature::TEMPERATURE, 1.0)
+        .with(&top_k::TOP_K, 0)
+        .with(&top_p::TOP_P, 1.0)
+        .with(&min_p::MIN_P, 0.0)
+        .with(&typical_p::TYPICAL_P, 1.0)
 }
 
 /// Returns logits whose softmax is `probabilities`.

@@ -1,13 +1,15 @@
 //! Compares Mirostat with its equations.
 
-use rope_cpu::sample::{Sampler, Settings};
+use rope_cpu::sample::{Sampler, mirostat, top_k};
 
 use crate::neutral;
 
-fn mirostat(version: u32, tau: f32, eta: f32) -> Sampler {
-    let settings =
-        Settings { mirostat: version, mirostat_tau: tau, mirostat_eta: eta, ..neutral() };
-    Sampler::new(Settings { top_k: 1, ..settings }).unwrap()
+fn mirostat(version: i32, tau: f32, eta: f32) -> Sampler {
+    let settings = neutral()
+        .with(&mirostat::VERSION, version)
+        .with(&mirostat::TARGET, tau)
+        .with(&mirostat::RATE, eta);
+    Sampler::new(settings.with(&top_k::TOP_K, 1)).unwrap()
 }
 
 #[test]

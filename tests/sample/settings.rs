@@ -2,82 +2,94 @@
 
 use rope_cpu::{
     gguf::{Metadata, Value},
-    sample::{Sampler, Settings, StageKind, unknown_samplers},
+    sample::{
+        Sampler, Settings, default_order, dry, min_p, mirostat, parse_names, penalties, settings,
+        temperature, top_k, top_p, typical_p, unknown_samplers, xtc,
+    },
+    settings::{Kind, Setting},
 };
 
 use crate::neutral;
 
 #[test]
 fn defaults_are_those_of_llama_cpp() {
-    let expected = Settings {
-        seed: None,
-        samplers: StageKind::ORDER.to_vec(),
-        logit_bias: vec![],
-        temperature: 0.8,
-        top_k: 40,
-        top_p: 0.95,
-        min_p: 0.05,
-        typical_p: 1.0,
-        top_n_sigma: -1.0,
-        xtc_probability: 0.0,
-        xtc_threshold: 0.1,
-        dynatemp_range: 0.0,
-        dynatemp_exponent: 1.0,
-        repeat_last_n: 64,
-        repeat_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        dry_multiplier: 0.0,
-        dry_base: 1.75,
-        dry_allowed_length: 2,
-        dry_penalty_last_n: 64,
-        dry_breakers: vec![],
-        mirostat: 0,
-        mirostat_tau: 5.0,
-        mirostat_eta: 0.1,
-    };
-    assert_eq!(Settings::default(), expected);
+    let expected = [
+        ("temp", 0.8),
+        ("dynatemp_range", 0.0),
+        ("dynatemp_exp", 1.0),
+        ("xtc_probability", 0.0),
+        ("xtc_threshold", 0.1),
+        ("min_p", 0.05),
+        ("top_p", 0.95),
+        ("typical", 1.0),
+        ("top_k", 40.0),
+        ("top_n_sigma", -1.0),
+        ("dry_multiplier", 0.0),
+        ("dry_base", 1.75),
+        ("dry_allowed_length", 2.0),
+        ("dry_penalty_last_n", 64.0),
+        ("repeat_last_n", 64.0),
+        ("repeat_penalty", 1.0),
+        ("presence_penalty", 0.0),
+        ("frequency_penalty", 0.0),
+        ("mirostat", 0.0),
+        ("mirostat_ent", 5.0),
+        ("mirostat_lr", 0.1),
+    ];
+    let found: Vec<_> = settings().map(|setting| (setting.name().0, setting.default())).collect();
+    assert_eq!(found, expected);
+    let default = Settings::default();
+    assert_eq!((default.seed, &default.samplers), (None, &default_order()));
+    default.check().unwrap();
+    for setting in settings() {
+        let with = match setting.parameter.kind {
+            Kind::Integer(..) => Settings::default().with(setting, setting.default() as i64),
+            _ => Settings::default().with(setting, setting.default()),
+        };
+        with.check().unwrap();
+    }
 }
 
-/// Checks that settings with a value out of range are rejected with the name of the flag.
-fn refused(flag: &str, expected: &str, bad: &[f32], settings: impl Fn(f32) -> Settings) {
+/// Checks that settings with a value out of range are rejected with its name.
+fn refused(name: &str, expected: &str, bad: &[f32], settings: impl Fn(f32) -> Settings) {
     for bad in bad.iter().copied().chain([f32::NAN, f32::INFINITY]) {
         let text = Sampler::new(settings(bad)).map(|_| ()).unwrap_err().to_string();
-        assert_eq!(text, format!("{flag} {bad}: must be {expected}"));
+        assert_eq!(text, format!("`{name}` {bad}: must be {expected}"));
     }
 }
 
 #[test]
-fn errors_name_the_flag() {
+fn errors_name_the_setting() {
     let share = "from 0 to 1";
-    refused("--top-p", share, &[-0.1, 1.1], |top_p| Settings { top_p, ..neutral() });
-    refused("--min-p", share, &[-0.1, 1.1], |min_p| Settings { min_p, ..neutral() });
-    refused("--typical", share, &[-0.1, 2.0], |typical_p| Settings { typical_p, ..neutral() });
-    let finite = "a finite number";
-    refused("--temp", finite, &[], |temperature| Settings { temperature, ..neutral() });
-    refused("--presence-penalty", finite, &[], |presence_penalty| Settings {
-        presence_penalty,
-        ..neutral()
+    refused("top_p", share, &[-0.1, 1.1], |top_p| neutral().with(&top_p::TOP_P, top_p));
+    refused("min_p", share, &[-0.1, 1.1], |min_p| neutral().with(&min_p::MIN_P, min_p));
+    refused("typical", share, &[-0.1, 2.0], |typical_p| {
+        neutral().with(&typical_p::TYPICAL_P, typical_p)
     });
-    refused("--frequency-penalty", finite, &[], |frequency_penalty| Settings {
-        frequency_penalty,
-        ..neutral()
+    let finite = "a finite number";
+    refused("temp", finite, &[], |temperature| {
+        neutral().with(&temperature::TEMPERATURE, temperature)
+    });
+    refused("presence_penalty", finite, &[], |presence_penalty| {
+        neutral().with(&penalties::PRESENCE, presence_penalty)
+    });
+    refused("frequency_penalty", finite, &[], |frequency_penalty| {
+        neutral().with(&penalties::FREQUENCY, frequency_penalty)
     });
     let divisor = "a finite number above 0";
-    refused("--repeat-penalty", divisor, &[0.0, -1.0, 1e-40], |repeat_penalty| Settings {
-        repeat_penalty,
-        ..neutral()
+    refused("repeat_penalty", divisor, &[0.0, -1.0, 1e-40], |repeat_penalty| {
+        neutral().with(&penalties::REPEAT, repeat_penalty)
     });
-    refused("--xtc-probability", share, &[1.5], |xtc_probability| Settings {
-        xtc_probability,
-        ..neutral()
+    refused("xtc_probability", share, &[1.5], |xtc_probability| {
+        neutral().with(&xtc::PROBABILITY, xtc_probability)
     });
-    refused("--dry-base", "a finite number of at least 1", &[0.9], |dry_base| Settings {
-        dry_base,
-        ..neutral()
+    refused("dry_base", "a finite number of at least 1", &[0.9], |dry_base| {
+        neutral().with(&dry::BASE, dry_base)
     });
-    refused("--mirostat-ent", finite, &[], |mirostat_tau| Settings { mirostat_tau, ..neutral() });
-    refused("--logit-bias", "a number or -inf", &[], |bias| Settings {
+    refused("mirostat_ent", finite, &[], |mirostat_tau| {
+        neutral().with(&mirostat::TARGET, mirostat_tau)
+    });
+    refused("logit_bias", "a number or -inf", &[], |bias| Settings {
         logit_bias: vec![(0, 1.0), (1, bias)],
         ..neutral()
     });
@@ -97,19 +109,16 @@ fn a_file_may_recommend_settings() {
     metadata.insert("general.sampling.temp", Value::F32(0.6));
     metadata.insert("general.sampling.penalty_last_n", Value::I32(9));
     metadata.insert("general.sampling.mirostat", Value::I32(2));
-    let expected = Settings {
-        samplers: vec![StageKind::TopK, StageKind::Temperature],
-        top_k: 20,
-        temperature: 0.6,
-        repeat_last_n: 9,
-        mirostat: 2,
-        ..Settings::default()
-    };
+    let expected = Settings { samplers: parse_names("top_k;temp").unwrap(), ..Settings::default() }
+        .with(&top_k::TOP_K, 20)
+        .with(&temperature::TEMPERATURE, 0.6f32)
+        .with(&penalties::LAST_N, 9)
+        .with(&mirostat::VERSION, 2);
     assert_eq!(recommended(&metadata).unwrap(), expected);
     // A sampler that only llama.cpp has is left out, and -1 is the whole context.
     metadata.insert("general.sampling.sequence", Value::String(b"top_k;infill;temp"));
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-1));
-    let expected = Settings { repeat_last_n: usize::MAX, ..expected };
+    let expected = expected.with(&penalties::LAST_N, i64::MAX);
     assert_eq!(recommended(&metadata).unwrap(), expected);
     assert_eq!(unknown_samplers(&metadata).unwrap(), ["infill"]);
     metadata.insert("general.sampling.penalty_last_n", Value::I32(-2));
@@ -122,17 +131,17 @@ fn a_file_may_recommend_settings() {
 fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
     let base = Settings::default;
     let cases = [
-        ("temp", 2, Settings { temperature: 2.0, ..base() }),
-        ("top_k", 7, Settings { top_k: 7, ..base() }),
-        ("top_p", 1, Settings { top_p: 1.0, ..base() }),
-        ("min_p", 1, Settings { min_p: 1.0, ..base() }),
-        ("xtc_probability", 1, Settings { xtc_probability: 1.0, ..base() }),
-        ("xtc_threshold", 1, Settings { xtc_threshold: 1.0, ..base() }),
-        ("penalty_last_n", 9, Settings { repeat_last_n: 9, ..base() }),
-        ("penalty_repeat", 2, Settings { repeat_penalty: 2.0, ..base() }),
-        ("mirostat", 2, Settings { mirostat: 2, ..base() }),
-        ("mirostat_tau", 3, Settings { mirostat_tau: 3.0, ..base() }),
-        ("mirostat_eta", 4, Settings { mirostat_eta: 4.0, ..base() }),
+        ("temp", 2, base().with(&temperature::TEMPERATURE, 2.0)),
+        ("top_k", 7, base().with(&top_k::TOP_K, 7)),
+        ("top_p", 1, base().with(&top_p::TOP_P, 1.0)),
+        ("min_p", 1, base().with(&min_p::MIN_P, 1.0)),
+        ("xtc_probability", 1, base().with(&xtc::PROBABILITY, 1.0)),
+        ("xtc_threshold", 1, base().with(&xtc::THRESHOLD, 1.0)),
+        ("penalty_last_n", 9, base().with(&penalties::LAST_N, 9)),
+        ("penalty_repeat", 2, base().with(&penalties::REPEAT, 2.0)),
+        ("mirostat", 2, base().with(&mirostat::VERSION, 2)),
+        ("mirostat_tau", 3, base().with(&mirostat::TARGET, 3.0)),
+        ("mirostat_eta", 4, base().with(&mirostat::RATE, 4.0)),
     ];
     for (name, n, expected) in cases {
         let key = format!("general.sampling.{name}");
@@ -157,7 +166,8 @@ fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
             let said = format!("metadata key {key} is {}, where a", value.describe());
             assert!(error.starts_with(&said), "{error}");
             // An overridden key is not read.
-            let settings = Settings::from_metadata(&metadata, |overridden| overridden == name);
+            let setting = settings().find(|setting| setting.key == Some(name)).unwrap().name();
+            let settings = Settings::from_metadata(&metadata, |overridden| overridden == setting);
             assert_eq!(settings.unwrap(), base());
         }
     }
@@ -165,6 +175,6 @@ fn each_key_of_a_file_is_one_setting_as_any_type_of_number() {
     metadata.insert("general.sampling.sequence", Value::Bool(true));
     let error = recommended(&metadata).unwrap_err();
     assert!(error.starts_with("metadata key general.sampling.sequence is bool true"), "{error}");
-    let settings = Settings::from_metadata(&metadata, |overridden| overridden == "sequence");
+    let settings = Settings::from_metadata(&metadata, |overridden| overridden == Setting::SAMPLERS);
     assert_eq!(settings.unwrap(), base());
 }

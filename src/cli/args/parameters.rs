@@ -1,9 +1,10 @@
 //! Options that are made from the library's descriptions of settings.
 
-use std::path::PathBuf;
+use std::{error::Error, path::PathBuf};
 
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 
+use super::numbers;
 use crate::cli::flags;
 use rope_cpu::settings::{Kind, Parameter, Value, Values};
 
@@ -16,18 +17,25 @@ pub fn added(
 }
 
 fn option(parameter: &'static Parameter) -> Arg {
+    let summary = match parameter.default {
+        Some(default) => format!("{} [default: {default}]", parameter.summary),
+        None => parameter.summary.into(),
+    };
     let option = Arg::new(parameter.setting.0)
         .long(flags::long(parameter.setting.0))
         .aliases(parameter.aliases.iter().map(|alias| alias.replace('_', "-")))
         .value_name(parameter.value_name)
-        .help(parameter.summary)
+        .help(summary.clone())
         .hide_short_help(parameter.rare);
     let option = match parameter.details {
         "" => option,
-        details => option.long_help(format!("{}\n\n{details}", parameter.summary)),
+        details => option.long_help(format!("{summary}\n\n{}", flags::with_flags(details))),
     };
     match parameter.kind {
         Kind::Number => option.value_parser(value_parser!(f64)).allow_negative_numbers(true),
+        Kind::Integer(least, most) => option
+            .value_parser(move |text: &str| integer(text, least, most))
+            .allow_negative_numbers(least < 0),
         Kind::Whole(range) => option.value_parser(move |text: &str| {
             text.parse::<usize>().map_err(|_| format!("must be a whole number {range}"))
         }),
@@ -36,6 +44,16 @@ fn option(parameter: &'static Parameter) -> Arg {
         }
         Kind::Switch => option.value_parser(super::on_or_off),
         Kind::Path => option.value_parser(value_parser!(PathBuf)),
+    }
+}
+
+fn integer(text: &str, least: i64, most: i64) -> Result<i64, Box<dyn Error + Send + Sync>> {
+    if most < i64::MAX {
+        return Ok(numbers::between(least, most)(text)?);
+    }
+    match text.parse()? {
+        number if number < least => Err(format!("must be at least {least}").into()),
+        number => Ok(number),
     }
 }
 
@@ -48,6 +66,7 @@ pub fn values(
         let id = parameter.setting.0;
         Some(match parameter.kind {
             Kind::Number => Value::Number(*matches.get_one(id)?),
+            Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
             Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
             Kind::Switch => Value::Switch(*matches.get_one(id)?),
             Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),

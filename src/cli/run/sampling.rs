@@ -4,7 +4,7 @@ use super::{Args, prompt};
 use crate::cli::{error::Error, note};
 use rope_cpu::{
     gguf::Metadata,
-    sample::{Settings, breakers, unknown_samplers},
+    sample::{Settings, breakers, dry, unknown_samplers},
     tokenizer::Tokenizer,
 };
 
@@ -21,7 +21,7 @@ pub fn settings(
     tokenizer: &Tokenizer,
 ) -> Result<Settings, Error> {
     // The options were checked before, so an error here is the file's.
-    let file = Settings::from_metadata(metadata, |key| args.sampling.overrides(key));
+    let file = Settings::from_metadata(metadata, |setting| args.sampling.overrides(setting));
     let file = file.map_err(|e| args.model.named(e))?;
     file.check().map_err(|e| {
         args.model.named(format_args!("general.sampling: {e}; override it with the flag"))
@@ -37,7 +37,7 @@ pub fn settings(
     }
     let suppressed = tokenizer.suppressed().iter();
     settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
-    if settings.dry_multiplier != 0.0 {
+    if dry::MULTIPLIER.real(&settings.values) != 0.0 {
         let texts = match &args.sampling.dry_sequence_breaker[..] {
             [] => BREAKERS.map(String::from).to_vec(),
             // "none" removes all texts before it.

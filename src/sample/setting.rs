@@ -1,0 +1,134 @@
+//! The description of a sampler's setting.
+
+use crate::settings::{Parameter, Setting, Value, Values};
+
+/// A setting of a sampler: a number with a default.
+#[derive(Debug)]
+pub struct SamplerSetting {
+    /// The name, the description and the default.
+    pub parameter: Parameter,
+    /// The last part of the key in `general.sampling` with which a file recommends a value.
+    pub key: Option<&'static str>,
+    /// The number in a file that means no limit.
+    pub(super) no_limit: Option<i64>,
+    pub(super) range: Range,
+    pub(super) no_effect: fn(&Values) -> Option<&'static str>,
+}
+
+/// The permitted values of a setting.
+#[derive(Debug)]
+pub(super) enum Range {
+    Real { permitted: fn(f32) -> bool, expected: &'static str },
+    Whole { least: i64, most: i64, expected: &'static str },
+}
+
+impl Range {
+    pub const FINITE: Range =
+        Range::Real { permitted: f32::is_finite, expected: "a finite number" };
+    pub const SHARE: Range =
+        Range::Real { permitted: |x| x >= 0.0 && x <= 1.0, expected: "from 0 to 1" };
+    pub const WHOLE: Range =
+        Range::Whole { least: i64::MIN, most: i64::MAX, expected: "a whole number" };
+    pub const COUNT: Range =
+        Range::Whole { least: 0, most: i64::MAX, expected: "a whole number of at least 0" };
+
+    /// Returns what is permitted, in words.
+    pub fn expected(&self) -> &'static str {
+        match self {
+            Range::Real { expected, .. } | Range::Whole { expected, .. } => expected,
+        }
+    }
+}
+
+impl SamplerSetting {
+    /// Creates a setting that only a user can give, and that always has an effect.
+    pub(super) const fn new(
+        name: &'static str,
+        default: f64,
+        range: Range,
+        summary: &'static str,
+    ) -> Self {
+        let parameter = match range {
+            Range::Real { .. } => Parameter::number(name, "N", summary),
+            Range::Whole { least, most, .. } => Parameter::integer(name, "N", least, most, summary),
+        };
+        SamplerSetting {
+            parameter: parameter.default(default),
+            key: None,
+            no_limit: None,
+            range,
+            no_effect: |_| None,
+        }
+    }
+
+    /// Adds further sentences.
+    pub(super) const fn details(self, details: &'static str) -> Self {
+        SamplerSetting { parameter: self.parameter.details(details), ..self }
+    }
+
+    /// Adds other names.
+    pub(super) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        SamplerSetting { parameter: self.parameter.aliases(aliases), ..self }
+    }
+
+    /// Marks the setting as one that most users never need.
+    pub(super) const fn rare(self) -> Self {
+        SamplerSetting { parameter: self.parameter.rare(), ..self }
+    }
+
+    /// Lets a file recommend a value.
+    pub(super) const fn key(self, key: &'static str) -> Self {
+        SamplerSetting { key: Some(key), ..self }
+    }
+
+    /// Lets a number in a file mean no limit.
+    pub(super) const fn no_limit(self, number: i64) -> Self {
+        SamplerSetting { no_limit: Some(number), ..self }
+    }
+
+    /// Adds the reason why the setting has no effect, if it has none with the values in use. It
+    /// continues the sentence "... has no effect".
+    pub(super) const fn no_effect(self, no_effect: fn(&Values) -> Option<&'static str>) -> Self {
+        SamplerSetting { no_effect, ..self }
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> Setting {
+        self.parameter.setting
+    }
+
+    /// Returns the value if none is given.
+    pub fn default(&self) -> f64 {
+        self.parameter.default.unwrap_or_default()
+    }
+
+    /// Returns the value or the default.
+    pub fn real(&self, values: &Values) -> f32 {
+        match values.get(&self.parameter) {
+            Some(Value::Number(value)) => *value as f32,
+            _ => self.default() as f32,
+        }
+    }
+
+    /// Returns the value or the default of a setting that is a whole number.
+    pub fn whole(&self, values: &Values) -> i64 {
+        match values.get(&self.parameter) {
+            Some(Value::Integer(value)) => *value,
+            _ => self.default() as i64,
+        }
+    }
+
+    /// Returns the value or the default of a setting that is a number of things; 0 if it is negative.
+    pub(super) fn count(&self, values: &Values) -> usize {
+        usize::try_from(self.whole(values)).unwrap_or(0)
+    }
+
+    /// Returns whether a value is permitted.
+    pub(super) fn permits(&self, value: &Value) -> bool {
+        match (&self.range, value) {
+            (Range::Real { permitted, .. }, Value::Number(x)) => permitted(*x as f32),
+            (Range::Whole { least, most, .. }, Value::Integer(n)) => (least..=most).contains(&n),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The settings of a chain of samplers.
+
+use super::{
+    Error, Order, SAMPLERS, SamplerSetting, StageKind, dry::Breaker, mirostat, order::default_order,
+};
+use crate::{
+    Token,
+    settings::{Setting, Value, Values},
+};
+
+/// The settings of the samplers, with the names and defaults of llama.cpp.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The seed of the draws; `None` takes a random one from the system.
+    pub seed: Option<u32>,
+    /// The chain. A sampler that is not in it has no effect.
+    pub samplers: Order,
+    /// The values that are added to the logits of tokens before all samplers.
+    pub logit_bias: Vec<(Token, f32)>,
+    /// The texts that end a repetition for DRY ([`breakers`](super::breakers)).
+    pub dry_breakers: Vec<Breaker>,
+    /// The values of the samplers' settings ([`settings`]) that are given.
+    pub values: Values,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            seed: None,
+            samplers: default_order(),
+            logit_bias: Vec::new(),
+            dry_breakers: Vec::new(),
+            values: Values::default(),
+        }
+    }
+}
+
+/// Returns the settings of all samplers, the last of the chain first, then those of Mirostat.
+pub fn settings() -> impl Iterator<Item = &'static SamplerSetting> {
+    let of_chain = SAMPLERS.iter().rev().flat_map(|kind| kind.settings.iter().copied());
+    of_chain.chain(mirostat::SETTINGS)
+}
+
+impl Settings {
+    /// Returns these settings with another value of one of them.
+    pub fn with(mut self, setting: &SamplerSetting, value: impl Into<Value>) -> Self {
+        self.values.set(&setting.parameter, value);
+        self
+    }
+
+    /// Checks all values.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for the first value that is out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        for setting in settings() {
+            if let Some(value) = self.values.get(&setting.parameter)
+                && !setting.permits(value)
+            {
+                let value = match value {
+                    Value::Number(x) => (*x as f32).to_string(),
+                    value => value.to_string(),
+                };
+                let expected = setting.range.expected();
+                return Err(Error::Setting { setting: setting.name(), value, expected });
+            }
+        }
+        let permitted = |bias: f32| bias < f32::INFINITY;
+        match self.logit_bias.iter().find(|(_, bias)| !permitted(*bias)) {
+            Some((_, bias)) => {
+                let (setting, value) = (Setting::LOGIT_BIAS, bias.to_string());
+                Err(Error::Setting { setting, value, expected: "a number or -inf" })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a sentence for each setting among `given` that has no effect, with the reason.
+    pub fn without_effect(&self, given: &Values) -> Vec<String> {
+        let mirostat = mirostat::is_on(&self.values);
+        let reason = |kind: Option<&StageKind>, setting: &SamplerSetting| match kind {
+            Some(_) if mirostat && !mirostat::uses(setting) => Some(" with Mirostat".into()),
+            Some(kind) if !mirostat && !self.samplers.contains(&kind) => {
+                Some(format!(": {} is not among the samplers", kind.name))
+            }
+            _ => (setting.no_effect)(&self.values).map(|reason| format!(" {reason}")),
+        };
+        let of_kind =
+            |kind: &'static StageKind| kind.settings.iter().map(move |s| (Some(kind), *s));
+        let of_chain = SAMPLERS.into_iter().flat_map(of_kind);
+        of_chain
+            .chain(mirostat::SETTINGS.map(|setting| (None, setting)))
+            .filter(|(_, setting)| given.has(&setting.parameter))
+            .filter_map(|(kind, setting)| {
+                Some(format!("{} has no effect{}", setting.name(), reason(kind, setting)?))
+            })
+            .collect()
+    }
+}
