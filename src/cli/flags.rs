@@ -30,3 +30,41 @@ pub fn with_flags(message: &str) -> Cow<'_, str> {
         settings::all().any(|Setting(setting)| setting == name).then(|| shown(name).into())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{argv, command};
+
+    /// A setting may have a flag, an environment variable of another program, or both.
+    #[test]
+    fn every_setting_has_an_option_or_a_variable() {
+        let root = command();
+        let run = root.find_subcommand("run").unwrap();
+        for Setting(setting) in settings::all() {
+            for name in shown(setting).split(" or ") {
+                if name.starts_with("HF_") {
+                    continue;
+                }
+                let typed = ["rope-cpu", "run", name, "x"].map(Into::into);
+                let typed = argv::normalize(&root, typed.to_vec()).unwrap().argv;
+                let long = typed[2].to_str().unwrap().split('=').next().unwrap();
+                let known = run.get_arguments().any(|option| {
+                    option.get_long().is_some_and(|known| format!("--{known}") == long)
+                });
+                assert!(known, "{setting}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_show_flags() {
+        for (message, expected) in [
+            ("`top_k` 1: must be", "--top-k 1: must be"),
+            ("give it with `model`", "give it with -m"),
+            ("run `rope-cpu tokenize`", "run `rope-cpu tokenize`"),
+        ] {
+            assert_eq!(with_flags(message), expected);
+        }
+    }
+}
