@@ -23,7 +23,7 @@ use super::{
     rotating::RotatingTile,
 };
 use crate::{
-    cache::{CacheFormat, CacheKernel, Floats, Quantized, UNIT},
+    cache::{CacheFormat, CacheKernel, Quantized, UNIT},
     format::F32,
     isa::{Isa, Kernel, LANES},
     tile::{Tile, tiles},
@@ -116,7 +116,7 @@ impl Kernel for FloatScores<'_> {
         let FloatScores { page, queries, position, rows, scores } = self;
         let keys = Block { position, units: cast_slice(rows), next: &[] };
         let units = page.queries.dim / UNIT;
-        let mut tile = FloatTile::<I, Floats<F32>> { isa, queries, units, keys, scores };
+        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, scores };
         tiles(page.queries.count, TILE, &mut tile);
     }
 }

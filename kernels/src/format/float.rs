@@ -2,7 +2,8 @@ use half::{bf16, f16};
 
 use super::FloatFormat;
 use crate::{
-    isa::{Half, Isa},
+    cache::FloatCache,
+    isa::{Half, Isa, LANES},
     quantize::Encode,
 };
 
@@ -67,5 +68,38 @@ impl Encode<1> for Bf16 {
     type Block = Half;
     fn encode([weight]: &[f32; 1]) -> Half {
         bf16::from_f32(*weight).to_le_bytes()
+    }
+}
+
+impl FloatCache for F32 {
+    #[inline(always)]
+    fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [[u8; 4]; 8] {
+        x.map(f32::to_le_bytes)
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[[u8; 4]; LANES]) -> I::WideFloats {
+        isa.wide_load_f32(&x.map(f32::from_le_bytes))
+    }
+}
+
+impl FloatCache for F16 {
+    #[inline(always)]
+    fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Half; 8] {
+        isa.f16_from_floats(isa.load_f32(x))
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_f16(x)
+    }
+}
+
+impl FloatCache for Bf16 {
+    #[inline(always)]
+    fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [Half; 8] {
+        x.map(|x| bf16::from_f32(x).to_le_bytes())
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_bf16(x)
     }
 }

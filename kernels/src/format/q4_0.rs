@@ -4,8 +4,9 @@ use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
+    cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
-    quantize::{Encode, nearest_half},
+    quantize::{Encode, inverse, nearest_half},
 };
 
 /// 4 bits: `d * (q - 8)`; the first 16 weights in the low nibbles.
@@ -63,5 +64,38 @@ impl Encode<32> for Q4_0 {
         let (d, quants) = nearest_half(weights, 8.0);
         let q = quants.map(|quant| (quant + 8.0) as u8);
         Block { d: d.to_le_bytes(), qs: from_fn(|i| q[i] | q[i + 16] << 4) }
+    }
+}
+
+impl CacheFormat for Q4_0 {
+    type Unit = Block;
+    #[inline(always)]
+    fn store<I: Isa>(_: I, values: &[f32; 32], out: &mut Block) {
+        // The value of largest magnitude becomes -8, as in ggml.
+        let largest = values.iter().fold(0.0, |m: f32, &x| if x.abs() > m.abs() { x } else { m });
+        let scale = largest / -8.0;
+        let inverse = inverse(scale);
+        let quant = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
+        let qs = from_fn(|i| quant(values[i]) | quant(values[i + 16]) << 4);
+        *out = Block { d: f16::from_f32(scale).to_le_bytes(), qs };
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {
+        let quants = match half {
+            0 => isa.wide_from_nibbles::<0>(&block.qs),
+            _ => isa.wide_from_nibbles::<4>(&block.qs),
+        };
+        isa.wide_mul(quants, isa.wide_splat_f16(block.d))
+    }
+}
+
+impl Quantized for Q4_0 {
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, block: &Block) -> I::Bytes {
+        isa.sub(isa.nibbles(&block.qs), isa.splat(Self::CENTER))
+    }
+    #[inline(always)]
+    fn scale(block: &Block) -> Half {
+        block.d
     }
 }

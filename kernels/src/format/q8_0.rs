@@ -4,6 +4,8 @@ use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Signed};
 use crate::{
+    activations::quantize_group,
+    cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
     quantize::{Encode, inverse, largest, nearest},
 };
@@ -53,5 +55,30 @@ impl Encode<32> for Q8_0 {
         let inverse = inverse(d.to_f32());
         let qs = weights.map(|weight| nearest(weight * inverse, -127.0, 127.0) as i8 as u8);
         Block { d: d.to_le_bytes(), qs }
+    }
+}
+
+impl CacheFormat for Q8_0 {
+    type Unit = Block;
+    #[inline(always)]
+    fn store<I: Isa>(isa: I, values: &[f32; 32], out: &mut Block) {
+        let (quants, scale) = quantize_group(isa, values);
+        *out = Block { d: f16::from_f32(scale).to_le_bytes(), qs: bytemuck::must_cast(quants) };
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {
+        let halves: &[[u8; 16]; 2] = bytemuck::must_cast_ref(&block.qs);
+        isa.wide_mul(isa.wide_from_i8(&halves[half]), isa.wide_splat_f16(block.d))
+    }
+}
+
+impl Quantized for Q8_0 {
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, block: &Block) -> I::Bytes {
+        isa.load(&block.qs)
+    }
+    #[inline(always)]
+    fn scale(block: &Block) -> Half {
+        block.d
     }
 }
