@@ -160,23 +160,17 @@ pub trait Isa: Copy + 'static {
     /// Returns a byte for each bit of `bits`, the lowest bit first: 255 if it is set, otherwise 0.
     #[inline(always)]
     fn bit_mask(self, bits: u32) -> Self::Bytes {
-        self.bit_mask_of(self.load(must_cast_ref(&[bits.to_le_bytes(); 8])), 0)
+        self.bit_mask_of(self.splat32(bits), 0)
     }
     /// Zero-extends each byte to 16 bits.
     fn widen(self, p: &[u8; 32]) -> [Self::Bytes; 2];
-    /// Multiplies 16-bit elements, wrapping around.
-    fn mul_pairs(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Returns 16-bit elements, of at most 255, as bytes: the inverse of [`Isa::widen`].
+    fn narrow(self, a: [Self::Bytes; 2]) -> Self::Bytes;
     /// Returns the first 16 bytes twice, and the last 16 bytes twice.
     fn repeat_halves(self, a: Self::Bytes) -> [Self::Bytes; 2];
     /// Expands 32 bits of `bits` as [`Isa::bit_mask`] does: those of bytes `4 * word ..`.
     /// `word <= 3`, and both halves of `bits` must hold the same 16 bytes.
     fn bit_mask_of(self, bits: Self::Bytes, word: usize) -> Self::Bytes;
-    /// Returns the four 7-bit fields in the lower 28 bits of each 32-bit element, one in each byte.
-    fn unpack_sevens(self, words: Self::Bytes) -> Self::Bytes;
-    /// Returns the upper 7 bits of each 16-bit element.
-    fn upper_seven_bits(self, pairs: [Self::Bytes; 2]) -> Self::Bytes;
-    /// Returns the upper 4 bits of each 32-bit element.
-    fn upper_nibbles(self, words: Self::Bytes) -> Self::Floats;
     /// Returns for each byte `a + b` if the byte of `negative` is 0, and `a - b` if it is 255,
     /// wrapping around.
     #[inline(always)]
@@ -186,6 +180,11 @@ pub trait Isa: Copy + 'static {
     }
     /// Returns `x` in every byte.
     fn splat(self, x: u8) -> Self::Bytes;
+    /// Returns `x` in every 32-bit element.
+    #[inline(always)]
+    fn splat32(self, x: u32) -> Self::Bytes {
+        self.load(must_cast_ref(&[x.to_le_bytes(); 8]))
+    }
     /// Computes the bitwise and.
     fn and(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Computes the bitwise or.
@@ -196,10 +195,29 @@ pub trait Isa: Copy + 'static {
     fn shr<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
     /// Shifts each byte left, filling with zeros.
     fn shl<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// Shifts 16-bit elements right, filling with zeros.
+    fn shr16<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// Shifts 32-bit elements right, filling with zeros.
+    fn shr32<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// Shifts 32-bit elements left, filling with zeros.
+    fn shl32<const N: i32>(self, a: Self::Bytes) -> Self::Bytes;
+    /// Computes `a - b` for each byte, wrapping around.
+    fn sub(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Multiplies 16-bit elements, wrapping around.
+    fn mul16(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Multiplies bytes, wrapping around.
+    #[inline(always)]
+    fn mul_bytes(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        // Even and odd bytes are multiplied as 16-bit elements, of which one byte is used.
+        let (low, high) = (self.splat32(0x00ff00ff), self.splat32(0xff00ff00));
+        let even = self.mul16(a, self.and(b, low));
+        let odd = self.mul16(self.and(a, high), self.shr16::<8>(b));
+        self.or(self.and(even, low), odd)
+    }
+    /// Returns 255 for each byte `a >= b`, otherwise 0.
+    fn at_least(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Returns `table[i]` for each byte `i <= 15` of `indices`.
     fn lookup(self, table: &[u8; 16], indices: Self::Bytes) -> Self::Bytes;
-    /// Computes `3 * (a * power % 256) / 256` for each byte.
-    fn ternary_digits(self, a: Self::Bytes, powers: &[u8; 32]) -> Self::Bytes;
 
     /// Computes sums of four products of unsigned `w <= 127` and signed `a`.
     fn dot_unsigned(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
@@ -209,6 +227,8 @@ pub trait Isa: Copy + 'static {
     fn dot_signed(self, w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
     /// Returns `dot_signed(w[0], a[0]) + dot_signed(w[1], a[1])`.
     fn dot_both_signed(self, w: [Self::Bytes; 2], a: [Self::Bytes; 2]) -> Self::Ints;
+    /// Returns the 32-bit elements of bytes.
+    fn as_ints(self, a: Self::Bytes) -> Self::Ints;
     /// Converts integers to floats.
     fn to_floats(self, a: Self::Ints) -> Self::Floats;
 
@@ -358,8 +378,6 @@ pub trait Isa: Copy + 'static {
 
     // Operations of attention, and of the element-wise steps.
 
-    /// Computes `a - b` for each byte, wrapping around.
-    fn sub(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Computes `bias` plus sums of four products of signed `w` and `a`, `|a| <= 127`. `w` must
     /// have been xored with [`Isa::SIGNED_BIAS`], the effect of which `bias` must cancel.
     fn dot_biased(self, bias: &[i32; 8], w: Self::Bytes, a: Self::Bytes) -> Self::Ints;

@@ -93,9 +93,8 @@ impl Indices {
             #[inline(always)]
             |half| {
                 let bits = isa.lookup(bytemuck::must_cast_ref(qh), isa.load(&self.bytes[half]));
-                let bits = isa.mul_pairs(bits, isa.load(&self.factors));
-                let mask = isa.load(bytemuck::must_cast_ref(&[[0u8, 7]; 16]));
-                isa.or(low[half], isa.and(bits, mask))
+                let bits = isa.mul16(bits, isa.load(&self.factors));
+                isa.or(low[half], isa.and(bits, isa.splat32(0x07000700)))
             },
         )
     }

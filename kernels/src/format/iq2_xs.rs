@@ -72,7 +72,8 @@ impl Format for Iq2Xs {
     #[inline(always)]
     fn shared<I: Isa>(isa: I, b: &Block) -> Shared<I> {
         let pairs: &[[u8; 32]; 2] = bytemuck::must_cast_ref(&b.qs);
-        even_signs(isa, isa.upper_seven_bits([isa.load(&pairs[0]), isa.load(&pairs[1])]))
+        let sevens = [isa.shr16::<9>(isa.load(&pairs[0])), isa.shr16::<9>(isa.load(&pairs[1]))];
+        even_signs(isa, isa.narrow(sevens))
     }
 
     #[inline(always)]

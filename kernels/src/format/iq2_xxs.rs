@@ -48,14 +48,27 @@ pub(super) fn scale_and_signs(bits: [u8; 4]) -> (f32, [u8; 4]) {
 /// Returns the scales of all groups, times `d`.
 #[inline(always)]
 pub(super) fn scales<I: Isa>(isa: I, d: f32, signs_and_scales: &[[u8; 4]; 8]) -> Scales<I> {
-    let nibbles = isa.upper_nibbles(isa.load(bytemuck::must_cast_ref(signs_and_scales)));
+    let nibbles = isa.shr32::<28>(isa.load(bytemuck::must_cast_ref(signs_and_scales)));
+    let nibbles = isa.to_floats(isa.as_ints(nibbles));
     Scales::whole(isa, isa.mul_add(isa.splat_f32(2.0 * d), nibbles, isa.splat_f32(d)))
 }
 
 /// Returns the signs of all groups.
 #[inline(always)]
 pub(super) fn signs<I: Isa>(isa: I, signs_and_scales: &[[u8; 4]; 8]) -> Shared<I> {
-    even_signs(isa, isa.unpack_sevens(isa.load(bytemuck::must_cast_ref(signs_and_scales))))
+    even_signs(isa, unpack_sevens(isa, isa.load(bytemuck::must_cast_ref(signs_and_scales))))
+}
+
+/// Returns the four 7-bit fields in the lower 28 bits of each 32-bit element, one in each byte.
+#[inline(always)]
+fn unpack_sevens<I: Isa>(isa: I, words: I::Bytes) -> I::Bytes {
+    // Two fields move to each 16 bits, then one to each byte.
+    let low = isa.and(words, isa.splat32(0x00003fff));
+    let high = isa.and(isa.shl32::<2>(words), isa.splat32(0x3fff0000));
+    let pairs = isa.or(low, high);
+    let low = isa.and(pairs, isa.splat32(0x007f007f));
+    let high = isa.and(isa.shl32::<1>(pairs), isa.splat32(0x7f007f00));
+    isa.or(low, high)
 }
 
 impl Group {

@@ -75,6 +75,9 @@ impl Format for Tq1_0 {
     #[inline(always)]
     fn quants<I: Isa>(isa: I, b: &Block, _: Shared<I>, group: usize) -> I::Bytes {
         let (bytes, powers) = b.group(group);
-        isa.ternary_digits(isa.load(&bytes), &powers)
+        let fraction = isa.mul_bytes(isa.load(&bytes), isa.load(&powers));
+        // The digit is at least 1 from 256 / 3 on, and 2 from 512 / 3 on. A true comparison is -1.
+        let digit = isa.sub(isa.splat(0), isa.at_least(fraction, isa.splat(86)));
+        isa.sub(digit, isa.at_least(fraction, isa.splat(171)))
     }
 }

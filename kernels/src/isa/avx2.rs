@@ -60,7 +60,9 @@ macro_rules! on_32_bytes {
                 let halves: [__m128i; 2] = must_cast(*p);
                 halves.map(|half| _mm256_cvtepu8_epi16(half))
             }
-            fn mul_pairs(self, a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
+            fn narrow(self, a: [__m256i; 2]) -> __m256i {
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a[0], a[1]))
+            }
             fn repeat_halves(self, a: __m256i) -> [__m256i; 2] {
                 [_mm256_permute2x128_si256::<0x00>(a, a), _mm256_permute2x128_si256::<0x11>(a, a)]
             }
@@ -72,25 +74,6 @@ macro_rules! on_32_bytes {
                 let bytes = _mm256_shuffle_epi8(bits, source);
                 _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
             }
-            fn unpack_sevens(self, words: __m256i) -> __m256i {
-                let [low, high] = [0x00003fff, 0x3fff0000].map(|bits| _mm256_set1_epi32(bits));
-                let pairs = _mm256_or_si256(
-                    _mm256_and_si256(words, low),
-                    _mm256_and_si256(_mm256_slli_epi32::<2>(words), high),
-                );
-                let [low, high] = [0x007f, 0x7f00].map(|bits| _mm256_set1_epi16(bits));
-                _mm256_or_si256(
-                    _mm256_and_si256(pairs, low),
-                    _mm256_and_si256(_mm256_slli_epi16::<1>(pairs), high),
-                )
-            }
-            fn upper_seven_bits(self, pairs: [__m256i; 2]) -> __m256i {
-                let [a, b] = pairs.map(|pairs| _mm256_srli_epi16::<9>(pairs));
-                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a, b))
-            }
-            fn upper_nibbles(self, words: __m256i) -> __m256 {
-                _mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words))
-            }
             fn splat(self, x: u8) -> __m256i { _mm256_set1_epi8(x as i8) }
             fn and(self, a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
             fn or(self, a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
@@ -101,22 +84,16 @@ macro_rules! on_32_bytes {
             fn shl<const N: i32>(self, a: __m256i) -> __m256i {
                 _mm256_and_si256(_mm256_slli_epi16::<N>(a), _mm256_set1_epi8((0xff << N) as i8))
             }
+            fn shr16<const N: i32>(self, a: __m256i) -> __m256i { _mm256_srli_epi16::<N>(a) }
+            fn shr32<const N: i32>(self, a: __m256i) -> __m256i { _mm256_srli_epi32::<N>(a) }
+            fn shl32<const N: i32>(self, a: __m256i) -> __m256i { _mm256_slli_epi32::<N>(a) }
+            fn sub(self, a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
+            fn mul16(self, a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi16(a, b) }
+            fn at_least(self, a: __m256i, b: __m256i) -> __m256i { _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a) }
             fn lookup(self, table: &[u8; 16], indices: __m256i) -> __m256i {
                 _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(must_cast(*table)), indices)
             }
-            fn ternary_digits(self, a: __m256i, powers: &[u8; 32]) -> __m256i {
-                // Even and odd bytes are multiplied as 16-bit elements, of which one byte is used.
-                let powers: __m256i = must_cast(*powers);
-                let (upper, low) = (_mm256_set1_epi16(0xff00u16 as i16), _mm256_set1_epi16(0xff));
-                let even = _mm256_mullo_epi16(a, _mm256_and_si256(powers, low));
-                let odd = _mm256_mullo_epi16(_mm256_and_si256(a, upper), _mm256_srli_epi16::<8>(powers));
-                let x = _mm256_or_si256(_mm256_and_si256(even, low), odd);
-                // A true comparison is -1: the digit is at least 1 from 256 / 3 on, and 2 from 512
-                // / 3 on.
-                let one = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(86)), x);
-                let two = _mm256_cmpeq_epi8(_mm256_max_epu8(x, _mm256_set1_epi8(171u8 as i8)), x);
-                _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two))
-            }
+            fn as_ints(self, a: __m256i) -> __m256i { a }
             fn to_floats(self, a: __m256i) -> __m256 { _mm256_cvtepi32_ps(a) }
             fn load_f32(self, p: &[f32; 8]) -> __m256 { must_cast(*p) }
             fn to_f32s(self, a: __m256) -> [f32; 8] { must_cast(a) }
@@ -202,7 +179,6 @@ macro_rules! on_32_bytes {
 
             // Operations of attention.
 
-            fn sub(self, a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi8(a, b) }
             // The order of `sum`, for two vectors side by side, then four, then eight.
             fn sums(self, a: [__m256; 8]) -> __m256 {
                 let mut b = [_mm256_setzero_ps(); 4];

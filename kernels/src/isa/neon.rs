@@ -100,10 +100,7 @@ impl Isa for Neon {
             let (halves, zero): (Bytes, _) = (must_cast(*p), vdupq_n_u8(0));
             halves.map(|half| [vzip1q_u8(half, zero), vzip2q_u8(half, zero)])
         }
-        fn mul_pairs(self, a: Bytes, b: Bytes) -> Bytes {
-            let mul = |a, b| vmulq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
-            [vreinterpretq_u8_u16(mul(a[0], b[0])), vreinterpretq_u8_u16(mul(a[1], b[1]))]
-        }
+        fn narrow(self, a: [Bytes; 2]) -> Bytes { a.map(|[a, b]| vuzp1q_u8(a, b)) }
         fn repeat_halves(self, a: Bytes) -> [Bytes; 2] { a.map(|half| [half; 2]) }
         fn bit_mask_of(self, bits: Bytes, word: usize) -> Bytes {
             let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
@@ -113,43 +110,31 @@ impl Isa for Neon {
                 vtstq_u8(vqtbl1q_u8(bits[usize::from(byte) / 2], source), bit)
             })
         }
-        fn unpack_sevens(self, words: Bytes) -> Bytes {
-            words.map(|words| {
-                let words = vreinterpretq_u32_u8(words);
-                let low = vandq_u32(words, vdupq_n_u32(0x00003fff));
-                let high = vandq_u32(vshlq_n_u32::<2>(words), vdupq_n_u32(0x3fff0000));
-                let pairs = vreinterpretq_u16_u32(vorrq_u32(low, high));
-                let low = vandq_u16(pairs, vdupq_n_u16(0x007f));
-                let high = vandq_u16(vshlq_n_u16::<1>(pairs), vdupq_n_u16(0x7f00));
-                vreinterpretq_u8_u16(vorrq_u16(low, high))
-            })
-        }
-        fn upper_seven_bits(self, pairs: [Bytes; 2]) -> Bytes {
-            pairs.map(|[a, b]| vshrq_n_u8::<1>(vuzp2q_u8(a, b)))
-        }
-        fn upper_nibbles(self, words: Bytes) -> Floats {
-            words.map(|words| vcvtq_f32_u32(vshrq_n_u32::<28>(vreinterpretq_u32_u8(words))))
-        }
         fn splat(self, x: u8) -> Bytes { [vdupq_n_u8(x); 2] }
         fn and(self, a: Bytes, b: Bytes) -> Bytes { [vandq_u8(a[0], b[0]), vandq_u8(a[1], b[1])] }
         fn or(self, a: Bytes, b: Bytes) -> Bytes { [vorrq_u8(a[0], b[0]), vorrq_u8(a[1], b[1])] }
         fn xor(self, a: Bytes, b: Bytes) -> Bytes { [veorq_u8(a[0], b[0]), veorq_u8(a[1], b[1])] }
         fn shr<const N: i32>(self, a: Bytes) -> Bytes { [vshrq_n_u8::<N>(a[0]), vshrq_n_u8::<N>(a[1])] }
         fn shl<const N: i32>(self, a: Bytes) -> Bytes { [vshlq_n_u8::<N>(a[0]), vshlq_n_u8::<N>(a[1])] }
+        fn shr16<const N: i32>(self, a: Bytes) -> Bytes {
+            a.map(|half| vreinterpretq_u8_u16(vshrq_n_u16::<N>(vreinterpretq_u16_u8(half))))
+        }
+        fn shr32<const N: i32>(self, a: Bytes) -> Bytes {
+            a.map(|half| vreinterpretq_u8_u32(vshrq_n_u32::<N>(vreinterpretq_u32_u8(half))))
+        }
+        fn shl32<const N: i32>(self, a: Bytes) -> Bytes {
+            a.map(|half| vreinterpretq_u8_u32(vshlq_n_u32::<N>(vreinterpretq_u32_u8(half))))
+        }
+        fn sub(self, a: Bytes, b: Bytes) -> Bytes { [vsubq_u8(a[0], b[0]), vsubq_u8(a[1], b[1])] }
+        fn mul16(self, a: Bytes, b: Bytes) -> Bytes {
+            let mul = |a, b| vmulq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b));
+            [vreinterpretq_u8_u16(mul(a[0], b[0])), vreinterpretq_u8_u16(mul(a[1], b[1]))]
+        }
+        fn mul_bytes(self, a: Bytes, b: Bytes) -> Bytes { [vmulq_u8(a[0], b[0]), vmulq_u8(a[1], b[1])] }
+        fn at_least(self, a: Bytes, b: Bytes) -> Bytes { [vcgeq_u8(a[0], b[0]), vcgeq_u8(a[1], b[1])] }
         fn lookup(self, table: &[u8; 16], indices: Bytes) -> Bytes {
             let table = must_cast(*table);
             [vqtbl1q_u8(table, indices[0]), vqtbl1q_u8(table, indices[1])]
-        }
-        fn ternary_digits(self, a: Bytes, powers: &[u8; 32]) -> Bytes {
-            let powers: Bytes = must_cast(*powers);
-            // A true comparison is -1: the digit is at least 1 from 256 / 3 on, and 2 from 512 / 3
-            // on.
-            let digits = |a: uint8x16_t, power: uint8x16_t| {
-                let x = vmulq_u8(a, power);
-                let negative = vaddq_u8(vcgeq_u8(x, vdupq_n_u8(86)), vcgeq_u8(x, vdupq_n_u8(171)));
-                vsubq_u8(vdupq_n_u8(0), negative)
-            };
-            [digits(a[0], powers[0]), digits(a[1], powers[1])]
         }
         fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
             [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
@@ -159,6 +144,7 @@ impl Isa for Neon {
             [sdot(vdupq_n_s32(0), w[0], a[0]), sdot(vdupq_n_s32(0), w[1], a[1])]
         }
         fn dot_both_signed(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints { dot_both(w, a) }
+        fn as_ints(self, a: Bytes) -> Ints { a.map(|half| vreinterpretq_s32_u8(half)) }
         fn to_floats(self, a: Ints) -> Floats { [vcvtq_f32_s32(a[0]), vcvtq_f32_s32(a[1])] }
         fn load_f32(self, p: &[f32; 8]) -> Floats { must_cast(*p) }
         fn to_f32s(self, a: Floats) -> [f32; 8] { must_cast(a) }
@@ -213,7 +199,6 @@ impl Isa for Neon {
 
         // Operations of attention.
 
-        fn sub(self, a: Bytes, b: Bytes) -> Bytes { [vsubq_u8(a[0], b[0]), vsubq_u8(a[1], b[1])] }
         // The order of `sum`, for two vectors side by side, then four.
         fn sums(self, a: [Floats; 8]) -> Floats {
             let mut b = [vdupq_n_f32(0.0); 4];

@@ -24,6 +24,22 @@ fn words(a: Bytes) -> [u32; 8] {
     words.map(u32::from_le_bytes)
 }
 
+/// Returns the bytes of little-endian 32-bit elements.
+fn bytes_of_words(words: [u32; 8]) -> Bytes {
+    must_cast(words.map(u32::to_le_bytes))
+}
+
+/// Returns the little-endian 16-bit elements of `a`.
+fn pairs(a: Bytes) -> [u16; 16] {
+    let pairs: [[u8; 2]; 16] = must_cast(a);
+    pairs.map(u16::from_le_bytes)
+}
+
+/// Returns the bytes of little-endian 16-bit elements.
+fn bytes_of_pairs(pairs: [u16; 16]) -> Bytes {
+    must_cast(pairs.map(u16::to_le_bytes))
+}
+
 impl Scalar {
     fn load_ints(self, p: &Ints) -> Ints {
         *p
@@ -75,12 +91,9 @@ impl Isa for Scalar {
     fn widen(self, p: &Bytes) -> [Bytes; 2] {
         must_cast(p.map(|byte| [byte, 0]))
     }
-    fn mul_pairs(self, a: Bytes, b: Bytes) -> Bytes {
-        let [a, b]: [[[u8; 2]; 16]; 2] = must_cast([a, b]);
-        let number = u16::from_le_bytes;
-        must_cast::<[[u8; 2]; 16], _>(from_fn(|i| {
-            number(a[i]).wrapping_mul(number(b[i])).to_le_bytes()
-        }))
+    fn narrow(self, a: [Bytes; 2]) -> Bytes {
+        let elements: [[u8; 2]; 32] = must_cast(a);
+        elements.map(|[low, _]| low)
     }
     fn repeat_halves(self, a: Bytes) -> [Bytes; 2] {
         [from_fn(|i| a[i % 16]), from_fn(|i| a[16 + i % 16])]
@@ -89,16 +102,6 @@ impl Isa for Scalar {
         let words = words(bits);
         let bits = words[word] & 0xffff | words[4 + word] & 0xffff0000;
         from_fn(|i| if bits >> i & 1 == 1 { 255 } else { 0 })
-    }
-    fn unpack_sevens(self, bits: Bytes) -> Bytes {
-        must_cast(words(bits).map(|x| [0, 7, 14, 21].map(|from| (x >> from) as u8 & 127)))
-    }
-    fn upper_seven_bits(self, pairs: [Bytes; 2]) -> Bytes {
-        let pairs: [[u8; 2]; 32] = must_cast(pairs);
-        pairs.map(|[_, high]| high >> 1)
-    }
-    fn upper_nibbles(self, bits: Bytes) -> Floats {
-        words(bits).map(|x| (x >> 28) as f32)
     }
     fn splat(self, x: u8) -> Bytes {
         [x; 32]
@@ -118,11 +121,30 @@ impl Isa for Scalar {
     fn shl<const N: i32>(self, a: Bytes) -> Bytes {
         a.map(|x| x << N)
     }
+    fn shr16<const N: i32>(self, a: Bytes) -> Bytes {
+        bytes_of_pairs(pairs(a).map(|x| x >> N))
+    }
+    fn shr32<const N: i32>(self, a: Bytes) -> Bytes {
+        bytes_of_words(words(a).map(|x| x >> N))
+    }
+    fn shl32<const N: i32>(self, a: Bytes) -> Bytes {
+        bytes_of_words(words(a).map(|x| x << N))
+    }
+    fn sub(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
+    }
+    fn mul16(self, a: Bytes, b: Bytes) -> Bytes {
+        let (a, b) = (pairs(a), pairs(b));
+        bytes_of_pairs(from_fn(|i| a[i].wrapping_mul(b[i])))
+    }
+    fn mul_bytes(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| a[i].wrapping_mul(b[i]))
+    }
+    fn at_least(self, a: Bytes, b: Bytes) -> Bytes {
+        from_fn(|i| if a[i] >= b[i] { 255 } else { 0 })
+    }
     fn lookup(self, table: &[u8; 16], indices: Bytes) -> Bytes {
         indices.map(|i| table[usize::from(i & 15)])
-    }
-    fn ternary_digits(self, a: Bytes, powers: &Bytes) -> Bytes {
-        from_fn(|i| ((3 * u16::from(a[i].wrapping_mul(powers[i]))) >> 8) as u8)
     }
     fn dot_unsigned(self, w: Bytes, a: Bytes) -> Ints {
         dot(w, a, i32::from)
@@ -137,6 +159,9 @@ impl Isa for Scalar {
     fn dot_both_signed(self, w: [Bytes; 2], a: [Bytes; 2]) -> Ints {
         let [x, y] = from_fn(|i| self.dot_signed(w[i], a[i]));
         from_fn(|i| x[i] + y[i])
+    }
+    fn as_ints(self, a: Bytes) -> Ints {
+        words(a).map(u32::cast_signed)
     }
     fn to_floats(self, a: Ints) -> Floats {
         a.map(|x| x as f32)
@@ -212,8 +237,5 @@ impl Isa for Scalar {
     }
     fn power_of_two(self, a: Floats) -> Floats {
         a.map(|x| f32::from_bits(((x as i32 + 127) as u32) << 23))
-    }
-    fn sub(self, a: Bytes, b: Bytes) -> Bytes {
-        from_fn(|i| a[i].wrapping_sub(b[i]))
     }
 }
