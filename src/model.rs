@@ -162,6 +162,7 @@ impl Model {
         let config = self.config();
         let info = ModelInfo {
             architecture: config.architecture.name,
+            family: config.architecture.rope,
             n_rot: config.n_rot,
             context_train: config.context_train,
             window_rope: config.window.is_some() && config.window_rope,

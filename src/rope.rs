@@ -5,8 +5,9 @@
 //!
 //! - `flags`: the settings of a user, [`Flags`].
 //! - `plan`: the settings in force with their origins, [`Plan`].
-//! - `resolve`: makes a plan from flags, metadata and defaults. `keys` reads the metadata,
-//!   `rule_inputs` holds the values that all rules share, `sourced` pairs a value with its origin.
+//! - `resolve`: makes a plan from flags, metadata and defaults. `keys` reads the metadata, `family`
+//!   holds the properties that files do not contain, `rule_inputs` the values that all rules share,
+//!   and `sourced` pairs a value with its origin.
 //! - `rule`: how the factor acts on frequencies, with a file for each rule (`linear`, `ntk`,
 //!   `ntk_mixed`, `dynamic`, `yarn`, `dynamic_yarn`, `llama3`, `dprope`, `clex`). `longrope` and
 //!   `divisors` handle frequencies that a file stores as tensors. `disturbance` is the measure that
@@ -35,6 +36,7 @@ mod dprope;
 mod dynamic;
 mod dynamic_yarn;
 mod error;
+mod family;
 mod flags;
 mod formulas;
 mod keys;
@@ -60,11 +62,12 @@ pub use bake::Baked;
 pub use cache::Rope;
 pub use clex::{Activation, Clex, ClexWeights};
 pub use disturbance::{Direction, Histogram, TrainedAngles};
-pub use divisors::{Divisors, Factors, ROPE_FREQS, tensors_of};
+pub use divisors::{Divisors, Factors, LONG, ROPE_FREQS, SHORT};
 pub use dprope::{Choice, DpRope, Pair};
 pub use dynamic::{Dynamic, Variant};
 pub use dynamic_yarn::DynamicYarn;
 pub use error::Error;
+pub use family::{Family, LogMultiplier};
 pub use flags::{Flags, Scaling, ScalingChoice};
 pub use llama3::Llama3;
 pub use longrope::LongRope;

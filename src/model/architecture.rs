@@ -3,6 +3,7 @@
 use rope_cpu_kernels::vector::Activation;
 
 use super::Pairing;
+use crate::rope::{Family, LONG, ROPE_FREQS, SHORT};
 
 /// A family of models, by the properties that its members have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +32,8 @@ pub struct Architecture {
     /// The number of layers of the family's one model whose attention scores are divided by the
     /// square root of `embedding / heads` instead of that of the head's length.
     pub scores_by_embedding: Option<usize>,
+    /// The use of RoPE.
+    pub rope: Family,
 }
 
 /// A family's use of mixtures of experts.
@@ -68,10 +71,16 @@ const LLAMA: Architecture = Architecture {
     experts: Experts::Sometimes,
     windows: None,
     scores_by_embedding: None,
+    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
 };
 
-const QWEN2: Architecture =
-    Architecture { name: "qwen2", pairing: Pairing::Halves, experts: Experts::Never, ..LLAMA };
+const QWEN2: Architecture = Architecture {
+    name: "qwen2",
+    pairing: Pairing::Halves,
+    experts: Experts::Never,
+    rope: Family::PLAIN,
+    ..LLAMA
+};
 
 const GEMMA3: Architecture = Architecture {
     name: "gemma3",
@@ -82,6 +91,7 @@ const GEMMA3: Architecture = Architecture {
     soft_caps: Some([0.0; 2]),
     windows: Some(Windows { period: Some(6), default: None, own_rope: true }),
     scores_by_embedding: Some(62),
+    rope: Family { trained_with_factor: true, ..Family::PLAIN },
     ..QWEN2
 };
 
@@ -96,6 +106,7 @@ impl Architecture {
             name: "phi3",
             gate_with_up: true,
             windows: Some(Windows { period: None, default: None, own_rope: false }),
+            rope: Family { divisors: &[LONG, SHORT], ..Family::PLAIN },
             ..QWEN2
         },
         Self {
@@ -104,6 +115,7 @@ impl Architecture {
             soft_caps: Some([50.0, 30.0]),
             windows: Some(Windows { period: Some(2), default: Some(4096), own_rope: true }),
             scores_by_embedding: Some(46),
+            rope: Family { shares_base: true, ..Family::PLAIN },
             ..GEMMA3
         },
         GEMMA3,

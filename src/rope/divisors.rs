@@ -5,8 +5,10 @@ use crate::gguf::Gguf;
 
 /// The name of the tensor of divisors that do not depend on the sequence length.
 pub const ROPE_FREQS: &str = "rope_freqs.weight";
-pub(super) const LONG: &str = "rope_factors_long.weight";
-pub(super) const SHORT: &str = "rope_factors_short.weight";
+/// The name of the tensor of LongRoPE's divisors for long sequences.
+pub const LONG: &str = "rope_factors_long.weight";
+/// The name of the tensor of LongRoPE's divisors for short sequences.
+pub const SHORT: &str = "rope_factors_short.weight";
 
 /// The tensors of divisors in a file: f32, one value for each rotated pair.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,16 +60,6 @@ impl Divisors {
             Divisors::Fixed(divisors) => Some(divisors),
             Divisors::LongRope(sets) => Some(sets.divisors(length)),
         }
-    }
-}
-
-/// Returns the names of the divisor tensors that llama.cpp uses for an architecture, whatever the
-/// scaling type in the file.
-pub fn tensors_of(architecture: &str) -> &'static [&'static str] {
-    match architecture {
-        "llama" => &[ROPE_FREQS],
-        "phi3" => &[LONG, SHORT],
-        _ => &[],
     }
 }
 

@@ -1,6 +1,6 @@
 //! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
 
-use super::{Error, Origin, Scaling, Sourced, divisors::LONG};
+use super::{Error, Family, LogMultiplier, Origin, Scaling, Sourced, divisors::LONG};
 use crate::gguf::Metadata;
 
 /// The origin of an original context that is computed by [`Keys::original_context`].
@@ -15,6 +15,7 @@ pub(super) fn is_without_factor(original: &Sourced<usize>) -> bool {
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     pub architecture: &'a str,
+    pub family: Family,
     pub metadata: &'a Metadata<'a>,
     /// Whether the file has LongRoPE's divisors.
     pub long_rope: bool,
@@ -31,12 +32,12 @@ impl Keys<'_> {
         Ok(value.map(|value| Sourced::key(f64::from(value), self.metadata.origin(&key))))
     }
 
-    /// Returns the scaling. The default is linear, which with a factor of 1 is none. Files of Phi 3 do
-    /// not name their scaling: it is LongRoPE if they have its divisors.
+    /// Returns the scaling. The default is linear, which with a factor of 1 is none. Files of a family
+    /// that uses LongRoPE's divisors do not name their scaling: it is LongRoPE if they have the divisors.
     pub fn scaling(&self) -> Result<Sourced<Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
-            None if self.long_rope && self.architecture == "phi3" => {
+            None if self.long_rope && self.family.divisors.contains(&LONG) => {
                 Ok(Sourced::key(Scaling::LongRope, LONG))
             }
             None => Ok(Sourced::default(Scaling::Linear)),
@@ -56,9 +57,9 @@ impl Keys<'_> {
         base.base()
     }
 
-    /// Returns the base in layers with a sliding window. In Gemma 2 it is by default that of all layers.
+    /// Returns the base in layers with a sliding window.
     pub fn window_base(&self) -> Result<Sourced<f64>, Error> {
-        let own = self.architecture != "gemma2" || self.number("freq_base_swa")?.is_some();
+        let own = !self.family.shares_base || self.number("freq_base_swa")?.is_some();
         self.base(if own { "freq_base_swa" } else { "freq_base" })
     }
 
@@ -81,9 +82,8 @@ impl Keys<'_> {
         alpha.map(Sourced::factor).transpose()
     }
 
-    /// Returns the context before any extension, by default `context_train`. For Gemma 3 the default is
-    /// divided by the linear factor: its files include that factor in the trained length, and others do
-    /// not.
+    /// Returns the context before any extension, by default `context_train`, which is divided by the
+    /// linear factor if it includes that factor.
     pub fn original_context(
         &self,
         context_train: &Sourced<usize>,
@@ -95,7 +95,7 @@ impl Keys<'_> {
         let linear = self.scaling().is_ok_and(|scaling| scaling.value == Scaling::Linear);
         // An invalid factor is not an error here, as a flag may replace it.
         let factor = self.factor().map_or(1.0, |factor| factor.value);
-        if self.architecture != "gemma3" || !linear || factor <= 1.0 {
+        if !self.family.trained_with_factor || !linear || factor <= 1.0 {
             return Ok(context_train.clone());
         }
         let value = (context_train.value as f64 / factor).ceil() as usize;
@@ -108,20 +108,14 @@ impl Keys<'_> {
     }
 
     /// Returns the weights of the numerator and the denominator of YaRN's attention scale, with their
-    /// origin, if the file has them. In DeepSeek 2 both weights are equal, and the rest of the factor
-    /// is in the scale of the softmax.
+    /// origin, if the file has them.
     pub fn magnitude_weights(&self) -> Result<Option<(f64, f64, Origin)>, Error> {
-        if !self.reads_log_multiplier() {
-            return Ok(None);
-        }
         let below = self.number("scaling.yarn_log_multiplier")?.filter(|w| w.value != 0.0);
-        let deepseek = self.architecture == "deepseek2";
-        Ok(below.map(|w| (if deepseek { w.value } else { 1.0 }, w.value, w.origin)))
-    }
-
-    /// Returns whether `yarn_log_multiplier` is used for this architecture.
-    fn reads_log_multiplier(&self) -> bool {
-        matches!(self.architecture, "deepseek2" | "mistral3")
+        Ok(below.and_then(|Sourced { value, origin }| match self.family.log_multiplier {
+            LogMultiplier::Ignored => None,
+            LogMultiplier::Denominator => Some((1.0, value, origin)),
+            LogMultiplier::Both => Some((value, value, origin)),
+        }))
     }
 
     /// Returns a warning for each key that is not used for this architecture, if its value is not
@@ -138,7 +132,8 @@ impl Keys<'_> {
         ];
         let mut warnings = Vec::new();
         for (name, neutral) in neutral {
-            let read = name.ends_with("log_multiplier") && self.reads_log_multiplier()
+            let read = name.ends_with("log_multiplier")
+                && self.family.log_multiplier != LogMultiplier::Ignored
                 || name.ends_with("alpha") && scaling == Scaling::Ntk;
             if read {
                 continue;

@@ -11,9 +11,9 @@
 //! - If a flag names a method without a factor, the factor is computed to reach the context.
 
 use super::{
-    Divisors, Error, Factors, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling,
+    Divisors, Error, Factors, Family, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling,
     Sourced, Visibility, auto,
-    divisors::{LONG, ROPE_FREQS, SHORT, check, tensors_of},
+    divisors::{LONG, ROPE_FREQS, SHORT, check},
     keys::Keys,
     longrope, ntk,
     rule_inputs::RuleInputs,
@@ -26,6 +26,8 @@ use crate::gguf::Metadata;
 pub struct ModelInfo<'a> {
     /// The value of `general.architecture`, which is also the prefix of key names.
     pub architecture: &'a str,
+    /// The properties that the files of its family do not contain.
+    pub family: Family,
     /// The number of dimensions of a head that rotate.
     pub n_rot: usize,
     /// The trained length, in tokens.
@@ -66,7 +68,7 @@ fn resolve(
     flags: &Flags,
     context: Sourced<usize>,
 ) -> Result<Plan, Error> {
-    let ModelInfo { architecture, n_rot, context_train, window_rope } = *model;
+    let ModelInfo { architecture, family, n_rot, context_train, window_rope } = *model;
     if n_rot == 0 || !n_rot.is_multiple_of(2) {
         let key = format!("{architecture}.rope.dimension_count");
         return Err(Error::Dimensions { key, n_rot });
@@ -74,7 +76,7 @@ fn resolve(
     let key = metadata.origin(&format!("{architecture}.context_length"));
     let context_train = Sourced::key(context_train, key);
     let long_rope = factors.long.is_some();
-    let keys = Keys { architecture, metadata, long_rope };
+    let keys = Keys { architecture, family, metadata, long_rope };
     let flags = flags.without_defaults();
 
     let base_train = keys.base("freq_base")?;
@@ -187,7 +189,7 @@ fn divisors(
             warnings.push(format!("tensor {ROPE_FREQS} is replaced by {}", scaling.origin));
             Ok(Divisors::None)
         }
-        Some(_) if !tensors_of(keys.architecture).contains(&ROPE_FREQS) => {
+        Some(_) if !keys.family.divisors.contains(&ROPE_FREQS) => {
             ignored(ROPE_FREQS, &format!("{} models do not use it", keys.architecture));
             Ok(Divisors::None)
         }

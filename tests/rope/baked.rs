@@ -5,7 +5,7 @@ use rope_cpu::{
     rope::{Factors, Flags, Layers, Scaling, Table},
 };
 
-use crate::{Case, close};
+use crate::{Case, close, family};
 
 /// The relative error of divisors stored as f32: half a unit in the last place, and that of f64.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + 1e-14;
@@ -68,7 +68,7 @@ fn plans_baked_into_both_sets_read_back() {
             }
         }
     }
-    assert_eq!(rope_cpu::rope::tensors_of("phi3").len(), 2);
+    assert_eq!(family("phi3").divisors.len(), 2);
 }
 
 #[test]

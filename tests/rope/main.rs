@@ -15,7 +15,8 @@ mod tensors;
 
 use rope_cpu::{
     gguf::{Metadata, Value},
-    rope::{Error, Factors, Flags, ModelInfo, Plan, Sourced},
+    model::Architecture,
+    rope::{Error, Factors, Family, Flags, LogMultiplier, ModelInfo, Plan, Sourced},
 };
 
 /// The model and the flags that a plan is resolved from.
@@ -71,7 +72,8 @@ impl Case {
             Some(context) => Sourced::flag(context, "--ctx"),
             None => Sourced::default(context_train),
         };
-        let info = ModelInfo { architecture, n_rot, context_train, window_rope };
+        let family = family(architecture);
+        let info = ModelInfo { architecture, family, n_rot, context_train, window_rope };
         Plan::resolve(&info, &self.metadata, self.factors, &self.flags, context)
     }
 
@@ -82,6 +84,16 @@ impl Case {
             Err(error) => error.to_string(),
         }
     }
+}
+
+/// Returns the properties of a supported architecture, or of one with the key `yarn_log_multiplier`.
+fn family(architecture: &str) -> Family {
+    let log_multiplier = match architecture {
+        "deepseek2" => LogMultiplier::Both,
+        "mistral3" => LogMultiplier::Denominator,
+        name => return Architecture::ALL.into_iter().find(|a| a.name == name).unwrap().rope,
+    };
+    Family { log_multiplier, ..Family::PLAIN }
 }
 
 /// Returns the reference.

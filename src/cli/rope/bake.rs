@@ -12,8 +12,9 @@ use rope_cpu::{
         Value,
         copy::{Changes, copy},
     },
+    model::Architecture,
     platform::interrupt::{self, Interruptible},
-    rope::{self, Flags, Plan},
+    rope::{self, Family, Flags, Plan},
     whole_file::whole_file,
 };
 
@@ -49,8 +50,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let path = path.display();
         return Err(Error::usage(format_args!("{path} already exists: choose another --output")));
     }
-    let architecture = model.config().architecture.name;
-    let tensors = rope::tensors_of(architecture);
+    let Architecture { name: architecture, rope: Family { divisors: tensors, .. }, .. } =
+        model.config().architecture;
     if tensors.is_empty() {
         return Err(args.model.named(format_args!(
             "baking is not supported for {architecture} models: llama.cpp does not use {} for \
