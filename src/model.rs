@@ -35,7 +35,7 @@ pub use self::{
     adapter::Adapter,
     architecture::Architecture,
     batch::Role,
-    config::{Config, Mixture, Pairing},
+    config::{Attention, Config, FeedForward, Layer, Mixture, Pairing, Rotation},
     engine::{Engine, Feed, Options},
     error::Error,
     open::OpenOptions,
@@ -163,9 +163,9 @@ impl Model {
         let info = ModelInfo {
             architecture: config.architecture.name,
             family: config.architecture.rope,
-            n_rot: config.n_rot,
+            n_rot: config.attention().n_rot,
             context_train: config.context_train,
-            window_rope: config.window.is_some() && config.window_rope,
+            window_rope: config.has_rotation(Rotation::Window),
         };
         let factors = self.loaded.borrow_dependent().rope_factors.clone();
         Plan::resolve(&info, self.metadata(), factors, flags, context.into())

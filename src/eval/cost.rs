@@ -83,10 +83,10 @@ impl Cost {
             token_bytes: 0,
             layers: Operations::default(),
             output: Operations::default(),
-            windows: (0..config.layers).map(|layer| config.layer_window(layer)).collect(),
-            queries: config.heads * config.head_dim,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            windows: config.layers.iter().map(|layer| layer.attention.window).collect(),
+            queries: config.attention().query_width(),
+            kv_heads: config.attention().kv_heads,
+            head_dim: config.attention().head_dim,
         };
         for tensor in gguf.tensors() {
             let bytes = tensor.bytes.len() as u64;
@@ -104,7 +104,7 @@ impl Cost {
                 }
                 name => {
                     // A token uses only the weights of the experts selected for it.
-                    let share = match config.experts {
+                    let share = match config.mixture() {
                         Some(mixture) if is_expert_tensor(name) => {
                             mixture.used as f64 / mixture.count as f64
                         }

@@ -17,9 +17,8 @@ use rope_cpu_kernels::{
 };
 
 use super::{
-    Config,
     batch::{Role, Row, Tile},
-    config::HEAD_DIM_MAX,
+    config::{self, HEAD_DIM_MAX},
 };
 use crate::{
     kv_cache::{CacheType, POSITIONS, Shape},
@@ -69,14 +68,14 @@ pub struct Task {
 
 impl<'s> Schedule<'s> {
     /// Returns the most rows of a tile.
-    pub fn tile_rows(config: &Config) -> usize {
-        (TILE_QUERIES / config.group()).max(1)
+    pub fn tile_rows(attention: &config::Attention) -> usize {
+        (TILE_QUERIES / attention.group()).max(1)
     }
 
     /// Creates the schedule for `rows`, cut into `tiles` of at most [`Schedule::tile_rows`].
     /// `visibility` is that of the layers whose queries attend to the most keys.
     pub fn new(
-        config: &Config,
+        attention: &config::Attention,
         shape: Shape,
         rows: &[Row],
         tiles: &'s [Tile],
@@ -91,9 +90,9 @@ impl<'s> Schedule<'s> {
         } else {
             visibility.visible(Region::Near, first).start
         };
-        let together = |&heads: &usize| config.kv_heads.is_multiple_of(heads);
-        let few =
-            role == Role::Answer && faster_regime(config.group(), shape.keys, false) == Regime::Few;
+        let together = |&heads: &usize| attention.kv_heads.is_multiple_of(heads);
+        let few = role == Role::Answer
+            && faster_regime(attention.group(), shape.keys, false) == Regime::Few;
         let heads = match few && rows.len() == 1 {
             true => (1..=HEADS).rfind(together).unwrap_or(1),
             false => 1,
@@ -102,8 +101,8 @@ impl<'s> Schedule<'s> {
         let second = start / part * part + part;
         Schedule {
             tiles,
-            kv_heads: config.kv_heads,
-            group: config.group(),
+            kv_heads: attention.kv_heads,
+            group: attention.group(),
             dim: shape.padded_dim(),
             tile_rows: tiles.iter().map(|tile| tile.rows).max().unwrap_or(0),
             role,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rope_cpu_kernels::Cpu;
 
 use super::{
-    Error, Model, Sequence,
+    Error, Model, Rotation, Sequence,
     attention::Schedule,
     batch::{Batch, Role, Row},
     forward::Forward,
@@ -87,14 +87,15 @@ impl Engine {
         let config = model.config();
         let team = Threads::new(options.threads)?;
         let shape = Shape {
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
+            kv_heads: config.attention().kv_heads,
+            head_dim: config.attention().head_dim,
             keys: options.keys,
             values: options.values,
         };
         let global = rope.plan().visibility;
-        let visibility = |layer| config.layer_window(layer).map_or(global, Visibility::window);
-        let visibilities = (0..config.layers).map(visibility).collect();
+        let windows = config.layers.iter().map(|layer| layer.attention.window);
+        let visibilities =
+            windows.map(|window| window.map_or(global, Visibility::window)).collect();
         let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
         let options = Options { micro_batch, ..options };
         let state = State::new(&team, options.cpu, config, model.weights(), shape, micro_batch);
@@ -182,7 +183,7 @@ impl Engine {
             for (index, feed) in feeds.iter_mut().enumerate() {
                 self.gather(index, feed, role)?;
             }
-            self.batch.end_role(role, Schedule::tile_rows(self.model.config()));
+            self.batch.end_role(role, Schedule::tile_rows(self.model.config().attention()));
         }
         if self.batch.rows.is_empty() {
             return Ok(());
@@ -281,8 +282,7 @@ impl Engine {
     /// Computes the cosines and sines that the batch needs.
     fn prepare_rope(&mut self) {
         let Engine { model, rope, batch, .. } = self;
-        let config = model.config();
-        let window = config.window.filter(|_| !config.window_rope);
+        let window = model.config().window(Rotation::Global);
         if let Some(first) = batch.rows.iter().map(|row| row.position).min() {
             rope.release_before(first);
         }
@@ -308,7 +308,14 @@ impl Engine {
         let visibility = rope.plan().visibility;
         let schedules = batch.roles.ranges().map(|(role, rows)| {
             let tiles = &batch.tiles[role as usize];
-            Schedule::new(config, pool.shape(), &batch.rows[rows], tiles, visibility, role)
+            Schedule::new(
+                config.attention(),
+                pool.shape(),
+                &batch.rows[rows],
+                tiles,
+                visibility,
+                role,
+            )
         });
         for (role, _) in batch.roles.ranges() {
             state.reserve_partials(team, role, schedules[role as usize].partials_len());

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use rope_cpu_kernels::{
     Input, Output,
-    activations::quantize,
+    activations::{quantize, spans_for},
     multiply,
     vector::{add, gate, rms_norm, soft_cap},
 };
@@ -80,12 +80,13 @@ impl Forward<'_> {
     ) {
         let (state, cpu) = (self.state, self.state.cpu);
         let Forward { config, rope, batch, .. } = *self;
+        let attention = &config.layers[index].attention;
         let heads = Heads { cpu, config, layer, index, rope };
 
         let (normed, query_key_value) = (&state.normed, &state.query_key_value);
         self.product(worker, buffers, &layer.query_key_value, batch.roles, normed, query_key_value);
 
-        let phase = worker.phase(config.kv_heads * BLOCKS);
+        let phase = worker.phase(attention.kv_heads * BLOCKS);
         let query_key_value = state.query_key_value.read(&phase);
         phase.for_each(|claim| {
             heads.store(self.tables, claim, &batch.rows, query_key_value, &mut buffers.head)
@@ -116,7 +117,7 @@ impl Forward<'_> {
             });
         }
 
-        let width = config.heads * config.head_dim;
+        let width = attention.query_width();
         let phase = worker.phase(batch.rows.len());
         let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
         phase.for_each(|claim| {
@@ -127,7 +128,7 @@ impl Forward<'_> {
                 Some(row) => (Role::Prompt, row),
             };
             let schedule = &schedules[role as usize];
-            schedule.gather(cpu, partials[role as usize], row, config.head_dim, out);
+            schedule.gather(cpu, partials[role as usize], row, attention.head_dim, out);
             self.put(claim, out, &state.attended);
         });
         drop(phase);
@@ -173,14 +174,14 @@ impl Forward<'_> {
         gated: &Activations,
     ) {
         let ([gates, ups], width) = (network.gate_up.columns(), gate_up.width());
-        let (state, config, feed_forward) = (self.state, self.config, self.config.feed_forward);
+        let (state, feed_forward) = (self.state, network.down.segments[0].matrix.columns());
         let phase = worker.phase(rows);
         let gate_up = gate_up.read(&phase);
         phase.for_each(|claim| {
             let x = &gate_up[claim.task() * width..][..width];
             let out = &mut buffers.row[..feed_forward];
             out.copy_from_slice(&x[gates..][..feed_forward]);
-            gate(state.cpu, config.activation, out, &x[ups..][..feed_forward]);
+            gate(state.cpu, self.config.architecture.activation, out, &x[ups..][..feed_forward]);
             self.put(claim, out, gated);
         });
     }
@@ -221,7 +222,7 @@ impl Forward<'_> {
     /// Writes a row to the inputs of the next phase's products, as floats and quantized.
     pub fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations) {
         to.floats.write(claim, x.len()).copy_from_slice(x);
-        quantize(self.state.cpu, x, to.spans.write(claim, to.spans.width()));
+        quantize(self.state.cpu, x, to.spans.write(claim, spans_for(x.len())));
     }
 
     /// Computes `out = weights x` for the first rows of `x`. The weights of a task are read from

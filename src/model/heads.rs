@@ -4,7 +4,7 @@
 use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
-    attention::{Queries, Rotation, attend, clear, merge, partial_len},
+    attention::{self, Queries, attend, clear, merge, partial_len},
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -13,7 +13,7 @@ use super::{
     Config, Pairing,
     attention::{Schedule, Task},
     batch::Row,
-    config::HEAD_DIM_MAX,
+    config::{self, HEAD_DIM_MAX, Rotation},
     state::WorkerBuffers,
     weights::{Layer, Projection},
 };
@@ -46,7 +46,7 @@ impl Heads<'_> {
     /// Copies a head of a projection to `out`, with its bias added, and pads it with zeros. The
     /// elements are in the file's order.
     fn biased(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
-        let dim = self.config.head_dim;
+        let dim = self.attention().head_dim;
         out[..dim].copy_from_slice(x);
         out[dim..].fill(0.0);
         if let Some(bias) = self.layer.query_key_value.segments[projection as usize].bias {
@@ -64,30 +64,39 @@ impl Heads<'_> {
             Projection::Value => None,
         };
         if let Some(norm) = norm {
-            rms_norm(self.cpu, &mut out[..self.config.head_dim], norm, self.config.epsilon);
+            rms_norm(self.cpu, &mut out[..self.attention().head_dim], norm, self.config.epsilon);
         }
-        let n_rot = self.config.n_rot;
-        if self.config.pairing == Pairing::Adjacent {
+        let n_rot = self.attention().n_rot;
+        if self.config.architecture.pairing == Pairing::Adjacent {
             to_halves(&mut out[..n_rot]);
         }
+    }
+
+    fn attention(&self) -> &config::Attention {
+        &self.config.layers[self.index].attention
+    }
+
+    /// Returns whether RoPE methods act on this layer.
+    fn follows_methods(&self) -> bool {
+        self.attention().rotation == Rotation::Global
     }
 
     /// Returns whether the KV cache holds raw keys (before rotation).
     fn keys_are_raw(&self) -> bool {
         let plan = self.rope.plan();
-        plan.shifts || !self.config.own_rope(self.index) && plan.raw_keys()
+        plan.shifts || self.follows_methods() && plan.raw_keys()
     }
 
     /// Returns the keys that queries of this layer attend to.
     fn visibility(&self) -> Visibility {
-        self.config.layer_window(self.index).map_or(self.rope.plan().visibility, Visibility::window)
+        self.attention().window.map_or(self.rope.plan().visibility, Visibility::window)
     }
 
     /// Returns the table of cosines and sines by which a region of keys rotates.
     fn layers(&self, region: Region) -> Layers {
-        match self.config.own_rope(self.index) {
-            true => Layers::Window,
-            false => self.visibility().layers(region),
+        match self.attention().rotation {
+            Rotation::Global => self.visibility().layers(region),
+            Rotation::Window => Layers::Window,
         }
     }
 
@@ -108,7 +117,7 @@ impl Heads<'_> {
         let linear = &self.layer.query_key_value;
         let [_, keys, values] = linear.columns();
         let (head, block, dim) =
-            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.config.head_dim);
+            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.attention().head_dim);
         for (i, row) in rows.iter().enumerate() {
             if row.position % POSITIONS / BLOCK != block {
                 continue;
@@ -156,15 +165,16 @@ impl Heads<'_> {
         let width = self.layer.query_key_value.width;
         for (i, row) in tile_rows.iter().enumerate() {
             let mut scale = self.config.attention_scale;
-            if !self.config.own_rope(self.index) {
+            if self.follows_methods() {
                 scale *= self.rope.plan().query_scale(row.position);
             }
             for head in kv_heads.start * group..kv_heads.end * group {
-                let x = &query_key_value[(tile.first + i) * width..][head * self.config.head_dim..];
+                let x = &query_key_value[(tile.first + i) * width..]
+                    [head * self.attention().head_dim..];
                 let (kv_head, g) = (head / group - kv_heads.start, head % group);
                 let query = (kv_head * tile.rows + i) * group + g;
                 let query = &mut buffers.queries[query * dim..][..dim];
-                self.raw(Projection::Query, head, &x[..self.config.head_dim], query);
+                self.raw(Projection::Query, head, &x[..self.attention().head_dim], query);
                 query.iter_mut().for_each(|x| *x *= scale);
             }
         }
@@ -245,11 +255,11 @@ impl Heads<'_> {
         region: Region,
         effective_length: usize,
         start: usize,
-    ) -> Option<Rotation<'_>> {
+    ) -> Option<attention::Rotation<'_>> {
         let group = self.visibility().group(region)?;
-        Some(Rotation {
+        Some(attention::Rotation {
             rows: self.rope.first_rows(self.layers(region), effective_length),
-            n_rot: self.config.n_rot,
+            n_rot: self.attention().n_rot,
             group,
             before: start % group,
         })
@@ -288,7 +298,7 @@ impl Heads<'_> {
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
                     let scale = self.rope.scale(self.layers(region), effective_length);
-                    query[..self.config.n_rot].iter_mut().for_each(|x| *x *= scale);
+                    query[..self.attention().n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
             }
         }

@@ -11,7 +11,7 @@ use rope_cpu_kernels::{
 use thiserror::Error;
 
 use super::{
-    Config, Model,
+    Attention, Config, Model, Rotation,
     attention::{Schedule, TILE_QUERIES},
 };
 use crate::{
@@ -98,17 +98,21 @@ impl Shape {
         let config = model.config();
         let low_rank_width = model.weights().low_rank_width;
         let window_layers =
-            (0..config.layers).filter(|&layer| config.layer_window(layer).is_some()).count();
+            config.layers.iter().filter(|layer| layer.attention.window.is_some()).count();
         let spans = |values: usize| spans_for(values) * size_of::<Span>();
-        let Config { embedding, feed_forward, heads, kv_heads, head_dim, vocabulary, .. } = *config;
+        let Config { embedding, vocabulary, .. } = *config;
+        let attention = *config.attention();
+        let Attention { heads, kv_heads, head_dim, n_rot, .. } = attention;
+        let feed_forward = config.feed_forward();
+        let window = Rotation::ALL.into_iter().filter_map(|by| config.window(by)).max();
         // A head in the cache is padded to whole units, and so are its partial results.
         let padded = head_dim.next_multiple_of(UNIT);
         let partial_row = heads * partial_len(padded);
-        let attended = heads * head_dim;
+        let attended = attention.query_width();
         let query_key_value = attended + 2 * kv_heads * head_dim;
         // The number of feed-forward networks that compute a token; each has its input and output.
         let (experts, used) =
-            config.experts.map_or((0, 1), |mixture| (mixture.count, mixture.used));
+            config.mixture().map_or((0, 1), |mixture| (mixture.count, mixture.used));
         let slots = if experts > 0 { used } else { 0 };
         let networks = 3 * used * feed_forward + slots * (2 * embedding + 5) + experts;
         // hidden, normed, projected; attended, its parts; gate, up, gated.
@@ -117,27 +121,27 @@ impl Shape {
         let widest = embedding.max(feed_forward).max(attended).max(low_rank_width);
         // Panels of a product and of attention; a tile's scores, queries in four forms, and
         // partials.
-        let queries = TILE_QUERIES.max(config.group()).next_multiple_of(16);
+        let queries = TILE_QUERIES.max(attention.group()).next_multiple_of(16);
         let row = 4 * widest;
-        let attention = 4 * (PAGE * padded + queries * (PAGE + 5 * padded));
-        let worker = Scratch::bytes(widest, 0) + row + attention + (64 << 10);
+        let attend = 4 * (PAGE * padded + queries * (PAGE + 5 * padded));
+        let worker = Scratch::bytes(widest, 0) + row + attend + (64 << 10);
         let low_rank = 4 * low_rank_width;
         let worker_token =
             Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low_rank + spans(low_rank_width);
         // Partial results are allocated for whole tiles.
-        let tile = 4 * Schedule::tile_rows(config) * partial_row;
+        let tile = 4 * Schedule::tile_rows(&attention) * partial_row;
         let logits = 16 * 4 * vocabulary;
         // For each token: its text, its entry in the vocabulary's index, its rank or score.
         let tokenizer = 256 * vocabulary;
         // Up to 8 tokens at a time are attended in parts of 1024 positions.
-        let few = 8usize.next_multiple_of(Schedule::tile_rows(config).min(8));
+        let few = 8usize.next_multiple_of(Schedule::tile_rows(&attention).min(8));
         let partials = (few * 4 * partial_row).div_ceil(1024);
-        let tables = 1 + usize::from(config.window.is_some());
+        let tables = 1 + usize::from(window.is_some());
         Shape {
             weights_bytes,
-            global_layers: config.layers - window_layers,
+            global_layers: config.layers.len() - window_layers,
             window_layers,
-            window: config.window.unwrap_or(0),
+            window: window.unwrap_or(0),
             kv_heads,
             key_dim: head_dim,
             value_dim: head_dim,
@@ -148,7 +152,7 @@ impl Shape {
                 + tokenizer
                 + PROGRAM_BYTES
                 + 2 * few * 4 * partial_row) as u64,
-            position_bytes: (tables * config.n_rot * 4 + partials) as u64,
+            position_bytes: (tables * n_rot * 4 + partials) as u64,
         }
     }
 

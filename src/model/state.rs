@@ -121,7 +121,7 @@ impl ExpertState {
             choices: Phased::new(team, rows, mixture.used),
             input: Activations::new(team, slots, config.embedding),
             gate_up: Phased::new(team, slots, network.gate_up.width),
-            gated: Activations::new(team, slots, config.feed_forward),
+            gated: Activations::new(team, slots, config.feed_forward()),
             output: Phased::new(team, slots, network.down.width),
         }
     }
@@ -155,10 +155,10 @@ impl State {
         rows: usize,
     ) -> Self {
         let layer = &weights.layers[0];
-        let heads = config.heads * config.head_dim;
-        let widest =
-            config.embedding.max(config.feed_forward).max(heads).max(weights.low_rank_width);
-        let queries = TILE_QUERIES.max(config.group());
+        let attention = config.attention();
+        let (heads, feed_forward) = (attention.query_width(), config.feed_forward());
+        let widest = config.embedding.max(feed_forward).max(heads).max(weights.low_rank_width);
+        let queries = TILE_QUERIES.max(attention.group());
         let worker = || {
             Mutex::new(WorkerBuffers {
                 product: Scratch::new(widest, rows),
@@ -170,19 +170,19 @@ impl State {
                 row: vec![0.0; widest],
                 head: vec![0.0; shape.padded_dim()],
                 slots: config
-                    .experts
+                    .mixture()
                     .map_or_else(Slots::default, |m| Slots::new(m.count, rows * m.used)),
                 low_rank: LowRankInputs::new(rows.max(LOGIT_ROWS), weights.low_rank_width),
             })
         };
         let (gate_up, experts) = match &layer.feed_forward {
-            FeedForward::Dense(network) => (network.gate_up.width, None),
+            FeedForward::Dense(_) => (weights.gate_up_width(), None),
             FeedForward::Experts(mixture) => {
                 (0, Some(ExpertState::new(team, rows, config, mixture)))
             }
         };
-        let gated = if experts.is_none() { config.feed_forward } else { 0 };
-        let slots = rows * config.experts.map_or(1, |mixture| mixture.used);
+        let gated = if experts.is_none() { feed_forward } else { 0 };
+        let slots = rows * config.mixture().map_or(1, |mixture| mixture.used);
         State {
             cpu,
             hidden: Phased::new(team, rows, config.embedding),

@@ -303,7 +303,7 @@ impl<'a> Weights<'a> {
         let mut weights = Weights {
             tokens,
             token_additions: reader.low_rank(EMBEDDINGS),
-            layers: (0..config.layers)
+            layers: (0..config.layers.len())
                 .map(|i| Layer::load(&reader, config, i))
                 .collect::<Result<_, _>>()?,
             output_norm: reader.vector("output_norm.weight", embedding)?,
@@ -320,6 +320,17 @@ impl<'a> Weights<'a> {
             Some(tensor) => Err(Error::UnusedTensor(tensor.name.into())),
             None => Ok(weights),
         }
+    }
+}
+
+impl Weights<'_> {
+    /// Returns the largest width of [`Gated::gate_up`] in any layer.
+    pub fn gate_up_width(&self) -> usize {
+        let width = |layer: &Layer<'_>| match &layer.feed_forward {
+            FeedForward::Dense(network) => network.gate_up.width,
+            FeedForward::Experts(_) => 0,
+        };
+        self.layers.iter().map(width).max().unwrap_or(0)
     }
 }
 
@@ -342,8 +353,10 @@ impl<'a> Layer<'a> {
 
     fn load(reader: &TensorReader<'_, 'a>, config: &Config, layer: usize) -> Result<Self, Error> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        let Config { embedding, head_dim, .. } = *config;
-        let (heads, kv_heads) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let embedding = config.embedding;
+        let config::Layer { attention, feed_forward } = config.layers[layer];
+        let head_dim = attention.head_dim;
+        let (heads, kv_heads) = (attention.query_width(), attention.kv_heads * head_dim);
         let norm = |tensor: &str| reader.vector(&name(tensor), embedding);
         let architecture = config.architecture;
         // A family either always or never has these norms: a missing or superfluous one is an
@@ -372,11 +385,13 @@ impl<'a> Layer<'a> {
                 embedding,
             )?,
             feed_forward_norm: norm("ffn_norm.weight")?,
-            feed_forward: match config.experts {
-                Some(mixture) => {
+            feed_forward: match feed_forward {
+                config::FeedForward::Dense(width) => {
+                    FeedForward::Dense(Gated::load(reader, config, width, &name)?)
+                }
+                config::FeedForward::Experts(mixture) => {
                     FeedForward::Experts(Mixture::load(reader, mixture, embedding, &name)?)
                 }
-                None => FeedForward::Dense(Gated::load(reader, config, &name)?),
             },
             post_feed_forward_norm: norm_if(
                 architecture.post_norms,
@@ -391,9 +406,10 @@ impl<'a> Gated<'a> {
     fn load(
         reader: &TensorReader<'_, 'a>,
         config: &Config,
+        feed_forward: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Self, Error> {
-        let Config { embedding, feed_forward, .. } = *config;
+        let embedding = config.embedding;
         let gate_up = match config.architecture.gate_with_up {
             true => reader.fused(&name("ffn_up"), &[feed_forward, feed_forward], embedding)?,
             false => vec![

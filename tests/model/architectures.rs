@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rope_cpu::{gguf::Gguf, json, model::Config};
 
 use crate::{
-    build::F32,
+    build::{ARRAY, BOOL, F32, array},
     reference::{Frequencies, Rules, forward, forward_by},
     tiny::{How, Tiny, difference, logits, tokens, with_file, with_session},
 };
@@ -57,6 +57,35 @@ fn all_compute_what_llama_cpp_does() {
         let bound = if tiny.is_gemma() { GELU_BOUND } else { 2.0 * BOUND };
         assert!(error < bound, "{name}: {error}");
     }
+}
+
+/// Layers may have feed-forward networks of their own widths.
+#[test]
+fn an_array_has_a_width_for_each_layer() {
+    for name in ["llama", "phi3", "gemma2"] {
+        let tiny = Tiny { narrower: 24, ..Tiny::named(name) };
+        let error = difference(&expected(&tiny), &found(&tiny));
+        assert!(error < BOUND, "{name}: {error}");
+    }
+    let tiny = Tiny { narrower: 32, ..Tiny::named("llama").in_blocks() };
+    let error = apart(&expected(&tiny), &found(&tiny));
+    assert!(error < ROUNDING, "in blocks: {error}");
+}
+
+/// The layers with a window may be listed instead of following a period.
+#[test]
+fn an_array_has_a_window_for_each_layer() {
+    let tiny = Tiny::named("gemma2");
+    let with_windows = |layers: [u8; 4]| {
+        let mut b = tiny.builder();
+        b.keys.retain(|entry| !entry.windows(8).any(|part| part == b"_pattern"));
+        let pattern = array(BOOL, 4, layers.map(|has| [has]));
+        let b = b.key("gemma2.attention.sliding_window_pattern", ARRAY, pattern);
+        with_file(&b, &[], &How::default(), |session| logits(session, &tokens(&tiny, TOKENS)))
+    };
+    assert!(with_windows([1, 0, 1, 0]) == found(&tiny));
+    let apart = difference(&with_windows([0, 1, 1, 0]), &found(&tiny));
+    assert!(apart > 10.0 * GELU_BOUND, "{apart}");
 }
 
 #[test]

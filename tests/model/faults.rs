@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    build::{Builder, F32, STRING, U32, string},
+    build::{ARRAY, Builder, F32, STRING, U32, array, string},
     tiny::{How, Tiny, add_tensor, load, tokens, with_session},
 };
 
@@ -26,7 +26,25 @@ fn without(name: &str) -> Builder {
 fn each_fault_names_the_key_or_tensor() {
     let number =
         |key: &str, value: u32| without(key).key(format!("llama.{key}"), U32, value.to_le_bytes());
+    let by_layer = |key: &str, values: &[u32]| {
+        let values = values.iter().map(|value| value.to_le_bytes());
+        without(key).key(format!("llama.{key}"), ARRAY, array(U32, values.len() as u64, values))
+    };
     let cases = [
+        (
+            by_layer("attention.head_count_kv", &[2, 1]),
+            "metadata key llama.attention.head_count_kv[1] is 1: must be 2, as in layer 0: layers of \
+             different shapes are not supported",
+        ),
+        (
+            by_layer("feed_forward_length", &[104, 0]),
+            "metadata key llama.feed_forward_length[1] is 0: must be from 1 to 1048576",
+        ),
+        (
+            by_layer("feed_forward_length", &[104]),
+            "metadata key llama.feed_forward_length is an array of 1: must have a value for each of \
+             the 2 layers",
+        ),
         (
             without("general.architecture").key("general.architecture", STRING, string("qwen9")),
             "architecture qwen9 is not supported; supported: llama, qwen2, qwen3, qwen3moe, phi3, \

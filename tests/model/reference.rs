@@ -100,7 +100,8 @@ impl Weights {
         }
         let inner = if tiny.fused {
             let both = self.linear(&name("ffn_up"), x);
-            gated(&both[..tiny.feed_forward], &both[tiny.feed_forward..])
+            let (gate, up) = both.split_at(both.len() / 2);
+            gated(gate, up)
         } else {
             gated(&self.linear(&name("ffn_gate"), x), &self.linear(&name("ffn_up"), x))
         };

@@ -10,7 +10,7 @@ use rope_cpu::{
     rope::{Flags, Rope, Sourced},
 };
 
-use crate::build::{Builder, F32, STRING, U32, string};
+use crate::build::{ARRAY, Builder, F32, STRING, U32, array, string};
 
 /// The description of a tiny model, with the properties that the tests vary.
 #[derive(Clone)]
@@ -19,6 +19,8 @@ pub struct Tiny {
     pub layers: usize,
     pub embedding: usize,
     pub feed_forward: usize,
+    /// The elements by which each feed-forward network is narrower than that of the layer before.
+    pub narrower: usize,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -71,6 +73,7 @@ impl Tiny {
             layers: 2,
             embedding: 72,
             feed_forward: 104,
+            narrower: 0,
             heads: 6,
             kv_heads: 2,
             head_dim: 20,
@@ -180,6 +183,10 @@ impl Tiny {
         self.window.filter(|(_, period)| layer % period + 1 < *period).map(|(window, _)| window)
     }
 
+    fn layer_feed_forward(&self, layer: usize) -> usize {
+        self.feed_forward - layer * self.narrower
+    }
+
     /// Returns the divisors of LongRoPE, short and long.
     pub fn divisors(&self) -> [Vec<f32>; 2] {
         [1.1, 3.0].map(|d| (0..self.n_rot / 2).map(|i| d + i as f32 / 4.0).collect())
@@ -187,7 +194,7 @@ impl Tiny {
 
     /// Returns the names and shapes of all tensors: rows, then columns; one dimension for vectors.
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let Tiny { embedding: e, feed_forward: f, .. } = *self;
+        let e = self.embedding;
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut all = vec![
             ("token_embd.weight".to_string(), vec![self.vocabulary, e]),
@@ -197,6 +204,7 @@ impl Tiny {
             all.push(("output.weight".to_string(), vec![self.vocabulary, e]));
         }
         for layer in 0..self.layers {
+            let f = self.layer_feed_forward(layer);
             let mut add = |name: &str, shape: &[usize]| {
                 all.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             };
@@ -335,7 +343,6 @@ impl Tiny {
             ("context_length", self.context),
             ("embedding_length", self.embedding),
             ("block_count", self.layers),
-            ("feed_forward_length", self.feed_forward),
             ("attention.head_count", self.heads),
             ("attention.head_count_kv", self.kv_heads),
             ("attention.key_length", self.head_dim),
@@ -345,6 +352,12 @@ impl Tiny {
         for (key, number) in numbers {
             b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
         }
+        let widths = (0..self.layers).map(|layer| self.layer_feed_forward(layer) as u32);
+        let key = format!("{a}.feed_forward_length");
+        b = match self.narrower {
+            0 => b.key(key, U32, (self.feed_forward as u32).to_le_bytes()),
+            _ => b.key(key, ARRAY, array(U32, self.layers as u64, widths.map(u32::to_le_bytes))),
+        };
         b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, EPSILON.to_le_bytes());
         b = b.key(format!("{a}.rope.freq_base"), F32, self.base.to_le_bytes());
         if let Some((count, used)) = self.experts {

@@ -1,0 +1,125 @@
+//! Typed access to the metadata keys of an architecture.
+
+use crate::{
+    gguf::{Metadata, Value},
+    model::Error,
+};
+
+/// The metadata keys that start with the architecture's name.
+pub struct Keys<'m, 'a> {
+    pub metadata: &'m Metadata<'a>,
+    pub architecture: &'static str,
+}
+
+impl Keys<'_, '_> {
+    pub fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    pub fn number(&self, key: &str) -> Result<Option<usize>, Error> {
+        Ok(self.metadata.u32(&self.name(key))?.map(|n| n as usize))
+    }
+
+    /// Reads a number that must be present, from 1 to `max`.
+    pub fn size(&self, key: &str, max: usize) -> Result<usize, Error> {
+        let name = self.name(key);
+        let size = Metadata::require(&name, self.number(key)?)?;
+        in_range(name, size, max)
+    }
+
+    pub fn size_or(&self, key: &str, max: usize, default: usize) -> Result<usize, Error> {
+        if self.metadata.get(&self.name(key)).is_none() {
+            return Ok(default);
+        }
+        self.size(key, max)
+    }
+
+    /// Reads one number from 1 to `max` for each of `layers` layers: an array, or a number for all of
+    /// them, which is `default` if the key is absent and may be so.
+    pub fn by_layer(
+        &self,
+        key: &str,
+        layers: usize,
+        max: usize,
+        default: Option<usize>,
+    ) -> Result<Vec<usize>, Error> {
+        let name = self.name(key);
+        if let Some(Value::Array(_)) = self.metadata.get(&name) {
+            let values = self.metadata.integers(&name)?.unwrap_or_default();
+            self.check_len(key, values.len(), layers)?;
+            let in_range = |(layer, value): (usize, i64)| {
+                let value = usize::try_from(value).unwrap_or(0);
+                in_range(format!("{name}[{layer}]"), value, max)
+            };
+            return values.into_iter().enumerate().map(in_range).collect();
+        }
+        let value = match default {
+            Some(default) => self.size_or(key, max, default)?,
+            None => self.size(key, max)?,
+        };
+        Ok(vec![value; layers])
+    }
+
+    /// Reads a number like [`Keys::by_layer`] that must be the same in all layers.
+    pub fn uniform(
+        &self,
+        key: &str,
+        layers: usize,
+        max: usize,
+        default: Option<usize>,
+    ) -> Result<usize, Error> {
+        let values = self.by_layer(key, layers, max, default)?;
+        match values.iter().position(|value| *value != values[0]) {
+            None => Ok(values[0]),
+            Some(layer) => Err(Error::Value {
+                key: format!("{}[{layer}]", self.name(key)),
+                value: values[layer].to_string(),
+                reason: format!(
+                    "must be {}, as in layer 0: layers of different shapes are not supported",
+                    values[0]
+                ),
+            }),
+        }
+    }
+
+    /// Checks the length of an array with a value for each layer.
+    pub fn check_len(&self, key: &str, len: usize, layers: usize) -> Result<(), Error> {
+        if len == layers {
+            return Ok(());
+        }
+        let value = format!("an array of {len}");
+        let reason = format!("must have a value for each of the {layers} layers");
+        Err(Error::Value { key: self.name(key), value, reason })
+    }
+
+    pub fn epsilon(&self) -> Result<f32, Error> {
+        let key = "attention.layer_norm_rms_epsilon";
+        Metadata::require(&self.name(key), self.metadata.f32(&self.name(key))?)?;
+        Ok(self.positive(key)?.unwrap_or(0.0))
+    }
+
+    /// Reads a number that is not negative. Returns `None` for 0.
+    pub fn positive_or(&self, key: &str, default: f32) -> Result<Option<f32>, Error> {
+        let name = self.name(key);
+        match self.metadata.f32(&name)?.unwrap_or(default) {
+            0.0 => Ok(None),
+            x if x < 0.0 => {
+                let reason = "must not be negative".into();
+                Err(Error::Value { key: name, value: x.to_string(), reason })
+            }
+            x => Ok(Some(x)),
+        }
+    }
+
+    pub fn positive(&self, key: &str) -> Result<Option<f32>, Error> {
+        self.positive_or(key, 0.0)
+    }
+}
+
+fn in_range(key: String, size: usize, max: usize) -> Result<usize, Error> {
+    if size == 0 || size > max {
+        let reason = format!("must be from 1 to {max}");
+        return Err(Error::Value { key, value: size.to_string(), reason });
+    }
+    Ok(size)
+}
