@@ -5,8 +5,8 @@
 use std::{error::Error, fs};
 
 use rope_cpu::{
-    model::{Model, Options, Session},
-    rope::{Flags, Rope, Scaling},
+    model::Model,
+    rope::{Flags, Scaling},
     tokenizer::{Ends, Special},
 };
 
@@ -26,8 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for scaling in [Scaling::None, Scaling::Linear, Scaling::Ntk, Scaling::Yarn] {
         // Without a factor, a method uses the one that reaches the context.
         let flags = Flags { scaling: Some(scaling), ..Flags::default() };
-        let plan = model.rope_plan(&flags, context)?;
-        let mut session = Session::new(&model, Rope::new(plan), Options::new(context))?;
+        let mut session = model.session(&flags, context)?;
         let mut nll = 0.0;
         session.evaluate(&tokens, scored.clone(), &mut |i, logits| {
             let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();

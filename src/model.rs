@@ -46,7 +46,7 @@ use self::{open::Loaded, weights::Weights};
 use crate::{
     chat::Template,
     gguf::{Gguf, Metadata, Tensor},
-    rope::{self, Flags, ModelInfo, Plan, Sourced},
+    rope::{self, Flags, ModelInfo, Plan, Rope, Sourced},
     tokenizer::Tokenizer,
 };
 
@@ -169,6 +169,16 @@ impl Model {
         };
         let factors = self.loaded.borrow_dependent().rope_factors.clone();
         Plan::resolve(&info, self.metadata(), factors, flags, context.into())
+    }
+
+    /// Creates a session with a context of `context` positions, the RoPE settings `flags`, and
+    /// otherwise default [`Options`].
+    ///
+    /// # Errors
+    /// As for [`Model::rope_plan`] and [`Session::new`].
+    pub fn session(&self, flags: &Flags, context: usize) -> Result<Session, Error> {
+        let plan = self.rope_plan(flags, context)?;
+        Session::new(self, Rope::new(plan), Options::new(context))
     }
 }
 
