@@ -15,7 +15,6 @@ use crate::{
     Token,
     model::{self, Progress, Session},
     sample::{self, Sampler},
-    tokenizer::Tokenizer,
 };
 pub use answer::{Answer, Step};
 
@@ -132,16 +131,17 @@ pub enum Error {
 /// time. `on_event` is called for each step, and can stop the generation.
 ///
 /// # Errors
-/// If the prompt is empty or too long, before anything is computed, or if the model or the sampler
-/// fails.
+/// If the model has no tokenizer, or the prompt is empty or too long, before anything is computed, or
+/// if the model or the sampler fails.
 pub fn generate(
     session: &mut Session,
-    tokenizer: &Tokenizer<'_>,
     sampler: &mut Sampler,
     prompt: &[Token],
     limits: &Limits,
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Generated, Error> {
+    let model = session.model().clone();
+    let tokenizer = model.tokenizer()?;
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }

@@ -15,20 +15,19 @@ use rope_cpu::{
 const PROMPT: &str = "The capital of France is";
 
 /// A session of SmolLM2 with greedy sampling.
-struct Generator<'m> {
+struct Generator {
     session: Session,
-    tokenizer: &'m Tokenizer<'m>,
     sampler: Sampler,
 }
 
-impl Generator<'_> {
+impl Generator {
     fn run(
         &mut self,
         prompt: &[Token],
         limits: &Limits,
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Generated, Error> {
-        generate(&mut self.session, self.tokenizer, &mut self.sampler, prompt, limits, on_event)
+        generate(&mut self.session, &mut self.sampler, prompt, limits, on_event)
     }
 
     fn answer(&mut self, prompt: &[Token], tokens_max: usize) -> Generated {
@@ -39,7 +38,7 @@ impl Generator<'_> {
 
 /// Runs `test` with a function that creates generators of a given context, and the tokenizer. Without
 /// the model file the test is skipped, or fails if CI=true.
-fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokenizer<'m>)) {
+fn with_model(test: impl Fn(&dyn Fn(usize) -> Generator, &Tokenizer)) {
     let path =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
     if !path.exists() {
@@ -62,7 +61,6 @@ fn with_model(test: impl for<'m> Fn(&dyn Fn(usize) -> Generator<'m>, &'m Tokeniz
         let settings = Settings::default().with(&temperature::TEMPERATURE, 0.0);
         Generator {
             session: Session::new(&model, Rope::new(plan), options).unwrap(),
-            tokenizer,
             sampler: Sampler::new(settings).unwrap(),
         }
     };

@@ -131,7 +131,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             progress.begin(method, *test);
             let began = Instant::now();
             let Outcome { answer, found, reused } =
-                ask(&mut session, tokenizer, &tokens, key, &mut |done| progress.reading(done))
+                ask(&mut session, &tokens, key, &mut |done| progress.reading(done))
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),

@@ -117,7 +117,6 @@ pub struct Outcome {
 /// Returns an error if the model cannot be computed.
 pub fn ask(
     session: &mut Session,
-    tokenizer: &Tokenizer<'_>,
     prompt: &[Token],
     key: u32,
     reading: &mut dyn FnMut(usize),
@@ -126,19 +125,17 @@ pub fn ask(
     let limits = Limits { tokens_max: Some(ANSWER_TOKENS), ..Limits::default() };
     let (key, mut said) = (key.to_string(), String::new());
     let answer =
-        generate(session, tokenizer, &mut Sampler::new(greedy)?, prompt, &limits, &mut |event| {
-            match event {
-                Event::Reading { done, .. } => {
-                    reading(done);
-                    ControlFlow::Continue(())
-                }
-                Event::Recomputing { .. } => ControlFlow::Continue(()),
-                Event::Text(text) => {
-                    said += text;
-                    match verdict(&said, &key) {
-                        Some(_) => ControlFlow::Break(()),
-                        None => ControlFlow::Continue(()),
-                    }
+        generate(session, &mut Sampler::new(greedy)?, prompt, &limits, &mut |event| match event {
+            Event::Reading { done, .. } => {
+                reading(done);
+                ControlFlow::Continue(())
+            }
+            Event::Recomputing { .. } => ControlFlow::Continue(()),
+            Event::Text(text) => {
+                said += text;
+                match verdict(&said, &key) {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
                 }
             }
         })?;

@@ -44,12 +44,11 @@ impl Writer<'_> {
         }
         self.keep(prompt)?;
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
-        let Writer { session, tokenizer, sampler, limits, screen, prompt_cache, .. } = self;
+        let Writer { session, sampler, limits, screen, prompt_cache, .. } = self;
         if keep.is_some() {
             session.retain_from(prompt.len());
         }
-        let answer =
-            generate(session, tokenizer, sampler, prompt, limits, &mut |event| screen.show(event));
+        let answer = generate(session, sampler, prompt, limits, &mut |event| screen.show(event));
         if let Some(cache) = keep {
             match answer {
                 // Nothing was read: the cache is for the next prompt.
