@@ -16,6 +16,7 @@ mod setting;
 mod settings;
 mod stage;
 pub mod temperature;
+pub mod top_a;
 pub mod top_k;
 pub mod top_n_sigma;
 pub mod top_p;
@@ -40,12 +41,13 @@ use mirostat::Mirostat;
 use stage::Stage;
 use temperature::Temperature;
 
-/// The samplers, in llama.cpp's order of use.
-pub static SAMPLERS: [&StageKind; 9] = [
+/// The samplers, in llama.cpp's order of use, and those that it lacks.
+pub static SAMPLERS: [&StageKind; 10] = [
     &penalties::SAMPLER,
     &dry::SAMPLER,
     &top_n_sigma::SAMPLER,
     &top_k::SAMPLER,
+    &top_a::SAMPLER,
     &typical_p::SAMPLER,
     &top_p::SAMPLER,
     &min_p::SAMPLER,

@@ -2,7 +2,7 @@
 
 use rope_cpu::sample::{
     SAMPLERS, Sampler, Settings, default_order, min_p, parse_letters, parse_names, penalties,
-    temperature, top_k, top_n_sigma, top_p, xtc,
+    temperature, top_a, top_k, top_n_sigma, top_p, xtc,
 };
 
 use crate::{distribution, logits, neutral};
@@ -36,6 +36,26 @@ fn top_n_sigma_keeps_what_is_near_the_largest_logit() {
     let mut hopeless = steps.to_vec();
     hopeless.push(f32::NEG_INFINITY);
     check(top_n_sigma(0.8), &hopeless, &[(3, 1.0)]);
+}
+
+#[test]
+fn top_a_keeps_what_is_near_the_square_of_the_largest() {
+    let top_a = |share| neutral().with(&top_a::TOP_A, share);
+    // The square of 0.4 is 0.16: the bounds are 0.099, 0.101, 0.08 and 0.16.
+    let four = logits(&FOUR);
+    let all = [(0, 0.1), (1, 0.4), (2, 0.2), (3, 0.3)];
+    let three = [(1, 4.0 / 9.0), (2, 2.0 / 9.0), (3, 3.0 / 9.0)];
+    check(top_a(0.62), &four, &all);
+    check(top_a(0.63), &four, &three);
+    check(top_a(0.0), &four, &all);
+    check(top_a(1.0), &four, &three);
+    // Of 0.8, 0.15 and 0.05 with 0.2: the bound is 0.128. With 0.3 it is 0.192.
+    let certain = logits(&[0.15, 0.8, 0.05]);
+    check(top_a(0.2), &certain, &[(0, 3.0 / 19.0), (1, 16.0 / 19.0)]);
+    check(top_a(0.3), &certain, &[(1, 1.0)]);
+    // After top-k, the probabilities are those among the tokens that are left: 4/7 and 3/7.
+    check(top_a(1.0).with(&top_k::TOP_K, 2), &four, &[(1, 4.0 / 7.0), (3, 3.0 / 7.0)]);
+    check(top_a(1.0), &[0.0], &[(0, 1.0)]);
 }
 
 #[test]
@@ -133,11 +153,14 @@ fn samplers_act_in_the_order_that_is_given() {
 #[test]
 fn names_and_letters_are_those_of_llama_cpp() {
     let all = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
-    assert_eq!(parse_names(all).unwrap(), default_order());
-    assert_eq!(parse_letters("edskypmxt").unwrap(), default_order());
-    assert_eq!(SAMPLERS.map(|kind| kind.name).join(";"), all);
+    let mut order = default_order();
+    assert_eq!(order, SAMPLERS);
+    order.retain(|kind| kind.name != "top_a"); // llama.cpp lacks it
+    assert_eq!(parse_names(all).unwrap(), order);
+    assert_eq!(parse_letters("edskypmxt").unwrap(), order);
+    assert_eq!(order.iter().map(|kind| kind.name).collect::<Vec<_>>().join(";"), all);
     let others = "Penalties;DRY;top-n-sigma;topk;typ;nucleus;min-p;XTC;temp";
-    assert_eq!(parse_names(others).unwrap(), default_order());
+    assert_eq!(parse_names(others).unwrap(), order);
     assert!(parse_names("").unwrap().is_empty());
     let error = parse_names("top_k;").unwrap_err().to_string();
     assert!(error.starts_with("no sampler has the name \"\": choose from penalties"), "{error}");

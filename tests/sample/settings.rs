@@ -12,7 +12,7 @@ use rope_cpu::{
 use crate::neutral;
 
 #[test]
-fn defaults_are_those_of_llama_cpp() {
+fn defaults_are_those_of_llama_cpp_and_others_are_off() {
     let expected = [
         ("temp", 0.8),
         ("dynatemp_range", 0.0),
@@ -22,6 +22,7 @@ fn defaults_are_those_of_llama_cpp() {
         ("min_p", 0.05),
         ("top_p", 0.95),
         ("typical", 1.0),
+        ("top_a", 0.0),
         ("top_k", 40.0),
         ("top_n_sigma", -1.0),
         ("dry_multiplier", 0.0),
