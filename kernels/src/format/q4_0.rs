@@ -76,8 +76,10 @@ impl CacheFormat for Q4_0 {
         let scale = largest / -8.0;
         let inverse = inverse(scale);
         let quant = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
-        let qs = from_fn(|i| quant(values[i]) | quant(values[i + 16]) << 4);
-        *out = Block { d: f16::from_f32(scale).to_le_bytes(), qs };
+        out.d = f16::from_f32(scale).to_le_bytes();
+        for (i, byte) in out.qs.iter_mut().enumerate() {
+            *byte = quant(values[i]) | quant(values[i + 16]) << 4;
+        }
     }
     #[inline(always)]
     fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {
