@@ -48,28 +48,27 @@ macro_rules! call_with {
     };
 }
 
-mod pair;
+/// Calls `$callback!` with `$argument` and the instruction sets of each architecture, the slowest
+/// first. Their modules are named as on the command line.
+#[macro_export]
+macro_rules! instruction_sets {
+    ($callback:ident, $argument:ident) => {
+        $callback! { $argument:
+            "x86_64": avx2::Avx2 avxvnni::AvxVnni avx512::Avx512;
+            "aarch64": neon::Neon;
+        }
+    };
+}
 
-#[cfg(target_arch = "x86_64")]
 mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
 mod avxvnni;
 mod cpu;
-#[cfg(target_arch = "aarch64")]
 mod neon;
+mod pair;
 mod scalar;
 
-#[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512;
-#[cfg(target_arch = "x86_64")]
-pub use avxvnni::AvxVnni;
-pub use cpu::Cpu;
-#[cfg(target_arch = "aarch64")]
-pub use neon::Neon;
+pub use cpu::*;
 pub use scalar::Scalar;
 
 /// The bytes of an f16 or bf16 number, little-endian and unaligned.
@@ -95,8 +94,6 @@ pub trait Kernel {
 /// Every operation returns the same bits on every instruction set. Lanes and bytes are counted from
 /// the lowest address, and 16-bit and 32-bit elements of byte vectors are little-endian.
 pub trait Isa: Copy + 'static {
-    /// The name on the command line.
-    const NAME: &'static str;
     /// The value that is added (modulo 256) to signed weights in a panel: 128 if the dot product of
     /// the instruction set takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;

@@ -1,3 +1,5 @@
+#![cfg(target_arch = "x86_64")]
+
 use std::arch::{asm, x86_64::*};
 
 use bytemuck::must_cast;
@@ -235,7 +237,6 @@ impl Avx2 {
 }
 
 impl Isa for Avx2 {
-    const NAME: &'static str = "avx2";
     // Four would spill registers, which costs more than it saves if another program runs on the
     // same core.
     const INT_TILE: usize = 3;

@@ -1,3 +1,5 @@
+#![cfg(target_arch = "x86_64")]
+
 use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
@@ -28,7 +30,6 @@ fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
 }
 
 impl Isa for Avx512 {
-    const NAME: &'static str = "avx512";
     const SIGNED_BIAS: u8 = 128;
     // 32 registers, each a wide vector.
     const TILE_PANELS: usize = 2;

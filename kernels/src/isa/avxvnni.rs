@@ -1,3 +1,5 @@
+#![cfg(target_arch = "x86_64")]
+
 use std::arch::x86_64::*;
 
 use bytemuck::must_cast;
@@ -40,7 +42,6 @@ fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
 }
 
 impl Isa for AvxVnni {
-    const NAME: &'static str = "avxvnni";
     const INT_TILE: usize = 3;
     const FLOAT_TILE: usize = 6;
     const SIGNED_BIAS: u8 = 128;

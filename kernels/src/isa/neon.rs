@@ -1,3 +1,5 @@
+#![cfg(target_arch = "aarch64")]
+
 use std::arch::{aarch64::*, asm};
 
 use bytemuck::must_cast;
@@ -58,7 +60,6 @@ impl Neon {
 }
 
 impl Isa for Neon {
-    const NAME: &'static str = "neon";
     const INT_TILE: usize = 3;
     const FLOAT_TILE: usize = 6;
     type Bytes = Bytes;

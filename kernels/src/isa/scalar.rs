@@ -61,7 +61,6 @@ impl Scalar {
 }
 
 impl Isa for Scalar {
-    const NAME: &'static str = "scalar";
     const INT_TILE: usize = 4;
     const FLOAT_TILE: usize = 4;
     type Bytes = Bytes;

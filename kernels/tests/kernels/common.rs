@@ -5,47 +5,37 @@ use rope_cpu_kernels::{Cpu, DType};
 
 /// Defines a test for each instruction set from `check: fn(Cpu)`.
 macro_rules! on_every_isa {
-    ($($check:ident),* $(,)?) => { $(
+    ($($check:ident),* $(,)?) => {
+        $(rope_cpu_kernels::instruction_sets!(on_every_isa, $check);)*
+    };
+    ($check:ident: $($arch:literal: $($name:ident::$Isa:ident)*;)*) => {
         mod $check {
             use crate::common::with;
             #[test]
             fn scalar() { with("scalar", super::$check) }
-            #[cfg(target_arch = "x86_64")]
-            #[test]
-            fn avx2() { with("avx2", super::$check) }
-            #[cfg(target_arch = "x86_64")]
-            #[test]
-            fn avxvnni() { crate::common::with_if_there("avxvnni", super::$check) }
-            #[cfg(target_arch = "x86_64")]
-            #[test]
-            fn avx512() { with("avx512", super::$check) }
-            #[cfg(target_arch = "aarch64")]
-            #[test]
-            fn neon() { with("neon", super::$check) }
+            $($(
+                #[cfg(target_arch = $arch)]
+                #[test]
+                fn $name() { with(stringify!($name), super::$check) }
+            )*)*
         }
-    )* };
+    };
 }
 pub(crate) use on_every_isa;
 
+/// The instruction sets that few CPUs and no emulators have. Each differs from another one in a
+/// single operation.
+const RARE: [&str; 1] = ["avxvnni"];
+
 /// Runs `check` with an instruction set. If the CPU lacks it, the test is skipped with a message,
-/// or fails if CI=true.
+/// or fails if CI=true and the instruction set is not [`RARE`].
 pub fn with(name: &str, check: fn(Cpu)) {
+    let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     match Cpu::named(name) {
         Some(cpu) => check(cpu),
-        None if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
+        None if ci && !RARE.contains(&name) => {
             panic!("this CPU has no {name}, which CI must test")
         }
-        None => eprintln!("skipped: this CPU has no {name}"),
-    }
-}
-
-/// Runs `check` with an instruction set, and skips the test if the CPU lacks it, even if CI=true.
-/// For an instruction set that few CPUs have, and that differs from another one in a single
-/// operation.
-#[cfg(target_arch = "x86_64")]
-pub fn with_if_there(name: &str, check: fn(Cpu)) {
-    match Cpu::named(name) {
-        Some(cpu) => check(cpu),
         None => eprintln!("skipped: this CPU has no {name}"),
     }
 }
