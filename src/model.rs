@@ -16,6 +16,7 @@ mod forward;
 mod heads;
 pub mod memory;
 mod open;
+mod products;
 pub mod saved;
 mod sequence;
 mod session;

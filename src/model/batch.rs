@@ -77,9 +77,17 @@ impl RoleRows {
         self.answers + self.prompts
     }
 
+    /// Returns the indices of the rows of a role.
+    pub fn range(self, role: Role) -> Range<usize> {
+        match role {
+            Role::Answer => 0..self.answers,
+            Role::Prompt => self.answers..self.total(),
+        }
+    }
+
     /// Returns the indices of the rows of each role, in their order.
     pub fn ranges(self) -> [(Role, Range<usize>); 2] {
-        [(Role::Answer, 0..self.answers), (Role::Prompt, self.answers..self.total())]
+        Role::ALL.map(|role| (role, self.range(role)))
     }
 }
 

@@ -98,7 +98,7 @@ impl Engine {
             windows.map(|window| window.map_or(global, Visibility::window)).collect();
         let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
         let options = Options { micro_batch, ..options };
-        let state = State::new(&team, options.cpu, config, model.weights(), shape, micro_batch);
+        let state = State::new(&team, config, model.weights(), shape, micro_batch);
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
         let model = model.clone();
         let engine = Engine { model, rope, options, team, state, pool, batch: Batch::default() };
@@ -296,7 +296,8 @@ impl Engine {
     fn compute(&mut self, feeds: &[Feed<'_, '_>], each: &mut dyn FnMut(usize, usize, &[f32])) {
         let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
         let tables = &tables[..];
-        let Engine { model, rope, team, state, pool, batch, .. } = self;
+        let Engine { model, rope, options, team, state, pool, batch, .. } = self;
+        let cpu = options.cpu;
         let wanted = batch.parts.iter().filter(|part| !part.recomputing).flat_map(|part| {
             let tokens = part.first_token..part.first_token + part.rows.len();
             let wanted = &feeds[part.feed].wanted;
@@ -320,11 +321,13 @@ impl Engine {
         for (role, _) in batch.roles.ranges() {
             state.reserve_partials(team, role, schedules[role as usize].partials_len());
         }
-        let forward = Forward { config, weights, state, tables, rope, batch };
-        forward.layers(team, &schedules);
+        let schedules = &schedules;
+        let forward = Forward { config, weights, state, tables, rope, cpu, batch, schedules };
+        forward.layers(team);
         for wanted in wanted.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            Forward { config, weights, state, tables, rope, batch }.logits(team, &rows);
+            Forward { config, weights, state, tables, rope, cpu, batch, schedules }
+                .logits(team, &rows);
             let width = state.logits.width();
             let logits = state.logits.all().chunks(width);
             for ((feed, token, _), logits) in wanted.iter().zip(logits) {

@@ -13,11 +13,12 @@ use rope_cpu_kernels::Input;
 
 use super::{
     batch::RoleRows,
-    forward::{Forward, SegmentOutput},
-    state::{Activations, WorkerBuffers},
+    forward::Step,
+    products::SegmentOutput,
+    state::Activations,
     weights::{Linear, Mixture},
 };
-use crate::threads::{Phased, Worker};
+use crate::threads::Phased;
 
 /// An expert chosen for a token, and the weight of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Zeroable)]
@@ -75,21 +76,17 @@ impl Slots {
     }
 }
 
-impl Forward<'_> {
-    /// Computes `projected = mixture(normed)`.
-    pub fn experts(
-        &self,
-        worker: &mut Worker<'_>,
-        buffers: &mut WorkerBuffers,
-        mixture: &Mixture<'_>,
-    ) {
-        let (state, tokens) = (self.state, self.batch.rows.len());
+impl Step<'_, '_> {
+    /// Computes `projected = sum of p_e network_e(x)` for `x = normed` and the experts `e` with the
+    /// largest scores `W_router x`, where `p` is the softmax of their scores.
+    pub fn experts(&mut self, mixture: &Mixture<'_>) {
+        let (state, roles) = (self.pass.state, self.pass.batch.roles);
+        let tokens = roles.total();
         let Some(experts) = &state.experts else { return };
         let (count, used) = (mixture.experts.len(), mixture.used);
-        let roles = self.batch.roles;
-        self.product(worker, buffers, &mixture.router, roles, &state.normed, &experts.scores);
+        self.product(&mixture.router, roles, &state.normed, &experts.scores);
 
-        let phase = worker.phase(tokens);
+        let phase = self.worker.phase(tokens);
         let scores = experts.scores.read(&phase);
         phase.for_each(|claim| {
             let scores = &scores[claim.task() * experts.scores.width()..][..count];
@@ -98,13 +95,13 @@ impl Forward<'_> {
         drop(phase);
 
         // Copy the inputs of the experts, slot by slot.
-        let phase = worker.phase(tokens * used);
+        let phase = self.worker.phase(tokens * used);
         let choices = &experts.choices.read(&phase)[..tokens * used];
-        buffers.slots.sort(choices, count, used);
+        self.buffers.slots.sort(choices, count, used);
         let (floats, spans) = (state.normed.floats.read(&phase), state.normed.spans.read(&phase));
         let (width, span_width) = (experts.input.floats.width(), experts.input.spans.width());
         phase.for_each(|claim| {
-            let token = buffers.slots.tokens[claim.task()];
+            let token = self.buffers.slots.tokens[claim.task()];
             let to = experts.input.floats.write(claim, width);
             to.copy_from_slice(&floats[token * width..][..width]);
             let to = experts.input.spans.write(claim, span_width);
@@ -113,15 +110,15 @@ impl Forward<'_> {
         drop(phase);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].gate_up);
-        self.expert_products(worker, buffers, &linears, &experts.input, &experts.gate_up);
+        self.expert_products(&linears, &experts.input, &experts.gate_up);
 
         let (network, slots) = (&mixture.experts[0], tokens * used);
-        self.activate(worker, buffers, network, slots, &experts.gate_up, &experts.gated);
+        self.activate(network, slots, &experts.gate_up, &experts.gated);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].down);
-        self.expert_products(worker, buffers, &linears, &experts.gated, &experts.output);
+        self.expert_products(&linears, &experts.gated, &experts.output);
 
-        let phase = worker.phase(tokens);
+        let phase = self.worker.phase(tokens);
         let (choices, output) = (experts.choices.read(&phase), experts.output.read(&phase));
         let width = experts.output.width();
         phase.for_each(|claim| {
@@ -129,7 +126,8 @@ impl Forward<'_> {
             let out = state.projected.write(claim, state.projected.width());
             out.fill(0.0);
             for i in first..first + used {
-                let x = &output[buffers.slots.slots[i] * width..][..self.config.embedding];
+                let x =
+                    &output[self.buffers.slots.slots[i] * width..][..self.pass.config.embedding];
                 out.iter_mut().zip(x).for_each(|(out, x)| *out += choices[i].weight * x);
             }
         });
@@ -137,35 +135,28 @@ impl Forward<'_> {
 
     /// Computes the product of each slot's input with its expert's weights.
     fn expert_products<'w>(
-        &self,
-        worker: &mut Worker<'_>,
-        buffers: &mut WorkerBuffers,
+        &mut self,
         weights: &dyn Fn(usize) -> Option<&'w Linear<'w>>,
         x: &Activations,
         out: &Phased<f32>,
     ) {
         let Some(Linear { width, adapter_down, .. }) = weights(0) else { return };
-        let low_rank_out = &self.state.low_rank;
+        let pass = self.pass;
+        let low_rank_out = &pass.state.low_rank;
         if adapter_down.is_some() {
-            self.expert_products(
-                worker,
-                buffers,
-                &|i| weights(i)?.adapter_down.as_deref(),
-                x,
-                low_rank_out,
-            );
+            self.expert_products(&|i| weights(i)?.adapter_down.as_deref(), x, low_rank_out);
         }
-        let unit = Linear::unit(buffers.slots.tokens.len());
-        let phase = worker.phase(width.div_ceil(unit));
+        let unit = Linear::unit(self.buffers.slots.tokens.len());
+        let phase = self.worker.phase(width.div_ceil(unit));
         let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
         let low_rank = adapter_down.as_ref().map_or(&[][..], |_| low_rank_out.read(&phase));
         while let Some(mut claim) = phase.claim() {
             let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
-            for expert in 0..buffers.slots.starts.len() - 1 {
-                let slots = buffers.slots.of_expert(expert);
+            for expert in 0..self.buffers.slots.starts.len() - 1 {
+                let slots = self.buffers.slots.of_expert(expert);
                 let Some(weights) = weights(expert).filter(|_| !slots.is_empty()) else { continue };
-                let answers = buffers.slots.tokens[slots.clone()]
-                    .partition_point(|&token| token < self.batch.roles.answers);
+                let tokens = &self.buffers.slots.tokens[slots.clone()];
+                let answers = tokens.partition_point(|&token| token < pass.batch.roles.answers);
                 let rows = RoleRows { answers, prompts: slots.len() - answers };
                 for (role, rows) in rows.ranges() {
                     if rows.is_empty() {
@@ -180,7 +171,7 @@ impl Forward<'_> {
                     };
                     let low_rank = low_rank.get(first * low_rank_out.width()..).unwrap_or_default();
                     to.first_row = first;
-                    self.multiply_segments(buffers, weights, input, low_rank, &mut to);
+                    pass.multiply_segments(self.buffers, weights, input, low_rank, &mut to);
                 }
             }
         }

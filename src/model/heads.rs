@@ -10,30 +10,29 @@ use rope_cpu_kernels::{
 };
 
 use super::{
-    Config, Pairing,
+    Pairing, Rotation,
     attention::{Schedule, Task},
-    batch::Row,
-    config::{self, HEAD_DIM_MAX, Rotation},
+    batch::{Role, Row},
+    config::HEAD_DIM_MAX,
+    forward::Forward,
     state::WorkerBuffers,
-    weights::{Layer, Projection},
+    weights::{Attention, Projection},
 };
 use crate::{
-    kv_cache::{BLOCK, BLOCKS, CacheType, POSITIONS, PageTable},
+    kv_cache::{BLOCK, BLOCKS, POSITIONS},
     rope::{Layers, Region, Rope, Visibility},
     threads::{Claim, Phase},
 };
 
 /// The data that all heads of a layer share.
 pub struct Heads<'a> {
-    pub cpu: Cpu,
-    pub config: &'a Config,
-    pub layer: &'a Layer<'a>,
-    pub index: usize,
-    pub rope: &'a Rope,
+    pub pass: &'a Forward<'a>,
+    pub attention: &'a Attention<'a>,
 }
 
 /// The queries of one task: rows that attend together, with the query heads of its KV heads.
 struct QueryTile<'a> {
+    schedule: &'a Schedule<'a>,
     rows: &'a [Row],
     kv_heads: Range<usize>,
     /// The number of query heads for each KV head.
@@ -46,11 +45,11 @@ impl Heads<'_> {
     /// Copies a head of a projection to `out`, with its bias added, and pads it with zeros. The
     /// elements are in the file's order.
     fn biased(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
-        let dim = self.attention().head_dim;
+        let dim = self.attention.config.head_dim;
         out[..dim].copy_from_slice(x);
         out[dim..].fill(0.0);
-        if let Some(bias) = self.layer.query_key_value.segments[projection as usize].bias {
-            add(self.cpu, &mut out[..dim], &bias[head * dim..][..dim]);
+        if let Some(bias) = self.attention.query_key_value.segments[projection as usize].bias {
+            add(self.cpu(), &mut out[..dim], &bias[head * dim..][..dim]);
         }
     }
 
@@ -59,95 +58,99 @@ impl Heads<'_> {
     fn raw(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
         self.biased(projection, head, x, out);
         let norm = match projection {
-            Projection::Query => self.layer.query_norm,
-            Projection::Key => self.layer.key_norm,
+            Projection::Query => self.attention.query_norm,
+            Projection::Key => self.attention.key_norm,
             Projection::Value => None,
         };
         if let Some(norm) = norm {
-            rms_norm(self.cpu, &mut out[..self.attention().head_dim], norm, self.config.epsilon);
+            rms_norm(
+                self.cpu(),
+                &mut out[..self.attention.config.head_dim],
+                norm,
+                self.pass.config.epsilon,
+            );
         }
-        let n_rot = self.attention().n_rot;
-        if self.config.architecture.pairing == Pairing::Adjacent {
+        let n_rot = self.attention.config.n_rot;
+        if self.pass.config.architecture.pairing == Pairing::Adjacent {
             to_halves(&mut out[..n_rot]);
         }
     }
 
-    fn attention(&self) -> &config::Attention {
-        &self.config.layers[self.index].attention
+    fn cpu(&self) -> Cpu {
+        self.pass.cpu
+    }
+
+    fn rope(&self) -> &Rope {
+        self.pass.rope
     }
 
     /// Returns whether RoPE methods act on this layer.
     fn follows_methods(&self) -> bool {
-        self.attention().rotation == Rotation::Global
+        self.attention.config.rotation == Rotation::Global
     }
 
     /// Returns whether the KV cache holds raw keys (before rotation).
     fn keys_are_raw(&self) -> bool {
-        let plan = self.rope.plan();
+        let plan = self.rope().plan();
         plan.shifts || self.follows_methods() && plan.raw_keys()
     }
 
     /// Returns the keys that queries of this layer attend to.
     fn visibility(&self) -> Visibility {
-        self.attention().window.map_or(self.rope.plan().visibility, Visibility::window)
+        self.attention.config.window.map_or(self.rope().plan().visibility, Visibility::window)
     }
 
     /// Returns the table of cosines and sines by which a region of keys rotates.
     fn layers(&self, region: Region) -> Layers {
-        match self.attention().rotation {
+        match self.attention.config.rotation {
             Rotation::Global => self.visibility().layers(region),
             Rotation::Window => Layers::Window,
         }
     }
 
     fn rope_row(&self, region: Region, effective_length: usize, position: usize) -> &[f32] {
-        self.rope.row(self.layers(region), effective_length, position)
+        self.rope().row(self.layers(region), effective_length, position)
     }
 
     /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
     /// and a block of each page: the rows whose positions are in that block are stored.
-    pub fn store(
-        &self,
-        tables: &[&PageTable],
-        claim: &mut Claim<'_>,
-        rows: &[Row],
-        query_key_value: &[f32],
-        head_buffer: &mut [f32],
-    ) {
-        let linear = &self.layer.query_key_value;
-        let [_, keys, values] = linear.columns();
+    pub fn store(&self, claim: &mut Claim<'_>, query_key_value: &[f32], head_buffer: &mut [f32]) {
+        let [_, keys, values] = self.attention.query_key_value.columns();
+        let width = self.pass.state.query_key_value.width();
         let (head, block, dim) =
-            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.attention().head_dim);
-        for (i, row) in rows.iter().enumerate() {
+            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.attention.config.head_dim);
+        for (i, row) in self.pass.batch.rows.iter().enumerate() {
             if row.position % POSITIONS / BLOCK != block {
                 continue;
             }
-            let Some(page) = tables[row.sequence].page(self.index, row.position) else { continue };
-            let x = &query_key_value[i * linear.width..][..linear.width];
+            let page = self.pass.tables[row.sequence].page(self.attention.layer, row.position);
+            let Some(page) = page else { continue };
+            let x = &query_key_value[i * width..][..width];
             self.raw(Projection::Key, head, &x[keys + head * dim..][..dim], head_buffer);
             if !self.keys_are_raw() {
                 let rotation = self.rope_row(Region::Near, row.effective_length, row.position);
-                rotate(self.cpu, head_buffer, rotation);
+                rotate(self.cpu(), head_buffer, rotation);
             }
-            page.store_key(self.cpu, claim, row.position, head_buffer);
+            page.store_key(self.cpu(), claim, row.position, head_buffer);
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
-            page.store_value(self.cpu, claim, row.position, head_buffer);
+            page.store_value(self.cpu(), claim, row.position, head_buffer);
         }
     }
 
-    /// Computes one task of attention, and writes its partial results to `partials`.
-    #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
+    /// Computes one task of a role's attention, and writes its partial results to `partials`.
     pub fn attend(
         &self,
-        schedule: &Schedule<'_>,
-        tables: &[&PageTable],
+        role: Role,
         phase: &Phase<'_>,
         task: usize,
-        rows: &[Row],
         query_key_value: &[f32],
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
+        let Forward { batch, schedules, .. } = self.pass;
+        let (schedule, rows) = (&schedules[role as usize], batch.roles.range(role));
+        let first_row = rows.start;
+        let rows = &batch.rows[rows];
         let Task { part, tile, kv_heads } = schedule.task(task);
         let (group, dim) = (schedule.group, schedule.dim);
         let count = kv_heads.len() * tile.rows * group;
@@ -162,59 +165,57 @@ impl Heads<'_> {
             return;
         }
 
-        let width = self.layer.query_key_value.width;
+        let width = self.pass.state.query_key_value.width();
         for (i, row) in tile_rows.iter().enumerate() {
-            let mut scale = self.config.attention_scale;
+            let mut scale = self.pass.config.attention_scale;
             if self.follows_methods() {
-                scale *= self.rope.plan().query_scale(row.position);
+                scale *= self.rope().plan().query_scale(row.position);
             }
             for head in kv_heads.start * group..kv_heads.end * group {
-                let x = &query_key_value[(tile.first + i) * width..]
-                    [head * self.attention().head_dim..];
+                let x = &query_key_value[(first_row + tile.first + i) * width..]
+                    [head * self.attention.config.head_dim..];
                 let (kv_head, g) = (head / group - kv_heads.start, head % group);
                 let query = (kv_head * tile.rows + i) * group + g;
                 let query = &mut buffers.queries[query * dim..][..dim];
-                self.raw(Projection::Query, head, &x[..self.attention().head_dim], query);
+                self.raw(Projection::Query, head, &x[..self.attention.config.head_dim], query);
                 query.iter_mut().for_each(|x| *x *= scale);
             }
         }
-        let tile = QueryTile { rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
+        let tile =
+            QueryTile { schedule, rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
         if !self.keys_are_raw() {
-            self.prepare(schedule, &tile, Region::Near, None, schedule.keys, buffers);
+            self.prepare(&tile, Region::Near, None, buffers);
         }
         let mut parts = schedule.cut(positions);
         if let Some(positions) = parts.next() {
-            self.attend_part(schedule, tables, phase, &tile, positions, buffers, partials);
+            self.attend_part(phase, &tile, positions, buffers, partials);
         }
         for positions in parts {
             let mut more = mem::take(&mut buffers.partials);
             let part = &mut more[..partials.len()];
             clear(part, dim);
-            self.attend_part(schedule, tables, phase, &tile, positions, buffers, part);
+            self.attend_part(phase, &tile, positions, buffers, part);
             let queries = partials.chunks_exact_mut(partial_len(dim));
             for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
-                merge(self.cpu, all, part);
+                merge(self.cpu(), all, part);
             }
             buffers.partials = more;
         }
     }
 
     /// Attends to one part of the context, of which each row may attend to some positions only.
-    #[expect(clippy::too_many_arguments, reason = "what a task reads is shared by the phase")]
     fn attend_part(
         &self,
-        schedule: &Schedule<'_>,
-        tables: &[&PageTable],
         phase: &Phase<'_>,
         tile: &QueryTile<'_>,
         positions: Range<usize>,
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
-        let (raw, dtype) = (self.keys_are_raw(), schedule.keys);
+        let raw = self.keys_are_raw();
         let QueryTile { rows, kv_heads, heads, .. } = tile;
         let visibility = self.visibility();
-        let page = |start| tables[rows[0].sequence].page(self.index, start);
+        let page = |start| self.pass.tables[rows[0].sequence].page(self.attention.layer, start);
         let first_start = positions.start / POSITIONS * POSITIONS;
         for start in (first_start..positions.end).step_by(POSITIONS) {
             let Some(here) = page(start) else { continue };
@@ -240,10 +241,10 @@ impl Heads<'_> {
                 let rotation =
                     if raw { self.rotation(region, rows[0].effective_length, start) } else { None };
                 if raw {
-                    self.prepare(schedule, tile, region, Some(start), dtype, buffers);
+                    self.prepare(tile, region, Some(start), buffers);
                 }
                 let WorkerBuffers { visible, attention, .. } = buffers;
-                attend(self.cpu, visible, keys, rotation, values, next_keys, attention, partials);
+                attend(self.cpu(), visible, keys, rotation, values, next_keys, attention, partials);
             }
         }
     }
@@ -258,8 +259,8 @@ impl Heads<'_> {
     ) -> Option<attention::Rotation<'_>> {
         let group = self.visibility().group(region)?;
         Some(attention::Rotation {
-            rows: self.rope.first_rows(self.layers(region), effective_length),
-            n_rot: self.attention().n_rot,
+            rows: self.rope().first_rows(self.layers(region), effective_length),
+            n_rot: self.attention.config.n_rot,
             group,
             before: start % group,
         })
@@ -270,14 +271,12 @@ impl Heads<'_> {
     /// keys are already rotated, and queries rotate by their position.
     fn prepare(
         &self,
-        schedule: &Schedule<'_>,
         tile: &QueryTile<'_>,
         region: Region,
         start: Option<usize>,
-        keys: CacheType,
         buffers: &mut WorkerBuffers,
     ) {
-        let QueryTile { rows, heads, dim, .. } = *tile;
+        let QueryTile { schedule, rows, heads, dim, .. } = *tile;
         let kv_heads = tile.kv_heads.len();
         let WorkerBuffers { attention, queries, rotated, visible, .. } = buffers;
         let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
@@ -294,19 +293,19 @@ impl Heads<'_> {
             let position = visibility.query(region, rows[i].position) - first_key;
             let row = self.rope_row(region, effective_length, position);
             for query in rotated.chunks_exact_mut(dim) {
-                rotate(self.cpu, query, row);
+                rotate(self.cpu(), query, row);
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
-                    let scale = self.rope.scale(self.layers(region), effective_length);
-                    query[..self.attention().n_rot].iter_mut().for_each(|x| *x *= scale);
+                    let scale = self.rope().scale(self.layers(region), effective_length);
+                    query[..self.attention.config.n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
             }
         }
-        let soft_cap = self.config.attention_soft_cap;
+        let soft_cap = self.pass.config.attention_soft_cap;
         let rotating = start.is_some() && group.is_some();
         let regime = schedule.regime(rotating);
         let queries = Queries { queries: rotated, regime, heads: kv_heads, dim, soft_cap };
-        attention.prepare(self.cpu, queries, keys, rotating);
+        attention.prepare(self.cpu(), queries, schedule.keys, rotating);
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     attention::TILE_QUERIES,
     batch::Role,
     experts::{Choice, Slots},
-    weights::{Addition, FeedForward, Mixture, Weights},
+    weights::{Addition, Mixer, Mixture, Weights},
 };
 use crate::{
     kv_cache::Shape,
@@ -129,7 +129,6 @@ impl ExpertState {
 
 /// The buffers of a forward pass, for up to `rows` tokens at a time.
 pub struct State {
-    pub cpu: Cpu,
     pub hidden: Phased<f32>,                // (rows, embedding)
     pub normed: Activations,                // (rows, embedding)
     pub query_key_value: Phased<f32>,       // (rows, heads + 2 kv_heads)
@@ -148,13 +147,11 @@ impl State {
     /// Allocates buffers for `rows` tokens at a time.
     pub fn new(
         team: &Threads,
-        cpu: Cpu,
         config: &Config,
         weights: &Weights<'_>,
         shape: Shape,
         rows: usize,
     ) -> Self {
-        let layer = &weights.layers[0];
         let attention = config.attention();
         let (heads, feed_forward) = (attention.query_width(), config.feed_forward());
         let widest = config.embedding.max(feed_forward).max(heads).max(weights.low_rank_width);
@@ -175,19 +172,26 @@ impl State {
                 low_rank: LowRankInputs::new(rows.max(LOGIT_ROWS), weights.low_rank_width),
             })
         };
-        let (gate_up, experts) = match &layer.feed_forward {
-            FeedForward::Dense(_) => (weights.gate_up_width(), None),
-            FeedForward::Experts(mixture) => {
-                (0, Some(ExpertState::new(team, rows, config, mixture)))
+        let (mut query_key_value, mut gate_up, mut gated, mut experts) = (0, 0, 0, None);
+        for mixer in weights.mixers() {
+            match mixer {
+                Mixer::Attention(attention) => {
+                    query_key_value = query_key_value.max(attention.query_key_value.width);
+                }
+                Mixer::Dense(network) => {
+                    gate_up = gate_up.max(network.gate_up.width);
+                    gated = gated.max(network.feed_forward);
+                }
+                Mixer::Experts(mixture) => {
+                    experts.get_or_insert_with(|| ExpertState::new(team, rows, config, mixture));
+                }
             }
-        };
-        let gated = if experts.is_none() { feed_forward } else { 0 };
+        }
         let slots = rows * config.mixture().map_or(1, |mixture| mixture.used);
         State {
-            cpu,
             hidden: Phased::new(team, rows, config.embedding),
             normed: Activations::new(team, rows.max(LOGIT_ROWS), config.embedding),
-            query_key_value: Phased::new(team, rows, layer.query_key_value.width),
+            query_key_value: Phased::new(team, rows, query_key_value),
             partials: [(); 2].map(|()| Phased::new(team, 1, 0)),
             attended: Activations::new(team, rows, heads),
             gate_up: Phased::new(team, rows, gate_up),
@@ -199,6 +203,7 @@ impl State {
             workers: (0..team.count()).map(|_| worker()).collect(),
         }
     }
+
     /// Enlarges the buffer of partial results of a role to `len` floats, if it is smaller.
     pub fn reserve_partials(&mut self, team: &Threads, role: Role, len: usize) {
         let partials = &mut self.partials[role as usize];

@@ -1,0 +1,167 @@
+//! Reading of tensors by name, with their shapes checked.
+
+use std::{cell::RefCell, collections::HashSet};
+
+use rope_cpu_kernels::Matrix;
+
+use super::linear::SegmentTensors;
+use crate::{
+    gguf::{Gguf, Tensor},
+    model::{
+        Error,
+        adapter::{Adapter, LowRank},
+        dtype,
+    },
+};
+
+/// Returns the elements of a tensor of type `f32`.
+fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
+    let floats = (tensor.ggml_type.name.eq_ignore_ascii_case("f32"))
+        .then(|| bytemuck::try_cast_slice(tensor.bytes).ok());
+    floats.flatten().ok_or_else(|| Error::NotF32 {
+        tensor: tensor.name.into(),
+        found: tensor.ggml_type.name.into(),
+    })
+}
+
+/// Reads tensors by name, and records which ones were read.
+pub struct TensorReader<'g, 'a> {
+    gguf: &'g Gguf<'a>,
+    adapters: &'g [Adapter<'a>],
+    used: RefCell<HashSet<String>>,
+}
+
+impl<'g, 'a> TensorReader<'g, 'a> {
+    /// Creates a reader of the tensors of a file and of `adapters`.
+    pub fn new(gguf: &'g Gguf<'a>, adapters: &'g [Adapter<'a>]) -> Self {
+        TensorReader { gguf, adapters, used: RefCell::default() }
+    }
+
+    /// Checks that every tensor of the file was read.
+    pub fn finish(self) -> Result<(), Error> {
+        let used = self.used.into_inner();
+        let tensors = self.gguf.tensors().iter();
+        let unused =
+            tensors.filter(|tensor| !is_rope(tensor.name)).find(|t| !used.contains(t.name));
+        unused.map_or(Ok(()), |tensor| Err(Error::UnusedTensor(tensor.name.into())))
+    }
+
+    /// Returns whether the file has the matrix `name.weight`.
+    pub fn has(&self, name: &str) -> bool {
+        self.gguf.tensor(&format!("{name}.weight")).is_some()
+    }
+
+    fn find(&self, name: &str, shape: &[usize]) -> Result<Option<&Tensor<'a>>, Error> {
+        let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
+        let dims = shape.iter().map(|&n| n as u64).chain(std::iter::repeat(1));
+        if !dims.zip(tensor.dims).all(|(expected, found)| expected == found) {
+            return Err(Error::Shape {
+                tensor: name.into(),
+                found: tensor.shape().to_vec(),
+                expected: shape.iter().map(|&n| n as u64).collect(),
+            });
+        }
+        self.used.borrow_mut().insert(name.into());
+        Ok(Some(tensor))
+    }
+
+    fn vector_if(&self, name: &str, len: usize) -> Result<Option<&'a [f32]>, Error> {
+        self.find(name, &[len])?.map(vector).transpose()
+    }
+
+    /// Reads a vector of `len` elements.
+    pub fn vector(&self, name: &str, len: usize) -> Result<&'a [f32], Error> {
+        self.vector_if(name, len)?.ok_or_else(|| Error::MissingTensor(name.into()))
+    }
+
+    /// Reads a matrix.
+    pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix<'a>, Error> {
+        let tensor = self.find(name, &[columns, rows])?;
+        let tensor = tensor.ok_or_else(|| Error::MissingTensor(name.into()))?;
+        Matrix::new(dtype(tensor)?, rows, columns, tensor.bytes)
+            .map_err(|reason| Error::Matrix { tensor: name.into(), reason })
+    }
+
+    /// Returns the adapters' terms that are added to the products with a tensor.
+    pub fn low_rank(&self, name: &str) -> Vec<LowRank<'a>> {
+        self.adapters.iter().filter_map(|adapter| adapter.addition(name)).collect()
+    }
+
+    /// Reads the factors of the products with `count` matrices, `name.scale`, which files in NVFP4
+    /// have. `name.input_scale` is for programs that quantize activations with a fixed scale; here
+    /// activations have scales of their own.
+    fn scales(&self, name: &str, count: usize) -> Result<Option<&'a [f32]>, Error> {
+        self.vector_if(&format!("{name}.input_scale"), count)?;
+        self.vector_if(&format!("{name}.scale"), count)
+    }
+
+    /// Reads the matrix `name.weight`, and its scale and bias if the file has them.
+    pub fn linear(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<SegmentTensors<'a>, Error> {
+        let weight = format!("{name}.weight");
+        Ok(SegmentTensors {
+            matrix: self.matrix(&weight, rows, columns)?,
+            scale: self.scales(name, 1)?.map_or(1.0, |scale| scale[0]),
+            bias: self.vector_if(&format!("{name}.bias"), rows)?,
+            low_rank: self.low_rank(&weight),
+        })
+    }
+
+    /// Reads matrices that are stacked in `name.weight`, each with its number of rows, and their
+    /// biases in `name.bias`.
+    pub fn fused(
+        &self,
+        name: &str,
+        rows: &[usize],
+        columns: usize,
+    ) -> Result<Vec<SegmentTensors<'a>>, Error> {
+        let whole = self.linear(name, rows.iter().sum(), columns)?;
+        let mut end = 0;
+        let segments = rows.iter().map(|&rows| {
+            end += rows;
+            whole.rows(end - rows..end)
+        });
+        Ok(segments.collect())
+    }
+
+    /// Reads the matrices of all experts, of `rows` each: from `name_exps.weight`, or from a tensor
+    /// for each expert, as in Mixtral's first files.
+    pub fn experts(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<SegmentTensors<'a>>, Error> {
+        let together = format!("{name}_exps.weight");
+        let Some(tensor) = self.find(&together, &[columns, rows, count])? else {
+            if !self.has(&format!("{name}.0")) {
+                return Err(Error::MissingTensor(together));
+            }
+            let one = |i| self.linear(&format!("{name}.{i}"), rows, columns);
+            return (0..count).map(one).collect();
+        };
+        let scales = self.scales(&format!("{name}_exps"), count)?;
+        let low_rank = self.low_rank(&together);
+        let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
+            .map_err(|reason| Error::Matrix { tensor: together, reason })?;
+        let one = |i| SegmentTensors {
+            matrix: whole.part(i * rows..(i + 1) * rows),
+            scale: scales.map_or(1.0, |scales| scales[i]),
+            bias: None,
+            low_rank: low_rank.iter().map(|low| low.expert(i, count)).collect(),
+        };
+        Ok((0..count).map(one).collect())
+    }
+}
+
+/// Returns whether a tensor belongs to RoPE. The RoPE plan reads these tensors or warns about them;
+/// old files repeat them in each layer.
+fn is_rope(name: &str) -> bool {
+    let name = name.rsplit_once("rope_").map_or("", |(_, tail)| tail);
+    matches!(name, "freqs.weight" | "factors_long.weight" | "factors_short.weight")
+}
