@@ -5,6 +5,7 @@
 //! [`Session`].
 
 pub mod adapter;
+mod allocator;
 mod architecture;
 mod attention;
 mod batch;

@@ -17,6 +17,7 @@ use rope_cpu_kernels::{
 };
 
 use super::{
+    allocator::Amount,
     batch::{Role, Row, Tile},
     config::{self, HEAD_DIM_MAX},
 };
@@ -30,7 +31,7 @@ pub const TILE_QUERIES: usize = 64;
 /// The most rows for which each part is a task.
 const FEW_ROWS: usize = 8;
 /// The most positions of a part.
-const PART: usize = 4 * POSITIONS;
+pub const PART: usize = 4 * POSITIONS;
 /// The most KV heads of a task that has a single row.
 const HEADS: usize = 4;
 /// The most positions of a part if tasks have several KV heads.
@@ -70,6 +71,19 @@ impl<'s> Schedule<'s> {
     /// Returns the most rows of a tile.
     pub fn tile_rows(attention: &config::Attention) -> usize {
         (TILE_QUERIES / attention.group()).max(1)
+    }
+
+    /// Returns the most partial results for each query head: those of a prompt, and those of one
+    /// answer.
+    pub fn partials(attention: &config::Attention) -> Amount {
+        // A rolling context begins within a part, and a micro-batch extends it before it rolls.
+        let parts = |rows| Amount { fixed: 2 * rows, per_token: 0, per_part: rows };
+        let prompt = Amount { fixed: Self::tile_rows(attention), ..Amount::per_token(1) };
+        let answer = parts(PART / HEADS_PART);
+        let mut all = parts(FEW_ROWS.next_multiple_of(Self::tile_rows(attention).min(FEW_ROWS)));
+        all += prompt;
+        all += answer;
+        all
     }
 
     /// Creates the schedule for `rows`, cut into `tiles` of at most [`Schedule::tile_rows`].
@@ -193,6 +207,53 @@ impl<'s> Schedule<'s> {
                 merge(cpu, merged, of(part, head));
             }
             finish(merged, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Rotation, batch::Batch};
+
+    #[test]
+    fn partial_results_fit_in_what_is_counted() {
+        let of = |heads, kv_heads| config::Attention {
+            heads,
+            kv_heads,
+            head_dim: 64,
+            n_rot: 64,
+            window: None,
+            rotation: Rotation::Global,
+        };
+        let (keys, values) = (CacheType::F16, CacheType::F16);
+        // Returns the partial results of each head, for the last tokens of a context and for those
+        // that extend a rolling one.
+        let needed = |attention: &config::Attention, role, tokens: usize, context: usize| {
+            let shape = Shape { kv_heads: attention.kv_heads, head_dim: 64, keys, values };
+            let of = |first| {
+                let row =
+                    |i| Row { token: 0, position: first + i, sequence: 0, effective_length: 0 };
+                let mut batch = Batch::default();
+                batch.push(0, 0, false, (0..tokens).map(row));
+                batch.end_role(role, Schedule::tile_rows(attention));
+                let (rows, tiles) = (&batch.rows, &batch.tiles[role as usize]);
+                Schedule::new(attention, shape, rows, tiles, Visibility::ALL, role).partials_len()
+            };
+            let floats = of(context - tokens).max(of(context));
+            floats / (attention.heads * partial_len(shape.padded_dim()))
+        };
+        for attention in [of(1, 1), of(9, 3), of(32, 8), of(71, 1), of(96, 1)] {
+            for tokens in [1, 2, 3, 7, 8, 9, 63, 64, 65, 512] {
+                for context in [1, 500, 1024, 1025, 10_000] {
+                    let context = context.max(tokens);
+                    let prompt = needed(&attention, Role::Prompt, tokens, context);
+                    let answer = needed(&attention, Role::Answer, 1, context);
+                    let Amount { fixed, per_token, per_part } = Schedule::partials(&attention);
+                    let counted = fixed + per_token * tokens + per_part * context.div_ceil(PART);
+                    assert!(prompt + answer <= counted, "{attention:?}, {tokens} of {context}");
+                }
+            }
         }
     }
 }

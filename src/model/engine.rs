@@ -6,6 +6,7 @@ use rope_cpu_kernels::Cpu;
 
 use super::{
     Error, Model, Rotation, Sequence,
+    allocator::Allocator,
     attention::Schedule,
     batch::{Batch, Role, Row},
     forward::Forward,
@@ -98,7 +99,8 @@ impl Engine {
             windows.map(|window| window.map_or(global, Visibility::window)).collect();
         let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
         let options = Options { micro_batch, ..options };
-        let state = State::new(&team, config, model.weights(), shape, micro_batch);
+        let mut allocator = Allocator::new(&team, micro_batch);
+        let state = State::new(&mut allocator, config, model.weights(), shape.padded_dim());
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
         let model = model.clone();
         let engine = Engine { model, rope, options, team, state, pool, batch: Batch::default() };

@@ -12,6 +12,7 @@ use std::ops::Range;
 use rope_cpu_kernels::Input;
 
 use super::{
+    allocator::Amount,
     batch::RoleRows,
     forward::Step,
     products::SegmentOutput,
@@ -43,6 +44,12 @@ impl Slots {
     pub fn new(experts: usize, choices: usize) -> Self {
         let starts = Vec::with_capacity(experts + 1);
         Slots { starts, tokens: Vec::with_capacity(choices), slots: Vec::with_capacity(choices) }
+    }
+
+    /// Returns the bytes of slots for `used` choices of each token.
+    pub fn bytes(experts: usize, used: usize) -> Amount {
+        let size = size_of::<usize>();
+        Amount { per_token: 2 * used * size, ..Amount::fixed((experts + 1) * size) }
     }
 
     /// Sorts `choices` into slots. Each token has `used` consecutive choices.

@@ -2,17 +2,14 @@
 
 use std::fmt;
 
-use rope_cpu_kernels::{
-    Scratch,
-    activations::{Span, spans_for},
-    attention::partial_len,
-    cache::UNIT,
-};
+use rope_cpu_kernels::cache::UNIT;
 use thiserror::Error;
 
 use super::{
-    Attention, Config, Model, Rotation,
-    attention::{Schedule, TILE_QUERIES},
+    Attention, Model, Rotation,
+    allocator::{Allocator, Amount},
+    attention::PART,
+    state::State,
 };
 use crate::{
     kv_cache::{self, CacheType},
@@ -25,6 +22,9 @@ pub const PAGE: usize = kv_cache::POSITIONS;
 
 /// The bytes of the program itself and of the file's header.
 const PROGRAM_BYTES: usize = 16 << 20;
+
+/// The bytes of a thread besides its buffers.
+const THREAD_BYTES: usize = 64 << 10;
 
 /// The dimensions of a model that determine its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,46 +96,15 @@ impl Shape {
     /// The bytes of buffers are upper bounds of those that the forward pass allocates.
     pub fn of(model: &Model, weights_bytes: u64, threads: usize) -> Self {
         let config = model.config();
-        let low_rank_width = model.weights().low_rank_width;
         let window_layers =
             config.layers.iter().filter(|layer| layer.attention.window.is_some()).count();
-        let spans = |values: usize| spans_for(values) * size_of::<Span>();
-        let Config { embedding, vocabulary, .. } = *config;
-        let attention = *config.attention();
-        let Attention { heads, kv_heads, head_dim, n_rot, .. } = attention;
-        let feed_forward = config.feed_forward();
         let window = Rotation::ALL.into_iter().filter_map(|by| config.window(by)).max();
-        // A head in the cache is padded to whole units, and so are its partial results.
-        let padded = head_dim.next_multiple_of(UNIT);
-        let partial_row = heads * partial_len(padded);
-        let attended = attention.query_width();
-        let query_key_value = attended + 2 * kv_heads * head_dim;
-        // The number of feed-forward networks that compute a token; each has its input and output.
-        let (experts, used) =
-            config.mixture().map_or((0, 1), |mixture| (mixture.count, mixture.used));
-        let slots = if experts > 0 { used } else { 0 };
-        let networks = 3 * used * feed_forward + slots * (2 * embedding + 5) + experts;
-        // hidden, normed, projected; attended, its parts; gate, up, gated.
-        let floats = 3 * embedding + query_key_value + attended + partial_row + networks;
-        let rounded = (1 + slots) * spans(embedding) + spans(attended) + used * spans(feed_forward);
-        let widest = embedding.max(feed_forward).max(attended).max(low_rank_width);
-        // Panels of a product and of attention; a tile's scores, queries in four forms, and
-        // partials.
-        let queries = TILE_QUERIES.max(attention.group()).next_multiple_of(16);
-        let row = 4 * widest;
-        let attend = 4 * (PAGE * padded + queries * (PAGE + 5 * padded));
-        let worker = Scratch::bytes(widest, 0) + row + attend + (64 << 10);
-        let low_rank = 4 * low_rank_width;
-        let worker_token =
-            Scratch::bytes(0, 1) - Scratch::bytes(0, 0) + low_rank + spans(low_rank_width);
-        // Partial results are allocated for whole tiles.
-        let tile = 4 * Schedule::tile_rows(&attention) * partial_row;
-        let logits = 16 * 4 * vocabulary;
+        let Attention { kv_heads, head_dim, n_rot, .. } = *config.attention();
+        let mut buffers = Allocator::counting(threads);
+        State::new(&mut buffers, config, model.weights(), head_dim.next_multiple_of(UNIT));
+        let Amount { fixed, per_token, per_part } = buffers.bytes();
         // For each token: its text, its entry in the vocabulary's index, its rank or score.
-        let tokenizer = 256 * vocabulary;
-        // Up to 8 tokens at a time are attended in parts of 1024 positions.
-        let few = 8usize.next_multiple_of(Schedule::tile_rows(&attention).min(8));
-        let partials = (few * 4 * partial_row).div_ceil(1024);
+        let tokenizer = 256 * config.vocabulary;
         let tables = 1 + usize::from(window.is_some());
         Shape {
             weights_bytes,
@@ -145,14 +114,11 @@ impl Shape {
             kv_heads,
             key_dim: head_dim,
             value_dim: head_dim,
-            token_bytes: (4 * floats + rounded + used * low_rank + threads * worker_token) as u64,
-            fixed_bytes: (threads * worker
-                + tile
-                + logits
-                + tokenizer
-                + PROGRAM_BYTES
-                + 2 * few * 4 * partial_row) as u64,
-            position_bytes: (tables * n_rot * 4 + partials) as u64,
+            token_bytes: per_token as u64,
+            // The last part of a context counts as a whole.
+            fixed_bytes: (fixed + per_part + threads * THREAD_BYTES + tokenizer + PROGRAM_BYTES)
+                as u64,
+            position_bytes: (tables * n_rot * 4 + per_part.div_ceil(PART)) as u64,
         }
     }
 

@@ -1,8 +1,7 @@
-//! The buffers of a forward pass, allocated once.
+//! The buffers of a forward pass, described once and allocated once.
 
 use std::sync::Mutex;
 
-use bytemuck::Zeroable;
 use rope_cpu_kernels::{
     Input, Regime, Scratch,
     activations::{Span, quantize, spans_for},
@@ -13,13 +12,15 @@ use rope_cpu_kernels::{
 use super::{
     Config,
     adapter::LowRank,
-    attention::TILE_QUERIES,
+    allocator::{Allocator, Amount},
+    attention::{Schedule, TILE_QUERIES},
     batch::Role,
+    config,
     experts::{Choice, Slots},
-    weights::{Addition, Mixer, Mixture, Weights},
+    weights::{Addition, Linear, Mixer, Mixture, Weights},
 };
 use crate::{
-    kv_cache::Shape,
+    kv_cache::POSITIONS,
     threads::{Phased, Threads},
 };
 
@@ -33,10 +34,10 @@ pub struct Activations {
 }
 
 impl Activations {
-    fn new(team: &Threads, rows: usize, columns: usize) -> Self {
+    fn new(allocator: &mut Allocator<'_>, rows: Amount, columns: usize) -> Self {
         Activations {
-            floats: Phased::new(team, rows, columns),
-            spans: Phased::new(team, rows, spans_for(columns)),
+            floats: allocator.shared(rows, columns),
+            spans: allocator.shared(rows, spans_for(columns)),
         }
     }
 }
@@ -66,9 +67,13 @@ pub struct LowRankInputs {
 }
 
 impl LowRankInputs {
-    fn new(rows: usize, width: usize) -> Self {
-        let spans = vec![Span::zeroed(); rows * spans_for(width)];
-        LowRankInputs { width, floats: vec![0.0; rows * width], spans }
+    fn new(allocator: &mut Allocator<'_>, width: usize) -> Self {
+        let rows = Amount { fixed: LOGIT_ROWS, ..Amount::per_token(1) };
+        LowRankInputs {
+            width,
+            floats: allocator.own(rows, width),
+            spans: allocator.own(rows, spans_for(width)),
+        }
     }
 
     /// Reads the inputs of an adapter's up-projection from `all`, (tokens, width), for the tokens
@@ -113,16 +118,16 @@ pub struct ExpertState {
 }
 
 impl ExpertState {
-    fn new(team: &Threads, rows: usize, config: &Config, mixture: &Mixture<'_>) -> Self {
-        let slots = rows * mixture.used;
+    fn new(allocator: &mut Allocator<'_>, embedding: usize, mixture: &Mixture<'_>) -> Self {
+        let (rows, slots) = (Amount::per_token(1), Amount::per_token(mixture.used));
         let network = &mixture.experts[0];
         ExpertState {
-            scores: Phased::new(team, rows, mixture.router.width),
-            choices: Phased::new(team, rows, mixture.used),
-            input: Activations::new(team, slots, config.embedding),
-            gate_up: Phased::new(team, slots, network.gate_up.width),
-            gated: Activations::new(team, slots, config.feed_forward()),
-            output: Phased::new(team, slots, network.down.width),
+            scores: allocator.shared(rows, mixture.router.width),
+            choices: allocator.shared(rows, mixture.used),
+            input: Activations::new(allocator, slots, embedding),
+            gate_up: allocator.shared(slots, network.gate_up.width),
+            gated: Activations::new(allocator, slots, network.feed_forward),
+            output: allocator.shared(slots, network.down.width),
         }
     }
 }
@@ -144,34 +149,15 @@ pub struct State {
 }
 
 impl State {
-    /// Allocates buffers for `rows` tokens at a time.
+    /// Makes the buffers for a model whose heads have `dim` elements in the KV cache, padding
+    /// included.
     pub fn new(
-        team: &Threads,
+        allocator: &mut Allocator<'_>,
         config: &Config,
         weights: &Weights<'_>,
-        shape: Shape,
-        rows: usize,
+        dim: usize,
     ) -> Self {
-        let attention = config.attention();
-        let (heads, feed_forward) = (attention.query_width(), config.feed_forward());
-        let widest = config.embedding.max(feed_forward).max(heads).max(weights.low_rank_width);
-        let queries = TILE_QUERIES.max(attention.group());
-        let worker = || {
-            Mutex::new(WorkerBuffers {
-                product: Scratch::new(widest, rows),
-                attention: attention::Scratch::new(queries, shape.padded_dim()),
-                queries: vec![0.0; queries * shape.padded_dim()],
-                rotated: vec![0.0; queries * shape.padded_dim()],
-                visible: Vec::with_capacity(queries),
-                partials: vec![0.0; queries * attention::partial_len(shape.padded_dim())],
-                row: vec![0.0; widest],
-                head: vec![0.0; shape.padded_dim()],
-                slots: config
-                    .mixture()
-                    .map_or_else(Slots::default, |m| Slots::new(m.count, rows * m.used)),
-                low_rank: LowRankInputs::new(rows.max(LOGIT_ROWS), weights.low_rank_width),
-            })
-        };
+        let (attention, embedding) = (config.attention(), config.embedding);
         let (mut query_key_value, mut gate_up, mut gated, mut experts) = (0, 0, 0, None);
         for mixer in weights.mixers() {
             match mixer {
@@ -183,24 +169,32 @@ impl State {
                     gated = gated.max(network.feed_forward);
                 }
                 Mixer::Experts(mixture) => {
-                    experts.get_or_insert_with(|| ExpertState::new(team, rows, config, mixture));
+                    experts.get_or_insert_with(|| ExpertState::new(allocator, embedding, mixture));
                 }
             }
         }
-        let slots = rows * config.mixture().map_or(1, |mixture| mixture.used);
+        // Partial results are allocated as they are needed: see `State::reserve_partials`.
+        let partial_row = attention.heads * attention::partial_len(dim);
+        allocator.count(Schedule::partials(attention).times(partial_row * size_of::<f32>()));
+        let rows = Amount::per_token(1);
+        let logit_rows = Amount::fixed(LOGIT_ROWS);
+        let rows_or_logits = Amount { fixed: LOGIT_ROWS, ..rows };
+        let used = config.mixture().map_or(1, |mixture| mixture.used);
+        let slots_or_logits = Amount { per_token: used, ..logit_rows };
         State {
-            hidden: Phased::new(team, rows, config.embedding),
-            normed: Activations::new(team, rows.max(LOGIT_ROWS), config.embedding),
-            query_key_value: Phased::new(team, rows, query_key_value),
-            partials: [(); 2].map(|()| Phased::new(team, 1, 0)),
-            attended: Activations::new(team, rows, heads),
-            gate_up: Phased::new(team, rows, gate_up),
-            gated: Activations::new(team, rows, gated),
-            projected: Phased::new(team, rows, config.embedding.next_multiple_of(16)),
+            hidden: allocator.shared(rows, embedding),
+            normed: Activations::new(allocator, rows_or_logits, embedding),
+            query_key_value: allocator.shared(rows, query_key_value),
+            partials: [(); 2].map(|()| allocator.shared(Amount::default(), 0)),
+            attended: Activations::new(allocator, rows, attention.query_width()),
+            gate_up: allocator.shared(rows, gate_up),
+            gated: Activations::new(allocator, rows, gated),
+            projected: allocator.shared(rows, embedding.next_multiple_of(Linear::BLOCK)),
             experts,
-            low_rank: Phased::new(team, slots.max(LOGIT_ROWS), weights.low_rank_width),
-            logits: Phased::new(team, LOGIT_ROWS, weights.output.width),
-            workers: (0..team.count()).map(|_| worker()).collect(),
+            low_rank: allocator.shared(slots_or_logits, weights.low_rank_width),
+            logits: allocator.shared(logit_rows, weights.output.width),
+            workers: allocator
+                .workers(|allocator| WorkerBuffers::new(allocator, config, weights, dim)),
         }
     }
 
@@ -209,6 +203,46 @@ impl State {
         let partials = &mut self.partials[role as usize];
         if partials.width() < len {
             *partials = Phased::new(team, 1, len);
+        }
+    }
+}
+
+impl WorkerBuffers {
+    fn new(
+        allocator: &mut Allocator<'_>,
+        config: &Config,
+        weights: &Weights<'_>,
+        dim: usize,
+    ) -> Self {
+        let attention = config.attention();
+        let widest = (config.embedding.max(config.feed_forward()))
+            .max(attention.query_width())
+            .max(weights.low_rank_width);
+        let queries = TILE_QUERIES.max(attention.group());
+        let tokens = allocator.rows(Amount::per_token(1));
+        allocator.count(Amount {
+            per_token: Scratch::bytes(0, 1) - Scratch::bytes(0, 0),
+            ..Amount::fixed(Scratch::bytes(widest, 0))
+        });
+        // A page of keys; the scores of queries in whole panels, and the queries in three forms.
+        let scores_and_queries = queries.next_multiple_of(16) * (POSITIONS + 3 * dim);
+        allocator.count(Amount::fixed(4 * (POSITIONS * dim + scores_and_queries)));
+        let slots = config.mixture().map(|config::Mixture { count, used, .. }| {
+            allocator.count(Slots::bytes(count, used));
+            Slots::new(count, tokens * used)
+        });
+        let (one, rows) = (Amount::fixed(1), Amount::fixed(queries));
+        WorkerBuffers {
+            product: Scratch::new(widest, tokens),
+            attention: attention::Scratch::new(queries, dim),
+            queries: allocator.own(rows, dim),
+            rotated: allocator.own(rows, dim),
+            visible: Vec::with_capacity(queries),
+            partials: allocator.own(rows, attention::partial_len(dim)),
+            row: allocator.own(one, widest),
+            head: allocator.own(one, dim),
+            slots: slots.unwrap_or_default(),
+            low_rank: LowRankInputs::new(allocator, weights.low_rank_width),
         }
     }
 }

@@ -50,6 +50,12 @@ impl<T: Zeroable + Copy> Phased<T> {
         Phased::within(&mut memory, team, rows, width)
     }
 
+    /// Returns a buffer without elements, which belongs to no team.
+    pub fn empty() -> Self {
+        let elements = Memory::for_buffers([0]).cut(0);
+        Phased { elements, width: 0, team: 0, used: AtomicU64::new(0) }
+    }
+
     /// Cuts a buffer of zeros from `memory`.
     pub fn within(memory: &mut Memory, team: &Threads, rows: usize, width: usize) -> Self {
         let elements = memory.cut(rows * width);

@@ -1,0 +1,135 @@
+//! The allocation of buffers, or the computation of their sizes before it.
+
+use std::{ops::AddAssign, sync::Mutex};
+
+use bytemuck::Zeroable;
+
+use crate::threads::{Phased, Threads};
+
+/// A number of rows or of bytes, which depends on the tokens of a micro-batch and on the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The constant part.
+    pub fixed: usize,
+    /// The amount for each token of a micro-batch.
+    pub per_token: usize,
+    /// The amount for each [`PART`](super::attention::PART) positions of the context.
+    pub per_part: usize,
+}
+
+impl Amount {
+    pub const fn fixed(fixed: usize) -> Self {
+        Amount { fixed, per_token: 0, per_part: 0 }
+    }
+
+    pub const fn per_token(per_token: usize) -> Self {
+        Amount { fixed: 0, per_token, per_part: 0 }
+    }
+
+    pub fn times(self, n: usize) -> Self {
+        let Amount { fixed, per_token, per_part } = self;
+        Amount { fixed: fixed * n, per_token: per_token * n, per_part: per_part * n }
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.fixed += other.fixed;
+        self.per_token += other.per_token;
+        self.per_part += other.per_part;
+    }
+}
+
+/// Allocates buffers, or returns empty ones if only their sizes are wanted. Hence each buffer is
+/// described in one place, where it is made.
+pub struct Allocator<'t> {
+    run: Option<Run<'t>>,
+    /// The number of workers.
+    workers: usize,
+    /// The number of buffers that the next one stands for: one for each worker, or one.
+    copies: usize,
+    bytes: Amount,
+}
+
+#[derive(Clone, Copy)]
+struct Run<'t> {
+    team: &'t Threads,
+    tokens: usize,
+}
+
+impl<'t> Allocator<'t> {
+    /// Creates an allocator for micro-batches of `tokens`.
+    pub fn new(team: &'t Threads, tokens: usize) -> Self {
+        let run = Some(Run { team, tokens });
+        Allocator { run, workers: team.count(), copies: 1, bytes: Amount::default() }
+    }
+
+    /// Creates an allocator that only computes sizes.
+    pub fn counting(workers: usize) -> Self {
+        Allocator { run: None, workers, copies: 1, bytes: Amount::default() }
+    }
+
+    /// Returns the bytes of all buffers so far.
+    pub fn bytes(&self) -> Amount {
+        self.bytes
+    }
+
+    /// Returns a buffer through which workers exchange data.
+    pub fn shared<T: Zeroable + Copy>(&mut self, rows: Amount, columns: usize) -> Phased<T> {
+        self.count(rows.times(columns * size_of::<T>()));
+        match self.run {
+            Some(run) => Phased::new(run.team, self.rows(rows), columns),
+            None => Phased::empty(),
+        }
+    }
+
+    /// Returns a buffer of one worker.
+    pub fn own<T: Zeroable + Clone>(&mut self, rows: Amount, columns: usize) -> Vec<T> {
+        self.count(rows.times(columns * size_of::<T>()));
+        vec![T::zeroed(); self.rows(rows) * columns]
+    }
+
+    /// Returns a number of rows; 0 if only sizes are wanted.
+    pub fn rows(&self, rows: Amount) -> usize {
+        self.run.map_or(0, |run| rows.fixed + rows.per_token * run.tokens)
+    }
+
+    /// Counts the bytes of a buffer that the caller allocates.
+    pub fn count(&mut self, bytes: Amount) {
+        self.bytes += bytes.times(self.copies);
+    }
+
+    /// Returns the buffers of each worker.
+    pub fn workers<W>(&mut self, mut worker: impl FnMut(&mut Self) -> W) -> Vec<Mutex<W>> {
+        if self.run.is_some() {
+            return (0..self.workers).map(|_| Mutex::new(worker(self))).collect();
+        }
+        self.copies = self.workers;
+        worker(self);
+        self.copies = 1;
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_buffers() {
+        let team = Threads::new(3).unwrap();
+        let rows = Amount { fixed: 3, ..Amount::per_token(2) };
+        let buffers = |mut allocator: Allocator<'_>| {
+            let mut shared: Phased<u32> = allocator.shared(rows, 7);
+            let own = allocator.workers(|allocator| allocator.own::<u16>(rows, 10));
+            let own: usize = own.into_iter().map(|own| own.into_inner().unwrap().len()).sum();
+            (shared.all().len() * 4 + own * 2, allocator.bytes())
+        };
+        for tokens in [0, 1, 5, 9] {
+            let (allocated, bytes) = buffers(Allocator::new(&team, tokens));
+            let (nothing, counted) = buffers(Allocator::counting(3));
+            assert_eq!((nothing, counted), (0, bytes));
+            assert_eq!(counted.fixed + counted.per_token * tokens, allocated);
+        }
+    }
+}
