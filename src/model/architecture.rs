@@ -29,6 +29,8 @@ pub struct Architecture {
     pub experts: Experts,
     /// The layers with a sliding window; `None` if the family has no windows.
     pub windows: Option<Windows>,
+    /// The period of layers whose queries and keys do not rotate: the last layer of each period.
+    pub unrotated: Option<usize>,
     /// The number of layers of the family's one model whose attention scores are divided by the
     /// square root of `embedding / heads` instead of that of the head's length.
     pub scores_by_embedding: Option<usize>,
@@ -70,6 +72,7 @@ const LLAMA: Architecture = Architecture {
     soft_caps: None,
     experts: Experts::Sometimes,
     windows: None,
+    unrotated: None,
     scores_by_embedding: None,
     rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
 };
@@ -97,8 +100,15 @@ const GEMMA3: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         LLAMA,
+        Self {
+            name: "smollm3",
+            experts: Experts::Never,
+            unrotated: Some(4),
+            rope: Family::PLAIN,
+            ..LLAMA
+        },
         QWEN2,
         Self { name: "qwen3", head_norms: true, ..QWEN2 },
         Self { name: "qwen3moe", head_norms: true, experts: Experts::Always, ..QWEN2 },

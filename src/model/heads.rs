@@ -89,10 +89,14 @@ impl Heads<'_> {
         self.attention.config.rotation == Rotation::Global
     }
 
-    /// Returns whether the KV cache holds raw keys (before rotation).
+    /// Returns whether the KV cache holds raw keys (before rotation), which rotate as they are read.
     fn keys_are_raw(&self) -> bool {
         let plan = self.rope().plan();
-        plan.shifts || self.follows_methods() && plan.raw_keys()
+        match self.attention.config.rotation {
+            Rotation::Global => plan.shifts || plan.raw_keys(),
+            Rotation::Window => plan.shifts,
+            Rotation::None => false,
+        }
     }
 
     /// Returns the keys that queries of this layer attend to.
@@ -100,16 +104,18 @@ impl Heads<'_> {
         self.attention.config.window.map_or(self.rope().plan().visibility, Visibility::window)
     }
 
-    /// Returns the table of cosines and sines by which a region of keys rotates.
-    fn layers(&self, region: Region) -> Layers {
+    /// Returns the table of cosines and sines by which a region of keys rotates; `None` if they do
+    /// not rotate.
+    fn layers(&self, region: Region) -> Option<Layers> {
         match self.attention.config.rotation {
-            Rotation::Global => self.visibility().layers(region),
-            Rotation::Window => Layers::Window,
+            Rotation::Global => Some(self.visibility().layers(region)),
+            Rotation::Window => Some(Layers::Window),
+            Rotation::None => None,
         }
     }
 
-    fn rope_row(&self, region: Region, effective_length: usize, position: usize) -> &[f32] {
-        self.rope().row(self.layers(region), effective_length, position)
+    fn rope_row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
+        self.rope().row(layers, effective_length, position)
     }
 
     /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
@@ -127,8 +133,10 @@ impl Heads<'_> {
             let Some(page) = page else { continue };
             let x = &query_key_value[i * width..][..width];
             self.raw(Projection::Key, head, &x[keys + head * dim..][..dim], head_buffer);
-            if !self.keys_are_raw() {
-                let rotation = self.rope_row(Region::Near, row.effective_length, row.position);
+            if !self.keys_are_raw()
+                && let Some(layers) = self.layers(Region::Near)
+            {
+                let rotation = self.rope_row(layers, row.effective_length, row.position);
                 rotate(self.cpu(), head_buffer, rotation);
             }
             page.store_key(self.cpu(), claim, row.position, head_buffer);
@@ -259,7 +267,7 @@ impl Heads<'_> {
     ) -> Option<attention::Rotation<'_>> {
         let group = self.visibility().group(region)?;
         Some(attention::Rotation {
-            rows: self.rope().first_rows(self.layers(region), effective_length),
+            rows: self.rope().first_rows(self.layers(region)?, effective_length),
             n_rot: self.attention.config.n_rot,
             group,
             before: start % group,
@@ -289,14 +297,15 @@ impl Heads<'_> {
             if start.is_some() && visible[i * heads].is_empty() {
                 continue;
             }
+            let Some(layers) = self.layers(region) else { break };
             let effective_length = rows[i].effective_length;
             let position = visibility.query(region, rows[i].position) - first_key;
-            let row = self.rope_row(region, effective_length, position);
+            let row = self.rope_row(layers, effective_length, position);
             for query in rotated.chunks_exact_mut(dim) {
                 rotate(self.cpu(), query, row);
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
-                    let scale = self.rope().scale(self.layers(region), effective_length);
+                    let scale = self.rope().scale(layers, effective_length);
                     query[..self.attention.config.n_rot].iter_mut().for_each(|x| *x *= scale);
                 }
             }

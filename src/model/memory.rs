@@ -6,7 +6,7 @@ use rope_cpu_kernels::cache::UNIT;
 use thiserror::Error;
 
 use super::{
-    Attention, Model, Rotation,
+    Attention, Model,
     allocator::{Allocator, Amount},
     attention::PART,
     state::State,
@@ -98,7 +98,7 @@ impl Shape {
         let config = model.config();
         let window_layers =
             config.layers.iter().filter(|layer| layer.attention.window.is_some()).count();
-        let window = Rotation::ALL.into_iter().filter_map(|by| config.window(by)).max();
+        let window = config.layers.iter().filter_map(|layer| layer.attention.window).max();
         let Attention { kv_heads, head_dim, n_rot, .. } = *config.attention();
         let mut buffers = Allocator::counting(threads);
         State::new(&mut buffers, config, model.weights(), head_dim.next_multiple_of(UNIT));

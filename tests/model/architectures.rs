@@ -218,6 +218,8 @@ fn every_feature_matters() {
     without("llama", "tied embeddings", &|t| t.tied = false);
     without("llama", "pairs side by side", &|t| t.architecture = "qwen2");
     without("llama-experts", "a second expert", &|t| t.experts = Some((5, 1)));
+    without("smollm3", "a layer that does not rotate", &|t| t.unrotated = None);
+    without("smollm3", "this layer that does not rotate", &|t| t.unrotated = Some(3));
     without("qwen2", "its biases", &|t| t.biases = &[]);
     without("qwen2", "pairs half a head apart", &|t| t.architecture = "llama");
     without("qwen3", "the norms of its heads", &|t| t.head_norms = false);

@@ -47,8 +47,8 @@ fn each_fault_names_the_key_or_tensor() {
         ),
         (
             without("general.architecture").key("general.architecture", STRING, string("qwen9")),
-            "architecture qwen9 is not supported; supported: llama, qwen2, qwen3, qwen3moe, phi3, \
-             gemma2, gemma3",
+            "architecture qwen9 is not supported; supported: llama, smollm3, qwen2, qwen3, \
+             qwen3moe, phi3, gemma2, gemma3",
         ),
         (without("general.architecture"), "metadata key general.architecture is missing"),
         (without("embedding_length"), "metadata key llama.embedding_length is missing"),

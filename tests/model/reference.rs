@@ -155,6 +155,7 @@ pub fn forward_by(
     let w = Weights::new(tiny);
     let dim = tiny.head_dim;
     let group = tiny.heads / tiny.kv_heads;
+    let adjacent = ["llama", "smollm3"].contains(&tiny.architecture);
     let embeddings = w.get("token_embd.weight");
     let scale = if tiny.scaled { (tiny.embedding as f64).sqrt() } else { 1.0 };
     let mut hidden: Vec<Vec<f64>> = tokens
@@ -165,6 +166,7 @@ pub fn forward_by(
     for layer in 0..tiny.layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let window = tiny.layer_window(layer);
+        let unrotated = tiny.unrotated.is_some_and(|period| layer % period + 1 == period);
         let heads = |tensor: &str, norm: Option<&str>, x: &[f64]| {
             let (q, kv) = (tiny.heads * dim, tiny.kv_heads * dim);
             let mut all = match tensor {
@@ -194,7 +196,8 @@ pub fn forward_by(
                 Some(_) => (window_frequencies.to_vec(), 1.0),
                 None => (rules.frequencies)(i),
             };
-            let query_scale = if window.is_some() { 1.0 } else { (rules.query_scale)(place) };
+            let query_scale =
+                if window.is_some() || unrotated { 1.0 } else { (rules.query_scale)(place) };
             let distance = |j| {
                 let key = (rules.place)(i, j).filter(|key| *key >= first)?;
                 match window {
@@ -214,8 +217,10 @@ pub fn forward_by(
                     .iter()
                     .map(|(j, angles)| {
                         let mut q = q.to_vec();
-                        rotate(&mut q, angles, tiny.architecture == "llama");
-                        q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
+                        if !unrotated {
+                            rotate(&mut q, angles, adjacent);
+                            q[..tiny.n_rot].iter_mut().for_each(|q| *q *= rotated_scale.powi(2));
+                        }
                         let dot: f64 = q.iter().zip(&keys[*j][at..]).map(|(q, k)| q * k).sum();
                         let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);

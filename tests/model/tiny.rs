@@ -43,6 +43,8 @@ pub struct Tiny {
     pub scaled: bool,
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
+    /// The period of layers that do not rotate: the last layer of each.
+    pub unrotated: Option<usize>,
     pub long_rope: Option<usize>,
     /// The scale of the adapter that is merged into the weights, 0 for none.
     pub merged: f32,
@@ -91,6 +93,7 @@ impl Tiny {
             scaled: false,
             window: None,
             soft_caps: None,
+            unrotated: None,
             long_rope: None,
             merged: 0.0,
             half_adapters: false,
@@ -121,12 +124,22 @@ impl Tiny {
     }
 
     /// Returns the models that `scripts/make-architecture-golden` writes, with their names there.
-    pub fn all() -> [(&'static str, Tiny); 7] {
+    pub fn all() -> [(&'static str, Tiny); 8] {
         let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
         let wide = Tiny { head_dim: 20, n_rot: 20, head_norms: true, ..base.clone() };
         [
             ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
             ("llama-experts", Tiny { experts: Some((5, 2)), ..base.clone() }),
+            (
+                "smollm3",
+                Tiny {
+                    architecture: "smollm3",
+                    layers: 5,
+                    tied: true,
+                    unrotated: Some(4),
+                    ..base.clone()
+                },
+            ),
             ("qwen2", Tiny { architecture: "qwen2", biases: &LINEARS[..3], ..base.clone() }),
             ("qwen3", Tiny { architecture: "qwen3", tied: true, ..wide.clone() }),
             ("qwen3moe", Tiny { architecture: "qwen3moe", experts: Some((7, 3)), ..wide }),

@@ -42,6 +42,8 @@ pub enum Rotation {
     Global,
     /// Those of layers with a sliding window, which no RoPE method changes.
     Window,
+    /// None: they do not rotate (NoPE).
+    None,
 }
 
 /// The feed-forward network of a layer.
@@ -62,11 +64,6 @@ pub struct Mixture {
     pub used: usize,
     /// The elements of the inner activations of an expert.
     pub feed_forward: usize,
-}
-
-impl Rotation {
-    /// All rotations.
-    pub const ALL: [Self; 2] = [Rotation::Global, Rotation::Window];
 }
 
 impl Attention {
@@ -112,10 +109,15 @@ pub fn read(
         None => vec![None; count],
     };
     let own_rope = architecture.windows.is_some_and(|windows| windows.own_rope);
-    let layers = windows.into_iter().zip(feed_forward(keys, architecture, count)?);
-    let layer = |(window, feed_forward): (Option<usize>, _)| {
-        let rotation =
-            if own_rope && window.is_some() { Rotation::Window } else { Rotation::Global };
+    let unrotated =
+        |layer: usize| architecture.unrotated.is_some_and(|period| layer % period + 1 == period);
+    let layers = windows.into_iter().zip(feed_forward(keys, architecture, count)?).enumerate();
+    let layer = |(index, (window, feed_forward)): (usize, (Option<usize>, _))| {
+        let rotation = match window {
+            _ if unrotated(index) => Rotation::None,
+            Some(_) if own_rope => Rotation::Window,
+            _ => Rotation::Global,
+        };
         Layer { attention: Attention { window, rotation, ..attention }, feed_forward }
     };
     Ok(layers.map(layer).collect())
