@@ -4,7 +4,12 @@
 //! arguments. Each front end derives its own names from the one of [`Setting`]. Messages of the
 //! library contain a setting in backquotes, which a front end may replace ([`renamed`]).
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use crate::sample::{self, SamplerSetting};
 
@@ -128,6 +133,21 @@ pub enum Kind {
     Path,
 }
 
+impl Kind {
+    /// Returns whether a value is of this kind.
+    fn has(self, value: &Value) -> bool {
+        matches!(
+            (self, value),
+            (Kind::Number, Value::Number(_))
+                | (Kind::Integer(..), Value::Integer(_))
+                | (Kind::Whole(_), Value::Whole(_))
+                | (Kind::Word(_), Value::Word(_))
+                | (Kind::Switch, Value::Switch(_))
+                | (Kind::Path, Value::Path(_))
+        )
+    }
+}
+
 impl Parameter {
     /// Creates the description of a number.
     pub const fn number(
@@ -176,6 +196,20 @@ impl Parameter {
         summary: &'static str,
     ) -> Self {
         Parameter { kind: Kind::Word(words), ..Self::number(name, value_name, summary) }
+    }
+
+    /// Creates the description of a switch.
+    pub const fn switch(
+        name: &'static str,
+        value_name: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Parameter { kind: Kind::Switch, ..Self::number(name, value_name, summary) }
+    }
+
+    /// Creates the description of a file's path.
+    pub const fn path(name: &'static str, value_name: &'static str, summary: &'static str) -> Self {
+        Parameter { kind: Kind::Path, ..Self::number(name, value_name, summary) }
     }
 
     /// Adds further sentences.
@@ -284,14 +318,26 @@ pub struct Values(BTreeMap<Setting, Value>);
 
 impl Values {
     /// Returns these values with that of one more setting, in place of an earlier one.
+    ///
+    /// # Panics
+    /// If the value is not of the setting's kind.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
         self.set(parameter, value);
         self
     }
 
     /// Sets the value of a setting.
+    ///
+    /// # Panics
+    /// If the value is not of the setting's kind.
     pub fn set(&mut self, parameter: &Parameter, value: impl Into<Value>) {
-        self.0.insert(parameter.setting, value.into());
+        let value = value.into();
+        assert!(
+            parameter.kind.has(&value),
+            "{} is of another kind than {value}",
+            parameter.setting
+        );
+        self.0.insert(parameter.setting, value);
     }
 
     /// Returns these values, and those of `others` for settings that are not among them.
@@ -300,6 +346,18 @@ impl Values {
             self.0.entry(setting).or_insert(value);
         }
         self
+    }
+
+    /// Returns these values without that of a setting.
+    pub fn without(mut self, parameter: &Parameter) -> Self {
+        self.0.remove(&parameter.setting);
+        self
+    }
+
+    /// Returns the values of these settings only.
+    pub fn only(&self, parameters: &[&Parameter]) -> Self {
+        let kept = parameters.iter().map(|parameter| parameter.setting);
+        Values(kept.filter_map(|kept| Some((kept, self.0.get(&kept)?.clone()))).collect())
     }
 
     /// Returns the value of a setting, if it is given.
@@ -315,6 +373,36 @@ impl Values {
     /// Returns whether a setting with this name is given.
     pub fn has_setting(&self, setting: Setting) -> bool {
         self.0.contains_key(&setting)
+    }
+
+    /// Returns the value of a number, if it is given.
+    pub fn number(&self, parameter: &Parameter) -> Option<f64> {
+        let Value::Number(value) = self.get(parameter)? else { return None };
+        Some(*value)
+    }
+
+    /// Returns the value of a whole number, if it is given.
+    pub fn whole(&self, parameter: &Parameter) -> Option<usize> {
+        let Value::Whole(value) = self.get(parameter)? else { return None };
+        Some(*value)
+    }
+
+    /// Returns the word of a choice, if it is given.
+    pub fn word(&self, parameter: &Parameter) -> Option<&'static str> {
+        let Value::Word(value) = self.get(parameter)? else { return None };
+        Some(value)
+    }
+
+    /// Returns the value of a switch, if it is given.
+    pub fn switch(&self, parameter: &Parameter) -> Option<bool> {
+        let Value::Switch(value) = self.get(parameter)? else { return None };
+        Some(*value)
+    }
+
+    /// Returns the path of a file, if it is given.
+    pub fn path(&self, parameter: &Parameter) -> Option<&Path> {
+        let Value::Path(value) = self.get(parameter)? else { return None };
+        Some(value)
     }
 }
 
