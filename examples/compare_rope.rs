@@ -6,7 +6,7 @@ use std::{error::Error, fs};
 
 use rope_cpu::{
     model::Model,
-    rope::{Flags, Scaling},
+    rope::Flags,
     tokenizer::{Ends, Special},
 };
 
@@ -23,10 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scored = count.saturating_sub(SCORED + 1)..count.saturating_sub(1);
 
     println!("{count} tokens, trained length {}", model.config().context_train);
-    for scaling in [Scaling::None, Scaling::Linear, Scaling::Ntk, Scaling::Yarn] {
+    for scaling in ["none", "linear", "ntk", "yarn"] {
         // Without a factor, a method uses the one that reaches the context.
-        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
-        let mut session = model.session(&flags, context)?;
+        let mut session = model.session(&Flags::method(scaling), context)?;
         let mut nll = 0.0;
         session.evaluate(&tokens, scored.clone(), &mut |i, logits| {
             let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();

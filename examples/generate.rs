@@ -7,7 +7,7 @@ use std::{error::Error, ops::ControlFlow::Continue};
 use rope_cpu::{
     generate::{Limits, generate},
     model::Model,
-    rope::{Flags, Scaling},
+    rope::{Flags, SCALE},
     sample::{Sampler, Settings},
     tokenizer::{Ends, Special},
 };
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [path, text] = &arguments[..] else { return Err("usage: generate MODEL TEXT".into()) };
     let model = Model::open(path)?;
-    let flags = Flags { scaling: Some(Scaling::Yarn), scale: Some(2.0), ..Flags::default() };
+    let flags = Flags::method("yarn").with(&SCALE, 2.0);
     let mut session = model.session(&flags, 2 * model.config().context_train)?;
     let mut sampler = Sampler::new(Settings::default())?;
     let prompt = model.tokenizer()?.encode(text, Special::AsText, Ends::Add);

@@ -18,7 +18,7 @@ use rope_cpu::{
     Token,
     kv_cache::CacheType,
     model::{Model, Options, Session},
-    rope::{Flags, Rope, Scaling, Sourced},
+    rope::{FREQ_BASE, FREQ_SCALE, Flags, Rope, SCALE, SCALING, Scaling, Sourced, yarn},
 };
 use rope_cpu_kernels::Cpu;
 
@@ -57,7 +57,7 @@ struct Args {
     #[arg(long)]
     isa: Option<String>,
     #[arg(long)]
-    rope_scaling: Option<Scaling>,
+    rope_scaling: Option<String>,
     #[arg(long)]
     rope_scale: Option<f64>,
     #[arg(long)]
@@ -79,19 +79,18 @@ struct Args {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let model = Model::open(&args.model)?;
-    let flags = Flags {
-        scaling: args.rope_scaling,
-        scale: args.rope_scale,
-        freq_scale: args.rope_freq_scale,
-        freq_base: args.rope_freq_base,
-        yarn_orig_ctx: args.yarn_orig_ctx,
-        yarn_ext_factor: args.yarn_ext_factor,
-        yarn_attn_factor: args.yarn_attn_factor,
-        yarn_beta_fast: args.yarn_beta_fast,
-        yarn_beta_slow: args.yarn_beta_slow,
-        ..Flags::default()
-    };
-    let context = Sourced::flag(args.ctx, "--ctx");
+    let scaling = args.rope_scaling.as_deref().map(Scaling::named).transpose()?;
+    let flags = Flags::default()
+        .with_some(&SCALING, scaling.map(|scaling| scaling.name))
+        .with_some(&SCALE, args.rope_scale)
+        .with_some(&FREQ_SCALE, args.rope_freq_scale)
+        .with_some(&FREQ_BASE, args.rope_freq_base)
+        .with_some(&yarn::ORIG_CTX, args.yarn_orig_ctx)
+        .with_some(&yarn::EXT_FACTOR, args.yarn_ext_factor)
+        .with_some(&yarn::ATTN_FACTOR, args.yarn_attn_factor)
+        .with_some(&yarn::BETA_FAST, args.yarn_beta_fast)
+        .with_some(&yarn::BETA_SLOW, args.yarn_beta_slow);
+    let context = Sourced::given(args.ctx, "--ctx");
     let plan = model.rope_plan(&flags, context)?;
     eprintln!("{plan}");
     let cpu = match &args.isa {

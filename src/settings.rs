@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sample::{self, SamplerSetting};
+use crate::{
+    rope,
+    sample::{self, SamplerSetting},
+};
 
 /// The name of a setting: words in lower case, joined by underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,13 +48,15 @@ impl Setting {
     pub const LOGIT_BIAS: Setting = Setting("logit_bias");
     /// The number of positions of a sequence.
     pub const CONTEXT: Setting = Setting("context");
+    /// Whether the oldest tokens are removed when the context is full.
+    pub const CONTEXT_SHIFT: Setting = Setting("context_shift");
     /// The type that keys are stored in.
     pub const CACHE_TYPE_K: Setting = Setting("cache_type_k");
     /// The type that values are stored in.
     pub const CACHE_TYPE_V: Setting = Setting("cache_type_v");
 }
 
-/// Returns all settings that messages of the library contain.
+/// Returns all settings that texts of the library contain, under all their names.
 pub fn all() -> impl Iterator<Item = Setting> {
     let others = [
         Setting::MODEL,
@@ -64,10 +69,16 @@ pub fn all() -> impl Iterator<Item = Setting> {
         Setting::SAMPLERS,
         Setting::LOGIT_BIAS,
         Setting::CONTEXT,
+        Setting::CONTEXT_SHIFT,
         Setting::CACHE_TYPE_K,
         Setting::CACHE_TYPE_V,
     ];
-    others.into_iter().chain(sample::settings().map(SamplerSetting::name))
+    let names = |parameter: &'static Parameter| {
+        let aliases = parameter.aliases.iter().copied().map(Setting);
+        [parameter.setting].into_iter().chain(aliases)
+    };
+    let of_sampling = sample::settings().map(SamplerSetting::name);
+    others.into_iter().chain(of_sampling).chain(rope::parameters().flat_map(names))
 }
 
 /// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`

@@ -127,7 +127,7 @@ fn bench_model(
             cpu: cpu(args),
             ..Options::new(context)
         };
-        let asked = Sourced::flag(context, format!("a test at depth {}", setting.depth));
+        let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));
         let plan = model.rope_plan(&args.rope.flags(), asked).map_err(Error::usage)?;
         let rope = Rope::new(plan.clone());
         progress.warn(&plan);

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use rope_cpu::settings::{self, Setting};
+use rope_cpu::{
+    rope::Plan,
+    settings::{self, Setting},
+};
 
 /// The names that do not follow from those of the settings.
 const OTHER_NAMES: [(&str, &str); 5] = [
@@ -22,6 +25,11 @@ pub fn shown(setting: &str) -> Cow<'static, str> {
 /// Returns the long name of the option that is made for a setting, without dashes.
 pub fn long(setting: &str) -> String {
     setting.replace('_', "-")
+}
+
+/// Returns the RoPE line of a plan with its settings written as flags.
+pub fn line(plan: &Plan) -> String {
+    with_flags(&plan.to_string()).into_owned()
 }
 
 /// Returns a message of the library with its settings as users of the program name them.

@@ -44,10 +44,9 @@ impl FromStr for Method {
     }
 }
 
-impl From<Scaling> for Method {
-    fn from(scaling: Scaling) -> Self {
-        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
-        Method { name: scaling.name().into(), flags }
+impl From<&Scaling> for Method {
+    fn from(scaling: &Scaling) -> Self {
+        Method { name: scaling.name.into(), flags: Flags::method(scaling.name) }
     }
 }
 
@@ -85,9 +84,9 @@ impl<'a> Methods<'a> {
     pub fn new(listed: &'a [Method], rope: &RopeArgs) -> Result<Self, Error> {
         let flags = rope.flags();
         if listed.is_empty() {
-            let name = match flags.scaling {
-                Some(scaling) => scaling.name(),
-                None if flags.auto => "auto",
+            let name = match flags.scaling() {
+                Some(scaling) => scaling.name,
+                None if flags.auto() => "auto",
                 None => "as given",
             };
             let name = name.into();

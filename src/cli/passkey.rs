@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use args::Args;
 
 use super::{
-    args::MemoryArgs, error::Error, load, log::Log, methods::Methods, note, plot::Drawing,
+    args::MemoryArgs, error::Error, flags, load, log::Log, methods::Methods, note, plot::Drawing,
     resources, warn,
 };
 use progress::Progress;
@@ -135,7 +135,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),
-                rope: plan.to_string(),
+                rope: flags::line(&plan),
                 length: *length,
                 depth: test.depth,
                 number: test.number,
@@ -196,7 +196,7 @@ fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
                 length,
                 plan: plan.clone(),
                 resources: if plan.rolls() { resources } else { resources.retaining_all() },
-                equivalent: equivalent().map(|(_, plan, _)| plan.to_string()).collect(),
+                equivalent: equivalent().map(|(_, plan, _)| flags::line(plan)).collect(),
                 same_as: equivalent()
                     .map(|(name, ..)| name.to_string())
                     .next()

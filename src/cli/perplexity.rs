@@ -22,7 +22,7 @@ use report::OutputType;
 use super::{
     args::{MemoryArgs, up_to_limit},
     error::Error,
-    load, note, resources, text, time, warn,
+    flags, load, note, resources, text, time, warn,
 };
 use rope_cpu::{
     Token,
@@ -78,7 +78,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     note(&resources);
     note(rope.plan());
     warn(rope.plan());
-    let rope_line = rope.plan().to_string();
+    let rope_line = flags::line(rope.plan());
     let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
     let began = Instant::now();
     match task {

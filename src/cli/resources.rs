@@ -60,7 +60,7 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, model: &Model, rolling: 
             }
         }
         (0, None) => trained(model),
-        (context, _) => Sourced::flag(context, environment::origin("ctx", context)),
+        (context, _) => Sourced::given(context, environment::origin("ctx", context)),
     };
     request.context = context.value;
     Resources {

@@ -20,7 +20,8 @@ use super::{
 use rope_cpu::{
     eval::rope::{Baseline, POSITIONS_MAX, View},
     model::Model,
-    rope::{self, Flags, Scaling, Sourced, short},
+    rope::{self, Flags, METHODS, Sourced, short},
+    settings::Setting,
 };
 
 /// The options of `rope`.
@@ -58,7 +59,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
 /// Resolves the plan for a context of `length` tokens, by default the trained length.
 fn resolve(model: &Model, flags: &Flags, length: Option<usize>) -> Result<rope::Plan, rope::Error> {
-    let asked = length.map(|length| Sourced::flag(length, format!("--ctx {length}")));
+    let asked = length.map(|length| Sourced::setting(length, Setting::CONTEXT));
     model.rope_plan(flags, asked.unwrap_or_else(|| trained(model)))
 }
 
@@ -83,7 +84,7 @@ fn views(
 
 /// Returns every method that acts on frequencies, with the factor that a length needs.
 fn every_method() -> Vec<Method> {
-    let acting = Scaling::ALL.into_iter().filter(|scaling| scaling.acts_on_frequencies());
+    let acting = METHODS.iter().copied().filter(|scaling| scaling.acts_on_frequencies());
     acting.map(Method::from).collect()
 }
 
@@ -92,7 +93,7 @@ fn every_method() -> Vec<Method> {
 /// # Errors
 /// If it changes attention instead.
 fn acts_on_frequencies(method: &Method, flag: &str) -> Result<(), Error> {
-    match method.flags.scaling {
+    match method.flags.scaling() {
         Some(scaling) if !scaling.acts_on_frequencies() => Err(Error::usage(format_args!(
             "{flag} {method}: the method changes attention and no angles, so there is nothing to show: \
              evaluate it with rope-cpu passkey or rope-cpu perplexity"

@@ -2,7 +2,7 @@
 //! that the model was trained with.
 
 use crate::rope::{
-    Direction, Flags, Histogram, Layers, Origin, Plan, Scaling, Table, TrainedAngles,
+    Direction, Flags, Histogram, Layers, Origin, Plan, Table, TrainedAngles, yarn::ORIG_CTX,
 };
 
 /// The maximum number of positions whose angles are counted, which takes seconds.
@@ -75,17 +75,19 @@ impl Baseline {
         let angles = (1..=POSITIONS_MAX)
             .contains(&context)
             .then(|| TrainedAngles::new(&inv_freq, context, intervals))?;
-        let given = matches!(plan.original_context.origin, Origin::Flag(_));
+        let given = matches!(plan.original_context.origin, Origin::Setting(..));
         let given_context = given.then_some(context);
         Some(Baseline { inv_freq, context, intervals, given_context, angles })
     }
 
-    /// Returns `flags` with the factor that the length needs, if they name none.
+    /// Returns `flags` with the factor that the length needs, if they give none.
     pub fn flags(&self, flags: &Flags) -> Flags {
-        let fixed = [Scaling::None, Scaling::LongRope, Scaling::Linear];
-        let read = flags.scaling.is_some_and(|scaling| !fixed.contains(&scaling));
-        let yarn_orig_ctx = flags.yarn_orig_ctx.or(self.given_context.filter(|_| read));
-        Flags { yarn_orig_ctx, for_context: true, ..flags.clone() }
+        let read = flags.scaling().is_some_and(|scaling| scaling.reads(&ORIG_CTX));
+        let flags = Flags { for_context: true, ..flags.clone() };
+        match self.given_context {
+            Some(context) if read && !flags.values.has(&ORIG_CTX) => flags.with(&ORIG_CTX, context),
+            _ => flags,
+        }
     }
 
     /// Evaluates `plan` for a sequence of `length` tokens. The angles of at most [`POSITIONS_MAX`]
@@ -98,7 +100,7 @@ impl Baseline {
         let disturbances =
             |direction| self.angles.disturbances(&table.inv_freq, positions, direction);
         let (code, paper) = (disturbances(Direction::Code), disturbances(Direction::Paper));
-        let name = plan.effective_scaling().name().into();
+        let name = plan.effective_scaling().name.into();
         View { name, plan, length, table, ratios, code, paper }
     }
 

@@ -1,32 +1,35 @@
-//! `--rope-scaling auto`: the choice of a RoPE method for a context.
+//! The choice of a RoPE method for a context.
 
 use super::{
-    Divisors, Error, Flags, Origin, Plan, Scaling, rule_inputs::FOR_CONTEXT, sourced::short,
+    Divisors, Error, FREQ_BASE, FREQ_SCALE, Flags, METHODS, Origin, Plan, SCALE, SCALING,
+    policy::POLICY, rule_inputs::FOR_CONTEXT, sourced::short, yarn,
 };
 
 /// Returns the plan of the method that the context needs. The origin of its scaling gives the
 /// reason for the choice.
-/// `resolve` returns the plan of other flags for the same model and context.
+/// `resolve` returns the plan of other settings for the same model and context.
 pub(super) fn resolve(
     flags: &Flags,
     resolve: impl Fn(&Flags) -> Result<Plan, Error>,
 ) -> Result<Plan, Error> {
-    if let Some(flag) = flags.without_defaults().first_conflict_with_auto() {
-        return Err(Error::ConflictsWithAuto { flag });
+    let values = flags.without_defaults().values;
+    let of_methods = METHODS.iter().flat_map(|scaling| scaling.parameters).copied();
+    let mut chosen_here = [&SCALE, &FREQ_SCALE, &FREQ_BASE].into_iter().chain(of_methods);
+    if let Some(parameter) = chosen_here.find(|parameter| values.has(parameter)) {
+        return Err(Error::ConflictsWithAuto { setting: parameter.setting });
     }
     let beside = flags.method_independent();
-    let own = Flags { policy: None, ..beside.clone() };
-    let own = resolve(&own)?;
+    let own = resolve(&beside.clone().without(&POLICY))?;
     let (flags, why) = choose(&own, beside);
     let mut plan = resolve(&flags)?;
-    plan.scaling.origin = Origin::Flag(format!("--rope-scaling auto: {why}"));
-    if flags.scale.is_some() {
+    plan.scaling.origin = Origin::Setting(SCALING.setting, format!("auto: {why}"));
+    if flags.values.has(&SCALE) {
         plan.factor.origin = Origin::Computed(FOR_CONTEXT);
     }
     Ok(plan)
 }
 
-/// Returns the flags of the method to use, and the reason. `own` is the plan of the file's own
+/// Returns the settings of the method to use, and the reason. `own` is the plan of the file's own
 /// settings in the context.
 ///
 /// 1. If the file's settings reach the context, they are used unchanged. A model that was trained
@@ -51,13 +54,13 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
         };
         return (beside, why);
     }
-    let (original, yarn_orig_ctx) = match &own.divisors {
-        Divisors::LongRope(_) => (trained, Some(trained)),
-        _ => (own.original_context.value, None),
+    let flags = beside.with(&SCALING, yarn::YARN.name);
+    let (original, flags) = match &own.divisors {
+        Divisors::LongRope(_) => (trained, flags.with(&yarn::ORIG_CTX, trained)),
+        _ => (own.original_context.value, flags),
     };
     let factor = context as f64 / original.max(1) as f64;
-    let scaling = Some(Scaling::Yarn);
-    let flags = Flags { scaling, scale: Some(factor), yarn_orig_ctx, ..beside };
+    let flags = flags.with(&SCALE, factor);
     let times = short(factor);
     let why = format!(
         "{context} tokens are {times} times the trained {original}; without fine-tuning, YaRN loses \

@@ -1,6 +1,6 @@
 //! A plan as tensors and metadata of a file, for programs that do not implement its rule.
 
-use super::{Divisors, Error, Layers, Plan, Rule, Table, divisors, linear};
+use super::{ATTENTION_SINKS, Divisors, Error, Layers, Plan, Table, divisors, linear};
 
 /// The values of `rope_freqs.weight` and `rope.scaling.attn_factor` that reproduce a plan: a program
 /// that applies both, with scaling none, rotates as the plan does.
@@ -19,21 +19,16 @@ impl Plan {
     /// If the plan depends on the length of the sequence, or acts on attention: divisors can express
     /// neither.
     pub fn baked(&self) -> Result<Baked, Error> {
-        let static_rule = match &self.rule {
-            Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) | Rule::Yarn(_) | Rule::Llama3(_) => true,
-            Rule::DpRope(_) => true,
-            Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => false,
-        };
         if matches!(self.divisors, Divisors::LongRope(_)) {
             return Err(Error::BakedLongRope);
         }
-        if !static_rule {
+        if self.rule.effective_length(1).is_some() {
             return Err(Error::BakedByLength { scaling: self.scaling.value });
         }
         if self.method.is_some() || self.log_n.is_some() {
             let setting = match &self.log_n {
                 Some(trained) if self.method.is_none() => trained.origin.to_string(),
-                _ if self.rolls() => "--attention-sinks".into(),
+                _ if self.rolls() => ATTENTION_SINKS.setting.to_string(),
                 _ => format!("RoPE scaling {}", self.scaling.value),
             };
             return Err(Error::BakedAttention { setting });

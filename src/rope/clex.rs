@@ -13,11 +13,47 @@
 
 mod weights;
 
-use std::{fmt, str::FromStr};
+use std::{fmt, sync::Arc};
 
-use super::{Error, Origin, Scaling, Sourced, error, ntk, rule_inputs::RuleInputs};
-pub use weights::ClexWeights;
+use super::{
+    Error, Origin, Rule, Scaling, Sourced, ntk, rule_inputs::RuleInputs, scaling::Factor,
+    scaling::SCALING, sourced::short, yarn,
+};
+use crate::settings::Parameter;
 use weights::Matrices;
+
+/// CLEX.
+pub static CLEX: Scaling = Scaling::rule(
+    "clex",
+    "frequencies that follow the length by a learned differential equation",
+    |inputs, factor, inv_freq| Ok(Arc::new(Clex::resolve(inputs, factor, inv_freq)?)),
+)
+.parameters(&[&WEIGHTS, &STEP, &ACTIVATION])
+.shares(&[&yarn::ORIG_CTX])
+.factor(Factor::Own(factor));
+
+/// The file with the matrices of the equation.
+pub static WEIGHTS: Parameter =
+    Parameter::path("clex_weights", "FILE", "clex: file with the matrices of its equation")
+        .details(
+            "A safetensors file with one tensor whose name ends in ode_up_proj, of shape (pairs, \
+             hidden), and one whose name ends in ode_down_proj, of shape (hidden, pairs), as saved by \
+             the authors' program.",
+        )
+        .rare();
+
+/// The step size of the solver.
+pub static STEP: Parameter =
+    Parameter::number("clex_step", "N", "clex: step size of the solver [default: 0.01]").rare();
+
+/// The activation function between the matrices.
+pub static ACTIVATION: Parameter = Parameter::word(
+    "clex_activation",
+    "NAME",
+    &["tanh", "silu"],
+    "clex: activation between the matrices: tanh or silu [default: tanh]",
+)
+.rare();
 
 /// The frequencies by sequence length, and the settings that they were computed with.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,75 +99,74 @@ impl Activation {
     }
 }
 
-impl FromStr for Activation {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        error::one_of("activation of CLEX", name, &Activation::ALL, Activation::name)
-    }
-}
-
 /// The largest t. The published models have 16 or 32.
 const FACTOR_MAX: f64 = 1024.0;
 
 impl Clex {
-    pub(super) fn resolve(
+    fn resolve(
         inputs: &RuleInputs,
         factor: &Sourced<f64>,
         inv_freq: &[f64],
     ) -> Result<Self, Error> {
         let flags = inputs.flags;
-        ntk::check(2 * inv_freq.len(), Scaling::Clex)?;
-        let Some(weights) = &flags.clex_weights else {
-            return Err(Error::Needs("--rope-scaling clex", "--clex-weights FILE"));
+        ntk::check(2 * inv_freq.len(), &CLEX)?;
+        let Some(path) = flags.values.path(&WEIGHTS) else {
+            return Err(Error::Needs {
+                setting: format!("{} {CLEX}", SCALING.setting),
+                other: format!("{} FILE", WEIGHTS.setting),
+            });
         };
-        weights.check(inv_freq.len())?;
+        let weights = Matrices::read(path, inv_freq.len())?;
         if factor.value.fract() != 0.0 || !(1.0..=FACTOR_MAX).contains(&factor.value) {
             let value = factor.origin.with_value(factor.value);
             let expected = format!("a whole number from 1 to {FACTOR_MAX} for clex");
             return Err(Error::OutOfRange { value, expected });
         }
-        let step = match flags.clex_step {
-            Some(step) => Sourced::number("--clex-step", step).within(0.001, 1.0)?,
-            None => Sourced::default(0.01),
-        };
-        let activation = match flags.clex_activation {
-            Some(act) => Sourced::flag(act, format!("--clex-activation {}", act.name())),
-            None => Sourced::default(Activation::Tanh),
-        };
-        let equation = Equation { weights: weights.matrices(), activation: activation.value };
+        let step = flags.number_or(&STEP, 0.01).within(0.001, 1.0)?;
+        let activation = flags.word_or_first(&ACTIVATION, &Activation::ALL, Activation::name)?;
+        let equation = Equation { weights: &weights, activation: activation.value };
         let table = equation.solve(inv_freq, factor.value as usize, step.value);
         if let Some(t) = table.iter().position(|row| !row.iter().all(|theta| theta.is_normal())) {
-            return Err(Error::ClexDiverges { file: weights.name().into(), t: t + 1 });
+            return Err(Error::ClexDiverges { file: path.display().to_string(), t: t + 1 });
         }
         Ok(Clex {
             original_context: inputs.original_context()?,
-            weights: Origin::Flag(format!("--clex-weights {}", weights.name())),
+            weights: Origin::Setting(WEIGHTS.setting, path.display().to_string()),
             step,
             activation,
             table,
         })
     }
 
-    /// Returns the smallest factor that reaches the requested context.
-    pub(super) fn default_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
-        let original = inputs.original_context()?.value.max(1);
-        let value = inputs.context.value.div_ceil(original).max(1) as f64;
-        Ok(Sourced { value, origin: Origin::Computed("context / original context, rounded up") })
-    }
-
-    /// Returns the length that stands for all lengths with the frequencies of `tokens`.
-    pub(super) fn effective_length(&self, tokens: usize) -> usize {
-        self.t(tokens).saturating_mul(self.original_context.value)
-    }
-
-    pub(super) fn scale(&self, inv_freq: &mut [f64], length: usize) {
-        inv_freq.copy_from_slice(&self.table[self.t(length) - 1]);
-    }
-
     fn t(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.original_context.value.max(1)).clamp(1, self.table.len())
     }
+}
+
+impl Rule for Clex {
+    fn scale(&self, inv_freq: &mut [f64], _base: f64, _factor: f64, length: usize) {
+        inv_freq.copy_from_slice(&self.table[self.t(length) - 1]);
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        let original = self.original_context.value;
+        format!("θ_i(t) of the learned equation, t = min(⌈n / {original}⌉, {})", short(factor))
+    }
+
+    fn effective_length(&self, tokens: usize) -> Option<usize> {
+        Some(self.t(tokens).saturating_mul(self.original_context.value))
+    }
+
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        Some(&self.original_context)
+    }
+}
+
+/// Returns the smallest factor that reaches the requested context.
+fn factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+    let original = inputs.original_context()?.value.max(1);
+    let value = inputs.context.value.div_ceil(original).max(1) as f64;
+    Ok(Sourced { value, origin: Origin::Computed("context / original context, rounded up") })
 }
 
 impl fmt::Display for Clex {

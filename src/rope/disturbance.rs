@@ -8,7 +8,7 @@
 
 use std::{f64::consts::TAU, str::FromStr};
 
-use super::{Error, error};
+use super::Error;
 
 /// The direction of the divergence: which of the two distributions is its reference.
 ///
@@ -41,7 +41,10 @@ impl FromStr for Direction {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        error::one_of("direction of the divergence", name, &Direction::ALL, Direction::name)
+        Direction::ALL.into_iter().find(|way| way.name() == name).ok_or_else(|| {
+            let known = Direction::ALL.map(Direction::name).join(", ");
+            Error::UnknownDirection { name: name.into(), known }
+        })
     }
 }
 

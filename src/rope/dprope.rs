@@ -7,13 +7,73 @@
 //! the number n̂ of dimensions to interpolate may be set: those with the largest difference. The
 //! pairs are chosen once, when the plan is resolved.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{
-    Error, Sourced,
+    Error, Rule, Scaling, Sourced,
     disturbance::{Direction, TrainedAngles},
     rule_inputs::RuleInputs,
+    sourced::short,
+    yarn,
 };
+use crate::settings::Parameter;
+
+/// DPRoPE.
+pub static DPROPE: Scaling = Scaling::rule(
+    "dprope",
+    "each frequency is divided or kept, whichever disturbs the distribution of its angles less",
+    |inputs, factor, inv_freq| Ok(Arc::new(DpRope::resolve(inputs, factor, inv_freq)?)),
+)
+.parameters(&[&INTERVALS, &THRESHOLD, &DIMS, &DIRECTION])
+.shares(&[&yarn::ORIG_CTX]);
+
+/// b, the number of intervals of the circle.
+pub static INTERVALS: Parameter = Parameter::whole(
+    "dprope_intervals",
+    "N",
+    "from 2 to 65536",
+    "dprope: number of intervals of the circle [default: 360]",
+)
+.details("From 2 to 65536.")
+.rare();
+
+/// t; a pair is interpolated if that reduces its disturbance by more than t.
+pub static THRESHOLD: Parameter = Parameter::number(
+    "dprope_threshold",
+    "N",
+    "dprope: minimum gain for which a frequency is divided [default: 0]",
+)
+.details(
+    "In nats, from -1000 to 1000. At 0, sampling noise decides for some of the high frequencies; at \
+     0.001, mostly low frequencies are divided.",
+)
+.rare();
+
+/// n̂, the number of dimensions to interpolate.
+pub static DIMS: Parameter = Parameter::whole(
+    "dprope_dims",
+    "N",
+    "from 0 to the dimensions that rotate",
+    "dprope: number of dimensions that are divided",
+)
+.details(
+    "An even number, at most the number of dimensions that rotate. It replaces the threshold. The \
+     paper uses 80 of 128 for twice the context, and 64 for four times.",
+)
+.rare();
+
+/// The direction of the divergence that measures the disturbance.
+pub static DIRECTION: Parameter = Parameter::word(
+    "dprope_direction",
+    "WAY",
+    &["code", "paper"],
+    "dprope: direction of the divergence: code or paper [default: code]",
+)
+.details(
+    "code: from the trained distribution to the new one, as in the authors' program. paper: the \
+     reverse, as in equation 8 of their paper.",
+)
+.rare();
 
 /// The settings of DPRoPE, and its choice for each pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +114,7 @@ pub struct Pair {
 const POSITIONS_MAX: f64 = (1 << 22) as f64;
 
 impl DpRope {
-    pub(super) fn resolve(
+    fn resolve(
         inputs: &RuleInputs,
         factor: &Sourced<f64>,
         inv_freq: &[f64],
@@ -66,14 +126,9 @@ impl DpRope {
             return Err(Error::TooManyPositions { tokens, factor, most: POSITIONS_MAX as usize });
         }
         let flags = inputs.flags;
-        let intervals = match flags.dprope_intervals {
-            Some(b) => Sourced::whole("--dprope-intervals", b).between(2, 65536)?,
-            None => Sourced::default(360),
-        };
-        let direction = match flags.dprope_direction {
-            Some(way) => Sourced::flag(way, format!("--dprope-direction {}", way.name())),
-            None => Sourced::default(Direction::Code),
-        };
+        let intervals =
+            flags.whole(&INTERVALS).unwrap_or(Sourced::default(360)).between(2, 65536)?;
+        let direction = flags.word_or_first(&DIRECTION, &Direction::ALL, Direction::name)?;
         let choice = Choice::resolve(inputs, 2 * inv_freq.len())?;
 
         let trained = TrainedAngles::new(inv_freq, original_context.value, intervals.value);
@@ -93,36 +148,45 @@ impl DpRope {
         Ok(DpRope { original_context, intervals, direction, choice, pairs })
     }
 
-    pub(super) fn scale(&self, inv_freq: &mut [f64], factor: f64) {
-        let interpolated =
-            inv_freq.iter_mut().zip(&self.pairs).filter(|(_, pair)| pair.interpolated);
-        interpolated.for_each(|(theta, _)| *theta /= factor);
-    }
-
     /// Returns the number of dimensions that are interpolated.
     pub fn dimensions(&self) -> usize {
         2 * self.pairs.iter().filter(|pair| pair.interpolated).count()
     }
 }
 
+impl Rule for DpRope {
+    fn scale(&self, inv_freq: &mut [f64], _base: f64, factor: f64, _length: usize) {
+        let interpolated =
+            inv_freq.iter_mut().zip(&self.pairs).filter(|(_, pair)| pair.interpolated);
+        interpolated.for_each(|(theta, _)| *theta /= factor);
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        let s = short(factor);
+        format!("θ_i / {s} for the pairs whose disturbance it reduces, otherwise θ_i")
+    }
+
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        Some(&self.original_context)
+    }
+}
+
 impl Choice {
     fn resolve(inputs: &RuleInputs, n_rot: usize) -> Result<Choice, Error> {
-        match (inputs.flags.dprope_threshold, inputs.flags.dprope_dims) {
+        let flags = inputs.flags;
+        match (flags.number(&THRESHOLD), flags.whole(&DIMS)) {
             (None, None) => Ok(Choice::Threshold(Sourced::default(0.0))),
-            (Some(t), None) => {
-                let t = Sourced::number("--dprope-threshold", t);
-                Ok(Choice::Threshold(t.within(-1000.0, 1000.0)?))
-            }
+            (Some(t), None) => Ok(Choice::Threshold(t.within(-1000.0, 1000.0)?)),
             (None, Some(dims)) => {
-                let dims = Sourced::whole("--dprope-dims", dims).between(0, n_rot)?;
+                let dims = dims.between(0, n_rot)?;
                 match dims.value.is_multiple_of(2) {
                     true => Ok(Choice::Dimensions(dims)),
                     false => Err(Error::OddDimensions { dims }),
                 }
             }
             (Some(t), Some(dims)) => Err(Error::Both {
-                one: format!("--dprope-threshold {t}"),
-                other: format!("--dprope-dims {dims}"),
+                one: t.origin.to_string(),
+                other: dims.origin.to_string(),
                 setting: "the dimensions that DPRoPE interpolates",
             }),
         }

@@ -12,9 +12,61 @@
 //! token. The length is rounded up to a multiple of a step, as otherwise the frequencies would change
 //! with each token.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, sync::Arc};
 
-use super::{Error, Origin, Sourced, error, rule_inputs::RuleInputs};
+use super::{
+    Error, Origin, Rule, Scaling, Sourced, ntk, rule_inputs::RuleInputs, scaling::Factor,
+    sourced::short, yarn,
+};
+use crate::settings::Parameter;
+
+/// Dynamic NTK.
+pub static DYNAMIC: Scaling = Scaling::rule(
+    "dynamic",
+    "ntk with an alpha that follows the length of the sequence",
+    |inputs, _, inv_freq| {
+        ntk::check(2 * inv_freq.len(), &DYNAMIC)?;
+        Ok(Arc::new(Dynamic::resolve(inputs)?))
+    },
+)
+.parameters(&[&VARIANT, &TARGET, &STEP])
+.shares(&[&yarn::ORIG_CTX])
+.factor(Factor::Own(factor));
+
+/// The formula for α.
+pub static VARIANT: Parameter = Parameter::word(
+    "dynamic_variant",
+    "NAME",
+    VARIANTS,
+    "dynamic: formula: hf, fu1 or fu2 [default: hf]",
+)
+.details(
+    "hf: alpha is N x length / trained - (N - 1), where N is `rope_scale`, by default 1. fu1: the \
+     same. fu2: constant up to the target, with N = target / (2 x trained) by default.",
+)
+.rare();
+
+/// C', the length up to which the second formula of Fu et al. is constant.
+pub static TARGET: Parameter = Parameter::whole(
+    "dynamic_target",
+    "N",
+    "from the trained context to 1073741824",
+    "dynamic: target length of fu2 [default: the context]",
+)
+.rare();
+
+/// The number of tokens to a multiple of which longer lengths are rounded up.
+pub static STEP: Parameter = Parameter::whole(
+    "rope_step",
+    "N",
+    "from 1 to 1073741824",
+    "dynamic, dynamic-yarn: step of the length [default: 256]",
+)
+.details(
+    "Beyond the trained length, the length that determines the frequencies is rounded up to a \
+     multiple of N.",
+)
+.rare();
 
 /// The settings by which α depends on the length.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +98,7 @@ impl Variant {
     pub const ALL: [Variant; 3] = [Variant::HuggingFace, Variant::Fu1, Variant::Fu2];
 
     /// Returns the name, as on the command line.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Variant::HuggingFace => "hf",
             Variant::Fu1 => "fu1",
@@ -55,54 +107,60 @@ impl Variant {
     }
 }
 
-impl FromStr for Variant {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        error::one_of("variant of dynamic NTK", name, &Variant::ALL, Variant::name)
-    }
-}
+const VARIANTS: &[&str] = &[Variant::HuggingFace.name(), Variant::Fu1.name(), Variant::Fu2.name()];
 
 impl Dynamic {
-    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
-        let variant = match inputs.flags.dynamic_variant {
-            Some(variant) => {
-                Sourced::flag(variant, format!("--dynamic-variant {}", variant.name()))
-            }
-            None => Sourced::default(Variant::HuggingFace),
-        };
+    fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
+        let variant = variant(inputs)?;
         let trained = inputs.unscaled_context()?;
-        let target = match (variant.value, inputs.flags.dynamic_target) {
+        let target = match (variant.value, inputs.flags.values.has(&TARGET)) {
             (Variant::Fu2, _) => Some(target(inputs, &trained)?),
-            (_, None) => None,
-            (_, Some(_)) => {
-                return Err(Error::Needs("--dynamic-target", "--dynamic-variant fu2"));
+            (_, false) => None,
+            (_, true) => {
+                return Err(Error::Needs {
+                    setting: TARGET.setting.to_string(),
+                    other: format!("{} fu2", VARIANT.setting),
+                });
             }
         };
         Ok(Dynamic { variant, trained, target, step: step(inputs)? })
     }
 
-    /// Returns s if neither a flag nor the file sets it.
-    pub(super) fn default_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
-        if inputs.flags.dynamic_variant != Some(Variant::Fu2) {
-            return Ok(Sourced::default(1.0));
-        }
-        let trained = inputs.unscaled_context()?;
-        let ratio = target(inputs, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
-        Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
-    }
-
-    /// Returns the length that stands for all lengths with the frequencies of `tokens`.
-    pub(super) fn effective_length(&self, tokens: usize) -> usize {
-        let constant = self.target.as_ref().unwrap_or(&self.trained).value;
-        effective_length(constant, self.step.value, tokens)
-    }
-
     /// Returns α for a sequence of `length` tokens; `factor` is s.
-    pub(super) fn alpha(&self, factor: f64, length: usize) -> f64 {
+    fn alpha(&self, factor: f64, length: usize) -> f64 {
         let least = self.target.as_ref().unwrap_or(&self.trained).value;
         let ratio = length.max(least) as f64 / self.trained.value.max(1) as f64;
         factor * ratio - (factor - 1.0)
+    }
+}
+
+impl Rule for Dynamic {
+    fn scale(&self, inv_freq: &mut [f64], _base: f64, factor: f64, length: usize) {
+        ntk::stretch(inv_freq, self.alpha(factor, length));
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        let constant = self.target.as_ref().unwrap_or(&self.trained).value;
+        let c = self.trained.value;
+        let by = match factor {
+            1.0 => format!("max(n, {constant}) / {c}"),
+            s => format!("{} · max(n, {constant}) / {c} - {}", short(s), short(s - 1.0)),
+        };
+        format!("θ_i · α^(-2i/(d-2)), α = {by}{}", rounded(self.step.value))
+    }
+
+    fn effective_length(&self, tokens: usize) -> Option<usize> {
+        let constant = self.target.as_ref().unwrap_or(&self.trained).value;
+        Some(effective_length(constant, self.step.value, tokens))
+    }
+
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        Some(&self.trained)
+    }
+
+    fn reach(&self, _unscaled: f64, factor: f64) -> f64 {
+        // With a factor below 1, alpha grows more slowly than the length.
+        if factor < 1.0 { self.trained.value as f64 } else { f64::INFINITY }
     }
 }
 
@@ -117,30 +175,54 @@ impl fmt::Display for Dynamic {
     }
 }
 
-/// Returns C': the flag if set, otherwise the requested context, but at least C.
-fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
-    match inputs.flags.dynamic_target {
-        Some(tokens) => {
-            Sourced::whole("--dynamic-target", tokens).between(trained.value, TOKENS_MAX)
+/// Returns s if no setting gives it.
+fn factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+    // With `for_context`, a factor of the file is ignored: alpha reaches every length.
+    if !inputs.flags.for_context {
+        let of_file = inputs.keys.factor()?;
+        if of_file.origin != Origin::Default {
+            return Ok(of_file);
         }
+    }
+    if variant(inputs)?.value != Variant::Fu2 {
+        return Ok(Sourced::default(1.0));
+    }
+    let trained = inputs.unscaled_context()?;
+    let ratio = target(inputs, &trained)?.value as f64 / (2.0 * trained.value.max(1) as f64);
+    Sourced { value: ratio, origin: Origin::Computed("C' / 2C") }.factor()
+}
+
+fn variant(inputs: &RuleInputs) -> Result<Sourced<Variant>, Error> {
+    inputs.flags.word_or_first(&VARIANT, &Variant::ALL, Variant::name)
+}
+
+/// Returns C': that of the setting, otherwise the requested context, but at least C.
+fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
+    match inputs.flags.whole(&TARGET) {
+        Some(target) => target.between(trained.value, TOKENS_MAX),
         None if inputs.context.value > trained.value => Ok(inputs.context.clone()),
         None => Ok(trained.clone()),
     }
 }
 
-/// The largest length that a flag may set, in tokens.
+/// The largest length that a setting may give, in tokens.
 const TOKENS_MAX: usize = 1 << 30;
 
-/// Returns the step of lengths: `--rope-step`, by default 256.
+/// Returns the step of lengths, by default 256.
 pub(super) fn step(inputs: &RuleInputs) -> Result<Sourced<usize>, Error> {
-    match inputs.flags.step {
-        Some(step) => Sourced::whole("--rope-step", step).between(1, TOKENS_MAX),
-        None => Ok(Sourced::default(256)),
-    }
+    inputs.flags.whole(&STEP).unwrap_or(Sourced::default(256)).between(1, TOKENS_MAX)
 }
 
 /// Returns `constant` for sequences up to that length, and the next multiple of `step` for longer
 /// ones.
 pub(super) fn effective_length(constant: usize, step: usize, tokens: usize) -> usize {
     if tokens <= constant { constant } else { tokens.div_ceil(step).saturating_mul(step) }
+}
+
+/// Returns a note on the rounding of n in a formula.
+pub(super) fn rounded(step: usize) -> String {
+    match step {
+        1 => String::new(),
+        _ => format!(" (n rounded up to a multiple of {step})"),
+    }
 }

@@ -4,9 +4,32 @@
 //! Section 3.3 of the YaRN paper (arXiv:2309.00071): s = max(1, n/L); the released code is
 //! `LlamaDynamicYaRNScaledRotaryEmbedding`. Lengths are rounded up to a step, as in `dynamic`.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::{Error, Sourced, Yarn, dynamic, rule_inputs::RuleInputs, yarn::MagnitudeWeights};
+use super::{
+    Error, Rule, Scaling, Sourced, dynamic,
+    rule_inputs::RuleInputs,
+    scaling::Factor,
+    yarn::{self, MagnitudeWeights, Yarn},
+};
+
+/// Dynamic YaRN.
+pub static DYNAMIC_YARN: Scaling =
+    Scaling::rule("dynamic-yarn", "yarn with a factor that follows the length", |inputs, _, _| {
+        Ok(Arc::new(DynamicYarn::resolve(inputs)?))
+    })
+    .shares(&[
+        &yarn::ORIG_CTX,
+        &yarn::EXT_FACTOR,
+        &yarn::BETA_SLOW,
+        &yarn::BETA_FAST,
+        &yarn::RAMP,
+        &yarn::ATTENTION_FACTOR,
+        &yarn::MSCALE,
+        &yarn::MSCALE_ALL_DIM,
+        &dynamic::STEP,
+    ])
+    .factor(Factor::ByLength);
 
 /// The settings of dynamic YaRN.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,29 +43,47 @@ pub struct DynamicYarn {
 }
 
 impl DynamicYarn {
-    pub(super) fn resolve(inputs: &RuleInputs, ext_factor: Sourced<f64>) -> Result<Self, Error> {
+    fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let weights = MagnitudeWeights::resolve(inputs)?;
-        let constant = inputs.flags.yarn_attention_factor.is_some() || ext_factor.value == 0.0;
-        Ok(DynamicYarn {
-            yarn: Yarn::resolve(inputs, ext_factor)?,
-            step: dynamic::step(inputs)?,
-            weights: (!constant).then_some(weights),
-        })
-    }
-
-    /// Returns the length that stands for all lengths with the frequencies of `tokens`.
-    pub(super) fn effective_length(&self, tokens: usize) -> usize {
-        dynamic::effective_length(self.yarn.original_context.value, self.step.value, tokens)
+        let yarn = Yarn::resolve(inputs)?;
+        let constant =
+            inputs.flags.values.has(&yarn::ATTENTION_FACTOR) || yarn.ext_factor.value == 0.0;
+        let weights = (!constant).then_some(weights);
+        Ok(DynamicYarn { yarn, step: dynamic::step(inputs)?, weights })
     }
 
     /// Returns the factor for sequences of `length` tokens, at least 1.
-    pub(super) fn factor(&self, length: usize) -> f64 {
+    fn factor(&self, length: usize) -> f64 {
         (length as f64 / self.yarn.original_context.value.max(1) as f64).max(1.0)
     }
+}
 
-    /// Returns the number that multiplies the attention scale for sequences of `length` tokens.
-    pub(super) fn magnitude(&self, length: usize) -> f64 {
+impl Rule for DynamicYarn {
+    fn scale(&self, inv_freq: &mut [f64], base: f64, _factor: f64, length: usize) {
+        self.yarn.scale(inv_freq, base, self.factor(length), length);
+    }
+
+    fn frequency_formula(&self, _factor: f64) -> String {
+        let original = self.yarn.original_context.value;
+        let rounded = dynamic::rounded(self.step.value);
+        format!("(1 - γ_i) · θ_i / s + γ_i · θ_i, s = max(1, n / {original}){rounded}")
+    }
+
+    fn effective_length(&self, tokens: usize) -> Option<usize> {
+        let constant = self.yarn.original_context.value;
+        Some(dynamic::effective_length(constant, self.step.value, tokens))
+    }
+
+    fn magnitude(&self, length: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights.magnitude(self.factor(length)))
+    }
+
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        self.yarn.original_context()
+    }
+
+    fn reach(&self, _unscaled: f64, _factor: f64) -> f64 {
+        f64::INFINITY
     }
 }
 

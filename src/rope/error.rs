@@ -1,42 +1,44 @@
-//! Errors in the RoPE settings of a command line or a file.
+//! Errors in the RoPE settings of a user or a file.
 
 use thiserror::Error;
 
 use super::{Origin, Scaling, Sourced};
-use crate::gguf;
+use crate::{gguf, settings::Setting};
 
-/// An error in RoPE settings. Its message names the flag, key or tensor at fault.
+/// An error in RoPE settings. Its message names the setting, key or tensor at fault.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the message of each variant names its fields")]
 pub enum Error {
-    #[error("unknown {kind} {name:?}: must be one of {known}")]
-    Unknown { kind: &'static str, name: String, known: String },
-    #[error("{key}: unknown RoPE scaling {}: choose one with --rope-scaling", gguf::quoted(name))]
+    #[error("unknown RoPE scaling {name:?}: must be one of {known}")]
+    UnknownScaling { name: String, known: String },
+    #[error("unknown direction of the divergence {name:?}: must be one of {known}")]
+    UnknownDirection { name: String, known: String },
+    #[error("{key}: unknown RoPE scaling {}: choose one with `rope_scaling`", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
     #[error("{value}: must be {expected}")]
     OutOfRange { value: String, expected: String },
     #[error("{one} and {other} both set {setting}: remove one of them")]
     Both { one: String, other: String, setting: &'static str },
     #[error("{0} needs {1}: Hugging Face applies them only together")]
-    NeedsBoth(&'static str, &'static str),
-    #[error("{factor} contradicts --rope-scaling none: remove one of them")]
+    NeedsBoth(Setting, Setting),
+    #[error("{factor} contradicts `rope_scaling` none: remove one of them")]
     NoneWithFactor { factor: Origin },
     #[error(
-        "{factor} needs --rope-scaling linear or yarn: the scaling in the file is none ({key})"
+        "{factor} needs `rope_scaling` linear or yarn: the scaling in the file is none ({key})"
     )]
     NoneInFile { factor: Origin, key: Origin },
     #[error(
-        "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or remove it"
+        "{setting} has no effect with RoPE scaling {scaling}: add `rope_scaling` {needs}, or remove it"
     )]
-    NoEffect { flag: &'static str, scaling: Scaling, needs: Scaling },
+    NoEffect { setting: Setting, scaling: &'static Scaling, needs: &'static Scaling },
     #[error(
         "RoPE scaling {scaling} cannot be combined with the LongRoPE divisors in the file: choose \
          longrope, none, linear or yarn"
     )]
-    LongRopeDivisors { scaling: Scaling },
+    LongRopeDivisors { scaling: &'static Scaling },
     #[error(
         "RoPE scaling longrope needs the tensor {tensor}, which is not in the file: choose another \
-         with --rope-scaling"
+         with `rope_scaling`"
     )]
     MissingFactors { tensor: &'static str },
     #[error("tensor {tensor} has {found} values: must have {expected}, one for each rotated pair")]
@@ -51,21 +53,21 @@ pub enum Error {
     )]
     Dimensions { key: String, n_rot: usize },
     #[error(
-        "{sinks}: a context of {context} cannot hold an attention sink and another token: set --ctx to \
+        "{sinks}: a context of {context} cannot hold an attention sink and another token: set `context` to \
          2 or more"
     )]
     NoRoomForSinks { sinks: Origin, context: Sourced<usize> },
-    #[error("{0} needs {1}")]
-    Needs(&'static str, &'static str),
+    #[error("{setting} needs {other}")]
+    Needs { setting: String, other: String },
     #[error(
         "{factor} has no effect with RoPE scaling {scaling}, whose factor is the length of the \
          sequence divided by the original context: remove it"
     )]
-    FactorByLength { factor: Origin, scaling: Scaling },
+    FactorByLength { factor: Origin, scaling: &'static Scaling },
     #[error("RoPE scaling {scaling} needs at least 4 rotated dimensions: the model has {n_rot}")]
-    TooFewDimensions { scaling: Scaling, n_rot: usize },
+    TooFewDimensions { scaling: &'static Scaling, n_rot: usize },
     #[error(
-        "--llama3-high-freq-factor {high}: must be above --llama3-low-freq-factor, which is {low}"
+        "`llama3_high_freq_factor` {high}: must be above `llama3_low_freq_factor`, which is {low}"
     )]
     BlendBounds { low: f64, high: f64 },
     #[error("{}: must be an even number, as dimensions rotate in pairs", dims.origin)]
@@ -75,27 +77,27 @@ pub enum Error {
          to {most} positions"
     )]
     TooManyPositions { tokens: Sourced<usize>, factor: Sourced<f64>, most: usize },
-    #[error("{0}")]
-    ClexFile(String),
+    #[error("`clex_weights` {file}: {fault}")]
+    ClexFile { file: String, fault: String },
     #[error(
-        "--clex-weights {file}: the matrices are for {found} pairs: must be for {expected}, one for \
+        "`clex_weights` {file}: the matrices are for {found} pairs: must be for {expected}, one for \
          each rotated pair"
     )]
     ClexPairs { file: String, found: usize, expected: usize },
     #[error(
-        "--clex-weights {file}: a frequency for {t} times the original context is not a positive \
-         number: try a smaller --clex-step, or check that the file is not damaged"
+        "`clex_weights` {file}: a frequency for {t} times the original context is not a positive \
+         number: try a smaller `clex_step`, or check that the file is not damaged"
     )]
     ClexDiverges { file: String, t: usize },
     #[error(
-        "{flag} has no effect with --rope-scaling auto: replace auto by a method, or remove {flag}"
+        "{setting} has no effect with `rope_scaling` auto: replace auto by a method, or remove {setting}"
     )]
-    ConflictsWithAuto { flag: &'static str },
+    ConflictsWithAuto { setting: Setting },
     #[error(
         "RoPE scaling {scaling} depends on the length of the sequence, but a file stores one set of \
          divisors: choose a method with a fixed factor, such as yarn or ntk"
     )]
-    BakedByLength { scaling: Scaling },
+    BakedByLength { scaling: &'static Scaling },
     #[error(
         "the LongRoPE divisors in the file depend on the length of the sequence, but a baked file \
          stores one set of divisors: a LongRoPE model cannot be baked"
@@ -108,23 +110,10 @@ pub enum Error {
     #[error("{}: must be a multiple of the group size, which is {group}", window.origin.with_value(window.value))]
     WindowNotMultiple { group: Sourced<usize>, window: Sourced<usize> },
     #[error(
-        "--rope-policy has no effect with RoPE scaling {scaling}, which does not depend on the length \
+        "`rope_policy` has no effect with RoPE scaling {scaling}, which does not depend on the length \
          of the sequence: remove it"
     )]
-    PolicyNoEffect { scaling: Scaling },
+    PolicyNoEffect { scaling: &'static Scaling },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
-}
-
-/// Returns the value of `all` with the name `name`. `kind` is the noun for the values in the error.
-pub(super) fn one_of<T: Copy>(
-    kind: &'static str,
-    name: &str,
-    all: &[T],
-    name_of: fn(T) -> &'static str,
-) -> Result<T, Error> {
-    all.iter().copied().find(|value| name_of(*value) == name).ok_or_else(|| {
-        let known: Vec<_> = all.iter().map(|value| name_of(*value)).collect();
-        Error::Unknown { kind, name: name.into(), known: known.join(", ") }
-    })
 }

@@ -1,6 +1,9 @@
 //! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
 
-use super::{Error, Family, LogMultiplier, Origin, Scaling, Sourced, divisors::LONG};
+use super::{
+    Error, Family, LogMultiplier, Origin, Scaling, Sourced, divisors::LONG, linear::LINEAR,
+    longrope::LONGROPE, scaling::Factor,
+};
 use crate::gguf::Metadata;
 
 /// The origin of an original context that is computed by [`Keys::original_context`].
@@ -34,14 +37,14 @@ impl Keys<'_> {
 
     /// Returns the scaling. The default is linear, which with a factor of 1 is none. Files of a family
     /// that uses LongRoPE's divisors do not name their scaling: it is LongRoPE if they have the divisors.
-    pub fn scaling(&self) -> Result<Sourced<Scaling>, Error> {
+    pub fn scaling(&self) -> Result<Sourced<&'static Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
             None if self.long_rope && self.family.divisors.contains(&LONG) => {
-                Ok(Sourced::key(Scaling::LongRope, LONG))
+                Ok(Sourced::key(&LONGROPE, LONG))
             }
-            None => Ok(Sourced::default(Scaling::Linear)),
-            Some(name) => match name.parse::<Scaling>() {
+            None => Ok(Sourced::default(&LINEAR)),
+            Some(name) => match Scaling::named(name) {
                 Ok(scaling) if scaling.acts_on_frequencies() => {
                     Ok(Sourced::key(scaling, self.metadata.origin(&key)))
                 }
@@ -92,8 +95,8 @@ impl Keys<'_> {
         if let Some(tokens) = self.metadata.u32(&key)?.filter(|tokens| *tokens != 0) {
             return Ok(Sourced::key(tokens as usize, self.metadata.origin(&key)));
         }
-        let linear = self.scaling().is_ok_and(|scaling| scaling.value == Scaling::Linear);
-        // An invalid factor is not an error here, as a flag may replace it.
+        let linear = self.scaling().is_ok_and(|scaling| scaling.value == &LINEAR);
+        // An invalid factor is not an error here, as a setting may replace it.
         let factor = self.factor().map_or(1.0, |factor| factor.value);
         if !self.family.trained_with_factor || !linear || factor <= 1.0 {
             return Ok(context_train.clone());
@@ -121,7 +124,7 @@ impl Keys<'_> {
     /// Returns a warning for each key that is not used for this architecture, if its value is not
     /// neutral. llama.cpp's converter writes these keys for all models, and its loader reads them for
     /// a few only.
-    pub fn unread(&self, scaling: Scaling) -> Result<Vec<String>, Error> {
+    pub fn unread(&self, scaling: &Scaling) -> Result<Vec<String>, Error> {
         let neutral = [
             ("scaling.alpha", 0.0),
             ("scaling.yarn_ext_factor", 1.0),
@@ -134,7 +137,7 @@ impl Keys<'_> {
         for (name, neutral) in neutral {
             let read = name.ends_with("log_multiplier")
                 && self.family.log_multiplier != LogMultiplier::Ignored
-                || name.ends_with("alpha") && scaling == Scaling::Ntk;
+                || name.ends_with("alpha") && matches!(scaling.factor, Factor::Alpha);
             if read {
                 continue;
             }

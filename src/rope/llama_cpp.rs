@@ -1,68 +1,59 @@
 //! The differences between a plan and llama.cpp, as of its build 11434.
 
 use super::{
-    Divisors, Flags, Origin, Plan, Rule, Scaling, keys::is_without_factor, linear, ntk,
+    ATTENTION_SINKS, Divisors, Flags, Origin, Plan, SCALING,
+    keys::is_without_factor,
+    linear::{self, Linear, NONE},
+    ntk::Ntk,
     sourced::short,
+    yarn::{self, Yarn},
 };
 
 impl Plan {
-    /// Returns the differences between this plan and llama.cpp with the same file and `flags`, one
+    /// Returns the differences between this plan and llama.cpp with the same file and settings, one
     /// sentence each. "It" is llama.cpp.
     pub fn unlike_llama_cpp(&self, flags: &Flags) -> Vec<String> {
         let mut all = Vec::new();
         let scaling = self.scaling.value;
-        let known = scaling.is_in_llama_cpp();
-        if flags.auto {
+        let known = scaling.in_llama_cpp;
+        let yarn = self.rule_as::<Yarn>();
+        if flags.auto() {
             let (factor, original) = (short(self.factor.value), self.original_context.value);
-            let same = match &self.rule {
-                Rule::Yarn(_) => format!(
-                    "--rope-scaling yarn --rope-scale {factor} --yarn-orig-ctx {original} has the same effect"
+            let same = match yarn {
+                Some(_) => format!(
+                    "`rope_scaling` yarn `rope_scale` {factor} `yarn_orig_ctx` {original} has the same effect"
                 ),
-                _ => "only the settings of the file act here".into(),
+                None => "only the settings of the file act here".into(),
             };
-            all.push(format!("it has no --rope-scaling auto: {same}"));
+            all.push(format!("it has no `rope_scaling` auto: {same}"));
         }
         let computed = matches!(self.factor.origin, Origin::Computed(_));
-        if computed && !flags.auto && known && self.factor.value != 1.0 {
+        if computed && !flags.auto() && known && self.factor.value != 1.0 {
             let factor = short(self.factor.value);
-            let original = match (&self.rule, &self.divisors) {
-                (Rule::Yarn(yarn), Divisors::LongRope(_)) => {
-                    format!(" --yarn-orig-ctx {}", yarn.original_context.value)
+            let original = match (yarn, &self.divisors) {
+                (Some(yarn), Divisors::LongRope(_)) => {
+                    format!(" `yarn_orig_ctx` {}", yarn.original_context.value)
                 }
                 _ => String::new(),
             };
             all.push(format!(
-                "it does not compute a factor from the context: without --rope-scale {factor}{original} it \
+                "it does not compute a factor from the context: without `rope_scale` {factor}{original} it \
                  does not scale"
             ));
         }
         if !known {
-            let why = match &self.rule {
-                _ if self.scaling.value == Scaling::SelfExtend => {
-                    "its --grp-attn-n follows another rule, and rotates keys in the wrong direction"
-                }
+            let why = match &self.method {
                 // Attention sinks are a method, but can be combined with any scaling.
-                _ if !self.scaling.value.acts_on_frequencies() => {
-                    "it rotates keys only once, when they are stored"
-                }
-                Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => {
-                    "it has no scaling that depends on the length of the sequence"
-                }
-                Rule::Ntk => {
-                    let base = ntk::base(self.n_rot, self.base.value, self.factor.value);
-                    &format!("--rope-freq-base {} gives the same frequencies", short(base))
-                }
-                _ => {
-                    "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies"
-                }
+                Some(method) if !scaling.acts_on_frequencies() => method.in_llama_cpp().into(),
+                _ => self.rule.in_llama_cpp(self),
             };
-            all.push(format!("it has no --rope-scaling {scaling}: {why}"));
+            all.push(format!("it has no {} {scaling}: {why}", SCALING.setting));
         }
         if self.rolls() {
-            all.push(
-                "it has no --attention-sinks: its context shift drops half of the context at once"
-                    .into(),
-            );
+            all.push(format!(
+                "it has no {}: its context shift drops half of the context at once",
+                ATTENTION_SINKS.setting
+            ));
         }
         if self.shifts {
             all.push(
@@ -76,36 +67,32 @@ impl Plan {
                 "it does not scale queries by log n, which rope-cpu does from {trained} on"
             ));
         }
-        if matches!(&self.rule, Rule::Linear | Rule::Ntk)
+        if (self.rule_as::<Linear>().is_some() || self.rule_as::<Ntk>().is_some())
             && scaling.acts_on_frequencies()
             && self.context.value > self.context_train.value
         {
-            let contexts = match self.effective_scaling() {
-                Scaling::None => "the context",
-                _ => "contexts of linear and NTK scaling",
+            let contexts = match self.effective_scaling() == &NONE {
+                true => "the context",
+                false => "contexts of linear and NTK scaling",
             };
             all.push(format!(
                 "its server and llama-cli cut {contexts} down to the trained {}",
                 self.context_train.value
             ));
         }
-        if is_without_factor(&self.original_context) && matches!(self.rule, Rule::Yarn(_)) {
+        if is_without_factor(&self.original_context) && yarn.is_some() {
             all.push(format!(
                 "it uses {} as YaRN's original context, which includes the factor of the file",
                 self.context_train
             ));
         }
-        let own = [
-            ("--yarn-ramp", flags.yarn_ramp.is_some()),
-            ("--yarn-attention-factor", flags.yarn_attention_factor.is_some()),
-            ("--yarn-mscale", flags.yarn_mscale.is_some()),
-        ];
-        for (flag, _) in own.iter().filter(|(_, is_set)| *is_set) {
-            all.push(format!("it has no {flag}"));
+        let own = [&yarn::RAMP, &yarn::ATTENTION_FACTOR, &yarn::MSCALE];
+        for parameter in own.into_iter().filter(|own| flags.values.has(own)) {
+            all.push(format!("it has no {}", parameter.setting));
         }
-        let ramp = matches!(&self.rule, Rule::Yarn(yarn) if yarn.ext_factor.value != 0.0);
-        if ramp && flags.without_defaults().yarn_attn_factor.is_some() {
-            all.push("it ignores --yarn-attn-factor if YaRN's ramp is in effect".into());
+        let ramp = yarn.is_some_and(|yarn| yarn.ext_factor.value != 0.0);
+        if ramp && flags.without_defaults().values.has(&yarn::ATTN_FACTOR) {
+            all.push("it ignores `yarn_attn_factor` if YaRN's ramp is in effect".into());
         }
         if let Divisors::LongRope(sets) = &self.divisors {
             let original = sets.original_context;

@@ -5,6 +5,16 @@
 //! the divisors are the rescale factors λ_i found by its search. The attention scale is that of Phi
 //! 3's released code.
 
+use std::sync::Arc;
+
+use super::{Scaling, linear::Linear, scaling::Factor};
+
+/// LongRoPE. Its divisors apply before the factor of the file, if there is one.
+pub static LONGROPE: Scaling =
+    Scaling::rule("longrope", "the divisors in the file", |_, _, _| Ok(Arc::new(Linear)))
+        .factor(Factor::OfFile)
+        .in_llama_cpp();
+
 /// The two sets of divisors, each with one value for each pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {

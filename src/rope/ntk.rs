@@ -3,7 +3,46 @@
 //! bloc97, "NTK-Aware Scaled RoPE" (2023); in the notation of the YaRN paper (arXiv:2309.00071),
 //! section 3.1: h(θ_i) = b'^(-2i/d) with b' = b · α^(d/(d-2)), so that θ'_i = θ_i · α^(-2i/(d-2)).
 
-use super::{Error, Scaling};
+use std::{fmt, sync::Arc};
+
+use super::{Error, Plan, Rule, Scaling, scaling::Factor, sourced::short, yarn};
+
+/// NTK-aware scaling.
+pub static NTK: Scaling = Scaling::rule(
+    "ntk",
+    "a larger base, which divides low frequencies and keeps high ones; the factor is alpha",
+    |_, _, inv_freq| {
+        check(2 * inv_freq.len(), &NTK)?;
+        Ok(Arc::new(Ntk))
+    },
+)
+.shares(&[&yarn::ORIG_CTX])
+.factor(Factor::Alpha);
+
+/// The lower a frequency, the more it is divided. The factor is α.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ntk;
+
+impl Rule for Ntk {
+    fn scale(&self, inv_freq: &mut [f64], _base: f64, factor: f64, _length: usize) {
+        stretch(inv_freq, factor);
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        format!("θ_i · {}^(-2i/(d-2))", short(factor))
+    }
+
+    fn in_llama_cpp(&self, plan: &Plan) -> String {
+        let base = base(plan.n_rot, plan.base.value, plan.factor.value);
+        format!("`rope_freq_base` {} gives the same frequencies", short(base))
+    }
+}
+
+impl fmt::Display for Ntk {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
 
 /// Multiplies frequency i by α^(-2i/(d-2)): the first is unchanged, the last is divided by `alpha`.
 pub(super) fn stretch(inv_freq: &mut [f64], alpha: f64) {
@@ -14,7 +53,7 @@ pub(super) fn stretch(inv_freq: &mut [f64], alpha: f64) {
 }
 
 /// Returns an error if there are fewer than two pairs: the first is kept, the last is stretched.
-pub(super) fn check(n_rot: usize, scaling: Scaling) -> Result<(), Error> {
+pub(super) fn check(n_rot: usize, scaling: &'static Scaling) -> Result<(), Error> {
     if n_rot < 4 { Err(Error::TooFewDimensions { scaling, n_rot }) } else { Ok(()) }
 }
 

@@ -5,7 +5,31 @@
 //! a = ln k / (d/2)^b, so that the last frequency is divided by k. The article also scales queries by
 //! the logarithm of their position; that acts on attention and is not part of this rule.
 
-use super::{Error, Sourced, rule_inputs::RuleInputs};
+use std::{fmt, sync::Arc};
+
+use super::{Rule, Scaling, Sourced, sourced::short, yarn};
+use crate::settings::Parameter;
+
+/// NTK-RoPE-mixed.
+pub static NTK_MIXED: Scaling = Scaling::rule(
+    "ntk-mixed",
+    "ntk with another distribution over the frequencies",
+    |inputs, _, _| {
+        let exponent = inputs.flags.number_or(&EXPONENT, 0.75).within(0.0, 16.0)?;
+        Ok(Arc::new(NtkMixed { exponent }))
+    },
+)
+.parameters(&[&EXPONENT])
+.shares(&[&yarn::ORIG_CTX]);
+
+/// b, the exponent of the pair index.
+pub static EXPONENT: Parameter = Parameter::number(
+    "ntk_mixed_exponent",
+    "N",
+    "ntk-mixed: unevenness of the division [default: 0.75]",
+)
+.details("From 0, which divides all frequencies equally, to 16.")
+.rare();
 
 /// The settings of NTK-RoPE-mixed.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,21 +39,24 @@ pub struct NtkMixed {
     pub exponent: Sourced<f64>,
 }
 
-impl NtkMixed {
-    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
-        let exponent = match inputs.flags.ntk_mixed_exponent {
-            Some(b) => Sourced::number("--ntk-mixed-exponent", b).within(0.0, 16.0)?,
-            None => Sourced::default(0.75),
-        };
-        Ok(NtkMixed { exponent })
-    }
-
+impl Rule for NtkMixed {
     /// Scales the frequencies; `factor` is k.
-    pub(super) fn scale(&self, inv_freq: &mut [f64], factor: f64) {
+    fn scale(&self, inv_freq: &mut [f64], _base: f64, factor: f64, _length: usize) {
         let b = self.exponent.value;
         let a = factor.ln() / (inv_freq.len() as f64).powf(b);
         for (i, theta) in inv_freq.iter_mut().enumerate() {
             *theta *= (-a * (i as f64 + 1.0).powf(b)).exp();
         }
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        let (b, s) = (short(self.exponent.value), short(factor));
+        format!("θ_i · exp(-a · (i+1)^{b}), a = ln {s} / (d/2)^{b}")
+    }
+}
+
+impl fmt::Display for NtkMixed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", exponent {}", self.exponent)
     }
 }

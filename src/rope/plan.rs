@@ -1,26 +1,31 @@
 //! The RoPE settings in force in a run, each with its origin.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, ops::RangeInclusive, sync::Arc};
 
 use super::{
     Divisors, FarKeys, Layers, Method, Origin, Policy, Rule, Scaling, Sourced, Table, Visibility,
-    keys::is_without_factor, ntk, sourced::short, table,
+    keys::is_without_factor,
+    linear::{Linear, NONE},
+    ntk,
+    sourced::short,
+    table,
 };
+use crate::settings::Setting;
 
 /// The RoPE settings of one model in one run, resolved by [`Plan::resolve`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The number of dimensions of a head that rotate. It is even.
     pub n_rot: usize,
     /// The name of the chosen scaling.
-    pub scaling: Sourced<Scaling>,
+    pub scaling: Sourced<&'static Scaling>,
     /// The rule by which the factor acts on the frequencies.
-    pub rule: Rule,
+    pub rule: Arc<dyn Rule>,
     /// The factor by which the context is extended.
     pub factor: Sourced<f64>,
     /// The base of the frequencies in global layers.
     pub base: Sourced<f64>,
-    /// The base that the model was trained with. It equals `base` unless a flag changed that.
+    /// The base that the model was trained with. It equals `base` unless a setting changed that.
     pub base_train: Sourced<f64>,
     /// The base in sliding-window layers, if the model has any.
     pub window_base: Option<Sourced<f64>>,
@@ -29,7 +34,7 @@ pub struct Plan {
     /// The policy for the effective length; `None` if the frequencies do not depend on a length.
     pub policy: Option<Sourced<Policy>>,
     /// The method that acts on attention, if there is one.
-    pub method: Option<Method>,
+    pub method: Option<Arc<dyn Method>>,
     /// The keys that queries in global layers attend to, and the positions assigned to them.
     pub visibility: Visibility,
     /// Whether the oldest tokens are removed when the context is full, and later ones move to smaller
@@ -53,12 +58,12 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the scaling in effect: that of the plan, but none for linear scaling by a factor of 1.
-    pub fn effective_scaling(&self) -> Scaling {
+    pub fn effective_scaling(&self) -> &'static Scaling {
         self.scaling.value.with_factor(self.factor.value)
     }
 
     /// Returns the inverse frequencies that the model was trained with before any extension: without
-    /// scaling, and without the effect of any flag.
+    /// scaling, and without the effect of any setting.
     pub fn trained_inv_freq(&self) -> Vec<f64> {
         let divisors = self.divisors.at(self.original_context.value);
         table::unscaled(self.n_rot, self.base_train.value, divisors)
@@ -73,25 +78,29 @@ impl Plan {
     /// Returns the context in tokens that the factor extends.
     pub(super) fn unscaled_context(&self) -> &Sourced<usize> {
         let original = &self.original_context;
-        match (&self.rule, &self.divisors, &original.origin) {
-            _ if is_without_factor(original) => original,
-            // With linear scaling, the flag sets the length for log n.
-            (Rule::Linear, _, Origin::Flag(_)) => &self.context_train,
-            (Rule::Linear | Rule::Ntk | Rule::NtkMixed(_), Divisors::None, _) => original,
-            _ => &self.context_train,
+        // With linear scaling, the setting is the length for log n.
+        let for_log_n =
+            self.rule_as::<Linear>().is_some() && matches!(original.origin, Origin::Setting(..));
+        let uniform = self.rule.original_context().is_none() && self.divisors == Divisors::None;
+        match is_without_factor(original) || uniform && !for_log_n {
+            true => original,
+            false => &self.context_train,
         }
     }
 
     /// Returns the number of tokens that the model can read with these settings.
     pub(super) fn reach(&self) -> f64 {
         let reach = self.rule.reach(self.unscaled_context().value as f64, self.extension());
-        self.method.as_ref().map_or(reach, |method| method.reach(reach))
+        match self.method {
+            Some(_) => self.visibility.reach(reach),
+            None => reach,
+        }
     }
 
     /// Returns the number of positions that the distances in a sequence of `tokens` span: `tokens`,
     /// unless a method reduces the distances of far keys.
     pub fn span(&self, tokens: usize) -> usize {
-        self.method.as_ref().map_or(tokens, |method| method.span(tokens))
+        self.visibility.span(tokens)
     }
 
     /// Returns whether the model can read the whole requested context with these settings.
@@ -123,7 +132,7 @@ impl Plan {
 
     /// Returns whether the context rolls: old tokens are dropped, so that it never fills.
     pub fn rolls(&self) -> bool {
-        matches!(self.method, Some(Method::Sinks { .. }))
+        matches!(self.visibility.far, FarKeys::Capped(_))
     }
 
     /// Returns the largest position that is ever assigned to a query.
@@ -187,9 +196,9 @@ impl fmt::Display for Plan {
         let ntk = self.base.value != self.base_train.value;
         let scaled = self.factor.value != 1.0;
         match self.effective_scaling() {
-            Scaling::None if ntk => write!(f, "RoPE: NTK by base")?,
-            Scaling::None => write!(f, "RoPE: no scaling")?,
-            scaling => write!(f, "RoPE: {scaling}")?,
+            scaling if scaling != &NONE => write!(f, "RoPE: {scaling}")?,
+            _ if ntk => write!(f, "RoPE: NTK by base")?,
+            _ => write!(f, "RoPE: no scaling")?,
         }
         if self.scaling.origin != Origin::Default {
             write!(f, " ({})", self.scaling.origin)?;
@@ -198,7 +207,7 @@ impl fmt::Display for Plan {
             write!(f, "{method}")?;
         }
         if self.shifts {
-            write!(f, ", --context-shift")?;
+            write!(f, ", {}", Setting::CONTEXT_SHIFT)?;
         }
         if let Some(trained) = &self.log_n {
             write!(f, ", queries scaled by log n from {trained}")?;

@@ -1,8 +1,23 @@
 //! The policy for the effective length, if frequencies depend on the length of the sequence.
 
-use std::str::FromStr;
+use super::{Divisors, Error, Rule, Sourced, rule_inputs::RuleInputs};
+use crate::settings::Parameter;
 
-use super::{Divisors, Error, Rule, Sourced, error, rule_inputs::RuleInputs};
+/// The length that the frequencies of a token depend on.
+pub static POLICY: Parameter = Parameter::word(
+    "rope_policy",
+    "POLICY",
+    &["run", "position"],
+    "Effective length: position or run [default: position; longrope: run]",
+)
+.details(
+    "For methods whose frequencies follow the length of the sequence (dynamic, dynamic-yarn, clex, \
+     longrope). position: each token has the frequencies for the sequence up to it, and nothing is \
+     computed twice; keys are then rotated when attention reads them, which takes a little time. \
+     run: all tokens have the frequencies for the whole sequence, as when Hugging Face reads a \
+     prompt; if a longer sequence has other frequencies, all tokens are computed again.",
+)
+.rare();
 
 /// The length that the frequencies of a token are computed for.
 ///
@@ -34,7 +49,7 @@ impl Policy {
     pub(super) fn resolve(
         inputs: &RuleInputs,
         factor: &Sourced<f64>,
-        rule: &Rule,
+        rule: &dyn Rule,
         divisors: &Divisors,
     ) -> Result<Option<Sourced<Policy>>, Error> {
         // LongRoPE's two sets of divisors were found for, and trained with, whole sequences.
@@ -42,22 +57,12 @@ impl Policy {
             Divisors::LongRope(_) => Some(Policy::Run),
             _ => rule.effective_length(1).map(|_| Policy::Position),
         };
-        match inputs.flags.policy {
+        match inputs.flags.word(&POLICY, &Policy::ALL, Policy::name)? {
             Some(_) if default.is_none() => {
                 Err(Error::PolicyNoEffect { scaling: inputs.chosen.with_factor(factor.value) })
             }
-            Some(policy) => {
-                Ok(Some(Sourced::flag(policy, format!("--rope-policy {}", policy.name()))))
-            }
+            Some(policy) => Ok(Some(policy)),
             None => Ok(default.map(Sourced::default)),
         }
-    }
-}
-
-impl FromStr for Policy {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        error::one_of("RoPE policy", name, &Policy::ALL, Policy::name)
     }
 }

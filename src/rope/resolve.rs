@@ -1,23 +1,25 @@
-//! Resolution of flags, metadata and tensors into a plan, with llama.cpp's precedence.
+//! Resolution of settings, metadata and tensors into a plan, with llama.cpp's precedence.
 //!
-//! Every value is that of the flag if set, otherwise that of the metadata key, otherwise the default.
+//! Every value is that of the setting if given, otherwise that of the metadata key, otherwise the default.
 //! Deliberate differences from llama.cpp:
 //!
-//! - `--yarn-attn-factor` has an effect with YaRN, which overwrites it in llama.cpp.
+//! - `yarn_attn_factor` has an effect with YaRN, which overwrites it in llama.cpp.
 //! - LongRoPE's set of divisors is selected by the length of the sequence, not by the context, and its
 //!   attention scale is computed if the file has none.
 //! - Layers with a sliding window are never scaled.
 //! - The original context of Gemma 3 does not include the linear factor that its files include.
-//! - If a flag names a method without a factor, the factor is computed to reach the context.
+//! - If a setting names a method without a factor, the factor is computed to reach the context.
 
 use super::{
-    Divisors, Error, Factors, Family, Flags, LongRope, Method, Origin, Plan, Policy, Rule, Scaling,
-    Sourced, Visibility, auto,
+    Divisors, Error, FREQ_BASE, Factors, Family, Flags, LOG_N, LongRope, Method, Origin, Plan,
+    Policy, Rule, SCALING, Scaling, Sourced, Visibility, auto,
     divisors::{LONG, ROPE_FREQS, SHORT, check},
     keys::Keys,
-    longrope, ntk,
+    longrope::{self, LONGROPE},
+    method, ntk, rule,
     rule_inputs::RuleInputs,
     table, warn,
+    yarn::{ATTENTION_FACTOR, ATTN_FACTOR},
 };
 use crate::gguf::Metadata;
 
@@ -37,11 +39,11 @@ pub struct ModelInfo<'a> {
 }
 
 impl Plan {
-    /// Resolves the plan for `model` from the metadata and divisor tensors of its file and the flags of
+    /// Resolves the plan for `model` from the metadata and divisor tensors of its file and the settings of
     /// the user. `context` is the requested context in tokens.
     ///
     /// # Errors
-    /// If a value is out of range, settings contradict each other, or a flag would have no effect.
+    /// If a value is out of range, settings contradict each other, or one would have no effect.
     pub fn resolve(
         model: &ModelInfo,
         metadata: &Metadata,
@@ -56,7 +58,7 @@ impl Plan {
             warn::add(&mut plan, flags, |flags| resolve(flags).ok());
             Ok(plan)
         };
-        if flags.auto { auto::resolve(flags, with_warnings) } else { with_warnings(flags) }
+        if flags.auto() { auto::resolve(flags, with_warnings) } else { with_warnings(flags) }
     }
 }
 
@@ -80,8 +82,8 @@ fn resolve(
     let flags = flags.without_defaults();
 
     let base_train = keys.base("freq_base")?;
-    let base = match flags.freq_base {
-        Some(base) => Sourced::number("--rope-freq-base", base).base()?,
+    let base = match flags.number(&FREQ_BASE) {
+        Some(base) => base.base()?,
         None => base_train.clone(),
     };
     let window_base = window_rope.then(|| keys.window_base()).transpose()?;
@@ -102,12 +104,12 @@ fn resolve(
     };
     let factor = inputs.factor()?;
     let inv_freq = table::unscaled(n_rot, base.value, divisors.at(context.value));
-    let rule = Rule::resolve(&inputs, &factor, &inv_freq)?;
-    let attention_scale = attention_scale(&inputs, &rule, &factor, &divisors)?;
+    let rule = rule::resolve(&inputs, &factor, &inv_freq)?;
+    let attention_scale = attention_scale(&inputs, &*rule, &divisors)?;
     let original_context = inputs.original_context()?;
-    let policy = Policy::resolve(&inputs, &factor, &rule, &divisors)?;
-    let method = Method::resolve(&inputs, chosen.value)?;
-    let log_n = log_n(&inputs, method.as_ref());
+    let policy = Policy::resolve(&inputs, &factor, &*rule, &divisors)?;
+    let method = method::resolve(&inputs, chosen.value)?;
+    let log_n = log_n(&inputs, method.as_deref());
 
     Ok(Plan {
         n_rot,
@@ -119,7 +121,7 @@ fn resolve(
         window_base,
         divisors,
         policy,
-        visibility: method.as_ref().map_or(Visibility::ALL, Method::visibility),
+        visibility: method.as_ref().map_or(Visibility::ALL, |method| method.visibility()),
         method,
         shifts: flags.context_shift,
         log_n,
@@ -132,39 +134,41 @@ fn resolve(
 }
 
 /// Returns the length beyond which queries are scaled by log n, if they are.
-fn log_n(inputs: &RuleInputs, method: Option<&Method>) -> Option<Sourced<usize>> {
+fn log_n(inputs: &RuleInputs, method: Option<&dyn Method>) -> Option<Sourced<usize>> {
     let trained = inputs.trained_context();
-    match inputs.flags.log_n {
-        Some(true) => Some(Sourced::flag(trained.value, "--rope-log-n on")),
-        None if method.is_some_and(Method::scales_queries) => Some(trained),
+    match inputs.flags.values.switch(&LOG_N) {
+        Some(true) => {
+            let origin = Origin::Setting(LOG_N.setting, "on".into());
+            Some(Sourced { value: trained.value, origin })
+        }
+        None if method.is_some_and(|method| method.scales_queries()) => Some(trained),
         Some(false) | None => None,
     }
 }
 
-/// Returns the scaling that a flag or the file names.
-fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<Scaling>, Error> {
-    match flags.scaling {
-        Some(scaling) => Ok(Sourced::flag(scaling, format!("--rope-scaling {scaling}"))),
+/// Returns the scaling that a setting or the file names.
+fn chosen(keys: &Keys, flags: &Flags) -> Result<Sourced<&'static Scaling>, Error> {
+    match flags.values.word(&SCALING) {
+        Some(name) => Ok(Sourced::setting(Scaling::named(name)?, SCALING.setting)),
         None => keys.scaling(),
     }
 }
 
-/// Returns the divisors in the file. They are part of the model: no flag disables them.
+/// Returns the divisors in the file. They are part of the model: no setting disables them.
 fn divisors(
     keys: &Keys,
     factors: Factors,
     pairs: usize,
-    scaling: &Sourced<Scaling>,
+    scaling: &Sourced<&'static Scaling>,
     context_train: &Sourced<usize>,
     warnings: &mut Vec<String>,
 ) -> Result<Divisors, Error> {
     let mut ignored = |tensor: &str, reason: &str| {
         warnings.push(format!("tensor {tensor} is ignored, as in llama.cpp: {reason}"));
     };
-    let file = keys.scaling(); // an unknown name is no error here, as a flag may replace it
-    if scaling.value == Scaling::LongRope || file.is_ok_and(|s| s.value == Scaling::LongRope) {
-        use Scaling::{Linear, LongRope as Own, None as Plain, Yarn};
-        if !matches!(scaling.value, Own | Plain | Linear | Yarn) {
+    let file = keys.scaling(); // an unknown name is no error here, as a setting may replace it
+    if scaling.value == &LONGROPE || file.is_ok_and(|file| file.value == &LONGROPE) {
+        if !scaling.value.in_llama_cpp {
             return Err(Error::LongRopeDivisors { scaling: scaling.value });
         }
         if factors.rope_freqs.is_some() {
@@ -185,7 +189,7 @@ fn divisors(
         }
     }
     match factors.rope_freqs {
-        Some(_) if scaling.value == Scaling::Llama3 => {
+        Some(_) if scaling.value.replaces_divisors => {
             warnings.push(format!("tensor {ROPE_FREQS} is replaced by {}", scaling.origin));
             Ok(Divisors::None)
         }
@@ -198,33 +202,30 @@ fn divisors(
     }
 }
 
-/// Returns the attention scale: the value of `--yarn-attention-factor`, or the product of
-/// `--yarn-attn-factor`, the scale of the rule and the scale in the file.
+/// Returns the attention scale: the whole that a setting gives, or the product of the part that
+/// another gives, the scale of the rule and the scale in the file.
 fn attention_scale(
     inputs: &RuleInputs,
-    rule: &Rule,
-    factor: &Sourced<f64>,
+    rule: &dyn Rule,
     divisors: &Divisors,
 ) -> Result<Sourced<f64>, Error> {
     let RuleInputs { flags, keys, context_train, .. } = inputs;
-    if let Some(whole) = flags.yarn_attention_factor {
-        let whole = Sourced::number("--yarn-attention-factor", whole).factor()?;
-        return match flags.yarn_attn_factor {
+    if let Some(whole) = flags.number(&ATTENTION_FACTOR) {
+        let whole = whole.factor()?;
+        return match flags.number(&ATTN_FACTOR) {
             None => Ok(whole),
             Some(part) => Err(Error::Both {
                 one: whole.origin.to_string(),
-                other: format!("--yarn-attn-factor {part}"),
+                other: part.origin.to_string(),
                 setting: "the attention scale",
             }),
         };
     }
     let mut parts = Vec::new();
-    if let Some(part) = flags.yarn_attn_factor {
-        parts.push(Sourced::number("--yarn-attn-factor", part).factor()?);
+    if let Some(part) = flags.number(&ATTN_FACTOR) {
+        parts.push(part.factor()?);
     }
-    if let Rule::Yarn(yarn) = rule {
-        parts.extend(yarn.magnitude(inputs, factor.value)?);
-    }
+    parts.extend(rule.attention_scale().cloned());
     match (keys.attention_factor()?, divisors) {
         (Some(part), _) => parts.push(part),
         (None, Divisors::LongRope(sets)) => {

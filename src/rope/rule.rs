@@ -1,161 +1,120 @@
 //! The rules by which a factor acts on the frequencies. Each has a file of its own.
 
-use std::fmt;
+use std::{any::Any, fmt, sync::Arc};
 
 use super::{
-    Clex, DpRope, Dynamic, DynamicYarn, Error, Llama3, NtkMixed, Scaling, Sourced, Yarn, linear,
-    ntk, rule_inputs::RuleInputs,
+    Error, LOG_N, METHODS, Plan, Scaling, Sourced, linear::Linear, rule_inputs::RuleInputs,
+    scaling::Effect, yarn,
 };
+use crate::settings::Parameter;
 
-/// The rule by which the factor acts on the frequencies.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
-    /// All frequencies are divided by the factor, which is 1 without scaling.
-    Linear,
-    /// NTK: the lower a frequency, the more it is divided. The factor is NTK's α.
-    Ntk,
-    /// NTK-RoPE-mixed: as NTK, but spread by a power of the pair index.
-    NtkMixed(NtkMixed),
-    /// Dynamic NTK: NTK with an α that depends on the length of the sequence.
-    Dynamic(Dynamic),
-    /// YaRN: low frequencies are divided, high ones are not.
-    Yarn(Yarn),
-    /// Dynamic YaRN: YaRN with a factor that depends on the length of the sequence.
-    DynamicYarn(DynamicYarn),
-    /// Llama 3.1's rule: as YaRN, with another ramp.
-    Llama3(Llama3),
-    /// DPRoPE: a frequency is divided if its angles are then closer to those in training.
-    DpRope(DpRope),
-    /// CLEX: frequencies from a learned equation, by the length of the sequence.
-    Clex(Clex),
-}
+/// A rule by which the factor acts on the frequencies. Its text is that of its parameters in the RoPE
+/// line, each with its origin and after a comma.
+pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
+    /// Scales the model's own frequencies, which have the base `base`, for sequences of `length` tokens.
+    fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, length: usize);
 
-impl Rule {
-    /// Resolves the rule. `inv_freq` are the model's own frequencies. YaRN's ramp is in effect if the
-    /// extrapolation factor is not 0, also with linear scaling. A flag that is a parameter of a rule
-    /// which is not in effect is an error.
-    pub(super) fn resolve(
-        inputs: &RuleInputs,
-        factor: &Sourced<f64>,
-        inv_freq: &[f64],
-    ) -> Result<Rule, Error> {
-        let scaling = inputs.scaling.value;
-        let n_rot = 2 * inv_freq.len();
-        let ext_factor = Yarn::ext_factor(inputs)?;
-        let linear = matches!(scaling, Scaling::None | Scaling::Linear | Scaling::LongRope);
-        let ramp = linear && ext_factor.value != 0.0 && factor.value != 1.0;
-        let acting = if ramp { Scaling::Yarn } else { scaling };
-        refuse_idle(inputs, factor, acting)?;
-        Ok(match scaling {
-            _ if ramp => Rule::Yarn(Yarn::resolve(inputs, ext_factor)?),
-            Scaling::None | Scaling::Linear | Scaling::LongRope => Rule::Linear,
-            // Not reached: for these methods, `inputs.scaling` is that of the file.
-            Scaling::ReRope | Scaling::LeakyReRope | Scaling::SelfExtend | Scaling::LmInfinite => {
-                Rule::Linear
-            }
-            Scaling::Ntk => {
-                ntk::check(n_rot, scaling)?;
-                Rule::Ntk
-            }
-            Scaling::NtkMixed => Rule::NtkMixed(NtkMixed::resolve(inputs)?),
-            Scaling::Dynamic => {
-                ntk::check(n_rot, scaling)?;
-                Rule::Dynamic(Dynamic::resolve(inputs)?)
-            }
-            Scaling::Yarn => Rule::Yarn(Yarn::resolve(inputs, ext_factor)?),
-            Scaling::DynamicYarn => Rule::DynamicYarn(DynamicYarn::resolve(inputs, ext_factor)?),
-            Scaling::Llama3 => Rule::Llama3(Llama3::resolve(inputs)?),
-            Scaling::DpRope => Rule::DpRope(DpRope::resolve(inputs, factor, inv_freq)?),
-            Scaling::Clex => Rule::Clex(Clex::resolve(inputs, factor, inv_freq)?),
-        })
+    /// Returns the formula of a scaled frequency, h(θ_i), for a factor other than 1.
+    fn frequency_formula(&self, factor: f64) -> String;
+
+    /// Returns the formula of a scaled position, g(m), for a factor other than 1.
+    fn position_formula(&self, _factor: f64) -> String {
+        "m".into()
     }
 
     /// Returns the length that stands for all lengths with the frequencies of `tokens`, or `None` if the
     /// frequencies do not depend on the length.
-    pub(super) fn effective_length(&self, tokens: usize) -> Option<usize> {
-        match self {
-            Rule::Dynamic(dynamic) => Some(dynamic.effective_length(tokens)),
-            Rule::DynamicYarn(yarn) => Some(yarn.effective_length(tokens)),
-            Rule::Clex(clex) => Some(clex.effective_length(tokens)),
-            _ => None,
-        }
+    fn effective_length(&self, _tokens: usize) -> Option<usize> {
+        None
     }
 
-    /// Scales the model's own frequencies for sequences of `length` tokens.
-    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, length: usize) {
-        match self {
-            Rule::Linear => linear::scale(inv_freq, factor),
-            Rule::Ntk => ntk::stretch(inv_freq, factor),
-            Rule::NtkMixed(mixed) => mixed.scale(inv_freq, factor),
-            Rule::Dynamic(dynamic) => ntk::stretch(inv_freq, dynamic.alpha(factor, length)),
-            Rule::Yarn(yarn) => yarn.scale(inv_freq, base, factor),
-            Rule::DynamicYarn(d) => d.yarn.scale(inv_freq, base, d.factor(length)),
-            Rule::Llama3(llama3) => llama3.scale(inv_freq, factor),
-            Rule::DpRope(dprope) => dprope.scale(inv_freq, factor),
-            Rule::Clex(clex) => clex.scale(inv_freq, length),
-        }
+    /// Returns the attention scale of the rule, if it has one that does not depend on the length.
+    fn attention_scale(&self) -> Option<&Sourced<f64>> {
+        None
     }
 
     /// Returns the number that multiplies the attention scale of the plan for sequences of `length`
     /// tokens.
-    pub(super) fn magnitude(&self, length: usize) -> f64 {
-        match self {
-            Rule::DynamicYarn(yarn) => yarn.magnitude(length),
-            _ => 1.0,
-        }
+    fn magnitude(&self, _length: usize) -> f64 {
+        1.0
+    }
+
+    /// Returns the context that the factor extends, if the rule has one of its own.
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        None
     }
 
     /// Returns the number of tokens that the model can read with this rule; without it, the number is
     /// `unscaled`.
-    pub(super) fn reach(&self, unscaled: f64, factor: f64) -> f64 {
-        // A factor below 1 raises the frequencies that a factor above 1 would lower.
-        let extended = |original: &Sourced<usize>| match factor < 1.0 {
-            true => unscaled * factor,
-            false => unscaled.max(original.value as f64 * factor),
-        };
-        match self {
-            Rule::Linear | Rule::Ntk | Rule::NtkMixed(_) => unscaled * factor,
-            // With a factor below 1, alpha grows more slowly than the length.
-            Rule::Dynamic(dynamic) if factor < 1.0 => dynamic.trained.value as f64,
-            Rule::Dynamic(_) | Rule::DynamicYarn(_) => f64::INFINITY,
-            Rule::Yarn(yarn) => extended(&yarn.original_context),
-            Rule::Llama3(llama3) => extended(&llama3.original_context),
-            Rule::DpRope(dprope) => extended(&dprope.original_context),
-            Rule::Clex(clex) => extended(&clex.original_context),
+    fn reach(&self, unscaled: f64, factor: f64) -> f64 {
+        match self.original_context() {
+            // A factor below 1 raises the frequencies that a factor above 1 would lower.
+            Some(original) if factor >= 1.0 => unscaled.max(original.value as f64 * factor),
+            _ => unscaled * factor,
+        }
+    }
+
+    /// Returns a warning about parameters that are valid but probably a mistake.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the reason why llama.cpp cannot apply the rule, or a way to do so. `plan` has the rule.
+    fn in_llama_cpp(&self, _plan: &Plan) -> String {
+        match self.effective_length(1) {
+            Some(_) => "it has no scaling that depends on the length of the sequence".into(),
+            None => "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies".into(),
         }
     }
 }
 
-/// Formats the parameters for the RoPE line, each with its origin and after a comma.
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Rule::Linear | Rule::Ntk => Ok(()),
-            Rule::NtkMixed(mixed) => write!(f, ", exponent {}", mixed.exponent),
-            Rule::Dynamic(dynamic) => write!(f, "{dynamic}"),
-            Rule::Yarn(yarn) => write!(f, "{yarn}"),
-            Rule::DynamicYarn(yarn) => write!(f, "{yarn}"),
-            Rule::Llama3(llama3) => {
-                write!(f, ", original context {}", llama3.original_context)?;
-                write!(f, ", low freq factor {}", llama3.low_freq_factor)?;
-                write!(f, ", high freq factor {}", llama3.high_freq_factor)
-            }
-            Rule::DpRope(dprope) => write!(f, "{dprope}"),
-            Rule::Clex(clex) => write!(f, "{clex}"),
-        }
+impl Plan {
+    /// Returns the rule of the plan if it is of type `R`.
+    pub fn rule_as<R: Rule>(&self) -> Option<&R> {
+        let rule: &dyn Any = &*self.rule;
+        rule.downcast_ref()
     }
 }
 
-/// Returns an error if a flag is a parameter of neither the rule in effect, `acting`, nor the chosen
+/// Resolves the rule. `inv_freq` are the model's own frequencies. A setting that is a parameter of a
+/// rule which is not in effect is an error.
+pub(super) fn resolve(
+    inputs: &RuleInputs,
+    factor: &Sourced<f64>,
+    inv_freq: &[f64],
+) -> Result<Arc<dyn Rule>, Error> {
+    let ramp = yarn::acts_on_linear(inputs, factor)?;
+    let acting = if ramp { &yarn::YARN } else { inputs.scaling.value };
+    refuse_idle(inputs, factor, acting)?;
+    match acting.effect {
+        Effect::Frequencies(resolve) => resolve(inputs, factor, inv_freq),
+        Effect::Distances(_) => Ok(Arc::new(Linear)),
+    }
+}
+
+/// Returns an error if a setting is a parameter of neither the rule in effect, `acting`, nor the chosen
 /// method.
-fn refuse_idle(inputs: &RuleInputs, factor: &Sourced<f64>, acting: Scaling) -> Result<(), Error> {
-    let flags = inputs.flags;
-    for (flag, typed, needs) in flags.parameters() {
-        // With log n scaling, this flag applies to every rule.
-        let for_log_n = flag == "--yarn-orig-ctx" && flags.log_n == Some(true);
-        if typed && !for_log_n && !needs.contains(&acting) && !needs.contains(&inputs.chosen) {
-            let (scaling, needs) = (inputs.chosen.with_factor(factor.value), needs[0]);
-            return Err(Error::NoEffect { flag, scaling, needs });
+fn refuse_idle(
+    inputs: &RuleInputs,
+    factor: &Sourced<f64>,
+    acting: &'static Scaling,
+) -> Result<(), Error> {
+    let values = &inputs.flags.values;
+    let acts_anyhow = |parameter: &Parameter| {
+        // The first multiplies every attention scale. With log n scaling, the other applies to every
+        // rule.
+        parameter.setting == yarn::ATTN_FACTOR.setting
+            || parameter.setting == yarn::ORIG_CTX.setting && values.switch(&LOG_N) == Some(true)
+    };
+    for needs in METHODS {
+        for parameter in needs.parameters {
+            let acts = acts_anyhow(parameter)
+                || [acting, inputs.chosen].into_iter().any(|s| s.reads(parameter));
+            if values.has(parameter) && !acts {
+                let (setting, scaling) =
+                    (parameter.setting, inputs.chosen.with_factor(factor.value));
+                return Err(Error::NoEffect { setting, scaling, needs });
+            }
         }
     }
     Ok(())

@@ -1,8 +1,11 @@
-//! The inputs that a rule is resolved from: flags, metadata, and values that all rules share.
+//! The inputs that a rule is resolved from: settings, metadata, and values that all rules share.
 
 use super::{
-    Clex, Dynamic, Error, Flags, Origin, Scaling, Sourced,
+    Error, FREQ_SCALE, Flags, LOG_N, Origin, SCALE, Scaling, Sourced,
     keys::{Keys, is_without_factor},
+    linear::LINEAR,
+    scaling::Factor,
+    yarn::ORIG_CTX,
 };
 
 /// The origin of a factor that is computed to reach the context.
@@ -13,13 +16,13 @@ pub(super) struct RuleInputs<'a> {
     pub keys: Keys<'a>,
     pub flags: &'a Flags,
     /// The scaling of the frequencies.
-    pub scaling: &'a Sourced<Scaling>,
+    pub scaling: &'a Sourced<&'static Scaling>,
     /// The scaling that the user chose, which may act on attention instead.
-    pub chosen: Scaling,
+    pub chosen: &'static Scaling,
     /// Whether the file has divisors of the frequencies, which extend the model to its trained
     /// context.
     pub has_divisors: bool,
-    /// The factor by which `--rope-freq-base` extends the context.
+    /// The factor by which a base that the user gives extends the context.
     pub alpha: f64,
     /// The trained length, in tokens.
     pub context_train: &'a Sourced<usize>,
@@ -28,26 +31,25 @@ pub(super) struct RuleInputs<'a> {
 }
 
 impl RuleInputs<'_> {
-    /// Returns the context before any extension: the flag, otherwise the key, otherwise the trained
+    /// Returns the context before any extension: the setting, otherwise the key, otherwise the trained
     /// length.
     pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
-        let linear = self.scaling.value == Scaling::Linear;
-        match self.flags.yarn_orig_ctx {
-            Some(tokens) => Ok(Sourced::flag(tokens, format!("--yarn-orig-ctx {tokens}"))),
-            None if !linear && self.factor_is_computed() => self.extended_from(),
+        match self.flags.whole(&ORIG_CTX) {
+            Some(given) => Ok(given),
+            None if self.scaling.value != &LINEAR && self.factor_is_computed() => {
+                self.extended_from()
+            }
             None => self.keys.original_context(self.context_train),
         }
     }
 
-    /// Returns the trained length, with the scaling of the file in effect: the flag, otherwise the key.
+    /// Returns the trained length, with the scaling of the file in effect: the setting, otherwise the
+    /// key.
     pub fn trained_context(&self) -> Sourced<usize> {
-        match self.flags.yarn_orig_ctx {
-            Some(tokens) => Sourced::whole("--yarn-orig-ctx", tokens),
-            None => self.context_train.clone(),
-        }
+        self.flags.whole(&ORIG_CTX).unwrap_or_else(|| self.context_train.clone())
     }
 
-    /// Returns the trained length for rules that replace the scaling of the file: the flag, otherwise
+    /// Returns the trained length for rules that replace the scaling of the file: the setting, otherwise
     /// the key, divided by the linear factor of the file if the key includes it.
     pub fn unscaled_context(&self) -> Result<Sourced<usize>, Error> {
         let original = self.original_context()?;
@@ -58,43 +60,37 @@ impl RuleInputs<'_> {
     /// has another factor.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let flags = self.flags;
-        let typed = match (flags.scale, flags.freq_scale) {
+        let given = match (flags.number(&SCALE), flags.number(&FREQ_SCALE)) {
             (Some(scale), Some(freq_scale)) => {
-                let (one, other) = ("--rope-scale", "--rope-freq-scale");
                 return Err(Error::Both {
-                    one: format!("{one} {scale}"),
-                    other: format!("{other} {freq_scale}"),
+                    one: scale.origin.to_string(),
+                    other: freq_scale.origin.to_string(),
                     setting: "the factor",
                 });
             }
-            (Some(scale), None) => Some(Sourced::number("--rope-scale", scale).factor()?),
+            (Some(scale), None) => Some(scale.factor()?),
             (None, Some(freq_scale)) => {
-                let freq_scale = Sourced::number("--rope-freq-scale", freq_scale).factor()?;
+                let freq_scale = freq_scale.factor()?;
                 Some(Sourced { value: 1.0 / freq_scale.value, origin: freq_scale.origin })
             }
             (None, None) => None,
         };
-        match (self.scaling.value, typed) {
-            (Scaling::None, Some(Sourced { value, origin: factor })) if value != 1.0 => {
-                Err(match &self.scaling.origin {
-                    Origin::Flag(_) => Error::NoneWithFactor { factor },
+        let Sourced { value: scaling, origin } = self.scaling;
+        match (scaling.factor, given) {
+            (Factor::One, Some(Sourced { value, origin: factor })) if value != 1.0 => {
+                Err(match origin {
+                    Origin::Setting(..) => Error::NoneWithFactor { factor },
                     key => Error::NoneInFile { factor, key: key.clone() },
                 })
             }
-            (Scaling::None, _) => Ok(Sourced { value: 1.0, origin: self.scaling.origin.clone() }),
-            (scaling @ Scaling::DynamicYarn, Some(Sourced { origin: factor, .. })) => {
+            (Factor::One, _) => Ok(Sourced { value: 1.0, origin: origin.clone() }),
+            (Factor::ByLength, Some(Sourced { origin: factor, .. })) => {
                 Err(Error::FactorByLength { factor, scaling })
             }
-            (Scaling::DynamicYarn, None) => Ok(Sourced::default(1.0)),
+            (Factor::ByLength, None) => Ok(Sourced::default(1.0)),
             (_, Some(factor)) => Ok(factor),
-            (Scaling::Dynamic, None) => match self.keys.factor() {
-                // With `for_context`, a factor of the file is ignored: alpha reaches every length.
-                Ok(factor) if factor.origin != Origin::Default && !flags.for_context => Ok(factor),
-                Err(error) if !flags.for_context => Err(error),
-                _ => Dynamic::default_factor(self),
-            },
-            (Scaling::Clex, None) => Clex::default_factor(self),
-            (Scaling::Ntk, None) if !flags.for_context => match self.keys.alpha()? {
+            (Factor::Own(factor), None) => factor(self),
+            (Factor::Alpha, None) if !flags.for_context => match self.keys.alpha()? {
                 Some(alpha) => Ok(alpha),
                 None => self.factor_of_file_or_context(),
             },
@@ -116,28 +112,27 @@ impl RuleInputs<'_> {
     }
 
     /// Returns whether the factor is computed to reach the context: if the method has a factor, and
-    /// neither a flag nor the file sets it. A file that names linear or YaRN without a factor is not
-    /// scaled, as in llama.cpp.
+    /// neither a setting nor the file gives it.
     fn factor_is_computed(&self) -> bool {
         let flags = self.flags;
-        let named = match self.scaling.value {
-            Scaling::Linear | Scaling::Yarn => matches!(self.scaling.origin, Origin::Flag(_)),
-            Scaling::Ntk | Scaling::NtkMixed | Scaling::Llama3 | Scaling::DpRope => true,
-            _ => false,
+        let named = match self.scaling.value.factor {
+            Factor::ForContext | Factor::Alpha => true,
+            Factor::ForContextIfNamed => matches!(self.scaling.origin, Origin::Setting(..)),
+            Factor::OfFile | Factor::Own(_) | Factor::ByLength | Factor::One => false,
         };
         let no_factor_in_file =
             || self.keys.factor().is_ok_and(|factor| factor.origin == Origin::Default);
-        let typed = flags.scale.is_some() || flags.freq_scale.is_some();
-        named && !typed && (flags.for_context || no_factor_in_file())
+        let given = flags.values.has(&SCALE) || flags.values.has(&FREQ_SCALE);
+        named && !given && (flags.for_context || no_factor_in_file())
     }
 
     /// Returns the context that a computed factor extends. Divisors in the file already extend the
     /// model to the trained length.
     fn extended_from(&self) -> Result<Sourced<usize>, Error> {
-        // With linear scaling, the flag sets the position from which on log n scales queries.
-        let for_log_n = self.scaling.value == Scaling::Linear && self.flags.log_n == Some(true);
-        match self.flags.yarn_orig_ctx {
-            Some(tokens) if !for_log_n => Ok(Sourced::whole("--yarn-orig-ctx", tokens)),
+        // With linear scaling, the setting is the position from which on log n scales queries.
+        let log_n = self.flags.values.switch(&LOG_N) == Some(true);
+        match self.flags.whole(&ORIG_CTX) {
+            Some(given) if !(log_n && self.scaling.value == &LINEAR) => Ok(given),
             _ if self.has_divisors => Ok(self.context_train.clone()),
             _ => self.keys.original_context(self.context_train),
         }

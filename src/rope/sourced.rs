@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Error;
+use crate::settings::Setting;
 
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,9 +15,18 @@ pub struct Sourced<T> {
 }
 
 impl<T> Sourced<T> {
-    /// Creates a value from the command line. `flag` is the flag as typed, such as `--rope-scale 4`.
-    pub fn flag(value: T, flag: impl Into<String>) -> Self {
-        Sourced { value, origin: Origin::Flag(flag.into()) }
+    /// Creates a value that a user has set.
+    pub fn setting(value: T, setting: Setting) -> Self
+    where
+        T: fmt::Display,
+    {
+        let origin = Origin::Setting(setting, value.to_string());
+        Sourced { value, origin }
+    }
+
+    /// Creates a value that a user has given, with a front end's description of where.
+    pub fn given(value: T, origin: impl Into<String>) -> Self {
+        Sourced { value, origin: Origin::Given(origin.into()) }
     }
 
     /// Creates a value from the metadata of the file.
@@ -40,23 +50,25 @@ impl<T> From<T> for Sourced<T> {
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The command line, with the flag as typed.
-    Flag(String),
+    /// A setting of the user, with the text of its value.
+    Setting(Setting, String),
+    /// A user, as a front end describes it.
+    Given(String),
     /// The metadata of the file, with the key.
     Key(String),
     /// A computation from other values, with its formula or reason.
     Computed(&'static str),
     /// A product of values, with their origins.
     Product(Vec<Origin>),
-    /// The default, used if no flag and no key sets the value.
+    /// The default, used if no setting and no key gives the value.
     Default,
 }
 
 impl Origin {
-    /// Returns the origin with the value, for an error: the flag as typed, otherwise `key = value`.
+    /// Returns the origin with the value, for an error: the setting as given, otherwise `key = value`.
     pub(super) fn with_value(&self, value: impl fmt::Display) -> String {
         match self {
-            Origin::Flag(text) => text.clone(),
+            Origin::Setting(..) | Origin::Given(_) => self.to_string(),
             other => format!("{other} = {value}"),
         }
     }
@@ -65,7 +77,8 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Flag(text) | Origin::Key(text) => f.write_str(text),
+            Origin::Setting(setting, text) => write!(f, "{setting} {text}"),
+            Origin::Given(text) | Origin::Key(text) => f.write_str(text),
             Origin::Computed(text) => f.write_str(text),
             Origin::Product(parts) => {
                 for (i, part) in parts.iter().enumerate() {
@@ -98,11 +111,6 @@ impl fmt::Display for Sourced<usize> {
 const FACTOR_MAX: f64 = 1e6;
 
 impl Sourced<usize> {
-    /// Creates a whole number from the command line.
-    pub(super) fn whole(flag: &str, value: usize) -> Self {
-        Sourced::flag(value, format!("{flag} {value}"))
-    }
-
     /// Returns the value if it is from `from` to `to`, otherwise an error.
     pub(super) fn between(self, from: usize, to: usize) -> Result<Self, Error> {
         if (from..=to).contains(&self.value) {
@@ -114,11 +122,6 @@ impl Sourced<usize> {
 }
 
 impl Sourced<f64> {
-    /// Creates a number from the command line.
-    pub(super) fn number(flag: &str, value: f64) -> Self {
-        Sourced::flag(value, format!("{flag} {value}"))
-    }
-
     /// Returns the product of all values; 1 if there are none.
     pub(super) fn product(mut parts: Vec<Self>) -> Self {
         match parts.len() {

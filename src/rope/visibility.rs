@@ -106,6 +106,37 @@ impl Visibility {
         }
     }
 
+    /// Returns the number of tokens that can be read with all distances below `trained`.
+    pub(super) fn reach(&self, trained: f64) -> f64 {
+        let near = self.near as f64;
+        match self.far {
+            FarKeys::Divided(times) | FarKeys::Grouped(times) => {
+                near + (trained - near).max(0.0) * times as f64
+            }
+            FarKeys::AtDistance(_) if near <= trained => f64::INFINITY,
+            FarKeys::AtDistance(_) | FarKeys::Capped(_) => trained,
+        }
+    }
+
+    /// Returns the number of positions that the distances in a sequence of `tokens` span. This is the
+    /// inverse of `reach`.
+    pub(super) fn span(&self, tokens: usize) -> usize {
+        match self.far {
+            FarKeys::Divided(times) | FarKeys::Grouped(times) => {
+                tokens.min(self.near) + tokens.saturating_sub(self.near).div_ceil(times)
+            }
+            FarKeys::AtDistance(_) => tokens.min(self.near),
+            FarKeys::Capped(last) => tokens.min(last + 1),
+        }
+    }
+
+    /// Returns the reason why all keys of a context of `context` tokens are at their true distance, or
+    /// `None` if some are not.
+    pub(super) fn no_effect_reason(&self, context: usize) -> Option<String> {
+        (self.near >= context)
+            .then(|| format!("in a context of {context}, which is within its window,"))
+    }
+
     /// Returns a text that differs between any two visibilities. Saved prompt caches hold a hash of
     /// it, so its words do not follow the names of types.
     pub(super) fn identity(&self) -> String {

@@ -1,6 +1,11 @@
 //! Warnings about settings that are valid but probably mistakes.
 
-use super::{Divisors, Flags, Origin, Plan, Rule, Scaling, advice, sourced::short};
+use super::{
+    Divisors, FREQ_SCALE, Flags, Origin, Plan, SCALE, advice,
+    linear::{LINEAR, Linear},
+    sourced::short,
+    yarn::YARN,
+};
 
 /// Adds warnings to the plan, which was resolved from `flags`. `resolve` returns the plan of other
 /// flags for the same model and context.
@@ -8,7 +13,7 @@ pub(super) fn add(plan: &mut Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Op
     let found = [
         inverted(plan, flags, &resolve),
         no_effect(plan),
-        swapped(plan),
+        plan.rule.warning(),
         on_top_of_longrope(plan),
         unreached(plan, flags, &resolve),
     ];
@@ -22,21 +27,22 @@ fn inverted(
     resolve: impl Fn(&Flags) -> Option<Plan>,
 ) -> Option<String> {
     let factor = plan.factor.value;
-    let Origin::Flag(typed) = &plan.factor.origin else { return None };
-    // The factor of dynamic NTK does not extend the context.
-    if factor >= 1.0 || matches!(plan.rule, Rule::Dynamic(_)) {
+    let Origin::Setting(..) = plan.factor.origin else { return None };
+    // The factor of a rule that depends on the length does not extend the context.
+    if factor >= 1.0 || plan.rule.effective_length(1).is_some() {
         return None;
     }
     let (times, inverse) = (short(1.0 / factor), short(factor));
-    let meant = Flags { scale: Some(1.0 / factor), freq_scale: None, ..flags.clone() };
+    let meant = flags.clone().without(&FREQ_SCALE).with(&SCALE, 1.0 / factor);
     let longer = match resolve(&meant).is_some_and(|plan| plan.reaches()) {
         true => format!(
-            "; --rope-scale {times} (the same as --rope-freq-scale {inverse}) makes it longer"
+            "; `rope_scale` {times} (the same as `rope_freq_scale` {inverse}) makes it longer"
         ),
         false => String::new(),
     };
     Some(format!(
-        "{typed} is probably inverted: it makes the usable context {times} times shorter{longer}"
+        "{} is probably inverted: it makes the usable context {times} times shorter{longer}",
+        plan.factor.origin
     ))
 }
 
@@ -46,35 +52,19 @@ fn no_effect(plan: &Plan) -> Option<String> {
     if let Some(why) = plan.method.as_ref().and_then(|m| m.no_effect_reason(plan.context.value)) {
         return Some(format!("{scaling} {why} changes nothing"));
     }
-    let fixed = match &plan.rule {
-        Rule::Linear => scaling == Scaling::Linear,
-        Rule::Ntk | Rule::NtkMixed(_) | Rule::Yarn(_) | Rule::Llama3(_) | Rule::DpRope(_) => true,
-        Rule::Dynamic(_) | Rule::DynamicYarn(_) | Rule::Clex(_) => false,
-    };
-    let chosen = scaling == Scaling::Yarn || matches!(plan.scaling.origin, Origin::Flag(_));
+    let by_length = plan.rule.effective_length(1).is_some();
+    let fixed = !by_length && (plan.rule_as::<Linear>().is_none() || scaling == &LINEAR);
+    let chosen = scaling == &YARN || matches!(plan.scaling.origin, Origin::Setting(..));
     if !fixed || !chosen || plan.factor.value != 1.0 {
         return None;
     }
     Some(match plan.factor.origin {
         Origin::Computed(_) => format!(
-            "{scaling} changes nothing, as {} tokens need no factor: set a larger --ctx, or a \
-             factor with --rope-scale",
+            "{scaling} changes nothing, as {} tokens need no factor: set a larger `context`, or a \
+             factor with `rope_scale`",
             plan.context.value
         ),
-        _ => format!("{scaling} with a factor of 1 changes nothing: set another with --rope-scale"),
-    })
-}
-
-/// Warns if the ends of YaRN's ramp are in the wrong order.
-fn swapped(plan: &Plan) -> Option<String> {
-    let Rule::Yarn(yarn) = &plan.rule else { return None };
-    let [fast, slow] = [&yarn.beta_fast, &yarn.beta_slow];
-    (fast.value < slow.value).then(|| {
-        format!(
-            "--yarn-beta-fast {} is below --yarn-beta-slow {}: they are probably swapped",
-            short(fast.value),
-            short(slow.value)
-        )
+        _ => format!("{scaling} with a factor of 1 changes nothing: set another with `rope_scale`"),
     })
 }
 

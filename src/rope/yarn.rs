@@ -7,9 +7,102 @@
 //! equation 22. In the code of YaRN, Hugging Face and ggml the ramp is linear in the index of the pair;
 //! in the paper it is linear in the number of turns. [`Ramp`] has both forms.
 
-use std::{f64::consts::TAU, fmt, str::FromStr};
+use std::{f64::consts::TAU, fmt, sync::Arc};
 
-use super::{Error, Origin, Scaling, Sourced, error, linear, rule_inputs::RuleInputs};
+use super::{
+    Error, Origin, Rule, Scaling, Sourced, dynamic_yarn, linear, longrope, rule_inputs::RuleInputs,
+    scaling::Factor, sourced::short,
+};
+use crate::settings::Parameter;
+
+/// YaRN.
+pub static YARN: Scaling = Scaling::rule(
+    "yarn",
+    "low frequencies are divided and high ones kept, with a ramp between",
+    |inputs, factor, _| {
+        let mut yarn = Yarn::resolve(inputs)?;
+        if !inputs.flags.values.has(&ATTENTION_FACTOR) {
+            yarn.attention_scale = yarn.magnitude(inputs, factor.value)?;
+        }
+        Ok(Arc::new(yarn))
+    },
+)
+.parameters(&[
+    &ORIG_CTX,
+    &EXT_FACTOR,
+    &ATTN_FACTOR,
+    &BETA_SLOW,
+    &BETA_FAST,
+    &RAMP,
+    &ATTENTION_FACTOR,
+    &MSCALE,
+    &MSCALE_ALL_DIM,
+])
+.factor(Factor::ForContextIfNamed)
+.in_llama_cpp();
+
+/// The original context in tokens, before any extension, for all rules that use it; 0 means the
+/// default, that of the model.
+pub static ORIG_CTX: Parameter =
+    Parameter::whole("yarn_orig_ctx", "N", "from 0", "Original context size; 0: as trained")
+        .details(
+            "The context before the extension, for YaRN, llama3 and dprope. Also `rope_orig_ctx`.",
+        )
+        .aliases(&["rope_orig_ctx"]);
+
+/// The share of high frequencies that is kept, from 0 to 1; -1 means the default.
+pub static EXT_FACTOR: Parameter =
+    Parameter::number("yarn_ext_factor", "N", "YaRN: extrapolation mix; 0: scale all")
+        .details("1 keeps high frequencies unchanged, 0 scales all frequencies.");
+
+/// A factor of the attention scale of any rule; -1 means the default.
+pub static ATTN_FACTOR: Parameter =
+    Parameter::number("yarn_attn_factor", "N", "YaRN: multiply the attention scale by N");
+
+/// The number of turns below which a frequency is interpolated; -1 means the default.
+pub static BETA_SLOW: Parameter =
+    Parameter::number("yarn_beta_slow", "N", "YaRN: scale pairs with fewer than N rotations")
+        .details("Rotations of a pair of dimensions within the original context.");
+
+/// The number of turns above which a frequency is kept; -1 means the default.
+pub static BETA_FAST: Parameter =
+    Parameter::number("yarn_beta_fast", "N", "YaRN: keep pairs with more than N rotations")
+        .details("Rotations of a pair of dimensions within the original context.");
+
+/// The form of the ramp.
+pub static RAMP: Parameter = Parameter::word(
+    "yarn_ramp",
+    "FORM",
+    RAMPS,
+    "YaRN: shape of the ramp: whole, exact or turns [default: whole]",
+)
+.details(
+    "whole: linear in the index of the pair, between ends rounded to whole pairs. exact: between \
+     the exact ends, as in Hugging Face with \"truncate\": false. turns: linear in the number of \
+     rotations, as in the paper.",
+)
+.rare();
+
+/// The attention scale.
+pub static ATTENTION_FACTOR: Parameter =
+    Parameter::number("yarn_attention_factor", "N", "YaRN: the attention scale")
+        .details("As \"attention_factor\" of Hugging Face. It replaces the computed scale.")
+        .rare();
+
+/// The weight in the numerator of the attention scale.
+pub static MSCALE: Parameter =
+    Parameter::number("yarn_mscale", "N", "YaRN: weight in the attention scale's numerator")
+        .details("As \"mscale\" of Hugging Face; with `yarn_mscale_all_dim`.")
+        .rare();
+
+/// The weight in the denominator of the attention scale.
+pub static MSCALE_ALL_DIM: Parameter = Parameter::number(
+    "yarn_mscale_all_dim",
+    "N",
+    "YaRN: weight in the attention scale's denominator",
+)
+.details("As \"mscale_all_dim\" of Hugging Face; with `yarn_mscale`.")
+.rare();
 
 /// The settings of YaRN, all but the factor.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +118,8 @@ pub struct Yarn {
     pub beta_slow: Sourced<f64>,
     /// The form of the ramp between the two.
     pub ramp: Sourced<Ramp>,
+    /// The attention scale for the factor; `None` if it is not changed or depends on the length.
+    pub attention_scale: Option<Sourced<f64>>,
 }
 
 /// The form of YaRN's ramp between kept and interpolated frequencies.
@@ -43,7 +138,7 @@ impl Ramp {
     pub const ALL: [Ramp; 3] = [Ramp::Whole, Ramp::Exact, Ramp::Turns];
 
     /// Returns the name, as on the command line.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Ramp::Whole => "whole",
             Ramp::Exact => "exact",
@@ -52,51 +147,35 @@ impl Ramp {
     }
 }
 
-impl FromStr for Ramp {
-    type Err = Error;
+const RAMPS: &[&str] = &[Ramp::Whole.name(), Ramp::Exact.name(), Ramp::Turns.name()];
 
-    fn from_str(name: &str) -> Result<Self, Error> {
-        error::one_of("ramp of YaRN", name, &Ramp::ALL, Ramp::name)
-    }
+/// Returns whether YaRN's ramp is in effect although the scaling is linear: if the extrapolation
+/// factor is not 0, as in llama.cpp.
+pub(super) fn acts_on_linear(inputs: &RuleInputs, factor: &Sourced<f64>) -> Result<bool, Error> {
+    let linear = [&linear::NONE, &linear::LINEAR, &longrope::LONGROPE];
+    let ext_factor = Yarn::ext_factor(inputs)?.value;
+    Ok(linear.contains(&inputs.scaling.value) && ext_factor != 0.0 && factor.value != 1.0)
 }
 
 impl Yarn {
-    /// Returns the extrapolation factor: that of the flag, otherwise 1 for YaRN and 0 for other
+    /// Returns the extrapolation factor: that of the setting, otherwise 1 for YaRN and 0 for other
     /// scalings.
-    pub(super) fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
-        match inputs.flags.yarn_ext_factor {
-            Some(ext_factor) => Sourced::number("--yarn-ext-factor", ext_factor).share(),
-            None if matches!(inputs.scaling.value, Scaling::Yarn | Scaling::DynamicYarn) => {
-                Ok(Sourced::default(1.0))
-            }
-            None => Ok(Sourced::default(0.0)),
-        }
+    fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
+        let yarn = [&YARN, &dynamic_yarn::DYNAMIC_YARN].contains(&inputs.scaling.value);
+        inputs.flags.number_or(&EXT_FACTOR, if yarn { 1.0 } else { 0.0 }).share()
     }
 
-    pub(super) fn resolve(inputs: &RuleInputs, ext_factor: Sourced<f64>) -> Result<Self, Error> {
+    /// Resolves all settings but the attention scale.
+    pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let flags = inputs.flags;
-        let beta = |flag, value: Option<f64>, default| match value {
-            Some(beta) => Sourced::number(flag, beta).factor(),
-            None => Ok(Sourced::default(default)),
-        };
         Ok(Yarn {
             original_context: inputs.original_context()?,
-            ext_factor,
-            beta_fast: beta("--yarn-beta-fast", flags.yarn_beta_fast, 32.0)?,
-            beta_slow: beta("--yarn-beta-slow", flags.yarn_beta_slow, 1.0)?,
-            ramp: match flags.yarn_ramp {
-                Some(ramp) => Sourced::flag(ramp, format!("--yarn-ramp {}", ramp.name())),
-                None => Sourced::default(Ramp::Whole),
-            },
+            ext_factor: Yarn::ext_factor(inputs)?,
+            beta_fast: flags.number_or(&BETA_FAST, 32.0).factor()?,
+            beta_slow: flags.number_or(&BETA_SLOW, 1.0).factor()?,
+            ramp: flags.word_or_first(&RAMP, &Ramp::ALL, Ramp::name)?,
+            attention_scale: None,
         })
-    }
-
-    pub(super) fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64) {
-        let freq_scale = 1.0 / factor;
-        let kept = self.kept(2 * inv_freq.len(), base);
-        for (theta, kept) in inv_freq.iter_mut().zip(kept) {
-            *theta = freq_scale * *theta * (1.0 - kept) + *theta * kept;
-        }
     }
 
     /// Returns the share of the frequency of each pair that is kept; the rest is interpolated.
@@ -127,17 +206,46 @@ impl Yarn {
     }
 
     /// Returns the attention scale for this factor, or `None` if YaRN does not change it.
-    pub(super) fn magnitude(
-        &self,
-        inputs: &RuleInputs,
-        factor: f64,
-    ) -> Result<Option<Sourced<f64>>, Error> {
+    fn magnitude(&self, inputs: &RuleInputs, factor: f64) -> Result<Option<Sourced<f64>>, Error> {
         let weights = MagnitudeWeights::resolve(inputs)?;
         let sharper = self.ext_factor.value != 0.0 && factor > 1.0;
         Ok(sharper.then(|| {
             let value = weights.magnitude(factor);
             Sourced { value, origin: weights.origin }
         }))
+    }
+}
+
+impl Rule for Yarn {
+    fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, _length: usize) {
+        let freq_scale = 1.0 / factor;
+        let kept = self.kept(2 * inv_freq.len(), base);
+        for (theta, kept) in inv_freq.iter_mut().zip(kept) {
+            *theta = freq_scale * *theta * (1.0 - kept) + *theta * kept;
+        }
+    }
+
+    fn frequency_formula(&self, factor: f64) -> String {
+        format!("(1 - γ_i) · θ_i / {} + γ_i · θ_i", short(factor))
+    }
+
+    fn attention_scale(&self) -> Option<&Sourced<f64>> {
+        self.attention_scale.as_ref()
+    }
+
+    fn original_context(&self) -> Option<&Sourced<usize>> {
+        Some(&self.original_context)
+    }
+
+    fn warning(&self) -> Option<String> {
+        let [fast, slow] = [self.beta_fast.value, self.beta_slow.value];
+        (fast < slow).then(|| {
+            format!(
+                "`yarn_beta_fast` {} is below `yarn_beta_slow` {}: they are probably swapped",
+                short(fast),
+                short(slow)
+            )
+        })
     }
 }
 
@@ -153,24 +261,25 @@ pub struct MagnitudeWeights {
 }
 
 impl MagnitudeWeights {
-    /// Returns the weights of the flags, otherwise those of the file (DeepSeek and Mistral), otherwise
-    /// 1 and 0.
+    /// Returns the weights of the settings, otherwise those of the file (DeepSeek and Mistral),
+    /// otherwise 1 and 0.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
-        let typed = match (inputs.flags.yarn_mscale, inputs.flags.yarn_mscale_all_dim) {
-            (None, None) => inputs.keys.magnitude_weights()?,
-            (Some(numerator), Some(denominator)) => {
-                let numerator = Sourced::number("--yarn-mscale", numerator).share()?;
-                let denominator = Sourced::number("--yarn-mscale-all-dim", denominator).share()?;
-                let origin = Origin::Flag(format!("{}, {}", numerator.origin, denominator.origin));
+        let given = [&MSCALE, &MSCALE_ALL_DIM].map(|parameter| inputs.flags.number(parameter));
+        let typed = match given {
+            [None, None] => inputs.keys.magnitude_weights()?,
+            [Some(numerator), Some(denominator)] => {
+                let (numerator, denominator) = (numerator.share()?, denominator.share()?);
+                let text = format!("{}, {}", numerator.value, denominator.origin);
+                let origin = Origin::Setting(MSCALE.setting, text);
                 // A weight of 0 means that none is set, as in Hugging Face.
                 let both = numerator.value != 0.0 && denominator.value != 0.0;
                 both.then_some((numerator.value, denominator.value, origin))
             }
-            (Some(_), None) => {
-                return Err(Error::NeedsBoth("--yarn-mscale", "--yarn-mscale-all-dim"));
+            [Some(_), None] => {
+                return Err(Error::NeedsBoth(MSCALE.setting, MSCALE_ALL_DIM.setting));
             }
-            (None, Some(_)) => {
-                return Err(Error::NeedsBoth("--yarn-mscale-all-dim", "--yarn-mscale"));
+            [None, Some(_)] => {
+                return Err(Error::NeedsBoth(MSCALE_ALL_DIM.setting, MSCALE.setting));
             }
         };
         let (numerator, denominator, origin) =

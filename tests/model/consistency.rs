@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use rope_cpu::{
     kv_cache::CacheType,
     model::Progress,
-    rope::{Flags, Scaling},
+    rope::{Flags, SCALE},
 };
 
 use crate::{
@@ -104,13 +104,12 @@ fn an_answer_agrees_with_a_prompt() {
 /// and those that change attention in `distances`.
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_by_each_scaling() {
-    use Scaling::{DpRope, Linear, Llama3, Ntk, NtkMixed, Yarn};
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         // As in `shift`.
         let alone = How { threads: 1, ..How::default() };
         let plain = run(&tiny, &alone, 300);
-        for scaling in [Linear, Ntk, NtkMixed, Yarn, Llama3, DpRope] {
-            let flags = Flags { scaling: Some(scaling), scale: Some(4.0), ..Flags::default() };
+        for scaling in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
+            let flags = Flags::method(scaling).with(&SCALE, 4.0);
             let how = How { flags, ..alone.clone() };
             assert!(with_session(&tiny, &how, |session| !session.rope().plan().raw_keys()));
             let of = |micro_batch| run(&tiny, &How { micro_batch, ..how.clone() }, 300);

@@ -3,7 +3,7 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{Flags, Scaling},
+    rope::{ATTENTION_SINKS, Flags, LOG_N, SCALE, lm_infinite, rerope, self_extend, yarn},
 };
 
 use crate::{
@@ -27,24 +27,21 @@ impl Case {
     /// Returns cases with windows shorter and longer than a page, and with groups that divide a
     /// page and that do not.
     fn all() -> Vec<Case> {
-        let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
-        let rerope = |window| Flags { rerope_window: Some(window), ..scaling(Scaling::ReRope) };
-        let leaky = |window, k| Flags {
-            rerope_window: Some(window),
-            rerope_k: Some(k),
-            ..scaling(Scaling::LeakyReRope)
+        let scaling = |scaling| Flags::method(scaling);
+        let rerope = |window| scaling("rerope").with(&rerope::WINDOW, window);
+        let leaky =
+            |window, k| scaling("leaky-rerope").with(&rerope::WINDOW, window).with(&rerope::K, k);
+        let extend = |group, window| {
+            scaling("self-extend")
+                .with(&self_extend::GROUP, group)
+                .with(&self_extend::WINDOW, window)
         };
-        let extend = |group, window| Flags {
-            grp_attn_n: Some(group),
-            grp_attn_w: Some(window),
-            ..scaling(Scaling::SelfExtend)
+        let infinite = |global, local| {
+            scaling("lm-infinite")
+                .with(&lm_infinite::GLOBAL, global)
+                .with(&lm_infinite::LOCAL, local)
         };
-        let infinite = |global, local| Flags {
-            lm_infinite_global: Some(global),
-            lm_infinite_local: Some(local),
-            ..scaling(Scaling::LmInfinite)
-        };
-        let log_n = |on, flags| Flags { log_n: Some(on), ..flags };
+        let log_n = |on: bool, flags: Flags| flags.with(&LOG_N, on);
         let case = |flags, log_n, distance| Case { flags, distance, log_n };
         vec![
             case(rerope(40), true, |i, j| Some((i - j).min(40) as f64)),
@@ -95,7 +92,7 @@ impl Case {
     }
 
     fn how(&self) -> How {
-        let flags = Flags { scale: Some(2.0), yarn_attn_factor: Some(1.25), ..self.flags.clone() };
+        let flags = self.flags.clone().with(&SCALE, 2.0).with(&yarn::ATTN_FACTOR, 1.25);
         How { flags, ..How::default() }
     }
 
@@ -110,7 +107,7 @@ fn each_method_is_what_its_definition_says() {
     let smollm3 = Tiny { layers: 2, unrotated: Some(2), ..Tiny::llama() };
     for tiny in [Tiny::llama(), Tiny::gemma3(), smollm3] {
         for case in Case::all() {
-            let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling);
+            let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling());
             let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);
             let whole = of(560);
             for found in [&whole, &of(1)] {
@@ -148,12 +145,10 @@ fn attention_sinks_number_what_is_left() {
         let tokens = tokens(&tiny, 900);
         let expected = forward_by(&tiny, &rules, &frequencies.window, &tokens);
         for micro_batch in [1, 7, 64] {
-            let flags = Flags {
-                attention_sinks: Some(SINKS),
-                scale: Some(2.0),
-                yarn_attn_factor: Some(1.25),
-                ..Flags::default()
-            };
+            let flags = Flags::default()
+                .with(&ATTENTION_SINKS, SINKS)
+                .with(&SCALE, 2.0)
+                .with(&yarn::ATTN_FACTOR, 1.25);
             let how = How { micro_batch, context, flags, ..How::default() };
             with_session(&tiny, &how, |session| {
                 let apart = difference(&expected, &how.read(session, &tokens));
@@ -184,7 +179,7 @@ fn attention_sinks_end_what_follows_the_length() {
         let tokens = tokens(&case.tiny, 560);
         let expected = forward_by(&case.tiny, &rules, &window, &tokens);
         for micro_batch in [1, 7, 64] {
-            let flags = Flags { attention_sinks: Some(SINKS), ..case.flags.clone() };
+            let flags = case.flags.clone().with(&ATTENTION_SINKS, SINKS);
             // As in `shift`.
             let how = How { micro_batch, context, flags, threads: 1, ..How::default() };
             let found = with_session(&case.tiny, &how, |session| how.read(session, &tokens));
@@ -204,12 +199,12 @@ fn methods_do_not_change_windows_without_a_rope_of_their_own() {
         with_session(&tiny, &how, |session| logits(session, &tokens(&tiny, 1000)))
     };
     let expected = of(Flags::default());
-    let methods = Case::all().into_iter().filter(|case| case.flags.scaling.is_some());
-    let sinks = Flags { attention_sinks: Some(4), ..Flags::default() };
+    let methods = Case::all().into_iter().filter(|case| case.flags.scaling().is_some());
+    let sinks = Flags::default().with(&ATTENTION_SINKS, 4);
     for flags in methods.map(|case| case.flags).chain([sinks]) {
-        let flags = Flags { log_n: Some(false), ..flags };
+        let flags = flags.with(&LOG_N, false);
         let apart = difference(&expected, &of(flags.clone()));
-        assert!(apart < BOUND, "{:?}: {apart}", flags.scaling);
+        assert!(apart < BOUND, "{:?}: {apart}", flags.scaling());
     }
 }
 
@@ -245,17 +240,20 @@ fn every_cache_type_is_as_near_as_its_steps() {
 #[test]
 fn each_method_matters() {
     let tiny = Tiny::llama();
-    let how = |flags| How { flags: Flags { scale: Some(2.0), ..flags }, ..How::default() };
+    let how = |flags: Flags| How { flags: flags.with(&SCALE, 2.0), ..How::default() };
     let plain =
         with_session(&tiny, &how(Flags::default()), |session| logits(session, &tokens(&tiny, 300)));
     for case in Case::all() {
-        let without = Flags { rerope_window: Some(1000), ..case.flags.clone() };
-        let flags =
-            if case.flags.rerope_window == Some(290) { without } else { case.flags.clone() };
+        let without = case.flags.clone().with(&rerope::WINDOW, 1000);
+        let flags = if case.flags.values.whole(&rerope::WINDOW) == Some(290) {
+            without
+        } else {
+            case.flags.clone()
+        };
         let found = case.found(&tiny, &how(flags.clone()), 300);
         let apart = difference(&plain, &found);
         // A window longer than the sequence changes nothing.
-        let idle = flags.rerope_window == Some(1000);
+        let idle = flags.values.whole(&rerope::WINDOW) == Some(1000);
         assert!(if idle { apart < BOUND } else { apart > 100.0 * BOUND }, "{flags:?}: {apart}");
     }
 }

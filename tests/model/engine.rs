@@ -3,7 +3,7 @@
 use rope_cpu::{
     kv_cache::CacheType,
     model::{Engine, Error, Feed, Options, Role, Sequence},
-    rope::{Flags, Policy, Scaling},
+    rope::{ATTENTION_SINKS, Flags, POLICY},
 };
 
 use crate::{
@@ -141,8 +141,9 @@ fn check(name: &str, tiny: &Tiny, how: &How) {
 fn sequences_of_every_architecture_are_as_alone() {
     for (name, tiny) in Tiny::all() {
         // LongRoPE's default policy computes a sequence again when it is longer.
-        let policy = tiny.long_rope.map(|_| Policy::Position);
-        let how = How { flags: Flags { policy, ..Flags::default() }, ..How::default() };
+        let policy = tiny.long_rope.map(|_| "position");
+        let flags = Flags::default().with_some(&POLICY, policy);
+        let how = How { flags, ..How::default() };
         for tiny in [tiny.clone(), tiny.in_blocks()] {
             check(name, &tiny, &how);
         }
@@ -163,20 +164,18 @@ fn sequences_with_each_cache_type_are_as_alone() {
 #[test]
 fn sequences_of_different_effective_lengths_are_as_alone() {
     for case in position::Case::all() {
-        let name = format!("{:?}", case.flags.scaling);
+        let name = format!("{:?}", case.flags.scaling());
         check(&name, &case.tiny, &How { flags: case.flags.clone(), ..How::default() });
     }
 }
 
 #[test]
 fn sequences_by_each_method_of_attention_are_as_alone() {
-    use Scaling::{LeakyReRope, LmInfinite, ReRope, SelfExtend};
-    let methods = [ReRope, LeakyReRope, SelfExtend, LmInfinite].map(Some).into_iter();
-    for scaling in methods {
-        let flags = Flags { scaling, ..Flags::default() };
-        check(&format!("{scaling:?}"), &Tiny::gemma3(), &How { flags, ..How::default() });
+    for scaling in ["rerope", "leaky-rerope", "self-extend", "lm-infinite"] {
+        let flags = Flags::method(scaling);
+        check(scaling, &Tiny::gemma3(), &How { flags, ..How::default() });
     }
-    let flags = Flags { attention_sinks: Some(4), ..Flags::default() };
+    let flags = Flags::default().with(&ATTENTION_SINKS, 4);
     check("sinks", &Tiny::gemma3(), &How { flags, context: 60, ..How::default() });
     let flags = Flags { context_shift: true, ..Flags::default() };
     check("shift", &Tiny::llama(), &How { flags, context: 258, ..How::default() });
@@ -186,7 +185,7 @@ fn sequences_by_each_method_of_attention_are_as_alone() {
 #[test]
 fn recomputing_a_sequence_does_not_stop_others() {
     for case in position::Case::all() {
-        let flags = Flags { policy: Some(Policy::Run), ..case.flags.clone() };
+        let flags = case.flags.clone().with(&POLICY, "run");
         let how = How { flags, micro_batch: 64, ..How::default() };
         let all = tokens(&case.tiny, 400);
         let (long, other) = (&all[..200], &all[200..]);
@@ -239,8 +238,8 @@ fn recomputing_a_sequence_does_not_stop_others() {
                     (tokens, rest) = rest.split_at(1);
                 }
             }
-            assert!(found == expected, "{:?}", case.flags.scaling);
-            assert!(found_other == other_alone, "{:?}", case.flags.scaling);
+            assert!(found == expected, "{:?}", case.flags.scaling());
+            assert!(found_other == other_alone, "{:?}", case.flags.scaling());
             assert!(steps > long.len() - 90, "nothing was computed again");
         });
     }

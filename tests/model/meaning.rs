@@ -1,6 +1,6 @@
 //! The logits of a model, compared with its definition.
 
-use rope_cpu::rope::Flags;
+use rope_cpu::rope::{FREQ_SCALE, Flags};
 
 use crate::{
     reference::{Frequencies, forward},
@@ -34,7 +34,7 @@ fn gemma3() {
 
 #[test]
 fn scaling_acts_on_global_layers_alone() {
-    let flags = Flags { freq_scale: Some(0.25), ..Flags::default() };
+    let flags = Flags::default().with(&FREQ_SCALE, 0.25);
     for tiny in [Tiny::llama(), Tiny::gemma3()] {
         let how = How { flags: flags.clone(), ..How::default() };
         check(&tiny, &how, &Frequencies::new(&tiny, 4.0), 100);

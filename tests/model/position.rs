@@ -1,8 +1,10 @@
 //! Frequencies that depend on the length, for each token on the sequence up to it.
 
+use std::path::Path;
+
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{ClexWeights, Flags, Policy, Scaling, Variant},
+    rope::{Flags, LOG_N, POLICY, SCALE, clex, dynamic},
 };
 use safetensors::{Dtype, tensor::TensorView};
 
@@ -40,8 +42,8 @@ impl Case {
         vec![
             Case::dynamic(&tiny, None),
             Case::dynamic(&gemma, None),
-            Case::dynamic(&tiny, Some(Variant::Fu1)),
-            Case::dynamic(&tiny, Some(Variant::Fu2)),
+            Case::dynamic(&tiny, Some("fu1")),
+            Case::dynamic(&tiny, Some("fu2")),
             Case::dynamic_yarn(&tiny),
             Case::dynamic_yarn(&gemma),
             Case::long_rope(),
@@ -52,28 +54,28 @@ impl Case {
     }
 
     fn new(tiny: &Tiny, flags: Flags, of: impl Fn(usize) -> (Vec<f64>, f64) + 'static) -> Case {
-        use Scaling::{Dynamic, DynamicYarn};
-        let on_grid = matches!(flags.scaling, Some(Dynamic | DynamicYarn));
+        let on_grid = flags.scaling().is_some_and(|scaling| scaling.reads(&dynamic::STEP));
         let step = on_grid.then_some(STEP);
         // LongRoPE's default is policy run.
-        let policy = flags.scaling.is_none().then_some(Policy::Position);
-        let flags = Flags { policy, step, ..flags };
-        let constant = flags.dynamic_target.unwrap_or(TRAINED);
+        let policy = flags.scaling().is_none().then_some("position");
+        let flags = flags.with_some(&POLICY, policy).with_some(&dynamic::STEP, step);
+        let constant = flags.values.whole(&dynamic::TARGET).unwrap_or(TRAINED);
         let (tiny, step) = (tiny.clone(), step.unwrap_or(TRAINED));
         Case { tiny, flags, constant, step, frequencies: Box::new(of) }
     }
 
     /// Adds queries that grow with the position to a case.
     fn log_n(case: Case) -> Case {
-        Case { flags: Flags { log_n: Some(true), ..case.flags.clone() }, ..case }
+        Case { flags: case.flags.clone().with(&LOG_N, true), ..case }
     }
 
     /// Dynamic NTK: theta_i * alpha^(-2i/(d-2)), alpha = n/C for a factor of 1, and for the second
     /// formula of Fu et al. alpha = s * max(C', n)/C - (s - 1), here with s = C' / 2C.
-    fn dynamic(tiny: &Tiny, dynamic_variant: Option<Variant>) -> Case {
-        let target = (dynamic_variant == Some(Variant::Fu2)).then_some(TARGET);
-        let scaling = Some(Scaling::Dynamic);
-        let flags = Flags { scaling, dynamic_variant, dynamic_target: target, ..Flags::default() };
+    fn dynamic(tiny: &Tiny, variant: Option<&'static str>) -> Case {
+        let target = (variant == Some("fu2")).then_some(TARGET);
+        let flags = Flags::method("dynamic")
+            .with_some(&dynamic::VARIANT, variant)
+            .with_some(&dynamic::TARGET, target);
         let model = tiny.clone();
         Case::new(tiny, flags, move |length| {
             let alpha = match target {
@@ -92,7 +94,7 @@ impl Case {
     /// Dynamic YaRN, with s = n/L. In such a short context the ramp is between pair 0 and the last
     /// one.
     fn dynamic_yarn(tiny: &Tiny) -> Case {
-        let flags = Flags { scaling: Some(Scaling::DynamicYarn), ..Flags::default() };
+        let flags = Flags::method("dynamic-yarn");
         let model = tiny.clone();
         Case::new(tiny, flags, move |length| {
             let s = length as f64 / TRAINED as f64;
@@ -128,11 +130,13 @@ impl Case {
         let views = shape.map(|(name, shape)| {
             (name, TensorView::new(Dtype::F32, shape.to_vec(), &zeros).unwrap())
         });
-        let file = tempfile::NamedTempFile::new().unwrap();
+        // The same bytes in every test, at a path that outlives the case.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let file = tempfile::NamedTempFile::new_in(folder).unwrap();
         std::fs::write(file.path(), safetensors::serialize(views, None).unwrap()).unwrap();
-        let weights = ClexWeights::read(file.path()).unwrap();
-        let (scaling, scale) = (Some(Scaling::Clex), Some(4.0));
-        let flags = Flags { scaling, scale, clex_weights: Some(weights), ..Flags::default() };
+        let weights = folder.join(format!("clex-{}.safetensors", tiny.n_rot));
+        file.persist(&weights).unwrap();
+        let flags = Flags::method("clex").with(&SCALE, 4.0).with(&clex::WEIGHTS, weights);
         let model = tiny.clone();
         Case::new(tiny, flags, move |length| {
             let alpha = 2.0 * (length / TRAINED) as f64 - 1.0;
@@ -149,7 +153,7 @@ impl Case {
 
     /// Returns the factor of the query at position `i`.
     pub fn query_scale(&self, i: usize) -> f64 {
-        match self.flags.log_n {
+        match self.flags.values.switch(&LOG_N) {
             Some(true) => ((i as f64 + 1.0).ln() / (TRAINED as f64).ln()).max(1.0),
             _ => 1.0,
         }
@@ -184,7 +188,7 @@ impl Case {
 #[test]
 fn micro_batches_of_any_size_agree_across_grid_lines() {
     for case in Case::all() {
-        let (expected, scaling) = (case.expected(300), case.flags.scaling);
+        let (expected, scaling) = (case.expected(300), case.flags.scaling());
         let of = |micro_batch| case.found(&How { micro_batch, ..case.how() }, 300);
         let whole = of(300);
         for found in [&whole, &of(1)] {
@@ -253,7 +257,7 @@ fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
 #[test]
 fn the_policies_differ() {
     let case = Case::dynamic(&Tiny { context: TRAINED, ..Tiny::llama() }, None);
-    let run = Flags { policy: Some(Policy::Run), ..case.flags.clone() };
+    let run = case.flags.clone().with(&POLICY, "run");
     let run = case.found(&How { flags: run, ..case.how() }, 200);
     let position = case.found(&case.how(), 200);
     assert!(difference(&run, &position) > 100.0 * BOUND);

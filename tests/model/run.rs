@@ -1,6 +1,6 @@
 //! Frequencies that depend on the length, for all tokens on that of the whole sequence.
 
-use rope_cpu::rope::{Flags, Policy};
+use rope_cpu::rope::POLICY;
 
 use crate::{
     position::Case,
@@ -12,8 +12,8 @@ const BOUND: f32 = 2e-4;
 
 /// Policy run is the default of LongRoPE.
 fn how(case: &Case, micro_batch: usize) -> How {
-    let policy = case.flags.scaling.map(|_| Policy::Run);
-    How { micro_batch, flags: Flags { policy, ..case.flags.clone() }, ..How::default() }
+    let policy = case.flags.scaling().map(|_| "run");
+    How { micro_batch, flags: case.flags.clone().with_some(&POLICY, policy), ..How::default() }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn one_shot_has_the_frequencies_of_its_length() {
             for micro_batch in [64, 7] {
                 with_session(&case.tiny, &how(&case, micro_batch), |session| {
                     let apart = difference(&expected, &logits(session, &tokens(&case.tiny, n)));
-                    assert!(apart < BOUND, "{:?}, {n}: {apart}", case.flags.scaling);
+                    assert!(apart < BOUND, "{:?}, {n}: {apart}", case.flags.scaling());
                     assert_eq!(session.take_recomputed(), None);
                 });
             }
@@ -48,9 +48,14 @@ fn token_by_token_all_is_computed_again_at_each_grid_line() {
                     expected = case.by(&|_| length, 210);
                 }
                 let apart = difference(&expected[i..=i], &logits(session, &[*token]));
-                assert!(apart < BOUND, "{:?}, token {i}: {apart}", case.flags.scaling);
+                assert!(apart < BOUND, "{:?}, token {i}: {apart}", case.flags.scaling());
                 let again = (crosses && i > 90).then_some(i);
-                assert_eq!(session.take_recomputed(), again, "{:?}, token {i}", case.flags.scaling);
+                assert_eq!(
+                    session.take_recomputed(),
+                    again,
+                    "{:?}, token {i}",
+                    case.flags.scaling()
+                );
             }
         });
     }

@@ -4,7 +4,7 @@ use rope_cpu::{
     gguf::Tensor,
     kv_cache::CacheType,
     model::{Session, saved::Error},
-    rope::{Flags, Policy, Scaling},
+    rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, SCALING, lm_infinite, rerope},
 };
 
 use crate::{
@@ -57,17 +57,13 @@ fn what_acts_on_attention_is_part_of_the_settings() {
     let tiny = Tiny::llama();
     let with = |flags| How { flags, context: 320, ..How::default() };
     let all = [
-        Flags { attention_sinks: Some(4), ..Flags::default() },
+        Flags::default().with(&ATTENTION_SINKS, 4),
         Flags { context_shift: true, ..Flags::default() },
-        Flags { log_n: Some(true), ..Flags::default() },
-        Flags { scaling: Some(Scaling::ReRope), rerope_window: Some(40), ..Flags::default() },
-        Flags {
-            scaling: Some(Scaling::LmInfinite),
-            lm_infinite_local: Some(20),
-            ..Flags::default()
-        },
-        Flags { scaling: Some(Scaling::Dynamic), ..Flags::default() },
-        Flags { scaling: Some(Scaling::Dynamic), policy: Some(Policy::Run), ..Flags::default() },
+        Flags::default().with(&LOG_N, true),
+        Flags::method("rerope").with(&rerope::WINDOW, 40),
+        Flags::method("lm-infinite").with(&lm_infinite::LOCAL, 20),
+        Flags::method("dynamic"),
+        Flags::method("dynamic").with(&POLICY, "run"),
     ];
     for (i, flags) in all.iter().enumerate() {
         let file = written(&tiny, &with(flags.clone()), 300);
@@ -78,7 +74,7 @@ fn what_acts_on_attention_is_part_of_the_settings() {
         }
     }
     // A cache with a gap goes on where it was.
-    let how = with(Flags { attention_sinks: Some(4), ..Flags::default() });
+    let how = with(Flags::default().with(&ATTENTION_SINKS, 4));
     let tokens = tokens(&tiny, 1600);
     let mut file = Vec::new();
     let expected = with_session(&tiny, &how, |session| {
@@ -108,8 +104,8 @@ fn what_a_window_has_dropped_is_not_written() {
 #[test]
 fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
     let tiny = Tiny::llama();
-    let (scaling, policy) = (Some(Scaling::Dynamic), Some(Policy::Run));
-    let flags = Flags { scaling, policy, ..Flags::default() };
+    let (scaling, policy) = (Some("dynamic"), Some("run"));
+    let flags = Flags::default().with_some(&SCALING, scaling).with_some(&POLICY, policy);
     with_session(&tiny, &How { flags, ..How::default() }, |session| {
         logits(session, &tokens(&tiny, 64));
         assert_eq!(session.save(MODEL, 50, Vec::new()).unwrap(), 50);
@@ -149,7 +145,7 @@ fn other_models_and_settings_are_refused_by_name() {
         })
     };
     assert!(refused(&How::default(), MODEL + 1).contains("another model"));
-    let linear = Flags { scaling: Some(Scaling::Linear), scale: Some(4.0), ..Flags::default() };
+    let linear = Flags::method("linear").with(&SCALE, 4.0);
     let found = refused(&How { flags: linear, ..How::default() }, MODEL);
     assert!(found.contains("RoPE: no scaling") && found.contains("factor 4"), "{found}");
     let found = refused(&How { keys: CacheType::F16, ..How::default() }, MODEL);
@@ -254,7 +250,7 @@ fn files_of_other_formats_are_no_damage() {
 /// A context that rolls has room for any number of tokens, but the file has not.
 #[test]
 fn a_count_that_the_file_cannot_hold_is_damage() {
-    let flags = Flags { attention_sinks: Some(4), ..Flags::default() };
+    let flags = Flags::default().with(&ATTENTION_SINKS, 4);
     let how = How { flags, context: 320, ..How::default() };
     let file = written(&Tiny::llama(), &how, 20);
     let end = header_end(&file);

@@ -2,7 +2,10 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    rope::{Flags, Layers, Policy, Scaling, Table},
+    rope::{
+        Flags, LOG_N, Layers, POLICY, Policy, SCALE, SCALING, Table, lm_infinite, rerope,
+        self_extend, yarn,
+    },
 };
 
 use crate::{
@@ -47,27 +50,30 @@ impl Case {
     fn fixed(tiny: Tiny, flags: Flags, distance: fn(usize, usize) -> Option<f64>) -> Case {
         // An attention scale that would show if keys were scaled again.
         let global = Frequencies::new(&tiny, 2.0).global;
-        let flags = Flags { scale: Some(2.0), yarn_attn_factor: Some(1.25), ..flags };
+        let flags = flags.with(&SCALE, 2.0).with(&yarn::ATTN_FACTOR, 1.25);
         let frequencies = Box::new(move |_| (global.clone(), 1.25));
-        Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance }
+        Case {
+            log_n: flags.values.switch(&LOG_N) == Some(true),
+            tiny,
+            flags,
+            frequencies,
+            distance,
+        }
     }
 
     /// Returns the case of Self-Extend in groups of 6 beyond a window of 42.
     fn self_extend(tiny: Tiny) -> Case {
-        let flags = Flags {
-            scaling: Some(Scaling::SelfExtend),
-            grp_attn_n: Some(6),
-            grp_attn_w: Some(42),
-            ..Flags::default()
-        };
+        let flags = Flags::method("self-extend")
+            .with(&self_extend::GROUP, 6)
+            .with(&self_extend::WINDOW, 42);
         Case::fixed(tiny, flags, |i, j| {
             Some(if i - j < 42 { i - j } else { i / 6 + 42 - 7 - j / 6 } as f64)
         })
     }
 
     /// Returns the case of a rule. The tests of `rope` check its frequencies.
-    fn named(scaling: Scaling) -> Case {
-        let (tiny, flags) = (Tiny::llama(), Flags { scaling: Some(scaling), ..Flags::default() });
+    fn named(scaling: &'static str) -> Case {
+        let (tiny, flags) = (Tiny::llama(), Flags::method(scaling));
         let case = Case::fixed(tiny, flags, plainly);
         let plan = with_session(&case.tiny, &case.how(), |s| s.rope().plan().clone());
         let Table { inv_freq, scale } = Table::new(&plan, Layers::Global, CONTEXT);
@@ -78,36 +84,37 @@ impl Case {
     /// stays that of a full context.
     fn by_length(case: position::Case, policy: Policy) -> Case {
         let (tiny, flags) = (case.tiny.clone(), case.flags.clone());
-        let flags = Flags { policy: Some(policy), ..flags };
+        let flags = flags.with(&POLICY, policy.name());
         let frequencies = Box::new(move |i: usize| {
             let full = CONTEXT - 1;
             let last = if policy == Policy::Run { full } else { i.min(full) };
             (case.frequencies)(case.effective(last))
         });
-        Case { log_n: flags.log_n == Some(true), tiny, flags, frequencies, distance: plainly }
+        Case {
+            log_n: flags.values.switch(&LOG_N) == Some(true),
+            tiny,
+            flags,
+            frequencies,
+            distance: plainly,
+        }
     }
 
     fn all() -> Vec<Case> {
-        let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
+        let scaling = |scaling| Flags::method(scaling);
         let (llama, gemma) = (Tiny::llama, Tiny::gemma3);
-        let rerope = Flags { rerope_window: Some(40), ..scaling(Scaling::ReRope) };
-        let without_log_n = Flags { log_n: Some(false), ..rerope.clone() };
+        let rerope = scaling("rerope").with(&rerope::WINDOW, 40);
+        let without_log_n = rerope.clone().with(&LOG_N, false);
         let window: fn(usize, usize) -> Option<f64> = |i, j| Some((i - j).min(40) as f64);
-        let leaky = Flags {
-            rerope_window: Some(30),
-            rerope_k: Some(7),
-            log_n: Some(false),
-            ..scaling(Scaling::LeakyReRope)
-        };
-        let infinite = Flags {
-            lm_infinite_global: Some(5),
-            lm_infinite_local: Some(50),
-            ..scaling(Scaling::LmInfinite)
-        };
+        let leaky = scaling("leaky-rerope")
+            .with(&rerope::WINDOW, 30)
+            .with(&rerope::K, 7)
+            .with(&LOG_N, false);
+        let infinite =
+            scaling("lm-infinite").with(&lm_infinite::GLOBAL, 5).with(&lm_infinite::LOCAL, 50);
         let mut all = vec![
             Case::fixed(llama(), Flags::default(), plainly),
             Case::fixed(gemma(), Flags::default(), plainly),
-            Case::fixed(llama(), Flags { log_n: Some(true), ..Flags::default() }, plainly),
+            Case::fixed(llama(), Flags::default().with(&LOG_N, true), plainly),
             Case::fixed(llama(), without_log_n, window),
             // By default its queries grow.
             Case { log_n: true, ..Case::fixed(llama(), rerope, window) },
@@ -123,8 +130,7 @@ impl Case {
                 _ => None,
             }),
         ];
-        use Scaling::{DpRope, Llama3, Ntk, NtkMixed, Yarn};
-        all.extend([Ntk, NtkMixed, Yarn, Llama3, DpRope].map(Case::named));
+        all.extend(["ntk", "ntk-mixed", "yarn", "llama3", "dprope"].map(Case::named));
         for policy in Policy::ALL {
             let followed = position::Case::all().into_iter();
             all.extend(followed.map(|case| Case::by_length(case, policy)));
@@ -180,7 +186,7 @@ fn ten_shifts_are_what_their_definition_says() {
         assert!(found == of(7), "{:?}", case.flags);
         // Reading one token at a time takes long, so only every third case does it. With policy run
         // all tokens would be recomputed.
-        if i.is_multiple_of(3) && case.flags.policy != Some(Policy::Run) {
+        if i.is_multiple_of(3) && case.flags.values.word(&POLICY) != Some("run") {
             close(&of(1));
         }
     }
@@ -191,7 +197,7 @@ fn ten_shifts_are_what_their_definition_says() {
 /// that depend on the position.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
-    let dynamic = |case: &position::Case| case.flags.scaling == Some(Scaling::Dynamic);
+    let dynamic = |case: &position::Case| case.flags.values.word(&SCALING) == Some("dynamic");
     let dynamic = position::Case::all().into_iter().find(dynamic).unwrap();
     let cases = [
         Case::fixed(Tiny::llama(), Flags::default(), plainly),
@@ -210,7 +216,7 @@ fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
                 sum / (range.len() * case.tiny.vocabulary) as f64
             };
             let (before, after) = (mean(0..CONTEXT), mean(ALL - CONTEXT..ALL));
-            let what = format!("{:?} {}", case.flags.scaling, keys.name());
+            let what = format!("{:?} {}", case.flags.scaling(), keys.name());
             assert!(after <= 8.0 * step + f64::from(BOUND), "{what}: {after}");
             assert!(after <= 1.5 * before + f64::from(BOUND), "{what}: {before} {after}");
         }

@@ -569,7 +569,7 @@ pub fn with_model<T>(
     test: impl FnOnce(&Model, Rope, Options) -> T,
 ) -> T {
     let model = load(file, adapters).unwrap();
-    let plan = model.rope_plan(&how.flags, Sourced::flag(how.context, "--ctx")).unwrap();
+    let plan = model.rope_plan(&how.flags, Sourced::given(how.context, "--ctx")).unwrap();
     let options = Options {
         micro_batch: how.micro_batch,
         keys: how.keys,

@@ -1,8 +1,8 @@
-//! The choice of `--rope-scaling auto`, and the reason in the RoPE line.
+//! The choice of ``rope_scaling` auto`, and the reason in the RoPE line.
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Layers, Plan, Scaling, Table},
+    rope::{ATTENTION_SINKS, FREQ_BASE, Factors, Flags, LOG_N, Layers, Plan, SCALE, Table, yarn},
 };
 
 use crate::Case;
@@ -27,7 +27,7 @@ fn the_choice_agrees_with_our_results() {
 }
 
 fn auto(case: Case) -> Plan {
-    let flags = Flags { auto: true, ..Flags::default() };
+    let flags = Flags::method("auto");
     case.flags(flags).plan().unwrap()
 }
 
@@ -47,7 +47,7 @@ fn within_the_trained_length_nothing_is_scaled() {
         let why = format!("{context} tokens are within the trained context of 8192");
         let line = plan.to_string();
         assert!(
-            line.starts_with(&format!("RoPE: no scaling (--rope-scaling auto: {why})")),
+            line.starts_with(&format!("RoPE: no scaling (`rope_scaling` auto: {why})")),
             "{line}"
         );
     }
@@ -56,7 +56,7 @@ fn within_the_trained_length_nothing_is_scaled() {
 #[test]
 fn beyond_it_yarn_reaches_the_context() {
     let plan = auto(case(20480));
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(2.5), ..Flags::default() };
+    let yarn = Flags::method("yarn").with(&SCALE, 2.5);
     assert_eq!(frequencies(&plan), frequencies(&case(20480).flags(yarn).plan().unwrap()));
     assert_eq!(plan.warnings, [""; 0]);
     let line = plan.to_string();
@@ -64,22 +64,22 @@ fn beyond_it_yarn_reaches_the_context() {
                the methods that rotate a key once";
     assert!(
         line.starts_with(&format!(
-            "RoPE: yarn (--rope-scaling auto: {why}), factor 2.5 (context / original context)"
+            "RoPE: yarn (`rope_scaling` auto: {why}), factor 2.5 (context / original context)"
         )),
         "{line}"
     );
     // One token more than the trained length needs scaling.
-    assert_eq!(auto(case(8193)).scaling.value, Scaling::Yarn);
+    assert_eq!(auto(case(8193)).scaling.value.name, "yarn");
 }
 
 #[test]
 fn settings_of_the_file_stay_if_they_reach_the_context() {
     let file = |context| case(context).scaling("linear").float("scaling.factor", 4.0);
     let plan = auto(file(32768));
-    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Linear, 4.0));
+    assert_eq!((plan.scaling.value.name, plan.factor.value), ("linear", 4.0));
     assert!(plan.to_string().contains("auto: the file's own settings reach 32768 tokens"));
     let plan = auto(file(40960));
-    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 5.0));
+    assert_eq!((plan.scaling.value.name, plan.factor.value), ("yarn", 5.0));
 
     // For a model that was extended from 4096, YaRN extends that original context.
     let extended = case(16384)
@@ -87,7 +87,7 @@ fn settings_of_the_file_stay_if_they_reach_the_context() {
         .float("scaling.factor", 2.0)
         .key("scaling.original_context_length", Value::U32(4096));
     let plan = auto(extended);
-    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 4.0));
+    assert_eq!((plan.scaling.value.name, plan.factor.value), ("yarn", 4.0));
 }
 
 #[test]
@@ -99,17 +99,16 @@ fn longrope_is_extended_from_what_it_reaches() {
             .scaling("longrope")
             .key("scaling.original_context_length", Value::U32(4096))
     };
-    assert_eq!(auto(case(8192)).scaling.value, Scaling::LongRope);
+    assert_eq!(auto(case(8192)).scaling.value.name, "longrope");
     let plan = auto(case(16384));
-    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 2.0));
+    assert_eq!((plan.scaling.value.name, plan.factor.value), ("yarn", 2.0));
     assert_eq!(plan.original_context.value, 8192);
 }
 
 #[test]
 fn flags_that_act_on_attention_stay_in_effect() {
     for context in [4096, 16384] {
-        let flags =
-            Flags { auto: true, log_n: Some(true), attention_sinks: Some(4), ..Flags::default() };
+        let flags = Flags::method("auto").with(&LOG_N, true).with(&ATTENTION_SINKS, 4);
         let plan = case(context).flags(flags).plan().unwrap();
         assert!(plan.log_n.is_some() && plan.rolls(), "{plan}");
     }
@@ -117,17 +116,17 @@ fn flags_that_act_on_attention_stay_in_effect() {
 
 #[test]
 fn flags_that_auto_would_set_are_errors() {
-    let auto = Flags { auto: true, ..Flags::default() };
+    let auto = Flags::method("auto");
     for (flags, name) in [
-        (Flags { scale: Some(2.0), ..auto.clone() }, "--rope-scale"),
-        (Flags { freq_base: Some(1e6), ..auto.clone() }, "--rope-freq-base"),
-        (Flags { yarn_beta_fast: Some(16.0), ..auto.clone() }, "--yarn-beta-fast"),
+        (auto.clone().with(&SCALE, 2.0), "`rope_scale`"),
+        (auto.clone().with(&FREQ_BASE, 1e6), "`rope_freq_base`"),
+        (auto.clone().with(&yarn::BETA_FAST, 16.0), "`yarn_beta_fast`"),
     ] {
         let error = case(16384).flags(flags).error();
         assert_eq!(
             error,
             format!(
-                "{name} has no effect with --rope-scaling auto: replace auto by a method, or remove {name}"
+                "{name} has no effect with `rope_scaling` auto: replace auto by a method, or remove {name}"
             )
         );
     }
@@ -142,29 +141,29 @@ fn gemma_3_includes_its_factor_in_the_trained_length() {
     };
     for (factor, original) in [(8.0, 1024), (3.0, 2731)] {
         let plan = auto(file(8192, factor));
-        assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Linear, f64::from(factor)));
+        assert_eq!((plan.scaling.value.name, plan.factor.value), ("linear", f64::from(factor)));
         assert_eq!(plan.original_context.value, original);
         assert_eq!(plan.warnings, [""; 0]);
     }
     let plan = auto(file(16384, 8.0));
-    assert_eq!((plan.scaling.value, plan.factor.value), (Scaling::Yarn, 16.0));
+    assert_eq!((plan.scaling.value.name, plan.factor.value), ("yarn", 16.0));
     assert_eq!(plan.warnings, [""; 0]);
 
     let warnings =
         |context, flags| file(context, 8.0).flags(flags).plan().unwrap().warnings.join("");
-    let scaling = |scaling| Flags { scaling: Some(scaling), ..Flags::default() };
+    let scaling = |scaling| Flags::method(scaling);
     assert!(warnings(8193, Flags::default()).contains(
         "beyond the 1024 tokens that the model was trained for without the scaling of its file, which the \
          settings extend to 8192"
     ));
-    let none = warnings(4096, scaling(Scaling::None));
+    let none = warnings(4096, scaling("none"));
     assert!(none.contains("without the scaling of its file, and no setting extends it"), "{none}");
-    let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
+    let yarn = scaling("yarn").with(&SCALE, 2.0);
     assert!(warnings(4096, yarn).contains("extend to 2048"));
     // Dynamic scaling begins at the trained length without the factor.
-    let dynamic = file(8192, 8.0).flags(scaling(Scaling::Dynamic)).plan().unwrap();
+    let dynamic = file(8192, 8.0).flags(scaling("dynamic")).plan().unwrap();
     assert!(dynamic.to_string().contains("alpha by length from 1024"), "{dynamic}");
     // A flag may replace an invalid factor of the file.
     assert!(file(8192, -1.0).plan().is_err());
-    assert!(file(8192, -1.0).flags(scaling(Scaling::None)).plan().is_ok());
+    assert!(file(8192, -1.0).flags(scaling("none")).plan().is_ok());
 }

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Layers, Scaling, Table},
+    rope::{ATTENTION_SINKS, FREQ_BASE, Factors, Flags, LOG_N, Layers, METHODS, SCALE, Table},
 };
 
 use crate::{Case, close, family};
@@ -16,21 +16,21 @@ fn case() -> Case {
 
 #[test]
 fn baked_plans_read_back() {
-    let named = |scaling, scale| Flags { scaling: Some(scaling), scale, ..Flags::default() };
+    let named = |scaling, scale| Flags::method(scaling).with_some(&SCALE, scale);
     let own: Vec<f32> = (0..32).map(|i| 1.0 + i as f32 / 8.0).collect();
     let with_divisors =
         Case { factors: Factors { rope_freqs: Some(own), ..Factors::default() }, ..case() };
     let cases = [
         case(),
-        case().flags(named(Scaling::Linear, Some(4.0))),
-        case().flags(named(Scaling::Ntk, None)),
-        case().flags(named(Scaling::NtkMixed, None)),
-        case().flags(named(Scaling::Yarn, Some(4.0))),
-        case().flags(named(Scaling::Llama3, None)),
-        case().flags(named(Scaling::DpRope, None)),
-        case().flags(Flags { freq_base: Some(800_000.0), ..Flags::default() }),
-        case().flags(Flags { auto: true, ..Flags::default() }),
-        with_divisors.flags(named(Scaling::Yarn, Some(2.0))),
+        case().flags(named("linear", Some(4.0))),
+        case().flags(named("ntk", None)),
+        case().flags(named("ntk-mixed", None)),
+        case().flags(named("yarn", Some(4.0))),
+        case().flags(named("llama3", None)),
+        case().flags(named("dprope", None)),
+        case().flags(Flags::default().with(&FREQ_BASE, 800_000.0)),
+        case().flags(Flags::method("auto")),
+        with_divisors.flags(named("yarn", Some(2.0))),
     ];
     for case in cases {
         let plan = case.plan().unwrap();
@@ -52,7 +52,7 @@ fn baked_plans_read_back() {
 /// Phi 3 has two sets of divisors, and may not name its scaling.
 #[test]
 fn plans_baked_into_both_sets_read_back() {
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     let phi3 = |context_train| Case { architecture: "phi3", context_train, ..case() };
     let plan = phi3(8192).flags(yarn).plan().unwrap();
     let divisors = Some(plan.baked().unwrap().divisors);
@@ -73,8 +73,8 @@ fn plans_baked_into_both_sets_read_back() {
 
 #[test]
 fn plans_that_depend_on_the_length_are_errors() {
-    for scaling in [Scaling::Dynamic, Scaling::DynamicYarn] {
-        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
+    for scaling in ["dynamic", "dynamic-yarn"] {
+        let flags = Flags::method(scaling);
         let error = case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
         assert!(
             error.contains(&format!("RoPE scaling {scaling} depends on the length")),
@@ -83,7 +83,7 @@ fn plans_that_depend_on_the_length_are_errors() {
     }
     let set = || Some(vec![2.0; 32]);
     let factors = Factors { short: set(), long: set(), rope_freqs: None };
-    let linear = Flags { scaling: Some(Scaling::Linear), ..Flags::default() };
+    let linear = Flags::method("linear");
     for flags in [Flags::default(), linear] {
         let longrope = Case { factors: factors.clone(), ..case() }
             .scaling("longrope")
@@ -99,12 +99,12 @@ fn plans_that_depend_on_the_length_are_errors() {
 #[test]
 fn plans_that_act_on_attention_are_errors() {
     let error = |flags| case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
-    for scaling in Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies()) {
-        let error = error(Flags { scaling: Some(scaling), ..Flags::default() });
+    for scaling in METHODS.iter().filter(|scaling| !scaling.acts_on_frequencies()) {
+        let error = error(Flags::method(scaling.name));
         assert!(error.contains(&format!("RoPE scaling {scaling} acts on attention")), "{error}");
     }
-    let sinks = error(Flags { attention_sinks: Some(4), ..Flags::default() });
-    assert!(sinks.contains("--attention-sinks acts on attention"), "{sinks}");
-    let log_n = error(Flags { log_n: Some(true), ..Flags::default() });
-    assert!(log_n.contains("--rope-log-n on acts on attention"), "{log_n}");
+    let sinks = error(Flags::default().with(&ATTENTION_SINKS, 4));
+    assert!(sinks.contains("`attention_sinks` acts on attention"), "{sinks}");
+    let log_n = error(Flags::default().with(&LOG_N, true));
+    assert!(log_n.contains("`rope_log_n` on acts on attention"), "{log_n}");
 }

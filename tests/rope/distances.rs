@@ -1,12 +1,12 @@
 //! Methods that act on attention, against the distances of the reference.
 
-use rope_cpu::rope::{FarKeys, Flags, Plan, Region, Scaling};
+use rope_cpu::rope::{FarKeys, Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend};
 
 use crate::{Case, close, floats, golden};
 
 /// Returns the plan of a model with a trained length of 8 tokens, in a context of 14.
-fn plan(scaling: Scaling, flags: Flags) -> Plan {
-    let flags = Flags { scaling: Some(scaling), ..flags };
+fn plan(scaling: &'static str, flags: Flags) -> Plan {
+    let flags = flags.with(&SCALING, scaling);
     Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags).plan().unwrap()
 }
 
@@ -30,26 +30,26 @@ fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
 fn distances_equal_the_reference() {
     let four = Some(4);
     let cases = [
-        ("rerope_w4", plan(Scaling::ReRope, Flags { rerope_window: four, ..Flags::default() })),
+        ("rerope_w4", plan("rerope", Flags::default().with_some(&rerope::WINDOW, four))),
         (
             "leaky_rerope_w4_k4",
             plan(
-                Scaling::LeakyReRope,
-                Flags { rerope_window: four, rerope_k: four, ..Flags::default() },
+                "leaky-rerope",
+                Flags::default().with_some(&rerope::WINDOW, four).with_some(&rerope::K, four),
             ),
         ),
         (
             "self_extend_G2_W4",
             plan(
-                Scaling::SelfExtend,
-                Flags { grp_attn_n: Some(2), grp_attn_w: four, ..Flags::default() },
+                "self-extend",
+                Flags::default().with(&self_extend::GROUP, 2).with_some(&self_extend::WINDOW, four),
             ),
         ),
         (
             "lm_infinite_g2_l4_kvlen14",
             plan(
-                Scaling::LmInfinite,
-                Flags { lm_infinite_global: Some(2), lm_infinite_local: four, ..Flags::default() },
+                "lm-infinite",
+                Flags::default().with(&lm_infinite::GLOBAL, 2).with_some(&lm_infinite::LOCAL, four),
             ),
         ),
     ];
@@ -72,10 +72,13 @@ fn groups_that_do_not_fill_the_window_are_errors() {
     let rows = &golden()["rel_pos"]["self_extend_G4_W6"];
     assert_eq!(rows[8][0].as_f64(), Some(2.0 + 6.0 - 1.5));
     let (grp_attn_n, grp_attn_w) = (Some(4), Some(6));
-    let scaling = Some(Scaling::SelfExtend);
-    let flags = Flags { scaling, grp_attn_n, grp_attn_w, ..Flags::default() };
+    let scaling = Some("self-extend");
+    let flags = Flags::default()
+        .with_some(&SCALING, scaling)
+        .with_some(&self_extend::GROUP, grp_attn_n)
+        .with_some(&self_extend::WINDOW, grp_attn_w);
     let case = Case { context_train: 8, context: Some(14), ..Case::default() }.flags(flags);
-    assert!(case.error().starts_with("--grp-attn-w 6: must be a multiple of the group size"));
+    assert!(case.error().starts_with("`grp_attn_w` 6: must be a multiple of the group size"));
 }
 
 /// llama.cpp has options with the same names and another effect, which `rope explain` reports.
@@ -89,8 +92,10 @@ fn groups_of_llama_cpp_follow_another_rule() {
         let (grp_attn_n, grp_attn_w) = (Some(whole("G")), Some(whole("W")));
         let (tokens, positions) = (whole("n_tokens"), floats(&reference["positions"]));
         assert_eq!(positions.len(), tokens);
-        let flags = Flags { grp_attn_n, grp_attn_w, ..Flags::default() };
-        let flags = Flags { scaling: Some(Scaling::SelfExtend), ..flags };
+        let flags = Flags::default()
+            .with_some(&self_extend::GROUP, grp_attn_n)
+            .with_some(&self_extend::WINDOW, grp_attn_w);
+        let flags = flags.with(&SCALING, "self-extend");
         let case = Case { context_train: 8, context: Some(tokens), ..Case::default() };
         let plan = case.flags(flags).plan().unwrap();
         let last = tokens - 1;
@@ -98,13 +103,13 @@ fn groups_of_llama_cpp_follow_another_rule() {
             |j: &usize| distance(&plan, last, *j) != Some(positions[last] - positions[*j]);
         assert!((0..tokens).any(|j| differs(&j)), "{reference}");
         let differences = plan.unlike_llama_cpp(&Flags::default()).join(" ");
-        assert!(differences.contains("--grp-attn-n follows another rule"), "{differences}");
+        assert!(differences.contains("`grp_attn_n` follows another rule"), "{differences}");
     }
 }
 
 #[test]
 fn query_scales_equal_the_reference() {
-    let plan = plan(Scaling::ReRope, Flags::default());
+    let plan = plan("rerope", Flags::default());
     for (i, expected) in floats(&golden()["rel_pos"]["logn_scale_train8"]).into_iter().enumerate() {
         // The tolerance is half a unit in the last place of an f32.
         close("log n", f64::from(plan.query_scale(i)), expected, 1.0 / (1 << 24) as f64);
@@ -114,13 +119,13 @@ fn query_scales_equal_the_reference() {
 #[test]
 fn defaults_reach_the_context() {
     for (scaling, context) in [
-        (Scaling::ReRope, 100_000),
-        (Scaling::LeakyReRope, 100_000),
-        (Scaling::SelfExtend, 100_000),
-        (Scaling::SelfExtend, 8193),
-        (Scaling::LmInfinite, 100_000),
+        ("rerope", 100_000),
+        ("leaky-rerope", 100_000),
+        ("self-extend", 100_000),
+        ("self-extend", 8193),
+        ("lm-infinite", 100_000),
     ] {
-        let flags = Flags { scaling: Some(scaling), ..Flags::default() };
+        let flags = Flags::method(scaling);
         let plan = Case { context: Some(context), ..Case::default() }.flags(flags).plan().unwrap();
         assert_eq!(plan.warnings, [""; 0]);
         let farthest = [0, 1, context / 2, context - 1]

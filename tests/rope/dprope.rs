@@ -2,7 +2,9 @@
 //! are equal, disturbances within 1e-12.
 
 use rope_cpu::rope::{
-    Direction, DpRope, Flags, Histogram, Layers, Ramp, Rule, Table, TrainedAngles,
+    Direction, Flags, Histogram, Layers, SCALE, SCALING, Table, TrainedAngles,
+    dprope::{self, DpRope},
+    dynamic, yarn,
 };
 use serde_json::Value;
 
@@ -35,19 +37,14 @@ fn direction(params: &Value) -> Direction {
 
 /// Returns the settings of DPRoPE resolved from these flags, and its frequencies.
 fn dprope(params: &Value, flags: Flags) -> (DpRope, Vec<f64>) {
-    let flags = Flags {
-        scaling: Some("dprope".parse().unwrap()),
-        scale: Some(number(params, "s")),
-        dprope_intervals: Some(whole(params, "b")),
-        dprope_direction: Some(direction(params)),
-        ..flags
-    };
+    let flags = flags
+        .with(&SCALING, "dprope")
+        .with(&SCALE, number(params, "s"))
+        .with(&dprope::INTERVALS, whole(params, "b"))
+        .with(&dprope::DIRECTION, direction(params).name());
     let plan = model(params).flags(flags).plan().unwrap();
     let inv_freq = Table::new(&plan, Layers::Global, plan.effective_length(1)).inv_freq;
-    match plan.rule {
-        Rule::DpRope(dprope) => (dprope, inv_freq),
-        other => panic!("{other:?}"),
-    }
+    (plan.rule_as::<DpRope>().unwrap().clone(), inv_freq)
 }
 
 fn mask(dprope: &DpRope) -> String {
@@ -93,7 +90,7 @@ fn masks_and_disturbances_equal_the_reference() {
         }
         for choice in reference.get("n_hat").and_then(Value::as_array).into_iter().flatten() {
             let dims = whole(choice, "n_hat");
-            let flags = Flags { dprope_dims: Some(dims), ..Flags::default() };
+            let flags = Flags::default().with(&dprope::DIMS, dims);
             let (found, _) = dprope(params, flags);
             assert_eq!(mask(&found), choice["mask"], "{id}, {dims} dimensions");
             near(&id, chosen(&found), number(choice, "D"));
@@ -103,8 +100,7 @@ fn masks_and_disturbances_equal_the_reference() {
             if let (Some(low), Some(high)) =
                 (choice["t_lo_incl"].as_f64(), choice["t_hi_excl"].as_f64())
             {
-                let flags =
-                    Flags { dprope_threshold: Some((low + high) / 2.0), ..Flags::default() };
+                let flags = Flags::default().with(&dprope::THRESHOLD, (low + high) / 2.0);
                 assert_eq!(mask(&dprope(params, flags).0), choice["mask"], "{id}, threshold");
             }
         }
@@ -120,7 +116,7 @@ fn pairs_with_a_tie_are_unchanged() {
     });
     assert_eq!(mask(&dprope(&params, Flags::default()).0), "EEEE");
     // With a number of dimensions, the lowest frequencies of equal pairs are interpolated.
-    let flags = Flags { dprope_dims: Some(2), ..Flags::default() };
+    let flags = Flags::default().with(&dprope::DIMS, 2);
     assert_eq!(mask(&dprope(&params, flags).0), "EEEI");
 }
 
@@ -136,22 +132,18 @@ fn disturbances_of_other_methods_equal_the_reference() {
             let plan = model(params).flags(flags).plan().unwrap();
             Table::new(&plan, Layers::Global, plan.effective_length(extended)).inv_freq
         };
-        let flags = |name: &str| Flags {
-            scaling: Some(name.parse().unwrap()),
-            scale: Some(extended as f64 / trained as f64),
-            ..Flags::default()
-        };
+        let flags = |name| Flags::method(name).with(&SCALE, extended as f64 / trained as f64);
         let unscaled = inv_freq(Flags::default());
         let measure = TrainedAngles::new(&unscaled, trained, whole(params, "b"));
-        let dynamic = Flags { scale: Some(2.0), step: Some(1), ..flags("dynamic") };
+        let dynamic = flags("dynamic").with(&SCALE, 2.0).with(&dynamic::STEP, 1);
         let methods = [
             ("none", Flags::default()),
             ("linear", flags("linear")),
             ("ntk_static", flags("ntk")),
             ("yarn_hf", flags("yarn")),
-            ("yarn_hf_notrunc", Flags { yarn_ramp: Some(Ramp::Exact), ..flags("yarn") }),
+            ("yarn_hf_notrunc", flags("yarn").with(&yarn::RAMP, "exact")),
             ("ntk_dynamic_hf_f2", dynamic),
-            ("yarn_paper", Flags { yarn_ramp: Some(Ramp::Turns), ..flags("yarn") }),
+            ("yarn_paper", flags("yarn").with(&yarn::RAMP, "turns")),
         ];
         for (method, flags) in methods {
             let inv_freq = inv_freq(flags);

@@ -2,7 +2,10 @@
 
 use rope_cpu::{
     gguf::Metadata,
-    rope::{Factors, Flags, Layers, Ramp, Scaling, Table, Variant},
+    rope::{
+        FREQ_BASE, FREQ_SCALE, Factors, Flags, Layers, SCALE, SCALING, Table, dynamic, llama3,
+        ntk_mixed, yarn,
+    },
 };
 use serde_json::Value;
 
@@ -32,50 +35,46 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
         }
         .float("freq_base", base as f32)
     };
-    let flags = |name: &str| Flags {
-        scaling: Some(name.parse().unwrap()),
-        scale: given("factor").or(given("alpha")).or(given("k")).or(given("s")),
-        ..Flags::default()
+    let flags = |name| {
+        Flags::method(name)
+            .with_some(&SCALE, given("factor").or(given("alpha")).or(given("k")).or(given("s")))
     };
-    let yarn = || Flags {
-        yarn_beta_fast: given("beta_fast").or(given("beta")),
-        yarn_beta_slow: given("beta_slow"),
-        ..flags("yarn")
+    let yarn = || {
+        flags("yarn")
+            .with_some(&yarn::BETA_FAST, given("beta_fast").or(given("beta")))
+            .with_some(&yarn::BETA_SLOW, given("beta_slow"))
     };
     let length = whole("seq_len").or(whole("C_test")).unwrap_or(1);
     // With a step of 1 no length is rounded, as in the reference.
-    let dynamic = |name: &str, flags: Flags| Flags {
-        scaling: Some(name.parse().unwrap()),
-        step: Some(1),
-        ..flags
-    };
+    let dynamic =
+        |name: &'static str, flags: Flags| flags.with(&SCALING, name).with(&dynamic::STEP, 1);
     let exact = |case: Case, flags: Flags| vec![(case.flags(flags), length, EXACT)];
     match reference["method"].as_str().unwrap() {
         "none" => exact(case(), Flags::default()),
-        "linear" => exact(case(), Flags { scale: given("factor"), ..Flags::default() }),
+        "linear" => exact(case(), Flags::default().with_some(&SCALE, given("factor"))),
         "ntk_static" => {
             let d = given("n_rot").unwrap();
             let freq_base = base * given("alpha").unwrap().powf(d / (d - 2.0));
-            let by_base = Flags { freq_base: Some(freq_base), ..Flags::default() };
+            let by_base = Flags::default().with(&FREQ_BASE, freq_base);
             let mut cases = exact(case(), by_base);
             cases.extend(exact(case(), flags("ntk")));
             cases
         }
         "ntk_dynamic_hf" => {
-            let flags = Flags { scale: given("factor"), ..Flags::default() };
-            let fu1 = Flags { dynamic_variant: Some(Variant::Fu1), ..flags.clone() };
+            let flags = Flags::default().with_some(&SCALE, given("factor"));
+            let fu1 = flags.clone().with(&dynamic::VARIANT, "fu1");
             let mut cases = exact(case(), dynamic("dynamic", flags));
             cases.extend(exact(case(), dynamic("dynamic", fu1)));
             cases
         }
         "ntk_dynamic_fu1" => {
-            let flags = Flags { scale: given("s"), ..Flags::default() };
-            let fu1 = Flags { dynamic_variant: Some(Variant::Fu1), ..flags };
+            let flags = Flags::default().with_some(&SCALE, given("s"));
+            let fu1 = flags.with(&dynamic::VARIANT, "fu1");
             exact(case(), dynamic("dynamic", fu1))
         }
         "ntk_dynamic_fu2" => {
-            let fu2 = Flags { dynamic_variant: Some(Variant::Fu2), ..Flags::default() };
-            let by_flag = Flags { dynamic_target: whole("C_prime"), ..fu2.clone() };
+            let fu2 = Flags::default().with(&dynamic::VARIANT, "fu2");
+            let by_flag = fu2.clone().with_some(&dynamic::TARGET, whole("C_prime"));
             let by_context = Case { context: whole("C_prime"), ..case() };
             let mut cases = exact(case(), dynamic("dynamic", by_flag));
             cases.extend(exact(by_context, dynamic("dynamic", fu2)));
@@ -83,17 +82,15 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
         }
         "yarn_dynamic" => exact(case(), dynamic("dynamic-yarn", Flags::default())),
         "ntk_mixed" => {
-            exact(case(), Flags { ntk_mixed_exponent: given("b"), ..flags("ntk-mixed") })
+            exact(case(), flags("ntk-mixed").with_some(&ntk_mixed::EXPONENT, given("b")))
         }
         "yarn_hf" => {
             let exact_ramp = params.get("truncate") == Some(&Value::Bool(false));
-            let by_flags = Flags {
-                yarn_attention_factor: given("attention_factor"),
-                yarn_mscale: given("mscale"),
-                yarn_mscale_all_dim: given("mscale_all_dim"),
-                yarn_ramp: exact_ramp.then_some(Ramp::Exact),
-                ..yarn()
-            };
+            let by_flags = yarn()
+                .with_some(&yarn::ATTENTION_FACTOR, given("attention_factor"))
+                .with_some(&yarn::MSCALE, given("mscale"))
+                .with_some(&yarn::MSCALE_ALL_DIM, given("mscale_all_dim"))
+                .with_some(&yarn::RAMP, exact_ramp.then_some("exact"));
             let mut cases = exact(case(), by_flags);
             if let (Some(above), Some(below)) = (given("mscale"), given("mscale_all_dim")) {
                 // In files of DeepSeek 2 both weights are one value, which is stored as a tenth of it.
@@ -108,30 +105,27 @@ fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
             }
             cases
         }
-        "yarn_paper" => {
-            let slow = given("alpha");
-            let ramp = Some(Ramp::Turns);
-            let s = given("s");
-            exact(case(), Flags { scale: s, yarn_beta_slow: slow, yarn_ramp: ramp, ..yarn() })
-        }
+        "yarn_paper" => exact(
+            case(),
+            yarn()
+                .with_some(&SCALE, given("s"))
+                .with_some(&yarn::BETA_SLOW, given("alpha"))
+                .with(&yarn::RAMP, "turns"),
+        ),
         "yarn_llamacpp" => {
-            let flags = Flags {
-                freq_scale: given("freq_scale"),
-                yarn_ext_factor: given("ext_factor"),
-                yarn_attn_factor: given("attn_factor"),
-                ..yarn()
-            };
+            let flags = yarn()
+                .with_some(&FREQ_SCALE, given("freq_scale"))
+                .with_some(&yarn::EXT_FACTOR, given("ext_factor"))
+                .with_some(&yarn::ATTN_FACTOR, given("attn_factor"));
             let rope_freqs = divisors("freq_factors");
             let precision = if rope_freqs.is_some() { THROUGH_F32 } else { EXACT };
             let factors = Factors { rope_freqs, ..Factors::default() };
             vec![(Case { factors, ..case() }.flags(flags), length, precision)]
         }
         "llama3" => {
-            let by_flags = Flags {
-                llama3_low_freq_factor: given("low_freq_factor"),
-                llama3_high_freq_factor: given("high_freq_factor"),
-                ..flags("llama3")
-            };
+            let by_flags = flags("llama3")
+                .with_some(&llama3::LOW_FREQ_FACTOR, given("low_freq_factor"))
+                .with_some(&llama3::HIGH_FREQ_FACTOR, given("high_freq_factor"));
             // The divisors that the converter would write into the file.
             let divisors = floats(&reference["freq_factors"]).iter().map(|f| *f as f32).collect();
             let factors = Factors { rope_freqs: Some(divisors), ..Factors::default() };
@@ -232,7 +226,7 @@ fn frequencies_equal_the_reference() {
 fn ramp_may_end_beyond_the_last_pair() {
     // corr(turns) = 64 ln(131072 / (2 pi turns)) / (2 ln 10000) is 22.5 for 32 turns and 34.6
     // for one, so the ramp goes from pair 22 to 35, although there are only 32 pairs.
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     let plan = Case { context_train: 131_072, ..Case::default() }.flags(yarn).plan().unwrap();
     let last = Table::new(&plan, Layers::Global, 131_072).inv_freq[31];
     let kept = 1.0 - (31.0 - 22.0) / (35.0 - 22.0);
@@ -275,21 +269,20 @@ fn rules_without_length_have_one_effective_length() {
 
 #[test]
 fn dynamic_rules_change_on_a_grid_beyond_the_trained_context() {
-    let lengths = |name: &str, flags: Flags, tokens: &[usize]| -> Vec<usize> {
-        let scaling = Some(name.parse().unwrap());
+    let lengths = |name: &'static str, flags: Flags, tokens: &[usize]| -> Vec<usize> {
         let case = Case { context_train: 1000, context: Some(4000), ..Case::default() };
-        let plan = case.flags(Flags { scaling, ..flags }).plan().unwrap();
+        let plan = case.flags(flags.with(&SCALING, name)).plan().unwrap();
         tokens.iter().map(|tokens| plan.effective_length(*tokens)).collect()
     };
     for name in ["dynamic", "dynamic-yarn"] {
         let tokens = [1, 999, 1000, 1001, 1024, 1025, 1280, 1281, usize::MAX];
         let expected = [1000, 1000, 1000, 1024, 1024, 1280, 1280, 1536, usize::MAX];
         assert_eq!(lengths(name, Flags::default(), &tokens), expected, "{name}");
-        let step = Flags { step: Some(600), ..Flags::default() };
+        let step = Flags::default().with(&dynamic::STEP, 600);
         assert_eq!(lengths(name, step, &[1000, 1001, 1201]), [1000, 1200, 1800], "{name}");
     }
     // The second formula of Fu et al. is constant up to the context.
-    let fu2 = Flags { dynamic_variant: Some(Variant::Fu2), ..Flags::default() };
+    let fu2 = Flags::default().with(&dynamic::VARIANT, "fu2");
     assert_eq!(lengths("dynamic", fu2, &[1, 4000, 4001]), [4000, 4000, 4096]);
 }
 
@@ -298,7 +291,7 @@ fn dynamic_rules_leave_short_sequences_alone() {
     let plain = Case::default().plan().unwrap();
     let plain = Table::new(&plain, Layers::Global, 8192);
     for name in ["dynamic", "dynamic-yarn"] {
-        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+        let flags = Flags::method(name);
         let plan = Case { context: Some(65536), ..Case::default() }.flags(flags).plan().unwrap();
         let short = Table::new(&plan, Layers::Global, plan.effective_length(8192));
         assert_eq!(short.scale, 1.0);

@@ -69,7 +69,7 @@ impl Case {
     fn plan(self) -> Result<Plan, Error> {
         let Case { architecture, n_rot, context_train, window_rope, .. } = self;
         let context = match self.context {
-            Some(context) => Sourced::flag(context, "--ctx"),
+            Some(context) => Sourced::given(context, "--ctx"),
             None => Sourced::default(context_train),
         };
         let family = family(architecture);

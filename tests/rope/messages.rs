@@ -2,13 +2,16 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Factors, Flags, Policy, Ramp, Scaling, Variant},
+    rope::{
+        ATTENTION_SINKS, FREQ_BASE, FREQ_SCALE, Factors, Flags, LOG_N, POLICY, SCALE, SCALING,
+        Scaling, dprope, dynamic, llama3, lm_infinite, ntk_mixed, rerope, self_extend, yarn,
+    },
 };
 
 use crate::Case;
 
-fn scaling(scaling: Scaling) -> Flags {
-    Flags { scaling: Some(scaling), ..Flags::default() }
+fn scaling(scaling: &'static str) -> Flags {
+    Flags::method(scaling)
 }
 
 fn line(case: Case) -> String {
@@ -19,8 +22,8 @@ fn line(case: Case) -> String {
 fn the_line_has_all_values_with_their_origins() {
     let case = || Case { context: Some(16384), ..Case::default() }.float("freq_base", 10000.0);
     assert_eq!(
-        line(case().flags(Flags { freq_scale: Some(0.5), ..Flags::default() })),
-        "RoPE: linear, factor 2 (--rope-freq-scale 0.5), base 10000 (llama.rope.freq_base), \
+        line(case().flags(Flags::default().with(&FREQ_SCALE, 0.5))),
+        "RoPE: linear, factor 2 (`rope_freq_scale` 0.5), base 10000 (llama.rope.freq_base), \
          trained context 8192 (llama.context_length), context 16384 (--ctx)"
     );
     assert_eq!(
@@ -29,17 +32,17 @@ fn the_line_has_all_values_with_their_origins() {
          context 8192 (default)"
     );
     assert_eq!(
-        line(case().flags(Flags { freq_base: Some(80000.0), ..Flags::default() })),
-        "RoPE: NTK by base, base 80000 (--rope-freq-base 80000) for 10000 \
+        line(case().flags(Flags::default().with(&FREQ_BASE, 80000.0))),
+        "RoPE: NTK by base, base 80000 (`rope_freq_base` 80000) for 10000 \
          (llama.rope.freq_base): alpha 7.49667, trained context 8192 (llama.context_length), \
          context 16384 (--ctx)"
     );
-    let yarn = Flags { scale: Some(4.0), yarn_attn_factor: Some(0.5), ..scaling(Scaling::Yarn) };
+    let yarn = scaling("yarn").with(&SCALE, 4.0).with(&yarn::ATTN_FACTOR, 0.5);
     assert_eq!(
         line(case().flags(yarn)),
-        "RoPE: yarn (--rope-scaling yarn), factor 4 (--rope-scale 4), original context 8192 \
+        "RoPE: yarn (`rope_scaling` yarn), factor 4 (`rope_scale` 4), original context 8192 \
          (llama.context_length), ext factor 1 (default), beta fast 32 (default), beta slow 1 \
-         (default), attention scale 0.569315 (--yarn-attn-factor 0.5 x (1 + 0.1 ln factor)), \
+         (default), attention scale 0.569315 (`yarn_attn_factor` 0.5 x (1 + 0.1 ln factor)), \
          base 10000 (llama.rope.freq_base), trained context 8192 (llama.context_length), \
          context 16384 (--ctx)"
     );
@@ -54,68 +57,65 @@ fn the_line_has_all_values_with_their_origins() {
 
 #[test]
 fn log_n_begins_at_the_length_of_the_flag() {
-    let flags = Flags { log_n: Some(true), yarn_orig_ctx: Some(4096), ..Flags::default() };
+    let flags = Flags::default().with(&LOG_N, true).with(&yarn::ORIG_CTX, 4096);
     let plan = Case::default().flags(flags.clone()).plan().unwrap();
     assert!(plan.to_string().contains("queries scaled by log n from 4096"), "{plan}");
     assert_eq!(plan.warnings, [""; 0]);
-    let auto = Case::default().flags(Flags { auto: true, ..flags }).plan();
-    assert!(auto.unwrap_err().to_string().contains("--yarn-orig-ctx"));
+    let auto = Case::default().flags(flags.with(&SCALING, "auto")).plan();
+    assert!(auto.unwrap_err().to_string().contains("`yarn_orig_ctx`"));
 }
 
 #[test]
 fn parameters_are_in_the_line() {
     let starts = |flags: Flags, start: &str| {
         let case = Case { context: Some(32768), ..Case::default() };
-        let line = line(case.flags(Flags { scale: Some(4.0), ..flags }));
+        let line = line(case.flags(flags.with(&SCALE, 4.0)));
         assert!(line.starts_with(start), "{line}");
     };
     starts(
-        Flags { yarn_orig_ctx: Some(4096), ..scaling(Scaling::Ntk) },
-        "RoPE: ntk (--rope-scaling ntk), factor 4 (--rope-scale 4), base 10000 (default), trained",
+        scaling("ntk").with(&yarn::ORIG_CTX, 4096),
+        "RoPE: ntk (`rope_scaling` ntk), factor 4 (`rope_scale` 4), base 10000 (default), trained",
     );
     starts(
-        Flags { ntk_mixed_exponent: Some(0.5), ..scaling(Scaling::NtkMixed) },
-        "RoPE: ntk-mixed (--rope-scaling ntk-mixed), factor 4 (--rope-scale 4), exponent 0.5 \
-         (--ntk-mixed-exponent 0.5), base",
+        scaling("ntk-mixed").with(&ntk_mixed::EXPONENT, 0.5),
+        "RoPE: ntk-mixed (`rope_scaling` ntk-mixed), factor 4 (`rope_scale` 4), exponent 0.5 \
+         (`ntk_mixed_exponent` 0.5), base",
     );
     starts(
-        Flags { llama3_high_freq_factor: Some(5.0), ..scaling(Scaling::Llama3) },
-        "RoPE: llama3 (--rope-scaling llama3), factor 4 (--rope-scale 4), original context 8192 \
+        scaling("llama3").with(&llama3::HIGH_FREQ_FACTOR, 5.0),
+        "RoPE: llama3 (`rope_scaling` llama3), factor 4 (`rope_scale` 4), original context 8192 \
          (llama.context_length), low freq factor 1 (default), high freq factor 5 \
-         (--llama3-high-freq-factor 5), base",
+         (`llama3_high_freq_factor` 5), base",
     );
     starts(
-        Flags { dprope_dims: Some(40), ..scaling(Scaling::DpRope) },
-        "RoPE: dprope (--rope-scaling dprope), factor 4 (--rope-scale 4), 40 of 64 dimensions \
-         interpolated, original context 8192 (llama.context_length), dimensions 40 (--dprope-dims \
+        scaling("dprope").with(&dprope::DIMS, 40),
+        "RoPE: dprope (`rope_scaling` dprope), factor 4 (`rope_scale` 4), 40 of 64 dimensions \
+         interpolated, original context 8192 (llama.context_length), dimensions 40 (`dprope_dims` \
          40), intervals 360 (default), direction code (default), base",
     );
-    let fu2 = Some(Variant::Fu2);
     starts(
-        Flags { dynamic_variant: fu2, step: Some(512), ..scaling(Scaling::Dynamic) },
-        "RoPE: dynamic (--rope-scaling dynamic), factor 4 (--rope-scale 4), alpha by length from \
-         8192 (llama.context_length), variant fu2 (--dynamic-variant fu2), target 32768 (--ctx), \
-         step 512 (--rope-step 512), policy position (default), base",
+        scaling("dynamic").with(&dynamic::VARIANT, "fu2").with(&dynamic::STEP, 512),
+        "RoPE: dynamic (`rope_scaling` dynamic), factor 4 (`rope_scale` 4), alpha by length from \
+         8192 (llama.context_length), variant fu2 (`dynamic_variant` fu2), target 32768 (--ctx), \
+         step 512 (`rope_step` 512), policy position (default), base",
     );
-    let case = Case::default().flags(scaling(Scaling::DynamicYarn));
+    let case = Case::default().flags(scaling("dynamic-yarn"));
     let found = line(case);
-    let start = "RoPE: dynamic-yarn (--rope-scaling dynamic-yarn), factor by length, step 256 \
+    let start = "RoPE: dynamic-yarn (`rope_scaling` dynamic-yarn), factor by length, step 256 \
                  (default), original context 8192 (llama.context_length), ext factor 1 (default), \
                  beta fast 32 (default), beta slow 1 (default), attention scale by factor (1 + 0.1 \
                  ln factor), policy position (default), base";
     assert!(found.starts_with(start), "{found}");
-    let yarn = Flags {
-        yarn_ramp: Some(Ramp::Exact),
-        yarn_mscale: Some(1.0),
-        yarn_mscale_all_dim: Some(0.5),
-        ..scaling(Scaling::Yarn)
-    };
+    let yarn = scaling("yarn")
+        .with(&yarn::RAMP, "exact")
+        .with(&yarn::MSCALE, 1.0)
+        .with(&yarn::MSCALE_ALL_DIM, 0.5);
     starts(
         yarn,
-        "RoPE: yarn (--rope-scaling yarn), factor 4 (--rope-scale 4), original context 8192 \
+        "RoPE: yarn (`rope_scaling` yarn), factor 4 (`rope_scale` 4), original context 8192 \
          (llama.context_length), ext factor 1 (default), beta fast 32 (default), beta slow 1 \
-         (default), ramp exact (--yarn-ramp exact), attention scale 1.06482 (--yarn-mscale 1, \
-         --yarn-mscale-all-dim 0.5), base",
+         (default), ramp exact (`yarn_ramp` exact), attention scale 1.06482 (`yarn_mscale` 1, \
+         `yarn_mscale_all_dim` 0.5), base",
     );
 }
 
@@ -151,14 +151,14 @@ fn warnings(case: Case) -> Vec<String> {
 fn inverted_factors_are_warned_about() {
     let case = |flags| Case { context: Some(1024), ..Case::default() }.flags(flags);
     assert_eq!(
-        warning(case(Flags { freq_scale: Some(4.0), ..Flags::default() })),
-        "--rope-freq-scale 4 is probably inverted: it makes the usable context 4 times shorter; \
-         --rope-scale 4 (the same as --rope-freq-scale 0.25) makes it longer"
+        warning(case(Flags::default().with(&FREQ_SCALE, 4.0))),
+        "`rope_freq_scale` 4 is probably inverted: it makes the usable context 4 times shorter; \
+         `rope_scale` 4 (the same as `rope_freq_scale` 0.25) makes it longer"
     );
     assert_eq!(
-        warning(case(Flags { scale: Some(0.25), ..Flags::default() })),
-        "--rope-scale 0.25 is probably inverted: it makes the usable context 4 times shorter; \
-         --rope-scale 4 (the same as --rope-freq-scale 0.25) makes it longer"
+        warning(case(Flags::default().with(&SCALE, 0.25))),
+        "`rope_scale` 0.25 is probably inverted: it makes the usable context 4 times shorter; \
+         `rope_scale` 4 (the same as `rope_freq_scale` 0.25) makes it longer"
     );
 }
 
@@ -168,28 +168,28 @@ fn contexts_that_are_not_reached_are_warned_about() {
     assert_eq!(
         warning(case(16384, Flags::default())),
         "context 16384 is beyond the 8192 tokens that the model was trained for, and no setting \
-         extends it: text beyond that length will be poor; --rope-scaling yarn --rope-scale 2, \
-         --rope-freq-scale 0.5 or --rope-freq-base 20453 reach this length"
+         extends it: text beyond that length will be poor; `rope_scaling` yarn `rope_scale` 2, \
+         `rope_freq_scale` 0.5 or `rope_freq_base` 20453 reach this length"
     );
-    let half = || Flags { freq_scale: Some(0.5), ..Flags::default() };
+    let half = || Flags::default().with(&FREQ_SCALE, 0.5);
     assert_eq!(warnings(case(16384, half())), [""; 0]);
     assert_eq!(
         warning(case(32768, half())),
         "context 32768 is beyond the 8192 tokens that the model was trained for, which the \
-         settings extend to 16384: text beyond that length will be poor; --rope-scaling yarn \
-         --rope-scale 4, --rope-freq-scale 0.25 or --rope-freq-base 41830 reach this length"
+         settings extend to 16384: text beyond that length will be poor; `rope_scaling` yarn \
+         `rope_scale` 4, `rope_freq_scale` 0.25 or `rope_freq_base` 41830 reach this length"
     );
     // A single pair has the same frequency with any base.
     assert_eq!(
         warning(Case { n_rot: 2, ..case(16384, Flags::default()) }),
         "context 16384 is beyond the 8192 tokens that the model was trained for, and no setting \
-         extends it: text beyond that length will be poor; --rope-scaling yarn --rope-scale 2 or \
-         --rope-freq-scale 0.5 reach this length"
+         extends it: text beyond that length will be poor; `rope_scaling` yarn `rope_scale` 2 or \
+         `rope_freq_scale` 0.5 reach this length"
     );
     // The proposed settings reach the context.
-    let yarn = Flags { scale: Some(2.0), ..scaling(Scaling::Yarn) };
+    let yarn = scaling("yarn").with(&SCALE, 2.0);
     assert_eq!(warnings(case(16384, yarn)), [""; 0]);
-    let base = Flags { freq_base: Some(20453.0), ..Flags::default() };
+    let base = Flags::default().with(&FREQ_BASE, 20453.0);
     assert_eq!(warnings(case(16384, base)), [""; 0]);
     // A model whose file reaches its trained length needs no other setting.
     let qwen = Case { context_train: 131_072, ..Case::default() }
@@ -202,13 +202,13 @@ fn contexts_that_are_not_reached_are_warned_about() {
 #[test]
 fn advice_reaches_the_context() {
     let case = |context, flags| Case { context: Some(context), ..Case::default() }.flags(flags);
-    let inverted = |scaling| Flags { scaling, freq_scale: Some(4.0), ..Flags::default() };
+    let inverted = |scaling| Flags::default().with_some(&SCALING, scaling).with(&FREQ_SCALE, 4.0);
     let shorter =
-        "--rope-freq-scale 4 is probably inverted: it makes the usable context 4 times shorter";
-    let longer = "; --rope-scale 4 (the same as --rope-freq-scale 0.25) makes it longer";
-    let ways = "--rope-scaling yarn --rope-scale 8, --rope-freq-scale 0.125 or --rope-freq-base 85551 \
+        "`rope_freq_scale` 4 is probably inverted: it makes the usable context 4 times shorter";
+    let longer = "; `rope_scale` 4 (the same as `rope_freq_scale` 0.25) makes it longer";
+    let ways = "`rope_scaling` yarn `rope_scale` 8, `rope_freq_scale` 0.125 or `rope_freq_base` 85551 \
                 reach this length";
-    for scaling in [None, Some(Scaling::Yarn), Some(Scaling::Llama3)] {
+    for scaling in [None, Some("yarn"), Some("llama3")] {
         assert_eq!(
             warnings(case(65536, inverted(scaling))),
             [
@@ -231,22 +231,22 @@ fn advice_reaches_the_context() {
         );
     }
     // The factor of dynamic NTK does not extend the context, but with one below 1 alpha is too small.
-    let dynamic = Flags { scale: Some(0.5), ..scaling(Scaling::Dynamic) };
+    let dynamic = scaling("dynamic").with(&SCALE, 0.5);
     assert_eq!(warnings(case(8192, dynamic.clone())), [""; 0]);
     assert!(warning(case(16384, dynamic)).contains("and no setting extends it"));
     // The proposed values work as printed: they are not rounded down, and no other flag conflicts.
     for context in [8300, 9999, 24_577, 57_344, 1_000_003] {
-        let dims = Flags { dprope_dims: Some(8), scale: Some(1.001), ..scaling(Scaling::DpRope) };
+        let dims = scaling("dprope").with(&dprope::DIMS, 8).with(&SCALE, 1.001);
         let text = warning(case(context, dims));
         let (_, advice) = text.rsplit_once("; ").unwrap();
         let (yarn, rest) = advice.split_once(", ").unwrap();
         let (linear, rest) = rest.split_once(" or ").unwrap();
         let base = rest.strip_suffix(" reach this length").unwrap();
-        let value = |text: &str| text.rsplit_once(' ').unwrap().1.parse().ok();
+        let value = |text: &str| text.rsplit_once(' ').unwrap().1.parse::<f64>().ok();
         for flags in [
-            Flags { scale: value(yarn), ..scaling(Scaling::Yarn) },
-            Flags { freq_scale: value(linear), ..Flags::default() },
-            Flags { freq_base: value(base), ..Flags::default() },
+            scaling("yarn").with_some(&SCALE, value(yarn)),
+            Flags::default().with_some(&FREQ_SCALE, value(linear)),
+            Flags::default().with_some(&FREQ_BASE, value(base)),
         ] {
             assert_eq!(warnings(case(context, flags)), [""; 0], "{advice}");
         }
@@ -256,8 +256,8 @@ fn advice_reaches_the_context() {
     assert_eq!(
         warning(file),
         "context 65536 is beyond the 8192 tokens that the model was trained for, which the settings \
-         extend to 32768: text beyond that length will be poor; --rope-scaling yarn --rope-scale 8, \
-         --rope-freq-scale 0.125 or --rope-freq-base 20453 reach this length"
+         extend to 32768: text beyond that length will be poor; `rope_scaling` yarn `rope_scale` 8, \
+         `rope_freq_scale` 0.125 or `rope_freq_base` 20453 reach this length"
     );
     // With LongRoPE divisors, YaRN extends the trained context.
     let set = || Some(vec![2.0; 32]);
@@ -268,40 +268,36 @@ fn advice_reaches_the_context() {
             .key("scaling.original_context_length", Value::U32(1024))
     };
     let text = warning(longrope());
-    assert!(text.contains("; --rope-scaling yarn, --rope-freq-scale 0.5 or "), "{text}");
-    assert_eq!(warnings(longrope().flags(scaling(Scaling::Yarn))), [""; 0]);
+    assert!(text.contains("; `rope_scaling` yarn, `rope_freq_scale` 0.5 or "), "{text}");
+    assert_eq!(warnings(longrope().flags(scaling("yarn"))), [""; 0]);
 }
 
 #[test]
 fn settings_that_do_nothing_are_warned_about() {
     for name in ["linear", "ntk", "ntk-mixed", "yarn", "llama3", "dprope"] {
-        let flags = || scaling(name.parse().unwrap());
+        let flags = || scaling(name);
         assert_eq!(
             warning(Case::default().flags(flags())),
             format!(
-                "{name} changes nothing, as 8192 tokens need no factor: set a larger --ctx, or a factor \
-                 with --rope-scale"
+                "{name} changes nothing, as 8192 tokens need no factor: set a larger `context`, or a factor \
+                 with `rope_scale`"
             )
         );
         assert_eq!(
-            warning(Case::default().flags(Flags { scale: Some(1.0), ..flags() })),
-            format!("{name} with a factor of 1 changes nothing: set another with --rope-scale")
+            warning(Case::default().flags(flags().with(&SCALE, 1.0))),
+            format!("{name} with a factor of 1 changes nothing: set another with `rope_scale`")
         );
     }
     assert_eq!(
         warning(Case::default().scaling("yarn")),
-        "yarn with a factor of 1 changes nothing: set another with --rope-scale"
+        "yarn with a factor of 1 changes nothing: set another with `rope_scale`"
     );
     assert_eq!(warnings(Case::default().scaling("linear")), [""; 0]);
-    let swapped = Flags {
-        scale: Some(2.0),
-        yarn_beta_fast: Some(1.0),
-        yarn_beta_slow: Some(32.0),
-        ..scaling(Scaling::Yarn)
-    };
+    let swapped =
+        scaling("yarn").with(&SCALE, 2.0).with(&yarn::BETA_FAST, 1.0).with(&yarn::BETA_SLOW, 32.0);
     assert_eq!(
         warning(Case::default().flags(swapped)),
-        "--yarn-beta-fast 1 is below --yarn-beta-slow 32: they are probably swapped"
+        "`yarn_beta_fast` 1 is below `yarn_beta_slow` 32: they are probably swapped"
     );
 }
 
@@ -337,39 +333,39 @@ fn keys_and_tensors_that_are_not_read_are_warned_about() {
 fn contradictions_are_errors() {
     let error = |flags: Flags| Case::default().flags(flags).error();
     assert_eq!(
-        error(Flags { scale: Some(4.0), ..scaling(Scaling::None) }),
-        "--rope-scale 4 contradicts --rope-scaling none: remove one of them"
+        error(scaling("none").with(&SCALE, 4.0)),
+        "`rope_scale` 4 contradicts `rope_scaling` none: remove one of them"
     );
     let none = Case::default().scaling("none");
     assert_eq!(
-        none.flags(Flags { scale: Some(4.0), ..Flags::default() }).error(),
-        "--rope-scale 4 needs --rope-scaling linear or yarn: the scaling in the file is none \
+        none.flags(Flags::default().with(&SCALE, 4.0)).error(),
+        "`rope_scale` 4 needs `rope_scaling` linear or yarn: the scaling in the file is none \
          (llama.rope.scaling.type)"
     );
     assert_eq!(
-        error(Flags { scale: Some(4.0), freq_scale: Some(0.25), ..Flags::default() }),
-        "--rope-scale 4 and --rope-freq-scale 0.25 both set the factor: remove one of them"
+        error(Flags::default().with(&SCALE, 4.0).with(&FREQ_SCALE, 0.25)),
+        "`rope_scale` 4 and `rope_freq_scale` 0.25 both set the factor: remove one of them"
     );
     assert_eq!(
-        error(scaling(Scaling::LongRope)),
+        error(scaling("longrope")),
         "RoPE scaling longrope needs the tensor rope_factors_short.weight, which is not in the file: \
-         choose another with --rope-scaling"
+         choose another with `rope_scaling`"
     );
-    for flags in [Flags::default(), scaling(Scaling::Linear)] {
+    for flags in [Flags::default(), scaling("linear")] {
         assert_eq!(
-            error(Flags { yarn_beta_fast: Some(16.0), ..flags.clone() }),
-            "--yarn-beta-fast has no effect with RoPE scaling none: add --rope-scaling yarn, or remove \
+            error(flags.clone().with(&yarn::BETA_FAST, 16.0)),
+            "`yarn_beta_fast` has no effect with RoPE scaling none: add `rope_scaling` yarn, or remove \
              it"
         );
         assert_eq!(
-            error(Flags { policy: Some(Policy::Run), ..flags }),
-            "--rope-policy has no effect with RoPE scaling none, which does not depend on the length of \
+            error(flags.with(&POLICY, "run")),
+            "`rope_policy` has no effect with RoPE scaling none, which does not depend on the length of \
              the sequence: remove it"
         );
     }
     assert_eq!(
-        error(Flags { scale: Some(4.0), yarn_beta_fast: Some(16.0), ..Flags::default() }),
-        "--yarn-beta-fast has no effect with RoPE scaling linear: add --rope-scaling yarn, or \
+        error(Flags::default().with(&SCALE, 4.0).with(&yarn::BETA_FAST, 16.0)),
+        "`yarn_beta_fast` has no effect with RoPE scaling linear: add `rope_scaling` yarn, or \
          remove it"
     );
 }
@@ -377,42 +373,37 @@ fn contradictions_are_errors() {
 #[test]
 fn yarn_flags_without_effect_are_errors() {
     let idle = [
-        Flags { yarn_ext_factor: Some(0.0), ..Flags::default() },
-        Flags { yarn_orig_ctx: Some(4096), ..Flags::default() },
-        Flags { yarn_beta_fast: Some(16.0), ..Flags::default() },
-        Flags { yarn_beta_slow: Some(2.0), ..Flags::default() },
-        Flags { yarn_ext_factor: Some(1.0), ..scaling(Scaling::None) }, // the factor is 1
+        Flags::default().with(&yarn::EXT_FACTOR, 0.0),
+        Flags::default().with(&yarn::ORIG_CTX, 4096),
+        Flags::default().with(&yarn::BETA_FAST, 16.0),
+        Flags::default().with(&yarn::BETA_SLOW, 2.0),
+        scaling("none").with(&yarn::EXT_FACTOR, 1.0), // the factor is 1
     ];
     for flags in idle {
         let text = Case::default().flags(flags.clone()).error();
         assert!(text.contains("has no effect"), "{flags:?}: {text}");
-        let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(2.0), ..flags };
+        let yarn = flags.with(&SCALING, "yarn").with(&SCALE, 2.0);
         Case::default().flags(yarn).plan().unwrap();
     }
 }
 
 #[test]
 fn flags_of_another_method_are_errors() {
-    let two = |scaling| Flags { scaling: Some(scaling), scale: Some(2.0), ..Flags::default() };
+    let two = |scaling| Flags::method(scaling).with(&SCALE, 2.0);
     let cases = [
-        (Flags { dprope_dims: Some(8), ..two(Scaling::Yarn) }, "--dprope-dims", "yarn", "dprope"),
-        (Flags { yarn_mscale: Some(1.0), ..two(Scaling::Ntk) }, "--yarn-mscale", "ntk", "yarn"),
+        (two("yarn").with(&dprope::DIMS, 8), "`dprope_dims`", "yarn", "dprope"),
+        (two("ntk").with(&yarn::MSCALE, 1.0), "`yarn_mscale`", "ntk", "yarn"),
+        (two("ntk").with(&ntk_mixed::EXPONENT, 1.0), "`ntk_mixed_exponent`", "ntk", "ntk-mixed"),
         (
-            Flags { ntk_mixed_exponent: Some(1.0), ..two(Scaling::Ntk) },
-            "--ntk-mixed-exponent",
-            "ntk",
-            "ntk-mixed",
-        ),
-        (
-            Flags { llama3_low_freq_factor: Some(1.0), ..two(Scaling::DpRope) },
-            "--llama3-low-freq-factor",
+            two("dprope").with(&llama3::LOW_FREQ_FACTOR, 1.0),
+            "`llama3_low_freq_factor`",
             "dprope",
             "llama3",
         ),
     ];
     for (flags, flag, scaling, needs) in cases {
         let expected = format!(
-            "{flag} has no effect with RoPE scaling {scaling}: add --rope-scaling {needs}, or remove \
+            "{flag} has no effect with RoPE scaling {scaling}: add `rope_scaling` {needs}, or remove \
              it"
         );
         assert_eq!(Case::default().flags(flags).error(), expected);
@@ -421,78 +412,77 @@ fn flags_of_another_method_are_errors() {
 
 #[test]
 fn parameters_out_of_range_are_errors() {
-    let error = |flags: Flags| Case::default().flags(Flags { scale: Some(2.0), ..flags }).error();
-    let dprope = || scaling(Scaling::DpRope);
-    let llama3 = || scaling(Scaling::Llama3);
-    let yarn = || scaling(Scaling::Yarn);
+    let error = |flags: Flags| Case::default().flags(flags.with(&SCALE, 2.0)).error();
+    let dprope = || scaling("dprope");
+    let llama3 = || scaling("llama3");
+    let yarn = || scaling("yarn");
     assert_eq!(
-        error(Flags { dprope_dims: Some(66), ..dprope() }),
-        "--dprope-dims 66: must be a whole number from 0 to 64"
+        error(dprope().with(&dprope::DIMS, 66)),
+        "`dprope_dims` 66: must be a whole number from 0 to 64"
     );
     assert_eq!(
-        error(Flags { dprope_dims: Some(7), ..dprope() }),
-        "--dprope-dims 7: must be an even number, as dimensions rotate in pairs"
+        error(dprope().with(&dprope::DIMS, 7)),
+        "`dprope_dims` 7: must be an even number, as dimensions rotate in pairs"
     );
     assert_eq!(
-        error(Flags { dprope_dims: Some(8), dprope_threshold: Some(0.5), ..dprope() }),
-        "--dprope-threshold 0.5 and --dprope-dims 8 both set the dimensions that DPRoPE \
+        error(dprope().with(&dprope::DIMS, 8).with(&dprope::THRESHOLD, 0.5)),
+        "`dprope_threshold` 0.5 and `dprope_dims` 8 both set the dimensions that DPRoPE \
          interpolates: remove one of them"
     );
     assert_eq!(
-        error(Flags { dprope_intervals: Some(1), ..dprope() }),
-        "--dprope-intervals 1: must be a whole number from 2 to 65536"
+        error(dprope().with(&dprope::INTERVALS, 1)),
+        "`dprope_intervals` 1: must be a whole number from 2 to 65536"
     );
     assert_eq!(
-        error(Flags { dprope_threshold: Some(f64::NAN), ..dprope() }),
-        "--dprope-threshold NaN: must be a number from -1000 to 1000"
+        error(dprope().with(&dprope::THRESHOLD, f64::NAN)),
+        "`dprope_threshold` NaN: must be a number from -1000 to 1000"
     );
     assert_eq!(
-        error(Flags { yarn_orig_ctx: Some(3_000_000), ..dprope() }),
-        "RoPE scaling dprope: the original context 3000000 (--yarn-orig-ctx 3000000) times the \
-         factor 2 (--rope-scale 2) must be from 1 to 4194304 positions"
+        error(dprope().with(&yarn::ORIG_CTX, 3_000_000)),
+        "RoPE scaling dprope: the original context 3000000 (`yarn_orig_ctx` 3000000) times the \
+         factor 2 (`rope_scale` 2) must be from 1 to 4194304 positions"
     );
     assert_eq!(
-        error(Flags { llama3_high_freq_factor: Some(1.0), ..llama3() }),
-        "--llama3-high-freq-factor 1: must be above --llama3-low-freq-factor, which is 1"
+        error(llama3().with(&llama3::HIGH_FREQ_FACTOR, 1.0)),
+        "`llama3_high_freq_factor` 1: must be above `llama3_low_freq_factor`, which is 1"
     );
     assert_eq!(
-        error(Flags { llama3_low_freq_factor: Some(0.0), ..llama3() }),
-        "--llama3-low-freq-factor 0: must be a number from 0.000001 to 1000000"
+        error(llama3().with(&llama3::LOW_FREQ_FACTOR, 0.0)),
+        "`llama3_low_freq_factor` 0: must be a number from 0.000001 to 1000000"
     );
-    let mixed = Flags { ntk_mixed_exponent: Some(-1.0), ..scaling(Scaling::NtkMixed) };
-    assert_eq!(error(mixed), "--ntk-mixed-exponent -1: must be a number from 0 to 16");
+    let mixed = scaling("ntk-mixed").with(&ntk_mixed::EXPONENT, -1.0);
+    assert_eq!(error(mixed), "`ntk_mixed_exponent` -1: must be a number from 0 to 16");
     assert_eq!(
-        error(Flags { yarn_mscale: Some(1.0), ..yarn() }),
-        "--yarn-mscale needs --yarn-mscale-all-dim: Hugging Face applies them only together"
+        error(yarn().with(&yarn::MSCALE, 1.0)),
+        "`yarn_mscale` needs `yarn_mscale_all_dim`: Hugging Face applies them only together"
     );
-    let twice = Flags { yarn_attention_factor: Some(1.5), yarn_attn_factor: Some(2.0), ..yarn() };
+    let twice = yarn().with(&yarn::ATTENTION_FACTOR, 1.5).with(&yarn::ATTN_FACTOR, 2.0);
     assert_eq!(
         error(twice),
-        "--yarn-attention-factor 1.5 and --yarn-attn-factor 2 both set the attention scale: remove \
+        "`yarn_attention_factor` 1.5 and `yarn_attn_factor` 2 both set the attention scale: remove \
          one of them"
     );
-    let dynamic = || scaling(Scaling::Dynamic);
+    let dynamic = || scaling("dynamic");
     assert_eq!(
-        error(Flags { dynamic_target: Some(16384), ..dynamic() }),
-        "--dynamic-target needs --dynamic-variant fu2"
-    );
-    let variant = Some(Variant::Fu2);
-    assert_eq!(
-        error(Flags { dynamic_target: Some(100), dynamic_variant: variant, ..dynamic() }),
-        "--dynamic-target 100: must be a whole number from 8192 to 1073741824"
+        error(dynamic().with(&dynamic::TARGET, 16384)),
+        "`dynamic_target` needs `dynamic_variant` fu2"
     );
     assert_eq!(
-        error(Flags { step: Some(0), ..dynamic() }),
-        "--rope-step 0: must be a whole number from 1 to 1073741824"
+        error(dynamic().with(&dynamic::TARGET, 100).with(&dynamic::VARIANT, "fu2")),
+        "`dynamic_target` 100: must be a whole number from 8192 to 1073741824"
     );
     assert_eq!(
-        error(scaling(Scaling::DynamicYarn)),
-        "--rope-scale 2 has no effect with RoPE scaling dynamic-yarn, whose factor is the length of \
+        error(dynamic().with(&dynamic::STEP, 0)),
+        "`rope_step` 0: must be a whole number from 1 to 1073741824"
+    );
+    assert_eq!(
+        error(scaling("dynamic-yarn")),
+        "`rope_scale` 2 has no effect with RoPE scaling dynamic-yarn, whose factor is the length of \
          the sequence divided by the original context: remove it"
     );
     let two = Case { n_rot: 2, ..Case::default() };
     assert_eq!(
-        two.flags(scaling(Scaling::Ntk)).error(),
+        two.flags(scaling("ntk")).error(),
         "RoPE scaling ntk needs at least 4 rotated dimensions: the model has 2"
     );
     let set = || Some(vec![2.0; 32]);
@@ -504,68 +494,68 @@ fn parameters_out_of_range_are_errors() {
          longrope, none, linear or yarn"
     );
     assert_eq!(
-        "step".parse::<Ramp>().unwrap_err().to_string(),
-        "unknown ramp of YaRN \"step\": must be one of whole, exact, turns"
+        error(yarn().with(&yarn::RAMP, "step")),
+        "`yarn_ramp` step: must be one of whole, exact, turns"
     );
 }
 
 #[test]
 fn parameters_of_methods_that_act_on_attention_are_checked() {
     let error = |flags: Flags| Case::default().flags(flags).error();
-    let window = Flags { rerope_window: Some(0), ..scaling(Scaling::ReRope) };
-    assert_eq!(error(window), "--rerope-window 0: must be a whole number from 1 to 8192");
-    let window = Flags { rerope_window: Some(8193), ..scaling(Scaling::LeakyReRope) };
-    assert_eq!(error(window), "--rerope-window 8193: must be a whole number from 1 to 8192");
-    let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
-    assert_eq!(error(sinks(8192)), "--attention-sinks 8192: must be a whole number from 1 to 8191");
+    let window = scaling("rerope").with(&rerope::WINDOW, 0);
+    assert_eq!(error(window), "`rerope_window` 0: must be a whole number from 1 to 8192");
+    let window = scaling("leaky-rerope").with(&rerope::WINDOW, 8193);
+    assert_eq!(error(window), "`rerope_window` 8193: must be a whole number from 1 to 8192");
+    let sinks = |sinks| Flags::default().with(&ATTENTION_SINKS, sinks);
+    assert_eq!(error(sinks(8192)), "`attention_sinks` 8192: must be a whole number from 1 to 8191");
     let short = Case { context: Some(1), ..Case::default() };
     assert_eq!(
         short.flags(sinks(1)).error(),
-        "--attention-sinks 1: a context of 1 (--ctx) cannot hold an attention sink and another \
-         token: set --ctx to 2 or more"
+        "`attention_sinks` 1: a context of 1 (--ctx) cannot hold an attention sink and another \
+         token: set `context` to 2 or more"
     );
-    let k = Flags { rerope_k: Some(0), ..scaling(Scaling::LeakyReRope) };
-    assert_eq!(error(k), "--rerope-k 0: must be a whole number from 1 to 1048576");
+    let k = scaling("leaky-rerope").with(&rerope::K, 0);
+    assert_eq!(error(k), "`rerope_k` 0: must be a whole number from 1 to 1048576");
     let groups =
-        |n, w| Flags { grp_attn_n: Some(n), grp_attn_w: Some(w), ..scaling(Scaling::SelfExtend) };
-    assert_eq!(error(groups(0, 512)), "--grp-attn-n 0: must be a whole number from 1 to 8192");
-    assert_eq!(error(groups(4, 8196)), "--grp-attn-w 8196: must be a whole number from 1 to 8192");
+        |n, w| scaling("self-extend").with(&self_extend::GROUP, n).with(&self_extend::WINDOW, w);
+    assert_eq!(error(groups(0, 512)), "`grp_attn_n` 0: must be a whole number from 1 to 8192");
+    assert_eq!(error(groups(4, 8196)), "`grp_attn_w` 8196: must be a whole number from 1 to 8192");
     assert_eq!(
         error(groups(4, 6)),
-        "--grp-attn-w 6: must be a multiple of the group size, which is 4 (--grp-attn-n 4)"
+        "`grp_attn_w` 6: must be a multiple of the group size, which is 4 (`grp_attn_n` 4)"
     );
-    let global = Flags { lm_infinite_global: Some(9000), ..scaling(Scaling::LmInfinite) };
-    assert_eq!(error(global), "--lm-infinite-global 9000: must be a whole number from 1 to 8192");
-    let local = Flags { lm_infinite_local: Some(0), ..scaling(Scaling::LmInfinite) };
-    assert_eq!(error(local), "--lm-infinite-local 0: must be a whole number from 1 to 8192");
+    let global = scaling("lm-infinite").with(&lm_infinite::GLOBAL, 9000);
+    assert_eq!(error(global), "`lm_infinite_global` 9000: must be a whole number from 1 to 8192");
+    let local = scaling("lm-infinite").with(&lm_infinite::LOCAL, 0);
+    assert_eq!(error(local), "`lm_infinite_local` 0: must be a whole number from 1 to 8192");
     assert_eq!(
-        error(Flags { attention_sinks: Some(4), context_shift: true, ..Flags::default() }),
-        "--attention-sinks 4 and --context-shift both set the tokens that a full context \
+        error(Flags { context_shift: true, ..Flags::default().with(&ATTENTION_SINKS, 4) }),
+        "`attention_sinks` 4 and `context_shift` both set the tokens that a full context \
          drops: remove one of them"
     );
-    let sinks = |sinks| Flags { attention_sinks: Some(sinks), ..Flags::default() };
+    let sinks = |sinks| Flags::default().with(&ATTENTION_SINKS, sinks);
     for bad in [0, 8192] {
-        let expected = format!("--attention-sinks {bad}: must be a whole number from 1 to 8191");
+        let expected = format!("`attention_sinks` {bad}: must be a whole number from 1 to 8191");
         assert_eq!(error(sinks(bad)), expected);
     }
     assert_eq!(
-        error(Flags { scaling: Some(Scaling::ReRope), ..sinks(4) }),
-        "--attention-sinks 4 and --rope-scaling rerope both set the distances in attention: \
+        error(sinks(4).with(&SCALING, "rerope")),
+        "`attention_sinks` 4 and `rope_scaling` rerope both set the distances in attention: \
          remove one of them"
     );
     assert_eq!(
-        error(Flags { rerope_k: Some(4), ..scaling(Scaling::ReRope) }),
-        "--rerope-k has no effect with RoPE scaling rerope: add --rope-scaling leaky-rerope, or \
+        error(scaling("rerope").with(&rerope::K, 4)),
+        "`rerope_k` has no effect with RoPE scaling rerope: add `rope_scaling` leaky-rerope, or \
          remove it"
     );
     assert_eq!(
-        error(Flags { policy: Some(Policy::Position), ..scaling(Scaling::Ntk) }),
-        "--rope-policy has no effect with RoPE scaling ntk, which does not depend on the length of \
+        error(scaling("ntk").with(&POLICY, "position")),
+        "`rope_policy` has no effect with RoPE scaling ntk, which does not depend on the length of \
          the sequence: remove it"
     );
     assert_eq!(
         Case::default().scaling("rerope").error(),
-        "llama.rope.scaling.type: unknown RoPE scaling \"rerope\": choose one with --rope-scaling"
+        "llama.rope.scaling.type: unknown RoPE scaling \"rerope\": choose one with `rope_scaling`"
     );
 }
 
@@ -577,38 +567,38 @@ fn methods_that_act_on_attention_are_in_the_line() {
         assert!(line.starts_with(start), "{line}");
     };
     starts(
-        Flags { rerope_window: Some(512), ..scaling(Scaling::ReRope) },
-        "RoPE: rerope (--rope-scaling rerope), window 512 (--rerope-window 512), queries scaled by \
+        scaling("rerope").with(&rerope::WINDOW, 512),
+        "RoPE: rerope (`rope_scaling` rerope), window 512 (`rerope_window` 512), queries scaled by \
          log n from 8192 (llama.context_length), base",
     );
     starts(
-        Flags { scale: Some(2.0), log_n: Some(false), ..scaling(Scaling::LeakyReRope) },
-        "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 4096 (half the trained context), \
-         k 7 (reaches the context), factor 2 (--rope-scale 2), base",
+        scaling("leaky-rerope").with(&SCALE, 2.0).with(&LOG_N, false),
+        "RoPE: leaky-rerope (`rope_scaling` leaky-rerope), window 4096 (half the trained context), \
+         k 7 (reaches the context), factor 2 (`rope_scale` 2), base",
     );
     starts(
-        Flags { log_n: Some(true), ..scaling(Scaling::SelfExtend) },
-        "RoPE: self-extend (--rope-scaling self-extend), groups of 8 (reaches the context), \
+        scaling("self-extend").with(&LOG_N, true),
+        "RoPE: self-extend (`rope_scaling` self-extend), groups of 8 (reaches the context), \
          window 2048 (a quarter of the trained context), queries scaled by log n from 8192 \
-         (--rope-log-n on), base",
+         (`rope_log_n` on), base",
     );
     starts(
-        scaling(Scaling::LmInfinite),
-        "RoPE: lm-infinite (--rope-scaling lm-infinite), first tokens 10 (default), last tokens 8192 \
+        scaling("lm-infinite"),
+        "RoPE: lm-infinite (`rope_scaling` lm-infinite), first tokens 10 (default), last tokens 8192 \
          (llama.context_length), base",
     );
     starts(
-        Flags { attention_sinks: Some(4), ..Flags::default() },
-        "RoPE: no scaling, attention sinks 4 (--attention-sinks 4) in a rolling context, base",
+        Flags::default().with(&ATTENTION_SINKS, 4),
+        "RoPE: no scaling, attention sinks 4 (`attention_sinks` 4) in a rolling context, base",
     );
     starts(
-        Flags { rerope_window: Some(8192), ..scaling(Scaling::LeakyReRope) },
-        "RoPE: leaky-rerope (--rope-scaling leaky-rerope), window 8192 (--rerope-window 8192), k 24576 \
+        scaling("leaky-rerope").with(&rerope::WINDOW, 8192),
+        "RoPE: leaky-rerope (`rope_scaling` leaky-rerope), window 8192 (`rerope_window` 8192), k 24576 \
          (no value reaches the context with this window), queries",
     );
     starts(
-        Flags { grp_attn_n: Some(4096), ..scaling(Scaling::SelfExtend) },
-        "RoPE: self-extend (--rope-scaling self-extend), groups of 4096 (--grp-attn-n 4096), window \
+        scaling("self-extend").with(&self_extend::GROUP, 4096),
+        "RoPE: self-extend (`rope_scaling` self-extend), groups of 4096 (`grp_attn_n` 4096), window \
          4096 (one group), base",
     );
     // A scaling of the file stays in effect with these methods.
@@ -616,8 +606,8 @@ fn methods_that_act_on_attention_are_in_the_line() {
         .scaling("yarn")
         .float("scaling.factor", 2.0)
         .key("scaling.original_context_length", Value::U32(4096));
-    let found = line(yarn.flags(scaling(Scaling::LmInfinite)));
-    let expected = "RoPE: lm-infinite (--rope-scaling lm-infinite), first tokens 10 (default), last \
+    let found = line(yarn.flags(scaling("lm-infinite")));
+    let expected = "RoPE: lm-infinite (`rope_scaling` lm-infinite), first tokens 10 (default), last \
                     tokens 8192 (llama.context_length), factor 2 (llama.rope.scaling.factor), \
                     original context 4096";
     assert!(found.starts_with(expected), "{found}");
@@ -629,17 +619,17 @@ fn methods_that_act_on_attention_are_in_the_line() {
 fn scalings_that_llama_cpp_does_not_have_are_reported_with_a_reason() {
     for (name, reason) in [
         (
-            Scaling::DpRope,
+            "dprope",
             "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies",
         ),
-        (Scaling::Dynamic, "it has no scaling that depends on the length of the sequence"),
+        ("dynamic", "it has no scaling that depends on the length of the sequence"),
     ] {
-        let flags = Flags { attention_sinks: Some(4), ..scaling(name) };
+        let flags = scaling(name).with(&ATTENTION_SINKS, 4);
         let found = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
-        assert_eq!(found[0], format!("it has no --rope-scaling {name}: {reason}"));
-        assert!(found[1].starts_with("it has no --attention-sinks: "), "{found:?}");
+        assert_eq!(found[0], format!("it has no `rope_scaling` {name}: {reason}"));
+        assert!(found[1].starts_with("it has no `attention_sinks`: "), "{found:?}");
     }
-    let flags = scaling(Scaling::LmInfinite);
+    let flags = scaling("lm-infinite");
     let found = Case::default().flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags);
     assert!(
         found[0].ends_with("lm-infinite: it rotates keys only once, when they are stored"),
@@ -656,18 +646,18 @@ fn differences_from_llama_cpp_depend_on_the_model() {
         case.flags(flags.clone()).plan().unwrap().unlike_llama_cpp(&flags).join("\n")
     };
     let factor =
-        "it does not compute a factor from the context: without --rope-scale 2 it does not scale";
-    for name in [Scaling::Linear, Scaling::Yarn] {
+        "it does not compute a factor from the context: without `rope_scale` 2 it does not scale";
+    for name in ["linear", "yarn"] {
         assert!(differences(16384, scaling(name)).contains(factor));
-        let typed = Flags { scale: Some(2.0), ..scaling(name) };
+        let typed = scaling(name).with(&SCALE, 2.0);
         assert!(!differences(16384, typed).contains("it does not compute a factor"));
     }
     assert!(
-        differences(16384, scaling(Scaling::Ntk))
-            .contains("--rope-freq-base 204522 gives the same frequencies")
+        differences(16384, scaling("ntk"))
+            .contains("`rope_freq_base` 204522 gives the same frequencies")
     );
     let errors = |context, base| {
-        differences(context, Flags { freq_base: base, ..Flags::default() })
+        differences(context, Flags::default().with_some(&FREQ_BASE, base))
             .lines()
             .last()
             .unwrap()
@@ -693,13 +683,13 @@ fn differences_from_llama_cpp_depend_on_the_model() {
 
 #[test]
 fn methods_that_change_nothing_are_warned_about() {
-    let window = Flags { rerope_window: Some(8192), ..scaling(Scaling::ReRope) };
+    let window = scaling("rerope").with(&rerope::WINDOW, 8192);
     assert_eq!(
         warning(Case::default().flags(window)),
         "rerope in a context of 8192, which is within its window, changes nothing"
     );
     assert_eq!(
-        warning(Case::default().flags(scaling(Scaling::SelfExtend))),
+        warning(Case::default().flags(scaling("self-extend"))),
         "self-extend with groups of 1 (reaches the context) changes nothing"
     );
 }
@@ -707,13 +697,13 @@ fn methods_that_change_nothing_are_warned_about() {
 #[test]
 fn values_out_of_range_are_errors_that_name_the_flag() {
     for bad in [0.0, -1.5, f64::NAN, f64::INFINITY, 1e-300, 1e300] {
-        let yarn = scaling(Scaling::Yarn);
+        let yarn = scaling("yarn");
         let cases = [
-            ("--rope-scale", Flags { scale: Some(bad), ..Flags::default() }),
-            ("--rope-freq-scale", Flags { freq_scale: Some(bad), ..Flags::default() }),
-            ("--yarn-attn-factor", Flags { yarn_attn_factor: Some(bad), ..yarn.clone() }),
-            ("--yarn-beta-fast", Flags { yarn_beta_fast: Some(bad), ..yarn.clone() }),
-            ("--yarn-beta-slow", Flags { yarn_beta_slow: Some(bad), ..yarn }),
+            ("`rope_scale`", Flags::default().with(&SCALE, bad)),
+            ("`rope_freq_scale`", Flags::default().with(&FREQ_SCALE, bad)),
+            ("`yarn_attn_factor`", yarn.clone().with(&yarn::ATTN_FACTOR, bad)),
+            ("`yarn_beta_fast`", yarn.clone().with(&yarn::BETA_FAST, bad)),
+            ("`yarn_beta_slow`", yarn.with(&yarn::BETA_SLOW, bad)),
         ];
         for (flag, flags) in cases {
             let expected = format!("{flag} {bad}: must be a number from 0.000001 to 1000000");
@@ -722,12 +712,12 @@ fn values_out_of_range_are_errors_that_name_the_flag() {
     }
     let error = |flags: Flags| Case::default().flags(flags).error();
     assert_eq!(
-        error(Flags { freq_base: Some(0.5), ..Flags::default() }),
-        "--rope-freq-base 0.5: must be a finite number above 1"
+        error(Flags::default().with(&FREQ_BASE, 0.5)),
+        "`rope_freq_base` 0.5: must be a finite number above 1"
     );
     assert_eq!(
-        error(Flags { yarn_ext_factor: Some(-0.5), ..scaling(Scaling::Yarn) }),
-        "--yarn-ext-factor -0.5: must be a number from 0 to 1000000"
+        error(scaling("yarn").with(&yarn::EXT_FACTOR, -0.5)),
+        "`yarn_ext_factor` -0.5: must be a number from 0 to 1000000"
     );
 }
 
@@ -740,12 +730,12 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     );
     assert_eq!(
         Case::default().scaling("su").error(),
-        "llama.rope.scaling.type: unknown RoPE scaling \"su\": choose one with --rope-scaling"
+        "llama.rope.scaling.type: unknown RoPE scaling \"su\": choose one with `rope_scaling`"
     );
     // A flag replaces a scaling of the file that is unknown.
-    Case::default().scaling("su").flags(scaling(Scaling::Linear)).plan().unwrap();
+    Case::default().scaling("su").flags(scaling("linear")).plan().unwrap();
     assert_eq!(
-        "su".parse::<Scaling>().unwrap_err().to_string(),
+        Scaling::named("su").unwrap_err().to_string(),
         "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
          dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite"
     );
@@ -777,6 +767,6 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     assert_eq!(
         Case { factors, ..Case::default() }.scaling("longrope").error(),
         "RoPE scaling longrope needs the tensor rope_factors_long.weight, which is not in the file: \
-         choose another with --rope-scaling"
+         choose another with `rope_scaling`"
     );
 }

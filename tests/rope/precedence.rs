@@ -2,7 +2,12 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{Divisors, Factors, Flags, Layers, Origin, Plan, Rule, Scaling, Table},
+    rope::{
+        self, Divisors, FREQ_BASE, FREQ_SCALE, Factors, Flags, LOG_N, Layers, Origin, Plan, SCALE,
+        SCALING, Scaling, Table,
+        linear::Linear,
+        yarn::{self, Yarn},
+    },
 };
 
 use crate::{Case, close, golden};
@@ -32,34 +37,35 @@ fn plans_equal_those_of_llama_cpp() {
             };
         }
         for (name, value) in reference["cli"].as_object().unwrap() {
-            let flags = &mut case.flags;
             match name.as_str() {
                 "rope_scaling" => {
-                    flags.scaling = Some(value.as_str().unwrap().parse::<Scaling>().unwrap());
+                    let scaling = Scaling::named(value.as_str().unwrap()).unwrap();
+                    case.flags = case.flags.with(&SCALING, scaling.name);
                 }
-                "rope_scale" => flags.scale = value.as_f64(),
-                "rope_freq_scale" => flags.freq_scale = value.as_f64(),
-                "yarn_ext_factor" => flags.yarn_ext_factor = value.as_f64(),
-                "yarn_attn_factor" => flags.yarn_attn_factor = value.as_f64(),
-                other => panic!("flag {other}"),
+                name => {
+                    let number = rope::parameters().find(|p| p.setting.0 == name).unwrap();
+                    case.flags = case.flags.with_some(number, value.as_f64());
+                }
             }
         }
-        let attn_factor = case.flags.yarn_attn_factor;
+        let attn_factor = case.flags.values.number(&yarn::ATTN_FACTOR);
         let plan = case.plan().unwrap();
 
         let expected = |name: &str| reference["resolved"][name].as_f64().unwrap();
-        assert_eq!(plan.scaling.value.name(), reference["resolved"]["type"]);
+        assert_eq!(plan.scaling.value.name, reference["resolved"]["type"]);
         close("base", plan.base.value, expected("base"), 0.0);
         close("freq_scale", 1.0 / plan.factor.value, expected("freq_scale"), 1e-14);
-        let ext_factor = match &plan.rule {
-            Rule::Linear => 0.0,
-            Rule::Yarn(yarn) => {
+        let ext_factor = match plan.rule_as::<Yarn>() {
+            None => {
+                assert!(plan.rule_as::<Linear>().is_some());
+                0.0
+            }
+            Some(yarn) => {
                 assert_eq!(yarn.original_context.value as f64, expected("n_ctx_orig"));
                 close("beta_fast", yarn.beta_fast.value, expected("beta_fast"), 0.0);
                 close("beta_slow", yarn.beta_slow.value, expected("beta_slow"), 0.0);
                 yarn.ext_factor.value
             }
-            other => panic!("{other:?}"),
         };
         assert_eq!(ext_factor, expected("ext_factor"));
 
@@ -67,7 +73,7 @@ fn plans_equal_those_of_llama_cpp() {
         if let Some(attn_factor) = attn_factor
             && ext_factor != 0.0
         {
-            // The difference: llama.cpp ignores --yarn-attn-factor here, ik_llama.cpp multiplies by it.
+            // The difference: llama.cpp ignores `yarn_attn_factor` here, ik_llama.cpp multiplies by it.
             multiplier *= attn_factor;
             deviations += 1;
         }
@@ -92,30 +98,22 @@ fn factor_is_flag_then_key_then_old_key_then_one() {
     assert_eq!(factor(both()), (4.0, key("scaling.factor")));
     let zero = old().float("scaling.factor", 0.0);
     assert_eq!(factor(zero), (1.0, key("scaling.factor")));
-    let scale = Flags { scale: Some(8.0), ..Flags::default() };
-    assert_eq!(factor(both().flags(scale)), (8.0, Origin::Flag("--rope-scale 8".into())));
-    let freq_scale = Flags { freq_scale: Some(0.125), ..Flags::default() };
-    let typed = Origin::Flag("--rope-freq-scale 0.125".into());
+    let scale = Flags::default().with(&SCALE, 8.0);
+    assert_eq!(factor(both().flags(scale)), (8.0, Origin::Setting(SCALE.setting, "8".into())));
+    let freq_scale = Flags::default().with(&FREQ_SCALE, 0.125);
+    let typed = Origin::Setting(FREQ_SCALE.setting, "0.125".into());
     assert_eq!(factor(both().flags(freq_scale)), (8.0, typed));
-    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    let none = Flags::method("none");
     assert_eq!(factor(both().flags(none)).0, 1.0);
 }
 
 fn original_context(case: Case) -> usize {
-    match case.plan().unwrap().rule {
-        Rule::Yarn(yarn) => yarn.original_context.value,
-        other => panic!("{other:?}"),
-    }
+    case.plan().unwrap().rule_as::<Yarn>().unwrap().original_context.value
 }
 
 #[test]
 fn original_context_is_flag_then_key_then_trained() {
-    let yarn = |tokens| Flags {
-        scaling: Some(Scaling::Yarn),
-        scale: Some(2.0),
-        yarn_orig_ctx: tokens,
-        ..Flags::default()
-    };
+    let yarn = |tokens| Flags::method("yarn").with(&SCALE, 2.0).with_some(&yarn::ORIG_CTX, tokens);
     let silent = Case::default;
     let file = |tokens| silent().key("scaling.original_context_length", Value::U32(tokens));
     assert_eq!(original_context(silent().flags(yarn(None))), 8192);
@@ -127,23 +125,22 @@ fn original_context_is_flag_then_key_then_trained() {
 
 #[test]
 fn minus_one_is_the_default_of_yarn_flags() {
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
-    let typed = Flags {
-        yarn_ext_factor: Some(-1.0),
-        yarn_attn_factor: Some(-1.0),
-        yarn_beta_fast: Some(-1.0),
-        yarn_beta_slow: Some(-1.0),
-        yarn_orig_ctx: Some(0),
-        ..yarn.clone()
-    };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
+    let typed = yarn
+        .clone()
+        .with(&yarn::EXT_FACTOR, -1.0)
+        .with(&yarn::ATTN_FACTOR, -1.0)
+        .with(&yarn::BETA_FAST, -1.0)
+        .with(&yarn::BETA_SLOW, -1.0)
+        .with(&yarn::ORIG_CTX, 0);
     let [typed, silent] = [typed, yarn].map(|flags| Case::default().flags(flags).plan().unwrap());
-    assert_eq!(typed, silent);
+    assert_eq!(format!("{typed:?}"), format!("{silent:?}"));
 }
 
 #[test]
 fn an_extrapolation_factor_adds_the_ramp_to_linear_scaling() {
-    let linear = Flags { scale: Some(4.0), yarn_ext_factor: Some(1.0), ..Flags::default() };
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let linear = Flags::default().with(&SCALE, 4.0).with(&yarn::EXT_FACTOR, 1.0);
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     let [linear, yarn] = [linear, yarn].map(|flags| {
         let plan = Case::default().flags(flags).plan().unwrap();
         Table::new(&plan, Layers::Global, 8192)
@@ -158,24 +155,19 @@ fn attention_factor_of_the_file_multiplies_whatever_the_rule() {
         case.flags(flags).plan().unwrap().attention_scale.value
     };
     assert_eq!(scale(Flags::default()), 1.5);
-    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    let none = Flags::method("none");
     assert_eq!(scale(none), 1.5);
-    let given = Flags { yarn_attn_factor: Some(2.0), ..Flags::default() };
+    let given = Flags::default().with(&yarn::ATTN_FACTOR, 2.0);
     assert_eq!(scale(given), 3.0);
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     close("YaRN", scale(yarn), 1.5 * (1.0 + 0.1 * 4f64.ln()), 1e-14);
 }
 
 #[test]
 fn window_layers_keep_their_base_and_are_never_scaled() {
     let gemma = || Case { architecture: "gemma3", window_rope: true, ..Case::default() };
-    let flags = Flags {
-        scaling: Some(Scaling::Yarn),
-        scale: Some(4.0),
-        freq_base: Some(5e6),
-        yarn_attn_factor: Some(1.5),
-        ..Flags::default()
-    };
+    let flags =
+        Flags::method("yarn").with(&SCALE, 4.0).with(&FREQ_BASE, 5e6).with(&yarn::ATTN_FACTOR, 1.5);
     let window = |plan: &Plan| Table::new(plan, Layers::Window, 8192);
     let scaled = gemma().float("freq_base", 1e6).flags(flags).plan().unwrap();
     let plain = Case::default().plan().unwrap(); // base 10000, which is also that of windows
@@ -197,9 +189,9 @@ fn divisors_are_those_that_llama_cpp_loads() {
     assert_eq!(fixed.divisors, Divisors::Fixed(vec![2.0; 32]));
     assert_eq!(fixed.warnings.len(), 2, "{:?}", fixed.warnings);
     // No flag disables the divisors, as they are part of the model.
-    let none = Flags { scaling: Some(Scaling::None), ..Flags::default() };
+    let none = Flags::method("none");
     assert_eq!(llama().flags(none).plan().unwrap().divisors, fixed.divisors);
-    let longrope = Flags { scaling: Some(Scaling::LongRope), ..Flags::default() };
+    let longrope = Flags::method("longrope");
     for case in [llama().scaling("longrope"), llama().flags(longrope)] {
         assert!(matches!(case.plan().unwrap().divisors, Divisors::LongRope(_)));
     }
@@ -210,7 +202,7 @@ fn divisors_are_those_that_llama_cpp_loads() {
 #[test]
 fn divisors_and_factor_compose() {
     let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
-    let flags = Flags { scale: Some(4.0), ..Flags::default() };
+    let flags = Flags::default().with(&SCALE, 4.0);
     let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
     let table = Table::new(&plan, Layers::Global, 8192);
     assert_eq!(table.inv_freq[0], 1.0 / 8.0);
@@ -218,8 +210,8 @@ fn divisors_and_factor_compose() {
 
 #[test]
 fn factor_of_a_method_reaches_the_context() {
-    let case = |name: &str, context| {
-        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+    let case = |name: &'static str, context| {
+        let flags = Flags::method(name);
         Case { context: Some(context), ..Case::default() }.flags(flags)
     };
     let computed = Origin::Computed("context / original context");
@@ -235,14 +227,14 @@ fn factor_of_a_method_reaches_the_context() {
         assert_eq!(plan.warnings, [""; 0], "{name}");
         let line = plan.to_string();
         let start =
-            format!("RoPE: {name} (--rope-scaling {name}), factor 3 (context / original context)");
+            format!("RoPE: {name} (`rope_scaling` {name}), factor 3 (context / original context)");
         assert!(line.starts_with(&start), "{line}");
         // In a comparison of methods the factor of the file is ignored.
         let flags = Flags { for_context: true, ..case(name, 0).flags };
         let file = case(name, 24576).float("scaling.factor", 2.0).flags(flags);
         assert_eq!(factor(file), (3.0, computed.clone()), "{name}");
         // A larger base reduces the factor that is needed.
-        let flags = Flags { freq_base: Some(20453.0), ..case(name, 0).flags };
+        let flags = case(name, 0).flags.with(&FREQ_BASE, 20453.0);
         let (found, origin) = factor(case(name, 24576).flags(flags));
         close(name, found, 1.5, 1e-4);
         assert_eq!(origin, Origin::Computed("context / original context / alpha of the base"));
@@ -251,11 +243,11 @@ fn factor_of_a_method_reaches_the_context() {
     assert_eq!(factor(alpha()).0, 5.0);
     assert_eq!(alpha().plan().unwrap().warnings, [""; 0]);
     for name in ["yarn", "llama3"] {
-        let original = Flags { yarn_orig_ctx: Some(4096), ..case(name, 0).flags };
+        let original = case(name, 0).flags.with(&yarn::ORIG_CTX, 4096);
         assert_eq!(factor(case(name, 24576).flags(original)).0, 6.0);
     }
     // The length for log n is not the context that linear scaling extends.
-    let log_n = Flags { yarn_orig_ctx: Some(4096), log_n: Some(true), ..case("linear", 0).flags };
+    let log_n = case("linear", 0).flags.with(&yarn::ORIG_CTX, 4096).with(&LOG_N, true);
     assert_eq!(factor(case("linear", 24576).flags(log_n)).0, 3.0);
 }
 
@@ -271,8 +263,8 @@ fn a_file_without_a_factor_is_not_scaled() {
 #[test]
 fn computed_factors_extend_the_context_of_divisors() {
     let set = || Some(vec![2.0; 32]);
-    let case = |name: &str, factors| {
-        let flags = Flags { scaling: Some(name.parse().unwrap()), ..Flags::default() };
+    let case = |name: &'static str, factors| {
+        let flags = Flags::method(name);
         Case { context: Some(16384), factors, ..Case::default() }
             .key("scaling.original_context_length", Value::U32(1024))
             .flags(flags)
@@ -292,8 +284,8 @@ fn computed_factors_extend_the_context_of_divisors() {
 #[test]
 fn llama3_replaces_the_tensor_of_the_file() {
     let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
-    let flags = Flags { scaling: Some(Scaling::Llama3), scale: Some(4.0), ..Flags::default() };
+    let flags = Flags::method("llama3").with(&SCALE, 4.0);
     let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
     assert_eq!(plan.divisors, Divisors::None);
-    assert_eq!(plan.warnings, ["tensor rope_freqs.weight is replaced by --rope-scaling llama3"]);
+    assert_eq!(plan.warnings, ["tensor rope_freqs.weight is replaced by `rope_scaling` llama3"]);
 }

@@ -1,7 +1,7 @@
 //! The cos/sin rows that a forward pass rotates with: exact at any position, in any order of
 //! computation.
 
-use rope_cpu::rope::{Factors, Flags, Layers, Plan, Rope, Scaling, Table};
+use rope_cpu::rope::{Factors, Flags, Layers, Plan, Rope, SCALE, Table};
 
 use crate::{Case, floats, golden};
 
@@ -66,7 +66,7 @@ fn rows_are_exact_up_to_a_million() {
 
 #[test]
 fn attention_scale_is_in_the_rows() {
-    let yarn = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     let scale = 1.0 + 0.1 * 4f64.ln();
     let (rope, length) = prepared(smollm2(yarn), 70_000);
     for position in [0, 1, 69_999] {
@@ -155,7 +155,7 @@ fn rotate(x: &[f64], row: &[f64], style: &str) -> Vec<f64> {
 
 #[test]
 fn rotations_equal_the_reference() {
-    let flags = Flags { scaling: Some(Scaling::Yarn), scale: Some(4.0), ..Flags::default() };
+    let flags = Flags::method("yarn").with(&SCALE, 4.0);
     let case = Case { n_rot: 8, context_train: 64, context: Some(256), ..Case::default() };
     let plan = case.flags(flags).plan().unwrap();
     let table = Table::new(&plan, LAYERS, 256);

@@ -1,11 +1,15 @@
 //! Options that are made from the library's descriptions of settings.
 
-use std::{error::Error, path::PathBuf};
+use std::{error::Error, ffi::OsStr, path::PathBuf};
 
-use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use clap::{
+    Arg, ArgMatches, Command,
+    builder::{PossibleValue, TypedValueParser},
+    value_parser,
+};
 
 use super::numbers;
-use crate::cli::flags;
+use crate::cli::{argv, flags};
 use rope_cpu::settings::{Kind, Parameter, Value, Values};
 
 /// Adds an option for each parameter to a command.
@@ -17,20 +21,19 @@ pub fn added(
 }
 
 fn option(parameter: &'static Parameter) -> Arg {
-    let summary = match parameter.default {
-        Some(default) => format!("{} [default: {default}]", parameter.summary),
-        None => parameter.summary.into(),
+    let long = flags::long(parameter.setting.0);
+    let summary = summary(parameter, &long);
+    let details = flags::with_flags(parameter.details);
+    let option = match &details[..] {
+        "" => Arg::new(parameter.setting.0),
+        details => Arg::new(parameter.setting.0).long_help(format!("{summary}\n\n{details}")),
     };
-    let option = Arg::new(parameter.setting.0)
-        .long(flags::long(parameter.setting.0))
+    let option = option
+        .long(long)
         .aliases(parameter.aliases.iter().map(|alias| alias.replace('_', "-")))
         .value_name(parameter.value_name)
-        .help(summary.clone())
+        .help(summary)
         .hide_short_help(parameter.rare);
-    let option = match parameter.details {
-        "" => option,
-        details => option.long_help(format!("{summary}\n\n{}", flags::with_flags(details))),
-    };
     match parameter.kind {
         Kind::Number => option.value_parser(value_parser!(f64)).allow_negative_numbers(true),
         Kind::Integer(least, most) => option
@@ -39,9 +42,7 @@ fn option(parameter: &'static Parameter) -> Arg {
         Kind::Whole(range) => option.value_parser(move |text: &str| {
             text.parse::<usize>().map_err(|_| format!("must be a whole number {range}"))
         }),
-        Kind::Word(words) => {
-            option.value_parser(PossibleValuesParser::new(words)).hide_possible_values(true)
-        }
+        Kind::Word(words) => option.value_parser(Words(words)).hide_possible_values(true),
         Kind::Switch => option.value_parser(super::on_or_off),
         Kind::Path => option.value_parser(value_parser!(PathBuf)),
     }
@@ -57,6 +58,45 @@ fn integer(text: &str, least: i64, most: i64) -> Result<i64, Box<dyn Error + Sen
     }
 }
 
+/// Returns the summary of an option, with its short form of several letters before the default.
+fn summary(parameter: &Parameter, long: &str) -> String {
+    let mut summary = flags::with_flags(parameter.summary).into_owned();
+    if let Some(default) = parameter.default {
+        summary += &format!(" [default: {default}]");
+    }
+    if let Some((short, _)) = argv::SHORT_FORMS.iter().find(|(_, name)| *name == long) {
+        let end = summary.find(" [default").unwrap_or(summary.len());
+        summary.insert_str(end, &format!(" [{short}]"));
+    }
+    summary
+}
+
+/// A parser of one of these words, which completions propose.
+#[derive(Clone)]
+struct Words(&'static [&'static str]);
+
+impl TypedValueParser for Words {
+    type Value = &'static str;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        option: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<&'static str, clap::Error> {
+        let words = self.0;
+        let parser = move |text: &str| {
+            let word = words.iter().copied().find(|word| *word == text);
+            word.ok_or_else(|| format!("must be one of {}", words.join(", ")))
+        };
+        parser.parse_ref(command, option, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+    }
+}
+
 /// Returns the values of the options that are given.
 pub fn values(
     matches: &ArgMatches,
@@ -68,12 +108,9 @@ pub fn values(
             Kind::Number => Value::Number(*matches.get_one(id)?),
             Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
             Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
+            Kind::Word(_) => Value::Word(*matches.get_one(id)?),
             Kind::Switch => Value::Switch(*matches.get_one(id)?),
             Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
-            Kind::Word(words) => {
-                let given = matches.get_one::<String>(id)?;
-                Value::Word(words.iter().find(|word| *word == given)?)
-            }
         })
     };
     let mut all = Values::default();

@@ -102,7 +102,7 @@ pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
         ("avg_ts", number(speed.mean)),
         ("stddev_ts", number(speed.deviation)),
         //
-        ("rope_type", text(rope.effective_scaling().name())),
+        ("rope_type", text(rope.effective_scaling().name)),
         ("rope_factor", number(rope.factor.value)),
         ("rope_base", number(rope.base.value)),
         ("isa", text(options.cpu.name())),

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Args, Log, MethodRun, Record};
 use crate::cli::{
+    flags,
     plot::{HeatMap, heat_maps},
     table::{section, table},
 };
@@ -36,7 +37,7 @@ impl Grid {
             cells: cells.collect(),
             keys: args.keys,
             seconds: records.iter().map(|record| record.seconds).sum(),
-            rope: run.plan.to_string(),
+            rope: flags::line(&run.plan),
         }
     }
 

@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use super::{Args, Error, context, equal, named, note, report, tokens};
 use crate::cli::{
     args::MemoryArgs,
+    flags,
     log::Log,
     methods::Methods,
     plot::{self, Chart, Curve, Drawing, style},
@@ -105,7 +106,7 @@ pub fn run(
         };
         as_trained.push(equal::as_trained(&plan, windows.window()));
         let run_settings = RunSettings {
-            rope: plan.to_string(),
+            rope: flags::line(&plan),
             windows,
             windows_max: settings.windows_max,
             bucket: settings.bucket,

@@ -62,9 +62,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let plan = resolve(&model, &args.rope.flags(), Some(args.context)).map_err(Error::usage)?;
     let baked = plan.baked().map_err(Error::usage)?;
     let own = resolve(&model, &Flags::default(), Some(args.context));
-    let same = |own: &Plan| {
-        own.scaling.value.is_in_llama_cpp() && own.baked().is_ok_and(|own| own == baked)
-    };
+    let same =
+        |own: &Plan| own.scaling.value.in_llama_cpp && own.baked().is_ok_and(|own| own == baked);
     if own.is_ok_and(|own| same(&own)) {
         return Err(Error::usage(format_args!(
             "nothing to bake: with these settings and {} tokens the copy would have the frequencies of \

@@ -9,6 +9,7 @@ use super::{
     own_baseline, plot::charts, short, views,
 };
 use crate::cli::{
+    flags,
     methods::each_once,
     note,
     plot::{self, Drawing},
@@ -16,7 +17,7 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::rope::{Baseline, FrequencyChange, View, mean},
-    rope::Scaling,
+    rope::METHODS,
 };
 
 /// The options of `rope compare`.
@@ -87,8 +88,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         return Err(Error::usage(format_args!("no method can be shown: {reason}")));
     }
     if args.methods.is_empty() {
-        let others = Scaling::ALL.into_iter().filter(|scaling| !scaling.acts_on_frequencies());
-        let others: Vec<_> = others.map(Scaling::name).collect();
+        let others = METHODS.iter().filter(|scaling| !scaling.acts_on_frequencies());
+        let others: Vec<_> = others.map(|scaling| scaling.name).collect();
         reasons.push(format!(
             "{} are not shown: they change attention and no angles",
             others.join(", ")
@@ -171,7 +172,7 @@ fn object(baseline: &Baseline, view: &View) -> serde_json::Value {
         "method": view.name,
         "length": view.length,
         "trained": baseline.context,
-        "plan": view.plan.to_string(),
+        "plan": flags::line(&view.plan),
         "disturbance_code": mean(&view.code),
         "disturbance_paper": mean(&view.paper),
         "pairs_as_trained": trained,

@@ -17,7 +17,11 @@ use rope_cpu::{
         rope::mean,
         table3::{Arithmetic, table3},
     },
-    rope::{Direction, Flags, Scaling},
+    rope::{
+        Direction, Flags,
+        dprope::{DIRECTION, INTERVALS},
+        linear::{LINEAR, NONE},
+    },
 };
 
 /// The options of `rope disturbance`.
@@ -134,7 +138,7 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let plan = resolve(&model, &flags, Some(length)).map_err(Error::usage)?;
         Ok::<_, Error>(baseline.view(plan, length))
     };
-    let [none, linear] = [Scaling::None, Scaling::Linear].map(|s| of(&Method::from(s).flags));
+    let [none, linear] = [&NONE, &LINEAR].map(|s| of(&Method::from(s).flags));
     let views = [none?, linear?, of(&args.method.flags)?];
     let [none, linear, method] = views.each_ref().map(|view| match args.direction {
         Direction::Code => &view.code,
@@ -175,13 +179,13 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// Sets DPRoPE's intervals and direction to those of the measurement, unless given.
-fn rope_flags(args: &Args, flags: Flags) -> Flags {
-    match flags.scaling {
-        Some(Scaling::DpRope) => Flags {
-            dprope_intervals: flags.dprope_intervals.or(Some(args.intervals)),
-            dprope_direction: flags.dprope_direction.or(Some(args.direction)),
-            ..flags
-        },
-        _ => flags,
+fn rope_flags(args: &Args, mut flags: Flags) -> Flags {
+    let Some(scaling) = flags.scaling() else { return flags };
+    if scaling.reads(&INTERVALS) && !flags.values.has(&INTERVALS) {
+        flags = flags.with(&INTERVALS, args.intervals);
     }
+    if scaling.reads(&DIRECTION) && !flags.values.has(&DIRECTION) {
+        flags = flags.with(&DIRECTION, args.direction.name());
+    }
+    flags
 }

@@ -13,7 +13,7 @@ use crate::cli::{
 use rope_cpu::{
     eval::rope::{Baseline, View, mean},
     model::Model,
-    rope::{self, Flags, Plan, Sourced},
+    rope::{Flags, Plan, Sourced},
 };
 
 /// The options of `rope explain`.
@@ -55,7 +55,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let baseline = super::baseline(&plan, INTERVALS)?;
     let view = baseline.view(plan, length);
     let explained = Explained { model: &model, flags: &flags, baseline: &baseline, view: &view };
-    if args.json { explained.json(out) } else { explained.text(out) }
+    let mut text = Vec::new();
+    match args.json {
+        true => explained.json(&mut text)?,
+        false => explained.text(&mut text)?,
+    }
+    write!(out, "{}", with_flags(&String::from_utf8_lossy(&text)))?;
+    Ok(())
 }
 
 struct Explained<'a> {
@@ -164,13 +170,13 @@ impl Explained<'_> {
             "plan": plan.to_string(),
             "values": values(plan),
             "warnings": plan.warnings,
-            "method": plan.effective_scaling().name(),
+            "method": plan.effective_scaling().name,
             "length": length,
             "trained": self.baseline.context,
             "attention_scale": table.scale,
             "g": g,
             "h": h,
-            "distance": plan.method.as_ref().map(rope::Method::distance_formula),
+            "distance": plan.method.as_ref().map(|method| method.distance_formula()),
             "disturbance_code": mean(&self.view.code),
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,

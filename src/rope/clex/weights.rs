@@ -1,83 +1,62 @@
 //! The two matrices of CLEX, read from a safetensors file.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use crate::rope::Error;
 
-/// The weight matrices of CLEX's equation. Cheap to clone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClexWeights(Arc<Matrices>);
-
-/// The matrices, row-major, and the path of their file.
-#[derive(Debug, PartialEq)]
+/// The weight matrices of CLEX's equation, row-major.
+#[derive(Debug)]
 pub(super) struct Matrices {
-    name: String,
     pub up: Vec<f64>,   // (pairs, hidden)
     pub down: Vec<f64>, // (hidden, pairs)
     pub hidden: usize,
-    pairs: usize,
 }
 
 /// The largest accepted file, in bytes. The matrices of any model are far smaller.
 const BYTES_MAX: u64 = 1 << 28;
 
-impl ClexWeights {
-    /// Reads the matrices from the file at `path`: the tensor whose name ends with `ode_up_proj`,
-    /// (pairs, hidden), and the one whose name ends with `ode_down_proj`, (hidden, pairs), as in the
-    /// published code. Values may be f64, f32, f16 or bf16.
+impl Matrices {
+    /// Reads the matrices for `pairs` pairs from the file at `path`: the tensor whose name ends with
+    /// `ode_up_proj`, (pairs, hidden), and the one whose name ends with `ode_down_proj`, (hidden,
+    /// pairs), as in the published code. Values may be f64, f32, f16 or bf16.
     ///
     /// # Errors
-    /// If the file cannot be read, is too large or does not have these tensors. The message does not
-    /// contain the path.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let broken = |e: &dyn std::fmt::Display| Error::ClexFile(e.to_string());
-        let length = fs::metadata(path).map_err(|e| broken(&e))?.len();
-        if length > BYTES_MAX {
-            return Err(broken(&format_args!(
-                "is larger than {BYTES_MAX} bytes: give a file with only the two CLEX matrices"
-            )));
+    /// If the file cannot be read, is too large or does not have these tensors.
+    pub fn read(path: &Path, pairs: usize) -> Result<Self, Error> {
+        let file = path.display().to_string();
+        let (up, down) =
+            both(path).map_err(|fault| Error::ClexFile { file: file.clone(), fault })?;
+        match up.rows == pairs {
+            true => Ok(Matrices { up: up.values, down: down.values, hidden: up.columns }),
+            false => Err(Error::ClexPairs { file, found: up.rows, expected: pairs }),
         }
-        let bytes = fs::read(path).map_err(|e| broken(&e))?;
-        let file = SafeTensors::deserialize(&bytes)
-            .map_err(|e| broken(&format_args!("is not a safetensors file: {e}")))?;
-        let up = matrix(&file, "ode_up_proj")?;
-        let down = matrix(&file, "ode_down_proj")?;
-        let (pairs, hidden) = (up.rows, up.columns);
-        if (down.rows, down.columns) != (hidden, pairs) {
-            return Err(broken(&format_args!(
-                "ode_up_proj is {pairs} x {hidden}, ode_down_proj {} x {}: ode_down_proj must be \
-                 {hidden} x {pairs}",
-                down.rows, down.columns
-            )));
-        }
-        let name = path.display().to_string();
-        Ok(ClexWeights(Arc::new(Matrices {
-            name,
-            up: up.values,
-            down: down.values,
-            hidden,
-            pairs,
-        })))
     }
+}
 
-    pub(super) fn matrices(&self) -> &Matrices {
-        &self.0
+/// Reads both matrices of the file at `path`, or else returns its fault.
+fn both(path: &Path) -> Result<(Matrix, Matrix), String> {
+    let length = fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if length > BYTES_MAX {
+        return Err(format!(
+            "is larger than {BYTES_MAX} bytes: give a file with only the two CLEX matrices"
+        ));
     }
-
-    /// Returns the path of the file.
-    pub(super) fn name(&self) -> &str {
-        &self.0.name
+    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| format!("is not a safetensors file: {e}"))?;
+    let up = matrix(&file, "ode_up_proj")?;
+    let down = matrix(&file, "ode_down_proj")?;
+    let (pairs, hidden) = (up.rows, up.columns);
+    if (down.rows, down.columns) != (hidden, pairs) {
+        return Err(format!(
+            "ode_up_proj is {pairs} x {hidden}, ode_down_proj {} x {}: ode_down_proj must be \
+             {hidden} x {pairs}",
+            down.rows, down.columns
+        ));
     }
-
-    /// Returns an error if the matrices are not for `pairs` pairs.
-    pub(super) fn check(&self, pairs: usize) -> Result<(), Error> {
-        if self.0.pairs == pairs {
-            return Ok(());
-        }
-        Err(Error::ClexPairs { file: self.0.name.clone(), found: self.0.pairs, expected: pairs })
-    }
+    Ok((up, down))
 }
 
 /// A matrix of a file, row-major.
@@ -88,18 +67,16 @@ struct Matrix {
 }
 
 /// Reads the only tensor whose name ends with `suffix`.
-fn matrix(file: &SafeTensors, suffix: &str) -> Result<Matrix, Error> {
+fn matrix(file: &SafeTensors, suffix: &str) -> Result<Matrix, String> {
     let mut found = file.iter().filter(|(name, _)| name.ends_with(suffix));
     let (name, tensor) = match (found.next(), found.next()) {
         (Some(one), None) => one,
-        (None, _) => return Err(Error::ClexFile(format!("has no tensor {suffix}"))),
+        (None, _) => return Err(format!("has no tensor {suffix}")),
         (Some((one, _)), Some((other, _))) => {
-            return Err(Error::ClexFile(format!(
-                "has both {one} and {other}: must have one tensor {suffix}"
-            )));
+            return Err(format!("has both {one} and {other}: must have one tensor {suffix}"));
         }
     };
-    let wrong = |fault: String| Error::ClexFile(format!("tensor {name} {fault}"));
+    let wrong = |fault: String| format!("tensor {name} {fault}");
     let &[rows, columns] = tensor.shape() else {
         return Err(wrong(format!("has {} dimensions: must have 2", tensor.shape().len())));
     };
