@@ -6,12 +6,15 @@ mod baked;
 mod clex;
 mod distances;
 mod dprope;
+mod errors;
 mod golden;
-mod messages;
+mod line;
 mod precedence;
 mod rows;
 mod table3;
 mod tensors;
+mod unlike_llama_cpp;
+mod warnings;
 
 use rope_cpu::{
     gguf::{Metadata, Value},
