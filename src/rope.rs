@@ -37,6 +37,7 @@ mod disturbance;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
+pub mod dynamic_linear;
 pub mod dynamic_yarn;
 mod error;
 mod family;
@@ -91,6 +92,7 @@ pub static METHODS: &[&Scaling] = &[
     &ntk::NTK,
     &ntk_mixed::NTK_MIXED,
     &dynamic::DYNAMIC,
+    &dynamic_linear::DYNAMIC_LINEAR,
     &yarn::YARN,
     &dynamic_yarn::DYNAMIC_YARN,
     &llama3::LLAMA3,

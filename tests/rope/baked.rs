@@ -73,7 +73,7 @@ fn plans_baked_into_both_sets_read_back() {
 
 #[test]
 fn plans_that_depend_on_the_length_are_errors() {
-    for scaling in ["dynamic", "dynamic-yarn"] {
+    for scaling in ["dynamic", "dynamic-linear", "dynamic-yarn"] {
         let flags = Flags::method(scaling);
         let error = case().flags(flags).plan().unwrap().baked().unwrap_err().to_string();
         assert!(

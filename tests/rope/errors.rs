@@ -283,7 +283,7 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
     Case::default().scaling("su").flags(Flags::method("linear")).plan().unwrap();
     assert_eq!(
         Scaling::named("su").unwrap_err().to_string(),
-        "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, yarn, \
+        "unknown RoPE scaling \"su\": must be one of none, linear, ntk, ntk-mixed, dynamic, dynamic-linear, yarn, \
          dynamic-yarn, llama3, longrope, dprope, clex, rerope, leaky-rerope, self-extend, lm-infinite"
     );
     assert_eq!(

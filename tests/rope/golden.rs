@@ -274,7 +274,7 @@ fn dynamic_rules_change_on_a_grid_beyond_the_trained_context() {
         let plan = case.flags(flags.with(&SCALING, name)).plan().unwrap();
         tokens.iter().map(|tokens| plan.effective_length(*tokens)).collect()
     };
-    for name in ["dynamic", "dynamic-yarn"] {
+    for name in ["dynamic", "dynamic-linear", "dynamic-yarn"] {
         let tokens = [1, 999, 1000, 1001, 1024, 1025, 1280, 1281, usize::MAX];
         let expected = [1000, 1000, 1000, 1024, 1024, 1280, 1280, 1536, usize::MAX];
         assert_eq!(lengths(name, Flags::default(), &tokens), expected, "{name}");
@@ -290,7 +290,7 @@ fn dynamic_rules_change_on_a_grid_beyond_the_trained_context() {
 fn dynamic_rules_leave_short_sequences_alone() {
     let plain = Case::default().plan().unwrap();
     let plain = Table::new(&plain, Layers::Global, 8192);
-    for name in ["dynamic", "dynamic-yarn"] {
+    for name in ["dynamic", "dynamic-linear", "dynamic-yarn"] {
         let flags = Flags::method(name);
         let plan = Case { context: Some(65536), ..Case::default() }.flags(flags).plan().unwrap();
         let short = Table::new(&plan, Layers::Global, plan.effective_length(8192));
@@ -301,5 +301,20 @@ fn dynamic_rules_leave_short_sequences_alone() {
         let long = Table::new(&plan, Layers::Global, plan.effective_length(8193));
         assert!(long.inv_freq[31] < 0.97 * plain.inv_freq[31]);
         assert_eq!(plan.warnings, [""; 0]);
+    }
+}
+
+/// θ_i = base^(-2i/d) / s with s = max(1, n/L), and n rounded up to a multiple of the step.
+#[test]
+fn dynamic_linear_scaling_divides_by_the_length() {
+    let flags = Flags::method("dynamic-linear").with(&dynamic::STEP, 500);
+    let case = Case { context_train: 1000, n_rot: 8, ..Case::default() }.flags(flags);
+    let plan = case.plan().unwrap();
+    for (tokens, s) in [(1, 1.0), (1000, 1.0), (1001, 1.5), (1500, 1.5), (7001, 7.5)] {
+        let table = Table::new(&plan, Layers::Global, plan.effective_length(tokens));
+        for (found, own) in table.inv_freq.iter().zip([1.0, 0.1, 0.01, 0.001]) {
+            close(&format!("{tokens} tokens"), *found, own / s, EXACT);
+        }
+        assert_eq!(table.scale, 1.0);
     }
 }
