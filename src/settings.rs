@@ -247,17 +247,17 @@ impl Parameter {
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of [`Kind::Number`].
+    /// A value of [`Kind::Number`].
     Number(f64),
-    /// Of [`Kind::Integer`].
+    /// A value of [`Kind::Integer`].
     Integer(i64),
-    /// Of [`Kind::Whole`].
+    /// A value of [`Kind::Whole`].
     Whole(usize),
-    /// Of [`Kind::Word`].
+    /// A value of [`Kind::Word`].
     Word(&'static str),
-    /// Of [`Kind::Switch`].
+    /// A value of [`Kind::Switch`].
     Switch(bool),
-    /// Of [`Kind::Path`].
+    /// A value of [`Kind::Path`].
     Path(PathBuf),
 }
 
@@ -333,15 +333,6 @@ impl Values {
     /// # Panics
     /// If the value is not of the setting's kind.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
-        self.set(parameter, value);
-        self
-    }
-
-    /// Sets the value of a setting.
-    ///
-    /// # Panics
-    /// If the value is not of the setting's kind.
-    pub fn set(&mut self, parameter: &Parameter, value: impl Into<Value>) {
         let value = value.into();
         assert!(
             parameter.kind.has(&value),
@@ -349,6 +340,7 @@ impl Values {
             parameter.setting
         );
         self.0.insert(parameter.setting, value);
+        self
     }
 
     /// Returns these values, and those of `others` for settings that are not among them.

@@ -135,7 +135,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                     .map_err(Error::failed)?;
             log.add(Record {
                 method: method.clone(),
-                rope: flags::line(&plan),
+                rope: flags::line(plan),
                 length: *length,
                 depth: test.depth,
                 number: test.number,

@@ -28,7 +28,7 @@ impl Settings {
         for setting in super::settings().filter(|setting| !overridden(setting.name())) {
             let Some(key) = setting.key.map(key) else { continue };
             let Some(value) = metadata.get(&key) else { continue };
-            settings.values.set(&setting.parameter, number(setting, &key, value)?);
+            settings = settings.with(setting, number(setting, &key, value)?);
         }
         Ok(settings)
     }

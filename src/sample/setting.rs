@@ -26,7 +26,7 @@ impl Range {
     pub const FINITE: Range =
         Range::Real { permitted: f32::is_finite, expected: "a finite number" };
     pub const SHARE: Range =
-        Range::Real { permitted: |x| x >= 0.0 && x <= 1.0, expected: "from 0 to 1" };
+        Range::Real { permitted: |x| (0.0..=1.0).contains(&x), expected: "from 0 to 1" };
     pub const WHOLE: Range =
         Range::Whole { least: i64::MIN, most: i64::MAX, expected: "a whole number" };
     pub const COUNT: Range =

@@ -43,9 +43,8 @@ pub fn settings() -> impl Iterator<Item = &'static SamplerSetting> {
 
 impl Settings {
     /// Returns these settings with another value of one of them.
-    pub fn with(mut self, setting: &SamplerSetting, value: impl Into<Value>) -> Self {
-        self.values.set(&setting.parameter, value);
-        self
+    pub fn with(self, setting: &SamplerSetting, value: impl Into<Value>) -> Self {
+        Settings { values: self.values.with(&setting.parameter, value), ..self }
     }
 
     /// Checks all values.

@@ -99,6 +99,12 @@ fn values_are_shown_with_what_set_them() {
         assert!(changed.contains(part), "{part} is not in:\n{changed}");
     }
     assert!(!shown(&[], &[]).contains("--override-kv"));
+    for report in [&["explain"][..], &["explain", "--json"], &["compare", "--json"]] {
+        let typed = [&["rope"], report, &arguments[..2], &["--override-kv", list]].concat();
+        let run = with(&[], &typed);
+        assert!(run.stdout.contains("--override-kv llama.rope.freq_base"), "{}", run.stdout);
+        assert!(!run.stdout.contains('`'), "{report:?}: {}", run.stdout);
+    }
 }
 
 #[test]

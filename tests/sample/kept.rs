@@ -186,7 +186,7 @@ fn large_vocabularies_keep_what_a_full_sort_would() {
     }
     let weight = |i: &usize| f64::from(logits[*i]).exp();
     let total: f64 = order.iter().map(weight).sum();
-    for top_p in [1e-4, 0.01, 0.5] {
+    for top_p in [1e-4f32, 0.01, 0.5] {
         let mut sampler = Sampler::new(neutral().with(&top_p::TOP_P, top_p)).unwrap();
         let kept = sampler.distribution(&logits).unwrap();
         let tokens = kept.iter().map(|c| c.token as usize);

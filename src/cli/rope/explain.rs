@@ -74,7 +74,7 @@ struct Explained<'a> {
 impl Explained<'_> {
     fn text(&self, out: &mut dyn Write) -> Result<(), Error> {
         let View { plan, length, table: frequencies, .. } = self.view;
-        writeln!(out, "{}", with_flags(&plan.to_string()))?;
+        writeln!(out, "{plan}")?;
         for warning in &plan.warnings {
             writeln!(out, "warning: {warning}")?;
         }
@@ -198,7 +198,7 @@ impl Explained<'_> {
 /// rule.
 fn values(plan: &Plan) -> Json {
     fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
-        json!({"value": value.value.clone().into(), "origin": with_flags(&value.origin.to_string())})
+        json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})
     }
     let policy = plan.policy.as_ref();
     json!({
@@ -208,7 +208,7 @@ fn values(plan: &Plan) -> Json {
         "base_window": plan.window_base.as_ref().map(sourced),
         "attention_scale": sourced(&plan.attention_scale),
         "log_n": plan.log_n.as_ref().map(sourced),
-        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": with_flags(&p.origin.to_string())})),
+        "policy": policy.map(|p| json!({"value": p.value.name(), "origin": p.origin.to_string()})),
         "context_original": sourced(&plan.original_context),
         "context_trained": sourced(&plan.context_train),
         "context": sourced(&plan.context),
