@@ -9,8 +9,6 @@
 
 use std::ops::Range;
 
-use rope_cpu_kernels::Input;
-
 use super::{
     allocator::Amount,
     batch::RoleRows,
@@ -170,12 +168,7 @@ impl Step<'_, '_> {
                         continue;
                     }
                     let first = slots.start + rows.start;
-                    let input = Input {
-                        regime: role.regime(),
-                        tokens: rows.len(),
-                        floats: &floats[first * x.floats.width()..],
-                        spans: &spans[first * x.spans.width()..],
-                    };
+                    let input = weights.input(role, first..first + rows.len(), floats, spans);
                     let low_rank = low_rank.get(first * low_rank_out.width()..).unwrap_or_default();
                     to.first_row = first;
                     pass.multiply_segments(self.buffers, weights, input, low_rank, &mut to);

@@ -35,14 +35,9 @@ impl Step<'_, '_> {
                 if rows.is_empty() {
                     continue;
                 }
-                let input = Input {
-                    regime: role.regime(),
-                    tokens: rows.len(),
-                    floats: &floats[rows.start * x.floats.width()..],
-                    spans: &spans[rows.start * x.spans.width()..],
-                };
                 let low_rank = low_rank.get(rows.start * all_low_rank.width()..).unwrap_or(&[]);
                 to.first_row = rows.start;
+                let input = weights.input(role, rows, floats, spans);
                 pass.multiply_segments(self.buffers, weights, input, low_rank, &mut to);
             }
         }

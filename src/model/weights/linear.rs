@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use rope_cpu_kernels::Matrix;
+use rope_cpu_kernels::{
+    Input, Matrix,
+    activations::{Span, spans_for},
+};
 
-use crate::model::adapter::LowRank;
+use crate::model::{adapter::LowRank, batch::Role};
 
 /// Matrices that multiply the same input. Their outputs lie side by side, each segment at a
 /// multiple of [`Linear::BLOCK`].
@@ -98,6 +101,24 @@ impl<'a> Linear<'a> {
     /// Returns the width of [`Linear::adapter_down`]; 0 without adapters.
     pub fn low_rank_width(&self) -> usize {
         self.adapter_down.as_ref().map_or(0, |down| down.width)
+    }
+
+    /// Returns some rows of its inputs, whose tokens have one role. A row has as many elements as the
+    /// matrices have columns, which may be less than the widest row of a buffer.
+    pub fn input<'x>(
+        &self,
+        role: Role,
+        rows: Range<usize>,
+        floats: &'x [f32],
+        spans: &'x [Span],
+    ) -> Input<'x> {
+        let columns = self.segments[0].matrix.columns();
+        Input {
+            regime: role.regime(),
+            tokens: rows.len(),
+            floats: &floats[rows.start * columns..],
+            spans: &spans[rows.start * spans_for(columns)..],
+        }
     }
 
     /// Returns the first output column of each segment.
