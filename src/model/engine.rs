@@ -25,7 +25,7 @@ use crate::{
 pub struct Options {
     /// The context: the number of positions of a sequence.
     pub context: usize,
-    /// The most tokens computed in one step.
+    /// The most tokens computed in one step, of all sequences.
     pub micro_batch: usize,
     /// The type that keys are stored in.
     pub keys: CacheType,
@@ -97,7 +97,7 @@ impl Engine {
         let windows = config.layers.iter().map(|layer| layer.attention.window);
         let visibilities =
             windows.map(|window| window.map_or(global, Visibility::window)).collect();
-        let micro_batch = options.micro_batch.clamp(1, options.context.max(1));
+        let micro_batch = options.micro_batch.max(1);
         let options = Options { micro_batch, ..options };
         let mut allocator = Allocator::new(&team, micro_batch);
         let state = State::new(&mut allocator, config, model.weights(), shape.padded_dim());

@@ -47,7 +47,9 @@ impl Session {
     /// # Errors
     /// If the worker threads cannot be started, or the context is too small to shift.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
-        let engine = Engine::new(model, rope, options)?;
+        // One sequence cannot fill a larger micro-batch.
+        let micro_batch = options.micro_batch.min(options.context);
+        let engine = Engine::new(model, rope, Options { micro_batch, ..options })?;
         let sequence = engine.sequence();
         Ok(Session { engine, sequence })
     }
