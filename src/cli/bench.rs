@@ -174,7 +174,9 @@ fn check_memory(
     let mut shape = Shape::of(model, weights_bytes, options.threads);
     // Sliding windows retain the keys at the depth during a test.
     shape.window = shape.window.saturating_add(longest);
-    let request = Request { context, rolling: false, micro_batch, keys, values };
+    let (sequences, shared) = (1, 0);
+    let request =
+        Request { context, sequences, shared, rolling: false, micro_batch, keys, values };
     shape.check(&request, available).map(drop).map_err(Error::failed)
 }
 

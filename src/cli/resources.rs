@@ -44,6 +44,8 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, model: &Model, rolling: 
 
     let mut request = Request {
         context: config.context_train,
+        sequences: 1,
+        shared: 0,
         rolling,
         micro_batch: ubatch_size.min(batch_size),
         keys: cache_type_k,

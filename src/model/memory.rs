@@ -55,8 +55,12 @@ pub struct Shape {
 /// The options of a run that determine its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The context in positions.
+    /// The context of a sequence in positions.
     pub context: usize,
+    /// The number of sequences with a context each.
+    pub sequences: usize,
+    /// The number of first positions that all sequences share.
+    pub shared: usize,
     /// Whether the context rolls: old tokens are removed after each micro-batch.
     pub rolling: bool,
     /// The number of tokens computed in one pass while a prompt is read.
@@ -127,16 +131,20 @@ impl Shape {
         // The first tokens and the last ones, which may both begin within a page, and a
         // micro-batch.
         let more = if request.rolling { request.micro_batch.saturating_add(2 * PAGE) } else { 0 };
+        let sequences = request.sequences as u64;
         let global = pages(request.context.saturating_add(more));
+        let shared = (request.shared.min(request.context) / PAGE * PAGE) as u64;
         // A window layer holds the keys from the first one that the oldest query of a micro-batch
         // attends to, which may begin within a page.
         let window = self.window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
         let window = pages(request.context.min(window));
-        let rows = product(&[self.global_layers as u64, global])
-            .saturating_add(product(&[self.window_layers as u64, window]))
+        let all_global = product(&[global - shared, sequences]).saturating_add(shared);
+        let rows = product(&[self.global_layers as u64, all_global])
+            .saturating_add(product(&[self.window_layers as u64, window, sequences]))
             .saturating_mul(self.kv_heads as u64);
         let row_bytes = |cache: CacheType, values| cache.row_bytes(values) as u64;
-        let micro_batch = request.micro_batch.min(request.context) as u64;
+        let tokens = request.context.saturating_mul(request.sequences);
+        let micro_batch = request.micro_batch.min(tokens) as u64;
         Need {
             weights: self.weights_bytes,
             keys: rows.saturating_mul(row_bytes(request.keys, self.key_dim)),
@@ -226,8 +234,12 @@ pub struct TooLarge {
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Request { context, .. } = self.request;
-        write!(f, "a context of {context} tokens needs {}, ", Bytes(self.need.total()))?;
+        let Request { context, sequences, .. } = self.request;
+        let need = Bytes(self.need.total());
+        match sequences {
+            1 => write!(f, "a context of {context} tokens needs {need}, ")?,
+            _ => write!(f, "{sequences} contexts of {context} tokens need {need}, ")?,
+        }
         write!(f, "but {} is available", Bytes(self.available.bytes))?;
         if self.available.limit == Limit::Cgroup {
             write!(f, " within the limit of the control group")?;
@@ -309,7 +321,8 @@ mod tests {
     }
 
     fn request(context: usize, keys: CacheType, values: CacheType) -> Request {
-        Request { context, rolling: false, micro_batch: 512, keys, values }
+        let (sequences, shared) = (1, 0);
+        Request { context, sequences, shared, rolling: false, micro_batch: 512, keys, values }
     }
 
     fn machine(bytes: u64) -> Available {
@@ -348,6 +361,23 @@ mod tests {
     fn a_rolling_context_also_holds_a_micro_batch() {
         let keys = |rolling| smollm2().need(&Request { rolling, ..request(4096, F16, F16) }).keys;
         assert_eq!(keys(true) - keys(false), 30 * 3 * (512 + 2 * 256) * 64 * 2);
+    }
+
+    #[test]
+    fn sequences_have_a_context_each_and_share_whole_pages() {
+        let one = request(600, F16, F16);
+        let four = Request { sequences: 4, ..one };
+        let shape = Shape { window_layers: 15, window: 256, ..smollm2() };
+        let row = 3 * 64 * 2;
+        assert_eq!(shape.need(&four).keys, 4 * shape.need(&one).keys);
+        let forks = Request { shared: 511, ..four };
+        assert_eq!(shape.need(&forks).keys, (30 * (256 + 4 * 512) + 15 * 4 * 768) * row);
+        // The sequences fill a micro-batch together.
+        let buffers =
+            |sequences| shape.need(&Request { sequences, ..request(100, F16, F16) }).buffers;
+        assert_eq!(buffers(4) - buffers(1), 300 * 1000);
+        let error = shape.check(&four, machine(0)).unwrap_err().to_string();
+        assert!(error.starts_with("4 contexts of 600 tokens need "), "{error}");
     }
 
     #[test]
