@@ -175,8 +175,7 @@ fn check_memory(
     // Sliding windows retain the keys at the depth during a test.
     shape.window = shape.window.saturating_add(longest);
     let (sequences, shared) = (1, 0);
-    let request =
-        Request { context, sequences, shared, rolling: false, micro_batch, keys, values };
+    let request = Request { context, sequences, shared, rolling: false, micro_batch, keys, values };
     shape.check(&request, available).map(drop).map_err(Error::failed)
 }
 

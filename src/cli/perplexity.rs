@@ -29,9 +29,9 @@ use rope_cpu::{
     eval::{
         kl,
         logits_file::Reader,
-        perplexity::{self, Settings, windows::Windows},
+        perplexity::{self, Settings, side_by_side, windows::Windows},
     },
-    model::{Model, Session},
+    model::{Engine, Model},
     rope::{Origin, Sourced},
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -71,6 +71,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let origin = Origin::Computed(if context < window { "rolling" } else { "a window" });
         resources.context = Sourced { value: context, origin };
     }
+    let resources = resources.for_sequences(windows_together(args, window));
     let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
@@ -79,7 +80,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     note(rope.plan());
     warn(rope.plan());
     let rope_line = flags::line(rope.plan());
-    let mut session = Session::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
     let began = Instant::now();
     match task {
         Task::Score { text: path, windows, save } => {
@@ -91,8 +92,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             let mut saved = save.map(create).transpose()?;
             let saving = saved.as_mut().map(|file| file as &mut dyn Write);
             let scored =
-                perplexity::perplexity(&mut session, &tokens, settings, saving, &mut |point| {
-                    pace(point.number, point.total, began);
+                perplexity::perplexity(&mut engine, &tokens, settings, saving, &mut |point| {
+                    pace(point.number, point.together, point.total, began);
                     if args.json {
                         Ok(())
                     } else {
@@ -117,8 +118,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 ));
             }
             let mut rows = divergence::WindowTable::default();
-            let found = kl::divergence(&mut session, &mut reader, bos, windows_max, &mut |point| {
-                pace(point.number, point.total, began);
+            let found = kl::divergence(&mut engine, &mut reader, bos, windows_max, &mut |point| {
+                pace(point.number, point.together, point.total, began);
                 if args.json { Ok(()) } else { rows.row(&point, out) }
             })
             .map_err(|e| named(args, base, e))?;
@@ -204,6 +205,11 @@ fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize,
     Ok(typed)
 }
 
+/// Returns the number of windows of `window` tokens that are read side by side.
+fn windows_together(args: &Args, window: usize) -> usize {
+    side_by_side(window, args.memory.ubatch_size.min(args.memory.batch_size))
+}
+
 /// Reads and tokenizes a text. As in llama-perplexity, control tokens in it are plain text.
 fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
     let name = text::name(path);
@@ -248,11 +254,11 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
     }
 }
 
-/// Prints the expected time, after the first window.
-fn pace(number: usize, total: usize, began: Instant) {
-    if number == 1 && total > 1 {
-        let seconds = began.elapsed().as_secs_f64();
-        let left = time::wait(seconds * (total - 1) as f64);
+/// Prints the expected time, after the first windows, which were read side by side.
+fn pace(number: usize, together: usize, total: usize, began: Instant) {
+    if number == together && total > together {
+        let seconds = began.elapsed().as_secs_f64() / together as f64;
+        let left = time::wait(seconds * (total - together) as f64);
         note(format_args!("{seconds:.2} s per window; {total} windows, {left} left"));
     }
 }

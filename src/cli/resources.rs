@@ -114,6 +114,14 @@ impl Resources {
         self
     }
 
+    /// Returns the resources for `sequences` sequences side by side, with a context each.
+    pub fn for_sequences(mut self, sequences: usize) -> Self {
+        self.request.sequences = sequences;
+        let tokens = self.request.context.saturating_mul(sequences);
+        self.request.micro_batch = self.request.micro_batch.min(tokens);
+        self
+    }
+
     /// Resolves RoPE in the planned context, and checks that enough memory is available. With
     /// `--dry-run` it prints the plan instead, and returns `None`.
     ///
@@ -161,7 +169,11 @@ impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
         writeln!(f, "Model: {}", self.model)?;
-        write!(f, "Memory: {} for a context of {}", Bytes(need.total()), self.context)?;
+        write!(f, "Memory: {} for ", Bytes(need.total()))?;
+        match self.request.sequences {
+            1 => write!(f, "a context of {}", self.context)?,
+            sequences => write!(f, "{sequences} contexts of {}", self.context)?,
+        }
         write!(f, ": {}; ", need.parts(&self.request))?;
         match self.available {
             Some(available) => writeln!(f, "{} available", Bytes(available.bytes))?,

@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use super::{
     likelihood::{Estimate, Softmax, Sums},
     logits_file::Reader,
-    perplexity::{Error, score, windows},
+    perplexity::{Error, score, side_by_side, windows},
 };
-use crate::{Token, model::Session};
+use crate::{Token, model::Engine};
 
 /// The least log-probability that llama-perplexity includes in a divergence.
 const LEAST: f32 = -16.0;
@@ -43,6 +43,8 @@ pub struct Point<'d> {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
+    /// The number of windows that were read side by side with it, itself included.
+    pub together: usize,
     /// The statistics up to the end of this window.
     pub so_far: &'d Divergence,
 }
@@ -57,28 +59,32 @@ pub struct Point<'d> {
 /// Returns an error if the file is damaged or for another vocabulary, if the context is too small,
 /// if logits are not finite, or if `each` fails.
 pub fn divergence<R: Read>(
-    session: &mut Session,
+    engine: &mut Engine,
     base: &mut Reader<R>,
     bos: Option<Token>,
     windows_max: Option<usize>,
     each: &mut dyn FnMut(Point<'_>) -> io::Result<()>,
 ) -> Result<Divergence, Error> {
-    if base.vocabulary() != session.vocabulary() {
-        let (file, model) = (base.vocabulary(), session.vocabulary());
+    if base.vocabulary() != engine.vocabulary() {
+        let (file, model) = (base.vocabulary(), engine.vocabulary());
         return Err(Error::Vocabulary { file, model });
     }
     let text = base.tokens().to_vec();
     let mut divergence = Divergence::default();
     let window = base.window();
-    let total = (text.len() / window).min(windows_max.unwrap_or(usize::MAX));
-    for (number, part) in (1..=total).zip(windows::halves(text.len(), window)) {
-        score(session, &text, &part, bos, &mut |position, nll, softmax, logits| {
-            let token = text[part.tokens.start + position];
-            divergence.add(base.row()?, token, nll, softmax, logits);
-            Ok(())
-        })?;
-        each(Point { number, total, so_far: &divergence }).map_err(Error::Show)?;
-    }
+    let cut = windows::halves(text.len(), window).take(windows_max.unwrap_or(usize::MAX));
+    let cut: Vec<_> = cut.collect();
+    let total = cut.len();
+    let together = side_by_side(window, engine.options().micro_batch).min(total);
+    score(engine, &text, &cut, bos, &mut |index, token| {
+        let Some(scored) = token else {
+            let point = Point { number: index + 1, total, together, so_far: &divergence };
+            return each(point).map_err(Error::Show);
+        };
+        let token = text[cut[index].tokens.start + scored.position];
+        divergence.add(base.row()?, token, scored.nll, scored.softmax, scored.logits);
+        Ok(())
+    })?;
     Ok(divergence)
 }
 

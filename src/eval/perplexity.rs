@@ -1,6 +1,7 @@
 //! The perplexity of a text: e to the mean negative log-likelihood of its tokens, each given the
 //! tokens before it in its window.
 
+mod score;
 pub mod windows;
 
 use std::{
@@ -12,15 +13,14 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{
-    likelihood::{Softmax, Sums},
-    logits_file,
-};
+use super::{likelihood::Sums, logits_file};
 use crate::{
     Token,
-    model::{self, Session},
+    model::{self, Engine},
 };
 
+pub(super) use score::score;
+pub use score::side_by_side;
 pub use windows::{Window, Windows};
 
 /// An error while computing a perplexity.
@@ -92,6 +92,8 @@ pub struct Point {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
+    /// The number of windows that were read side by side with it, itself included.
+    pub together: usize,
     /// The index in the text of the window's first token.
     pub start: usize,
     /// The negative log-likelihoods up to the end of this window.
@@ -100,7 +102,7 @@ pub struct Point {
 
 /// Scores the text `tokens`. A point is passed to `each` after each window.
 ///
-/// Any earlier tokens of the session are removed. With `save`, the log-probabilities are written to
+/// With `save`, the log-probabilities are written to
 /// it as a file of llama-perplexity, for which the windows must be [`Windows::Halves`].
 ///
 /// # Errors
@@ -108,7 +110,7 @@ pub struct Point {
 /// Returns the errors of [`Windows::split`], [`Error::NotFinite`] if logits are not finite, and the
 /// errors of `save` and `each`.
 pub fn perplexity(
-    session: &mut Session,
+    engine: &mut Engine,
     tokens: &[Token],
     settings: Settings,
     save: Option<&mut dyn Write>,
@@ -121,7 +123,7 @@ pub fn perplexity(
     let mut save = match (save, windows) {
         (None, _) => None,
         (Some(out), Windows::Halves { window }) => {
-            let vocabulary = session.vocabulary();
+            let vocabulary = engine.vocabulary();
             let read = &tokens[..cut.len() * window];
             Some(logits_file::Writer::new(out, window, vocabulary, read).map_err(Error::Save)?)
         }
@@ -131,59 +133,26 @@ pub fn perplexity(
     let total = cut.len();
     let mut all = Sums::default();
     let mut buckets = vec![Sums::default(); bucket.map_or(0, |width| window.div_ceil(width.get()))];
-    for (number, part) in (1..).zip(cut) {
-        score(session, tokens, &part, bos, &mut |position, nll, softmax, logits| {
-            all.add(nll);
-            if let Some(width) = bucket {
-                buckets[position / width].add(nll);
-            }
-            match &mut save {
-                Some(file) => file.row(logits, softmax).map_err(Error::Save),
-                None => Ok(()),
-            }
-        })?;
-        let start = part.tokens.start;
-        each(Point { number, total, start, so_far: all }).map_err(Error::Show)?;
-    }
+    let together = side_by_side(window, engine.options().micro_batch).min(total);
+    score(engine, tokens, &cut, bos, &mut |index, token| {
+        let Some(token) = token else {
+            let (number, start) = (index + 1, cut[index].tokens.start);
+            let point = Point { number, total, together, start, so_far: all };
+            return each(point).map_err(Error::Show);
+        };
+        all.add(token.nll);
+        if let Some(width) = bucket {
+            buckets[token.position / width].add(token.nll);
+        }
+        match &mut save {
+            Some(file) => file.row(token.logits, token.softmax).map_err(Error::Save),
+            None => Ok(()),
+        }
+    })?;
     let width = bucket.map_or(1, NonZeroUsize::get);
     let positions = |i: usize| i * width..((i + 1) * width).min(window);
     let buckets = buckets.into_iter().enumerate();
     let buckets = buckets.map(|(i, nll)| Bucket { positions: positions(i), nll });
     let buckets = buckets.filter(|bucket| bucket.nll.count > 0).collect();
     Ok(Scored { windows: total, all, buckets })
-}
-
-/// A function that is called with each scored token: its position in the window, its negative
-/// log-likelihood, and the softmax and the logits for its position.
-type OnScored<'e> = &'e mut dyn FnMut(usize, f64, &Softmax, &[f32]) -> Result<(), Error>;
-
-/// Reads a window into an empty cache and passes each scored token to `each`.
-pub(super) fn score(
-    session: &mut Session,
-    text: &[Token],
-    window: &Window,
-    bos: Option<Token>,
-    each: OnScored<'_>,
-) -> Result<(), Error> {
-    let mut tokens = text[window.tokens.clone()].to_vec();
-    if let (Some(bos), Some(first), true) = (bos, tokens.first_mut(), window.bos) {
-        *first = bos;
-    }
-    // The logits after a token are those of the next token.
-    let Range { start, end } = window.scored;
-    let mut result = Ok(());
-    session.truncate(0);
-    session.evaluate(&tokens, start - 1..end - 1, &mut |before, logits| {
-        if result.is_err() {
-            return;
-        }
-        let position = before + 1;
-        let softmax = Softmax::of(logits);
-        let nll = softmax.map(|s| s.nll(logits[tokens[position] as usize]));
-        result = match (softmax, nll) {
-            (Some(softmax), Some(nll)) if nll.is_finite() => each(position, nll, &softmax, logits),
-            _ => Err(Error::NotFinite(window.tokens.start + position)),
-        };
-    })?;
-    result
 }

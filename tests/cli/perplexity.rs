@@ -219,6 +219,34 @@ fn the_stride_of_llama_perplexity_is_its_own() {
     assert_eq!((&json["tokens"], &json["window"]), (&all.len().into(), &48.into()));
 }
 
+/// Each window has the bits that it has alone, in the same order.
+#[test]
+fn short_windows_share_a_micro_batch() {
+    let case = Case::new(1, true);
+    // 261 tokens, with BOS: no rule applies.
+    fs::write(case.path("text"), &"abc".repeat(87)[..260]).unwrap();
+    let base = case.path("base.kld");
+    let cases: [(&[&str], &str); 4] = [
+        (&["-c", "64", "--kl-divergence-base", &base], "4 contexts of 64 "),
+        (&["-c", "20"], "8 contexts of 20 "),
+        (&["-c", "96", "--chunks", "2", "--buckets", "10", "--json"], "2 contexts of 96 "),
+        // The last window has a single token, and so none to score.
+        (&["--window", "13", "--stride", "13"], "8 contexts of 13 "),
+    ];
+    for (options, contexts) in cases {
+        let read = |micro_batch: &str| {
+            let run = case.run(&[options, &["-ub", micro_batch]].concat());
+            assert_eq!(run.code, Some(0), "{}", run.stderr);
+            (run.stderr, run.stdout, fs::read(&base).unwrap_or_default())
+        };
+        let (alone, together) = (read("8"), read("256"));
+        assert!(alone.0.contains(" for a context of "), "{}", alone.0);
+        assert!(together.0.contains(contexts), "{}", together.0);
+        assert_eq!(together.1, alone.1, "{options:?}");
+        assert!(together.2 == alone.2, "the saved log-probabilities differ");
+    }
+}
+
 /// Two rows of figures are compared: those of a run against itself, and against another model.
 #[test]
 fn a_saved_run_is_compared_with() {

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{Args, Error, context, equal, named, note, report, tokens};
+use super::{Args, Error, context, equal, named, note, report, tokens, windows_together};
 use crate::cli::{
     args::MemoryArgs,
     flags,
@@ -23,7 +23,7 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::perplexity::{Scored, Settings, perplexity, windows::Windows},
-    model::{Model, Session},
+    model::{Engine, Model},
     rope::Rope,
 };
 
@@ -72,7 +72,8 @@ pub fn run(
             let context = context(args, windows.window(), rolls.then_some(model))?;
             let memory = MemoryArgs { context, ..args.memory.clone() };
             let plan = methods.plan(method, model, context)?;
-            let resources = resources::plan(&memory, &args.machine, model, plan.rolls());
+            let resources = resources::plan(&memory, &args.machine, model, plan.rolls())
+                .for_sequences(windows_together(args, windows.window()));
             runs.push((&method.name[..], windows, plan, resources));
         }
     }
@@ -125,10 +126,10 @@ pub fn run(
         note(format_args!("{label}: {plan}"));
         warn(&plan);
         let rope = Rope::new(plan);
-        let mut session = Session::new(model, rope, resources.options()).map_err(Error::failed)?;
+        let mut engine = Engine::new(model, rope, resources.options()).map_err(Error::failed)?;
         let began = Instant::now();
-        let scored = perplexity(&mut session, &tokens, settings, None, &mut |point| {
-            super::pace(point.number, point.total, began);
+        let scored = perplexity(&mut engine, &tokens, settings, None, &mut |point| {
+            super::pace(point.number, point.together, point.total, began);
             Ok(())
         })
         .map_err(|e| named(args, path, e))?;
