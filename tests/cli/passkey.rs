@@ -1,5 +1,6 @@
 //! `passkey` on a tiny model, which finds no key, and on a real one, which does.
 
+use rope_cpu::{eval::passkey::Prompts, gguf::File, tokenizer::Tokenizer};
 use serde_json::Value;
 
 use crate::{Run, run, smollm2, tiny::tiny_reader};
@@ -132,6 +133,34 @@ fn what_was_answered_is_not_asked_again() {
     with(&["--depths", "1", "--seed", "1"]).said(&["1/1: as given, 600 tokens"]);
     std::fs::write(&path, "{}\n").unwrap();
     with(&[]).refused(2, &["answers.jsonl: line 1 is not a result of this command"]);
+}
+
+/// A sequence for each key, with forks of what keys share, would reuse no more.
+#[test]
+fn a_prompt_reuses_all_that_it_shares_with_any_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("answers.jsonl");
+    let options = ["-c", "700", "--depths", "4", "--keys", "3", "-o", path.to_str().unwrap()];
+    let run = passkey(&options);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+
+    let file = tiny_reader(1, true);
+    let file = File::open(file.path()).unwrap();
+    let gguf = file.parse(&[]).unwrap();
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+    let prompts = Prompts::new(&tokenizer, 700).unwrap();
+    let mut read: Vec<Vec<u32>> = Vec::new();
+    for line in std::fs::read_to_string(&path).unwrap().lines() {
+        let record: Value = rope_cpu::json::parse(line).unwrap();
+        let number = |name: &str| record[name].as_u64().unwrap();
+        let prompt = prompts.tokens(number("depth") as u32, number("key") as u32);
+        let shared =
+            |other: &Vec<u32>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let most = read.iter().map(shared).max().unwrap_or(0).min(prompt.len() - 1);
+        assert_eq!(number("reused"), most as u64, "{record}");
+        read.push(prompt);
+    }
+    assert_eq!(read.len(), 4 * 3);
 }
 
 #[test]
