@@ -3,7 +3,7 @@
 //! llama-cli has short options of several letters (`-ctk`), takes the next argument as the value of an
 //! option even if it begins with a dash (`-n -1`, `-p "- a list"`), and has many options about GPUs.
 //! Each option of rope-cpu becomes `--its-long-name=value`, and llama-cli's other options are ignored
-//! or rejected. `bench` treats llama-bench's options in this way, and `perplexity` llama-perplexity's.
+//! or rejected. `bench` treats llama-bench's options in this way, and those of llama-batched-bench, and `perplexity` llama-perplexity's.
 //! All commands accept the short options of several letters. In `run`, the path of a model may be
 //! given without `-m`. `help COMMAND` becomes `COMMAND --help`.
 
@@ -42,6 +42,10 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-gaw", "grp-attn-w"),
     ("-co", "color"),
     ("-pg", "prompt-gen"),
+    ("-npp", "n-prompt"),
+    ("-ntg", "n-gen"),
+    ("-npl", "n-parallel"),
+    ("-pps", "shared-prompt"),
     ("-oe", "output-err"),
 ];
 

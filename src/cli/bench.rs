@@ -1,11 +1,13 @@
-//! `rope-cpu bench`: the tests and tables of llama-bench.
+//! `rope-cpu bench`: the tests and tables of llama-bench and llama-batched-bench.
 
 mod args;
+mod batched;
 mod columns;
 mod format;
 mod lists;
 mod markdown;
 mod progress;
+mod selection;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -19,11 +21,12 @@ use rope_cpu_kernels::Cpu;
 pub use args::Args;
 
 use super::{args::all_overrides, error::Error};
-use columns::Outcome;
-use format::Printer;
+use format::{Printer, Row};
 use progress::Progress;
 use rope_cpu::{
     eval::{
+        self,
+        batched::measure,
         bench::{Bench, Test},
         cost::Cost,
         probe::{Probes, probe},
@@ -31,13 +34,14 @@ use rope_cpu::{
     gguf::File,
     kv_cache::CacheType,
     model::{
-        Model, OpenOptions, Options,
+        Engine, Model, OpenOptions, Options,
         memory::{Request, Shape},
     },
     platform,
-    rope::{Rope, Sourced},
+    rope::{Plan, Rope, Sourced},
     threads::Threads,
 };
+use selection::Tests;
 
 /// The settings of a round of tests.
 #[derive(Clone, Copy, Debug)]
@@ -50,34 +54,46 @@ struct Setting {
     depth: usize,
 }
 
+/// A model in a setting, which tests measure.
+struct Subject<'a> {
+    path: &'a Path,
+    model: String,
+    work: &'a Cost,
+    setting: &'a Setting,
+    options: &'a Options,
+    rope: &'a Plan,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// On invalid arguments or an invalid file, or too little memory.
 pub fn run(args: &Args) -> Result<(), Error> {
-    let tests = args.tests()?;
+    let tests = Tests::of(args)?;
     let settings = args.settings();
     let mut models = args.model.clone();
     models.extend(args.hub.fetch()?);
     // All files are opened before the first is measured.
     let files: Result<Vec<_>, _> = models.iter().map(File::open).collect();
     let files = files.map_err(Error::usage)?;
+    let table = match &tests {
+        Tests::Single(_) => "llama_bench",
+        Tests::Batched(_) => "batched_bench",
+    };
     let mut printers = Vec::new();
     let outputs: [(_, Box<dyn Write>); 2] =
         [(Some(args.output), Box::new(io::stdout())), (args.output_err, Box::new(io::stderr()))];
     for (output, to) in outputs {
         if let Some(format) = output {
-            printers.push(Printer::new(format, to, args.optional_columns()));
+            printers.push(Printer::new(format, to, table));
         }
     }
-    for printer in &mut printers {
-        printer.begin()?;
-    }
-    let mut progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
-    let settings = with_probes(args, settings)?;
+    let progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
+    let mut round = Round { args, tests: &tests, probes: HashMap::new(), printers, progress };
     for (path, file) in models.iter().zip(files) {
-        bench_model(args, path, file, &settings, &tests, &mut printers, &mut progress)?;
+        round.model(path, file, &settings)?;
     }
+    let Round { mut printers, progress, .. } = round;
     drop(progress);
     printers.iter_mut().try_for_each(Printer::end)?;
     Ok(())
@@ -87,94 +103,150 @@ fn cpu(args: &Args) -> Cpu {
     args.isa.unwrap_or_else(Cpu::best)
 }
 
-/// Returns each setting with the peak rates of the machine for its number of threads.
-fn with_probes(args: &Args, settings: Vec<Setting>) -> Result<Vec<(Setting, Probes)>, Error> {
-    let mut known = HashMap::new();
-    let with_probe = |setting: Setting| {
-        let probes = match known.entry(setting.threads) {
-            Entry::Occupied(probes) => *probes.get(),
-            Entry::Vacant(entry) => {
-                let team = Threads::new(setting.threads).map_err(Error::failed)?;
-                *entry.insert(probe(&team, cpu(args)))
-            }
-        };
-        Ok((setting, probes))
-    };
-    settings.into_iter().map(with_probe).collect()
+/// The tests that run with every model in every setting, and the output of their results.
+struct Round<'a> {
+    args: &'a Args,
+    tests: &'a Tests,
+    /// The peak rates of the machine by number of threads.
+    probes: HashMap<usize, Probes>,
+    printers: Vec<Printer>,
+    progress: Progress,
 }
 
-/// Runs all tests of a model.
-fn bench_model(
-    args: &Args,
-    path: &Path,
-    file: File,
-    settings: &[(Setting, Probes)],
-    tests: &[Test],
-    printers: &mut [Printer],
-    progress: &mut Progress,
-) -> Result<(), Error> {
-    let options = OpenOptions::new().overrides(all_overrides(&args.override_kv));
-    let model = options.load(file).map_err(Error::usage)?;
-    let all = Cost::new(&model);
-    let longest = tests.iter().map(|test| test.prompt + test.generation).max().unwrap_or(0);
-    for (setting, probes) in settings {
-        let context = setting.depth + longest;
-        let options = Options {
-            micro_batch: setting.micro_batch.min(setting.batch),
-            keys: setting.keys,
-            values: setting.values,
-            threads: setting.threads,
-            cpu: cpu(args),
-            ..Options::new(context)
-        };
-        let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));
-        let plan = model.rope_plan(&args.rope.flags(), asked).map_err(Error::usage)?;
-        let rope = Rope::new(plan.clone());
-        progress.warn(&plan);
-        let work = all.clone().within(&plan.visibility);
-        if !args.no_memory_check {
-            check_memory(&model, work.weights_bytes, &options, longest)?;
-        }
-        let mut stage = |stage| progress.show(stage);
-        let mut bench = Bench::new(&model, rope, options.clone(), setting.depth, &mut stage)
-            .map_err(Error::failed)?;
-        for test in tests {
-            progress.next();
-            std::thread::sleep(Duration::from_secs(args.delay));
-            let mut stage = |stage| progress.show(stage);
-            let measured = bench
-                .measure(*test, args.repetitions, !args.no_warmup, &mut stage)
-                .map_err(Error::failed)?;
-            let outcome = Outcome {
+impl Round<'_> {
+    /// Runs all tests of a model.
+    fn model(&mut self, path: &Path, file: File, settings: &[Setting]) -> Result<(), Error> {
+        let args = self.args;
+        let options = OpenOptions::new().overrides(all_overrides(&args.override_kv));
+        let model = options.load(file).map_err(Error::usage)?;
+        let all = Cost::new(&model);
+        let longest = self.tests.longest();
+        for setting in settings {
+            let context = setting.depth + longest;
+            let options = Options {
+                micro_batch: setting.micro_batch.min(setting.batch),
+                keys: setting.keys,
+                values: setting.values,
+                threads: setting.threads,
+                cpu: cpu(args),
+                ..Options::new(context)
+            };
+            let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));
+            let plan = model.rope_plan(&args.rope.flags(), asked).map_err(Error::usage)?;
+            let rope = Rope::new(plan.clone());
+            self.progress.warn(&plan);
+            let work = all.clone().within(&plan.visibility);
+            if !args.no_memory_check {
+                check_memory(&model, work.weights_bytes, &options, self.tests)?;
+            }
+            let subject = Subject {
                 path,
                 model: describe(&model),
                 work: &work,
                 setting,
                 options: &options,
                 rope: &plan,
-                probes,
-                measured: &measured,
             };
-            progress.hide(|| printers.iter_mut().try_for_each(|printer| printer.row(&outcome)))?;
+            match self.tests {
+                Tests::Single(tests) => self.single(&subject, &model, rope, tests)?,
+                Tests::Batched(tests) => self.batched(&subject, &model, rope, tests)?,
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn single(
+        &mut self,
+        subject: &Subject<'_>,
+        model: &Model,
+        rope: Rope,
+        tests: &[Test],
+    ) -> Result<(), Error> {
+        let (args, depth) = (self.args, subject.setting.depth);
+        let probes = self.probes(subject.setting.threads)?;
+        let mut stage = |stage| self.progress.show(stage);
+        let mut bench = Bench::new(model, rope, subject.options.clone(), depth, &mut stage)
+            .map_err(Error::failed)?;
+        for test in tests {
+            self.next();
+            let mut stage = |stage| self.progress.show(stage);
+            let measured = bench
+                .measure(*test, args.repetitions, !args.no_warmup, &mut stage)
+                .map_err(Error::failed)?;
+            self.print(&columns::row(subject, &probes, &measured, &args.optional_columns()))?;
+        }
+        Ok(())
+    }
+
+    fn batched(
+        &mut self,
+        subject: &Subject<'_>,
+        model: &Model,
+        rope: Rope,
+        tests: &[eval::batched::Test],
+    ) -> Result<(), Error> {
+        let args = self.args;
+        let positions_max = tests.iter().map(batched::positions).max().unwrap_or(0);
+        let micro_batch = subject.options.micro_batch.min(positions_max);
+        let options = Options { micro_batch, ..subject.options.clone() };
+        let mut engine = Engine::new(model, rope, options).map_err(Error::failed)?;
+        for test in tests {
+            self.next();
+            let mut stage = |stage| self.progress.show(stage);
+            let warm_up = !args.no_warmup;
+            let measured = measure(&mut engine, *test, args.repetitions, warm_up, &mut stage)
+                .map_err(Error::failed)?;
+            let optional = args.optional_columns();
+            self.print(&batched::row(subject, &measured, positions_max, &optional))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the peak rates of the machine with this number of threads, measured once.
+    fn probes(&mut self, threads: usize) -> Result<Probes, Error> {
+        Ok(match self.probes.entry(threads) {
+            Entry::Occupied(probes) => *probes.get(),
+            Entry::Vacant(entry) => {
+                let team = Threads::new(threads).map_err(Error::failed)?;
+                *entry.insert(probe(&team, cpu(self.args)))
+            }
+        })
+    }
+
+    /// Begins the next test.
+    fn next(&mut self) {
+        self.progress.next();
+        std::thread::sleep(Duration::from_secs(self.args.delay));
+    }
+
+    fn print(&mut self, row: &Row) -> io::Result<()> {
+        let Round { progress, printers, .. } = self;
+        progress.hide(|| printers.iter_mut().try_for_each(|printer| printer.row(row)))
+    }
 }
 
-/// Checks that enough memory is available for tests of up to `longest` tokens after the depth, if that
-/// is known.
+/// Checks that enough memory is available for the tests, if that is known.
 fn check_memory(
     model: &Model,
     weights_bytes: u64,
     options: &Options,
-    longest: usize,
+    tests: &Tests,
 ) -> Result<(), Error> {
     let Options { context, micro_batch, keys, values, .. } = *options;
     let Some(available) = platform::memory::available() else { return Ok(()) };
     let mut shape = Shape::of(model, weights_bytes, options.threads);
-    // Sliding windows retain the keys at the depth during a test.
-    shape.window = shape.window.saturating_add(longest);
-    let (sequences, shared) = (1, 0);
+    let (mut sequences, mut shared) = (1, 0);
+    match tests {
+        // Sliding windows retain the keys at the depth during a test.
+        Tests::Single(_) => shape.window = shape.window.saturating_add(tests.longest()),
+        Tests::Batched(tests) => {
+            // The largest numbers are combined in one of the tests.
+            let most =
+                |of: fn(&eval::batched::Test) -> usize| tests.iter().map(of).max().unwrap_or(0);
+            sequences = most(|test| test.sequences);
+            shared = most(|test| if test.shared { test.prompt } else { 0 });
+        }
+    }
     let request = Request { context, sequences, shared, rolling: false, micro_batch, keys, values };
     shape.check(&request, available).map(drop).map_err(Error::failed)
 }

@@ -66,7 +66,7 @@ pub struct Measured {
 /// Returns an error if a sequence does not fit in the context, or all of them in the memory of the
 /// engine.
 pub fn measure(
-    engine: &mut Engine<'_>,
+    engine: &mut Engine,
     test: Test,
     repetitions: usize,
     warm_up: bool,
@@ -86,7 +86,7 @@ pub fn measure(
     Ok(Measured { test, samples, peak_memory_bytes: platform::memory::peak_resident() })
 }
 
-fn run(engine: &mut Engine<'_>, random: &mut RandomTokens, test: Test) -> Result<Sample, Error> {
+fn run(engine: &mut Engine, random: &mut RandomTokens, test: Test) -> Result<Sample, Error> {
     let Test { sequences, prompt, generation, shared } = test;
     let prompts = if shared { 1 } else { sequences };
     let prompts: Vec<_> = (0..prompts).map(|_| random.take(prompt)).collect();
@@ -107,7 +107,7 @@ fn run(engine: &mut Engine<'_>, random: &mut RandomTokens, test: Test) -> Result
 
 /// Extends each sequence by its tokens, all side by side, and computes the logits of the last ones.
 fn extend<'t>(
-    engine: &mut Engine<'_>,
+    engine: &mut Engine,
     sequences: &mut [Sequence],
     tokens: impl Iterator<Item = &'t [Token]>,
     role: Role,

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Runs `bench` on the tiny model.
-fn bench(options: &[&str]) -> Run {
+pub fn bench(options: &[&str]) -> Run {
     let file = tiny();
     let model = file.path().to_str().unwrap();
     let run = run(&[&["bench", "-m", model, "-t", "1"], options].concat());

@@ -4,6 +4,7 @@ mod adapters;
 #[path = "../model/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod architectures;
+mod batched_bench;
 mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

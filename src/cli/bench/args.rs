@@ -1,4 +1,4 @@
-//! The options of `bench`, named as llama-bench names them.
+//! The options of `bench`, named as llama-bench and llama-batched-bench name them.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,8 @@ use super::{
     lists::{self, Numbers, Pair},
     markdown::OptionalColumns,
 };
-use crate::cli::{
-    args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads},
-    error::Error,
-};
-use rope_cpu::{eval::bench::Test, kv_cache::CacheType, platform::processors};
+use crate::cli::args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads};
+use rope_cpu::{kv_cache::CacheType, platform::processors};
 
 /// The options of `bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,12 +34,12 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_parser = args::overrides, help_heading = "Model")]
     pub override_kv: Vec<Overrides>,
 
-    /// Prompt tokens to read (pp) [default: 512]
+    /// Prompt tokens to read (pp) [-npp] [default: 512]
     #[arg(short = 'p', long, value_name = "N", value_parser = lists::numbers)]
     #[arg(help_heading = "Tests")]
     pub n_prompt: Vec<Numbers>,
 
-    /// Tokens to generate (tg) [default: 128]
+    /// Tokens to generate (tg) [-ntg] [default: 128]
     #[arg(short = 'n', long, value_name = "N", value_parser = lists::numbers)]
     #[arg(help_heading = "Tests")]
     pub n_gen: Vec<Numbers>,
@@ -57,6 +54,21 @@ pub struct Args {
     #[arg(short = 'd', long, value_name = "N", value_parser = lists::numbers)]
     #[arg(help_heading = "Tests")]
     pub n_depth: Vec<Numbers>,
+
+    /// Sequences side by side [-npl]
+    ///
+    /// Measures what llama-batched-bench does: each of N sequences reads a prompt of -p tokens, then
+    /// every step generates a token of each sequence, -n times. Without it, -p and -n are separate
+    /// tests of one sequence.
+    #[arg(long, value_name = "N", value_parser = lists::sizes)]
+    #[arg(conflicts_with_all = ["prompt_gen", "n_depth"], help_heading = "Tests")]
+    pub n_parallel: Vec<Numbers>,
+
+    /// Share one prompt among the sequences [-pps]
+    ///
+    /// It is read once.
+    #[arg(long, requires = "n_parallel", help_heading = "Tests")]
+    pub shared_prompt: bool,
 
     /// Repetitions of each test [default: 5]
     #[arg(short, long, value_name = "N", value_parser = args::at_least_one, default_value = "5")]
@@ -125,29 +137,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the tests, in llama-bench's order.
-    ///
-    /// # Errors
-    /// If there are no tests.
-    pub(super) fn tests(&self) -> Result<Vec<Test>, Error> {
-        let prompts = lists::all(&self.n_prompt, 512).into_iter();
-        let generations = lists::all(&self.n_gen, 128).into_iter();
-        let tests: Vec<Test> = prompts
-            .map(|prompt| Test { prompt, generation: 0 })
-            .chain(generations.map(|generation| Test { prompt: 0, generation }))
-            .chain(
-                self.prompt_gen.iter().map(|&Pair(prompt, generation)| Test { prompt, generation }),
-            )
-            .filter(|test| test.prompt + test.generation > 0)
-            .collect();
-        match tests.is_empty() {
-            true => Err(Error::usage(
-                "there is nothing to measure: give -p, -n or -pg a number above 0",
-            )),
-            false => Ok(tests),
-        }
-    }
-
     /// Returns every combination of the other options, in llama-bench's order.
     pub(super) fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
@@ -188,6 +177,8 @@ impl Args {
     /// Returns which optional columns the Markdown table has: those of options that were given.
     pub(super) fn optional_columns(&self) -> OptionalColumns {
         OptionalColumns {
+            model: self.model.len() + self.hub.hf_repo.len() > 1,
+            threads: self.threads.len() > 1 || self.threads.iter().any(|list| list.len() > 1),
             batch: lists::all(&self.batch_size, 2048) != [2048],
             micro_batch: lists::all(&self.ubatch_size, 512) != [512],
             keys: self.cache_type_k != [CacheType::F16],

@@ -1,57 +1,56 @@
-//! The result of a test as named values: llama-bench's columns, then rope-cpu's own.
+//! The row of a test of one sequence: llama-bench's columns, then rope-cpu's own.
 
-use std::path::Path;
-
-use super::Setting;
+use super::{
+    Subject,
+    format::{Cell, Row},
+    markdown::{self, Column, OptionalColumns},
+};
 use rope_cpu::{
-    eval::{
-        bench::Measured,
-        cost::{Cost, Operations},
-        probe::Probes,
-        statistics::Spread,
-    },
-    model::Options,
+    eval::{bench::Measured, cost::Operations, probe::Probes, statistics::Spread},
     platform::topology,
-    rope::Plan,
 };
 
-/// The settings and the measurement of a test.
-pub struct Outcome<'a> {
-    pub path: &'a Path,
-    pub model: String,
-    pub work: &'a Cost,
-    pub setting: &'a Setting,
-    pub options: &'a Options,
-    pub rope: &'a Plan,
-    pub probes: &'a Probes,
-    pub measured: &'a Measured,
+/// Returns the row of a test.
+pub fn row(
+    subject: &Subject<'_>,
+    probes: &Probes,
+    measured: &Measured,
+    optional: &OptionalColumns,
+) -> Row {
+    let speed = Spread::of(&measured.tokens_per_second());
+    let speed = format!("{:.2} ± {:.2}", speed.mean, speed.deviation);
+    let mut columns = markdown::of_model(subject);
+    columns.extend(markdown::of_setting(subject, optional));
+    columns.extend([
+        Column::right("test", 15, test(measured)),
+        Column::right("t/s", 20, speed),
+        Column::right("of limit", 11, share(subject, probes, measured)),
+    ]);
+    let ns = measured.nanoseconds().iter().map(u64::to_string).collect();
+    let ts = measured.tokens_per_second().iter().map(|ts| format!("{ts:.6}")).collect();
+    Row {
+        markdown: columns,
+        cells: cells(subject, probes, measured),
+        samples: vec![("samples_ns", ns), ("samples_ts", ts)],
+    }
 }
 
-/// A value. A number is `None` if it does not apply, such as the speed of generation without any.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
-    Text(String),
-    Bool(bool),
-    Integer(Option<i128>),
-    Number(Option<f64>),
-}
-
-fn text(text: impl Into<String>) -> Cell {
+pub fn text(text: impl Into<String>) -> Cell {
     Cell::Text(text.into())
 }
 
-fn integer<T: Into<i128>>(number: T) -> Cell {
+pub fn integer<T: Into<i128>>(number: T) -> Cell {
     Cell::Integer(Some(number.into()))
 }
 
-fn number(number: f64) -> Cell {
+pub fn number(number: f64) -> Cell {
     Cell::Number(Some(number))
 }
 
 /// Returns the names of all columns with their values. Columns about GPUs, and about settings that
 /// rope-cpu does not have, contain llama-bench's defaults on a CPU.
-pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
-    let Outcome { path, model, work, setting, options, rope, probes, measured } = outcome;
+fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'static str, Cell)> {
+    let Subject { path, model, work, setting, options, rope } = subject;
     let nanoseconds: Vec<f64> = measured.nanoseconds().iter().map(|&ns| ns as f64).collect();
     let nanoseconds = Spread::of(&nanoseconds);
     let speed = Spread::of(&measured.tokens_per_second());
@@ -114,4 +113,31 @@ pub fn columns(outcome: &Outcome<'_>) -> Vec<(&'static str, Cell)> {
         ("time_to_first_token_ns", integer((1e9 * measured.first_token_seconds()).round() as u64)),
         ("peak_memory_bytes", Cell::Integer(measured.peak_memory_bytes.map(i128::from))),
     ]
+}
+
+/// Returns the share of the machine's limit: `43 % peak` of the arithmetic for prompts, `71 % read` of
+/// the memory bandwidth for answers, and both if the test has both.
+fn share(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> String {
+    let Subject { work, options, .. } = subject;
+    let peak = measured.peak_share(work, probes).map(|share| 100.0 * share);
+    let read = measured.bandwidth_share(work, options, probes).map(|share| 100.0 * share);
+    match (peak, read) {
+        (Some(peak), None) => format!("{peak:.0} % peak"),
+        (None, Some(read)) => format!("{read:.0} % read"),
+        (Some(peak), Some(read)) => format!("{peak:.0} %, {read:.0} %"),
+        (None, None) => String::new(),
+    }
+}
+
+/// Returns the name of a test: `pp512`, `tg128` or `pp512+tg128`, with the depth.
+fn test(measured: &Measured) -> String {
+    let name = match (measured.test.prompt, measured.test.generation) {
+        (prompt, 0) => format!("pp{prompt}"),
+        (0, generation) => format!("tg{generation}"),
+        (prompt, generation) => format!("pp{prompt}+tg{generation}"),
+    };
+    match measured.depth {
+        0 => name,
+        depth => format!("{name} @ d{depth}"),
+    }
 }

@@ -5,10 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::{
-    columns::{Cell, Outcome, columns},
-    markdown::{self, OptionalColumns},
-};
+use super::markdown::{self, Column};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,50 +22,62 @@ pub enum Format {
     Sql,
 }
 
+/// A measured row. All rows of an output have the same columns.
+pub struct Row {
+    /// The columns of the Markdown table.
+    pub markdown: Vec<Column>,
+    /// The columns of the other formats: their names and values.
+    pub cells: Vec<(&'static str, Cell)>,
+    /// The values of each repetition, which only JSON has.
+    pub samples: Vec<(&'static str, Vec<String>)>,
+}
+
+/// A value. A number is `None` if it does not apply, such as the speed of generation without any.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    Text(String),
+    Bool(bool),
+    Integer(Option<i128>),
+    Number(Option<f64>),
+}
+
 /// Writes rows in a format, each as soon as it is measured.
 pub struct Printer {
     format: Format,
     out: Box<dyn Write>,
-    optional: OptionalColumns,
+    /// The name of the SQL table.
+    table: &'static str,
     rows: usize,
 }
 
 impl Printer {
     /// Creates a printer.
-    pub fn new(format: Format, out: Box<dyn Write>, optional: OptionalColumns) -> Self {
-        Printer { format, out, optional, rows: 0 }
-    }
-
-    /// Writes the part before the first row that does not depend on it.
-    pub fn begin(&mut self) -> io::Result<()> {
-        let text = match self.format {
-            Format::Json => "[\n".into(),
-            Format::Md => markdown::header(&self.optional),
-            Format::Csv | Format::Jsonl | Format::Sql => return Ok(()),
-        };
-        self.write(&text)
+    pub fn new(format: Format, out: Box<dyn Write>, table: &'static str) -> Self {
+        Printer { format, out, table, rows: 0 }
     }
 
     /// Writes a row.
-    pub fn row(&mut self, outcome: &Outcome<'_>) -> io::Result<()> {
-        let row = columns(outcome);
+    pub fn row(&mut self, row: &Row) -> io::Result<()> {
+        let Row { markdown, cells, .. } = row;
         let first = self.rows == 0;
         let mut text = match self.format {
-            Format::Csv if first => names(&row, ",") + "\n",
-            Format::Sql if first => create_table(&row),
-            Format::Json if !first => ",\n".into(),
+            Format::Csv if first => names(cells, ",") + "\n",
+            Format::Json if first => "[\n".into(),
+            Format::Json => ",\n".into(),
+            Format::Md if first => markdown::header(markdown),
+            Format::Sql if first => create_table(self.table, cells),
             _ => String::new(),
         };
         match self.format {
-            Format::Csv => text += &csv(&row),
-            Format::Sql => text += &insert(&row),
-            Format::Md => text += &markdown::row(outcome, &self.optional),
+            Format::Csv => text += &csv(cells),
+            Format::Sql => text += &insert(self.table, cells),
+            Format::Md => text += &markdown::row(markdown),
             Format::Json => {
                 let lines: Vec<_> =
-                    fields(&row, outcome).iter().map(|field| format!("    {field}")).collect();
+                    fields(row).iter().map(|field| format!("    {field}")).collect();
                 text += &format!("  {{\n{}\n  }}", lines.join(",\n"));
             }
-            Format::Jsonl => text += &format!("{{{}}}\n", fields(&row, outcome).join(", ")),
+            Format::Jsonl => text += &format!("{{{}}}\n", fields(row).join(", ")),
         }
         self.rows += 1;
         self.write(&text)
@@ -100,10 +109,10 @@ fn csv(row: &[(&str, Cell)]) -> String {
     row.iter().map(|(_, cell)| quoted(cell)).collect::<Vec<_>>().join(",") + "\n"
 }
 
-fn create_table(row: &[(&str, Cell)]) -> String {
+fn create_table(table: &str, row: &[(&str, Cell)]) -> String {
     let columns: Vec<_> =
         row.iter().map(|(name, cell)| format!("  {name} {}", sql_type(cell))).collect();
-    format!("CREATE TABLE IF NOT EXISTS llama_bench (\n{}\n);\n\n", columns.join(",\n"))
+    format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);\n\n", columns.join(",\n"))
 }
 
 fn sql_type(cell: &Cell) -> &'static str {
@@ -114,13 +123,13 @@ fn sql_type(cell: &Cell) -> &'static str {
     }
 }
 
-fn insert(row: &[(&str, Cell)]) -> String {
+fn insert(table: &str, row: &[(&str, Cell)]) -> String {
     let quoted = |cell: &Cell| match cell {
         Cell::Integer(None) | Cell::Number(None) => "NULL".into(),
         cell => format!("'{}'", plain(cell).replace('\'', "''")),
     };
     let values: Vec<_> = row.iter().map(|(_, cell)| quoted(cell)).collect();
-    format!("INSERT INTO llama_bench ({}) VALUES ({});\n", names(row, ", "), values.join(", "))
+    format!("INSERT INTO {table} ({}) VALUES ({});\n", names(row, ", "), values.join(", "))
 }
 
 /// Formats a value as text: a boolean as 0 or 1, a missing number as an empty string.
@@ -135,19 +144,15 @@ fn plain(cell: &Cell) -> String {
 }
 
 /// Returns `"name": value` for each column, then for the samples.
-fn fields(row: &[(&str, Cell)], outcome: &Outcome<'_>) -> Vec<String> {
+fn fields(row: &Row) -> Vec<String> {
     let value = |cell: &Cell| match cell {
         Cell::Text(text) => Value::from(text.as_str()).to_string(),
         Cell::Bool(truth) => truth.to_string(),
         Cell::Integer(None) | Cell::Number(None) => "null".into(),
         cell => plain(cell),
     };
-    let list = |values: Vec<String>| format!("[ {} ]", values.join(", "));
-    let measured = outcome.measured;
-    let ns = measured.nanoseconds().iter().map(u64::to_string).collect();
-    let ts = measured.tokens_per_second().iter().map(|ts| format!("{ts:.6}")).collect();
-    row.iter()
-        .map(|(name, cell)| format!("\"{name}\": {}", value(cell)))
-        .chain([format!("\"samples_ns\": {}", list(ns)), format!("\"samples_ts\": {}", list(ts))])
-        .collect()
+    let cells = row.cells.iter().map(|(name, cell)| format!("\"{name}\": {}", value(cell)));
+    let list = |values: &[String]| format!("[ {} ]", values.join(", "));
+    let samples = row.samples.iter().map(|(name, all)| format!("\"{name}\": {}", list(all)));
+    cells.chain(samples).collect()
 }

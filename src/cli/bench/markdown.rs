@@ -1,11 +1,13 @@
-//! The Markdown table: llama-bench's columns and widths, and the most important of rope-cpu's own.
+//! The Markdown tables: llama-bench's columns and widths, and the most important of rope-cpu's own.
 
-use super::columns::Outcome;
-use rope_cpu::{eval::statistics::Spread, rope::short};
+use super::Subject;
+use rope_cpu::rope::short;
 
-/// The columns that are shown only if their option is given.
+/// The columns that are shown only if their option is given, or has several values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptionalColumns {
+    pub model: bool,
+    pub threads: bool,
     pub batch: bool,
     pub micro_batch: bool,
     pub keys: bool,
@@ -14,49 +16,64 @@ pub struct OptionalColumns {
     pub isa: bool,
 }
 
-/// A column: its name, its width, whether it is aligned to the left, and its value in a row.
-struct Column {
+/// A column, with its value in one row.
+pub struct Column {
     name: &'static str,
     width: usize,
     left: bool,
-    value: fn(&Outcome<'_>) -> String,
+    value: String,
 }
 
-/// Returns all columns of the table.
-fn columns(optional: &OptionalColumns) -> Vec<Column> {
-    let column = |shown: bool, name, width, value: fn(&Outcome<'_>) -> String| {
-        shown.then_some(Column { name, width, left: false, value })
-    };
-    let left = |shown: bool, name, width, value: fn(&Outcome<'_>) -> String| {
-        shown.then_some(Column { name, width, left: true, value })
-    };
-    [
-        left(true, "model", 30, |r| r.model.clone()),
-        column(true, "size", 10, |r| size(r.work.weights_bytes)),
-        column(true, "params", 10, |r| params(r.work.parameters)),
-        left(true, "backend", 10, |_| "CPU".into()),
-        column(true, "threads", 7, |r| r.setting.threads.to_string()),
-        column(optional.batch, "n_batch", 7, |r| r.setting.batch.to_string()),
-        column(optional.micro_batch, "n_ubatch", 8, |r| r.setting.micro_batch.to_string()),
-        column(optional.keys, "type_k", 6, |r| r.setting.keys.name().into()),
-        column(optional.values, "type_v", 6, |r| r.setting.values.name().into()),
-        left(optional.rope, "rope", 24, rope),
-        left(optional.isa, "isa", 10, |r| r.options.cpu.name().into()),
-        column(true, "test", 15, test),
-        column(true, "t/s", 20, |r| {
-            let speed = Spread::of(&r.measured.tokens_per_second());
-            format!("{:.2} ± {:.2}", speed.mean, speed.deviation)
-        }),
-        column(true, "of limit", 11, share),
+impl Column {
+    /// Creates a column that is aligned to the left.
+    pub fn left(name: &'static str, width: usize, value: impl Into<String>) -> Self {
+        Column { name, width, left: true, value: value.into() }
+    }
+
+    /// Creates a column that is aligned to the right.
+    pub fn right(name: &'static str, width: usize, value: impl Into<String>) -> Self {
+        Column { name, width, left: false, value: value.into() }
+    }
+}
+
+/// Returns the column of a model's name.
+pub fn model(subject: &Subject<'_>) -> Column {
+    Column::left("model", 30, &subject.model)
+}
+
+/// Returns the column of the number of threads.
+pub fn threads(subject: &Subject<'_>) -> Column {
+    Column::right("threads", 7, subject.setting.threads.to_string())
+}
+
+/// Returns the columns of a model that are always in llama-bench's table.
+pub fn of_model(subject: &Subject<'_>) -> Vec<Column> {
+    vec![
+        model(subject),
+        Column::right("size", 10, size(subject.work.weights_bytes)),
+        Column::right("params", 10, params(subject.work.parameters)),
+        Column::left("backend", 10, "CPU"),
+        threads(subject),
     ]
-    .into_iter()
-    .flatten()
-    .collect()
+}
+
+/// Returns the optional columns of the setting.
+pub fn of_setting(subject: &Subject<'_>, optional: &OptionalColumns) -> Vec<Column> {
+    let Subject { setting, options, .. } = subject;
+    let number = |name, width, value: usize| Column::right(name, width, value.to_string());
+    let columns = [
+        (optional.batch, number("n_batch", 7, setting.batch)),
+        (optional.micro_batch, number("n_ubatch", 8, setting.micro_batch)),
+        (optional.keys, Column::right("type_k", 6, setting.keys.name())),
+        (optional.values, Column::right("type_v", 6, setting.values.name())),
+        (optional.rope, Column::left("rope", 24, rope(subject))),
+        (optional.isa, Column::left("isa", 10, options.cpu.name())),
+    ];
+    columns.into_iter().filter_map(|(shown, column)| shown.then_some(column)).collect()
 }
 
 /// Returns the header, and the line below it.
-pub fn header(optional: &OptionalColumns) -> String {
-    let columns = columns(optional);
+pub fn header(columns: &[Column]) -> String {
     let names = columns.iter().map(|column| cell(column, column.name));
     let lines = columns.iter().map(|Column { width, left, .. }| {
         format!(" {}{} |", "-".repeat(width - 1), if *left { "-" } else { ":" })
@@ -64,12 +81,10 @@ pub fn header(optional: &OptionalColumns) -> String {
     format!("|{}\n|{}\n", names.collect::<String>(), lines.collect::<String>())
 }
 
-/// Returns the row of a test.
-pub fn row(outcome: &Outcome<'_>, optional: &OptionalColumns) -> String {
-    let columns = columns(optional);
-    let cells =
-        columns.iter().map(|column| cell(column, &(column.value)(outcome))).collect::<String>();
-    format!("|{cells}\n")
+/// Returns the line of a row.
+pub fn row(columns: &[Column]) -> String {
+    let cells = columns.iter().map(|column| cell(column, &column.value));
+    format!("|{}\n", cells.collect::<String>())
 }
 
 fn cell(Column { width, left, .. }: &Column, text: &str) -> String {
@@ -94,8 +109,8 @@ fn params(count: u64) -> String {
     }
 }
 
-fn rope(outcome: &Outcome<'_>) -> String {
-    let plan = outcome.rope;
+fn rope(subject: &Subject<'_>) -> String {
+    let plan = subject.rope;
     let mut shown = plan.effective_scaling().to_string();
     if plan.factor.value != 1.0 {
         shown += &format!(" x{}", short(plan.factor.value));
@@ -104,32 +119,4 @@ fn rope(outcome: &Outcome<'_>) -> String {
         shown += &format!(", base {}", short(plan.base.value));
     }
     shown
-}
-
-/// Returns the share of the machine's limit: `43 % peak` of the arithmetic for prompts, `71 % read` of
-/// the memory bandwidth for answers, and both if the test has both.
-fn share(outcome: &Outcome<'_>) -> String {
-    let Outcome { work, options, probes, measured, .. } = outcome;
-    let peak = measured.peak_share(work, probes).map(|share| 100.0 * share);
-    let read = measured.bandwidth_share(work, options, probes).map(|share| 100.0 * share);
-    match (peak, read) {
-        (Some(peak), None) => format!("{peak:.0} % peak"),
-        (None, Some(read)) => format!("{read:.0} % read"),
-        (Some(peak), Some(read)) => format!("{peak:.0} %, {read:.0} %"),
-        (None, None) => String::new(),
-    }
-}
-
-/// Returns the name of a test: `pp512`, `tg128` or `pp512+tg128`, with the depth.
-fn test(outcome: &Outcome<'_>) -> String {
-    let measured = outcome.measured;
-    let name = match (measured.test.prompt, measured.test.generation) {
-        (prompt, 0) => format!("pp{prompt}"),
-        (0, generation) => format!("tg{generation}"),
-        (prompt, generation) => format!("pp{prompt}+tg{generation}"),
-    };
-    match measured.depth {
-        0 => name,
-        depth => format!("{name} @ d{depth}"),
-    }
 }
