@@ -4,7 +4,7 @@
 //! borrowed tensors, `state` the buffers of a step, and `forward` computes it. Callers use a
 //! [`Session`].
 
-pub mod adapter;
+mod adapter;
 mod allocator;
 mod architecture;
 mod attention;
@@ -34,7 +34,7 @@ use rope_cpu_kernels::DType;
 use self_cell::self_cell;
 
 pub use self::{
-    adapter::Adapter,
+    adapter::{Adapter, Error as AdapterError},
     architecture::Architecture,
     batch::Role,
     config::{Attention, Config, FeedForward, Layer, Mixture, Pairing, Rotation},

@@ -7,9 +7,9 @@
 pub mod input;
 pub mod interrupt;
 #[cfg(unix)]
-pub mod mapping_fault;
+pub(crate) mod mapping_fault;
 pub mod memory;
-pub mod pages;
+pub(crate) mod pages;
 pub mod processors;
 pub mod topology;
 
@@ -23,7 +23,7 @@ use std::{
 
 /// Does nothing: other systems refuse to shorten a file that is mapped, or raise no signal.
 #[cfg(not(unix))]
-pub mod mapping_fault {
+pub(crate) mod mapping_fault {
     use std::path::Path;
 
     /// A file that would be watched.
