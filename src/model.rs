@@ -31,7 +31,6 @@ use std::{
 };
 
 use rope_cpu_kernels::DType;
-use self_cell::self_cell;
 
 pub use self::{
     adapter::{Adapter, Error as AdapterError},
@@ -44,7 +43,10 @@ pub use self::{
     sequence::Sequence,
     session::{Progress, Session},
 };
-use self::{open::Loaded, weights::Weights};
+use self::{
+    open::{Loaded, LoadedTokenizer},
+    weights::Weights,
+};
 use crate::{
     chat::Template,
     gguf::{Gguf, Metadata, Tensor},
@@ -60,15 +62,6 @@ pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 pub struct Model {
     loaded: Arc<Loaded>,
     tokenizer: Arc<OnceLock<LoadedTokenizer>>,
-}
-
-self_cell! {
-    /// The tokenizer of a model, which borrows from the model's file.
-    struct LoadedTokenizer {
-        owner: Arc<Loaded>,
-        #[covariant]
-        dependent: Tokenizer,
-    }
 }
 
 impl Model {

@@ -1,6 +1,11 @@
 //! Opening a model: its files, and everything that is borrowed from them.
 
-use std::path::{Path, PathBuf};
+#![allow(clippy::disallowed_methods, reason = "the sound transmute is within self_cell's macro")]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use self_cell::self_cell;
 
@@ -8,6 +13,7 @@ use super::{Adapter, Config, Error, Model, weights::Weights};
 use crate::{
     gguf::{File, Gguf, Override},
     rope::Factors,
+    tokenizer::Tokenizer,
 };
 
 /// The options of opening a model: metadata that is overridden, and adapters.
@@ -71,6 +77,15 @@ self_cell! {
         owner: Files,
         #[covariant]
         dependent: Contents,
+    }
+}
+
+self_cell! {
+    /// The tokenizer of a model, which borrows from the model's file.
+    pub(super) struct LoadedTokenizer {
+        owner: Arc<Loaded>,
+        #[covariant]
+        dependent: Tokenizer,
     }
 }
 
