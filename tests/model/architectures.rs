@@ -170,6 +170,12 @@ pub fn apart(expected: &[Vec<f32>], found: &[Vec<f32>]) -> f32 {
 /// 12) in each of about ten consecutive products, and peaked attention multiplies that by up to 3.
 pub const ROUNDING: f32 = 0.05;
 
+/// Returns [`ROUNDING`], or four times that for the five layers of SmolLM3, of which each but two
+/// multiplies the error by about 1.5.
+pub fn rounding(tiny: &Tiny) -> f32 {
+    if tiny.layers > 4 { 4.0 * ROUNDING } else { ROUNDING }
+}
+
 /// Quantized weights are multiplied with quantized activations, including those of several experts,
 /// in tensors of three dimensions, and those of fused tensors.
 #[test]
@@ -181,7 +187,7 @@ fn weights_in_blocks_give_nearly_what_their_values_do() {
             let how = How { micro_batch, ..How::default() };
             let found = with_session(&tiny, &how, |s| how.read(s, &tokens(&tiny, TOKENS)));
             let error = apart(&expected, &found);
-            assert!(error < ROUNDING, "{name}, {micro_batch}: {error}");
+            assert!(error < rounding(&tiny), "{name}, {micro_batch}: {error}");
         }
     }
     for (name, used) in [("llama-experts", (5, 1)), ("qwen3moe", (7, 2))] {
