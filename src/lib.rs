@@ -13,7 +13,7 @@
 //! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |
 //! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
-//! | [`rope`] | the RoPE plan from flags and metadata, its frequencies and cos/sin tables |
+//! | [`rope`] | the RoPE plan from settings and metadata, its frequencies and cos/sin tables |
 //! | [`threads`] | worker threads: steps, phases, barriers, and the buffers shared between them |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |

@@ -333,7 +333,13 @@ impl Values {
     /// # Panics
     /// If the value is not of the setting's kind.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
-        let value = value.into();
+        let value = match (parameter.kind, value.into()) {
+            // As the literal 4 is in Rust, unless its type is given.
+            (Kind::Whole(_), Value::Integer(number)) => {
+                usize::try_from(number).map_or(Value::Integer(number), Value::Whole)
+            }
+            (_, value) => value,
+        };
         assert!(
             parameter.kind.has(&value),
             "{} is of another kind than {value}",

@@ -3,6 +3,7 @@
 mod args;
 mod divergence;
 mod equal;
+mod estimates;
 mod report;
 mod several;
 mod unicode;
@@ -12,17 +13,17 @@ use std::{
     io::{self, BufReader, BufWriter, Write},
     num::NonZeroUsize,
     path::Path,
-    time::Instant,
 };
 
 pub use args::Args;
+use estimates::Estimates;
 use indexmap::IndexSet;
 use report::OutputType;
 
 use super::{
     args::{MemoryArgs, up_to_limit},
     error::Error,
-    flags, load, note, resources, text, time, warn,
+    flags, load, note, resources, text, warn,
 };
 use rope_cpu::{
     Token,
@@ -81,7 +82,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     warn(rope.plan());
     let rope_line = flags::line(rope.plan());
     let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
-    let began = Instant::now();
+    let mut estimates = Estimates::new(out);
     match task {
         Task::Score { text: path, windows, save } => {
             let tokens = tokens(path, tokenizer)?;
@@ -93,12 +94,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             let saving = saved.as_mut().map(|file| file as &mut dyn Write);
             let scored =
                 perplexity::perplexity(&mut engine, &tokens, settings, saving, &mut |point| {
-                    pace(point.number, point.together, point.total, began);
-                    if args.json {
-                        Ok(())
-                    } else {
-                        report::point(args.ppl_output_type, &point, out)
-                    }
+                    let perplexity::Point { number, together, total, .. } = point;
+                    estimates.add(number, together, total, |out| match args.json {
+                        true => Ok(()),
+                        false => report::point(args.ppl_output_type, &point, out),
+                    })
                 })
                 .map_err(|e| named(args, path, e))?;
             if let (Some(mut file), Some(path)) = (saved, save) {
@@ -119,8 +119,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             }
             let mut rows = divergence::WindowTable::default();
             let found = kl::divergence(&mut engine, &mut reader, bos, windows_max, &mut |point| {
-                pace(point.number, point.together, point.total, began);
-                if args.json { Ok(()) } else { rows.row(&point, out) }
+                let kl::Point { number, together, total, .. } = point;
+                estimates.add(number, together, total, |out| match args.json {
+                    true => Ok(()),
+                    false => rows.row(&point, out),
+                })
             })
             .map_err(|e| named(args, base, e))?;
             match args.json {
@@ -251,14 +254,5 @@ fn named(args: &Args, path: &Path, error: perplexity::Error) -> Error {
         E::Save(e) => unsaved(args.kl_divergence_base.as_deref().unwrap_or(path), e),
         E::Show(e) => Error::Output(e),
         other => Error::failed(other),
-    }
-}
-
-/// Prints the expected time, after the first windows, which were read side by side.
-fn pace(number: usize, together: usize, total: usize, began: Instant) {
-    if number == together && total > together {
-        let seconds = began.elapsed().as_secs_f64() / together as f64;
-        let left = time::wait(seconds * (total - together) as f64);
-        note(format_args!("{seconds:.2} s per window; {total} windows, {left} left"));
     }
 }

@@ -37,7 +37,7 @@ pub static DYNAMIC: Scaling = Scaling::rule(
 pub static VARIANT: Parameter = Parameter::word(
     "dynamic_variant",
     "NAME",
-    VARIANTS,
+    &["hf", "fu1", "fu2"],
     "dynamic: formula: hf, fu1 or fu2 [default: hf]",
 )
 .details(
@@ -98,7 +98,7 @@ impl Variant {
     pub const ALL: [Variant; 3] = [Variant::HuggingFace, Variant::Fu1, Variant::Fu2];
 
     /// Returns the name, as on the command line.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Variant::HuggingFace => "hf",
             Variant::Fu1 => "fu1",
@@ -106,8 +106,6 @@ impl Variant {
         }
     }
 }
-
-const VARIANTS: &[&str] = &[Variant::HuggingFace.name(), Variant::Fu1.name(), Variant::Fu2.name()];
 
 impl Dynamic {
     fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {

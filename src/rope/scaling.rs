@@ -30,11 +30,14 @@ pub struct Scaling {
     pub(super) replaces_divisors: bool,
 }
 
-/// What a method acts on, with the function that resolves it.
+/// Resolves a rule from the inputs, the factor, and the model's own frequencies.
+type ResolveRule = fn(&RuleInputs, &Sourced<f64>, &[f64]) -> Result<Arc<dyn Rule>, Error>;
+
+/// The object of a method's effect, with the function that resolves the method.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
-    /// The frequencies. The slice has the model's own.
-    Frequencies(fn(&RuleInputs, &Sourced<f64>, &[f64]) -> Result<Arc<dyn Rule>, Error>),
+    /// The frequencies.
+    Frequencies(ResolveRule),
     /// The distances in attention. The frequencies remain those of the file's scaling.
     Distances(fn(&RuleInputs) -> Result<Arc<dyn Method>, Error>),
 }
@@ -42,18 +45,18 @@ pub(super) enum Effect {
 /// The factor of a method, if no setting gives it.
 #[derive(Clone, Copy)]
 pub(super) enum Factor {
-    /// That of the file, otherwise the one that reaches the context.
+    /// The factor of the file, otherwise the one that reaches the context.
     ForContext,
-    /// That of the file, otherwise the one that reaches the context if the user named the method. A
-    /// file that names the method without a factor is not scaled, as in llama.cpp.
+    /// The factor of the file, otherwise the one that reaches the context if the user named the method.
+    /// A file that names the method without a factor is not scaled, as in llama.cpp.
     ForContextIfNamed,
     /// The α of the file, otherwise as [`Factor::ForContext`].
     Alpha,
-    /// That of the file, otherwise 1.
+    /// The factor of the file, otherwise 1.
     OfFile,
     /// The result of a function.
     Own(fn(&RuleInputs) -> Result<Sourced<f64>, Error>),
-    /// It follows from the length of the sequence, and no setting gives it.
+    /// The factor follows from the length of the sequence, and no setting gives it.
     ByLength,
     /// 1, and no setting gives another.
     One,
@@ -61,11 +64,7 @@ pub(super) enum Factor {
 
 impl Scaling {
     /// Creates a method that changes frequencies.
-    pub(super) const fn rule(
-        name: &'static str,
-        help: &'static str,
-        resolve: fn(&RuleInputs, &Sourced<f64>, &[f64]) -> Result<Arc<dyn Rule>, Error>,
-    ) -> Self {
+    pub(super) const fn rule(name: &'static str, help: &'static str, resolve: ResolveRule) -> Self {
         Scaling {
             name,
             help,

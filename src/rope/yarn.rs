@@ -73,7 +73,7 @@ pub static BETA_FAST: Parameter =
 pub static RAMP: Parameter = Parameter::word(
     "yarn_ramp",
     "FORM",
-    RAMPS,
+    &["whole", "exact", "turns"],
     "YaRN: shape of the ramp: whole, exact or turns [default: whole]",
 )
 .details(
@@ -138,7 +138,7 @@ impl Ramp {
     pub const ALL: [Ramp; 3] = [Ramp::Whole, Ramp::Exact, Ramp::Turns];
 
     /// Returns the name, as on the command line.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Ramp::Whole => "whole",
             Ramp::Exact => "exact",
@@ -146,8 +146,6 @@ impl Ramp {
         }
     }
 }
-
-const RAMPS: &[&str] = &[Ramp::Whole.name(), Ramp::Exact.name(), Ramp::Turns.name()];
 
 /// Returns whether YaRN's ramp is in effect although the scaling is linear: if the extrapolation
 /// factor is not 0, as in llama.cpp.

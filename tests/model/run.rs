@@ -13,7 +13,8 @@ const BOUND: f32 = 2e-4;
 /// Policy run is the default of LongRoPE.
 fn how(case: &Case, micro_batch: usize) -> How {
     let policy = case.flags.scaling().map(|_| "run");
-    How { micro_batch, flags: case.flags.clone().with_some(&POLICY, policy), ..How::default() }
+    let flags = case.flags.clone().without(&POLICY).with_some(&POLICY, policy);
+    How { micro_batch, flags, ..How::default() }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use rope_cpu::{
     gguf::Tensor,
     kv_cache::CacheType,
     model::{Session, saved::Error},
-    rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, SCALING, lm_infinite, rerope},
+    rope::{ATTENTION_SINKS, Flags, LOG_N, POLICY, SCALE, lm_infinite, rerope},
 };
 
 use crate::{
@@ -104,8 +104,7 @@ fn what_a_window_has_dropped_is_not_written() {
 #[test]
 fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
     let tiny = Tiny::llama();
-    let (scaling, policy) = (Some("dynamic"), Some("run"));
-    let flags = Flags::default().with_some(&SCALING, scaling).with_some(&POLICY, policy);
+    let flags = Flags::method("dynamic").with(&POLICY, "run");
     with_session(&tiny, &How { flags, ..How::default() }, |session| {
         logits(session, &tokens(&tiny, 64));
         assert_eq!(session.save(MODEL, 50, Vec::new()).unwrap(), 50);

@@ -108,7 +108,7 @@ pub fn values(
             Kind::Number => Value::Number(*matches.get_one(id)?),
             Kind::Integer(..) => Value::Integer(*matches.get_one(id)?),
             Kind::Whole(_) => Value::Whole(*matches.get_one(id)?),
-            Kind::Word(_) => Value::Word(*matches.get_one(id)?),
+            Kind::Word(_) => Value::Word(matches.get_one::<&str>(id)?),
             Kind::Switch => Value::Switch(*matches.get_one(id)?),
             Kind::Path => Value::Path(matches.get_one::<PathBuf>(id)?.clone()),
         })

@@ -10,7 +10,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{Args, Error, context, equal, named, note, report, tokens, windows_together};
+use super::{
+    Args, Error, context, equal, estimates::pace, named, note, report, tokens, windows_together,
+};
 use crate::cli::{
     args::MemoryArgs,
     flags,
@@ -129,7 +131,7 @@ pub fn run(
         let mut engine = Engine::new(model, rope, resources.options()).map_err(Error::failed)?;
         let began = Instant::now();
         let scored = perplexity(&mut engine, &tokens, settings, None, &mut |point| {
-            super::pace(point.number, point.together, point.total, began);
+            pace(point.number, point.together, point.total, began);
             Ok(())
         })
         .map_err(|e| named(args, path, e))?;
