@@ -174,12 +174,7 @@ impl Engine {
         feeds: &mut [Feed<'_, '_>],
         each: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
-        for (index, feed) in feeds.iter().enumerate() {
-            self.check(index, feed)?;
-        }
-        for feed in &mut *feeds {
-            self.set_frequencies(feed);
-        }
+        self.prepare(feeds)?;
         self.batch.clear();
         for role in Role::ALL {
             for (index, feed) in feeds.iter_mut().enumerate() {
@@ -209,6 +204,15 @@ impl Engine {
             sequence.table.release(end);
         }
         self.rope.release_unused();
+        Ok(())
+    }
+
+    /// Checks that all feeds can be computed, and discards keys and values that must be recomputed.
+    pub(super) fn prepare(&self, feeds: &mut [Feed<'_, '_>]) -> Result<(), Error> {
+        for (index, feed) in feeds.iter().enumerate() {
+            self.check(index, feed)?;
+        }
+        feeds.iter_mut().for_each(|feed| self.set_frequencies(feed));
         Ok(())
     }
 

@@ -163,16 +163,20 @@ impl Session {
         while !rest.is_empty() {
             let wanted = used + wanted.start..used + wanted.end;
             let mut feeds = [Feed { sequence: &mut *sequence, tokens: rest, role, wanted }];
+            engine.prepare(&mut feeds)?;
+            let recomputing = feeds[0].sequence.to_recompute();
+            if recomputing > 0 {
+                let state = Progress::Recomputed { done: used - recomputing, total: used };
+                if progress(state).is_break() {
+                    sequence.truncate(used);
+                    return Ok(false);
+                }
+            }
             engine.step(&mut feeds, &mut |_, token, logits| each(token - used, logits))?;
             let [feed] = feeds;
             rest = feed.tokens;
-            let flow = match sequence.to_recompute() {
-                0 => progress(Progress::Read(total - rest.len())),
-                more => progress(Progress::Recomputed { done: used - more, total: used }),
-            };
-            if flow.is_break() && !rest.is_empty() {
-                sequence.truncate(sequence.tokens().len());
-                return Ok(false);
+            if recomputing == 0 && progress(Progress::Read(total - rest.len())).is_break() {
+                return Ok(rest.is_empty());
             }
         }
         Ok(true)
