@@ -1,12 +1,14 @@
-//! Few tokens: each row of weights is read once, unpacked in registers and multiplied.
+//! Few tokens: each row of weights is read once, unpacked in registers and multiplied by a tile of
+//! tokens.
 //!
 //! ```text
-//! for each 32 weights of a row (64 in some formats):
+//! for each 32 weights of a row (64 in some formats), each token of the tile:
 //!   sum     += scale * (quants . activation quants)       8 lanes
-//! for each 256 weights:
+//! for each 256 weights, each token:
 //!   offsets += offset * sums of activation groups         8 lanes
 //! result     = sum of lanes of `sum` - sum of lanes of `offsets`
 //! ```
+//! The sums of a token do not depend on the other tokens of its tile.
 //! Two accumulators alternate, so that an addition does not wait for the previous one. Two rows are
 //! read side by side, from places far apart: a core prefetches each such stream separately, and a
 //! single stream uses only a small part of the memory bandwidth of a core.
@@ -21,11 +23,15 @@ use crate::{
     format::{FloatFormat, Format, GROUP, Quants, SPAN, Shared, spans, tail},
     isa::{Isa, Kernel, LANES},
     panel::{part, parts},
-    product::{Input, Matrix, Product},
+    product::{Input, Matrix, Output, Product},
 };
 
 /// The number of rows that are read side by side.
 const STREAMS: usize = 2;
+
+/// The number of tokens of a tile, for which a row is unpacked once. More would not gain much: their
+/// products take longer than unpacking, and their sums would not stay in the registers of AVX2.
+const TOKENS: usize = 2;
 
 /// The distance in bytes between a read and the prefetch that goes with it: more than a stream
 /// reads during one memory access. Prefetches are explicit because the unpacking between two cache
@@ -76,10 +82,14 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A product of several rows with one token.
+/// A product of several rows with several tokens.
 trait Dots {
-    /// Returns the dot product of each row with the token.
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R];
+    /// Returns the dot products of each row with tokens `first .. first + N`.
+    fn dots<const R: usize, const N: usize>(
+        &self,
+        rows: [Row<'_>; R],
+        first: usize,
+    ) -> [[f32; N]; R];
 }
 
 /// Multiplies each row with each token, and writes the results of up to 16 rows at a time.
@@ -87,28 +97,54 @@ trait Dots {
 fn multiply_rows(product: Product<'_>, dots: impl Dots) {
     let Product { weights, rows, input, out, .. } = product;
     let length = rows.len() / STREAMS;
+    let paired = input.tokens / TOKENS * TOKENS;
     for first in (0..length).step_by(LANES) {
-        let n = LANES.min(length - first);
-        for token in 0..input.tokens {
-            let mut values = [[0.0; LANES]; STREAMS];
-            for i in 0..n {
-                let mut side_by_side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
-                for s in 0..STREAMS {
-                    side_by_side[s] = Row::new(weights, rows.start + s * length + first + i, token);
-                }
-                let sums = dots.dots(side_by_side, token);
-                for s in 0..STREAMS {
-                    values[s][i] = sums[s];
-                }
-            }
-            for s in 0..STREAMS {
-                out.put(token, rows.start + s * length + first, &values[s][..n]);
-            }
+        let places = [0, 1].map(|s| rows.start + s * length + first);
+        let block = Block { weights, places, count: LANES.min(length - first) };
+        for token in (0..paired).step_by(TOKENS) {
+            block.multiply::<TOKENS>(&dots, token, out);
+        }
+        for token in paired..input.tokens {
+            block.multiply::<1>(&dots, token, out);
         }
     }
     for row in rows.start + STREAMS * length..rows.end {
         for token in 0..input.tokens {
-            out.put(token, row, &dots.dots([Row::new(weights, row, token)], token));
+            let [sums] = dots.dots::<1, 1>([Row::new(weights, row, token)], token);
+            out.put(token, row, &sums);
+        }
+    }
+}
+
+/// Up to 16 rows from each of several places.
+struct Block<'a> {
+    weights: &'a Matrix<'a>,
+    /// The first row at each place.
+    places: [usize; STREAMS],
+    count: usize,
+}
+
+impl Block<'_> {
+    /// Multiplies the rows with tokens `first .. first + N`.
+    #[inline(always)]
+    fn multiply<const N: usize>(&self, dots: &impl Dots, first: usize, out: &mut dyn Output) {
+        let mut values = [[[0.0; LANES]; STREAMS]; N];
+        for i in 0..self.count {
+            let mut side_by_side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
+            for s in 0..STREAMS {
+                side_by_side[s] = Row::new(self.weights, self.places[s] + i, first);
+            }
+            let sums = dots.dots::<STREAMS, N>(side_by_side, first);
+            for s in 0..STREAMS {
+                for t in 0..N {
+                    values[t][s][i] = sums[s][t];
+                }
+            }
+        }
+        for t in 0..N {
+            for s in 0..STREAMS {
+                out.put(first + t, self.places[s], &values[t][s][..self.count]);
+            }
         }
     }
 }
@@ -131,41 +167,60 @@ struct Quantized<'a, I, F> {
 
 impl<I: Isa, F: Format> Dots for Quantized<'_, I, F> {
     #[inline(always)]
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R] {
+    fn dots<const R: usize, const N: usize>(
+        &self,
+        rows: [Row<'_>; R],
+        first: usize,
+    ) -> [[f32; N]; R] {
         let isa = self.isa;
         let zero = isa.splat_f32(0.0);
-        let mut sums = [Sums { products: [zero; 2], offsets: zero }; R];
+        let mut sums = [[Sums { products: [zero; 2], offsets: zero }; N]; R];
         let mut whole = [&[][..]; R];
         for r in 0..R {
             whole[r] = spans::<F>(rows[r].bytes).0;
         }
-        let (x, x_tail) = self.input.spans_of(token, self.columns).split_at(whole[0].len());
-        for (s, x) in x.iter().enumerate() {
+        let count = whole[0].len();
+        let mut x = [&[][..]; N];
+        for t in 0..N {
+            x[t] = self.input.spans_of(first + t, self.columns);
+        }
+        for s in 0..count {
             let mut w = [&whole[0][s]; R];
             for r in 0..R {
                 prefetch(isa, rows[r].ahead, s, size_of::<F::Span>());
                 w[r] = &whole[r][s];
             }
-            span_dots::<I, F, R>(isa, w, x, 8, &mut sums);
+            span_dots::<I, F, R, N>(isa, w, spans_at(x, s), 8, &mut sums);
         }
         // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
-        if F::BLOCK < SPAN
-            && let Some(x) = x_tail.first()
-        {
+        if F::BLOCK < SPAN && x[0].len() > count {
             let groups = (self.columns % SPAN) / GROUP;
             let nothing = F::Span::zeroed();
             let (mut tails, mut copies) = ([&nothing; R], [None; R]);
             for ((tail, copy), row) in tails.iter_mut().zip(&mut copies).zip(&rows) {
                 *tail = last::<F>(row, copy);
             }
-            span_dots::<I, F, R>(isa, tails, x, groups, &mut sums);
+            span_dots::<I, F, R, N>(isa, tails, spans_at(x, count), groups, &mut sums);
         }
-        map(
-            sums,
-            #[inline(always)]
-            |sums| isa.sum(isa.add(sums.products[0], sums.products[1])) - isa.sum(sums.offsets),
-        )
+        let mut out = [[0.0; N]; R];
+        for r in 0..R {
+            for t in 0..N {
+                let Sums { products: [a, b], offsets } = sums[r][t];
+                out[r][t] = isa.sum(isa.add(a, b)) - isa.sum(offsets);
+            }
+        }
+        out
     }
+}
+
+/// Returns span `s` of each token.
+#[inline(always)]
+fn spans_at<const N: usize>(x: [&[Span]; N], s: usize) -> [&Span; N] {
+    let mut spans = [&x[0][s]; N];
+    for t in 1..N {
+        spans[t] = &x[t][s];
+    }
+    spans
 }
 
 /// Returns the span that begins after a row's whole spans: in place, where it includes the first
@@ -196,18 +251,18 @@ impl<I: Isa> Sums<I> {
     }
 }
 
-/// Adds the products of a span of each row with the same span of a token. Only the first `groups`
-/// groups count, whatever the other groups contain.
+/// Adds the products of a span of each row with the same span of each token. Only the first
+/// `groups` groups count, whatever the other groups contain.
 #[inline(always)]
-fn span_dots<I: Isa, F: Format, const R: usize>(
+fn span_dots<I: Isa, F: Format, const R: usize, const N: usize>(
     isa: I,
     w: [&F::Span; R],
-    x: &Span,
+    x: [&Span; N],
     groups: usize,
-    sums: &mut [Sums<I>; R],
+    sums: &mut [[Sums<I>; N]; R],
 ) {
-    let x_scale = isa.load_f32(&x.scale);
-    let mut scale = [[x_scale; 2]; R];
+    let zero = isa.splat_f32(0.0);
+    let mut scale = [[[zero; 2]; N]; R];
     let mut shared = [[isa.splat(0); 2]; R];
     for r in 0..R {
         shared[r] = F::shared(isa, w[r]);
@@ -218,24 +273,27 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
                 scales.offset[part] = isa.first_lanes(scales.offset[part], groups);
             }
         }
-        for index in 0..parts::<F::Quants>() {
-            scale[r][index] = isa.mul(scales.scale[index], x_scale);
-            let x_sum = isa.load_f32(&x.sums[part::<F::Quants>(index) as usize]);
-            if F::CENTER > 0 {
-                let center = isa.mul(scales.scale[index], isa.splat_f32(f32::from(F::CENTER)));
-                sums[r].offsets = isa.mul_add(center, x_sum, sums[r].offsets);
+        for t in 0..N {
+            let (scale, sums) = (&mut scale[r][t], &mut sums[r][t]);
+            for index in 0..parts::<F::Quants>() {
+                scale[index] = isa.mul(scales.scale[index], isa.load_f32(&x[t].scale));
+                let x_sum = isa.load_f32(&x[t].sums[part::<F::Quants>(index) as usize]);
+                if F::CENTER > 0 {
+                    let center = isa.mul(scales.scale[index], isa.splat_f32(f32::from(F::CENTER)));
+                    sums.offsets = isa.mul_add(center, x_sum, sums.offsets);
+                }
+                if F::Quants::OFFSET {
+                    sums.offsets = isa.mul_add(scales.offset[index], x_sum, sums.offsets);
+                }
             }
-            if F::Quants::OFFSET {
-                sums[r].offsets = isa.mul_add(scales.offset[index], x_sum, sums[r].offsets);
-            }
+            *scale = if F::TWO_GROUPS {
+                [isa.evens_then_odds(scale[0]); 2]
+            } else {
+                isa.pair_halves(scale[0], scale[usize::from(F::Quants::SPLIT)])
+            };
         }
-        scale[r] = if F::TWO_GROUPS {
-            [isa.evens_then_odds(scale[r][0]); 2]
-        } else {
-            isa.pair_halves(scale[r][0], scale[r][usize::from(F::Quants::SPLIT)])
-        };
     }
-    let factors = Factors::<I, F, R> { isa, w, shared, x, scale };
+    let factors = Factors::<I, F, R, N> { isa, w, shared, x, scale };
     match (F::TWO_GROUPS, groups == SPAN / GROUP) {
         // Unrolled by hand: for long unpacking code, the compiler would keep a loop, with scales
         // and sums in memory.
@@ -269,52 +327,56 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
     }
 }
 
-/// A span of each row and of a token, and the products of their scales.
-struct Factors<'a, I: Isa, F: Format, const R: usize> {
+/// A span of each row and of each token, and the products of their scales.
+struct Factors<'a, I: Isa, F: Format, const R: usize, const N: usize> {
     isa: I,
     w: [&'a F::Span; R],
     shared: [Shared<I>; R],
-    x: &'a Span,
+    x: [&'a Span; N],
     /// In the order of [`Isa::pair_halves`], or twice in that of [`Isa::evens_then_odds`] if
     /// [`Format::TWO_GROUPS`].
-    scale: [[I::Floats; 2]; R],
+    scale: [[[I::Floats; 2]; N]; R],
 }
 
-impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
+impl<I: Isa, F: Format, const R: usize, const N: usize> Factors<'_, I, F, R, N> {
     /// Multiplies group `g`.
     #[inline(always)]
-    fn group(&self, g: usize, sums: &mut [Sums<I>; R]) {
+    fn group(&self, g: usize, sums: &mut [[Sums<I>; N]; R]) {
         let isa = self.isa;
-        let a = isa.load(&self.x.quants[g]);
         for r in 0..R {
             let q = F::quants(isa, self.w[r], self.shared[r], g);
-            let ints =
-                if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
-            let scale = broadcast_in_halves(isa, self.scale[r][g / 4], g % 4);
-            sums[r].add(isa, g, ints, scale);
+            for t in 0..N {
+                let a = isa.load(&self.x[t].quants[g]);
+                let ints =
+                    if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
+                let scale = broadcast_in_halves(isa, self.scale[r][t][g / 4], g % 4);
+                sums[r][t].add(isa, g, ints, scale);
+            }
         }
     }
 
     /// Multiplies groups `2 * pair` and `2 * pair + 1`.
     #[inline(always)]
-    fn two_groups(&self, pair: usize, sums: &mut [Sums<I>; R]) {
+    fn two_groups(&self, pair: usize, sums: &mut [[Sums<I>; N]; R]) {
         const {
             let fits = F::Quants::SIGNED || F::Quants::BITS <= 6;
             assert!(!F::TWO_GROUPS || fits && !F::Quants::SPLIT);
         }
         let isa = self.isa;
-        let groups: &[[[[u8; 16]; 2]; 2]; 4] = must_cast_ref(&self.x.quants);
-        let [b, c] = &groups[pair];
-        let a = [isa.join(&b[0], &c[0]), isa.join(&b[1], &c[1])];
         for r in 0..R {
             let q = F::two_groups(isa, self.w[r], pair);
-            let ints = if F::Quants::SIGNED {
-                isa.dot_both_signed(q, a)
-            } else {
-                isa.dot_both_unsigned(q, a)
-            };
-            let scale = broadcast_in_halves(isa, self.scale[r][0], pair);
-            sums[r].add(isa, pair, ints, scale);
+            for t in 0..N {
+                let groups: &[[[[u8; 16]; 2]; 2]; 4] = must_cast_ref(&self.x[t].quants);
+                let [b, c] = &groups[pair];
+                let a = [isa.join(&b[0], &c[0]), isa.join(&b[1], &c[1])];
+                let ints = if F::Quants::SIGNED {
+                    isa.dot_both_signed(q, a)
+                } else {
+                    isa.dot_both_unsigned(q, a)
+                };
+                let scale = broadcast_in_halves(isa, self.scale[r][t][0], pair);
+                sums[r][t].add(isa, pair, ints, scale);
+            }
         }
     }
 }
@@ -340,33 +402,62 @@ struct Floats<'a, I, F> {
 
 impl<I: Isa, F: FloatFormat> Dots for Floats<'_, I, F> {
     #[inline(always)]
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [f32; R] {
-        let x = self.input.floats_of(token, self.columns);
+    fn dots<const R: usize, const N: usize>(
+        &self,
+        rows: [Row<'_>; R],
+        first: usize,
+    ) -> [[f32; N]; R] {
+        let mut x = [&[][..]; N];
+        for t in 0..N {
+            x[t] = self.input.floats_of(first + t, self.columns);
+        }
         map(
             rows,
             #[inline(always)]
-            |row| float_dot::<I, F>(self.isa, cast_slice(row.bytes), row.ahead, x),
+            |row| float_dots::<I, F, N>(self.isa, cast_slice(row.bytes), row.ahead, x),
         )
     }
 }
 
+/// Returns the dot products of a row with each token.
 #[inline(always)]
-fn float_dot<I: Isa, F: FloatFormat>(isa: I, w: &[F::Element], ahead: &[u8], x: &[f32]) -> f32 {
-    let mut sums = [isa.splat_f32(0.0); 4];
-    let ((w, w_rest), (x, x_rest)) = (w.as_chunks::<8>(), x.as_chunks::<8>());
-    let ((w, w_last), (x, x_last)) = (w.as_chunks::<4>(), x.as_chunks::<4>());
-    for (s, (w, x)) in w.iter().zip(x).enumerate() {
+fn float_dots<I: Isa, F: FloatFormat, const N: usize>(
+    isa: I,
+    w: &[F::Element],
+    ahead: &[u8],
+    x: [&[f32]; N],
+) -> [f32; N] {
+    const VECTORS: usize = 4;
+    let mut sums = [[isa.splat_f32(0.0); VECTORS]; N];
+    let (w, w_rest) = w.as_chunks::<8>();
+    let mut vectors = [&[][..]; N];
+    for t in 0..N {
+        vectors[t] = &x[t].as_chunks::<8>().0[..w.len()];
+    }
+    let whole = w.len() / VECTORS;
+    for s in 0..whole {
         prefetch(isa, ahead, s, 32 * size_of::<F::Element>());
-        for i in 0..4 {
-            sums[i] = isa.mul_add(F::load(isa, &w[i]), isa.load_f32(&x[i]), sums[i]);
+        for i in 0..VECTORS {
+            let w = F::load(isa, &w[s * VECTORS + i]);
+            for t in 0..N {
+                let x = isa.load_f32(&vectors[t][s * VECTORS + i]);
+                sums[t][i] = isa.mul_add(w, x, sums[t][i]);
+            }
         }
     }
-    for (w, x) in w_last.iter().zip(x_last) {
-        sums[0] = isa.mul_add(F::load(isa, w), isa.load_f32(x), sums[0]);
+    for j in whole * VECTORS..w.len() {
+        let w = F::load(isa, &w[j]);
+        for t in 0..N {
+            sums[t][0] = isa.mul_add(w, isa.load_f32(&vectors[t][j]), sums[t][0]);
+        }
     }
-    let mut sum = isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])));
-    for (w, x) in w_rest.iter().zip(x_rest) {
-        sum += F::decode(*w) * x;
+    let mut out = [0.0; N];
+    for t in 0..N {
+        let [a, b, c, d] = sums[t];
+        out[t] = isa.sum(isa.add(isa.add(a, b), isa.add(c, d)));
+        for (w, x) in w_rest.iter().zip(&x[t][8 * w.len()..]) {
+            out[t] += F::decode(*w) * x;
+        }
     }
-    sum
+    out
 }
