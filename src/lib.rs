@@ -10,7 +10,7 @@
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`] | logits to a token |
-//! | [`model`] | configuration, weights, buffers, and the forward pass over a [`model::Session`] |
+//! | [`model`] | configuration, weights, buffers, and the forward pass; a [`model::Engine`] computes sequences |
 //! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
 //! | [`rope`] | the RoPE plan from settings and metadata, its frequencies and cos/sin tables |

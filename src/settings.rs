@@ -11,11 +11,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    rope,
-    sample::{self, SamplerSetting},
-};
-
 /// The name of a setting: words in lower case, joined by underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setting(pub &'static str);
@@ -54,11 +49,10 @@ impl Setting {
     pub const CACHE_TYPE_K: Setting = Setting("cache_type_k");
     /// The type that values are stored in.
     pub const CACHE_TYPE_V: Setting = Setting("cache_type_v");
-}
 
-/// Returns all settings that texts of the library contain, under all their names.
-pub fn all() -> impl Iterator<Item = Setting> {
-    let others = [
+    /// The settings above. [`rope`](crate::rope::parameters) and [`sample`](crate::sample::settings)
+    /// have lists of their own.
+    pub const ALL: [Setting; 13] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
@@ -73,12 +67,6 @@ pub fn all() -> impl Iterator<Item = Setting> {
         Setting::CACHE_TYPE_K,
         Setting::CACHE_TYPE_V,
     ];
-    let names = |parameter: &'static Parameter| {
-        let aliases = parameter.aliases.iter().copied().map(Setting);
-        [parameter.setting].into_iter().chain(aliases)
-    };
-    let of_sampling = sample::settings().map(SamplerSetting::name);
-    others.into_iter().chain(of_sampling).chain(rope::parameters().flat_map(names))
 }
 
 /// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`

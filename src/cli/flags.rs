@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use rope_cpu::{
-    rope::Plan,
-    settings::{self, Setting},
+    rope::{self, Plan},
+    sample::{self, SamplerSetting},
+    settings::{self, Parameter, Setting},
 };
 
 /// The names that do not follow from those of the settings.
@@ -15,6 +16,16 @@ const OTHER_NAMES: [(&str, &str); 5] = [
     ("hub_token", "-hft or HF_TOKEN"),
     ("context", "--ctx"),
 ];
+
+/// Returns all settings that texts of the library contain, under all their names.
+fn all() -> impl Iterator<Item = Setting> {
+    let names = |parameter: &'static Parameter| {
+        let aliases = parameter.aliases.iter().copied().map(Setting);
+        [parameter.setting].into_iter().chain(aliases)
+    };
+    let of_sampling = sample::settings().map(SamplerSetting::name);
+    Setting::ALL.into_iter().chain(of_sampling).chain(rope::parameters().flat_map(names))
+}
 
 /// Returns the flag or the environment variable for a setting.
 pub fn shown(setting: &str) -> Cow<'static, str> {
@@ -35,7 +46,7 @@ pub fn line(plan: &Plan) -> String {
 /// Returns a message of the library with its settings as users of the program name them.
 pub fn with_flags(message: &str) -> Cow<'_, str> {
     settings::renamed(message, |name| {
-        settings::all().any(|Setting(setting)| setting == name).then(|| shown(name).into())
+        all().any(|Setting(setting)| setting == name).then(|| shown(name).into())
     })
 }
 
@@ -49,7 +60,7 @@ mod tests {
     fn every_setting_has_an_option_or_a_variable() {
         let root = command();
         let run = root.find_subcommand("run").unwrap();
-        for Setting(setting) in settings::all() {
+        for Setting(setting) in all() {
             for name in shown(setting).split(" or ") {
                 if name.starts_with("HF_") {
                     continue;
