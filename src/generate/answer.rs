@@ -25,7 +25,7 @@ pub struct Answer {
     allowed: Vec<f32>,
 }
 
-/// What follows from the logits of one token.
+/// The consequences of the logits of one token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The text that is certain now. It may be empty: incomplete characters, and text that may become

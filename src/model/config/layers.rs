@@ -38,9 +38,9 @@ pub struct Attention {
 /// The frequencies by which a layer's queries and keys rotate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// Those of the model, on which RoPE methods act.
+    /// Rotation by the frequencies of the model, on which RoPE methods act.
     Global,
-    /// Those of layers with a sliding window, which no RoPE method changes.
+    /// Rotation by the frequencies of layers with a sliding window, which no RoPE method changes.
     Window,
     /// None: they do not rotate (NoPE).
     None,
