@@ -26,7 +26,7 @@ const MARGIN: (i32, i32) = (90, 44);
 const BELOW: i32 = 56;
 
 /// The width of a row of maps in points, unless one map alone is wider.
-const ROW_WIDTH: i32 = 1200;
+const ROW_WIDTH: i32 = 1440;
 
 /// Draws heat maps side by side, in as many rows as they need.
 ///
