@@ -40,6 +40,11 @@ pub fn with(name: &str, check: fn(Cpu)) {
     }
 }
 
+/// Returns whether scripts/test-emulated runs the tests, some hundred times slower than a CPU.
+pub fn emulated() -> bool {
+    std::env::var_os("EMULATED").is_some()
+}
+
 pub fn scalar() -> Cpu {
     Cpu::named("scalar").unwrap()
 }
