@@ -85,9 +85,10 @@ impl RoleRows {
         }
     }
 
-    /// Returns the indices of the rows of each role, in their order.
-    pub fn ranges(self) -> [(Role, Range<usize>); 2] {
-        Role::ALL.map(|role| (role, self.range(role)))
+    /// Returns the indices of the rows of each role that has any, in their order.
+    pub fn ranges(self) -> impl Iterator<Item = (Role, Range<usize>)> {
+        let ranges = Role::ALL.into_iter().map(move |role| (role, self.range(role)));
+        ranges.filter(|(_, rows)| !rows.is_empty())
     }
 }
 

@@ -313,8 +313,8 @@ impl Engine {
         let wanted: Vec<_> = wanted.collect();
         let (config, weights) = (model.config(), model.weights());
         let visibility = rope.plan().visibility;
-        let schedules = batch.roles.ranges().map(|(role, rows)| {
-            let tiles = &batch.tiles[role as usize];
+        let schedules = Role::ALL.map(|role| {
+            let (tiles, rows) = (&batch.tiles[role as usize], batch.roles.range(role));
             Schedule::new(
                 config.attention(),
                 pool.shape(),

@@ -13,7 +13,7 @@ use super::{
     allocator::Amount,
     batch::RoleRows,
     forward::Step,
-    products::SegmentOutput,
+    products::{Inputs, SegmentOutput},
     state::Activations,
     weights::{Linear, Mixture},
 };
@@ -153,8 +153,7 @@ impl Step<'_, '_> {
         }
         let unit = Linear::unit(self.buffers.slots.tokens.len());
         let phase = self.worker.phase(width.div_ceil(unit));
-        let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
-        let low_rank = adapter_down.as_ref().map_or(&[][..], |_| low_rank_out.read(&phase));
+        let inputs = Inputs::read(&phase, x, adapter_down.as_ref().map(|_| low_rank_out));
         while let Some(mut claim) = phase.claim() {
             let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
             for expert in 0..self.buffers.slots.starts.len() - 1 {
@@ -163,16 +162,7 @@ impl Step<'_, '_> {
                 let tokens = &self.buffers.slots.tokens[slots.clone()];
                 let answers = tokens.partition_point(|&token| token < pass.batch.roles.answers);
                 let rows = RoleRows { answers, prompts: slots.len() - answers };
-                for (role, rows) in rows.ranges() {
-                    if rows.is_empty() {
-                        continue;
-                    }
-                    let first = slots.start + rows.start;
-                    let input = weights.input(role, first..first + rows.len(), floats, spans);
-                    let low_rank = low_rank.get(first * low_rank_out.width()..).unwrap_or_default();
-                    to.first_row = first;
-                    pass.multiply_segments(self.buffers, weights, input, low_rank, &mut to);
-                }
+                pass.multiply_roles(self.buffers, weights, inputs, slots.start, rows, &mut to);
             }
         }
     }

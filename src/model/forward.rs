@@ -149,10 +149,7 @@ impl Step<'_, '_> {
         phase.for_each(|claim| heads.store(claim, query_key_value, &mut self.buffers.head));
         drop(phase);
 
-        for (role, rows) in batch.roles.ranges() {
-            if rows.is_empty() {
-                continue;
-            }
+        for (role, _) in batch.roles.ranges() {
             let schedule = &schedules[role as usize];
             let phase = self.worker.phase(schedule.tasks());
             let query_key_value = state.query_key_value.read(&phase);

@@ -1,6 +1,6 @@
 //! Products of activations with weights, and with the adapters of weights.
 
-use rope_cpu_kernels::{Input, Output, multiply};
+use rope_cpu_kernels::{Input, Output, activations::Span, multiply};
 
 use super::{
     batch::RoleRows,
@@ -8,7 +8,7 @@ use super::{
     state::{Activations, WorkerBuffers},
     weights::Linear,
 };
-use crate::threads::{Columns, Phased};
+use crate::threads::{Columns, Phase, Phased};
 
 impl Step<'_, '_> {
     /// Computes `out = W x`, plus `s B A x` for each adapter, for the first rows of `x`. The weights
@@ -27,27 +27,61 @@ impl Step<'_, '_> {
         }
         let unit = Linear::unit(rows.total());
         let phase = self.worker.phase(weights.width.div_ceil(unit));
-        let (floats, spans) = (x.floats.read(&phase), x.spans.read(&phase));
-        let low_rank = weights.adapter_down.as_ref().map_or(&[][..], |_| all_low_rank.read(&phase));
+        let low_rank = weights.adapter_down.as_ref().map(|_| all_low_rank);
+        let inputs = Inputs::read(&phase, x, low_rank);
         while let Some(mut claim) = phase.claim() {
             let mut to = SegmentOutput::new(out.columns(&mut claim, unit));
-            for (role, rows) in rows.ranges() {
-                if rows.is_empty() {
-                    continue;
-                }
-                let low_rank = low_rank.get(rows.start * all_low_rank.width()..).unwrap_or(&[]);
-                to.first_row = rows.start;
-                let input = weights.input(role, rows, floats, spans);
-                pass.multiply_segments(self.buffers, weights, input, low_rank, &mut to);
-            }
+            pass.multiply_roles(self.buffers, weights, inputs, 0, rows, &mut to);
         }
     }
 }
 
+/// The inputs of a product in a phase that reads them.
+#[derive(Clone, Copy)]
+pub struct Inputs<'p> {
+    floats: &'p [f32],
+    spans: &'p [Span],
+    /// The inputs of adapters' up-projections, (rows, width), and their width.
+    low_rank: (&'p [f32], usize),
+}
+
+impl<'p> Inputs<'p> {
+    /// Reads the inputs, and those of adapters if the weights have any.
+    pub fn read(
+        phase: &'p Phase<'_>,
+        x: &'p Activations,
+        low_rank: Option<&'p Phased<f32>>,
+    ) -> Self {
+        let low_rank = low_rank.map_or((&[][..], 0), |all| (all.read(phase), all.width()));
+        Inputs { floats: x.floats.read(phase), spans: x.spans.read(phase), low_rank }
+    }
+}
+
 impl Forward<'_> {
+    /// Computes the products with the rows of each role, the first of which is row `first` of the
+    /// inputs and of the output.
+    pub fn multiply_roles<'w>(
+        &self,
+        buffers: &mut WorkerBuffers,
+        weights: &Linear<'w>,
+        inputs: Inputs<'_>,
+        first: usize,
+        rows: RoleRows,
+        to: &mut SegmentOutput<'_, 'w>,
+    ) {
+        let Inputs { floats, spans, low_rank: (low_rank, width) } = inputs;
+        for (role, rows) in rows.ranges() {
+            let rows = first + rows.start..first + rows.end;
+            to.first_row = rows.start;
+            let low_rank = low_rank.get(rows.start * width..).unwrap_or_default();
+            let input = weights.input(role, rows, floats, spans);
+            self.multiply_segments(buffers, weights, input, low_rank, to);
+        }
+    }
+
     /// Computes the products with all weights whose outputs are among the columns of `to`, and adds
     /// the terms of adapters, whose inputs are `low_rank`: (tokens, low-rank width).
-    pub fn multiply_segments<'w>(
+    fn multiply_segments<'w>(
         &self,
         buffers: &mut WorkerBuffers,
         weights: &Linear<'w>,
@@ -93,7 +127,7 @@ impl Output for Scaled<'_> {
 pub struct SegmentOutput<'p, 'b> {
     columns: Columns<'p, f32>,
     /// The row of the buffer that belongs to the first token.
-    pub first_row: usize,
+    first_row: usize,
     /// The difference from rows of the segment to columns of the claim.
     shift: isize,
     bias: Option<&'b [f32]>,
