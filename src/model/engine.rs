@@ -175,6 +175,15 @@ impl Engine {
         each: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
         self.prepare(feeds)?;
+        self.advance(feeds, each)
+    }
+
+    /// Computes the next tokens of feeds like [`Engine::step`], after [`Engine::prepare`].
+    pub(super) fn advance(
+        &mut self,
+        feeds: &mut [Feed<'_, '_>],
+        each: &mut dyn FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
         self.batch.clear();
         for role in Role::ALL {
             for (index, feed) in feeds.iter_mut().enumerate() {
@@ -254,13 +263,16 @@ impl Engine {
     fn gather(&mut self, index: usize, feed: &mut Feed<'_, '_>, role: Role) -> Result<(), Error> {
         let Feed { sequence, tokens, .. } = feed;
         let recomputing = sequence.to_recompute() > 0;
-        let plan = self.rope.plan();
-        let mut count = self.options.micro_batch - self.batch.rows.len();
-        if role != if recomputing { Role::Prompt } else { feed.role } {
+        let (next_role, more) = match recomputing {
+            true => (Role::Prompt, sequence.to_recompute()),
+            false => (feed.role, tokens.len()),
+        };
+        if role != next_role {
             return Ok(());
         }
+        let plan = self.rope.plan();
         let full = |full| Error::PoolFull { feed: index, full };
-        count = count.min(if recomputing { sequence.to_recompute() } else { tokens.len() });
+        let mut count = more.min(self.options.micro_batch - self.batch.rows.len());
         if plan.shifts && count > 0 {
             if sequence.positions() == self.options.context {
                 let pages = sequence.pages_to_shift();

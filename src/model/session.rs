@@ -172,7 +172,7 @@ impl Session {
                     return Ok(false);
                 }
             }
-            engine.step(&mut feeds, &mut |_, token, logits| each(token - used, logits))?;
+            engine.advance(&mut feeds, &mut |_, token, logits| each(token - used, logits))?;
             let [feed] = feeds;
             rest = feed.tokens;
             if recomputing == 0 && progress(Progress::Read(total - rest.len())).is_break() {
