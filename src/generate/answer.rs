@@ -11,9 +11,8 @@ use crate::{
 
 /// An answer that is being generated.
 ///
-/// It computes nothing: whoever drives it computes the logits of each token, with a
-/// [`Session`](crate::model::Session) or with many sequences in one
-/// [`Engine`](crate::model::Engine), and can end it at any step.
+/// The caller computes the logits of each token, with a [`Session`](crate::model::Session) or with
+/// many sequences in one [`Engine`](crate::model::Engine), and can end the answer at any step.
 #[derive(Debug)]
 pub struct Answer {
     limits: Limits,

@@ -146,7 +146,7 @@ impl Sequence {
 
     /// Makes layers with a sliding window retain all keys that the token at `position` and later
     /// ones attend to, from now on, so that the sequence can be truncated to `position` repeatedly.
-    /// These layers then need memory for all tokens that are read after `position`.
+    /// Layers with a window then need memory for all tokens that are read after `position`.
     pub fn retain_from(&mut self, position: usize) {
         self.retained_from = position;
     }
