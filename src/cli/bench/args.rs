@@ -66,7 +66,7 @@ pub struct Args {
 
     /// Share one prompt among the sequences [-pps]
     ///
-    /// It is read once.
+    /// The prompt is read once, and its keys and values are shared.
     #[arg(long, requires = "n_parallel", help_heading = "Tests")]
     pub shared_prompt: bool,
 
