@@ -66,7 +66,7 @@ impl Message {
 /// Rendering one more message extends the text of those before, in all but a few models, and the
 /// time that a template may ask for is the time at which it was made: so the tokens of a
 /// conversation begin with those of its earlier turns, and the caller computes only what is new.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Template {
     source: String,
     bos: String,

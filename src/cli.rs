@@ -21,6 +21,8 @@ pub mod quantize;
 mod resources;
 pub mod rope;
 pub mod run;
+mod sampling;
+pub mod serve;
 pub mod shell;
 pub mod sweep;
 mod table;
@@ -70,6 +72,7 @@ enum Subcommands {
     /// Generate text with a model, or converse with it (the default)
     #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP))]
     Run(Box<run::Args>),
+    Serve(Box<serve::Args>),
 
     /// Measure the speed of a model, as llama-bench does
     Bench(Box<bench::Args>),
@@ -157,6 +160,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     let result = match line.command {
         None => run::run(&line.run),
         Some(Subcommands::Run(args)) => run::run(&args),
+        Some(Subcommands::Serve(args)) => serve::run(&args),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
         Some(Subcommands::Perplexity(args)) => {

@@ -85,7 +85,7 @@ pub struct Generated {
 }
 
 /// The number of tokens read and generated, and the times for them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// The number of prompt tokens that were already in the cache.
     pub reused: usize,

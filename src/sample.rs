@@ -160,6 +160,11 @@ impl Sampler {
         Ok(token)
     }
 
+    /// Returns the candidates of the last choice, with their probabilities.
+    pub fn candidates(&self) -> &[Candidate] {
+        self.candidates.as_slice()
+    }
+
     /// Returns the candidates left by all samplers, with their probabilities.
     ///
     /// # Errors

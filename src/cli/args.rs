@@ -6,11 +6,17 @@ mod hub_environment;
 pub mod numbers;
 pub mod parameters;
 mod rope;
+mod sampling;
+mod server;
+mod template;
 
 pub use adapters::AdapterArgs;
 pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, on_or_off};
+pub use sampling::SamplingArgs;
+pub use server::ServeArgs;
+pub use template::TemplateArgs;
 
 use std::{
     fmt::Display,

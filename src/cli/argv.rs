@@ -47,6 +47,8 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-npl", "n-parallel"),
     ("-pps", "shared-prompt"),
     ("-oe", "output-err"),
+    ("-np", "parallel"),
+    ("-cram", "cache-ram"),
 ];
 
 /// Options whose value is free text, which may have the form of an option.
@@ -75,6 +77,7 @@ impl<'c> Dialect<'c> {
         let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
             "bench" => ("llama-bench", llama_bench::find),
             "perplexity" => ("llama-perplexity", llama_cli::find),
+            "serve" => ("llama-server", llama_cli::find),
             "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
             _ => ("", |_| None),
         };
@@ -105,7 +108,7 @@ pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalize
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut left_out = Vec::new();
-    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run");
+    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run" | "serve");
     let is_model = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"--model=");
 
     while let Some(arg) = typed.next() {
@@ -248,8 +251,8 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
-    fn dialects(command: &Command) -> [Dialect<'_>; 3] {
-        ["run", "bench", "sweep"]
+    fn dialects(command: &Command) -> [Dialect<'_>; 4] {
+        ["run", "serve", "bench", "sweep"]
             .map(|name| Dialect::of(command, &["rope-cpu", name].map(Into::into)))
     }
 

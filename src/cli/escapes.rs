@@ -1,7 +1,9 @@
 //! Escapes as in llama.cpp's command lines: `\n \r \t \' \" \\` and `\x` with two hex digits.
 
+use super::error::Error;
+
 /// Replaces the escapes in `text`. A backslash before anything else stays.
-pub(super) fn resolve(text: &[u8]) -> Vec<u8> {
+pub fn resolve(text: &[u8]) -> Vec<u8> {
     let mut resolved = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, after)) = rest.split_first() {
@@ -24,6 +26,19 @@ pub(super) fn resolve(text: &[u8]) -> Vec<u8> {
 fn hex(high: u8, low: u8) -> Option<u8> {
     let digit = |c: u8| char::from(c).to_digit(16);
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+/// Replaces the escapes in a text of the command line, unless `no_escape`.
+pub fn unescaped(option: &str, text: &str, no_escape: bool) -> Result<String, Error> {
+    if no_escape {
+        return Ok(text.into());
+    }
+    String::from_utf8(resolve(text.as_bytes())).map_err(|_| {
+        Error::usage(format_args!(
+            "{option}: the \\x escapes give bytes that are not UTF-8; --no-escape does not process \
+             escapes"
+        ))
+    })
 }
 
 #[cfg(test)]

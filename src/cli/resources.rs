@@ -122,6 +122,32 @@ impl Resources {
         self
     }
 
+    /// Returns the resources for up to `sequences` sequences that share their pages: the memory must
+    /// suffice for all of them if `all`, else for one.
+    pub fn for_server(self, sequences: usize, all: bool) -> Self {
+        let mut resources = self.for_sequences(sequences);
+        let least = if all { sequences } else { 1 };
+        while resources.request.sequences > least && resources.exceeds() {
+            resources.request.sequences -= 1;
+        }
+        resources
+    }
+
+    fn exceeds(&self) -> bool {
+        let need = self.shape.need(&self.request).total();
+        self.available.is_some_and(|available| need > available.bytes)
+    }
+
+    /// Returns the options for the engine of a server, whose earlier conversations may have up to
+    /// `more` bytes of keys and values, as far as the memory permits.
+    pub fn server_options(&self, more: usize) -> Options {
+        let need = self.shape.need(&self.request);
+        let left = self.available.map_or(u64::MAX, |available| available.bytes);
+        let more = left.saturating_sub(need.total()).min(more as u64);
+        let bytes = need.keys.saturating_add(need.values).saturating_add(more);
+        Options { cache_bytes: usize::try_from(bytes).unwrap_or(usize::MAX), ..self.options() }
+    }
+
     /// Resolves RoPE in the planned context, and checks that enough memory is available. With
     /// `--dry-run` it prints the plan instead, and returns `None`.
     ///

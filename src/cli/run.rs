@@ -5,7 +5,6 @@ mod conversation;
 mod line;
 mod prompt;
 mod prompt_cache;
-mod sampling;
 mod screen;
 mod summary;
 mod writer;
@@ -17,12 +16,11 @@ use std::{
 
 pub use args::Args;
 
-use super::{error::Error, handle_interrupts, load, note, resources, text, warn};
+use super::{error::Error, handle_interrupts, load, note, resources, sampling, warn};
 use conversation::{Conversation, converse};
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
-    chat::Template,
     generate::{End, Timings},
     model::{self, Model, Session},
     platform::interrupt,
@@ -53,12 +51,14 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
-    let limits = writer::limits(&args.answer, typed)?;
+    let limits = writer::limits(&args.answer, typed.no_escape)?;
     let system = prompt::system(typed)?;
 
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let sampling = sampling::settings(args, model.metadata(), tokenizer)?;
+    let no_escape = typed.no_escape;
+    let sampling =
+        sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
     let answer = &args.answer;
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let prompt = prompt::prompt(typed)?;
     let mut conversation = match mode(args, &model, system.is_some(), prompt.is_some())? {
         Mode::Complete => None,
-        Mode::Chat => Some(Conversation::chat(template(args, &model)?, system)),
+        Mode::Chat => Some(Conversation::chat(typed.template.of(&args.model, &model)?, system)),
         Mode::Continue => Some(Conversation::plain()),
     };
 
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(rope.plan());
     }
     let input_left = prompt::notes_input_left(typed);
-    sampling::print_notes(args, model.metadata(), &sampling);
+    sampling::print_notes(&args.sampling, model.metadata(), &sampling, answer.quiet);
     warn(rope.plan());
     if answer.keep != 0 && !context_shift {
         note(format_args!("warning: --keep {} has no effect without --context-shift", answer.keep));
@@ -135,40 +135,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// Returns the chat template of the command line, else of the model, with its origin.
-fn template(args: &Args, model: &Model) -> Result<(String, Template), Error> {
-    let typed = &args.prompt;
-    let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let (origin, template) = match (&typed.chat_template, &typed.chat_template_file) {
-        // A text without tags is a name: as a template it would be the same for every message.
-        (Some(text), _) => {
-            let template = match text.contains('{') {
-                true => Template::for_tokenizer(text, tokenizer),
-                false => Template::builtin(text, tokenizer),
-            };
-            ("--chat-template".to_string(), template)
-        }
-        (None, Some(path)) => {
-            let source = text::file(path)?;
-            (path.display().to_string(), Template::for_tokenizer(&source, tokenizer))
-        }
-        (None, None) => {
-            let found = Template::from_metadata(model.metadata(), tokenizer).transpose();
-            let none = "the model has no chat template: give one with --chat-template or \
-                        --chat-template-file, or continue plain text with -no-cnv";
-            ("the model".to_string(), found.ok_or_else(|| args.model.named(none))?)
-        }
-    };
-    let template = template.map_err(|e| Error::usage(format_args!("{origin}: {e}")))?;
-    let template = match &typed.chat_template_kwargs {
-        Some(object) => template
-            .arguments(object)
-            .map_err(|e| Error::usage(format_args!("--chat-template-kwargs: {e}")))?,
-        None => template,
-    };
-    Ok((origin, template))
-}
-
 /// Returns the mode that the flags select, else the one that suits the prompt and the model.
 fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, Error> {
     let typed = &args.prompt;
@@ -176,9 +142,9 @@ fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, 
         (typed.conversation, "-cnv"),
         (typed.single_turn, "-st"),
         (system, "-sys"),
-        (typed.chat_template.is_some(), "--chat-template"),
-        (typed.chat_template_file.is_some(), "--chat-template-file"),
-        (typed.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
+        (typed.template.chat_template.is_some(), "--chat-template"),
+        (typed.template.chat_template_file.is_some(), "--chat-template-file"),
+        (typed.template.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
     ];
     let given = conversation_flags.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
     let has_template = model.metadata().get("tokenizer.chat_template").is_some();

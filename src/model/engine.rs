@@ -64,6 +64,8 @@ pub struct Engine {
     state: State,
     pool: Pool,
     batch: Batch,
+    /// The most tokens of a step: [`Options::micro_batch`] or fewer.
+    step_tokens: usize,
 }
 
 /// Tokens to append to a sequence.
@@ -103,7 +105,8 @@ impl Engine {
         let state = State::new(&mut allocator, config, model.weights(), shape.padded_dim());
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
         let model = model.clone();
-        let engine = Engine { model, rope, options, team, state, pool, batch: Batch::default() };
+        let (batch, step_tokens) = (Batch::default(), micro_batch);
+        let engine = Engine { model, rope, options, team, state, pool, batch, step_tokens };
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;
         }
@@ -146,6 +149,12 @@ impl Engine {
         &self.pool
     }
 
+    /// Limits the tokens of a step, from now on: to at least 1 and at most [`Options::micro_batch`].
+    /// Short steps keep the time between the tokens of answers short while a prompt is read.
+    pub fn limit_step(&mut self, tokens: usize) {
+        self.step_tokens = tokens.clamp(1, self.options.micro_batch);
+    }
+
     /// Returns the worker threads.
     pub(super) fn team(&self) -> &Threads {
         &self.team
@@ -157,10 +166,10 @@ impl Engine {
         &self.state.logits.all()[..vocabulary]
     }
 
-    /// Computes the next tokens of some sequences, at most [`Options::micro_batch`] in all: first
-    /// those with [`Role::Answer`], then prompts, each in the order of `feeds`. Removes the computed
-    /// tokens from the feeds, and calls `each` with the index of the feed, the index of the token in
-    /// its sequence, and the logits of each wanted token.
+    /// Computes the next tokens of some sequences, at most [`Options::micro_batch`] in all or the
+    /// number of [`Engine::limit_step`]: first those with [`Role::Answer`], then prompts, each in the
+    /// order of `feeds`. Removes the computed tokens from the feeds, and calls `each` with the index of
+    /// the feed, the index of the token in its sequence, and the logits of each wanted token.
     ///
     /// If a sequence has other RoPE frequencies at its new length, its earlier tokens are recomputed
     /// in the following steps before new ones are read: see [`Sequence::to_recompute`]. The new length
@@ -272,7 +281,7 @@ impl Engine {
         }
         let plan = self.rope.plan();
         let full = |full| Error::PoolFull { feed: index, full };
-        let mut count = more.min(self.options.micro_batch - self.batch.rows.len());
+        let mut count = more.min(self.step_tokens.saturating_sub(self.batch.rows.len()));
         if plan.shifts && count > 0 {
             if sequence.positions() == self.options.context {
                 let pages = sequence.pages_to_shift();

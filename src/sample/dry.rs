@@ -17,6 +17,9 @@ use crate::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
+/// The texts that end a repetition by default.
+pub const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
+
 /// The penalty for continuing a repetition of the allowed length; 0 for no penalty.
 pub static MULTIPLIER: SamplerSetting =
     SamplerSetting::new("dry_multiplier", 0.0, Range::FINITE, "DRY penalty multiplier; 0: off")

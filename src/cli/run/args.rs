@@ -1,12 +1,10 @@
 //! The options of `run`, named as llama-cli names them.
 
-mod sampling;
-
-pub use sampling::SamplingArgs;
-
 use std::path::PathBuf;
 
-use crate::cli::args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, numbers};
+use crate::cli::args::{
+    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs, numbers,
+};
 use clap::ValueEnum;
 
 /// The options of `run`.
@@ -97,24 +95,9 @@ pub struct PromptArgs {
     #[arg(long)]
     pub single_turn: bool,
 
-    /// Chat template, instead of the model's
-    ///
-    /// A template in the Jinja language, or one of the names chatml, llama3 and gemma.
-    /// Implies -cnv.
-    #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
-    pub chat_template: Option<String>,
-
-    /// Read the chat template from a file
-    ///
-    /// Implies -cnv.
-    #[arg(long, value_name = "FILE")]
-    pub chat_template_file: Option<PathBuf>,
-
-    /// Additional template parameters
-    ///
-    /// A JSON object, for example {"enable_thinking": false}. Implies -cnv.
-    #[arg(long, value_name = "JSON")]
-    pub chat_template_kwargs: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub template: TemplateArgs,
 
     /// File that caches the prompt's state
     ///

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use super::args::PromptArgs;
-use crate::cli::{error::Error, escapes, note, text};
+use crate::cli::{error::Error, escapes::unescaped, note, text};
 use rope_cpu::platform::input;
 
 /// Returns the prompt: the text of the command line, then that of a file on a new line, or without
@@ -12,7 +12,8 @@ use rope_cpu::platform::input;
 /// # Errors
 /// If a file cannot be read, or the text is not UTF-8.
 pub fn prompt(args: &PromptArgs) -> Result<Option<String>, Error> {
-    let typed = args.prompt.as_ref().map(|text| unescaped("--prompt", text, args)).transpose()?;
+    let typed =
+        args.prompt.as_ref().map(|text| unescaped("--prompt", text, args.no_escape)).transpose()?;
     let read = args.file.as_ref().map(|path| text::input(path)).transpose()?;
     match (typed, read) {
         (Some(mut typed), Some(read)) => {
@@ -47,21 +48,8 @@ pub fn notes_input_left(args: &PromptArgs) -> bool {
 /// As [`prompt`].
 pub fn system(args: &PromptArgs) -> Result<Option<String>, Error> {
     match (&args.system_prompt, &args.system_prompt_file) {
-        (Some(text), _) => unescaped("--system-prompt", text, args).map(Some),
+        (Some(text), _) => unescaped("--system-prompt", text, args.no_escape).map(Some),
         (None, Some(path)) => text::file(path).map(Some),
         (None, None) => Ok(None),
     }
-}
-
-/// Replaces the escapes in a text of the command line, unless `--no-escape` is given.
-pub fn unescaped(option: &str, text: &str, args: &PromptArgs) -> Result<String, Error> {
-    if args.no_escape {
-        return Ok(text.into());
-    }
-    String::from_utf8(escapes::resolve(text.as_bytes())).map_err(|_| {
-        Error::usage(format_args!(
-            "{option}: the \\x escapes give bytes that are not UTF-8; --no-escape does not process \
-             escapes"
-        ))
-    })
 }

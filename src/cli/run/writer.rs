@@ -1,7 +1,7 @@
 //! Generating and showing answers.
 
-use super::{args::AnswerArgs, prompt, prompt_cache::PromptCache, screen::Screen, summary};
-use crate::cli::{error::Error, note};
+use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen, summary};
+use crate::cli::{error::Error, escapes::unescaped, note};
 use rope_cpu::{
     Token,
     generate::{self, End, Generated, Limits, Timings, generate},
@@ -108,13 +108,13 @@ impl Writer<'_> {
 }
 
 /// Returns the limits of an answer that the command line gives.
-pub fn limits(args: &AnswerArgs, escapes: &super::args::PromptArgs) -> Result<Limits, Error> {
+pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
     let stops: Result<Vec<_>, Error> = args
         .reverse_prompt
         .iter()
         .map(|text| match text.is_empty() {
             true => Err(Error::usage("--reverse-prompt is empty: give a text")),
-            false => prompt::unescaped("--reverse-prompt", text, escapes),
+            false => unescaped("--reverse-prompt", text, no_escape),
         })
         .collect();
     Ok(Limits {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{ArgMatches, Command, FromArgMatches};
 
-use crate::cli::args::{numbers, parameters};
+use super::{numbers, parameters};
 use rope_cpu::{
     Token,
     sample::{self, SAMPLERS, Settings, StageKind, dry::MULTIPLIER, mirostat::VERSION},

@@ -1,0 +1,232 @@
+//! The options of `serve`, named as llama-server names them.
+
+use std::{fs, net::IpAddr, path::PathBuf, time::Duration};
+
+use super::{
+    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs,
+    at_least_one, numbers,
+};
+use crate::{cli::error::Error, server::Options};
+
+/// Serve a model over HTTP, as llama-server does
+///
+/// The interfaces of OpenAI (/v1/chat/completions, /v1/completions, /v1/models) and llama-server
+/// (/completion, /tokenize, /props, /slots, ...), at http://127.0.0.1:8080. Several requests are
+/// answered at a time, each with the whole context.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub adapters: AdapterArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub listen: ListenArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub requests: RequestArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub rope: RopeArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub machine: MachineArgs,
+}
+
+/// The options of the address and of access to it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub struct ListenArgs {
+    /// Address to listen on
+    ///
+    /// 0.0.0.0 and :: are all addresses of this machine. Beyond loopback addresses, --api-key is
+    /// required, or --no-api-key.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub host: IpAddr,
+
+    /// Port to listen on; 0: a free one
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub port: u16,
+
+    /// Keys that requests must have: KEY[,...]
+    ///
+    /// As `Authorization: Bearer KEY` or `X-Api-Key: KEY`. The paths /health, /livez and /readyz
+    /// need none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "no_api_key")]
+    pub api_key: Vec<String>,
+
+    /// File with keys, one on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "no_api_key")]
+    pub api_key_file: Option<PathBuf>,
+
+    /// Listen beyond this machine without a key
+    #[arg(long)]
+    pub no_api_key: bool,
+
+    /// Names of this server besides localhost: NAME[,...]
+    ///
+    /// Requests with another name in their Host header are refused, so that no web page can reach
+    /// the server through a name of its own. `*` permits all, for example behind a proxy.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub allowed_hosts: Vec<String>,
+
+    /// Web pages that may send requests: ORIGIN[,...]
+    ///
+    /// Such as https://example.org, or `*` for all (CORS). By default none but the server's own.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cors_origins: Vec<String>,
+
+    /// Name of the model in answers [-a]
+    ///
+    /// By default the name of the model file.
+    #[arg(short, long, value_name = "NAME")]
+    pub alias: Option<String>,
+
+    /// Folder for saved slots
+    ///
+    /// POST /slots/ID?action=save writes to files in it.
+    #[arg(long, value_name = "DIR")]
+    pub slot_save_path: Option<PathBuf>,
+
+    /// Serve the state of slots at /slots (the default)
+    #[arg(long, overrides_with = "no_slots", hide_short_help = true)]
+    pub slots: bool,
+
+    /// Do not serve /slots
+    #[arg(long, overrides_with = "slots")]
+    pub no_slots: bool,
+
+    /// Serve Prometheus metrics at /metrics
+    #[arg(long)]
+    pub metrics: bool,
+
+    /// Largest body of a request in MiB
+    #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
+    #[arg(value_parser = numbers::between::<usize>(1, 4096))]
+    pub body_max: usize,
+
+    /// Seconds that answers may take after SIGTERM
+    ///
+    /// The server takes no more requests, and stops when all answers have ended or after N seconds.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub drain_timeout: u64,
+}
+
+/// The options of the answers to requests.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Requests")]
+pub struct RequestArgs {
+    /// Requests answered at a time [-np]
+    ///
+    /// Each can use the whole context. -1: 4, or as many as memory permits.
+    #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::between::<i64>(-1, 256))]
+    pub parallel: i64,
+
+    /// MiB of memory for earlier conversations [-cram]
+    ///
+    /// Their tokens are not read again when they are continued. -1: no limit, 0: none.
+    #[arg(long, value_name = "N", default_value = "8192", allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::from(-1))]
+    pub cache_ram: i64,
+
+    /// Requests that may wait for a slot
+    ///
+    /// Further ones get the status 429.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = at_least_one)]
+    pub max_queue: usize,
+
+    /// Longest time between two tokens in ms
+    ///
+    /// While answers are generated, as many tokens of other prompts are read with each step as this
+    /// permits.
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    pub step_time: u64,
+
+    /// Maximum tokens of an answer [default: no limit]
+    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
+    #[arg(value_parser = numbers::from(-1), allow_negative_numbers = true)]
+    #[arg(hide_default_value = true)]
+    pub predict: i64,
+
+    /// When the context is full, evict old tokens
+    ///
+    /// Otherwise a full context ends the answer.
+    #[arg(long, overrides_with = "no_context_shift")]
+    pub context_shift: bool,
+
+    /// End the answer when the context is full (the default)
+    #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
+    pub no_context_shift: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub template: TemplateArgs,
+}
+
+impl ListenArgs {
+    /// Returns the keys of the command line and of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the server would listen beyond this machine without a key.
+    fn keys(&self) -> Result<Vec<String>, Error> {
+        let mut keys = self.api_key.clone();
+        if let Some(path) = &self.api_key_file {
+            let text = fs::read_to_string(path);
+            let text = text.map_err(|e| {
+                Error::usage(format_args!("--api-key-file {}: {e}", path.display()))
+            })?;
+            keys.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
+        }
+        keys.retain(|key| !key.is_empty());
+        let given = !self.api_key.is_empty() || self.api_key_file.is_some();
+        if given && keys.is_empty() {
+            return Err(Error::usage("--api-key and --api-key-file contain no key"));
+        }
+        if keys.is_empty() && !self.no_api_key && !self.host.is_loopback() {
+            return Err(Error::usage(format_args!(
+                "--host {}: others can reach this address, so give an --api-key, or --no-api-key to \
+                 do without",
+                self.host
+            )));
+        }
+        Ok(keys)
+    }
+}
+
+impl ServeArgs {
+    /// Returns the options of the server, for `slots` slots.
+    ///
+    /// # Errors
+    /// If keys cannot be read or are missing, or the folder of saved slots does not exist.
+    pub fn options(&self, slots: usize) -> Result<Options, Error> {
+        let (listen, requests) = (&self.listen, &self.requests);
+        if let Some(folder) = listen.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(Error::usage(format_args!(
+                "--slot-save-path {}: not a folder",
+                folder.display()
+            )));
+        }
+        Ok(Options {
+            keys: listen.keys()?,
+            hosts: listen.allowed_hosts.clone(),
+            origins: listen.cors_origins.clone(),
+            slots,
+            step_max: Duration::from_millis(requests.step_time),
+            queue_max: requests.max_queue,
+            body_max: listen.body_max << 20,
+            predict_max: usize::try_from(requests.predict).ok(),
+            slot_folder: listen.slot_save_path.clone(),
+            shows_slots: !listen.no_slots,
+            shows_metrics: listen.metrics,
+        })
+    }
+}

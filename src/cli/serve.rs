@@ -1,0 +1,142 @@
+//! `rope-cpu serve`: serves a model over HTTP.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{net::TcpListener, runtime, sync::oneshot};
+
+pub use super::args::ServeArgs as Args;
+use super::{error::Error, flags, load, note, resources, sampling, warn};
+use crate::server::{self, App, Command, Scheduler, Server, Status};
+use rope_cpu::{
+    model::{Engine, Model},
+    rope::Flags,
+    sample::Settings,
+};
+
+/// The number of slots by default.
+const SLOTS: usize = 4;
+
+/// Runs the command, until SIGINT or SIGTERM.
+///
+/// # Errors
+/// On invalid arguments or an invalid file, if the address cannot be listened on, or if the model does
+/// not fit in memory.
+pub fn run(args: &Args) -> Result<(), Error> {
+    args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
+    let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
+    let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?));
+    let address = SocketAddr::new(args.listen.host, args.listen.port);
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // The address is taken before the model is loaded, and signals are handled.
+    let listener = runtime.block_on(TcpListener::bind(address));
+    let listener =
+        listener.map_err(|e| Error::failed(format_args!("cannot listen on {address}: {e}")))?;
+    let address = listener.local_addr()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stop_signal = runtime.block_on(async { server::stop_signal() })?;
+    let drain_max = Duration::from_secs(args.listen.drain_timeout);
+    let serving = runtime.spawn(server::serve(
+        server.clone(),
+        listener,
+        async {
+            tokio::select! {
+                () = stop_signal => {}
+                // The model could not be loaded.
+                _ = stopped => {}
+            }
+        },
+        drain_max,
+    ));
+
+    let loaded = load(args, &server);
+    let (commands, scheduler) = match loaded {
+        Ok(Some(loaded)) => loaded,
+        Ok(None) => return Ok(()),
+        Err(e) => {
+            drop(stop);
+            return Err(e);
+        }
+    };
+    note(format_args!("listening on http://{address}"));
+    let served = runtime.block_on(serving).map_err(Error::failed)?;
+    drop((commands, server));
+    // Connections that are still open hold the commands' sender.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let _ = scheduler.join();
+    served.map_err(Error::failed)
+}
+
+type Running = (mpsc::Sender<Command>, thread::JoinHandle<()>);
+
+/// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and returns
+/// `None`.
+fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
+    let model = load::adapted(&args.model, &args.adapters)?;
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
+    let template = &args.requests.template;
+    let no_escape = false;
+    let sampling =
+        sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
+    let slots = server.options.slots;
+    let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
+    let resources = resources.for_server(slots, args.requests.parallel > 0);
+    let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
+    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(None) };
+    note(&resources);
+    note(rope.plan());
+    sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
+    warn(rope.plan());
+    let line = flags::line(rope.plan());
+    let template = match template.of(&args.model, &model) {
+        Ok((_, template)) => Ok(template),
+        Err(e) if !template.given() => Err(e.to_string()),
+        Err(e) => return Err(e),
+    };
+
+    let cache = args.requests.cache_ram;
+    let cache = usize::try_from(cache).map_or(usize::MAX, |mebibytes| mebibytes << 20);
+    let options = resources.server_options(cache);
+    let context = options.context;
+    let status = Arc::new(Status::default());
+    let engine = Engine::new(&model, rope, options).map_err(Error::failed)?;
+    let capacity = engine.capacity();
+    let (commands, received) = mpsc::channel();
+    let scheduler = {
+        let (model, status) = (model.clone(), status.clone());
+        let step_max = server.options.step_max;
+        thread::Builder::new().name("scheduler".into()).spawn(move || {
+            // It was checked above.
+            if let Ok(tokenizer) = model.tokenizer() {
+                Scheduler::new(engine, tokenizer, slots, step_max, status).run(&received);
+            }
+        })?
+    };
+    let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
+    server.loaded(App {
+        options: server.options.clone(),
+        template_source: template_source(&model),
+        template,
+        alias: args.listen.alias.clone().or(file).unwrap_or_default(),
+        sampling,
+        context,
+        capacity,
+        rope: line,
+        fingerprint: server.options.slot_folder.is_some().then(|| model.fingerprint()),
+        loaded: SystemTime::now(),
+        status,
+        commands: commands.clone(),
+        model,
+    });
+    Ok(Some((commands, scheduler)))
+}
+
+/// Returns the source of the chat template in the model file.
+fn template_source(model: &Model) -> String {
+    let source = model.metadata().string("tokenizer.chat_template").ok().flatten();
+    source.unwrap_or_default().to_string()
+}

@@ -1,0 +1,112 @@
+//! The server: a model behind the interfaces of llama-server and OpenAI.
+//!
+//! Handlers of requests run on the threads of tokio and do no arithmetic. They send jobs to the
+//! scheduler, which owns the engine and runs on a thread of its own, and receive updates.
+
+mod answers;
+mod app;
+mod chat;
+mod command;
+mod error;
+mod fields;
+mod http;
+mod job;
+mod native;
+mod openai;
+mod pace;
+mod parameters;
+mod prefixes;
+mod probabilities;
+mod prompts;
+mod sampling;
+mod scheduler;
+mod slot;
+mod status;
+mod timings;
+
+use std::{
+    fmt::Write,
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::net::TcpListener;
+
+pub use app::{App, Options, Server};
+pub use command::Command;
+pub use scheduler::Scheduler;
+pub use status::Status;
+
+/// The name of the program in answers.
+const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
+
+/// Serves requests until `stop` is ready, and then until all answers have ended, but at most for
+/// `drain_max`.
+///
+/// # Errors
+/// If connections cannot be accepted.
+pub async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+    drain_max: Duration,
+) -> io::Result<()> {
+    let router = http::router(server.clone());
+    let (stopped, draining) = tokio::sync::oneshot::channel();
+    let stop = async move {
+        stop.await;
+        server.stopping.store(true, Relaxed);
+        let _ = stopped.send(());
+    };
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop);
+    tokio::select! {
+        result = async { served.await } => result,
+        () = async {
+            // An error means that serving ended, which the other branch reports.
+            if draining.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(drain_max).await;
+        } => Ok(()),
+    }
+}
+
+/// Returns a future that is ready after SIGINT or SIGTERM. A second signal exits immediately.
+///
+/// # Errors
+/// If the system rejects a handler.
+pub fn stop_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tokio::spawn(async move {
+            let code = tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 130,
+            };
+            std::process::exit(code);
+        });
+    })
+}
+
+/// Returns the time in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Returns a random identifier with a prefix.
+fn identifier(prefix: &str) -> String {
+    let mut bytes = [0; 16];
+    // Without random numbers, identifiers are not unique, which no answer depends on.
+    let _ = getrandom::fill(&mut bytes);
+    bytes.iter().fold(prefix.to_string(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

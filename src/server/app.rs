@@ -1,0 +1,204 @@
+//! What all handlers of requests share.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use rope_cpu::{Token, chat::Template, model::Model, sample::Settings, tokenizer::Tokenizer};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, unbounded_channel},
+    oneshot,
+};
+
+use super::{
+    command::{Command, SlotAction, SlotResult},
+    error::ApiError,
+    job::{Job, Update},
+    parameters::Parameters,
+    status::Status,
+};
+
+/// The settings of a server that do not depend on the model.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The API keys; empty for none.
+    pub keys: Vec<String>,
+    /// The names of hosts, besides addresses and localhost, that requests may be addressed to.
+    pub hosts: Vec<String>,
+    /// The web pages that may send requests: their origins, or `*`.
+    pub origins: Vec<String>,
+    /// The number of slots.
+    pub slots: usize,
+    /// The longest step while answers are generated.
+    pub step_max: Duration,
+    /// The most requests that wait for a slot.
+    pub queue_max: usize,
+    /// The largest body of a request in bytes.
+    pub body_max: usize,
+    /// The largest number of tokens of an answer; `None` for no limit except the context.
+    pub predict_max: Option<usize>,
+    /// The folder of saved slots.
+    pub slot_folder: Option<PathBuf>,
+    /// Whether the state of slots is shown.
+    pub shows_slots: bool,
+    /// Whether metrics are shown.
+    pub shows_metrics: bool,
+}
+
+/// The state of a server: its options, and the model once it is loaded.
+#[derive(Default)]
+pub struct Server {
+    /// The options.
+    pub options: Options,
+    /// Whether the server stops, and takes no more requests.
+    pub stopping: AtomicBool,
+    app: OnceLock<Arc<App>>,
+}
+
+impl Server {
+    /// Creates the state of a server whose model is being loaded.
+    pub fn new(options: Options) -> Self {
+        Server { options, ..Server::default() }
+    }
+
+    /// Sets the model. A second call has no effect.
+    pub fn loaded(&self, app: App) {
+        let _ = self.app.set(Arc::new(app));
+    }
+
+    /// Returns the model.
+    ///
+    /// # Errors
+    /// If it is not loaded.
+    pub fn app(&self) -> Result<Arc<App>, ApiError> {
+        self.app.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
+    }
+}
+
+/// The model as an argument of a handler, which fails while it is being loaded.
+pub struct Loaded(pub Arc<App>);
+
+impl FromRequestParts<Arc<Server>> for Loaded {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(_: &mut Parts, server: &Arc<Server>) -> Result<Self, ApiError> {
+        server.app().map(Loaded)
+    }
+}
+
+/// A loaded model, and the way to its scheduler.
+pub struct App {
+    /// The options of the server.
+    pub options: Options,
+    /// The model.
+    pub model: Model,
+    /// The chat template, or why there is none.
+    pub template: Result<Template, String>,
+    /// The source of the chat template.
+    pub template_source: String,
+    /// The name of the model in answers.
+    pub alias: String,
+    /// The sampler's settings of requests that give none.
+    pub sampling: Settings,
+    /// The context of a slot, in positions.
+    pub context: usize,
+    /// The number of tokens that a sequence can have.
+    pub capacity: usize,
+    /// The description of the RoPE plan.
+    pub rope: String,
+    /// The fingerprint of the model, if slots can be saved.
+    pub fingerprint: Option<u128>,
+    /// When the model was loaded.
+    pub loaded: SystemTime,
+    /// The state of the scheduler.
+    pub status: Arc<Status>,
+    /// The commands to the scheduler.
+    pub commands: mpsc::Sender<Command>,
+}
+
+impl App {
+    /// Returns the tokenizer.
+    ///
+    /// # Errors
+    /// If the model has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer<'_>, ApiError> {
+        self.model.tokenizer().map_err(ApiError::internal)
+    }
+
+    /// Returns when the model was loaded, in seconds since 1970.
+    pub fn created(&self) -> u64 {
+        self.loaded.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+
+    /// Requests an answer to each prompt. The updates come with the index of the prompt.
+    ///
+    /// # Errors
+    /// If a prompt is empty or too long, or too many requests wait.
+    pub fn submit(
+        &self,
+        prompts: Vec<Vec<Token>>,
+        parameters: &Parameters,
+    ) -> Result<UnboundedReceiver<(usize, Update)>, ApiError> {
+        for prompt in &prompts {
+            if prompt.is_empty() {
+                return Err(ApiError::invalid("the prompt is empty: there is nothing to continue"));
+            }
+            if prompt.len() >= self.capacity {
+                return Err(ApiError::context_exceeded(prompt.len(), self.context));
+            }
+        }
+        // The limit is approximate: requests that come at the same moment may exceed it.
+        let waiting = self.status.waiting.fetch_add(prompts.len(), Relaxed);
+        if waiting >= self.options.queue_max.max(1) {
+            self.status.waiting.fetch_sub(prompts.len(), Relaxed);
+            return Err(ApiError::busy(waiting));
+        }
+        let (updates, receiver) = unbounded_channel();
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            let Parameters { sampling, limits, slot, reuse, probabilities, time_max, .. } =
+                parameters.clone();
+            let updates = updates.clone();
+            self.send(Command::Answer(Box::new(Job {
+                prompt,
+                sampling: Settings {
+                    // Answers to the same prompt differ.
+                    seed: sampling.seed.map(|seed| seed.wrapping_add(index as u32)),
+                    ..sampling
+                },
+                limits,
+                slot,
+                reuse,
+                probabilities,
+                time_max,
+                index,
+                updates,
+            })))?;
+        }
+        Ok(receiver)
+    }
+
+    /// Does something with the sequence of a slot, when the step that is being computed has ended.
+    ///
+    /// # Errors
+    /// If there is no such slot, if it is in use, or if the file cannot be read or written.
+    pub async fn act(&self, id: usize, action: SlotAction) -> Result<SlotResult, ApiError> {
+        let (reply, result) = oneshot::channel();
+        self.send(Command::Slot { id, action, reply })?;
+        result.await.map_err(|_| stopped())?
+    }
+
+    fn send(&self, command: Command) -> Result<(), ApiError> {
+        self.commands.send(command).map_err(|_| stopped())
+    }
+}
+
+fn stopped() -> ApiError {
+    ApiError::unavailable("the scheduler has stopped")
+}

@@ -1,0 +1,128 @@
+//! Conversations: their prompts, and answers in parts.
+
+use std::sync::Arc;
+
+use rope_cpu::{Token, chat::Message};
+use serde_json::Value;
+
+use super::{app::App, error::ApiError, fields::Fields};
+
+/// The roles of messages.
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+
+/// A conversation that is to be answered.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// The messages.
+    pub messages: Vec<Message>,
+    /// Further parameters of the chat template, as a JSON object.
+    pub template_arguments: Option<String>,
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Text of the answer.
+    Text(String),
+}
+
+/// Divides the text of an answer into parts.
+#[derive(Debug, Default)]
+pub struct Reader {}
+
+impl Reader {
+    /// Adds text, and returns the parts that are certain.
+    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+        if text.is_empty() { Vec::new() } else { vec![Piece::Text(text.into())] }
+    }
+
+    /// Returns the rest at the end of the answer.
+    pub fn finish(&mut self) -> Vec<Piece> {
+        Vec::new()
+    }
+}
+
+impl Conversation {
+    /// Reads the messages of a request in OpenAI's form.
+    ///
+    /// # Errors
+    /// If there are none, or one of them is of another form.
+    pub fn read(fields: &Fields) -> Result<Self, ApiError> {
+        let messages = fields.list("messages")?;
+        let messages = messages.ok_or_else(|| ApiError::field("messages", "a list"))?;
+        let messages: Result<Vec<_>, _> = messages.iter().map(message).collect();
+        let template_arguments = fields.object("chat_template_kwargs")?;
+        Ok(Conversation {
+            messages: messages?,
+            template_arguments: template_arguments.map(|a| Value::Object(a.clone()).to_string()),
+        })
+    }
+
+    /// Returns the text of the conversation up to where the answer begins.
+    ///
+    /// # Errors
+    /// If the model has no chat template, or it fails or refuses the conversation.
+    pub async fn render(self, app: Arc<App>) -> Result<String, ApiError> {
+        // A template may take a while: it must not block other requests.
+        let rendered = tokio::task::spawn_blocking(move || {
+            let template = app.template.as_ref().map_err(ApiError::unsupported)?;
+            let rendered = match &self.template_arguments {
+                None => template.render(&self.messages, true),
+                Some(arguments) => template
+                    .clone()
+                    .arguments(arguments)
+                    .and_then(|template| template.render(&self.messages, true)),
+            };
+            rendered.map_err(ApiError::invalid)
+        });
+        rendered.await.map_err(ApiError::internal)?
+    }
+
+    /// Returns the tokens of the conversation up to where the answer begins.
+    ///
+    /// # Errors
+    /// As for [`Conversation::render`].
+    pub async fn prompt(self, app: Arc<App>) -> Result<Vec<Token>, ApiError> {
+        let text = self.render(app.clone()).await?;
+        Ok(app.tokenizer()?.encode_chat(&text))
+    }
+}
+
+fn message(value: &Value) -> Result<Message, ApiError> {
+    let object =
+        value.as_object().ok_or_else(|| ApiError::field("messages", "a list of objects"))?;
+    let fields = Fields::of(object.clone());
+    let role = fields.text("role")?.unwrap_or_default();
+    if !ROLES.contains(&role) {
+        return Err(ApiError::field(
+            "role",
+            format_args!("one of {}, not {role:?}", ROLES.join(", ")),
+        ));
+    }
+    Ok(Message::new(role, content(&fields)?))
+}
+
+/// Returns the text of a message: a string, or the texts of a list of parts.
+fn content(fields: &Fields) -> Result<String, ApiError> {
+    match fields.get("content") {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(parts)) => {
+            let texts: Result<Vec<_>, _> = parts.iter().map(part).collect();
+            Ok(texts?.join("\n"))
+        }
+        Some(_) => Err(ApiError::field("content", "a string or a list of parts")),
+    }
+}
+
+fn part(part: &Value) -> Result<&str, ApiError> {
+    match part["type"].as_str() {
+        Some("text" | "input_text" | "output_text") => part["text"]
+            .as_str()
+            .ok_or_else(|| ApiError::field("content", "a list of parts with a \"text\"")),
+        Some(kind) => Err(ApiError::invalid(format_args!(
+            "\"content\": a part of type {kind:?} is not supported, only \"text\""
+        ))),
+        None => Err(ApiError::field("content", "a list of parts with a \"type\"")),
+    }
+}

@@ -1,0 +1,98 @@
+//! Commands to the scheduler.
+
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rope_cpu::{model::Engine, whole_file::whole_file};
+use tokio::sync::oneshot;
+
+use super::{error::ApiError, job::Job, slot::Slot};
+
+/// A command.
+pub enum Command {
+    /// Computes an answer.
+    Answer(Box<Job>),
+    /// Does something with the sequence of an idle slot.
+    Slot {
+        /// The number of the slot.
+        id: usize,
+        /// What to do.
+        action: SlotAction,
+        /// Receives the result.
+        reply: oneshot::Sender<Result<SlotResult, ApiError>>,
+    },
+}
+
+/// What is done with the sequence of a slot.
+#[derive(Debug)]
+pub enum SlotAction {
+    /// Writes it to a file.
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// The fingerprint of the model.
+        model: u128,
+    },
+    /// Replaces it by that of a file.
+    Restore {
+        /// The file.
+        path: PathBuf,
+        /// The fingerprint of the model.
+        model: u128,
+    },
+    /// Empties it.
+    Erase,
+}
+
+/// What was done with the sequence of a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlotResult {
+    /// The number of tokens saved, restored or erased.
+    pub tokens: usize,
+    /// The number of bytes written or read.
+    pub bytes: u64,
+    /// The time that it took.
+    pub time: Duration,
+}
+
+impl SlotAction {
+    /// Does it, with an idle slot.
+    pub fn apply(&self, engine: &Engine, slot: &mut Slot) -> Result<SlotResult, ApiError> {
+        let started = Instant::now();
+        let (tokens, bytes) = match self {
+            SlotAction::Save { path, model } => {
+                let saved =
+                    whole_file(path, |file| engine.save(&slot.sequence, *model, usize::MAX, file));
+                (saved.map_err(|e| failed(path, e))?, size(path)?)
+            }
+            SlotAction::Restore { path, model } => {
+                let file = File::open(path).map_err(|e| failed(path, e))?;
+                let size = size(path)?;
+                let from = BufReader::new(file);
+                let restored = engine.restore(&mut slot.sequence, *model, from, size);
+                restored.map_err(|e| failed(path, e))?;
+                (slot.sequence.tokens().len(), size)
+            }
+            SlotAction::Erase => {
+                let tokens = slot.sequence.tokens().len();
+                slot.sequence = engine.sequence();
+                (tokens, 0)
+            }
+        };
+        Ok(SlotResult { tokens, bytes, time: started.elapsed() })
+    }
+}
+
+fn size(path: &Path) -> Result<u64, ApiError> {
+    Ok(path.metadata().map_err(|e| failed(path, e))?.len())
+}
+
+/// Returns an error that names the file, but not its folder.
+fn failed(path: &Path, error: impl std::fmt::Display) -> ApiError {
+    let name = path.file_name().unwrap_or_default();
+    ApiError::invalid(format_args!("{}: {error}", name.display()))
+}

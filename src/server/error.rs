@@ -1,0 +1,105 @@
+//! Errors of requests, in llama-server's form.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Map, Value, json};
+
+/// An error that a request is answered with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The status code.
+    pub status: StatusCode,
+    /// The type of the error, as llama-server names it.
+    pub kind: &'static str,
+    /// What is wrong, what is permitted and what to do.
+    pub message: String,
+    /// Further fields of the error.
+    pub fields: Map<String, Value>,
+    /// After how many seconds to try again.
+    pub retry_after: Option<u64>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl ToString) -> Self {
+        let message = message.to_string();
+        ApiError { status, kind, message, fields: Map::new(), retry_after: None }
+    }
+
+    /// Creates an error in a request.
+    pub fn invalid(message: impl ToString) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// Creates an error for a field of a request.
+    pub fn field(name: &str, expected: impl std::fmt::Display) -> Self {
+        Self::invalid(format_args!("\"{name}\": must be {expected}"))
+    }
+
+    /// Creates an error for a prompt that does not fit in the context.
+    pub fn context_exceeded(tokens: usize, context: usize) -> Self {
+        let message = format!(
+            "the request exceeds the available context size: the prompt has {tokens} tokens, the context \
+             {context}; shorten the prompt, or restart the server with a larger --ctx"
+        );
+        let mut error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
+        error.fields.insert("n_prompt_tokens".into(), tokens.into());
+        error.fields.insert("n_ctx".into(), context.into());
+        error
+    }
+
+    /// Creates an error for a missing or wrong API key.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", "Invalid API Key")
+    }
+
+    /// Creates an error for something that does not exist.
+    pub fn not_found(message: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
+    }
+
+    /// Creates an error for a function that the server does not have, or that is switched off.
+    pub fn unsupported(message: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
+    }
+
+    /// Creates an error for a server that does not take requests now.
+    pub fn unavailable(message: impl ToString) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        ApiError { retry_after: Some(1), ..error }
+    }
+
+    /// Creates an error for a queue that is full.
+    pub fn busy(queued: usize) -> Self {
+        let message = format!("{queued} requests wait already: try again later");
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        ApiError { retry_after: Some(1), ..error }
+    }
+
+    /// Creates an error for a failure of the server.
+    pub fn internal(message: impl ToString) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// Returns the error as JSON.
+    pub fn to_json(&self) -> Value {
+        let code = self.status.as_u16();
+        let mut error = json!({ "code": code, "message": self.message, "type": self.kind });
+        if let Value::Object(error) = &mut error {
+            error.extend(self.fields.clone());
+        }
+        json!({ "error": error })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.to_json())).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert("retry-after", seconds.into());
+        }
+        response
+    }
+}

@@ -1,0 +1,129 @@
+//! HTTP: routes, and what is checked before a request is handled.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderMap, HeaderName, Method, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde_json::{Value, json};
+use subtle::{Choice, ConstantTimeEq};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use super::{
+    app::{Loaded, Server},
+    error::ApiError,
+    native, openai,
+};
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The paths that need no key.
+const PUBLIC: [&str; 5] = ["/health", "/v1/health", "/livez", "/readyz", "/"];
+
+/// Returns all routes, with the checks before them.
+pub fn router(server: Arc<Server>) -> Router {
+    let origins = server.options.origins.iter();
+    let origins = match server.options.origins.iter().any(|origin| origin == "*") {
+        true => AllowOrigin::any(),
+        false => AllowOrigin::list(origins.filter_map(|origin| origin.parse().ok())),
+    };
+    let cors = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, X_API_KEY]);
+    Router::new()
+        .route("/health", get(health))
+        .route("/v1/health", get(health))
+        .route("/livez", get(|| async { Json(json!({ "status": "ok" })) }))
+        .route("/readyz", get(ready))
+        .merge(native::routes())
+        .merge(openai::routes())
+        .fallback(missing)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(server.options.body_max))
+        .layer(from_fn_with_state(server.clone(), check))
+        .layer(cors)
+        .with_state(server)
+}
+
+async fn health(_: Loaded) -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}
+
+async fn ready(State(server): State<Arc<Server>>, _: Loaded) -> Result<Json<Value>, ApiError> {
+    match server.stopping.load(Relaxed) {
+        true => Err(ApiError::unavailable("the server stops")),
+        false => Ok(Json(json!({ "status": "ok" }))),
+    }
+}
+
+async fn missing() -> ApiError {
+    ApiError::not_found("File Not Found")
+}
+
+async fn wrong_method(method: Method) -> ApiError {
+    let message = format_args!("{method} is not permitted here").to_string();
+    ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
+}
+
+/// Checks the host and the key of a request, and that the server does not stop.
+async fn check(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let path = request.uri().path();
+    let headers = request.headers();
+    if !host_permitted(headers, &server.options.hosts) {
+        return Err(ApiError {
+            status: StatusCode::FORBIDDEN,
+            ..ApiError::invalid(
+                "the Host header names another host: start the server with --allowed-hosts to permit it",
+            )
+        });
+    }
+    if !PUBLIC.contains(&path) && !key_valid(headers, &server.options.keys) {
+        return Err(ApiError::unauthorized());
+    }
+    if server.stopping.load(Relaxed) && request.method() == Method::POST {
+        let mut response = ApiError::unavailable("the server stops").into_response();
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        return Ok(response);
+    }
+    Ok(next.run(request).await)
+}
+
+/// Returns whether a request is addressed to this server: to an address, to localhost, or to a
+/// permitted name. A page of another name that resolves to this address (DNS rebinding) is refused.
+fn host_permitted(headers: &HeaderMap, permitted: &[String]) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else {
+        return true;
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+    address
+        || name.eq_ignore_ascii_case("localhost")
+        || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
+}
+
+/// Returns whether a request has a valid key. The time does not depend on the characters that match.
+fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    let given = bearer.or_else(|| text(X_API_KEY)).unwrap_or_default();
+    let valid = keys.iter().map(|key| key.as_bytes().ct_eq(given.as_bytes()));
+    keys.is_empty() || bool::from(valid.fold(Choice::from(0), |any, one| any | one))
+}

@@ -1,0 +1,111 @@
+//! A request for one answer, and what the scheduler reports while it computes the answer.
+
+use std::time::Duration;
+
+use rope_cpu::{
+    Token,
+    generate::{End, Limits, Timings},
+    sample::Settings,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{error::ApiError, probabilities::Probabilities};
+
+/// A request for one answer.
+///
+/// The answer is abandoned when the receiver of its updates is dropped.
+pub struct Job {
+    /// The tokens of the prompt; at least one.
+    pub prompt: Vec<Token>,
+    /// The settings of the sampler.
+    pub sampling: Settings,
+    /// The limits of the answer.
+    pub limits: Limits,
+    /// The slot to use; `None` for any.
+    pub slot: Option<usize>,
+    /// Whether tokens that are in the cache already are reused.
+    pub reuse: bool,
+    /// The probabilities that are reported with each token.
+    pub probabilities: Option<Wanted>,
+    /// The longest time for generating, after which the answer ends as by its largest number of tokens.
+    pub time_max: Option<Duration>,
+    /// The index of the answer among those of its request.
+    pub index: usize,
+    /// The receiver of updates, with the index.
+    pub updates: UnboundedSender<(usize, Update)>,
+}
+
+impl Job {
+    /// Sends an update. That nobody receives it is seen before the next step.
+    pub fn report(&self, update: Update) {
+        let _ = self.updates.send((self.index, update));
+    }
+}
+
+/// The probabilities that are reported with each token.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The number of most likely tokens.
+    pub top: usize,
+    /// Whether the probabilities are those after all samplers.
+    pub after_sampling: bool,
+}
+
+/// What the scheduler reports.
+#[derive(Debug)]
+pub enum Update {
+    /// A slot has begun to read the prompt.
+    Started {
+        /// The seed of the sampler.
+        seed: u32,
+    },
+    /// A part of the prompt was read.
+    Read(Reading),
+    /// A token was generated.
+    Generated(Generated),
+    /// The answer ended.
+    Ended(Outcome),
+    /// The answer failed.
+    Failed(ApiError),
+}
+
+/// The progress of reading a prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The number of tokens of the prompt.
+    pub total: usize,
+    /// The number of tokens that were in the cache already.
+    pub cached: usize,
+    /// The number of tokens processed, those in the cache included.
+    pub processed: usize,
+    /// The time since the slot began to read.
+    pub elapsed: Duration,
+}
+
+/// A step of an answer.
+#[derive(Debug, Default)]
+pub struct Generated {
+    /// The text that is certain now; it may be empty.
+    pub text: String,
+    /// The token; `None` at the end of an answer.
+    pub token: Option<Token>,
+    /// The probabilities, if they are wanted.
+    pub probabilities: Option<Probabilities>,
+    /// The timings so far.
+    pub timings: Timings,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// The timings.
+    pub timings: Timings,
+    /// The slot.
+    pub slot: usize,
+    /// The number of tokens of the sequence: those of the prompt and of the answer.
+    pub sequence_tokens: usize,
+    /// Whether tokens were evicted from the context.
+    pub evicted: bool,
+}

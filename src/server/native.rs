@@ -1,0 +1,30 @@
+//! llama-server's own interface.
+
+mod completion;
+mod metrics;
+mod properties;
+mod slots;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+use super::app::Server;
+
+/// Returns the routes.
+pub fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/completion", post(completion::completion))
+        .route("/completions", post(completion::completion))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/props", get(properties::properties))
+        .route("/slots", get(slots::slots))
+        .route("/slots/{id}", post(slots::act))
+        .route("/metrics", get(metrics::metrics))
+}

@@ -1,0 +1,197 @@
+//! `/completion`: continues prompts.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Bytes,
+    response::{IntoResponse, Response, sse::Event},
+};
+use rope_cpu::{Token, generate::End, settings::Value as SettingValue};
+use serde_json::{Map, Value, json};
+
+use crate::server::{
+    answers::{Collected, Form, collect, json_event, stream},
+    app::{App, Loaded},
+    error::ApiError,
+    fields::Fields,
+    job::{Generated, Outcome, Update},
+    parameters::Parameters,
+    probabilities::Probabilities,
+    prompts::prompts,
+    timings::{progress, timings},
+};
+
+/// Answers `POST /completion`.
+pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
+    let fields = Fields::parse(&body)?;
+    let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
+    let mut prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    let copies = fields.whole("n_cmpl", 1, 64)?.or(fields.whole("n", 1, 64)?).unwrap_or(1);
+    let copies = usize::try_from(copies).unwrap_or(1);
+    prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
+    let parameters = Parameters::read(&fields, &app, &["n_predict", "max_tokens"])?;
+    let form = Completion {
+        returns_tokens: fields.switch("return_tokens", false)?,
+        reports_progress: fields.switch("return_progress", false)?,
+        reports_timings: fields.switch("timings_per_token", false)?,
+        prompts: prompts.clone(),
+        answers: prompts.iter().map(|_| Collected::default()).collect(),
+        settings: generation_settings(&parameters),
+        app: app.clone(),
+    };
+    let count = prompts.len();
+    let updates = app.submit(prompts, &parameters)?;
+    if fields.switch("stream", false)? {
+        return Ok(stream(updates, count, form));
+    }
+    let answers = collect(updates, count).await?;
+    let mut answers: Vec<_> =
+        answers.iter().enumerate().map(|(index, answer)| form.whole(index, answer)).collect();
+    let body = if count == 1 { answers.remove(0) } else { Value::Array(answers) };
+    Ok(Json(body).into_response())
+}
+
+/// The form of llama-server's completions.
+struct Completion {
+    app: Arc<App>,
+    prompts: Vec<Vec<Token>>,
+    answers: Vec<Collected>,
+    settings: Map<String, Value>,
+    returns_tokens: bool,
+    reports_progress: bool,
+    reports_timings: bool,
+}
+
+impl Completion {
+    /// Returns the last event of a stream, or the whole answer with its text and tokens.
+    fn last(&self, index: usize, answer: &Collected, text: &str, tokens: &[Token]) -> Value {
+        let Some(Outcome { end, timings: times, slot, sequence_tokens, evicted }) = &answer.outcome
+        else {
+            return Value::Null;
+        };
+        let (stop_type, stopping_word) = stop(end);
+        let mut settings = self.settings.clone();
+        settings.insert("seed".into(), answer.seed.into());
+        let prompt = &self.prompts[index];
+        let shown = self.app.tokenizer().map(|t| t.decode(prompt, true)).unwrap_or_default();
+        json!({
+            "index": index,
+            "content": text,
+            "tokens": tokens,
+            "id_slot": slot,
+            "stop": true,
+            "model": self.app.alias,
+            "tokens_predicted": times.generated,
+            "tokens_evaluated": prompt.len(),
+            "generation_settings": settings,
+            "prompt": String::from_utf8_lossy(&shown),
+            "has_new_line": answer.text.contains('\n'),
+            "truncated": *evicted || *end == End::ContextFull,
+            "stop_type": stop_type,
+            "stopping_word": stopping_word,
+            "tokens_cached": sequence_tokens,
+            "timings": timings(times),
+        })
+    }
+
+    fn whole(&self, index: usize, answer: &Collected) -> Value {
+        let tokens = if self.returns_tokens { &answer.tokens[..] } else { &[] };
+        let mut body = self.last(index, answer, &answer.text, tokens);
+        if !answer.probabilities.is_empty() {
+            let all = answer.probabilities.iter().map(|one| self.probabilities(one)).collect();
+            body["completion_probabilities"] = Value::Array(all);
+        }
+        body
+    }
+
+    fn part(&self, index: usize, generated: &Generated) -> Value {
+        let times = &generated.timings;
+        let mut body = json!({
+            "index": index,
+            "content": generated.text,
+            "tokens": generated.token.as_slice(),
+            "stop": false,
+            "id_slot": -1,
+            "tokens_predicted": times.generated,
+            "tokens_evaluated": self.prompts[index].len(),
+        });
+        if let Some(probabilities) = &generated.probabilities {
+            body["completion_probabilities"] = json!([self.probabilities(probabilities)]);
+        }
+        if self.reports_timings {
+            body["timings"] = timings(times);
+        }
+        body
+    }
+
+    fn probabilities(&self, probabilities: &Probabilities) -> Value {
+        probabilities.to_json(&self.app)
+    }
+}
+
+impl Form for Completion {
+    fn update(&mut self, index: usize, update: Update) -> Vec<Event> {
+        match update {
+            Update::Started { seed } => {
+                self.answers[index].seed = seed;
+                Vec::new()
+            }
+            Update::Read(reading) if self.reports_progress => {
+                let mut body = self.part(index, &Generated::default());
+                body["prompt_progress"] = progress(&reading);
+                vec![json_event(&body)]
+            }
+            Update::Generated(generated) => {
+                self.answers[index].text += &generated.text;
+                vec![json_event(&self.part(index, &generated))]
+            }
+            Update::Ended(outcome) => {
+                self.answers[index].outcome = Some(outcome);
+                vec![json_event(&self.last(index, &self.answers[index], "", &[]))]
+            }
+            Update::Read(_) | Update::Failed(_) => Vec::new(),
+        }
+    }
+}
+
+/// Returns llama-server's name for the end of an answer, and the stop string.
+fn stop(end: &End) -> (&'static str, &str) {
+    match end {
+        End::Model => ("eos", ""),
+        End::Stop(text) => ("word", text),
+        End::TokensMax | End::ContextFull => ("limit", ""),
+        End::Caller => ("none", ""),
+    }
+}
+
+/// Returns the settings that an answer is generated with, under llama-server's names.
+pub fn generation_settings(parameters: &Parameters) -> Map<String, Value> {
+    let Parameters { sampling, limits, probabilities, .. } = parameters;
+    let mut settings = Map::new();
+    for setting in rope_cpu::sample::settings() {
+        // As llama-server names them: temperature and typical_p.
+        let name = match setting.parameter.aliases {
+            [alias] if setting.parameter.kind == rope_cpu::settings::Kind::Number => alias,
+            _ => setting.parameter.setting.0,
+        };
+        let value = match sampling.values.get(&setting.parameter) {
+            Some(SettingValue::Integer(number)) => json!(number),
+            Some(SettingValue::Number(number)) => json!(*number as f32),
+            _ if matches!(setting.parameter.kind, rope_cpu::settings::Kind::Integer(..)) => {
+                json!(setting.default() as i64)
+            }
+            _ => json!(setting.default()),
+        };
+        settings.insert(name.into(), value);
+    }
+    let max = limits.tokens_max.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX));
+    settings.insert("max_tokens".into(), max.into());
+    settings.insert("n_predict".into(), max.into());
+    settings.insert("stop".into(), json!(limits.stops));
+    settings.insert("ignore_eos".into(), limits.ignore_end.into());
+    settings.insert("n_probs".into(), probabilities.map_or(0, |wanted| wanted.top).into());
+    let samplers: Vec<_> = sampling.samplers.iter().map(|kind| kind.name).collect();
+    settings.insert("samplers".into(), json!(samplers));
+    settings
+}

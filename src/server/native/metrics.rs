@@ -1,0 +1,55 @@
+//! `/metrics`: counters and gauges in the text format of Prometheus, under llama-server's names.
+
+use std::{fmt::Write, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use axum::{
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse, Response},
+};
+
+use crate::server::{app::Loaded, error::ApiError};
+
+/// Answers `GET /metrics`.
+pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
+    if !app.options.shows_metrics {
+        return Err(ApiError::unsupported("start the server with --metrics to see its metrics"));
+    }
+    let state = app.status.state();
+    let sum = &state.timings;
+    let busy = state.slots.iter().filter(|slot| slot.busy).count();
+    let rate = |tokens: usize, time: Duration| match time.as_secs_f64() {
+        0.0 => 0.0,
+        seconds => tokens as f64 / seconds,
+    };
+    let mut text = String::new();
+    let mut metric = |kind: &str, name: &str, help: &str, value: f64| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    };
+    for (name, help, value) in [
+        ("prompt_tokens_total", "Prompt tokens read.", sum.read as f64),
+        ("prompt_tokens_cached_total", "Prompt tokens that were in the cache.", sum.reused as f64),
+        ("prompt_seconds_total", "Time for reading prompts.", sum.reading.as_secs_f64()),
+        ("tokens_predicted_total", "Tokens generated.", sum.generated as f64),
+        ("tokens_predicted_seconds_total", "Time for generating.", sum.generating.as_secs_f64()),
+        ("n_decode_total", "Steps of the model.", state.steps as f64),
+        ("n_tokens_max", "Most tokens of a sequence.", state.tokens_max as f64),
+    ] {
+        metric("counter", &format!("llamacpp:{name}"), help, value);
+    }
+    for (name, help, value) in [
+        ("prompt_tokens_seconds", "Prompt tokens per second.", rate(sum.read, sum.reading)),
+        ("predicted_tokens_seconds", "Tokens per second.", rate(sum.generated, sum.generating)),
+        ("requests_processing", "Requests in a slot.", busy as f64),
+        ("requests_deferred", "Requests without a slot.", app.status.waiting.load(Relaxed) as f64),
+        (
+            "n_busy_slots_per_decode",
+            "Busy slots per step.",
+            state.slot_steps as f64 / state.steps.max(1) as f64,
+        ),
+        ("kv_cache_bytes", "Bytes of keys and values in use.", state.cache_bytes as f64),
+    ] {
+        metric("gauge", &format!("llamacpp:{name}"), help, value);
+    }
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+}

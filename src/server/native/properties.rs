@@ -1,0 +1,35 @@
+//! `/props`: what the server is and what it does by default.
+
+use axum::Json;
+use serde_json::{Value, json};
+
+use super::completion::generation_settings;
+use crate::server::{app::Loaded, error::ApiError, fields::Fields, parameters::Parameters};
+
+/// Answers `GET /props`.
+pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
+    let parameters = Parameters::read(&Fields::default(), &app, &[])?;
+    let tokenizer = app.tokenizer()?;
+    let text = |token: Option<_>| token.and_then(|token| tokenizer.text(token)).unwrap_or_default();
+    Ok(Json(json!({
+        "default_generation_settings": {
+            "id": 0,
+            "n_ctx": app.context,
+            "params": generation_settings(&parameters),
+        },
+        "total_slots": app.options.slots,
+        "model_alias": app.alias,
+        "model_path": app.model.path().file_name().map(|name| name.to_string_lossy()),
+        "modalities": { "vision": false, "audio": false, "video": false },
+        "endpoint_slots": app.options.shows_slots,
+        "endpoint_props": false,
+        "endpoint_metrics": app.options.shows_metrics,
+        "chat_template": app.template_source,
+        "bos_token": text(tokenizer.bos()),
+        "eos_token": text(tokenizer.eos()),
+        "build_info": concat!("rope-cpu ", env!("CARGO_PKG_VERSION")),
+        "is_sleeping": false,
+        "n_ctx_train": app.model.config().context_train,
+        "rope": app.rope,
+    })))
+}

@@ -1,0 +1,104 @@
+//! `/slots`: the state of slots, and saving, restoring and erasing them.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, Query},
+};
+use serde_json::{Value, json};
+
+use crate::server::{
+    app::{App, Loaded},
+    command::SlotAction,
+    error::ApiError,
+    fields::Fields,
+    timings::timings,
+};
+
+/// Answers `GET /slots`. Texts are not shown.
+pub async fn slots(
+    Loaded(app): Loaded,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Json<Value>, ApiError> {
+    if !app.options.shows_slots {
+        return Err(ApiError::unsupported("start the server with --slots to see its slots"));
+    }
+    let state = app.status.state();
+    if query.contains_key("fail_on_no_slot") && state.slots.iter().all(|slot| slot.busy) {
+        return Err(ApiError::unavailable("no slot available"));
+    }
+    let slots = state.slots.iter().enumerate().map(|(id, slot)| {
+        json!({
+            "id": id,
+            "n_ctx": app.context,
+            "speculative": false,
+            "is_processing": slot.busy,
+            "is_reading": slot.reading,
+            "n_tokens": slot.tokens,
+            "n_prompt_tokens": slot.prompt,
+            "timings": timings(&slot.timings),
+        })
+    });
+    Ok(Json(slots.collect()))
+}
+
+/// Answers `POST /slots/ID?action=save|restore|erase`.
+pub async fn act(
+    Loaded(app): Loaded,
+    Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let id = id.parse().map_err(|_| ApiError::invalid("Invalid slot ID"))?;
+    let action = query.get("action").map(String::as_str).unwrap_or_default();
+    match action {
+        "save" | "restore" => {
+            let (name, path) = file(&app, &Fields::parse(&body)?)?;
+            let Some(model) = app.fingerprint else { return Err(without_folder()) };
+            let save = action == "save";
+            let action = match save {
+                true => SlotAction::Save { path, model },
+                false => SlotAction::Restore { path, model },
+            };
+            let done = app.act(id, action).await?;
+            let milliseconds = done.time.as_secs_f64() * 1e3;
+            Ok(Json(match save {
+                true => json!({
+                    "id_slot": id, "filename": name, "n_saved": done.tokens,
+                    "n_written": done.bytes, "timings": { "save_ms": milliseconds },
+                }),
+                false => json!({
+                    "id_slot": id, "filename": name, "n_restored": done.tokens,
+                    "n_read": done.bytes, "timings": { "restore_ms": milliseconds },
+                }),
+            }))
+        }
+        "erase" => {
+            let done = app.act(id, SlotAction::Erase).await?;
+            Ok(Json(json!({ "id_slot": id, "n_erased": done.tokens })))
+        }
+        _ => Err(ApiError::invalid("Invalid action: must be save, restore or erase")),
+    }
+}
+
+/// Returns the name of the file in the folder of saved slots, with its path.
+fn file(app: &App, fields: &Fields) -> Result<(String, PathBuf), ApiError> {
+    let folder = app.options.slot_folder.as_ref().ok_or_else(without_folder)?;
+    let name = fields.text("filename")?.unwrap_or_default();
+    let plain = !name.is_empty()
+        && !name.starts_with('.')
+        && name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
+    if !plain {
+        return Err(ApiError::field(
+            "filename",
+            "the name of a file without a folder: letters, digits, and any of . _ - after the first",
+        ));
+    }
+    Ok((name.into(), folder.join(name)))
+}
+
+fn without_folder() -> ApiError {
+    ApiError::unsupported("start the server with --slot-save-path to save and restore slots")
+}

@@ -1,0 +1,24 @@
+//! OpenAI's interface.
+
+mod chat;
+mod completions;
+mod models;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+use super::app::Server;
+
+/// Returns the routes.
+pub fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/v1/models", get(models::models))
+        .route("/models", get(models::models))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/chat/completions", post(chat::chat))
+}

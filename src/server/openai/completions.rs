@@ -1,0 +1,138 @@
+//! `/v1/completions`: continues prompts.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Bytes,
+    response::{IntoResponse, Response, sse::Event},
+};
+use serde_json::{Value, json};
+
+use super::chat::{finish_reason, stream_options};
+use crate::server::{
+    answers::{Form, collect, json_event, stream},
+    app::{App, Loaded},
+    error::ApiError,
+    fields::Fields,
+    identifier,
+    job::{Update, Wanted},
+    parameters::Parameters,
+    probabilities::Probabilities,
+    prompts::prompts,
+    timings::{timings, usage},
+};
+
+/// Answers `POST /v1/completions`.
+pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
+    let fields = Fields::parse(&body)?;
+    let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
+    let copies = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
+    let prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    let prompt_tokens = prompts.iter().map(Vec::len).sum();
+    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
+    let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
+    if let Some(top) = fields.count("logprobs", 20)? {
+        parameters.probabilities = Some(Wanted { top, after_sampling: false });
+    }
+    let form = Completions {
+        id: identifier("cmpl-"),
+        usage: stream_options(&fields)?,
+        prompt_tokens,
+        cached: 0,
+        generated: 0,
+        app: app.clone(),
+    };
+    let count = prompts.len();
+    let updates = app.submit(prompts, &parameters)?;
+    if fields.switch("stream", false)? {
+        return Ok(stream(updates, count, form));
+    }
+    let answers = collect(updates, count).await?;
+    let mut choices = Vec::new();
+    let (mut cached, mut generated, mut times) = (0, 0, Value::Null);
+    for (index, answer) in answers.iter().enumerate() {
+        let Some(outcome) = &answer.outcome else { continue };
+        cached += outcome.timings.reused;
+        generated += outcome.timings.generated;
+        times = timings(&outcome.timings);
+        choices.push(json!({
+            "text": answer.text,
+            "index": index,
+            "logprobs": form.logprobs(&answer.probabilities),
+            "finish_reason": finish_reason(&outcome.end),
+        }));
+    }
+    let mut body = form.body(choices);
+    body["usage"] = usage(prompt_tokens, cached, generated);
+    body["timings"] = times;
+    Ok(Json(body).into_response())
+}
+
+struct Completions {
+    app: Arc<App>,
+    id: String,
+    /// Whether a stream ends with the usage.
+    usage: bool,
+    prompt_tokens: usize,
+    cached: usize,
+    generated: usize,
+}
+
+impl Completions {
+    fn body(&self, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": crate::server::now(),
+            "model": self.app.alias,
+            "system_fingerprint": crate::server::FINGERPRINT,
+            "choices": choices,
+        })
+    }
+
+    /// Returns the probabilities in llama-server's form; null if there are none.
+    fn logprobs(&self, probabilities: &[Probabilities]) -> Value {
+        if probabilities.is_empty() {
+            return Value::Null;
+        }
+        json!({ "content": probabilities.iter().map(|one| one.to_json(&self.app)).collect::<Vec<_>>() })
+    }
+}
+
+impl Form for Completions {
+    fn update(&mut self, index: usize, update: Update) -> Vec<Event> {
+        match update {
+            Update::Generated(generated) => {
+                let logprobs = self.logprobs(generated.probabilities.as_slice());
+                let choice = json!({
+                    "text": generated.text, "index": index, "logprobs": logprobs,
+                    "finish_reason": null,
+                });
+                vec![json_event(&self.body(vec![choice]))]
+            }
+            Update::Ended(outcome) => {
+                self.cached += outcome.timings.reused;
+                self.generated += outcome.timings.generated;
+                let mut body = self.body(vec![json!({
+                    "text": "", "index": index, "logprobs": null,
+                    "finish_reason": finish_reason(&outcome.end),
+                })]);
+                body["timings"] = timings(&outcome.timings);
+                vec![json_event(&body)]
+            }
+            Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
+        }
+    }
+
+    fn end(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.usage {
+            let mut body = self.body(Vec::new());
+            body["usage"] = usage(self.prompt_tokens, self.cached, self.generated);
+            events.push(json_event(&body));
+        }
+        events.push(Event::default().data("[DONE]"));
+        events
+    }
+}

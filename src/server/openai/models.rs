@@ -1,0 +1,31 @@
+//! `/v1/models`: the list with the one model.
+
+use axum::Json;
+use serde_json::{Value, json};
+
+use crate::server::{app::Loaded, error::ApiError};
+
+/// Answers `GET /v1/models`.
+pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
+    let config = app.model.config();
+    let parameters: u64 = app.model.gguf().tensors().iter().map(|tensor| tensor.elements()).sum();
+    Ok(Json(json!({
+        "object": "list",
+        "data": [{
+            "id": app.alias,
+            "object": "model",
+            "created": app.created(),
+            "owned_by": "rope-cpu",
+            "aliases": [app.alias],
+            "meta": {
+                "n_vocab": config.vocabulary,
+                "n_ctx": app.context,
+                "n_ctx_train": config.context_train,
+                "n_embd": config.embedding,
+                "n_params": parameters,
+                "size": app.model.weights_bytes(),
+                "rope": app.rope,
+            },
+        }],
+    })))
+}

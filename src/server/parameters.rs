@@ -1,0 +1,66 @@
+//! The parameters of an answer that are common to all interfaces.
+
+use std::time::Duration;
+
+use rope_cpu::{generate::Limits, sample::Settings};
+
+use super::{app::App, error::ApiError, fields::Fields, job::Wanted, sampling};
+
+/// The most tokens whose probabilities are reported.
+const TOP_MAX: usize = 1024;
+
+/// The parameters of an answer.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// The sampler's settings.
+    pub sampling: Settings,
+    /// The limits of the answer.
+    pub limits: Limits,
+    /// The slot to use; `None` for any.
+    pub slot: Option<usize>,
+    /// Whether tokens that are in the cache already are reused.
+    pub reuse: bool,
+    /// The probabilities that are reported with each token.
+    pub probabilities: Option<Wanted>,
+    /// The longest time for generating.
+    pub time_max: Option<Duration>,
+}
+
+impl Parameters {
+    /// Reads llama-server's fields, with the maximum number of tokens from the first of
+    /// `names_of_max` that is there.
+    ///
+    /// # Errors
+    /// If a field is of the wrong type, or out of range.
+    pub fn read(fields: &Fields, app: &App, names_of_max: &[&str]) -> Result<Self, ApiError> {
+        let tokenizer = app.tokenizer()?;
+        let mut tokens_max = app.options.predict_max;
+        if let Some((name, _)) = fields.first(names_of_max) {
+            // -1: no limit.
+            let given = fields.whole(name, -1, i64::MAX)?;
+            tokens_max = match given.and_then(|given| usize::try_from(given).ok()) {
+                Some(given) => Some(tokens_max.map_or(given, |max| max.min(given))),
+                None => tokens_max,
+            };
+        }
+        let slots = app.options.slots as i64;
+        let slot = fields.whole("id_slot", -1, slots - 1)?;
+        let top = fields.count("n_probs", TOP_MAX)?.filter(|top| *top > 0);
+        let after_sampling = fields.switch("post_sampling_probs", false)?;
+        let time_max = fields.whole("t_max_predict_ms", -1, i64::MAX)?;
+        let time_max = time_max.and_then(|time| u64::try_from(time).ok()).filter(|time| *time > 0);
+        Ok(Parameters {
+            sampling: sampling::settings(fields, &app.sampling, tokenizer)?,
+            limits: Limits {
+                tokens_max,
+                stops: fields.texts("stop")?,
+                ignore_end: fields.switch("ignore_eos", false)?,
+                show_special: false,
+            },
+            slot: slot.and_then(|slot| usize::try_from(slot).ok()),
+            reuse: fields.switch("cache_prompt", true)?,
+            probabilities: top.map(|top| Wanted { top, after_sampling }),
+            time_max: time_max.map(Duration::from_millis),
+        })
+    }
+}

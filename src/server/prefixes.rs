@@ -1,0 +1,39 @@
+//! Sequences that are kept for later prompts that begin with the same tokens.
+
+use rope_cpu::{Token, model::Sequence};
+
+/// Sequences of earlier answers, the least recently used first. Their number is limited by the
+/// memory of the engine's pool, which removes the first ones when it is full.
+#[derive(Default)]
+pub struct Prefixes(Vec<Sequence>);
+
+impl Prefixes {
+    /// Returns the sequence that has the most first tokens of a prompt.
+    pub fn longest(&self, prompt: &[Token]) -> Option<&Sequence> {
+        self.0.iter().max_by_key(|sequence| shared(sequence.tokens(), prompt))
+    }
+
+    /// Keeps a sequence, unless another one continues it. Those that it continues are removed.
+    pub fn keep(&mut self, sequence: Sequence) {
+        let tokens = sequence.tokens();
+        self.0.retain(|other| !tokens.starts_with(other.tokens()) || other.tokens() == tokens);
+        let continued = self.0.iter().position(|other| other.tokens().starts_with(tokens));
+        let last = match continued {
+            Some(index) => self.0.remove(index),
+            None => sequence,
+        };
+        self.0.push(last);
+    }
+
+    /// Removes the least recently used sequence. Returns whether there was one.
+    pub fn remove_oldest(&mut self) -> bool {
+        let any = !self.0.is_empty();
+        self.0.drain(..usize::from(any));
+        any
+    }
+}
+
+/// Returns the number of first tokens that two texts share.
+pub fn shared(a: &[Token], b: &[Token]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,71 @@
+//! The forms of a prompt: a text, tokens, a mixture of both, or a list of these.
+
+use rope_cpu::{
+    Token,
+    tokenizer::{Ends, Special, Tokenizer},
+};
+use serde_json::Value;
+
+use super::{error::ApiError, fields::whole_number};
+
+/// Returns the tokens of each prompt.
+///
+/// # Errors
+/// If the value has another form, or a token is not in the vocabulary.
+pub fn prompts(
+    name: &str,
+    value: &Value,
+    tokenizer: &Tokenizer<'_>,
+) -> Result<Vec<Vec<Token>>, ApiError> {
+    match value {
+        Value::Array(list) if list.is_empty() => Err(ApiError::field(name, "not empty")),
+        // A list of numbers, or of numbers and texts, is one prompt.
+        Value::Array(list) if list.iter().any(Value::is_number) => {
+            Ok(vec![mixture(name, list, tokenizer)?])
+        }
+        Value::Array(list) => list.iter().map(|value| prompt(name, value, tokenizer)).collect(),
+        value => Ok(vec![prompt(name, value, tokenizer)?]),
+    }
+}
+
+fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<Token>, ApiError> {
+    match value {
+        Value::String(text) => Ok(tokenizer.encode(text, Special::Parse, Ends::Add)),
+        Value::Array(list) => mixture(name, list, tokenizer),
+        Value::Object(object) => match object.get("prompt_string") {
+            Some(Value::String(text)) => Ok(tokenizer.encode(text, Special::Parse, Ends::Add)),
+            _ => Err(form(name, tokenizer)),
+        },
+        _ => Err(form(name, tokenizer)),
+    }
+}
+
+/// Returns the tokens of a list of tokens and texts. Only a text at the beginning brings a BOS token.
+fn mixture(name: &str, list: &[Value], tokenizer: &Tokenizer<'_>) -> Result<Vec<Token>, ApiError> {
+    let mut tokens = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let ends = if index == 0 { Ends::Add } else { Ends::Omit };
+        match (value, whole_number(value)) {
+            (Value::String(text), _) => {
+                tokens.extend(tokenizer.encode(text, Special::Parse, ends));
+            }
+            (_, Some(token)) => {
+                let known = usize::try_from(token).is_ok_and(|token| token < tokenizer.len());
+                let token = known.then_some(token as Token).ok_or_else(|| form(name, tokenizer))?;
+                tokens.push(token);
+            }
+            _ => return Err(form(name, tokenizer)),
+        }
+    }
+    Ok(tokens)
+}
+
+fn form(name: &str, tokenizer: &Tokenizer<'_>) -> ApiError {
+    let last = tokenizer.len().saturating_sub(1);
+    ApiError::field(
+        name,
+        format_args!(
+            "a string, a list of tokens (from 0 to {last}) and strings, or a list of these"
+        ),
+    )
+}

@@ -1,0 +1,237 @@
+//! A slot: a sequence, and the answer that is computed with it.
+
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use rope_cpu::{
+    Token,
+    generate::{Answer, End, Timings},
+    model::{Engine, Feed, Role, Sequence},
+    sample::Sampler,
+    tokenizer::Tokenizer,
+};
+
+use super::{
+    error::ApiError,
+    job::{Generated, Job, Outcome, Reading, Update},
+    probabilities::{of_candidates, of_logits},
+};
+
+/// A slot.
+pub struct Slot {
+    /// Its number.
+    pub id: usize,
+    /// The tokens of the last prompt and answer, with their keys and values.
+    pub sequence: Sequence,
+    /// When the slot was last used: a number that grows.
+    pub last_use: u64,
+    running: Option<(Input, Task)>,
+}
+
+/// The tokens to read.
+struct Input {
+    prompt: Vec<Token>,
+    /// The last token of the answer; `None` while the prompt is read.
+    next: Option<Token>,
+}
+
+/// An answer that is being computed.
+pub struct Task {
+    pub job: Job,
+    pub timings: Timings,
+    sampler: Sampler,
+    answer: Answer,
+    started: Instant,
+    generating_since: Option<Instant>,
+    /// What follows from the logits of the last step.
+    result: Option<Result<ControlFlow<End, Token>, ApiError>>,
+}
+
+impl Slot {
+    /// Creates an idle slot.
+    pub fn new(id: usize, engine: &Engine) -> Self {
+        Slot { id, sequence: engine.sequence(), last_use: 0, running: None }
+    }
+
+    /// Begins an answer with a sequence that holds the first tokens of its prompt.
+    pub fn begin(&mut self, mut job: Job, sequence: Sequence) {
+        let mut sampler = match Sampler::new(job.sampling.clone()) {
+            Ok(sampler) => sampler,
+            Err(e) => {
+                job.report(Update::Failed(ApiError::invalid(e)));
+                return;
+            }
+        };
+        let prompt = std::mem::take(&mut job.prompt);
+        prompt.iter().for_each(|token| sampler.accept(*token));
+        let reused = sequence.tokens().len();
+        let task = Task {
+            answer: Answer::new(job.limits.clone()),
+            job,
+            sampler,
+            started: Instant::now(),
+            generating_since: None,
+            timings: Timings { reused, ..Timings::default() },
+            result: None,
+        };
+        task.job.report(Update::Started { seed: task.sampler.seed() });
+        self.sequence = sequence;
+        self.running = Some((Input { prompt, next: None }, task));
+        self.report_reading();
+    }
+
+    /// Returns the answer that is being computed.
+    pub fn task(&self) -> Option<&Task> {
+        self.running.as_ref().map(|(_, task)| task)
+    }
+
+    /// Returns the prompt that is being read or answered.
+    pub fn prompt(&self) -> Option<&[Token]> {
+        self.running.as_ref().map(|(input, _)| &input.prompt[..])
+    }
+
+    /// Returns whether the slot generates: whether it is neither idle nor reading a prompt.
+    pub fn generating(&self) -> bool {
+        matches!(self.running, Some((Input { next: Some(_), .. }, _)))
+    }
+
+    /// Returns the number of tokens to compute before the next token of the answer.
+    pub fn remaining(&self) -> usize {
+        match &self.running {
+            None => 0,
+            Some((Input { next: Some(_), .. }, _)) => 1 + self.sequence.to_recompute(),
+            Some((Input { prompt, .. }, _)) => {
+                prompt.len() - self.sequence.tokens().len() + self.sequence.to_recompute()
+            }
+        }
+    }
+
+    /// Stops an answer whose receiver is gone.
+    pub fn drop_abandoned(&mut self) {
+        if self.task().is_some_and(|task| task.job.updates.is_closed()) {
+            self.running = None;
+        }
+    }
+
+    /// Stops the answer with an error.
+    pub fn fail(&mut self, error: ApiError) {
+        if let Some((_, task)) = self.running.take() {
+            task.job.report(Update::Failed(error));
+        }
+    }
+
+    /// Returns the tokens to compute next, and the task that takes their logits.
+    pub fn feed(&mut self) -> Option<(Feed<'_, '_>, &mut Task)> {
+        let Slot { sequence, running, .. } = self;
+        let (input, task) = running.as_mut()?;
+        let len = sequence.tokens().len();
+        let (tokens, role) = match &input.next {
+            Some(token) => (std::slice::from_ref(token), Role::Answer),
+            None => (&input.prompt[len..], Role::Prompt),
+        };
+        let end = len + tokens.len();
+        Some((Feed { sequence, tokens, role, wanted: end - 1..end }, task))
+    }
+
+    /// Continues after a step. Returns whether the answer ended.
+    pub fn advance(&mut self, full: bool) -> bool {
+        let Some((input, task)) = &mut self.running else { return false };
+        let end = match task.result.take() {
+            None => {
+                if input.next.is_none() {
+                    self.report_reading();
+                }
+                return false;
+            }
+            Some(Err(e)) => {
+                self.fail(e);
+                return true;
+            }
+            Some(Ok(ControlFlow::Break(end))) => end,
+            Some(Ok(ControlFlow::Continue(_))) if full => End::ContextFull,
+            Some(Ok(ControlFlow::Continue(_))) if task.out_of_time() => End::TokensMax,
+            Some(Ok(ControlFlow::Continue(token))) => {
+                input.next = Some(token);
+                return false;
+            }
+        };
+        self.end(end);
+        true
+    }
+
+    fn end(&mut self, end: End) {
+        let Some((_, mut task)) = self.running.take() else { return };
+        let text = task.answer.end(end.clone()).text;
+        let timings = task.timings;
+        if !text.is_empty() {
+            task.job.report(Update::Generated(Generated { text, timings, ..Generated::default() }));
+        }
+        task.job.report(Update::Ended(Outcome {
+            end,
+            timings,
+            slot: self.id,
+            sequence_tokens: self.sequence.tokens().len(),
+            evicted: self.sequence.take_evicted().is_some(),
+        }));
+    }
+
+    fn report_reading(&self) {
+        if let Some((input, task)) = &self.running {
+            task.job.report(Update::Read(Reading {
+                total: input.prompt.len(),
+                cached: task.timings.reused,
+                processed: self.sequence.tokens().len(),
+                elapsed: task.started.elapsed(),
+            }));
+        }
+    }
+}
+
+impl Task {
+    /// Chooses the next token by the logits of the last one.
+    pub fn push(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32], read: usize) {
+        let now = Instant::now();
+        match self.generating_since {
+            None => {
+                self.generating_since = Some(now);
+                self.timings.read = read;
+                self.timings.reading = now - self.started;
+            }
+            Some(_) => self.timings.steps += 1,
+        }
+        let before = self.answer.tokens().len();
+        let step = self.answer.push(tokenizer, &mut self.sampler, logits);
+        let step = step.map_err(ApiError::internal);
+        self.timings.generated = self.answer.tokens().len();
+        self.timings.generating = self.generating();
+        self.result = Some(step.map(|step| {
+            let token = self.answer.tokens().get(before).copied();
+            let probabilities =
+                self.job.probabilities.zip(token).map(|(wanted, token)| {
+                    match wanted.after_sampling {
+                        true => of_candidates(self.sampler.candidates(), token, wanted.top),
+                        false => of_logits(logits, token, wanted.top),
+                    }
+                });
+            let timings = self.timings;
+            self.job.report(Update::Generated(Generated {
+                text: step.text,
+                token,
+                probabilities,
+                timings,
+            }));
+            step.next
+        }));
+    }
+
+    fn out_of_time(&self) -> bool {
+        self.job.time_max.is_some_and(|max| self.generating() >= max)
+    }
+
+    /// Returns the time since the first token was generated.
+    fn generating(&self) -> Duration {
+        self.generating_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}

@@ -1,0 +1,56 @@
+//! Timings and token counts in the forms of llama-server and OpenAI.
+
+use std::time::Duration;
+
+use rope_cpu::generate::Timings;
+use serde_json::{Value, json};
+
+use super::job::Reading;
+
+/// Returns llama-server's `timings`.
+pub fn timings(timings: &Timings) -> Value {
+    let Timings { reused, read, reading, generated, generating, .. } = *timings;
+    json!({
+        "cache_n": reused,
+        "prompt_n": read,
+        "prompt_ms": milliseconds(reading),
+        "prompt_per_token_ms": per_token(reading, read),
+        "prompt_per_second": per_second(reading, read),
+        "predicted_n": generated,
+        "predicted_ms": milliseconds(generating),
+        "predicted_per_token_ms": per_token(generating, generated),
+        "predicted_per_second": per_second(generating, generated),
+    })
+}
+
+/// Returns llama-server's `prompt_progress`.
+pub fn progress(reading: &Reading) -> Value {
+    json!({
+        "total": reading.total,
+        "cache": reading.cached,
+        "processed": reading.processed,
+        "time_ms": reading.elapsed.as_millis() as u64,
+    })
+}
+
+/// Returns OpenAI's `usage` of a prompt and its answers.
+pub fn usage(prompt: usize, cached: usize, generated: usize) -> Value {
+    json!({
+        "completion_tokens": generated,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": { "cached_tokens": cached },
+    })
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn per_token(time: Duration, tokens: usize) -> f64 {
+    if tokens == 0 { 0.0 } else { milliseconds(time) / tokens as f64 }
+}
+
+fn per_second(time: Duration, tokens: usize) -> f64 {
+    if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+}
