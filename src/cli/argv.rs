@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn no_option_of_rope_cpu_is_listed_as_unsupported() {
         let command = command();
-        let [run, bench, _] = dialects(&command); // sweep is like run, but with -o
+        let [run, _, bench, _] = dialects(&command); // sweep is like run, but with -o
         for dialect in [run, bench] {
             for arg in dialect.command.get_arguments() {
                 let long = arg.get_long().into_iter().map(|long| format!("--{long}"));

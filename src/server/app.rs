@@ -1,4 +1,4 @@
-//! What all handlers of requests share.
+//! The state that all handlers of requests share.
 
 use std::{
     path::PathBuf,

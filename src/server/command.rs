@@ -20,14 +20,14 @@ pub enum Command {
     Slot {
         /// The number of the slot.
         id: usize,
-        /// What to do.
+        /// The action.
         action: SlotAction,
         /// Receives the result.
         reply: oneshot::Sender<Result<SlotResult, ApiError>>,
     },
 }
 
-/// What is done with the sequence of a slot.
+/// An action on the sequence of a slot.
 #[derive(Debug)]
 pub enum SlotAction {
     /// Writes it to a file.
@@ -48,7 +48,7 @@ pub enum SlotAction {
     Erase,
 }
 
-/// What was done with the sequence of a slot.
+/// The result of an action on the sequence of a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotResult {
     /// The number of tokens saved, restored or erased.
@@ -60,7 +60,10 @@ pub struct SlotResult {
 }
 
 impl SlotAction {
-    /// Does it, with an idle slot.
+    /// Acts on an idle slot.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or does not belong to the model.
     pub fn apply(&self, engine: &Engine, slot: &mut Slot) -> Result<SlotResult, ApiError> {
         let started = Instant::now();
         let (tokens, bytes) = match self {

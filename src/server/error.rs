@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// An error that a request is answered with.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,10 +14,10 @@ pub struct ApiError {
     pub status: StatusCode,
     /// The type of the error, as llama-server names it.
     pub kind: &'static str,
-    /// What is wrong, what is permitted and what to do.
+    /// The message: what is wrong, what is permitted and what to do.
     pub message: String,
     /// Further fields of the error.
-    pub fields: Map<String, Value>,
+    pub details: Vec<(&'static str, Value)>,
     /// After how many seconds to try again.
     pub retry_after: Option<u64>,
 }
@@ -25,7 +25,7 @@ pub struct ApiError {
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl ToString) -> Self {
         let message = message.to_string();
-        ApiError { status, kind, message, fields: Map::new(), retry_after: None }
+        ApiError { status, kind, message, details: Vec::new(), retry_after: None }
     }
 
     /// Creates an error in a request.
@@ -45,8 +45,7 @@ impl ApiError {
              {context}; shorten the prompt, or restart the server with a larger --ctx"
         );
         let mut error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
-        error.fields.insert("n_prompt_tokens".into(), tokens.into());
-        error.fields.insert("n_ctx".into(), context.into());
+        error.details = vec![("n_prompt_tokens", tokens.into()), ("n_ctx", context.into())];
         error
     }
 
@@ -87,8 +86,8 @@ impl ApiError {
     pub fn to_json(&self) -> Value {
         let code = self.status.as_u16();
         let mut error = json!({ "code": code, "message": self.message, "type": self.kind });
-        if let Value::Object(error) = &mut error {
-            error.extend(self.fields.clone());
+        for (name, value) in &self.details {
+            error[*name] = value.clone();
         }
         json!({ "error": error })
     }

@@ -1,4 +1,4 @@
-//! A request for one answer, and what the scheduler reports while it computes the answer.
+//! A request for one answer, and the reports on its progress.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct Wanted {
     pub after_sampling: bool,
 }
 
-/// What the scheduler reports.
+/// A report of the scheduler on an answer.
 #[derive(Debug)]
 pub enum Update {
     /// A slot has begun to read the prompt.

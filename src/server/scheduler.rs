@@ -253,7 +253,7 @@ impl<'t> Scheduler<'t> {
     }
 }
 
-/// Where first tokens of a prompt are computed already.
+/// A place where first tokens of a prompt are computed already.
 #[derive(Clone, Copy)]
 enum Source {
     None,

@@ -45,7 +45,7 @@ pub struct Task {
     answer: Answer,
     started: Instant,
     generating_since: Option<Instant>,
-    /// What follows from the logits of the last step.
+    /// The consequence of the logits of the last step.
     result: Option<Result<ControlFlow<End, Token>, ApiError>>,
 }
 

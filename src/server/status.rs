@@ -1,4 +1,4 @@
-//! What the scheduler is doing, for those who ask.
+//! The state of the scheduler, as its interfaces show it.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
