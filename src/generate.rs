@@ -2,6 +2,7 @@
 //! can stop the generation.
 
 mod answer;
+pub mod speculation;
 mod stop;
 
 use std::{
@@ -15,8 +16,10 @@ use crate::{
     Token,
     model::{self, Progress, Session},
     sample::{self, Sampler},
+    tokenizer::Tokenizer,
 };
 pub use answer::{Answer, Step};
+use speculation::Speculation;
 
 /// The limits and options of an answer.
 #[derive(Clone, Debug, Default)]
@@ -95,9 +98,13 @@ pub struct Timings {
     pub reading: Duration,
     /// The number of generated tokens.
     pub generated: usize,
-    /// The number of forward passes of one token. The first generated token follows from the prompt
-    /// and takes no pass; a token that ends the answer is not counted as generated, but takes one.
+    /// The number of forward passes. The first generated token follows from the prompt and takes no
+    /// pass; a token that ends the answer is not counted as generated, but takes one.
     pub steps: usize,
+    /// The number of drafts that were computed in these passes: see [`speculation`].
+    pub drafted: usize,
+    /// The number of drafts that were right, each of which has saved a pass.
+    pub accepted: usize,
     /// The time for the steps, including sampling and reporting each token.
     pub generating: Duration,
 }
@@ -140,6 +147,22 @@ pub fn generate(
     limits: &Limits,
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Generated, Error> {
+    speculate(session, sampler, &mut Speculation::none(), prompt, limits, on_event)
+}
+
+/// Generates like [`generate`], with the same result, but computes several tokens in a pass where drafts of
+/// `speculation` are right.
+///
+/// # Errors
+/// As for [`generate`], or if a draft model fails.
+pub fn speculate(
+    session: &mut Session,
+    sampler: &mut Sampler,
+    speculation: &mut Speculation,
+    prompt: &[Token],
+    limits: &Limits,
+    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+) -> Result<Generated, Error> {
     let model = session.model().clone();
     let tokenizer = model.tokenizer()?;
     if prompt.is_empty() {
@@ -162,44 +185,107 @@ pub fn generate(
 
     let started = Instant::now();
     let total = prompt.len();
+    let mut stopped = false;
     let _ = on_event(Event::Reading { done: reused, reused, total });
-    let mut logits = session.extend(&prompt[reused..], &mut |progress| match progress {
-        Progress::Read(read) => on_event(Event::Reading { done: reused + read, reused, total }),
-        Progress::Recomputed { done, total } => on_event(Event::Recomputing { done, total }),
+    speculation.begin(prompt, &mut || {
+        let flow = on_event(Event::Reading { done: reused, reused, total });
+        stopped = flow.is_break();
+        flow
     })?;
+    let logits = match stopped {
+        true => None,
+        false => session.extend(&prompt[reused..], &mut |progress| match progress {
+            Progress::Read(read) => on_event(Event::Reading { done: reused + read, reused, total }),
+            Progress::Recomputed { done, total } => on_event(Event::Recomputing { done, total }),
+        })?,
+    };
     let read_all = logits.is_some();
     let reading = started.elapsed();
 
     let started = Instant::now();
-    let mut steps = 0;
-    let mut answer = Answer::new(limits.clone());
+    let (mut steps, mut drafted, mut accepted) = (0, 0, 0);
+    let answer = Answer::new(limits.clone());
+    let mut writing = Writing { answer, used: 0, tokenizer, sampler, speculation, on_event };
+    let mut next = writing.choose(logits.into_iter())?;
+    let mut fed = Vec::new();
     let end = loop {
-        let step = match logits {
-            Some(logits) => answer.push(tokenizer, sampler, logits)?,
-            None => answer.end(End::Caller),
-        };
-        let stopped = on_event(Event::Text(&step.text)).is_break();
-        let end = match step.next {
+        let token = match next {
             ControlFlow::Break(end) => break end,
-            ControlFlow::Continue(_) if stopped => End::Caller,
-            ControlFlow::Continue(_) if session.full() => End::ContextFull,
-            ControlFlow::Continue(token) => {
-                logits = session.answer(token, &mut |progress| match progress {
-                    Progress::Read(_) => ControlFlow::Continue(()),
-                    Progress::Recomputed { done, total } => {
-                        on_event(Event::Recomputing { done, total })
-                    }
-                })?;
-                steps += usize::from(logits.is_some());
-                continue;
-            }
+            ControlFlow::Continue(_) if session.full() => break writing.end(End::ContextFull),
+            ControlFlow::Continue(token) => token,
         };
-        let _ = on_event(Event::Text(&answer.end(end.clone()).text));
-        break end;
+        let drafts = writing.speculation.propose(1, session.room() - 1)?;
+        fed.clear();
+        fed.push(token);
+        fed.extend_from_slice(drafts);
+
+        let (before, mut recomputed) = (session.tokens().len(), false);
+        let passing = Instant::now();
+        let logits = session.answer_all(&fed, &mut |progress| match progress {
+            Progress::Read(_) => ControlFlow::Continue(()),
+            Progress::Recomputed { done, total } => {
+                recomputed = true;
+                (writing.on_event)(Event::Recomputing { done, total })
+            }
+        })?;
+        let time = passing.elapsed();
+        let Some(chosen) = logits.map(|logits| writing.choose(logits)) else {
+            break writing.end(End::Caller);
+        };
+        session.truncate(before + writing.used);
+        next = chosen?;
+        if !recomputed {
+            writing.speculation.passed(fed.len(), time);
+        }
+        steps += 1;
+        drafted += fed.len() - 1;
+        accepted += writing.used - 1;
     };
     let generating = started.elapsed();
     let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
+    let answer = writing.answer;
     let generated = answer.tokens().len();
-    let timings = Timings { reused, read, reading, generated, steps, generating };
+    let timings =
+        Timings { reused, read, reading, generated, steps, drafted, accepted, generating };
     Ok(Generated { text: answer.text().into(), tokens: answer.tokens().into(), end, timings })
+}
+
+/// An answer that is being written, with what chooses its tokens.
+struct Writing<'w> {
+    answer: Answer,
+    /// The number of logits that the last choice used.
+    used: usize,
+    tokenizer: &'w Tokenizer<'w>,
+    sampler: &'w mut Sampler,
+    speculation: &'w mut Speculation,
+    on_event: &'w mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+}
+
+impl Writing<'_> {
+    /// Chooses tokens by the logits of the last token and of drafts, as long as the drafts are right.
+    /// Returns the last token, whose logits are not among them. Without logits, the caller has stopped.
+    fn choose<'l>(
+        &mut self,
+        logits: impl Iterator<Item = &'l [f32]>,
+    ) -> Result<ControlFlow<End, Token>, Error> {
+        self.used = 0;
+        for logits in logits {
+            self.used += 1;
+            let step = self.answer.push(self.tokenizer, self.sampler, logits)?;
+            let stopped = (self.on_event)(Event::Text(&step.text)).is_break();
+            match step.next {
+                ControlFlow::Continue(_) if stopped => break,
+                ControlFlow::Continue(token) if self.speculation.accept(token) => {}
+                next => return Ok(next),
+            }
+        }
+        Ok(ControlFlow::Break(self.end(End::Caller)))
+    }
+
+    /// Ends the answer, with the text that was held back.
+    fn end(&mut self, end: End) -> End {
+        let step = self.answer.end(end.clone());
+        let _ = (self.on_event)(Event::Text(&step.text));
+        end
+    }
 }

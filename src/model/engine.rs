@@ -20,6 +20,10 @@ use crate::{
     threads::Threads,
 };
 
+/// The most answer tokens of a sequence that one step can append such that they can be removed again: see
+/// [`Engine::room`].
+pub const ANSWER_ROWS_MAX: usize = LOGIT_ROWS;
+
 /// The options of an engine.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -160,10 +164,30 @@ impl Engine {
         &self.team
     }
 
-    /// Returns the first logits that the last step computed.
-    pub(super) fn first_logits(&mut self) -> &[f32] {
-        let vocabulary = self.vocabulary();
-        &self.state.logits.all()[..vocabulary]
+    /// Returns the first `rows` logits that the last step computed, which are at most
+    /// [`ANSWER_ROWS_MAX`].
+    pub(super) fn logits(&mut self, rows: usize) -> impl Iterator<Item = &[f32]> {
+        let (vocabulary, width) = (self.vocabulary(), self.state.logits.width());
+        self.state.logits.all().chunks(width).take(rows).map(move |logits| &logits[..vocabulary])
+    }
+
+    /// Returns the number of answer tokens that one step can add to a sequence such that all but the
+    /// first can be removed again, by [`Sequence::truncate`], with the same result as if they had not
+    /// been added: at least 1.
+    ///
+    /// It ends where the context is full or shifts, and where the RoPE frequencies of all tokens change.
+    /// If the pool is nearly full, a step with so many tokens can fail where one with a single token
+    /// does not.
+    pub fn room(&self, sequence: &Sequence) -> usize {
+        let (plan, used) = (self.rope.plan(), sequence.tokens.len());
+        let left = match plan.shifts {
+            true => self.options.context - sequence.positions(),
+            false => self.capacity().saturating_sub(used),
+        };
+        let most = left.min(self.options.micro_batch).min(ANSWER_ROWS_MAX);
+        let frequencies = |tokens| plan.effective_length(sequence.length_at(used + tokens - 1));
+        let alike = |&tokens: &usize| plan.by_position() || frequencies(tokens) == frequencies(1);
+        (2..=most).rfind(alike).unwrap_or(1)
     }
 
     /// Computes the next tokens of some sequences, at most [`Options::micro_batch`] in all or the
@@ -206,7 +230,7 @@ impl Engine {
         self.prepare_rope();
         self.compute(feeds, each);
         for part in &self.batch.parts {
-            let Feed { sequence, tokens, .. } = &mut feeds[part.feed];
+            let Feed { sequence, tokens, role, .. } = &mut feeds[part.feed];
             let count = part.rows.len();
             if part.recomputing {
                 *sequence.recomputed.get_or_insert(0) += count;
@@ -218,7 +242,12 @@ impl Engine {
             sequence.computed += count;
             sequence.effective_length = self.batch.rows[part.rows.end - 1].effective_length;
             sequence.rows = Some(self.rope.keep(sequence.effective_length));
-            let end = sequence.positions().min(sequence.retained_from);
+            // Answer tokens after the first may be removed again.
+            let removable = match role {
+                Role::Answer if !part.recomputing => count - 1,
+                _ => 0,
+            };
+            let end = (sequence.positions() - removable).min(sequence.retained_from);
             sequence.table.release(end);
         }
         self.rope.release_unused();

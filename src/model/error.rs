@@ -63,6 +63,11 @@ pub enum Error {
     Keep { tokens: usize, needed: usize, context: usize },
     #[error("sequence {feed} of the step cannot grow: {full}")]
     PoolFull { feed: usize, full: kv_cache::Full },
+    #[error(
+        "{tokens} answer tokens are given to one pass: the sequence has room for at most {room} that can be \
+         removed again"
+    )]
+    Room { tokens: usize, room: usize },
     #[error("sequence {feed} of the step was created by another engine")]
     ForeignSequence { feed: usize },
     #[error("cannot start the worker threads: {0}")]

@@ -104,7 +104,7 @@ impl Session {
         tokens: &[Token],
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Option<&[f32]>, Error> {
-        self.last_logits(tokens, Role::Prompt, progress)
+        self.read_last(tokens, Role::Prompt, progress)
     }
 
     /// Reads one answer token after the earlier ones, and returns its logits. They differ by
@@ -117,10 +117,36 @@ impl Session {
         token: Token,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Option<&[f32]>, Error> {
-        self.last_logits(&[token], Role::Answer, progress)
+        self.read_last(&[token], Role::Answer, progress)
     }
 
-    fn last_logits(
+    /// Reads answer tokens after the earlier ones in one pass, and returns the logits of each, in order,
+    /// which have the same bits as those of [`Session::answer`], token by token. All tokens but the first
+    /// can be removed again by [`truncate`](Sequence::truncate), as if they had not been read.
+    ///
+    /// # Errors
+    /// As for [`Session::extend`], which also describes `progress`, or if there are more tokens than
+    /// [`Session::room`].
+    pub fn answer_all<'s>(
+        &'s mut self,
+        tokens: &[Token],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<impl Iterator<Item = &'s [f32]> + use<'s>>, Error> {
+        let room = self.room();
+        if tokens.len() > room {
+            return Err(Error::Room { tokens: tokens.len(), room });
+        }
+        let done = self.read(tokens, Role::Answer, 0..tokens.len(), progress, &mut |_, _| {})?;
+        Ok(done.then(|| self.engine.logits(tokens.len())))
+    }
+
+    /// Returns the most tokens that [`Session::answer_all`] can read: at least 1.
+    pub fn room(&self) -> usize {
+        self.engine.room(&self.sequence)
+    }
+
+    /// Reads tokens of a role, and returns the logits of the last one.
+    pub(crate) fn read_last(
         &mut self,
         tokens: &[Token],
         role: Role,
@@ -128,7 +154,8 @@ impl Session {
     ) -> Result<Option<&[f32]>, Error> {
         let last = tokens.len().saturating_sub(1)..tokens.len();
         let done = self.read(tokens, role, last, progress, &mut |_, _| {})?;
-        Ok((done && !tokens.is_empty()).then(|| self.engine.first_logits()))
+        let found = done && !tokens.is_empty();
+        Ok(if found { self.engine.logits(1).next() } else { None })
     }
 
     /// Reads prompt tokens, and calls `each` with the index and the logits of each token in

@@ -16,4 +16,5 @@ mod reference;
 mod run;
 mod saved;
 mod shift;
+mod speculation;
 mod tiny;

@@ -35,7 +35,16 @@ fn prompt(timings: &Timings) -> String {
 }
 
 fn answer(timings: &Timings) -> String {
-    rate(timings.generated, timings.steps, timings.generating)
+    let Timings { generated, steps, drafted, accepted, generating, .. } = *timings;
+    let answer = rate(generated, steps + accepted, generating);
+    if drafted == 0 {
+        return answer;
+    }
+    let share = 100.0 * accepted as f64 / drafted as f64;
+    let each = (steps + accepted) as f64 / steps as f64;
+    format!(
+        "{answer}, {accepted} of {drafted} drafts right ({share:.0} %), {each:.2} tokens a pass"
+    )
 }
 
 /// Formats a number of tokens, and the rate of the `timed` tokens or steps that `time` measures. The
@@ -56,6 +65,8 @@ pub fn sum(a: &Timings, b: &Timings) -> Timings {
         reading: a.reading + b.reading,
         generated: a.generated + b.generated,
         steps: a.steps + b.steps,
+        drafted: a.drafted + b.drafted,
+        accepted: a.accepted + b.accepted,
         generating: a.generating + b.generating,
     }
 }
@@ -72,6 +83,8 @@ mod tests {
             reading: Duration::from_millis(1500),
             generated: 1,
             steps: 0,
+            drafted: 0,
+            accepted: 0,
             generating: Duration::from_millis(1),
         };
         let more =

@@ -1,0 +1,168 @@
+//! A draft model: a smaller one with the same vocabulary.
+
+use std::ops::ControlFlow;
+
+use thiserror::Error;
+
+use super::{DRAFTS_MAX, Drafter};
+use crate::{
+    Token,
+    model::{self, Model, Role, Session},
+    tokenizer::Tokenizer,
+};
+
+/// The most tokens by which the vocabularies may differ in size, as in llama.cpp: models of a family pad
+/// theirs to different sizes.
+const SIZE_DIFFERENCE_MAX: usize = 128;
+/// The first tokens, of which models of a family may use some differently.
+const FIRST: Token = 5;
+
+/// The share of drafts that is assumed to be right at each depth, until it is measured.
+const PRIOR: f64 = 0.7;
+/// The number of drafts over which the share is averaged.
+const MEMORY: f64 = 16.0;
+
+/// A model that cannot draft for another one.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// One of the models has no tokenizer.
+    #[error(transparent)]
+    Model(#[from] model::Error),
+    /// The sizes of the vocabularies differ.
+    #[error(
+        "a draft model must have the vocabulary of the model: this one has {draft} tokens, and the \
+         model {target}"
+    )]
+    Size {
+        /// The number of the draft model's tokens.
+        draft: usize,
+        /// The number of the model's tokens.
+        target: usize,
+    },
+    /// A token differs.
+    #[error(
+        "a draft model must have the vocabulary of the model: token {token} is {draft:?} in this one, \
+         and {target:?} in the model"
+    )]
+    Token {
+        /// The token.
+        token: Token,
+        /// Its text in the draft model.
+        draft: String,
+        /// Its text in the model.
+        target: String,
+    },
+}
+
+/// Drafts the tokens that a smaller model holds for the most likely.
+pub struct DraftModel {
+    session: Session,
+    /// The number of tokens in the vocabulary of the model that the drafts are for.
+    vocabulary: usize,
+    /// The last drafts, and the number of tokens of the text before them.
+    drafts: Vec<Token>,
+    drafted_at: usize,
+    /// The share of right drafts at each depth.
+    right: [f64; DRAFTS_MAX],
+}
+
+impl DraftModel {
+    /// Creates a drafter for `target` from an empty session of the draft model.
+    ///
+    /// # Errors
+    /// If the models have different vocabularies.
+    pub fn new(target: &Model, session: Session) -> Result<Self, Error> {
+        check(session.model().tokenizer()?, target.tokenizer()?)?;
+        let (vocabulary, drafts, right) =
+            (target.config().vocabulary, Vec::new(), [PRIOR; DRAFTS_MAX]);
+        Ok(DraftModel { session, vocabulary, drafts, drafted_at: 0, right })
+    }
+
+    /// Reads the part of `text` that the session does not have. Returns the token that follows; `None`
+    /// if the text does not fit in the context, or `progress` stopped it.
+    fn read(
+        &mut self,
+        text: &[Token],
+        progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Option<Token>, model::Error> {
+        let session = &mut self.session;
+        let shared = text.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
+        let read = session.truncate(shared.min(text.len().saturating_sub(1)));
+        let rest = &text[read..];
+        if !session.rope().plan().shifts && text.len() > session.capacity() {
+            return Ok(None);
+        }
+        // Drafts are removed later if they are wrong.
+        let positions = session.positions() + rest.len();
+        session.retain_from(positions);
+        let role = if rest.len() <= session.room() { Role::Answer } else { Role::Prompt };
+        Ok(session.read_last(rest, role, &mut |_| progress())?.map(likeliest))
+    }
+}
+
+impl Drafter for DraftModel {
+    fn begin(
+        &mut self,
+        prompt: &[Token],
+        progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), model::Error> {
+        self.drafts.clear();
+        self.read(prompt, progress).map(|_| ())
+    }
+
+    fn follow(&mut self, text: &[Token]) {
+        let after = text.get(self.drafted_at..).unwrap_or_default();
+        for ((draft, token), share) in self.drafts.drain(..).zip(after).zip(&mut self.right) {
+            let right = draft == *token;
+            *share += (f64::from(u8::from(right)) - *share) / MEMORY;
+            if !right {
+                break;
+            }
+        }
+    }
+
+    fn chance(&self, depth: usize) -> f64 {
+        self.right.get(depth).copied().unwrap_or(0.0)
+    }
+
+    fn draft(
+        &mut self,
+        text: &[Token],
+        count: usize,
+        drafts: &mut Vec<Token>,
+    ) -> Result<(), model::Error> {
+        let keep_going = || ControlFlow::Continue(());
+        let mut next = self.read(text, &mut { keep_going })?;
+        while let Some(token) = next.filter(|&token| (token as usize) < self.vocabulary) {
+            drafts.push(token);
+            if drafts.len() == count || self.session.full() {
+                break;
+            }
+            next = self.session.answer(token, &mut |_| keep_going())?.map(likeliest);
+        }
+        (self.drafts, self.drafted_at) = (drafts.clone(), text.len());
+        Ok(())
+    }
+}
+
+/// Returns the token with the largest logit.
+fn likeliest(logits: &[f32]) -> Token {
+    let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
+    (0..logits.len()).fold(0, better) as Token
+}
+
+/// Checks that two vocabularies are the same, except for first tokens and padding.
+fn check(draft: &Tokenizer<'_>, target: &Tokenizer<'_>) -> Result<(), Error> {
+    let (drafts, targets) = (draft.len(), target.len());
+    if drafts.abs_diff(targets) > SIZE_DIFFERENCE_MAX {
+        return Err(Error::Size { draft: drafts, target: targets });
+    }
+    let common = drafts.min(targets) as Token;
+    match (FIRST..common).find(|&token| draft.text(token) != target.text(token)) {
+        None => Ok(()),
+        Some(token) => {
+            let text = |of: &Tokenizer<'_>| of.text(token).unwrap_or_default().to_string();
+            Err(Error::Token { token, draft: text(draft), target: text(target) })
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Prompt lookup: the text so far is its own draft model.
+
+use super::{Drafter, automaton::*};
+use crate::{Token, model::Error};
+
+/// The most tokens whose substrings are indexed, at up to 150 bytes each. A longer text is indexed anew
+/// from its last half of as many.
+const INDEXED_MAX: usize = 1 << 18;
+
+/// The number of classes of matches: of 1 token, of 2 and 3, of 4 to 7, and so on.
+const CLASSES: usize = 8;
+/// The share of matches in each class whose next token is assumed to be right, until the text shows it.
+const PRIOR: [f64; CLASSES] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.95];
+/// The number of matches over which the share is averaged.
+const MEMORY: f64 = 32.0;
+
+/// Drafts what followed the longest suffix of the text where it occurred before, the last time.
+///
+/// The chance that it follows again is the share of earlier matches of that length that were right, in the
+/// prompt and in the answer.
+#[derive(Debug)]
+pub struct Lookup {
+    automaton: SuffixAutomaton,
+    /// The text that was followed.
+    text: Vec<Token>,
+    /// The number of first tokens that are not indexed.
+    skipped: usize,
+    found: Option<Match>,
+    /// The share of right matches in each class.
+    right: [f64; CLASSES],
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Lookup {
+            automaton: SuffixAutomaton::new(),
+            text: Vec::new(),
+            skipped: 0,
+            found: None,
+            right: PRIOR,
+        }
+    }
+}
+
+impl Lookup {
+    fn push(&mut self, token: Token) {
+        if let Some(found) = self.found {
+            let right = f64::from(u8::from(self.text[self.skipped + found.end] == token));
+            let share = &mut self.right[class(found.len)];
+            *share += (right - *share) / MEMORY;
+        }
+        self.text.push(token);
+        self.found = self.automaton.push(token);
+        if self.automaton.len() >= INDEXED_MAX {
+            self.skipped = self.text.len() - INDEXED_MAX / 2;
+            self.automaton = SuffixAutomaton::new();
+            for &token in &self.text[self.skipped..] {
+                self.found = self.automaton.push(token);
+            }
+        }
+    }
+}
+
+impl Drafter for Lookup {
+    fn follow(&mut self, text: &[Token]) {
+        if !text.starts_with(&self.text) {
+            *self = Lookup { right: self.right, ..Lookup::default() };
+        }
+        for &token in &text[self.text.len()..] {
+            self.push(token);
+        }
+    }
+
+    fn chance(&self, depth: usize) -> f64 {
+        self.found.map_or(0.0, |found| self.right[class(found.len + depth)])
+    }
+
+    fn draft(
+        &mut self,
+        text: &[Token],
+        count: usize,
+        drafts: &mut Vec<Token>,
+    ) -> Result<(), Error> {
+        let Some(found) = self.found else { return Ok(()) };
+        // What follows the last token is the drafts themselves.
+        let from = self.skipped + found.end;
+        for i in from..from + count {
+            drafts.push(if i < text.len() { text[i] } else { drafts[i - text.len()] });
+        }
+        Ok(())
+    }
+}
+
+/// Returns the class of a match.
+fn class(len: usize) -> usize {
+    (len.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drafts(lookup: &mut Lookup, text: &[Token], count: usize) -> Vec<Token> {
+        let mut drafts = Vec::new();
+        lookup.follow(text);
+        lookup.draft(text, count, &mut drafts).unwrap();
+        drafts
+    }
+
+    #[test]
+    fn what_followed_the_longest_match_is_drafted() {
+        let mut lookup = Lookup::default();
+        assert!(drafts(&mut lookup, &[], 4).is_empty());
+        assert!(drafts(&mut lookup, &[1, 2, 3], 4).is_empty());
+        // 2, 3 was followed by 4; 3 alone by 9.
+        assert_eq!(drafts(&mut lookup, &[1, 2, 3, 4, 5, 3, 9, 2, 3], 3), [4, 5, 3]);
+        // Another text.
+        assert_eq!(drafts(&mut lookup, &[1, 8, 6, 1], 2), [8, 6]);
+    }
+
+    #[test]
+    fn a_repetition_continues_beyond_the_text() {
+        assert_eq!(drafts(&mut Lookup::default(), &[5, 1, 2, 3, 1, 2, 3], 5), [1, 2, 3, 1, 2]);
+        assert_eq!(drafts(&mut Lookup::default(), &[7, 7], 3), [7, 7, 7]);
+    }
+
+    #[test]
+    fn chances_are_those_of_the_text() {
+        let mut lookup = Lookup::default();
+        let copy: Vec<_> = (0..50).cycle().take(2000).collect();
+        lookup.follow(&copy);
+        assert!(lookup.chance(0) > 0.99, "{}", lookup.chance(0));
+        // After each pair of 0 and 1, something new.
+        let mut lookup = Lookup::default();
+        let new: Vec<_> = (10..500).flat_map(|new| [0, 1, new]).chain([0, 1]).collect();
+        lookup.follow(&new);
+        assert!(lookup.chance(0) < 0.01, "{}", lookup.chance(0));
+    }
+
+    #[test]
+    fn a_text_without_end_needs_bounded_memory() {
+        let mut lookup = Lookup::default();
+        let mut text: Vec<_> = (0..INDEXED_MAX as Token).collect();
+        lookup.follow(&text);
+        assert_eq!(lookup.automaton.len(), INDEXED_MAX / 2);
+        text.extend([INDEXED_MAX as Token - 3, INDEXED_MAX as Token - 2]);
+        assert_eq!(drafts(&mut lookup, &text, 1), [INDEXED_MAX as Token - 1]);
+        // Tokens of the first half are forgotten.
+        text.push(5);
+        assert!(drafts(&mut lookup, &text, 1).is_empty());
+    }
+}

@@ -1,0 +1,392 @@
+//! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token at a
+//! time.
+
+use std::ops::ControlFlow;
+
+use rope_cpu::{
+    Token,
+    generate::{
+        End, Event, Limits, speculate,
+        speculation::{Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Speculation},
+    },
+    kv_cache::CacheType,
+    model::{Error, Session},
+    rope::{Flags, POLICY, lm_infinite},
+    sample::{Sampler, Settings, dry, mirostat, penalties, temperature},
+};
+
+use crate::{
+    build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
+    engine::Random,
+    position,
+    tiny::{How, Tiny, load, tokens, with_file, with_model},
+};
+
+/// The token that ends an answer.
+const END: Token = 49;
+
+/// Returns the file of a model with a tokenizer, whose tokens are letters.
+fn file(tiny: &Tiny) -> Builder {
+    file_with(tiny, 'W')
+}
+
+/// Returns the file of a model with another letter as token 48.
+fn file_with(tiny: &Tiny, last: char) -> Builder {
+    let letters = ('a'..='z').chain('A'..='V').chain([last]).map(String::from);
+    let texts: Vec<_> = letters.chain(["<end>".into()]).collect();
+    let kinds = (0..texts.len()).map(|token| if token as Token == END { 3i32 } else { 1 });
+    let kinds = array(I32, texts.len() as u64, kinds.map(i32::to_le_bytes));
+    tiny.builder()
+        .key("tokenizer.ggml.model", STRING, string("gpt2"))
+        .key("tokenizer.ggml.pre", STRING, string("gpt-2"))
+        .key("tokenizer.ggml.tokens", ARRAY, strings(&texts))
+        .key("tokenizer.ggml.token_type", ARRAY, kinds)
+        .key("tokenizer.ggml.merges", ARRAY, strings::<&str>(&[]))
+        .key("tokenizer.ggml.eos_token_id", U32, END.to_le_bytes())
+}
+
+/// Drafts what is known to follow, except where it is to be wrong.
+struct Oracle {
+    text: Vec<Token>,
+    /// The number of drafts in 100 that are wrong.
+    wrong: usize,
+    random: Random,
+}
+
+impl Drafter for Oracle {
+    fn follow(&mut self, _: &[Token]) {}
+
+    fn chance(&self, _: usize) -> f64 {
+        0.9
+    }
+
+    fn draft(
+        &mut self,
+        text: &[Token],
+        count: usize,
+        drafts: &mut Vec<Token>,
+    ) -> Result<(), Error> {
+        for i in text.len()..text.len() + count {
+            let right = self.text.get(i).copied().unwrap_or(0);
+            let wrong = self.random.below(100) < self.wrong;
+            drafts.push(if wrong { (right + 1) % END } else { right });
+        }
+        Ok(())
+    }
+}
+
+/// An answer, and the state of everything after it.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    text: String,
+    tokens: Vec<Token>,
+    end: End,
+    session: Vec<Token>,
+    /// The logits of tokens that follow.
+    logits: Vec<Vec<f32>>,
+    /// Further choices of the sampler.
+    choices: Vec<Token>,
+}
+
+/// The number of tokens that were drafted, and of those that were right.
+type Counts = (usize, usize);
+
+/// A way to generate that all drafters must agree about.
+#[derive(Clone)]
+struct Case {
+    name: &'static str,
+    tiny: Tiny,
+    how: How,
+    settings: Settings,
+    limits: Limits,
+    prompt: usize,
+}
+
+impl Case {
+    /// Returns the case of greedy answers of 60 tokens.
+    fn new(name: &'static str, tiny: Tiny) -> Self {
+        let limits = Limits { tokens_max: Some(60), ignore_end: true, ..Limits::default() };
+        let settings = Settings { seed: Some(7), ..Settings::default() };
+        let settings = settings.with(&temperature::TEMPERATURE, 0.0);
+        let how = How { threads: 1, ..How::default() };
+        Case { name, tiny, how, settings, limits, prompt: 20 }
+    }
+
+    /// Returns the case of a RoPE method, from before its first change of frequencies, eviction or dropped
+    /// page until after some of them.
+    fn flags(name: &'static str, tiny: Tiny, flags: Flags, tokens: usize) -> Self {
+        let mut case = Case::new(name, tiny).sampled();
+        case.how.flags = flags;
+        case.limits.tokens_max = Some(tokens);
+        case
+    }
+
+    /// Replaces greedy answers by random ones, which have no repetitions.
+    fn sampled(self) -> Self {
+        Case { settings: self.settings.with(&temperature::TEMPERATURE, 1.0), ..self }
+    }
+
+    /// Generates with drafters of `text`, which is what a drafter may know.
+    fn outcome(&self, session: &mut Session, speculation: &mut Speculation) -> (Outcome, Counts) {
+        let prompt = tokens(&self.tiny, self.prompt);
+        let mut sampler = Sampler::new(self.settings.clone()).unwrap();
+        let go_on = &mut |_: Event<'_>| ControlFlow::Continue(());
+        let found = speculate(session, &mut sampler, speculation, &prompt, &self.limits, go_on);
+        let found = found.unwrap();
+        let (text, answer, end) = (found.text, found.tokens, found.end);
+        let all = session.tokens().to_vec();
+        let (mut logits, mut choices) = (Vec::new(), Vec::new());
+        while !session.full() && logits.len() < 3 {
+            let next = session.answer(3, &mut |_| ControlFlow::Continue(()));
+            logits.push(next.unwrap().unwrap().to_vec());
+            choices.push(sampler.choose(&logits[logits.len() - 1]).unwrap());
+            sampler.accept(choices[choices.len() - 1]);
+        }
+        let counts = (found.timings.drafted, found.timings.accepted);
+        assert_eq!(found.timings.steps + found.timings.accepted + 1, {
+            // A token that ends the answer takes a step, too.
+            answer.len() + usize::from(end == End::Model)
+        });
+        (Outcome { text, tokens: answer, end, session: all, logits, choices }, counts)
+    }
+
+    /// Checks that all drafters give what none gives. Returns the outcome.
+    fn check(&self) -> Outcome {
+        let file = file(&self.tiny);
+        let run = |speculation: &mut Speculation| {
+            with_file(&file, &[], &self.how, |session| self.outcome(session, speculation))
+        };
+        let (expected, _) = run(&mut Speculation::none());
+        let text = [tokens(&self.tiny, self.prompt), expected.tokens.clone()].concat();
+        let oracle = |wrong| -> Box<dyn Drafter> {
+            Box::new(Oracle { text: text.clone(), wrong, random: Random(wrong as u64) })
+        };
+        for (kind, drafter, count) in [
+            ("right", oracle(0), Count::Always(DRAFTS_MAX)),
+            ("wrong", oracle(100), Count::Always(DRAFTS_MAX)),
+            ("mixed", oracle(20), Count::Always(DRAFTS_MAX)),
+            ("single", oracle(50), Count::Always(1)),
+            ("adaptive", oracle(30), Count::UpTo(DRAFTS_MAX)),
+            ("lookup", Box::new(Lookup::default()), Count::Always(7)),
+        ] {
+            let name = format!("{}, {kind}", self.name);
+            let mut speculation = Speculation::new(vec![drafter], count);
+            let (found, (drafted, accepted)) = run(&mut speculation);
+            assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
+            match kind {
+                "right" => assert!(accepted > 0, "{name}: {drafted}"),
+                "wrong" => assert!(drafted > 0 && accepted == 0, "{name}: {accepted}"),
+                _ => {}
+            }
+        }
+        expected
+    }
+}
+
+fn models() -> Vec<(&'static str, Tiny)> {
+    let quantized = Tiny::llama().in_blocks();
+    vec![
+        ("llama", Tiny::llama()),
+        ("quantized", quantized),
+        ("gemma3", Tiny::gemma3()),
+        ("qwen3moe", Tiny::named("qwen3moe")),
+    ]
+}
+
+#[test]
+fn answers_are_the_same_with_any_sampler() {
+    for (name, tiny) in models() {
+        let greedy = Case::new(name, tiny);
+        let with = |settings: Settings| Case { settings, ..greedy.clone() };
+        let random = greedy.settings.clone().with(&temperature::TEMPERATURE, 1.5);
+        greedy.check();
+        with(random.clone()).check();
+        with(random.clone().with(&mirostat::VERSION, 2)).check();
+        with(random.clone().with(&mirostat::VERSION, 1)).check();
+        with(greedy.settings.clone().with(&penalties::REPEAT, 1.5)).check();
+        with(random.with(&dry::MULTIPLIER, 2.0).with(&penalties::PRESENCE, 0.5)).check();
+    }
+}
+
+#[test]
+fn answers_end_at_the_same_token() {
+    let open = Case::new("open", Tiny::llama()).sampled();
+    let text = open.check().text;
+    for at in [5, 17, 40] {
+        let mut case = open.clone();
+        case.limits.stops = vec![text[at..at + 3].into()];
+        assert!(matches!(case.check().end, End::Stop(_)), "{at}");
+        case = open.clone();
+        case.limits.tokens_max = Some(at);
+        assert_eq!(case.check().end, End::TokensMax);
+        case = open.clone();
+        case.how.context = open.prompt + at;
+        assert_eq!(case.check().end, End::ContextFull);
+    }
+    // Some seed ends the answer early.
+    let ends = (0..200).filter(|&seed| {
+        let mut case = open.clone();
+        (case.limits.ignore_end, case.settings.seed) = (false, Some(seed));
+        let file = file(&case.tiny);
+        let run = |speculation: &mut Speculation| {
+            with_file(&file, &[], &case.how, |session| case.outcome(session, speculation).0)
+        };
+        if seed > 0 && run(&mut Speculation::none()).end != End::Model {
+            return false;
+        }
+        case.check().end == End::Model
+    });
+    assert!(ends.take(2).count() == 2);
+}
+
+#[test]
+fn a_callback_stops_at_the_same_token() {
+    let case = Case::new("stopped", Tiny::llama());
+    let file = file(&case.tiny);
+    let expected = case.check().tokens;
+    let text = [tokens(&case.tiny, case.prompt), expected].concat();
+    for stop in 1..20 {
+        let drafter = Oracle { text: text.clone(), wrong: 10, random: Random(5) };
+        let mut speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(DRAFTS_MAX));
+        let mut sampler = Sampler::new(case.settings.clone()).unwrap();
+        with_file(&file, &[], &case.how, |session| {
+            let mut events = 0;
+            let prompt = &text[..case.prompt];
+            let limits = &case.limits;
+            let found =
+                speculate(session, &mut sampler, &mut speculation, prompt, limits, &mut |e| {
+                    events += usize::from(matches!(e, Event::Text(_)));
+                    if events == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+            let found = found.unwrap();
+            assert_eq!((found.end, &found.tokens[..]), (End::Caller, &text[case.prompt..][..stop]));
+            assert_eq!(session.tokens(), &text[..case.prompt + stop - 1]);
+        });
+    }
+}
+
+#[test]
+fn any_cache_type_and_micro_batch_gives_the_same_answer() {
+    for cache in CacheType::ALL {
+        for tiny in [Tiny::llama(), Tiny::gemma3()] {
+            let mut case = Case::new(cache.name(), tiny).sampled();
+            (case.how.keys, case.how.values) = (cache, cache);
+            case.prompt = 245; // the answer begins a page
+            case.check();
+        }
+    }
+    for micro_batch in [2, 5] {
+        let mut case = Case::new("small micro-batch", Tiny::llama()).sampled();
+        case.how.micro_batch = micro_batch;
+        case.check();
+    }
+    let mut single = Case::new("micro-batch of 1", Tiny::llama());
+    single.how.micro_batch = 1;
+    let file = file(&single.tiny);
+    let drafter = Oracle { text: Vec::new(), wrong: 0, random: Random(0) };
+    let mut speculation = Speculation::new(vec![Box::new(drafter)], Count::Always(4));
+    let counts =
+        with_file(&file, &[], &single.how, |session| single.outcome(session, &mut speculation).1);
+    assert_eq!(counts, (0, 0));
+}
+
+#[test]
+fn windows_keep_what_wrong_drafts_need() {
+    // Pages of 256 positions leave the window of 40, and the rolling one of 50.
+    Case::flags("gemma3", Tiny::gemma3(), Flags::default(), 600).check();
+    let rolling =
+        Flags::method("lm-infinite").with(&lm_infinite::GLOBAL, 5).with(&lm_infinite::LOCAL, 50);
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let mut case = Case::flags("lm-infinite", tiny, rolling.clone(), 600);
+        case.how.context = 300;
+        case.check();
+    }
+}
+
+#[test]
+fn a_context_shifts_at_the_same_token() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        let flags = Flags { context_shift: true, ..Flags::default() };
+        let mut case = Case::flags("shift", tiny, flags, 900);
+        case.how.context = 300;
+        case.check();
+    }
+}
+
+#[test]
+fn frequencies_that_follow_the_length_change_at_the_same_token() {
+    for case in position::Case::all() {
+        let name = case.flags.scaling().map_or("longrope", |scaling| scaling.name);
+        for policy in ["position", "run"] {
+            let flags = case.flags.clone().with(&POLICY, policy);
+            let mut case = Case::flags(name, case.tiny.clone(), flags, 150);
+            case.prompt = 60;
+            case.check();
+        }
+    }
+}
+
+/// Returns a session of a draft model.
+fn draft_session(file: &Builder, how: &How) -> Session {
+    with_model(file, &[], how, |model, rope, options| Session::new(model, rope, options).unwrap())
+}
+
+#[test]
+fn a_draft_model_changes_nothing() {
+    let target = Tiny { layers: 3, ..Tiny::gemma3() };
+    let rolling =
+        Flags::method("lm-infinite").with(&lm_infinite::GLOBAL, 5).with(&lm_infinite::LOCAL, 50);
+    let shifting = Flags { context_shift: true, ..Flags::default() };
+    for (flags, draft) in [
+        (Flags::default(), target.clone()),
+        (Flags::default(), Tiny::gemma3()),
+        (shifting.clone(), Tiny::llama()),
+        (shifting, target.clone()),
+        (rolling, target.clone()),
+    ] {
+        let mut case = Case::flags("draft model", target.clone(), flags, 600);
+        case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
+        let same = draft.architecture == target.architecture;
+        if same {
+            case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+        }
+        let (file, draft_file) = (file(&case.tiny), file(&draft));
+        let expected = with_file(&file, &[], &case.how, |session| {
+            case.outcome(session, &mut Speculation::none()).0
+        });
+        for count in [Count::Always(6), Count::UpTo(DRAFTS_MAX)] {
+            with_file(&file, &[], &case.how, |session| {
+                let drafts = draft_session(&draft_file, &case.how);
+                let drafter = DraftModel::new(session.model(), drafts).unwrap();
+                let drafters: Vec<Box<dyn Drafter>> =
+                    vec![Box::new(Lookup::default()), Box::new(drafter)];
+                let drafters = if same { drafters.into_iter().skip(1).collect() } else { drafters };
+                let mut speculation = Speculation::new(drafters, count);
+                for _ in 0..2 {
+                    session.truncate(0);
+                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                    assert!(found == expected, "{:?}\n{found:?}\n{expected:?}", case.how.flags);
+                    if same && count == Count::Always(6) {
+                        // Equal models differ by rounding only.
+                        assert!(accepted > drafted / 2, "{accepted} of {drafted}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_draft_model_of_another_vocabulary_is_refused() {
+    let tiny = Tiny::llama();
+    let target = load(&file(&tiny), &[]).unwrap();
+    let how = How::default();
+    let refused = |file: &Builder| match DraftModel::new(&target, draft_session(file, &how)) {
+        Ok(_) => panic!("not refused"),
+        Err(error) => error.to_string(),
+    };
+    let without = refused(&tiny.builder());
+    assert!(without.contains("tokenizer.ggml.model"), "{without}");
+    let message = refused(&file_with(&tiny, '!'));
+    assert!(message.contains("token 48 is \"!\" in this one, and \"W\""), "{message}");
+}
