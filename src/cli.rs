@@ -3,6 +3,7 @@
 mod args;
 mod argv;
 pub mod bench;
+mod draft;
 mod environment;
 mod error;
 mod escapes;

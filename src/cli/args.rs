@@ -8,6 +8,7 @@ pub mod parameters;
 mod rope;
 mod sampling;
 mod server;
+mod speculation;
 mod template;
 
 pub use adapters::AdapterArgs;
@@ -16,6 +17,7 @@ pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, on_or_off};
 pub use sampling::SamplingArgs;
 pub use server::ServeArgs;
+pub use speculation::SpeculationArgs;
 pub use template::TemplateArgs;
 
 use std::{

@@ -49,6 +49,9 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-oe", "output-err"),
     ("-np", "parallel"),
     ("-cram", "cache-ram"),
+    ("-md", "spec-draft-model"),
+    ("-ctkd", "spec-draft-type-k"),
+    ("-ctvd", "spec-draft-type-v"),
 ];
 
 /// Options whose value is free text, which may have the form of an option.

@@ -33,7 +33,7 @@ const OURS: &str = "ROPE_CPU_";
 const PREFIX: &str = "LLAMA_ARG_";
 
 /// The options that llama.cpp has variables for, with the rest of the name after `LLAMA_ARG_`.
-const LLAMA_CPP: [(&str, &str); 34] = [
+const LLAMA_CPP: [(&str, &str); 39] = [
     ("batch-size", "BATCH"),
     ("cache-type-k", "CACHE_TYPE_K"),
     ("cache-type-v", "CACHE_TYPE_V"),
@@ -58,6 +58,11 @@ const LLAMA_CPP: [(&str, &str); 34] = [
     ("rope-scale", "ROPE_SCALE"),
     ("rope-scaling", "ROPE_SCALING_TYPE"),
     ("show-timings", "SHOW_TIMINGS"),
+    ("spec-draft-model", "SPEC_DRAFT_MODEL"),
+    ("spec-draft-n-max", "SPEC_DRAFT_N_MAX"),
+    ("spec-draft-type-k", "SPEC_DRAFT_CACHE_TYPE_K"),
+    ("spec-draft-type-v", "SPEC_DRAFT_CACHE_TYPE_V"),
+    ("spec-type", "SPEC_TYPE"),
     ("temp", "TEMPERATURE"),
     ("threads", "THREADS"),
     ("top-k", "TOP_K"),

@@ -84,6 +84,10 @@ const THREADS: Treatment =
     Treatment::Ignored("ignored, since -t sets the threads for both prompts and answers");
 const CACHE: Treatment =
     Treatment::Ignored("ignored, since the KV cache of rope-cpu has another layout");
+const DRAFTS: Treatment =
+    Treatment::Ignored("ignored, since the number of drafts follows from their success");
+const DRAFT_THREADS: Treatment =
+    Treatment::Ignored("ignored, since -t sets the threads of the draft model, too");
 const WARM_UP: Treatment = Treatment::Ignored("ignored, since only bench and sweep have a warm-up");
 const TERMINAL: Treatment = Treatment::Ignored("ignored, since rope-cpu detects terminals");
 
@@ -137,12 +141,22 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Unsupported("")),
     ("--mmproj-device --image --audio --video --image-min-tokens", No, Unsupported("")),
     ("--image-max-tokens", No, Unsupported("")),
-    ("-md --model-draft --draft --draft-n --draft-max --draft-min", No, Unsupported("")),
-    ("--draft-n-min --draft-p-min --draft-p-split --spec-type --spec-default", No, Unsupported("")),
-    ("-hfd -hfrd --hf-repo-draft -td --threads-draft -tbd", No, Unsupported("")),
-    ("--threads-batch-draft -ctkd --cache-type-k-draft -ctvd", No, Unsupported("")),
-    ("--cache-type-v-draft -devd --device-draft -ngld --gpu-layers-draft", No, Unsupported("")),
-    ("--n-gpu-layers-draft", No, Unsupported("")),
+    ("--spec-draft-n-min --draft-min --draft-n-min", Any, DRAFTS),
+    ("--spec-draft-p-min --draft-p-min --spec-draft-p-split --draft-p-split", Any, DRAFTS),
+    ("--spec-ngram-simple-size-n --spec-ngram-simple-size-m", Any, DRAFTS),
+    ("--spec-ngram-simple-min-hits --spec-ngram-map-k-size-n", Any, DRAFTS),
+    ("--spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits", Any, DRAFTS),
+    ("--spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m", Any, DRAFTS),
+    ("--spec-ngram-map-k4v-min-hits --spec-ngram-mod-n-match", Any, DRAFTS),
+    ("--spec-ngram-mod-n-min --spec-ngram-mod-n-max", Any, DRAFTS),
+    ("-td --threads-draft --spec-draft-threads -tbd --threads-batch-draft", Any, DRAFT_THREADS),
+    ("--spec-draft-threads-batch", Any, DRAFT_THREADS),
+    ("-devd --device-draft --spec-draft-device -ngld --gpu-layers-draft", Any, GPU),
+    ("--n-gpu-layers-draft --spec-draft-ngl", Any, GPU),
+    ("--spec-draft-sampling", OneOf(&["greedy"]), ALWAYS),
+    ("-hfd -hfrd --hf-repo-draft --spec-draft-hf", No, Unsupported("give a file with -md")),
+    ("--spec-default", No, Unsupported("--spec-type ngram-simple is similar")),
+    ("--spec-synth-len --spec-synth-rates", No, Unsupported("")),
     //
     ("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks", No, Unsupported("")),
     ("--multiple-choice --multiple-choice-tasks", No, Unsupported("")),

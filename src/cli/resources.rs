@@ -114,6 +114,26 @@ impl Resources {
         self
     }
 
+    /// Returns the resources of a second model, without the memory that the first one needs.
+    pub fn beside(mut self, first: &Resources) -> Self {
+        if let Some(available) = &mut self.available {
+            let need = first.shape.need(&first.request).total();
+            available.bytes = available.bytes.saturating_sub(need);
+        }
+        self
+    }
+
+    /// Returns whether the context rolls.
+    pub fn rolls(&self) -> bool {
+        self.request.rolling
+    }
+
+    /// Returns the model and the memory as one line, with a title.
+    pub fn line(&self, title: &str) -> String {
+        let need = self.shape.need(&self.request);
+        format!("{title}: {}; {}", self.model, need.parts(&self.request))
+    }
+
     /// Returns the resources for `sequences` sequences side by side, with a context each.
     pub fn for_sequences(mut self, sequences: usize) -> Self {
         self.request.sequences = sequences;

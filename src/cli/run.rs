@@ -16,7 +16,11 @@ use std::{
 
 pub use args::Args;
 
-use super::{error::Error, handle_interrupts, load, note, resources, sampling, warn};
+use super::{
+    draft::{Draft, speculation},
+    error::Error,
+    handle_interrupts, load, note, resources, sampling, warn,
+};
 use conversation::{Conversation, converse};
 use line::LineEditor;
 use prompt_cache::PromptCache;
@@ -51,6 +55,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
+    args.speculation.draft_model()?;
     let limits = writer::limits(&args.answer, typed.no_escape)?;
     let system = prompt::system(typed)?;
 
@@ -64,7 +69,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };
-    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(()) };
+    let draft = Draft::open(&args.speculation, &args.memory, &args.machine, &resources)?;
+    let rope = resources.rope(&model, &flags)?;
+    let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
+    let Some(rope) = rope else { return Ok(()) };
+    let speculation = speculation(&args.speculation, &model, draft.as_ref().zip(draft_rope))?;
 
     let prompt = prompt::prompt(typed)?;
     let mut conversation = match mode(args, &model, system.is_some(), prompt.is_some())? {
@@ -77,6 +86,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if !answer.quiet {
         note(&resources);
         note(rope.plan());
+        if let Some(draft) = &draft {
+            note(draft.line());
+        }
     }
     let input_left = prompt::notes_input_left(typed);
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, answer.quiet);
@@ -102,6 +114,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         session,
         tokenizer,
         sampler,
+        speculation,
         limits,
         screen,
         verbose_prompt: typed.verbose_prompt,

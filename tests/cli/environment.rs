@@ -142,7 +142,7 @@ fn the_long_help_names_the_variables() {
 
 #[test]
 fn these_variables_of_llama_cpp_are_read() {
-    const READ: [&str; 36] = [
+    const READ: [&str; 41] = [
         "LLAMA_ARG_BATCH",
         "LLAMA_ARG_CACHE_TYPE_K",
         "LLAMA_ARG_CACHE_TYPE_V",
@@ -169,6 +169,11 @@ fn these_variables_of_llama_cpp_are_read() {
         "LLAMA_ARG_ROPE_SCALE",
         "LLAMA_ARG_ROPE_SCALING_TYPE",
         "LLAMA_ARG_SHOW_TIMINGS",
+        "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
+        "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
+        "LLAMA_ARG_SPEC_DRAFT_MODEL",
+        "LLAMA_ARG_SPEC_DRAFT_N_MAX",
+        "LLAMA_ARG_SPEC_TYPE",
         "LLAMA_ARG_TEMPERATURE",
         "LLAMA_ARG_THREADS",
         "LLAMA_ARG_TOP_K",

@@ -25,6 +25,7 @@ mod sampling;
 mod shell;
 #[cfg(unix)]
 mod shortened;
+mod speculation;
 mod split;
 mod sweep;
 #[cfg(unix)]

@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_reported() {
 
 #[test]
 fn unsupported_options_of_llama_cli_are_rejected_by_name() {
-    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-md"] {
+    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-hfd"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not support");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }
@@ -65,7 +65,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
-    let cases: [(&[&str], &str); 26] = [
+    let cases: [(&[&str], &str); 31] = [
         (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -95,6 +95,11 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--lora-scaled", "a.gguf"], "FILE:SCALE"),
         (&["--lora-scaled", "a.gguf:0.5,b.gguf:much"], "the scale much is not a finite number"),
         (&["-r", ""], "--reverse-prompt is empty"),
+        (&["--spec-draft-n-max", "16"], "must be a whole number from 1 to 15"),
+        (&["--draft", "0"], "'--spec-draft-n-max <N>': must be a whole number from 1 to 15"),
+        (&["--spec-type", "eagle"], "[possible values: none, ngram-simple, draft-simple]"),
+        (&["--spec-type", "draft-simple"], "give it with -md"),
+        (&["-md", "x", "--spec-type", "ngram-mod"], "add draft-simple"),
     ];
     run(&["tokenize", "-m", "x", "-p", "a", "--override-kv", "x"]).refused(2, &["KEY=TYPE:VALUE"]);
     for (options, said) in cases {

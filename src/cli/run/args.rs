@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::args::{
-    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs, numbers,
+    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SpeculationArgs,
+    TemplateArgs, numbers,
 };
 use clap::ValueEnum;
 
@@ -31,6 +32,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub speculation: SpeculationArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub machine: MachineArgs,

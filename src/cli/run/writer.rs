@@ -4,7 +4,7 @@ use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen, summary
 use crate::cli::{error::Error, escapes::unescaped, note};
 use rope_cpu::{
     Token,
-    generate::{self, End, Generated, Limits, Timings, generate},
+    generate::{self, End, Event, Generated, Limits, Timings, speculate, speculation::Speculation},
     model::Session,
     sample::Sampler,
     tokenizer::Tokenizer,
@@ -18,6 +18,8 @@ pub struct Writer<'m> {
     pub tokenizer: &'m Tokenizer<'m>,
     /// The sampler that chooses tokens.
     pub sampler: Sampler,
+    /// The drafts of tokens.
+    pub speculation: Speculation,
     /// The limits of an answer.
     pub limits: Limits,
     /// The output.
@@ -44,11 +46,12 @@ impl Writer<'_> {
         }
         self.keep(prompt)?;
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
-        let Writer { session, sampler, limits, screen, prompt_cache, .. } = self;
+        let Writer { session, sampler, speculation, limits, screen, prompt_cache, .. } = self;
         if keep.is_some() {
             session.retain_from(prompt.len());
         }
-        let answer = generate(session, sampler, prompt, limits, &mut |event| screen.show(event));
+        let on_event = &mut |event: Event<'_>| screen.show(event);
+        let answer = speculate(session, sampler, speculation, prompt, limits, on_event);
         if let Some(cache) = keep {
             match answer {
                 // Nothing was read: the cache is for the next prompt.

@@ -1,0 +1,82 @@
+//! The drafts that the options of a command line select.
+
+use super::{
+    args::{MachineArgs, MemoryArgs, SpeculationArgs, named},
+    error::Error,
+    resources::{self, Resources},
+};
+use rope_cpu::{
+    generate::speculation::{DraftModel, Drafter, Lookup, Speculation},
+    model::{Model, Session},
+    rope::{Flags, Rope},
+};
+
+/// A draft model, with its resources.
+pub struct Draft {
+    model: Model,
+    resources: Resources,
+}
+
+impl Draft {
+    /// Opens the draft model, if there is one, for a model that takes its resources first.
+    ///
+    /// # Errors
+    /// If options contradict each other, or the file is not a supported model.
+    pub fn open(
+        args: &SpeculationArgs,
+        memory: &MemoryArgs,
+        machine: &MachineArgs,
+        target: &Resources,
+    ) -> Result<Option<Self>, Error> {
+        let Some(path) = args.draft_model()? else { return Ok(None) };
+        let model = Model::open(path).map_err(Error::usage)?;
+        let (cache_type_k, cache_type_v) = args.cache_types();
+        let context = target.context.value;
+        let memory = MemoryArgs { context, cache_type_k, cache_type_v, ..memory.clone() };
+        let resources = resources::plan(&memory, machine, &model, target.rolls()).beside(target);
+        Ok(Some(Draft { model, resources }))
+    }
+
+    /// Resolves RoPE and checks the memory, like [`Resources::rope`].
+    ///
+    /// # Errors
+    /// As for [`Resources::rope`].
+    pub fn rope(&self, flags: &Flags) -> Result<Option<Rope>, Error> {
+        let named = |e| match e {
+            Error::Usage(message) => named(self.model.path(), message),
+            e => e,
+        };
+        self.resources.rope(&self.model, flags).map_err(named)
+    }
+
+    /// Returns the line that describes the model and its memory.
+    pub fn line(&self) -> String {
+        self.resources.line("Draft model")
+    }
+
+    /// Creates the drafter for `target`.
+    fn drafter(&self, target: &Model, rope: Rope) -> Result<DraftModel, Error> {
+        let session = Session::new(&self.model, rope, self.resources.options());
+        let drafter = DraftModel::new(target, session.map_err(Error::failed)?);
+        drafter.map_err(|e| named(self.model.path(), e))
+    }
+}
+
+/// Returns the speculation of answers of `target`, with the draft model and its RoPE if there is one.
+///
+/// # Errors
+/// If the draft model has another vocabulary, or its threads cannot be started.
+pub fn speculation(
+    args: &SpeculationArgs,
+    target: &Model,
+    draft: Option<(&Draft, Rope)>,
+) -> Result<Speculation, Error> {
+    let mut drafters: Vec<Box<dyn Drafter>> = Vec::new();
+    if args.lookup() {
+        drafters.push(Box::new(Lookup::default()));
+    }
+    if let Some((draft, rope)) = draft {
+        drafters.push(Box::new(draft.drafter(target, rope)?));
+    }
+    Ok(Speculation::new(drafters, args.count()))
+}

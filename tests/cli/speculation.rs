@@ -1,0 +1,83 @@
+//! Speculative decoding: options, and the same text with and without.
+
+use crate::{run, smollm2, tiny};
+
+#[test]
+fn drafts_do_not_change_the_text() {
+    let [model, draft] = [1, 2].map(|seed| tiny::tiny_reader(seed, true));
+    let [model, draft] = [&model, &draft].map(|file| file.path().to_str().unwrap());
+    for shared in [
+        &["-n", "120", "--temp", "0"][..],
+        &["-n", "400", "-s", "5", "--context-shift", "-c", "300"],
+    ] {
+        let with = |options: &[&str]| {
+            let run =
+                run(&[&["-m", model, "-p", "the theatre", "--ignore-eos"], shared, options]
+                    .concat());
+            assert_eq!(run.code, Some(0), "{}", run.stderr);
+            run
+        };
+        let expected = with(&[]).stdout;
+        for options in [
+            &["--spec-type", "ngram-simple"][..],
+            &["--spec-type", "ngram-mod", "--draft-max", "3"],
+            &["-md", model],
+            &["-md", draft, "--spec-type", "ngram-simple,draft-simple", "-ctkd", "q8_0"],
+        ] {
+            let found = with(options);
+            assert_eq!(found.stdout, expected, "{options:?}");
+            let model = found.stderr.contains("Draft model: unnamed (llama), ");
+            assert_eq!(model, options.contains(&"-md"), "{}", found.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_draft_model_must_fit() {
+    let model = tiny::tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    let other = tiny::tiny();
+    let other = other.path().to_str().unwrap();
+    run(&["-m", model, "-p", "the", "-md", "/no/such.gguf"]).refused(2, &["/no/such.gguf"]);
+    run(&["-m", model, "-p", "the", "-md", other]).refused(2, &[other, "tokenizer.ggml.model"]);
+    let plan = run(&["-m", model, "-md", model, "--dry-run"]);
+    assert_eq!(plan.stdout.matches("Memory: ").count(), 2, "{}", plan.stdout);
+}
+
+#[test]
+fn options_of_llama_cpp_that_change_nothing_are_ignored() {
+    let model = tiny::tiny_reader(1, true);
+    let model = model.path().to_str().unwrap();
+    let run = run(&[
+        "-m",
+        model,
+        "-p",
+        "the",
+        "-n",
+        "1",
+        "--spec-draft-n-min",
+        "2",
+        "-td",
+        "3",
+        "-ngld",
+        "9",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    for name in ["--spec-draft-n-min", "-td", "-ngld"] {
+        assert!(run.stderr.lines().any(|line| line.ends_with(name)), "{name}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_repetition_is_generated_in_few_passes() {
+    let Some(model) = smollm2() else { return };
+    let list = "one, two, three, four, five, six, ".repeat(12);
+    let with = |options: &[&str]| {
+        let prompt =
+            ["-m", &model, "-p", &list, "-no-cnv", "--temp", "0", "-n", "100", "-c", "512"];
+        run(&[&prompt[..], options].concat())
+    };
+    let (plain, drafted) = (with(&[]), with(&["--spec-type", "ngram-simple"]));
+    assert_eq!(plain.stdout, drafted.stdout);
+    assert!(!plain.stderr.contains("drafts right"), "{}", plain.stderr);
+}
