@@ -5,6 +5,7 @@
 
 mod answers;
 mod app;
+mod blocks;
 mod chat;
 mod command;
 mod error;

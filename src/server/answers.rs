@@ -1,15 +1,19 @@
-//! Answers as they come from the scheduler: collected, or as a stream of server-sent events.
+//! Answers as they come from the scheduler: collected, or as a stream of JSON values.
 
 use std::{convert::Infallible, time::Duration};
 
-use axum::response::{
-    IntoResponse, Response,
-    sse::{Event, KeepAlive, Sse},
+use axum::{
+    body::Body,
+    http::header::CONTENT_TYPE,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
 };
 use rope_cpu::Token;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{
     error::ApiError,
@@ -23,7 +27,7 @@ pub type Updates = UnboundedReceiver<(usize, Update)>;
 /// The time after which an idle connection gets a comment, so that proxies do not close it.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// The events that wait for a slow client.
+/// The values that wait for a slow client.
 const BUFFERED: usize = 64;
 
 /// A whole answer.
@@ -66,71 +70,104 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
     Ok(answers)
 }
 
-/// The form of a stream of events.
+/// The form of a stream: the values that are sent for each update.
 pub trait Form: Send + 'static {
-    /// Returns the events before the first update.
-    fn begin(&mut self) -> Vec<Event> {
+    /// Returns the values before the first update.
+    fn begin(&mut self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Returns the events for an update of an answer.
-    fn update(&mut self, index: usize, update: Update) -> Vec<Event>;
+    /// Returns the values for an update of an answer.
+    fn update(&mut self, index: usize, update: Update) -> Vec<Value>;
 
-    /// Returns the events after the ends of all answers.
-    fn end(&mut self) -> Vec<Event> {
+    /// Returns the values after the ends of all answers.
+    fn end(&mut self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Returns the event for an error.
-    fn error(&mut self, error: &ApiError) -> Event {
-        json_event(&error.to_json())
+    /// Returns the value for an error.
+    fn error(&mut self, error: &ApiError) -> Value {
+        error.to_json()
     }
+}
+
+/// The framing of the values of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events.
+    Events,
+    /// Server-sent events, and `[DONE]` after the last one unless it is an error.
+    EventsUntilDone,
+    /// Server-sent events with the values' field `type` as their names.
+    NamedEvents,
+    /// A line for each value.
+    Lines,
 }
 
 /// Returns a response that streams `count` answers. When the client closes it, they are abandoned.
-pub fn stream(mut updates: Updates, count: usize, mut form: impl Form) -> Response {
-    let (events, receiver) = mpsc::channel::<Result<Event, Infallible>>(BUFFERED);
-    tokio::spawn(async move {
-        let mut open = count;
-        let mut send = form.begin();
-        loop {
-            for event in send.drain(..) {
-                if events.send(Ok(event)).await.is_err() {
-                    return;
-                }
-            }
-            if open == 0 {
-                return;
-            }
-            let update = tokio::select! {
-                () = events.closed() => return,
-                update = updates.recv() => update,
-            };
-            send = match update {
-                Some((_, Update::Failed(error))) => {
-                    open = 0;
-                    vec![form.error(&error)]
-                }
-                None => {
-                    open = 0;
-                    vec![form.error(&ApiError::unavailable("the scheduler has stopped"))]
-                }
-                Some((index, update)) => {
-                    open -= usize::from(matches!(update, Update::Ended(_)));
-                    let mut send = form.update(index, update);
-                    if open == 0 {
-                        send.extend(form.end());
-                    }
-                    send
-                }
-            };
-        }
-    });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response()
+pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing) -> Response {
+    let (values, receiver) = mpsc::channel(BUFFERED);
+    tokio::spawn(send(updates, count, form, values));
+    let values = ReceiverStream::new(receiver);
+    if framing == Framing::Lines {
+        let lines = values.filter_map(|value| Some(Ok::<_, Infallible>(format!("{}\n", value?))));
+        return ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines))
+            .into_response();
+    }
+    let events = values.filter_map(move |value| event(value, framing).map(Ok::<_, Infallible>));
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// Returns an event with JSON as its data.
-pub fn json_event(data: &Value) -> Event {
-    Event::default().data(data.to_string())
+/// Returns the event of a value, or of the end of the answers if there is none.
+fn event(value: Option<Value>, framing: Framing) -> Option<Event> {
+    let Some(value) = value else {
+        return (framing == Framing::EventsUntilDone).then(|| Event::default().data("[DONE]"));
+    };
+    let event = match value["type"].as_str() {
+        Some(name) if framing == Framing::NamedEvents => Event::default().event(name),
+        _ => Event::default(),
+    };
+    Some(event.data(value.to_string()))
+}
+
+/// Sends the values of all updates, and `None` after the ends of all answers.
+async fn send(
+    mut updates: Updates,
+    count: usize,
+    mut form: impl Form,
+    values: mpsc::Sender<Option<Value>>,
+) {
+    let mut open = count;
+    let mut next = form.begin();
+    loop {
+        for value in next {
+            if values.send(Some(value)).await.is_err() {
+                return;
+            }
+        }
+        if open == 0 {
+            // An error means that the client is gone.
+            let _ = values.send(None).await;
+            return;
+        }
+        let update = tokio::select! {
+            () = values.closed() => return,
+            update = updates.recv() => update,
+        };
+        let stopped = || ApiError::unavailable("the scheduler has stopped");
+        let error = match update {
+            None => stopped(),
+            Some((_, Update::Failed(error))) => error,
+            Some((index, update)) => {
+                open -= usize::from(matches!(update, Update::Ended(_)));
+                next = form.update(index, update);
+                if open == 0 {
+                    next.extend(form.end());
+                }
+                continue;
+            }
+        };
+        let _ = values.send(Some(form.error(&error))).await;
+        return;
+    }
 }

@@ -1,11 +1,14 @@
-//! Conversations: their prompts, and answers in parts.
+//! Conversations and their prompts.
 
 use std::sync::Arc;
 
 use rope_cpu::{Token, chat::Message};
 use serde_json::Value;
 
-use super::{app::App, error::ApiError, fields::Fields};
+use super::{app::App, blocks::Reader, error::ApiError, fields::Fields, parameters::Parameters};
+
+/// The names of the largest number of tokens of an answer.
+const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
 
 /// The roles of messages.
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -19,26 +22,29 @@ pub struct Conversation {
     pub template_arguments: Option<String>,
 }
 
-/// A part of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// Text of the answer.
-    Text(String),
+/// A request for an answer to a conversation.
+pub struct Request {
+    /// The tokens of the conversation, up to where the answer begins.
+    pub prompt: Vec<Token>,
+    /// The parameters of the answer.
+    pub parameters: Parameters,
 }
 
-/// Divides the text of an answer into parts.
-#[derive(Debug, Default)]
-pub struct Reader {}
-
-impl Reader {
-    /// Adds text, and returns the parts that are certain.
-    pub fn push(&mut self, text: &str) -> Vec<Piece> {
-        if text.is_empty() { Vec::new() } else { vec![Piece::Text(text.into())] }
+impl Request {
+    /// Reads a request in OpenAI's form.
+    ///
+    /// # Errors
+    /// If a field is of the wrong type or out of range, or the conversation has no prompt: see
+    /// [`Conversation::render`].
+    pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
+        let parameters = Parameters::read(fields, app, &NAMES_OF_MAX)?;
+        let prompt = Conversation::read(fields)?.prompt(app.clone()).await?;
+        Ok(Request { prompt, parameters })
     }
 
-    /// Returns the rest at the end of the answer.
-    pub fn finish(&mut self) -> Vec<Piece> {
-        Vec::new()
+    /// Returns a reader for an answer.
+    pub fn reader(&self) -> Reader {
+        Reader::default()
     }
 }
 

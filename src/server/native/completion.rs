@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Bytes,
-    response::{IntoResponse, Response, sse::Event},
+    response::{IntoResponse, Response},
 };
 use rope_cpu::{Token, generate::End, settings::Value as SettingValue};
 use serde_json::{Map, Value, json};
 
 use crate::server::{
-    answers::{Collected, Form, collect, json_event, stream},
+    answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
     fields::Fields,
@@ -43,7 +43,7 @@ pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, Ap
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
     if fields.switch("stream", false)? {
-        return Ok(stream(updates, count, form));
+        return Ok(stream(updates, count, form, Framing::Events));
     }
     let answers = collect(updates, count).await?;
     let mut answers: Vec<_> =
@@ -131,7 +131,7 @@ impl Completion {
 }
 
 impl Form for Completion {
-    fn update(&mut self, index: usize, update: Update) -> Vec<Event> {
+    fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         match update {
             Update::Started { seed } => {
                 self.answers[index].seed = seed;
@@ -140,15 +140,15 @@ impl Form for Completion {
             Update::Read(reading) if self.reports_progress => {
                 let mut body = self.part(index, &Generated::default());
                 body["prompt_progress"] = progress(&reading);
-                vec![json_event(&body)]
+                vec![body]
             }
             Update::Generated(generated) => {
                 self.answers[index].text += &generated.text;
-                vec![json_event(&self.part(index, &generated))]
+                vec![self.part(index, &generated)]
             }
             Update::Ended(outcome) => {
                 self.answers[index].outcome = Some(outcome);
-                vec![json_event(&self.last(index, &self.answers[index], "", &[]))]
+                vec![self.last(index, &self.answers[index], "", &[])]
             }
             Update::Read(_) | Update::Failed(_) => Vec::new(),
         }

@@ -5,56 +5,52 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Bytes,
-    response::{IntoResponse, Response, sse::Event},
+    response::{IntoResponse, Response},
 };
 use rope_cpu::generate::End;
 use serde_json::{Value, json};
 
 use crate::server::{
-    answers::{Collected, Form, collect, json_event, stream},
+    answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
-    chat::{Conversation, Piece, Reader},
+    blocks::{Block, Change, Kind, Reader, Step, calls, text},
+    chat::Request,
     error::ApiError,
     fields::Fields,
     identifier,
     job::{Update, Wanted},
-    parameters::Parameters,
     probabilities::Probabilities,
     timings::{progress, timings, usage},
 };
 
-/// The names of the largest number of tokens of an answer.
-pub const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
-
 /// Answers `POST /v1/chat/completions`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
-    let mut parameters = Parameters::read(&fields, &app, &NAMES_OF_MAX)?;
+    let mut request = Request::read(&fields, &app).await?;
     if fields.switch("logprobs", false)? {
         let top = fields.count("top_logprobs", 20)?.unwrap_or(0);
-        parameters.probabilities = Some(Wanted { top, after_sampling: false });
+        request.parameters.probabilities = Some(Wanted { top, after_sampling: false });
     } else if fields.get("top_logprobs").is_some() {
         return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
     }
     let copies = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
-    let prompt = Conversation::read(&fields)?.prompt(app.clone()).await?;
     let form = Chat {
         id: identifier("chatcmpl-"),
         usage: stream_options(&fields)?,
         reports_progress: fields.switch("return_progress", false)?,
         reports_timings: fields.switch("timings_per_token", false)?,
-        prompt_tokens: prompt.len(),
-        readers: (0..copies).map(|_| Reader::default()).collect(),
+        prompt_tokens: request.prompt.len(),
+        readers: (0..copies).map(|_| request.reader()).collect(),
         cached: 0,
         generated: 0,
         app: app.clone(),
     };
-    let updates = app.submit(vec![prompt; copies], &parameters)?;
+    let updates = app.submit(vec![request.prompt; copies], &request.parameters)?;
     if fields.switch("stream", false)? {
-        return Ok(stream(updates, copies, form));
+        return Ok(stream(updates, copies, form, Framing::EventsUntilDone));
     }
     let answers = collect(updates, copies).await?;
-    Ok(Json(form.whole(&answers)).into_response())
+    Ok(Json(form.whole(answers)).into_response())
 }
 
 struct Chat {
@@ -87,21 +83,21 @@ impl Chat {
         self.body("chat.completion.chunk", vec![choice])
     }
 
-    fn whole(&self, answers: &[Collected]) -> Value {
+    fn whole(mut self, answers: Vec<Collected>) -> Value {
         let mut choices = Vec::new();
-        let (mut cached, mut generated, mut times) = (0, 0, Value::Null);
-        for (index, answer) in answers.iter().enumerate() {
+        let mut times = Value::Null;
+        let readers = std::mem::take(&mut self.readers);
+        let prompt_tokens = self.prompt_tokens * answers.len();
+        for (index, (answer, reader)) in answers.into_iter().zip(readers).enumerate() {
             let Some(outcome) = &answer.outcome else { continue };
-            cached += outcome.timings.reused;
-            generated += outcome.timings.generated;
+            self.cached += outcome.timings.reused;
+            self.generated += outcome.timings.generated;
             times = timings(&outcome.timings);
-            let mut reader = Reader::default();
-            let mut pieces = reader.push(&answer.text);
-            pieces.extend(reader.finish());
+            let blocks = reader.read(&answer.text);
             let mut choice = json!({
                 "index": index,
-                "message": message(&pieces),
-                "finish_reason": finish_reason(&outcome.end),
+                "message": message(&blocks),
+                "finish_reason": chat_finish_reason(&outcome.end, &blocks),
             });
             if !answer.probabilities.is_empty() {
                 choice["logprobs"] = self.logprobs(&answer.probabilities);
@@ -109,7 +105,7 @@ impl Chat {
             choices.push(choice);
         }
         let mut body = self.body("chat.completion", choices);
-        body["usage"] = usage(self.prompt_tokens * answers.len(), cached, generated);
+        body["usage"] = usage(prompt_tokens, self.cached, self.generated);
         body["timings"] = times;
         body
     }
@@ -118,30 +114,46 @@ impl Chat {
         json!({ "content": probabilities.iter().map(|one| one.to_json(&self.app)).collect::<Vec<_>>() })
     }
 
-    fn deltas(&self, index: usize, pieces: Vec<Piece>) -> Vec<Value> {
-        let delta = |piece| match piece {
-            Piece::Text(text) => json!({ "content": text }),
+    fn chunks(&self, index: usize, changes: Vec<Change>) -> Vec<Value> {
+        let blocks = self.readers[index].blocks();
+        let delta = |change: Change| {
+            let block = &blocks[change.block];
+            match (&block.kind, change.step) {
+                (Kind::Text, Step::More(text)) => Some(json!({ "content": text })),
+                (Kind::Reasoning, Step::More(text)) => Some(json!({ "reasoning_content": text })),
+                (Kind::Call { id, name }, Step::Begin) => {
+                    let mut call = call(id, name, "");
+                    call["index"] = calls(&blocks[..change.block]).count().into();
+                    Some(json!({ "tool_calls": [call] }))
+                }
+                (Kind::Call { .. }, Step::More(text)) => {
+                    let call = calls(&blocks[..change.block]).count();
+                    let call = json!({ "index": call, "function": { "arguments": text } });
+                    Some(json!({ "tool_calls": [call] }))
+                }
+                (_, Step::Begin | Step::End) => None,
+            }
         };
-        pieces.into_iter().map(|piece| self.chunk(index, delta(piece))).collect()
+        changes.into_iter().filter_map(delta).map(|delta| self.chunk(index, delta)).collect()
     }
 }
 
 impl Form for Chat {
-    fn begin(&mut self) -> Vec<Event> {
+    fn begin(&mut self) -> Vec<Value> {
         let first = json!({ "role": "assistant", "content": null });
-        (0..self.readers.len()).map(|index| json_event(&self.chunk(index, first.clone()))).collect()
+        (0..self.readers.len()).map(|index| self.chunk(index, first.clone())).collect()
     }
 
-    fn update(&mut self, index: usize, update: Update) -> Vec<Event> {
-        let mut chunks = match update {
+    fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
+        match update {
             Update::Read(reading) if self.reports_progress => {
                 let mut body = self.chunk(index, json!({}));
                 body["prompt_progress"] = progress(&reading);
                 vec![body]
             }
             Update::Generated(generated) => {
-                let pieces = self.readers[index].push(&generated.text);
-                let mut chunks = self.deltas(index, pieces);
+                let changes = self.readers[index].push(&generated.text);
+                let mut chunks = self.chunks(index, changes);
                 if let Some(probabilities) = &generated.probabilities {
                     if chunks.is_empty() {
                         chunks.push(self.chunk(index, json!({ "content": "" })));
@@ -159,41 +171,54 @@ impl Form for Chat {
             Update::Ended(outcome) => {
                 self.cached += outcome.timings.reused;
                 self.generated += outcome.timings.generated;
-                let pieces = self.readers[index].finish();
-                let mut chunks = self.deltas(index, pieces);
+                let changes = self.readers[index].finish();
+                let mut chunks = self.chunks(index, changes);
                 let mut last = self.chunk(index, json!({}));
-                last["choices"][0]["finish_reason"] = finish_reason(&outcome.end).into();
+                let reason = chat_finish_reason(&outcome.end, self.readers[index].blocks());
+                last["choices"][0]["finish_reason"] = reason.into();
                 last["timings"] = timings(&outcome.timings);
                 chunks.push(last);
                 chunks
             }
-            Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
-        };
-        chunks.drain(..).map(|chunk| json_event(&chunk)).collect()
+            _ => Vec::new(),
+        }
     }
 
-    fn end(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        if self.usage {
-            let mut body = self.body("chat.completion.chunk", Vec::new());
-            let prompt = self.prompt_tokens * self.readers.len();
-            body["usage"] = usage(prompt, self.cached, self.generated);
-            events.push(json_event(&body));
+    fn end(&mut self) -> Vec<Value> {
+        if !self.usage {
+            return Vec::new();
         }
-        events.push(Event::default().data("[DONE]"));
-        events
+        let mut body = self.body("chat.completion.chunk", Vec::new());
+        let prompt = self.prompt_tokens * self.readers.len();
+        body["usage"] = usage(prompt, self.cached, self.generated);
+        vec![body]
     }
 }
 
 /// Returns the message of a whole answer.
-fn message(pieces: &[Piece]) -> Value {
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Text(more) => text += more,
-        }
+fn message(blocks: &[Block]) -> Value {
+    let mut message = json!({ "role": "assistant", "content": text(blocks, &Kind::Text) });
+    let reasoning = text(blocks, &Kind::Reasoning);
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = reasoning.into();
     }
-    json!({ "role": "assistant", "content": text })
+    let calls: Vec<_> = calls(blocks).map(|(id, name, text)| call(id, name, text)).collect();
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    message
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> Value {
+    json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+}
+
+/// Returns OpenAI's name for the end of an answer with these blocks.
+fn chat_finish_reason(end: &End, blocks: &[Block]) -> &'static str {
+    match finish_reason(end) {
+        "stop" if calls(blocks).next().is_some() => "tool_calls",
+        reason => reason,
+    }
 }
 
 /// Returns OpenAI's name for the end of an answer.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Bytes,
-    response::{IntoResponse, Response, sse::Event},
+    response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
 
 use super::chat::{finish_reason, stream_options};
 use crate::server::{
-    answers::{Form, collect, json_event, stream},
+    answers::{Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
     fields::Fields,
@@ -46,7 +46,7 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
     if fields.switch("stream", false)? {
-        return Ok(stream(updates, count, form));
+        return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
     let answers = collect(updates, count).await?;
     let mut choices = Vec::new();
@@ -101,7 +101,7 @@ impl Completions {
 }
 
 impl Form for Completions {
-    fn update(&mut self, index: usize, update: Update) -> Vec<Event> {
+    fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         match update {
             Update::Generated(generated) => {
                 let logprobs = self.logprobs(generated.probabilities.as_slice());
@@ -109,7 +109,7 @@ impl Form for Completions {
                     "text": generated.text, "index": index, "logprobs": logprobs,
                     "finish_reason": null,
                 });
-                vec![json_event(&self.body(vec![choice]))]
+                vec![self.body(vec![choice])]
             }
             Update::Ended(outcome) => {
                 self.cached += outcome.timings.reused;
@@ -119,20 +119,18 @@ impl Form for Completions {
                     "finish_reason": finish_reason(&outcome.end),
                 })]);
                 body["timings"] = timings(&outcome.timings);
-                vec![json_event(&body)]
+                vec![body]
             }
             Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
         }
     }
 
-    fn end(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        if self.usage {
-            let mut body = self.body(Vec::new());
-            body["usage"] = usage(self.prompt_tokens, self.cached, self.generated);
-            events.push(json_event(&body));
+    fn end(&mut self) -> Vec<Value> {
+        if !self.usage {
+            return Vec::new();
         }
-        events.push(Event::default().data("[DONE]"));
-        events
+        let mut body = self.body(Vec::new());
+        body["usage"] = usage(self.prompt_tokens, self.cached, self.generated);
+        vec![body]
     }
 }

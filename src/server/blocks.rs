@@ -1,0 +1,118 @@
+//! The blocks of an answer: text, reasoning, and calls of tools, in their order.
+
+/// A block: consecutive pieces of an answer that are of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What it is.
+    pub kind: Kind,
+    /// The text so far; of a call, the arguments as JSON.
+    pub text: String,
+}
+
+/// What a block is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "answers are not yet divided")]
+pub enum Kind {
+    /// Text for the user.
+    Text,
+    /// The reasoning before it.
+    Reasoning,
+    /// A call of a tool.
+    Call {
+        /// The identifier that the result refers to.
+        id: String,
+        /// The name of the tool.
+        name: String,
+    },
+}
+
+/// A change of the blocks of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The index of the block.
+    pub block: usize,
+    /// What happens to it.
+    pub step: Step,
+}
+
+/// What happens to a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It begins, without text.
+    Begin,
+    /// Its text is continued.
+    More(String),
+    /// It ends.
+    End,
+}
+
+/// Divides the text of an answer into blocks.
+#[derive(Debug, Default)]
+pub struct Reader {
+    blocks: Vec<Block>,
+    /// Whether the last block may be continued.
+    open: bool,
+}
+
+impl Reader {
+    /// Adds text, and returns the changes that are certain.
+    pub fn push(&mut self, text: &str) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if !text.is_empty() {
+            self.extend(Kind::Text, text, &mut changes);
+        }
+        changes
+    }
+
+    /// Ends the answer, and returns the last changes.
+    pub fn finish(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.close(&mut changes);
+        changes
+    }
+
+    /// Returns the blocks of a whole answer.
+    pub fn read(mut self, text: &str) -> Vec<Block> {
+        self.push(text);
+        self.finish();
+        self.blocks
+    }
+
+    /// Returns the blocks so far.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Continues the last block if it is of this kind, or else begins another.
+    fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
+        if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
+            self.close(changes);
+            self.blocks.push(Block { kind, text: String::new() });
+            self.open = true;
+            changes.push(Change { block: self.blocks.len() - 1, step: Step::Begin });
+        }
+        if let Some(last) = self.blocks.last_mut() {
+            last.text += text;
+            changes.push(Change { block: self.blocks.len() - 1, step: Step::More(text.into()) });
+        }
+    }
+
+    fn close(&mut self, changes: &mut Vec<Change>) {
+        if std::mem::take(&mut self.open) {
+            changes.push(Change { block: self.blocks.len() - 1, step: Step::End });
+        }
+    }
+}
+
+/// Returns the texts of all blocks of a kind, joined.
+pub fn text(blocks: &[Block], kind: &Kind) -> String {
+    blocks.iter().filter(|block| block.kind == *kind).map(|block| block.text.as_str()).collect()
+}
+
+/// Returns the identifier, the name and the arguments of each call.
+pub fn calls(blocks: &[Block]) -> impl Iterator<Item = (&str, &str, &str)> {
+    blocks.iter().filter_map(|block| match &block.kind {
+        Kind::Call { id, name } => Some((id.as_str(), name.as_str(), block.text.as_str())),
+        _ => None,
+    })
+}
