@@ -1,0 +1,104 @@
+"""Runs llama.cpp's tests of its server: see scripts/server-conformance."""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = ROOT / "scripts/conformance"
+DATA = ROOT / "tests/data/server-conformance"
+SOURCE = ROOT / ".cache/llama-cpp"
+TESTS = SOURCE / "tools/server/tests"
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def left_out():
+    """The identifiers of tests, or of files of tests, that left-out.txt gives reasons for."""
+    lines = (DATA / "left-out.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def expected():
+    """The identifiers of the tests that llama-server passes, without those that are left out."""
+    lines = (DATA / "llama-server.txt").read_text().splitlines()
+    passed = [line.split("\t")[1] for line in lines if line.startswith("passed")]
+    out = tuple(left_out())
+    return [test for test in passed if not test.startswith(out)]
+
+
+def fetch(*patterns):
+    subprocess.run([ROOT / "scripts/fetch-llama-cpp", SOURCE, *patterns], check=True)
+
+
+def build():
+    """llama-server, for this machine without AMX (see scripts/python-tools)."""
+    fetch("*")
+    python = subprocess.run([ROOT / "scripts/python-tools", "cmake"], check=True, stdout=subprocess.PIPE, text=True)
+    bin = pathlib.Path(python.stdout.strip()).parent
+    environment = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}"}
+    options = ["CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_USE_PREBUILT_UI=OFF"]
+    if os.uname().machine == "x86_64":
+        amx = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        options += [f"CMAKE_C_FLAGS={amx}", f"CMAKE_CXX_FLAGS={amx}"]
+    directory = SOURCE / "build"
+    configure = ["cmake", "-S", SOURCE, "-B", directory, "-G", "Ninja", *(f"-D{option}" for option in options)]
+    subprocess.run(configure, check=True, env=environment)
+    subprocess.run(["cmake", "--build", directory, "--target", "llama-server"], check=True, env=environment)
+    return directory / "bin/llama-server"
+
+
+def run(server, arguments, quiet):
+    """The outcome of each test and its reason, by the identifier of the test."""
+    work = ROOT / ".cache/conformance"
+    work.mkdir(exist_ok=True)
+    outcomes = work / "outcomes"
+    outcomes.write_text("")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE),
+        "LLAMA_SERVER_BIN_PATH": str(HERE / "server"),
+        "CONFORMANCE_SERVER": server,
+        "CONFORMANCE_MODEL": str(MODEL),
+        "CONFORMANCE_OUTCOMES": str(outcomes),
+    }
+    # Tests that are slow need models of many gigabytes.
+    options = ["-p", "outcomes", "-p", "no:cacheprovider", "-m", "not slow", "--timeout", "120", "--tb", "short"]
+    pytest = [sys.executable, "-m", "pytest", *options, *(["-q"] if quiet else ["-v"]), *arguments]
+    done = subprocess.run(pytest, cwd=TESTS, env=environment)
+    # 1: tests failed. Anything else but 0 is a failure of the run itself.
+    if done.returncode not in (0, 1):
+        sys.exit(f"server-conformance: pytest ended with {done.returncode}")
+    lines = [json.loads(line) for line in outcomes.read_text().splitlines()]
+    return {test: (outcome, reason) for test, outcome, reason in lines}
+
+
+def write_baseline(server):
+    out = [option for test in left_out() for option in ("--deselect", test)]
+    lines = []
+    for test, (outcome, reason) in run(server, ["unit", *out], quiet=False).items():
+        lines.append("\t".join([outcome, test] + ([reason[:120].strip()] if outcome == "failed" else [])))
+    heading = "# Written by scripts/server-conformance --baseline: what llama-server did.\n"
+    (DATA / "llama-server.txt").write_text(heading + "\n".join(lines) + "\n")
+
+
+parser = argparse.ArgumentParser(prog="scripts/server-conformance")
+parser.add_argument("--baseline", action="store_true", help="write what llama-server does; it is built unless --server is given")
+parser.add_argument("--server", help="the command that starts the server (target/release/rope-cpu serve)")
+parser.add_argument("test", nargs="*", help="only these, with the output of pytest (unit/test_basic.py, or an identifier)")
+arguments = parser.parse_args()
+server = arguments.server or f"{ROOT}/target/release/rope-cpu serve"
+if not TESTS.is_dir():
+    fetch("tools/server/tests/*", "models/templates/*")
+if arguments.baseline:
+    write_baseline(arguments.server or str(build()))
+elif arguments.test:
+    run(server, arguments.test, quiet=False)
+else:
+    tests = expected()
+    outcomes = run(server, tests, quiet=True)
+    failed = [test for test in tests if outcomes.get(test, ("missing",))[0] != "passed"]
+    print("".join(f"failed: {test}\n" for test in failed), end="")
+    print(f"server-conformance: {len(tests) - len(failed)} of {len(tests)} tests pass that llama-server passes")
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,13 @@
+"""A plugin of pytest that writes the outcome of each test into the file $CONFORMANCE_OUTCOMES, a line of JSON each."""
+import json
+import os
+
+
+def pytest_runtest_logreport(report):
+    # A test that fails in its setup has no call; one that passes its setup has an outcome later.
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        reason = "" if report.passed else str(report.longrepr).strip().splitlines()[-1]
+        if report.failed and getattr(report.longrepr, "reprcrash", None):
+            reason = report.longrepr.reprcrash.message.splitlines()[0]
+        with open(os.environ["CONFORMANCE_OUTCOMES"], "a") as file:
+            print(json.dumps([report.nodeid, report.outcome, reason]), file=file)
