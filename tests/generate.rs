@@ -4,7 +4,10 @@ use std::{ops::ControlFlow, path::PathBuf};
 
 use rope_cpu::{
     Token,
-    generate::{End, Error, Event, Generated, Limits, generate},
+    generate::{
+        End, Error, Event, Generated, Limits, generate, speculate,
+        speculation::{Count, Lookup, Speculation},
+    },
     kv_cache::CacheType,
     model::{Model, Options, Session},
     rope::{Flags, Rope},
@@ -171,5 +174,33 @@ fn with_a_limit_of_zero_no_tokens_are_generated() {
         let answer = session.answer(&prompt, 0);
         assert_eq!((answer.end, answer.tokens.len()), (End::TokensMax, 0));
         assert_eq!(session.session.tokens(), prompt);
+    });
+}
+
+#[test]
+fn drafts_from_the_text_save_passes_and_change_nothing() {
+    with_model(|make, tokenizer| {
+        let prompt = tokens(tokenizer, &"red, green, blue, yellow, orange, purple, ".repeat(8));
+        let plain = make(512).answer(&prompt, 60);
+        for count in [Count::Always(7), Count::UpTo(7)] {
+            let lookup = Box::new(Lookup::default());
+            let mut speculation = Speculation::new(vec![lookup], count);
+            let Generator { mut session, mut sampler } = make(512);
+            let limits = Limits { tokens_max: Some(60), ..Limits::default() };
+            let found = speculate(
+                &mut session,
+                &mut sampler,
+                &mut speculation,
+                &prompt,
+                &limits,
+                &mut |_| ControlFlow::Continue(()),
+            )
+            .unwrap();
+            assert_eq!((found.tokens, found.text), (plain.tokens.clone(), plain.text.clone()));
+            if count == Count::Always(7) {
+                let steps = (found.timings.steps, plain.timings.steps);
+                assert!(3 * steps.0 < steps.1, "{steps:?}");
+            }
+        }
     });
 }

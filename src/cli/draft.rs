@@ -62,7 +62,8 @@ impl Draft {
     }
 }
 
-/// Returns the speculation of answers of `target`, with the draft model and its RoPE if there is one.
+/// Returns the speculation of answers of `target`, with the draft model and its RoPE if there is
+/// one.
 ///
 /// # Errors
 /// If the draft model has another vocabulary, or its threads cannot be started.

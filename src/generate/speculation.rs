@@ -1,11 +1,10 @@
 //! Speculative decoding: several tokens of an answer in one pass, with the bits of one at a time.
 //!
-//! A [`Drafter`] proposes what follows. The last token and the drafts are computed in one pass, whose
-//! cost is far from one of as many passes, since the weights are read once. Then the sampler chooses by the logits
-//! of the first, and as long as its choice is the next draft, by those of the next one; drafts after
-//! the first wrong one are removed from the sequence. A token's logits have the same bits with any
-//! others in its pass, and the sampler sees the same logits in the same order: so the answer is that
-//! without drafts, with any sampler.
+//! A [`Drafter`] proposes what follows. The last token and the drafts are computed in one pass,
+//! which reads the weights once. The sampler chooses by the logits of the last token and, as long as
+//! its choice is the next draft, by those of that draft. The first wrong draft and all after it are
+//! removed from the sequence. A token's logits have the same bits with any others in its pass, and
+//! the sampler has the same logits in the same order, so the answer is that without drafts.
 //!
 //! ```text
 //! loop {
@@ -70,10 +69,12 @@ pub trait Drafter: Send {
     /// Follows a text: the prompt and the answer so far. It may be another text than the last one.
     fn follow(&mut self, text: &[Token]);
 
-    /// Returns the probability that a draft is right if those before it are: the next token has depth 0.
+    /// Returns the probability that a draft is right if those before it are: the next token has
+    /// depth 0.
     fn chance(&self, depth: usize) -> f64;
 
-    /// Adds at most `count` drafts of what follows `text`, which was followed, to the empty `drafts`.
+    /// Adds at most `count` drafts of what follows `text`, which was followed, to the empty
+    /// `drafts`.
     ///
     /// # Errors
     /// If the pass of a draft model fails.
@@ -88,8 +89,8 @@ pub trait Drafter: Send {
 /// The number of drafts in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// The number that gains most by the chances of drafts and by the measured times of passes, at most
-    /// this one: none where drafts do not pay.
+    /// The number that gains most by the chances of drafts and by the measured times of passes, at
+    /// most this one: none where drafts do not pay.
     UpTo(usize),
     /// This number, whenever there are so many.
     Always(usize),
@@ -164,8 +165,8 @@ impl Speculation {
         self.sources.iter_mut().try_for_each(|source| source.drafter.begin(prompt, progress))
     }
 
-    /// Returns the drafts for the next pass, at most `room`. `rows` is the number of rows of the pass
-    /// without drafts: 1 if the sequence is alone.
+    /// Returns the drafts for the next pass, at most `room`. `rows` is the number of rows of the
+    /// pass without drafts: 1 if the sequence is alone.
     ///
     /// # Errors
     /// If the pass of a draft model fails.
@@ -195,8 +196,8 @@ impl Speculation {
         Ok(&self.drafts)
     }
 
-    /// Adds a token that the sampler chose. Returns whether it is the next draft, whose logits are those of
-    /// the next token.
+    /// Adds a token that the sampler chose. Returns whether it is the next draft, whose logits are
+    /// those of the next token.
     pub fn accept(&mut self, token: Token) -> bool {
         if self.sources.is_empty() {
             return false;
@@ -207,7 +208,8 @@ impl Speculation {
         right
     }
 
-    /// Records the time of a pass with `rows` rows, drafts included, after its tokens were accepted.
+    /// Records the time of a pass with `rows` rows, drafts included, after its tokens were
+    /// accepted.
     pub fn passed(&mut self, rows: usize, time: Duration) {
         let all = self.costs.record(rows, time);
         let without = rows.saturating_sub(self.drafts.len()).max(1);
@@ -223,8 +225,9 @@ impl Speculation {
 }
 
 impl Source {
-    /// Returns the number of drafts that is expected to give the most tokens in a time, 0 if it is hardly
-    /// more than without drafts. If all drafts are wrong, at most `loss_max` passes without drafts are lost.
+    /// Returns the number of drafts that is expected to give the most tokens in a time, 0 if it is
+    /// hardly more than without drafts. If all drafts are wrong, at most `loss_max` passes without
+    /// drafts are lost.
     fn best(&self, most: usize, rows: usize, loss_max: f64, costs: &Costs) -> usize {
         let single = costs.seconds(rows);
         let mut best = (0, GAIN_MIN * rows as f64 / single);
@@ -285,8 +288,8 @@ mod tests {
         Speculation::new(vec![Box::new(Zeros(chance))], count)
     }
 
-    /// Generates tokens of which `right(i)` drafts are right, with passes of `milliseconds(rows)`. Returns the
-    /// tokens, and the milliseconds.
+    /// Generates tokens of which `right(i)` drafts are right, with passes of `milliseconds(rows)`.
+    /// Returns the tokens, and the milliseconds.
     fn run(
         speculation: &mut Speculation,
         passes: usize,

@@ -1,5 +1,5 @@
-//! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token at a
-//! time.
+//! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token
+//! at a time.
 
 use std::ops::ControlFlow;
 
@@ -112,8 +112,8 @@ impl Case {
         Case { name, tiny, how, settings, limits, prompt: 20 }
     }
 
-    /// Returns the case of a RoPE method, from before its first change of frequencies, eviction or dropped
-    /// page until after some of them.
+    /// Returns the case of a RoPE method, from before its first change of frequencies, eviction or
+    /// dropped page until after some of them.
     fn flags(name: &'static str, tiny: Tiny, flags: Flags, tokens: usize) -> Self {
         let mut case = Case::new(name, tiny).sampled();
         case.how.flags = flags;

@@ -17,11 +17,11 @@ use rope_cpu::{
 pub struct SpeculationArgs {
     /// Drafts: none ngram-simple draft-simple
     ///
-    /// Several tokens are generated in one pass where drafts of them are right; the answer is the same.
-    /// ngram-simple takes drafts from the text itself: what followed the longest earlier occurrence of its
-    /// end. It helps where an answer repeats parts of the prompt, as in editing. draft-simple takes drafts
-    /// from the model of -md. Of several, separated by commas, ngram-simple has priority. By default
-    /// draft-simple with -md, and none without.
+    /// Several tokens are generated in one pass where drafts of them are right; the answer is the
+    /// same. ngram-simple takes drafts from the text itself: what followed the longest earlier
+    /// occurrence of its end. It helps where an answer repeats parts of the prompt, as in editing.
+    /// draft-simple takes drafts from the model of -md. Of several, separated by commas,
+    /// ngram-simple has priority. By default draft-simple with -md, and none without.
     ///
     /// The other ngram types of llama.cpp are names for ngram-simple.
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
@@ -35,8 +35,8 @@ pub struct SpeculationArgs {
 
     /// Most drafts in a pass [default: 15]
     ///
-    /// The number of drafts follows from how many of them are right, and from the times of passes. There are
-    /// none while they do not pay.
+    /// The number of drafts follows from how many of them are right, and from the times of passes.
+    /// There are none while they do not pay.
     #[arg(long, aliases = ["draft", "draft-n", "draft-max"], value_name = "N")]
     #[arg(value_parser = numbers::between::<usize>(1, DRAFTS_MAX as i64))]
     spec_draft_n_max: Option<usize>,

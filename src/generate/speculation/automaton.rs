@@ -1,9 +1,9 @@
 //! A suffix automaton: all substrings of a text, each with the end of a recent occurrence.
 //!
-//! Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). A state stands for
-//! substrings that end at the same positions, the longest of which has `len` tokens. The link of the
-//! state of the whole text is that of the longest suffix that also occurs earlier. A token is added in
-//! O(1), amortised; the states are at most 2 for each token, and the edges 3.
+//! Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). A state
+//! stands for substrings that end at the same positions, the longest of which has `len` tokens. The
+//! link of the state of the whole text is that of the longest suffix that also occurs earlier. A
+//! token is added in O(1), amortised; the states are at most 2 for each token, and the edges 3.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ const ROOT: State = 0;
 /// No state, or no edge.
 const NONE: u32 = u32::MAX;
 
-/// The most states for which a new occurrence is recorded. It could be as many as the text has tokens,
-/// if the text is a repetition; then earlier occurrences serve as well.
+/// The most states for which a new occurrence is recorded. It could be as many as the text has
+/// tokens, if the text is a repetition; then earlier occurrences serve as well.
 const RECORDED: usize = 16;
 
 /// The automaton of a text.
@@ -56,8 +56,8 @@ struct Edge {
 pub struct Match {
     /// The length of the suffix in tokens.
     pub len: usize,
-    /// The number of tokens up to the end of an earlier occurrence: the most recent one, except in long
-    /// repetitions.
+    /// The number of tokens up to the end of an earlier occurrence: the most recent one, except in
+    /// long repetitions.
     pub end: usize,
 }
 
@@ -94,8 +94,8 @@ impl SuffixAutomaton {
         (link != ROOT).then_some(Match { len: found as usize, end: end as usize })
     }
 
-    /// Returns the state of the longest substring of `state` and a token, splitting it from the state of
-    /// longer substrings if necessary.
+    /// Returns the state of the longest substring of `state` and a token, splitting it from the
+    /// state of longer substrings if necessary.
     fn suffix(&mut self, state: State, token: Token) -> State {
         let long = self.target(state, token);
         let len = self.nodes[state as usize].len + 1;
@@ -119,7 +119,8 @@ impl SuffixAutomaton {
         short
     }
 
-    /// Records an occurrence of the substrings of a state, which ends at `end`, and of their suffixes.
+    /// Records an occurrence of the substrings of a state, which ends at `end`, and of their
+    /// suffixes.
     fn record(&mut self, mut state: State, end: u32) {
         for _ in 0..RECORDED {
             if state == ROOT {
@@ -154,7 +155,8 @@ impl SuffixAutomaton {
 mod tests {
     use super::*;
 
-    /// Returns the longest suffix that also occurs earlier, and the end of its last earlier occurrence.
+    /// Returns the longest suffix that also occurs earlier, and the end of its last earlier
+    /// occurrence.
     fn by_search(text: &[Token]) -> Option<Match> {
         let n = text.len();
         (1..n).rev().find_map(|len| {

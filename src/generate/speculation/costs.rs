@@ -6,11 +6,11 @@ use std::time::Duration;
 const ROW: f64 = 0.35;
 /// The weight of a new measurement.
 const NEW: f64 = 1.0 / 8.0;
-/// The factor by which a measurement may differ from the estimate: a pass during which the processor did
-/// something else counts no more.
+/// The factor by which a measurement may differ from the estimate: a pass during which the
+/// processor did something else counts no more.
 const OUTLIER: f64 = 2.0;
-/// The number of passes after which a measurement is forgotten, so that a number of rows that took long is
-/// tried again some time, and so that estimates follow the length of the context.
+/// The number of passes after which a measurement is forgotten, so that a number of rows that took
+/// long is tried again some time, and so that estimates follow the length of the context.
 const MEMORY: usize = 256;
 
 /// The time of a pass over the weights, by its number of rows: tokens of all sequences.
@@ -29,7 +29,8 @@ struct Estimate {
 }
 
 impl Costs {
-    /// Records the time of a pass. Returns its seconds, or as many as it counts if it is an outlier.
+    /// Records the time of a pass. Returns its seconds, or as many as it counts if it is an
+    /// outlier.
     pub fn record(&mut self, rows: usize, time: Duration) -> f64 {
         self.passes += 1;
         self.estimates.resize(self.estimates.len().max(rows + 1), None);
@@ -47,7 +48,8 @@ impl Costs {
         self.passes == 0
     }
 
-    /// Returns the time of a pass in seconds. If none was measured yet, the unit is a pass of one row.
+    /// Returns the time of a pass in seconds. If none was measured yet, the unit is a pass of one
+    /// row.
     pub fn seconds(&self, rows: usize) -> f64 {
         let known = |rows| Some((rows, self.known(rows)?));
         let below = (1..=rows).rev().find_map(known);

@@ -11,8 +11,8 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// The most tokens by which the vocabularies may differ in size, as in llama.cpp: models of a family pad
-/// theirs to different sizes.
+/// The most tokens by which the vocabularies may differ in size, as in llama.cpp: models of a
+/// family pad theirs to different sizes.
 const SIZE_DIFFERENCE_MAX: usize = 128;
 /// The first tokens, of which models of a family may use some differently.
 const FIRST: Token = 5;
@@ -78,8 +78,8 @@ impl DraftModel {
         Ok(DraftModel { session, vocabulary, drafts, drafted_at: 0, right })
     }
 
-    /// Reads the part of `text` that the session does not have. Returns the token that follows; `None`
-    /// if the text does not fit in the context, or `progress` stopped it.
+    /// Reads the part of `text` that the session does not have. Returns the token that follows;
+    /// `None` if the text does not fit in the context, or `progress` stopped it.
     fn read(
         &mut self,
         text: &[Token],

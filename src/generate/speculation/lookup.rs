@@ -3,21 +3,22 @@
 use super::{Drafter, automaton::*};
 use crate::{Token, model::Error};
 
-/// The most tokens whose substrings are indexed, at up to 150 bytes each. A longer text is indexed anew
-/// from its last half of as many.
+/// The most tokens whose substrings are indexed, at up to 150 bytes each. A longer text is indexed
+/// anew from its last half of as many.
 const INDEXED_MAX: usize = 1 << 18;
 
 /// The number of classes of matches: of 1 token, of 2 and 3, of 4 to 7, and so on.
 const CLASSES: usize = 8;
-/// The share of matches in each class whose next token is assumed to be right, until the text shows it.
+/// The share of matches in each class whose next token is assumed to be right, until the text shows
+/// it.
 const PRIOR: [f64; CLASSES] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.95];
 /// The number of matches over which the share is averaged.
 const MEMORY: f64 = 32.0;
 
 /// Drafts what followed the longest suffix of the text where it occurred before, the last time.
 ///
-/// The chance that it follows again is the share of earlier matches of that length that were right, in the
-/// prompt and in the answer.
+/// The chance that it follows again is the share of earlier matches of that length that were right,
+/// in the prompt and in the answer.
 #[derive(Debug)]
 pub struct Lookup {
     automaton: SuffixAutomaton,
