@@ -401,7 +401,8 @@ mod tests {
                     assert_eq!((dialect.foreign)(&name), None, "{name}");
                 }
             }
-            for (short, _) in SHORT_FORMS {
+            let short_forms = SHORT_FORMS.iter().map(|(short, _)| short);
+            for short in short_forms.filter(|short| find(dialect.command, short).is_some()) {
                 assert_eq!((dialect.foreign)(short), None, "{short}");
             }
         }
