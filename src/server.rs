@@ -1,9 +1,10 @@
-//! The server: a model behind the interfaces of llama-server and OpenAI.
+//! The server: a model behind the interfaces of llama-server, OpenAI and Anthropic.
 //!
 //! Handlers of requests run on the threads of tokio and do no arithmetic. They send jobs to the
 //! scheduler, which owns the engine and runs on a thread of its own, and receive updates.
 
 mod answers;
+mod anthropic;
 mod app;
 mod blocks;
 mod chat;

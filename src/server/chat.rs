@@ -5,7 +5,13 @@ use std::sync::Arc;
 use rope_cpu::{Token, chat::Message};
 use serde_json::Value;
 
-use super::{app::App, blocks::Reader, error::ApiError, fields::Fields, parameters::Parameters};
+use super::{
+    app::App,
+    blocks::Reader,
+    error::ApiError,
+    fields::{Fields, TEMPLATE_ARGUMENTS},
+    parameters::Parameters,
+};
 
 /// The names of the largest number of tokens of an answer.
 const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
@@ -57,7 +63,7 @@ impl Conversation {
         let messages = fields.list("messages")?;
         let messages = messages.ok_or_else(|| ApiError::field("messages", "a list"))?;
         let messages: Result<Vec<_>, _> = messages.iter().map(message).collect();
-        let template_arguments = fields.object("chat_template_kwargs")?;
+        let template_arguments = fields.object(TEMPLATE_ARGUMENTS)?;
         Ok(Conversation {
             messages: messages?,
             template_arguments: template_arguments.map(|a| Value::Object(a.clone()).to_string()),
@@ -95,9 +101,7 @@ impl Conversation {
 }
 
 fn message(value: &Value) -> Result<Message, ApiError> {
-    let object =
-        value.as_object().ok_or_else(|| ApiError::field("messages", "a list of objects"))?;
-    let fields = Fields::of(object.clone());
+    let fields = Fields::from_value("messages", value)?;
     let role = fields.text("role")?.unwrap_or_default();
     if !ROLES.contains(&role) {
         return Err(ApiError::field(
@@ -126,6 +130,7 @@ fn part(part: &Value) -> Result<&str, ApiError> {
         Some("text" | "input_text" | "output_text") => part["text"]
             .as_str()
             .ok_or_else(|| ApiError::field("content", "a list of parts with a \"text\"")),
+        Some("image_url" | "input_image") => Err(ApiError::no_images()),
         Some(kind) => Err(ApiError::invalid(format_args!(
             "\"content\": a part of type {kind:?} is not supported, only \"text\""
         ))),

@@ -82,6 +82,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// Creates an error for an image. The status is llama-server's.
+    pub fn no_images() -> Self {
+        Self::internal("image input is not supported: send text only")
+    }
+
     /// Returns the error as JSON.
     pub fn to_json(&self) -> Value {
         let code = self.status.as_u16();
@@ -93,12 +98,22 @@ impl ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.to_json())).into_response();
+impl ApiError {
+    /// Returns a response with `body`. Its extension is the error, for interfaces that have another
+    /// form.
+    pub fn response(self, body: Value) -> Response {
+        let mut response = (self.status, Json(body)).into_response();
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert("retry-after", seconds.into());
         }
+        response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = self.to_json();
+        self.response(body)
     }
 }

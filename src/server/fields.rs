@@ -2,12 +2,16 @@
 
 use axum::body::Bytes;
 use rope_cpu::json;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
+/// The field with parameters of the chat template.
+pub const TEMPLATE_ARGUMENTS: &str = "chat_template_kwargs";
+
 /// The fields of a JSON object. A field that is `null` counts as missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -28,6 +32,40 @@ impl Fields {
     /// Returns the fields of an object.
     pub fn of(object: Map<String, Value>) -> Self {
         Fields(object)
+    }
+
+    /// Returns the fields of a value, which is one of those of the field `name`.
+    ///
+    /// # Errors
+    /// If it is not an object.
+    pub fn from_value(name: &str, value: &Value) -> Result<Self, ApiError> {
+        let object = value.as_object().cloned().map(Fields);
+        object.ok_or_else(|| ApiError::field(name, format_args!("made of objects, not {value}")))
+    }
+
+    /// Sets a field.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.into(), value.into());
+    }
+
+    /// Sets a parameter of the chat template, unless the request gives it.
+    ///
+    /// # Errors
+    /// If the field of these parameters is not an object.
+    pub fn set_template_argument(
+        &mut self,
+        name: &str,
+        value: impl Into<Value>,
+    ) -> Result<(), ApiError> {
+        let mut arguments = self.object(TEMPLATE_ARGUMENTS)?.cloned().unwrap_or_default();
+        arguments.entry(name).or_insert(value.into());
+        self.set(TEMPLATE_ARGUMENTS, arguments);
+        Ok(())
+    }
+
+    /// Removes a field, and returns its value.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        self.0.shift_remove(name).filter(|value| !value.is_null())
     }
 
     /// Returns the value of a field.

@@ -9,7 +9,7 @@ use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, HeaderName, Method, StatusCode, header},
-    middleware::{Next, from_fn_with_state},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -18,6 +18,7 @@ use subtle::{Choice, ConstantTimeEq};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::{
+    anthropic,
     app::{Loaded, Server},
     error::ApiError,
     native, openai,
@@ -46,10 +47,12 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/readyz", get(ready))
         .merge(native::routes())
         .merge(openai::routes())
+        .merge(anthropic::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(server.options.body_max))
         .layer(from_fn_with_state(server.clone(), check))
+        .layer(from_fn(form_error))
         .layer(cors)
         .with_state(server)
 }
@@ -72,6 +75,22 @@ async fn missing() -> ApiError {
 async fn wrong_method(method: Method) -> ApiError {
     let message = format_args!("{method} is not permitted here").to_string();
     ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
+}
+
+/// Gives an error the form of the interface that the path is of.
+async fn form_error(request: Request, next: Next) -> Response {
+    let form = match request.uri().path() {
+        path if path.starts_with("/v1/messages") => anthropic::error,
+        _ => return next.run(request).await,
+    };
+    let mut response = next.run(request).await;
+    match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => {
+            let body = form(&error);
+            error.response(body)
+        }
+        None => response,
+    }
 }
 
 /// Checks the host and the key of a request, and that the server does not stop.
