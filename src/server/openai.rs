@@ -3,6 +3,7 @@
 mod chat;
 mod completions;
 mod models;
+mod responses;
 
 use std::sync::Arc;
 
@@ -21,4 +22,10 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/chat/completions", post(chat::chat))
+        .route("/v1/chat/completions/input_tokens", post(chat::input_tokens))
+        .route("/chat/completions/input_tokens", post(chat::input_tokens))
+        .route("/v1/responses", post(responses::responses))
+        .route("/responses", post(responses::responses))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/responses/input_tokens", post(responses::input_tokens))
 }

@@ -53,6 +53,11 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
     Ok(Json(form.whole(answers)).into_response())
 }
 
+/// Answers `POST /v1/chat/completions/input_tokens`.
+pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+    super::responses::count(app, &Fields::parse(&body)?).await
+}
+
 struct Chat {
     app: Arc<App>,
     id: String,

@@ -1,0 +1,271 @@
+//! `/v1/responses`: answers conversations that are made of items.
+
+mod request;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Bytes,
+    response::{IntoResponse, Response},
+};
+use rope_cpu::generate::End;
+use serde_json::{Value, json};
+
+use self::request::convert;
+use crate::server::{
+    answers::{Form, Framing, collect, stream},
+    app::{App, Loaded},
+    blocks::{Block, Change, Kind, Reader, Step},
+    chat::{Conversation, Request},
+    error::ApiError,
+    fields::Fields,
+    identifier,
+    job::{Outcome, Update},
+    timings::{progress, timings},
+};
+
+/// Answers `POST /v1/responses`.
+pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
+    let fields = convert(Fields::parse(&body)?)?;
+    let request = Request::read(&fields, &app).await?;
+    let form = Responses {
+        id: identifier("resp_"),
+        created: crate::server::now(),
+        items: Vec::new(),
+        events: 0,
+        reports_progress: fields.switch("return_progress", false)?,
+        reports_timings: fields.switch("timings_per_token", false)?,
+        prompt_tokens: request.prompt.len(),
+        reader: request.reader(),
+        app: app.clone(),
+    };
+    let updates = app.submit(vec![request.prompt], &request.parameters)?;
+    if fields.switch("stream", false)? {
+        return Ok(stream(updates, 1, form, Framing::NamedEvents));
+    }
+    let mut answers = collect(updates, 1).await?;
+    let answer = answers.pop().unwrap_or_default();
+    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
+    Ok(Json(form.whole(&answer.text, &outcome)).into_response())
+}
+
+/// Answers `POST /v1/responses/input_tokens`.
+pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+    count(app, &convert(Fields::parse(&body)?)?).await
+}
+
+/// Returns the number of tokens of a conversation in the form of chat completions.
+pub async fn count(app: Arc<App>, fields: &Fields) -> Result<Json<Value>, ApiError> {
+    let tokens = Conversation::read(fields)?.prompt(app).await?.len();
+    Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": tokens })))
+}
+
+struct Responses {
+    app: Arc<App>,
+    id: String,
+    created: u64,
+    /// The identifiers of the items, each of which is a block of the answer.
+    items: Vec<String>,
+    /// The number of events sent.
+    events: usize,
+    reports_progress: bool,
+    reports_timings: bool,
+    prompt_tokens: usize,
+    reader: Reader,
+}
+
+impl Responses {
+    /// Returns a response that is being computed.
+    fn response(&self) -> Value {
+        json!({
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": "in_progress",
+            "error": null,
+            "incomplete_details": null,
+            "model": self.app.alias,
+            "output": [],
+            "usage": null,
+        })
+    }
+
+    fn ended(&self, blocks: &[Block], outcome: &Outcome) -> Value {
+        let items = blocks.iter().zip(&self.items).map(|(block, id)| item(block, id, "completed"));
+        let (cached, generated) = (outcome.timings.reused, outcome.timings.generated);
+        let mut response = self.response();
+        response["completed_at"] = crate::server::now().into();
+        response["output"] = items.collect();
+        response["status"] = match outcome.end {
+            End::Model | End::Stop(_) | End::Caller => "completed".into(),
+            End::TokensMax | End::ContextFull => {
+                response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+                "incomplete".into()
+            }
+        };
+        response["usage"] = json!({
+            "input_tokens": self.prompt_tokens,
+            "input_tokens_details": { "cached_tokens": cached },
+            "output_tokens": generated,
+            "total_tokens": self.prompt_tokens + generated,
+        });
+        response
+    }
+
+    fn whole(mut self, text: &str, outcome: &Outcome) -> Value {
+        let blocks = std::mem::take(&mut self.reader).read(text);
+        self.items = blocks.iter().map(|block| identifier(prefix(&block.kind))).collect();
+        self.ended(&blocks, outcome)
+    }
+
+    /// Returns the events of changes of blocks.
+    fn changed(&mut self, changes: Vec<Change>) -> Vec<Value> {
+        let mut events = Vec::new();
+        for Change { block: index, step } in changes {
+            let block = &self.reader.blocks()[index];
+            if step == Step::Begin {
+                self.items.push(identifier(prefix(&block.kind)));
+            }
+            let id = &self.items[index];
+            let mut event = |kind: &str, name: &str, value: Value| {
+                let mut event =
+                    json!({ "type": format!("response.{kind}"), "output_index": index });
+                if !kind.starts_with("output_item") {
+                    event["item_id"] = id.as_str().into();
+                }
+                if matches!(block.kind, Kind::Text | Kind::Reasoning) {
+                    event["content_index"] = 0.into();
+                }
+                event[name] = value;
+                events.push(event);
+            };
+            let text = block.text.as_str();
+            match (step, &block.kind) {
+                (Step::Begin, kind) => {
+                    let empty = Block { kind: kind.clone(), text: String::new() };
+                    event("output_item.added", "item", item(&empty, id, "in_progress"));
+                    if *kind == Kind::Text {
+                        event("content_part.added", "part", part(""));
+                    }
+                }
+                (Step::More(text), Kind::Text) => {
+                    event("output_text.delta", "delta", text.into());
+                }
+                (Step::More(text), Kind::Reasoning) => {
+                    event("reasoning_text.delta", "delta", text.into());
+                }
+                (Step::More(text), Kind::Call { .. }) => {
+                    event("function_call_arguments.delta", "delta", text.into());
+                }
+                (Step::End, kind) => {
+                    match kind {
+                        Kind::Text => {
+                            event("output_text.done", "text", text.into());
+                            event("content_part.done", "part", part(text));
+                        }
+                        Kind::Reasoning => event("reasoning_text.done", "text", text.into()),
+                        Kind::Call { .. } => {
+                            event("function_call_arguments.done", "arguments", text.into());
+                        }
+                    }
+                    event("output_item.done", "item", item(block, id, "completed"));
+                }
+            }
+        }
+        events
+    }
+
+    /// Numbers events.
+    fn numbered(&mut self, mut events: Vec<Value>) -> Vec<Value> {
+        for event in &mut events {
+            event["sequence_number"] = self.events.into();
+            self.events += 1;
+        }
+        events
+    }
+}
+
+impl Form for Responses {
+    fn begin(&mut self) -> Vec<Value> {
+        let events = ["response.created", "response.in_progress"];
+        let events = events.map(|kind| json!({ "type": kind, "response": self.response() }));
+        self.numbered(events.into())
+    }
+
+    fn update(&mut self, _: usize, update: Update) -> Vec<Value> {
+        let events = match update {
+            Update::Read(reading) if self.reports_progress => vec![json!({
+                "type": "response.in_progress",
+                "response": self.response(),
+                "prompt_progress": progress(&reading),
+            })],
+            Update::Generated(generated) => {
+                let changes = self.reader.push(&generated.text);
+                let mut events = self.changed(changes);
+                if self.reports_timings {
+                    for event in &mut events {
+                        event["timings"] = timings(&generated.timings);
+                    }
+                }
+                events
+            }
+            Update::Ended(outcome) => {
+                let changes = self.reader.finish();
+                let mut events = self.changed(changes);
+                events.push(json!({
+                    "type": "response.completed",
+                    "response": self.ended(self.reader.blocks(), &outcome),
+                    "timings": timings(&outcome.timings),
+                }));
+                events
+            }
+            _ => Vec::new(),
+        };
+        self.numbered(events)
+    }
+
+    fn error(&mut self, error: &ApiError) -> Value {
+        let mut response = self.response();
+        response["status"] = "failed".into();
+        response["error"] = json!({ "code": error.kind, "message": error.message });
+        json!({
+            "type": "response.failed",
+            "response": response,
+            "sequence_number": self.events,
+        })
+    }
+}
+
+/// Returns the prefix of the identifier of an item.
+fn prefix(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Text => "msg_",
+        Kind::Reasoning => "rs_",
+        Kind::Call { .. } => "fc_",
+    }
+}
+
+/// Returns a block as an item.
+fn item(block: &Block, id: &str, status: &str) -> Value {
+    let text = block.text.as_str();
+    let parts = |part: Value| if text.is_empty() { json!([]) } else { json!([part]) };
+    match &block.kind {
+        Kind::Text => json!({
+            "id": id, "type": "message", "status": status, "role": "assistant",
+            "content": parts(part(text)),
+        }),
+        Kind::Reasoning => json!({
+            "id": id, "type": "reasoning", "status": status, "summary": [],
+            "content": parts(json!({ "type": "reasoning_text", "text": text })),
+        }),
+        Kind::Call { id: call, name } => json!({
+            "id": id, "type": "function_call", "status": status, "call_id": call, "name": name,
+            "arguments": text,
+        }),
+    }
+}
+
+fn part(text: &str) -> Value {
+    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+}
