@@ -1,4 +1,4 @@
-//! The server: a model behind the interfaces of llama-server, OpenAI and Anthropic.
+//! The server: a model behind the interfaces of llama-server, OpenAI, Anthropic and ollama.
 //!
 //! Handlers of requests run on the threads of tokio and do no arithmetic. They send jobs to the
 //! scheduler, which owns the engine and runs on a thread of its own, and receive updates.
@@ -14,6 +14,7 @@ mod fields;
 mod http;
 mod job;
 mod native;
+mod ollama;
 mod openai;
 mod pace;
 mod parameters;

@@ -132,6 +132,11 @@ impl App {
         self.model.tokenizer().map_err(ApiError::internal)
     }
 
+    /// Returns the number of the model's parameters.
+    pub fn parameters(&self) -> u64 {
+        self.model.gguf().tensors().iter().map(|tensor| tensor.elements()).sum()
+    }
+
     /// Returns when the model was loaded, in seconds since 1970.
     pub fn created(&self) -> u64 {
         self.loaded.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -43,9 +43,16 @@ impl Request {
     /// If a field is of the wrong type or out of range, or the conversation has no prompt: see
     /// [`Conversation::render`].
     pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
-        let parameters = Parameters::read(fields, app, &NAMES_OF_MAX)?;
         let prompt = Conversation::read(fields)?.prompt(app.clone()).await?;
-        Ok(Request { prompt, parameters })
+        Request::of_prompt(prompt, fields, app)
+    }
+
+    /// Returns a request to continue a prompt, without a chat template.
+    ///
+    /// # Errors
+    /// If a field is of the wrong type or out of range.
+    pub fn of_prompt(prompt: Vec<Token>, fields: &Fields, app: &App) -> Result<Self, ApiError> {
+        Ok(Request { prompt, parameters: Parameters::read(fields, app, &NAMES_OF_MAX)? })
     }
 
     /// Returns a reader for an answer.

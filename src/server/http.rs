@@ -21,7 +21,7 @@ use super::{
     anthropic,
     app::{Loaded, Server},
     error::ApiError,
-    native, openai,
+    native, ollama, openai,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -48,6 +48,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(native::routes())
         .merge(openai::routes())
         .merge(anthropic::routes())
+        .merge(ollama::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(server.options.body_max))
@@ -81,6 +82,7 @@ async fn wrong_method(method: Method) -> ApiError {
 async fn form_error(request: Request, next: Next) -> Response {
     let form = match request.uri().path() {
         path if path.starts_with("/v1/messages") => anthropic::error,
+        path if path.starts_with("/api/") => ollama::error,
         _ => return next.run(request).await,
     };
     let mut response = next.run(request).await;

@@ -8,7 +8,6 @@ use crate::server::{app::Loaded, error::ApiError};
 /// Answers `GET /v1/models`.
 pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
     let config = app.model.config();
-    let parameters: u64 = app.model.gguf().tensors().iter().map(|tensor| tensor.elements()).sum();
     Ok(Json(json!({
         "object": "list",
         "data": [{
@@ -22,7 +21,7 @@ pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
                 "n_ctx": app.context,
                 "n_ctx_train": config.context_train,
                 "n_embd": config.embedding,
-                "n_params": parameters,
+                "n_params": app.parameters(),
                 "size": app.model.weights_bytes(),
                 "rope": app.rope,
             },

@@ -1,0 +1,40 @@
+//! Ollama's interface.
+
+mod answer;
+mod models;
+mod request;
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    routing::{get, post},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{app::Server, error::ApiError};
+
+/// The version of ollama whose interface this is. Clients refuse older ones.
+const VERSION: &str = "0.12.0";
+
+/// Returns the routes.
+pub fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/api/chat", post(answer::chat))
+        .route("/api/generate", post(answer::generate))
+        .route("/api/tags", get(models::tags))
+        .route("/api/ps", get(models::running))
+        .route("/api/show", post(models::show))
+        .route("/api/version", get(|| async { Json(json!({ "version": VERSION })) }))
+}
+
+/// Returns an error in ollama's form.
+pub fn error(error: &ApiError) -> Value {
+    json!({ "error": error.message })
+}
+
+/// Returns the time in ollama's form.
+fn now() -> String {
+    Timestamp::now().to_string()
+}

@@ -1,0 +1,210 @@
+//! `/api/chat` and `/api/generate`: answers conversations and prompts.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Json,
+    body::Bytes,
+    response::{IntoResponse, Response},
+};
+use rope_cpu::{
+    generate::End,
+    tokenizer::{Ends, Special},
+};
+use serde_json::{Value, json};
+
+use super::{
+    now,
+    request::{arguments, convert, message, prompt_messages, refuse_unsupported},
+};
+use crate::server::{
+    answers::{Form, Framing, collect, stream},
+    app::{App, Loaded},
+    blocks::{Change, Kind, Reader, Step, calls, text},
+    chat::Request,
+    error::ApiError,
+    fields::Fields,
+    job::{Outcome, Update},
+};
+
+/// Answers `POST /api/chat`.
+pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
+    let mut fields = convert(Fields::parse(&body)?, &app)?;
+    let messages = fields.list("messages")?.unwrap_or_default();
+    if messages.is_empty() {
+        return Ok(loaded(&app, Place::Message, &fields));
+    }
+    let messages: Result<Vec<_>, _> = messages.iter().map(message).collect();
+    fields.set("messages", messages?);
+    let request = Request::read(&fields, &app).await?;
+    answer(app, &fields, request, Place::Message).await
+}
+
+/// Answers `POST /api/generate`.
+pub async fn generate(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
+    let mut fields = convert(Fields::parse(&body)?, &app)?;
+    refuse_unsupported(&fields)?;
+    let prompt = fields.text("prompt")?.unwrap_or_default();
+    if prompt.is_empty() {
+        return Ok(loaded(&app, Place::Response, &fields));
+    }
+    let request = match fields.switch("raw", false)? {
+        true => {
+            let prompt = app.tokenizer()?.encode(prompt, Special::Parse, Ends::Add);
+            Request::of_prompt(prompt, &fields, &app)?
+        }
+        false => {
+            fields.set("messages", prompt_messages(&fields)?);
+            Request::read(&fields, &app).await?
+        }
+    };
+    answer(app, &fields, request, Place::Response).await
+}
+
+async fn answer(
+    app: Arc<App>,
+    fields: &Fields,
+    request: Request,
+    place: Place,
+) -> Result<Response, ApiError> {
+    let mut form = Lines {
+        place,
+        started: Instant::now(),
+        prompt_tokens: request.prompt.len(),
+        reader: request.reader(),
+        app: app.clone(),
+    };
+    let updates = app.submit(vec![request.prompt], &request.parameters)?;
+    if fields.switch("stream", true)? {
+        return Ok(stream(updates, 1, form, Framing::Lines));
+    }
+    let mut answers = collect(updates, 1).await?;
+    let answer = answers.pop().unwrap_or_default();
+    let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
+    form.reader.push(&answer.text);
+    form.reader.finish();
+    let blocks = form.reader.blocks();
+    let mut body = form.last(&outcome);
+    place.set(&mut body, "content", text(blocks, &Kind::Text).into());
+    let reasoning = text(blocks, &Kind::Reasoning);
+    if !reasoning.is_empty() {
+        place.set(&mut body, "thinking", reasoning.into());
+    }
+    let calls: Vec<_> = calls(blocks).map(|(id, name, text)| call(id, name, text)).collect();
+    if !calls.is_empty() {
+        place.set(&mut body, "tool_calls", calls.into());
+    }
+    Ok(Json(body).into_response())
+}
+
+/// Where an answer's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In `message`.
+    Message,
+    /// In `response`.
+    Response,
+}
+
+impl Place {
+    /// Sets a field of the message of a line.
+    fn set(self, line: &mut Value, name: &str, value: Value) {
+        match self {
+            Place::Message => line["message"][name] = value,
+            Place::Response if name == "content" => line["response"] = value,
+            Place::Response => line[name] = value,
+        }
+    }
+}
+
+struct Lines {
+    app: Arc<App>,
+    place: Place,
+    started: Instant,
+    prompt_tokens: usize,
+    reader: Reader,
+}
+
+impl Lines {
+    /// Returns the last line, without text.
+    fn last(&self, outcome: &Outcome) -> Value {
+        let timings = &outcome.timings;
+        let mut line = line(&self.app, self.place, true);
+        line["done_reason"] = match outcome.end {
+            End::Model | End::Stop(_) | End::Caller => "stop".into(),
+            End::TokensMax | End::ContextFull => "length".into(),
+        };
+        for (name, time) in [
+            ("total_duration", self.started.elapsed()),
+            ("prompt_eval_duration", timings.reading),
+            ("eval_duration", timings.generating),
+        ] {
+            line[name] = (time.as_nanos() as u64).into();
+        }
+        line["load_duration"] = 0.into();
+        line["prompt_eval_count"] = self.prompt_tokens.into();
+        line["eval_count"] = timings.generated.into();
+        line
+    }
+
+    fn changed(&self, changes: Vec<Change>) -> Vec<Value> {
+        let lines = changes.into_iter().filter_map(|change| {
+            let block = &self.reader.blocks()[change.block];
+            let (name, value) = match (change.step, &block.kind) {
+                (Step::More(text), Kind::Text) => ("content", text.into()),
+                (Step::More(text), Kind::Reasoning) => ("thinking", text.into()),
+                (Step::End, Kind::Call { id, name }) => {
+                    ("tool_calls", json!([call(id, name, &block.text)]))
+                }
+                _ => return None,
+            };
+            let mut line = line(&self.app, self.place, false);
+            self.place.set(&mut line, name, value);
+            Some(line)
+        });
+        lines.collect()
+    }
+}
+
+impl Form for Lines {
+    fn update(&mut self, _: usize, update: Update) -> Vec<Value> {
+        match update {
+            Update::Generated(generated) => {
+                let changes = self.reader.push(&generated.text);
+                self.changed(changes)
+            }
+            Update::Ended(outcome) => {
+                let changes = self.reader.finish();
+                let mut lines = self.changed(changes);
+                lines.push(self.last(&outcome));
+                lines
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn error(&mut self, error: &ApiError) -> Value {
+        super::error(error)
+    }
+}
+
+/// Returns a line without text.
+fn line(app: &App, place: Place, done: bool) -> Value {
+    let (name, empty) = match place {
+        Place::Message => ("message", json!({ "role": "assistant", "content": "" })),
+        Place::Response => ("response", json!("")),
+    };
+    json!({ "model": app.alias, "created_at": now(), name: empty, "done": done })
+}
+
+/// Returns the answer to a request without a prompt, by which clients load and unload a model.
+fn loaded(app: &App, place: Place, fields: &Fields) -> Response {
+    let unload = fields.get("keep_alive").and_then(Value::as_f64) == Some(0.0);
+    let mut line = line(app, place, true);
+    line["done_reason"] = if unload { "unload" } else { "load" }.into();
+    Json(line).into_response()
+}
+
+fn call(id: &str, name: &str, text: &str) -> Value {
+    json!({ "id": id, "function": { "name": name, "arguments": arguments(text) } })
+}

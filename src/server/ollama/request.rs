@@ -1,0 +1,184 @@
+//! Requests of ollama's interface in OpenAI's form.
+
+use serde_json::{Map, Value, json};
+
+use crate::server::{app::App, error::ApiError, fields::Fields};
+
+/// Options for the hardware, which have no effect: the command line has them.
+const HARDWARE: [&str; 8] =
+    ["num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "low_vram", "numa"];
+
+/// Converts the fields that `/api/chat` and `/api/generate` have in common.
+///
+/// # Errors
+/// If one of them is of another form than ollama's, or requires a larger context.
+pub fn convert(mut fields: Fields, app: &App) -> Result<Fields, ApiError> {
+    if let Some(given) = fields.object("options")?.cloned() {
+        fields.remove("options");
+        for (name, value) in given {
+            if !HARDWARE.contains(&name.as_str()) {
+                fields.set(&name, value);
+            }
+        }
+    }
+    check_context(&fields, app.context)?;
+    if let Some(max) = fields.whole("num_predict", -2, i64::MAX)? {
+        // -1 and -2: no limit except the context.
+        fields.set("n_predict", max.max(-1));
+    }
+    let format = match fields.get("format") {
+        None => None,
+        Some(Value::String(format)) if format.is_empty() => None,
+        Some(Value::String(format)) if format == "json" => Some(json!({ "type": "json_object" })),
+        Some(Value::Object(schema)) => {
+            Some(json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
+        }
+        Some(_) => return Err(ApiError::field("format", "\"json\" or a JSON schema")),
+    };
+    if let Some(format) = format {
+        fields.set("response_format", format);
+    }
+    match fields.get("think").cloned() {
+        None => {}
+        Some(Value::Bool(think)) => fields.set_template_argument("enable_thinking", think)?,
+        Some(Value::String(effort)) => fields.set("reasoning_effort", effort),
+        Some(_) => {
+            return Err(ApiError::field("think", "true, false, \"low\", \"medium\" or \"high\""));
+        }
+    }
+    Ok(fields)
+}
+
+fn check_context(fields: &Fields, context: usize) -> Result<(), ApiError> {
+    match fields.whole("num_ctx", 1, i64::MAX)?.and_then(|wanted| usize::try_from(wanted).ok()) {
+        Some(wanted) if wanted > context => Err(ApiError::field(
+            "num_ctx",
+            format_args!(
+                "at most {context}, the context of the server, not {wanted}: restart the server with \
+                 a larger --ctx"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a message of `/api/chat` in OpenAI's form.
+///
+/// # Errors
+/// If it is of another form than ollama's, or has images.
+pub fn message(message: &Value) -> Result<Value, ApiError> {
+    let mut message = Fields::from_value("messages", message)?;
+    refuse_images(&message)?;
+    for (name, openai) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
+        if let Some(value) = message.remove(name) {
+            message.set(openai, value);
+        }
+    }
+    if let Some(calls) = message.list("tool_calls")? {
+        let calls: Result<Vec<_>, _> = calls.iter().map(call).collect();
+        message.set("tool_calls", calls?);
+    }
+    Ok(json!(message))
+}
+
+fn call(call: &Value) -> Result<Value, ApiError> {
+    let mut call = Fields::from_value("tool_calls", call)?;
+    call.set("type", "function");
+    Ok(json!(call))
+}
+
+/// Refuses a message or prompt with images.
+///
+/// # Errors
+/// If there are any.
+pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
+    match fields.list("images")?.unwrap_or_default() {
+        [] => Ok(()),
+        _ => Err(ApiError::no_images()),
+    }
+}
+
+/// Returns the messages of a prompt of `/api/generate`.
+///
+/// # Errors
+/// If a field is of another form than ollama's, or is not supported.
+pub fn prompt_messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
+    let mut messages = Vec::new();
+    if let Some(system) = fields.text("system")? {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    let prompt = fields.text("prompt")?.unwrap_or_default();
+    messages.push(json!({ "role": "user", "content": prompt }));
+    Ok(messages)
+}
+
+/// Refuses fields of `/api/generate` that require another template or a stored state.
+///
+/// # Errors
+/// If there are any.
+pub fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
+    refuse_images(fields)?;
+    for (name, instead) in [
+        (
+            "template",
+            "start the server with --chat-template, or set \"raw\" and send the whole text",
+        ),
+        ("context", "use /api/chat with all messages"),
+        ("suffix", "use /infill"),
+    ] {
+        let empty = |value: &Value| {
+            value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+        };
+        if fields.get(name).is_some_and(|value| !empty(value)) {
+            return Err(ApiError::invalid(format_args!("\"{name}\" is not supported: {instead}")));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the arguments of a call as an object; an empty one if the call was cut.
+pub fn arguments(text: &str) -> Map<String, Value> {
+    rope_cpu::json::parse(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_get_the_names_of_openai() {
+        let given = json!({
+            "role": "assistant", "content": "", "thinking": "t",
+            "tool_calls": [{ "function": { "name": "f", "arguments": { "n": 1 } } }],
+        });
+        let expected = json!({
+            "role": "assistant", "content": "", "reasoning_content": "t",
+            "tool_calls": [
+                { "function": { "name": "f", "arguments": { "n": 1 } }, "type": "function" },
+            ],
+        });
+        assert_eq!(message(&given).unwrap(), expected);
+        let error = message(&json!({ "role": "user", "images": ["x"] })).unwrap_err();
+        assert!(error.message.contains("image input is not supported"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_larger_context_is_an_error_with_both_sizes() {
+        let fields = |size| Fields::from_value("", &json!({ "num_ctx": size })).unwrap();
+        assert!(check_context(&fields(64), 64).is_ok());
+        let error = check_context(&fields(65), 64).unwrap_err().message;
+        assert!(error.contains("64") && error.contains("65"), "{error}");
+    }
+
+    #[test]
+    fn fields_that_require_a_stored_state_are_refused() {
+        for (given, refused) in [
+            (json!({ "template": "", "context": [] }), false),
+            (json!({ "template": "x" }), true),
+            (json!({ "context": [1] }), true),
+        ] {
+            let fields = Fields::from_value("", &given).unwrap();
+            assert_eq!(refuse_unsupported(&fields).is_err(), refused, "{given}");
+        }
+    }
+}
