@@ -1,0 +1,100 @@
+//! Answers in the forms of llama-server and OpenAI.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Events, PROMPT, Server, serve};
+
+/// A template with the texts of the messages only, in the vocabulary of the tiny model.
+const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}, {% endfor %}";
+
+/// Returns the text of a stream of completions.
+fn text(events: Events, part: impl Fn(&Value) -> &Value) -> String {
+    events.map(|event| part(&event).as_str().unwrap_or_default().to_string()).collect()
+}
+
+#[test]
+fn a_server_is_healthy_and_ready() {
+    let server = serve(&["-c", "256", "-np", "2"]);
+    for path in ["/health", "/v1/health", "/livez", "/readyz"] {
+        assert_eq!(server.get(path).json(), json!({ "status": "ok" }), "{path}");
+    }
+    let properties = server.get("/props").json();
+    assert_eq!(properties["total_slots"], 2);
+    assert_eq!(properties["default_generation_settings"]["n_ctx"], 256);
+    let models = server.get("/v1/models").json();
+    assert_eq!(models["data"][0]["meta"]["n_ctx"], 256);
+}
+
+#[test]
+fn a_completion_is_the_same_in_every_form() {
+    let server = serve(&["-c", "256", "-np", "2"]);
+    let body = json!({ "prompt": PROMPT, "n_predict": 40, "temperature": 1, "seed": 3 });
+    let whole = server.post("/completion", body.clone()).json();
+    let content = whole["content"].as_str().unwrap();
+    assert!(content.len() >= 40, "{content}");
+    assert_eq!(whole["tokens_predicted"], 40);
+    assert_eq!(whole["stop_type"], "limit");
+    assert_eq!(whole["generation_settings"]["seed"], 3);
+    let streamed = text(server.stream("/completion", body.clone()), |event| &event["content"]);
+    assert_eq!(streamed, content);
+    let openai = server.post("/v1/completions", body.clone()).json();
+    assert_eq!(openai["choices"][0]["text"], content);
+    assert_eq!(openai["choices"][0]["finish_reason"], "length");
+    assert_eq!(openai["usage"]["completion_tokens"], 40);
+    let streamed = server.stream("/v1/completions", body);
+    assert_eq!(text(streamed, |event| &event["choices"][0]["text"]), content);
+}
+
+#[test]
+fn a_conversation_is_rendered_and_continued() {
+    let server = serve(&["-c", "256", "--chat-template", TEMPLATE]);
+    let messages = json!([
+        { "role": "system", "content": "be there" },
+        { "role": "user", "content": [{ "type": "text", "text": "on the inner rein" }] },
+    ]);
+    let rendered = server.post("/apply-template", json!({ "messages": messages })).json();
+    assert_eq!(rendered["prompt"], "be there, on the inner rein, ");
+    let body = json!({ "messages": messages, "max_tokens": 30, "seed": 5 });
+    let whole = server.post("/v1/chat/completions", body.clone()).json();
+    let content = whole["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(whole["choices"][0]["message"]["role"], "assistant");
+    assert!(!content.is_empty());
+    let streamed = server.stream("/v1/chat/completions", body.clone());
+    assert_eq!(text(streamed, |event| &event["choices"][0]["delta"]["content"]), content);
+    let completion = json!({ "prompt": rendered["prompt"], "n_predict": 30, "seed": 5 });
+    let completion = server.post("/completion", completion).json();
+    assert_eq!(completion["content"], content, "a text is a prompt like a conversation");
+}
+
+#[test]
+fn several_answers_differ_and_can_be_repeated() {
+    let server = serve(&["-c", "256", "-np", "3"]);
+    let body = json!({ "prompt": PROMPT, "max_tokens": 24, "n": 4, "seed": 11, "temperature": 2 });
+    let answers = server.post("/v1/completions", body.clone()).json();
+    let texts = |answers: &Value| -> Vec<String> {
+        let choices = answers["choices"].as_array().unwrap();
+        choices.iter().map(|choice| choice["text"].as_str().unwrap().to_string()).collect()
+    };
+    let first = texts(&answers);
+    assert_eq!(first.len(), 4);
+    for (index, text) in first.iter().enumerate() {
+        assert!(!first[..index].contains(text), "{first:?}");
+    }
+    assert_eq!(answers["usage"]["completion_tokens"], 4 * 24);
+    assert_eq!(texts(&server.post("/v1/completions", body).json()), first);
+}
+
+#[test]
+fn tokens_and_texts_are_converted() {
+    let server: Server = serve(&["-c", "256"]);
+    let tokens = server.post("/tokenize", json!({ "content": PROMPT })).json();
+    let text = server.post("/detokenize", tokens.clone()).json();
+    assert_eq!(text["content"], PROMPT);
+    let of_text = json!({ "prompt": PROMPT, "n_predict": 8, "temperature": 0 });
+    let with_bos = server.post("/tokenize", json!({ "content": PROMPT, "add_special": true }));
+    let of_tokens =
+        json!({ "prompt": with_bos.json()["tokens"], "n_predict": 8, "temperature": 0 });
+    let [of_text, of_tokens] =
+        [of_text, of_tokens].map(|body| server.post("/completion", body).json()["content"].take());
+    assert_eq!(of_text, of_tokens);
+}

@@ -1,0 +1,13 @@
+//! Tests of `rope-cpu serve` over HTTP.
+#![cfg(unix)]
+
+mod access;
+#[path = "../gguf/build.rs"]
+#[allow(dead_code, reason = "made for other tests as well")]
+mod build;
+mod faults;
+mod harness;
+mod interfaces;
+#[path = "../cli/tiny.rs"]
+#[allow(dead_code, reason = "made for other tests as well")]
+mod tiny;
