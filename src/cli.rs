@@ -11,6 +11,7 @@ mod flags;
 pub mod inspect;
 mod llama_bench;
 mod llama_cli;
+mod llama_server;
 mod load;
 mod log;
 pub mod machine;

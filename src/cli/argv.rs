@@ -21,6 +21,7 @@ use super::{
     error::Error,
     llama_bench,
     llama_cli::{self, Treatment, Value},
+    llama_server,
 };
 
 /// Short options of several letters, with their long options.
@@ -80,7 +81,7 @@ impl<'c> Dialect<'c> {
         let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
             "bench" => ("llama-bench", llama_bench::find),
             "perplexity" => ("llama-perplexity", llama_cli::find),
-            "serve" => ("llama-server", llama_cli::find),
+            "serve" => ("llama-server", llama_server::find),
             "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
             _ => ("", |_| None),
         };

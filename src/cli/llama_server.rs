@@ -1,0 +1,39 @@
+//! The options of llama-server that `serve` does not have, besides those of llama-cli; see
+//! [`super::llama_cli`].
+
+use super::llama_cli::{
+    self,
+    Treatment::{self, Ignored, Unsupported},
+    Value::{self, Any, No},
+    find_in,
+};
+
+/// Returns the values and the treatment of an option, if it is listed here or llama-cli has it.
+pub fn find(name: &str) -> Option<(Value, Treatment)> {
+    find_in(OPTIONS, name).or_else(|| llama_cli::find(name))
+}
+
+const ALWAYS: Treatment = Treatment::ALWAYS;
+const REUSE: Treatment =
+    Ignored("ignored, since rope-cpu continues the longest prefix of all slots");
+const ONE: &str = "a server has one model";
+const PAGE: &str = "there is no web page";
+
+const OPTIONS: &[(&str, Value, Treatment)] = &[
+    ("-cb --cont-batching --embedding --embeddings --cache-prompt", No, ALWAYS),
+    ("--no-ui --no-webui --prefill-assistant", No, ALWAYS),
+    ("--cache-idle-slots --no-cache-idle-slots", No, REUSE),
+    ("-sps --slot-prompt-similarity -cms --checkpoint-min-step", Any, REUSE),
+    ("--threads-http", Any, Ignored("ignored, since threads are not bound to connections")),
+    //
+    ("-nocb --no-cont-batching --no-prefill-assistant", No, Unsupported("")),
+    ("--no-cache-prompt", No, Unsupported("give \"cache_prompt\": false in requests")),
+    ("--cache-reuse --sleep-idle-seconds --media-path --props", Any, Unsupported("")),
+    ("--rerank --reranking --spm-infill", No, Unsupported("")),
+    ("--ssl-key-file --ssl-cert-file --api-prefix", Any, Unsupported("use a proxy")),
+    ("--ui --webui", No, Unsupported(PAGE)),
+    ("--path --ui-config --ui-config-file --ui-mcp-proxy --tools", Any, Unsupported(PAGE)),
+    ("--tools-runtime --mcp-servers-config --mcp-servers-json", Any, Unsupported(PAGE)),
+    ("--models-dir --models-max --models-preset", Any, Unsupported(ONE)),
+    ("--models-autoload --no-models-autoload", No, Unsupported(ONE)),
+];
