@@ -24,6 +24,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("chatml", include_str!("chat/chatml.jinja")),
     ("llama3", include_str!("chat/llama3.jinja")),
     ("gemma", include_str!("chat/gemma.jinja")),
+    ("command-r", include_str!("chat/command-r.jinja")),
 ];
 
 /// Why there is no text.

@@ -11,7 +11,8 @@ use rope_cpu::{chat::Template, model::Model};
 pub struct TemplateArgs {
     /// Chat template, instead of the model's
     ///
-    /// A template in the Jinja language, or one of the names chatml, llama3 and gemma.
+    /// A template in the Jinja language, or one of the names chatml, llama3, gemma and
+    /// command-r.
     /// Implies -cnv.
     #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
