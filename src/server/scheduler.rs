@@ -25,7 +25,7 @@ use super::{
     job::{Job, Update},
     pace::Pace,
     prefixes::{Prefixes, shared},
-    slot::Slot,
+    slot::{Ended, Slot},
     status::Status,
 };
 
@@ -207,6 +207,7 @@ impl<'t> Scheduler<'t> {
             task.push(tokenizer, logits, read);
         });
         let after: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
+        self.status.count_step(tasks.len());
         drop((feeds, tasks));
         *steps += 1;
         match result {
@@ -221,14 +222,15 @@ impl<'t> Scheduler<'t> {
     /// Continues all slots after a step.
     fn advance(&mut self) {
         let capacity = self.engine.capacity();
+        let mut ended = Vec::new();
         for slot in &mut self.slots {
             let full = slot.sequence.tokens().len() >= capacity;
-            if let Some(timings) = slot.task().map(|task| task.timings)
-                && slot.advance(full)
-            {
-                self.status.count(&timings);
-            }
+            ended.extend(slot.advance(full));
         }
+        ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));
+        // Before the ends are reported: a client that has its answer sees an idle slot.
+        self.status.set(&self.slots, self.waiting.len(), self.engine.pool());
+        ended.into_iter().for_each(Ended::report);
     }
 
     /// Makes room in the memory of keys and values, or else ends the answer that a step failed for.

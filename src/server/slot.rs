@@ -49,6 +49,21 @@ pub struct Task {
     result: Option<Result<ControlFlow<End, Token>, ApiError>>,
 }
 
+/// An answer that has ended, which its client does not see yet.
+#[must_use]
+pub struct Ended {
+    job: Job,
+    /// The end.
+    pub outcome: Outcome,
+}
+
+impl Ended {
+    /// Reports the end to the client.
+    pub fn report(self) {
+        self.job.report(Update::Ended(self.outcome));
+    }
+}
+
 impl Slot {
     /// Creates an idle slot.
     pub fn new(id: usize, engine: &Engine) -> Self {
@@ -135,46 +150,46 @@ impl Slot {
         Some((Feed { sequence, tokens, role, wanted: end - 1..end }, task))
     }
 
-    /// Continues after a step. Returns whether the answer ended.
-    pub fn advance(&mut self, full: bool) -> bool {
-        let Some((input, task)) = &mut self.running else { return false };
+    /// Continues after a step. Returns the answer if it ended.
+    pub fn advance(&mut self, full: bool) -> Option<Ended> {
+        let (input, task) = self.running.as_mut()?;
         let end = match task.result.take() {
             None => {
                 if input.next.is_none() {
                     self.report_reading();
                 }
-                return false;
+                return None;
             }
             Some(Err(e)) => {
                 self.fail(e);
-                return true;
+                return None;
             }
             Some(Ok(ControlFlow::Break(end))) => end,
             Some(Ok(ControlFlow::Continue(_))) if full => End::ContextFull,
             Some(Ok(ControlFlow::Continue(_))) if task.out_of_time() => End::TokensMax,
             Some(Ok(ControlFlow::Continue(token))) => {
                 input.next = Some(token);
-                return false;
+                return None;
             }
         };
-        self.end(end);
-        true
+        self.end(end)
     }
 
-    fn end(&mut self, end: End) {
-        let Some((_, mut task)) = self.running.take() else { return };
+    fn end(&mut self, end: End) -> Option<Ended> {
+        let (_, mut task) = self.running.take()?;
         let text = task.answer.end(end.clone()).text;
         let timings = task.timings;
         if !text.is_empty() {
             task.job.report(Update::Generated(Generated { text, timings, ..Generated::default() }));
         }
-        task.job.report(Update::Ended(Outcome {
+        let outcome = Outcome {
             end,
             timings,
             slot: self.id,
             sequence_tokens: self.sequence.tokens().len(),
             evicted: self.sequence.take_evicted().is_some(),
-        }));
+        };
+        Some(Ended { job: task.job, outcome })
     }
 
     fn report_reading(&self) {
@@ -198,6 +213,13 @@ impl Task {
                 self.generating_since = Some(now);
                 self.timings.read = read;
                 self.timings.reading = now - self.started;
+                let cached = self.timings.reused;
+                self.job.report(Update::Read(Reading {
+                    total: cached + read,
+                    cached,
+                    processed: cached + read,
+                    elapsed: self.timings.reading,
+                }));
             }
             Some(_) => self.timings.steps += 1,
         }

@@ -69,12 +69,16 @@ impl Status {
             prompt: slot.prompt().map_or(0, <[_]>::len),
             timings: slot.task().map_or_else(Timings::default, |task| task.timings),
         }));
-        let busy = state.slots.iter().filter(|slot| slot.busy).count();
-        state.steps += u64::from(busy > 0);
-        state.slot_steps += busy as u64;
         state.cache_bytes = pool.used_bytes();
         let longest = state.slots.iter().map(|slot| slot.tokens).max();
         state.tokens_max = state.tokens_max.max(longest.unwrap_or(0));
+    }
+
+    /// Counts a step for `slots` slots.
+    pub fn count_step(&self, slots: usize) {
+        let mut state = self.lock();
+        state.steps += 1;
+        state.slot_steps += slots as u64;
     }
 
     /// Counts an answer that ended.
