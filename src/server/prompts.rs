@@ -32,6 +32,9 @@ fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<To
     match value {
         Value::String(text) => Ok(tokenizer.encode(text, Special::Parse, Ends::Add)),
         Value::Array(list) => mixture(name, list, tokenizer),
+        Value::Object(object) if object.contains_key("multimodal_data") => Err(ApiError::invalid(
+            format_args!("\"{name}\": the model reads only text, no images or sound"),
+        )),
         Value::Object(object) => match object.get("prompt_string") {
             Some(Value::String(text)) => Ok(tokenizer.encode(text, Special::Parse, Ends::Add)),
             _ => Err(form(name, tokenizer)),
