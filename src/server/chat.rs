@@ -24,6 +24,10 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 pub struct Conversation {
     /// The messages.
     pub messages: Vec<Message>,
+    /// The beginning of the answer, from a last message of the assistant.
+    pub begun: Option<String>,
+    /// Whether the text ends where an answer begins.
+    pub generation_prompt: bool,
     /// Further parameters of the chat template, as a JSON object.
     pub template_arguments: Option<String>,
 }
@@ -69,10 +73,14 @@ impl Conversation {
     pub fn read(fields: &Fields) -> Result<Self, ApiError> {
         let messages = fields.list("messages")?;
         let messages = messages.ok_or_else(|| ApiError::field("messages", "a list"))?;
-        let messages: Result<Vec<_>, _> = messages.iter().map(message).collect();
+        let begun = begun(fields, messages)?;
+        let finished = messages.len() - usize::from(begun.is_some());
+        let messages: Result<Vec<_>, _> = messages[..finished].iter().map(message).collect();
         let template_arguments = fields.object(TEMPLATE_ARGUMENTS)?;
         Ok(Conversation {
             messages: messages?,
+            generation_prompt: begun.is_some() || fields.switch("add_generation_prompt", true)?,
+            begun,
             template_arguments: template_arguments.map(|a| Value::Object(a.clone()).to_string()),
         })
     }
@@ -86,13 +94,15 @@ impl Conversation {
         let rendered = tokio::task::spawn_blocking(move || {
             let template = app.template.as_ref().map_err(ApiError::unsupported)?;
             let rendered = match &self.template_arguments {
-                None => template.render(&self.messages, true),
+                None => template.render(&self.messages, self.generation_prompt),
                 Some(arguments) => template
                     .clone()
                     .arguments(arguments)
-                    .and_then(|template| template.render(&self.messages, true)),
+                    .and_then(|template| template.render(&self.messages, self.generation_prompt)),
             };
-            rendered.map_err(ApiError::invalid)
+            rendered
+                .map(|text| text + self.begun.as_deref().unwrap_or_default())
+                .map_err(ApiError::invalid)
         });
         rendered.await.map_err(ApiError::internal)?
     }
@@ -107,6 +117,31 @@ impl Conversation {
     }
 }
 
+/// Returns the text of a last message of the assistant, which the answer continues.
+fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError> {
+    let wanted = fields.switch("continue_final_message", false)?;
+    if wanted && fields.switch("add_generation_prompt", true)? {
+        return Err(ApiError::invalid(
+            "\"continue_final_message\": \"add_generation_prompt\" must be false with it",
+        ));
+    }
+    let is_answer = |message: &&Value| message["role"] == "assistant";
+    match messages {
+        [.., before, last] if is_answer(&before) && is_answer(&last) => Err(ApiError::field(
+            "messages",
+            "a list with at most one message of the assistant at its end",
+        )),
+        [.., last] if is_answer(&last) => {
+            // As llama-server has it; parts of other messages are lines.
+            Ok(Some(content(&Fields::from_value("messages", last)?, "\n\n")?))
+        }
+        _ if wanted => Err(ApiError::invalid(
+            "\"continue_final_message\": the last message must be one of the assistant",
+        )),
+        _ => Ok(None),
+    }
+}
+
 fn message(value: &Value) -> Result<Message, ApiError> {
     let fields = Fields::from_value("messages", value)?;
     let role = fields.text("role")?.unwrap_or_default();
@@ -116,17 +151,17 @@ fn message(value: &Value) -> Result<Message, ApiError> {
             format_args!("one of {}, not {role:?}", ROLES.join(", ")),
         ));
     }
-    Ok(Message::new(role, content(&fields)?))
+    Ok(Message::new(role, content(&fields, "\n")?))
 }
 
-/// Returns the text of a message: a string, or the texts of a list of parts.
-fn content(fields: &Fields) -> Result<String, ApiError> {
+/// Returns the text of a message: a string, or the texts of a list of parts with `separator` between.
+fn content(fields: &Fields, separator: &str) -> Result<String, ApiError> {
     match fields.get("content") {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
             let texts: Result<Vec<_>, _> = parts.iter().map(part).collect();
-            Ok(texts?.join("\n"))
+            Ok(texts?.join(separator))
         }
         Some(_) => Err(ApiError::field("content", "a string or a list of parts")),
     }
