@@ -8,7 +8,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderMap, HeaderName, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
@@ -31,13 +31,17 @@ const PUBLIC: [&str; 5] = ["/health", "/v1/health", "/livez", "/readyz", "/"];
 
 /// Returns all routes, with the checks before them.
 pub fn router(server: Arc<Server>) -> Router {
-    let origins = server.options.origins.iter();
-    let origins = match server.options.origins.iter().any(|origin| origin == "*") {
-        true => AllowOrigin::any(),
-        false => AllowOrigin::list(origins.filter_map(|origin| origin.parse().ok())),
+    let origins = server.options.origins.clone();
+    let permitted = move |origin: &HeaderValue, _: &Parts| {
+        let origin = origin.to_str().unwrap_or_default();
+        origins.iter().any(|permitted| match &permitted[..] {
+            "*" => true,
+            "localhost" => of_this_machine(origin),
+            permitted => permitted == origin,
+        })
     };
     let cors = CorsLayer::new()
-        .allow_origin(origins)
+        .allow_origin(AllowOrigin::predicate(permitted))
         .allow_methods([Method::GET, Method::POST])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, X_API_KEY]);
     Router::new()
@@ -116,9 +120,7 @@ async fn check(
     }
     if server.stopping.load(Relaxed) && request.method() == Method::POST {
         let mut response = ApiError::unavailable("the server stops").into_response();
-        response
-            .headers_mut()
-            .insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return Ok(response);
     }
     Ok(next.run(request).await)
@@ -138,6 +140,12 @@ fn host_permitted(headers: &HeaderMap, permitted: &[String]) -> bool {
     address
         || name.eq_ignore_ascii_case("localhost")
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
+}
+
+/// Returns whether a page comes from this machine, on any port.
+fn of_this_machine(origin: &str) -> bool {
+    let host = origin.parse::<Uri>().ok().and_then(|uri| Some(uri.authority()?.host().to_string()));
+    matches!(host.as_deref(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Returns whether a request has a valid key. The time does not depend on the characters that match.
