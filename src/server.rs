@@ -34,7 +34,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 pub use app::{App, Options, Server};
 pub use command::Command;
@@ -44,35 +44,43 @@ pub use status::Status;
 /// The name of the program in answers.
 const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
-/// Serves requests until `stop` is ready, and then until all answers have ended, but at most for
-/// `drain_max`.
+/// Serves requests on all `listeners` until `stop` is ready, and then until all answers have ended, but
+/// at most for `drain_max`.
 ///
 /// # Errors
 /// If connections cannot be accepted.
 pub async fn serve(
     server: Arc<Server>,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     stop: impl Future<Output = ()> + Send + 'static,
     drain_max: Duration,
 ) -> io::Result<()> {
     let router = http::router(server.clone());
-    let (stopped, draining) = tokio::sync::oneshot::channel();
-    let stop = async move {
-        stop.await;
-        server.stopping.store(true, Relaxed);
-        let _ = stopped.send(());
-    };
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop);
-    tokio::select! {
-        result = async { served.await } => result,
-        () = async {
-            // An error means that serving ended, which the other branch reports.
-            if draining.await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(drain_max).await;
-        } => Ok(()),
+    let (stopped, draining) = watch::channel(());
+    let mut served = JoinSet::new();
+    for listener in listeners {
+        let mut stop = draining.clone();
+        let stop = async move {
+            let _ = stop.changed().await;
+        };
+        let serve = axum::serve(listener, router.clone()).with_graceful_shutdown(stop);
+        served.spawn(serve.into_future());
     }
+    tokio::select! {
+        result = all(&mut served) => return result,
+        () = stop => {}
+    }
+    server.stopping.store(true, Relaxed);
+    let _ = stopped.send(());
+    tokio::time::timeout(drain_max, all(&mut served)).await.unwrap_or(Ok(()))
+}
+
+/// Waits for all tasks, or for the first error.
+async fn all(tasks: &mut JoinSet<io::Result<()>>) -> io::Result<()> {
+    while let Some(result) = tasks.join_next().await {
+        result??;
+    }
+    Ok(())
 }
 
 /// Returns a future that is ready after SIGINT or SIGTERM. A second signal exits immediately.

@@ -10,7 +10,7 @@ use std::{
 use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
-use super::{error::Error, flags, load, note, resources, sampling, warn};
+use super::{args::ListenArgs, error::Error, flags, load, note, resources, sampling, warn};
 use crate::server::{self, App, Command, Scheduler, Server, Status};
 use rope_cpu::{
     model::{Engine, Model},
@@ -30,19 +30,17 @@ pub fn run(args: &Args) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
     let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?));
-    let address = SocketAddr::new(args.listen.host, args.listen.port);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // The address is taken before the model is loaded, and signals are handled.
-    let listener = runtime.block_on(TcpListener::bind(address));
-    let listener =
-        listener.map_err(|e| Error::failed(format_args!("cannot listen on {address}: {e}")))?;
-    let address = listener.local_addr()?;
+    // The addresses are taken before the model is loaded, and signals are handled.
+    let listeners = runtime.block_on(listen(&args.listen))?;
+    let addresses: Result<Vec<_>, _> = listeners.iter().map(TcpListener::local_addr).collect();
+    let addresses = addresses?;
     let (stop, stopped) = oneshot::channel::<()>();
     let stop_signal = runtime.block_on(async { server::stop_signal() })?;
     let drain_max = Duration::from_secs(args.listen.drain_timeout);
     let serving = runtime.spawn(server::serve(
         server.clone(),
-        listener,
+        listeners,
         async {
             tokio::select! {
                 () = stop_signal => {}
@@ -62,13 +60,30 @@ pub fn run(args: &Args) -> Result<(), Error> {
             return Err(e);
         }
     };
-    note(format_args!("listening on http://{address}"));
+    for address in addresses {
+        note(format_args!("listening on http://{address}"));
+    }
     let served = runtime.block_on(serving).map_err(Error::failed)?;
     drop((commands, server));
     // Connections that are still open hold the commands' sender.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let _ = scheduler.join();
     served.map_err(Error::failed)
+}
+
+/// Listens on all addresses, with one port.
+async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
+    let mut listeners = Vec::new();
+    let mut port = args.port;
+    for host in &args.host {
+        let address = SocketAddr::new(*host, port);
+        let listener = TcpListener::bind(address).await;
+        let listener =
+            listener.map_err(|e| Error::failed(format_args!("cannot listen on {address}: {e}")))?;
+        port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 type Running = (mpsc::Sender<Command>, thread::JoinHandle<()>);

@@ -45,12 +45,12 @@ pub struct ServeArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ListenArgs {
-    /// Address to listen on
+    /// Addresses to listen on: IP[,...]
     ///
     /// 0.0.0.0 and :: are all addresses of this machine. Beyond loopback addresses, --api-key is
     /// required, or --no-api-key.
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
-    pub host: IpAddr,
+    #[arg(long, value_name = "LIST", default_value = "127.0.0.1", value_delimiter = ',')]
+    pub host: Vec<IpAddr>,
 
     /// Port to listen on; 0: a free one
     #[arg(long, value_name = "N", default_value_t = 8080)]
@@ -191,11 +191,11 @@ impl ListenArgs {
         if given && keys.is_empty() {
             return Err(Error::usage("--api-key and --api-key-file contain no key"));
         }
-        if keys.is_empty() && !self.no_api_key && !self.host.is_loopback() {
+        let public = self.host.iter().find(|host| !host.is_loopback());
+        if let Some(host) = public.filter(|_| keys.is_empty() && !self.no_api_key) {
             return Err(Error::usage(format_args!(
-                "--host {}: others can reach this address, so give an --api-key, or --no-api-key to \
-                 do without",
-                self.host
+                "--host {host}: others can reach this address, so give an --api-key, or --no-api-key \
+                 to do without"
             )));
         }
         Ok(keys)
