@@ -136,7 +136,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         options: server.options.clone(),
         template_source: template_source(&model),
         template,
-        alias: args.listen.alias.clone().or(file).unwrap_or_default(),
+        alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,
         context,
         capacity,

@@ -50,6 +50,12 @@ pub struct Options {
     pub shows_slots: bool,
     /// Whether metrics are shown.
     pub shows_metrics: bool,
+    /// The names of the model.
+    pub aliases: Vec<String>,
+    /// Words that describe the model to clients.
+    pub tags: Vec<String>,
+    /// Whether answers in OpenAI's form have llama-server's form with them.
+    pub verbose: bool,
 }
 
 /// The state of a server: its options, and the model once it is loaded.

@@ -1,6 +1,6 @@
 //! llama-server's own interface.
 
-mod completion;
+pub mod completion;
 mod metrics;
 mod properties;
 mod slots;

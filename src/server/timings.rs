@@ -10,6 +10,8 @@ use super::job::Reading;
 /// Returns llama-server's `timings`.
 pub fn timings(timings: &Timings) -> Value {
     let Timings { reused, read, reading, generated, generating, .. } = *timings;
+    // The first token follows from the prompt, without a step of its own.
+    let later = generated.saturating_sub(1);
     json!({
         "cache_n": reused,
         "prompt_n": read,
@@ -18,9 +20,16 @@ pub fn timings(timings: &Timings) -> Value {
         "prompt_per_second": per_second(reading, read),
         "predicted_n": generated,
         "predicted_ms": milliseconds(generating),
-        "predicted_per_token_ms": per_token(generating, generated),
-        "predicted_per_second": per_second(generating, generated),
+        "predicted_per_token_ms": per_token(generating, later),
+        "predicted_per_second": per_second(generating, later),
     })
+}
+
+/// Returns the timings while a prompt is being read.
+pub fn while_reading(progress: &Reading) -> Timings {
+    let read = progress.processed.saturating_sub(progress.cached);
+    let reading = if read == 0 { Duration::ZERO } else { progress.elapsed };
+    Timings { reused: progress.cached, read, reading, ..Timings::default() }
 }
 
 /// Returns llama-server's `prompt_progress`.

@@ -1,6 +1,6 @@
 //! The options of `serve`, named as llama-server names them.
 
-use std::{fs, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use super::{
     AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs,
@@ -80,15 +80,21 @@ pub struct ListenArgs {
 
     /// Web pages that may send requests: ORIGIN[,...]
     ///
-    /// Such as https://example.org, or `*` for all (CORS). By default none but the server's own.
+    /// Such as https://example.org, `localhost` for those of this machine on any port, or `*` for
+    /// all (CORS). By default none but the server's own.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cors_origins: Vec<String>,
 
-    /// Name of the model in answers [-a]
+    /// Names of the model: NAME[,...] [-a]
     ///
-    /// By default the name of the model file.
-    #[arg(short, long, value_name = "NAME")]
-    pub alias: Option<String>,
+    /// Answers have the first one in alphabetical order, as llama-server has it; by default the name
+    /// of the model file.
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    pub alias: Vec<String>,
+
+    /// Words that describe the model in /v1/models: WORD[,...]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true)]
+    pub tags: Vec<String>,
 
     /// Folder for saved slots
     ///
@@ -107,6 +113,12 @@ pub struct ListenArgs {
     /// Serve Prometheus metrics at /metrics
     #[arg(long)]
     pub metrics: bool,
+
+    /// Answer chats with the prompt and the settings, too
+    ///
+    /// As with "verbose": true in a request: the field __verbose.
+    #[arg(long, hide_short_help = true)]
+    pub verbose: bool,
 
     /// Largest body of a request in MiB
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
@@ -173,6 +185,11 @@ pub struct RequestArgs {
 }
 
 impl ListenArgs {
+    /// Returns the names of the model in alphabetical order.
+    fn aliases(&self) -> Vec<String> {
+        self.alias.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Returns the keys of the command line and of the file.
     ///
     /// # Errors
@@ -227,6 +244,9 @@ impl ServeArgs {
             slot_folder: listen.slot_save_path.clone(),
             shows_slots: !listen.no_slots,
             shows_metrics: listen.metrics,
+            aliases: listen.aliases(),
+            tags: listen.tags.clone(),
+            verbose: listen.verbose,
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::server::{
     parameters::Parameters,
     probabilities::Probabilities,
     prompts::prompts,
-    timings::{progress, timings},
+    timings::{progress, timings, while_reading},
 };
 
 /// Answers `POST /completion`.
@@ -31,15 +31,7 @@ pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, Ap
     let copies = usize::try_from(copies).unwrap_or(1);
     prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
     let parameters = Parameters::read(&fields, &app, &["n_predict", "max_tokens"])?;
-    let form = Completion {
-        returns_tokens: fields.switch("return_tokens", false)?,
-        reports_progress: fields.switch("return_progress", false)?,
-        reports_timings: fields.switch("timings_per_token", false)?,
-        prompts: prompts.clone(),
-        answers: prompts.iter().map(|_| Collected::default()).collect(),
-        settings: generation_settings(&parameters),
-        app: app.clone(),
-    };
+    let form = Completion::new(&fields, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
     if fields.switch("stream", false)? {
@@ -53,7 +45,7 @@ pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, Ap
 }
 
 /// The form of llama-server's completions.
-struct Completion {
+pub struct Completion {
     app: Arc<App>,
     prompts: Vec<Vec<Token>>,
     answers: Vec<Collected>,
@@ -61,9 +53,33 @@ struct Completion {
     returns_tokens: bool,
     reports_progress: bool,
     reports_timings: bool,
+    /// The fields of a whole answer that are returned; empty for all.
+    wanted: Vec<String>,
 }
 
 impl Completion {
+    /// Returns the form of the answers to some prompts.
+    ///
+    /// # Errors
+    /// If a field is of the wrong type.
+    pub fn new(
+        fields: &Fields,
+        parameters: &Parameters,
+        prompts: Vec<Vec<Token>>,
+        app: Arc<App>,
+    ) -> Result<Self, ApiError> {
+        Ok(Completion {
+            returns_tokens: fields.switch("return_tokens", false)?,
+            reports_progress: fields.switch("return_progress", false)?,
+            reports_timings: fields.switch("timings_per_token", false)?,
+            wanted: fields.texts("response_fields")?,
+            answers: prompts.iter().map(|_| Collected::default()).collect(),
+            settings: generation_settings(parameters, &app)?,
+            prompts,
+            app,
+        })
+    }
+
     /// Returns the last event of a stream, or the whole answer with its text and tokens.
     fn last(&self, index: usize, answer: &Collected, text: &str, tokens: &[Token]) -> Value {
         let Some(Outcome { end, timings: times, slot, sequence_tokens, evicted }) = &answer.outcome
@@ -95,14 +111,27 @@ impl Completion {
         })
     }
 
-    fn whole(&self, index: usize, answer: &Collected) -> Value {
+    /// Returns a whole answer.
+    pub fn whole(&self, index: usize, answer: &Collected) -> Value {
         let tokens = if self.returns_tokens { &answer.tokens[..] } else { &[] };
         let mut body = self.last(index, answer, &answer.text, tokens);
         if !answer.probabilities.is_empty() {
             let all = answer.probabilities.iter().map(|one| self.probabilities(one)).collect();
             body["completion_probabilities"] = Value::Array(all);
         }
-        body
+        self.wanted(body)
+    }
+
+    /// Returns the fields that are wanted, of which `a/b` is field `b` of `a`.
+    fn wanted(&self, body: Value) -> Value {
+        if self.wanted.is_empty() {
+            return body;
+        }
+        let field = |path: &String| {
+            let value = path.split('/').try_fold(&body, |value, name| value.get(name))?;
+            Some((path.clone(), value.clone()))
+        };
+        Value::Object(self.wanted.iter().filter_map(field).collect())
     }
 
     fn part(&self, index: usize, generated: &Generated) -> Value {
@@ -130,27 +159,37 @@ impl Completion {
     }
 }
 
+impl Completion {
+    /// Adds an update of a stream.
+    pub fn record(&mut self, index: usize, update: &Update) {
+        let answer = &mut self.answers[index];
+        match update {
+            Update::Started { seed } => answer.seed = *seed,
+            Update::Generated(generated) => answer.text += &generated.text,
+            Update::Ended(outcome) => answer.outcome = Some(outcome.clone()),
+            Update::Read(_) | Update::Failed(_) => {}
+        }
+    }
+
+    /// Returns the end of a stream, without the text.
+    pub fn end_of(&self, index: usize) -> Value {
+        self.wanted(self.last(index, &self.answers[index], "", &[]))
+    }
+}
+
 impl Form for Completion {
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
+        self.record(index, &update);
         match update {
-            Update::Started { seed } => {
-                self.answers[index].seed = seed;
-                Vec::new()
-            }
             Update::Read(reading) if self.reports_progress => {
-                let mut body = self.part(index, &Generated::default());
+                let timings = while_reading(&reading);
+                let mut body = self.part(index, &Generated { timings, ..Generated::default() });
                 body["prompt_progress"] = progress(&reading);
                 vec![body]
             }
-            Update::Generated(generated) => {
-                self.answers[index].text += &generated.text;
-                vec![self.part(index, &generated)]
-            }
-            Update::Ended(outcome) => {
-                self.answers[index].outcome = Some(outcome);
-                vec![self.last(index, &self.answers[index], "", &[])]
-            }
-            Update::Read(_) | Update::Failed(_) => Vec::new(),
+            Update::Generated(generated) => vec![self.part(index, &generated)],
+            Update::Ended(_) => vec![self.end_of(index)],
+            Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
         }
     }
 }
@@ -166,7 +205,13 @@ fn stop(end: &End) -> (&'static str, &str) {
 }
 
 /// Returns the settings that an answer is generated with, under llama-server's names.
-pub fn generation_settings(parameters: &Parameters) -> Map<String, Value> {
+///
+/// # Errors
+/// If the model has no tokenizer.
+pub fn generation_settings(
+    parameters: &Parameters,
+    app: &App,
+) -> Result<Map<String, Value>, ApiError> {
     let Parameters { sampling, limits, probabilities, .. } = parameters;
     let mut settings = Map::new();
     for setting in rope_cpu::sample::settings() {
@@ -188,10 +233,20 @@ pub fn generation_settings(parameters: &Parameters) -> Map<String, Value> {
     let max = limits.tokens_max.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX));
     settings.insert("max_tokens".into(), max.into());
     settings.insert("n_predict".into(), max.into());
+    settings.insert("seed".into(), sampling.seed.unwrap_or(u32::MAX).into());
     settings.insert("stop".into(), json!(limits.stops));
     settings.insert("ignore_eos".into(), limits.ignore_end.into());
     settings.insert("n_probs".into(), probabilities.map_or(0, |wanted| wanted.top).into());
     let samplers: Vec<_> = sampling.samplers.iter().map(|kind| kind.name).collect();
     settings.insert("samplers".into(), json!(samplers));
-    settings
+    let ends: Vec<Token> = match limits.ignore_end {
+        true => app.tokenizer()?.end_of_generation().collect(),
+        false => Vec::new(),
+    };
+    // JSON has no infinity: null is a token that is excluded.
+    let excluded = ends.into_iter().map(|token| (token, f32::NEG_INFINITY));
+    let biases = sampling.logit_bias.iter().copied().chain(excluded);
+    let biases = biases.map(|(token, bias)| json!({ "token": token, "bias": bias })).collect();
+    settings.insert("logit_bias".into(), Value::Array(biases));
+    Ok(settings)
 }

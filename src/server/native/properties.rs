@@ -15,7 +15,7 @@ pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
         "default_generation_settings": {
             "id": 0,
             "n_ctx": app.context,
-            "params": generation_settings(&parameters),
+            "params": generation_settings(&parameters, &app)?,
         },
         "total_slots": app.options.slots,
         "model_alias": app.alias,

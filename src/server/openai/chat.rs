@@ -19,8 +19,9 @@ use crate::server::{
     fields::Fields,
     identifier,
     job::{Update, Wanted},
+    native::completion::Completion,
     probabilities::Probabilities,
-    timings::{progress, timings, usage},
+    timings::{progress, timings, usage, while_reading},
 };
 
 /// Answers `POST /v1/chat/completions`.
@@ -36,6 +37,13 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
     let copies = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
     let form = Chat {
         id: identifier("chatcmpl-"),
+        verbose: match fields.switch("verbose", app.options.verbose)? {
+            true => {
+                let prompts = vec![request.prompt.clone(); copies];
+                Some(Completion::new(&fields, &request.parameters, prompts, app.clone())?)
+            }
+            false => None,
+        },
         usage: stream_options(&fields)?,
         reports_progress: fields.switch("return_progress", false)?,
         reports_timings: fields.switch("timings_per_token", false)?,
@@ -43,6 +51,7 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
         readers: (0..copies).map(|_| request.reader()).collect(),
         cached: 0,
         generated: 0,
+        times: Value::Null,
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt; copies], &request.parameters)?;
@@ -66,9 +75,13 @@ struct Chat {
     reports_progress: bool,
     reports_timings: bool,
     prompt_tokens: usize,
+    /// llama-server's form of the answer, if it is wanted too.
+    verbose: Option<Completion>,
     readers: Vec<Reader>,
     cached: usize,
     generated: usize,
+    /// The timings of the answer that ended last.
+    times: Value,
 }
 
 impl Chat {
@@ -93,6 +106,8 @@ impl Chat {
         let mut times = Value::Null;
         let readers = std::mem::take(&mut self.readers);
         let prompt_tokens = self.prompt_tokens * answers.len();
+        let verbose = self.verbose.as_ref().zip(answers.first());
+        let verbose = verbose.map(|(completion, first)| completion.whole(0, first));
         for (index, (answer, reader)) in answers.into_iter().zip(readers).enumerate() {
             let Some(outcome) = &answer.outcome else { continue };
             self.cached += outcome.timings.reused;
@@ -112,6 +127,9 @@ impl Chat {
         let mut body = self.body("chat.completion", choices);
         body["usage"] = usage(prompt_tokens, self.cached, self.generated);
         body["timings"] = times;
+        if let Some(verbose) = verbose {
+            body["__verbose"] = verbose;
+        }
         body
     }
 
@@ -150,10 +168,16 @@ impl Form for Chat {
     }
 
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
+        if let Some(completion) = &mut self.verbose {
+            completion.record(index, &update);
+        }
         match update {
             Update::Read(reading) if self.reports_progress => {
                 let mut body = self.chunk(index, json!({}));
                 body["prompt_progress"] = progress(&reading);
+                if self.reports_timings {
+                    body["timings"] = timings(&while_reading(&reading));
+                }
                 vec![body]
             }
             Update::Generated(generated) => {
@@ -181,7 +205,13 @@ impl Form for Chat {
                 let mut last = self.chunk(index, json!({}));
                 let reason = chat_finish_reason(&outcome.end, self.readers[index].blocks());
                 last["choices"][0]["finish_reason"] = reason.into();
-                last["timings"] = timings(&outcome.timings);
+                self.times = timings(&outcome.timings);
+                if !self.usage {
+                    last["timings"] = self.times.clone();
+                }
+                if let Some(completion) = &self.verbose {
+                    last["__verbose"] = completion.end_of(index);
+                }
                 chunks.push(last);
                 chunks
             }
@@ -196,6 +226,7 @@ impl Form for Chat {
         let mut body = self.body("chat.completion.chunk", Vec::new());
         let prompt = self.prompt_tokens * self.readers.len();
         body["usage"] = usage(prompt, self.cached, self.generated);
+        body["timings"] = self.times.take();
         vec![body]
     }
 }

@@ -15,7 +15,8 @@ pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
             "object": "model",
             "created": app.created(),
             "owned_by": "rope-cpu",
-            "aliases": [app.alias],
+            "aliases": app.options.aliases,
+            "tags": app.options.tags,
             "meta": {
                 "n_vocab": config.vocabulary,
                 "n_ctx": app.context,
