@@ -11,7 +11,7 @@ use std::{
 };
 
 use rope_cpu::{
-    chat::Message,
+    chat::{Message, Role},
     generate::{Event, Limits, generate},
     model::Model,
     rope::Flags,
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut session = model.session(&Flags::default(), 2048.min(model.config().context_train))?;
     let mut sampler = Sampler::new(Settings::default())?;
     let template = model.chat_template()?.ok_or("the model has no chat template")?;
-    let prompt = template.render(&[Message::new("user", text)], true)?;
+    let prompt = template.render(&[Message::new(Role::User, text)], &[], true)?;
     let prompt = model.tokenizer()?.encode_chat(&prompt);
     // The answer ends before its second paragraph.
     let limits = Limits { stops: vec!["\n\n".into()], ..Limits::default() };

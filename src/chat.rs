@@ -4,15 +4,34 @@
 //! it runs here with the same functions, filters and white-space rules. A template that fails is an
 //! error. Another template is never put in its place: the model would read a form that it does not
 //! know, and nobody would see why it answers badly.
+//!
+//! An answer is text, reasoning and calls of tools. How a model writes them is the template's
+//! [`Format`]: its [`Parser`] reads an answer while it is generated, and its grammar makes calls valid.
 
+mod capabilities;
 mod engine;
+mod format;
 mod generation;
+mod grammar;
+mod message;
+mod parser;
+mod reasoning;
+mod tools;
 mod value;
+
+use std::sync::OnceLock;
 
 use jiff::Zoned;
 use minijinja::{Value, context};
-use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use thiserror::Error;
+
+use capabilities::Capabilities;
+pub use format::Format;
+pub use message::{Message, Role, ToolCall, call_id};
+pub use parser::{Event, Parser};
+pub use reasoning::Budget;
+pub use tools::{Tool, ToolChoice, Tools};
 
 use crate::gguf::{Metadata, MetadataError};
 use crate::{json, tokenizer::Tokenizer};
@@ -44,22 +63,18 @@ pub enum Error {
     Render { reason: String },
     #[error("the arguments for the chat template are not a JSON object: {0}")]
     Arguments(serde_json::Error),
-}
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
-    pub role: String,
-    /// The text of the message.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of any role.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
-    }
+    #[error("the arguments of the call of {name} are not a JSON object: {reason}")]
+    CallArguments { name: String, reason: serde_json::Error },
+    #[error(
+        "{name:?} is not a name for a tool: it has 1 to 128 letters (a to z), digits and `_-.:/`"
+    )]
+    ToolName { name: String },
+    #[error("there are two tools with the name {name}, twice the same is not possible")]
+    ToolTwice { name: String },
+    #[error("a tool must be called, but there are no tools")]
+    ToolsMissing,
+    #[error("the tool {name:?} that must be called is not there: the tools are {known}")]
+    ToolUnknown { name: String, known: String },
 }
 
 /// A template, ready to render conversations.
@@ -78,6 +93,8 @@ pub struct Template {
     /// The time that templates may ask for: fixed, or midnight would change the beginning of a
     /// conversation.
     now: Zoned,
+    /// Found when they are first needed.
+    capabilities: OnceLock<Capabilities>,
 }
 
 impl Template {
@@ -91,7 +108,8 @@ impl Template {
         engine::check(&source).map_err(|reason| Error::Syntax { reason })?;
         let (bos, eos) = (bos.into(), eos.into());
         let (arguments, arguments_bytes) = (Vec::new(), 0);
-        Ok(Self { source, bos, eos, arguments, arguments_bytes, now: Zoned::now() })
+        let (now, capabilities) = (Zoned::now(), OnceLock::new());
+        Ok(Self { source, bos, eos, arguments, arguments_bytes, now, capabilities })
     }
 
     /// The template of a model file; `None` if it has none.
@@ -144,43 +162,93 @@ impl Template {
         Ok(self)
     }
 
-    /// The text of a conversation; up to where the answer begins if `add_generation_prompt`.
+    /// The same template at the present time, for a conversation that begins later.
+    pub fn now(self) -> Self {
+        Self { now: Zoned::now(), ..self }
+    }
+
+    /// The text of a conversation with `tools`; up to where the answer begins if
+    /// `add_generation_prompt`.
     ///
-    /// It may or may not begin with BOS: [`Tokenizer::encode_chat`] adds it once.
+    /// It may or may not begin with BOS: [`Tokenizer::encode_chat`] adds it once. Where the template does
+    /// not describe tools, or writes calls in a way that is not known here, the system message describes
+    /// them (or the first message, if the template does not read system messages), and calls and their results are texts of the conversation.
     ///
     /// # Errors
     ///
     /// A template that fails, or that refuses the conversation, as some do for system messages or
-    /// roles that do not take turns; the message is the template's own.
+    /// roles that do not take turns; the message is the template's own. A call whose arguments are
+    /// not a JSON object, if the template needs one.
     pub fn render(
         &self,
         messages: &[Message],
+        tools: &[Tool],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
-        let texts = messages.iter().map(|m| m.role.len() + m.content.len()).sum::<usize>();
-        let bytes = texts + self.arguments_bytes + self.bos.len() + self.eos.len();
-        let count = messages.len();
-        let messages: Value = messages
-            .iter()
-            .map(|m| context! { role => m.role.as_str(), content => m.content.as_str() })
-            .collect();
-        // transformers passes `tools` and `documents` even where there are none.
+        let Capabilities { system, shape, dialect } = *self.capabilities();
+        let calls = !tools.is_empty() || messages.iter().any(|m| !m.tool_calls.is_empty());
+        let described = if calls { dialect.describe(messages, tools, system) } else { None };
+        let (messages, tools) = match &described {
+            Some(described) => (described.as_slice(), &[][..]),
+            None => (messages, tools),
+        };
+        let bytes = messages.iter().map(Message::bytes).sum();
+        let messages = messages.iter().map(|m| m.to_json(shape)).collect::<Result<_, _>>()?;
+        // transformers passes `tools` even where there are none.
+        let tools = match tools {
+            [] => Json::Null,
+            tools => tools.iter().map(Tool::to_json).collect(),
+        };
+        let rendered = self.render_json(&messages, &tools, bytes, add_generation_prompt);
+        rendered.map_err(|failure| match failure.refused {
+            true => Error::Refused { message: failure.reason },
+            false => Error::Render { reason: failure.reason },
+        })
+    }
+
+    /// How the model writes reasoning and calls.
+    pub fn format(&self) -> Format {
+        let dialect = self.capabilities().dialect;
+        let own = dialect.reasoning().is_some();
+        let markers = reasoning::Markers::of(&self.source).filter(|_| !own);
+        Format { dialect, markers, reasons: true }
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.capabilities.get_or_init(|| {
+            Capabilities::new(&self.source, |messages, tools| {
+                self.render_json(messages, tools, 0, false)
+            })
+        })
+    }
+
+    /// Renders messages, and tools that may be null. `bytes` are those of the messages' texts.
+    fn render_json(
+        &self,
+        messages: &Json,
+        tools: &Json,
+        bytes: usize,
+        add_generation_prompt: bool,
+    ) -> Result<String, engine::Failure> {
+        let count = messages.as_array().map_or(0, Vec::len);
+        let tools_bytes = if tools.is_null() { 0 } else { tools.to_string().len() };
+        let bytes = bytes + tools_bytes + self.arguments_bytes + self.bos.len() + self.eos.len();
         let given = context! {
-            messages,
+            messages => value::from_json(messages),
             add_generation_prompt,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
-            tools => (),
+            tools => value::from_json(tools),
             documents => (),
+            // As llama.cpp passes them: Llama 3 and others have a date of their time otherwise.
+            date_string => self.now.strftime("%d %b %Y").to_string(),
+            datetime => self.now.strftime("%b %d %Y").to_string(),
         };
         let arguments: std::collections::BTreeMap<_, _> =
             self.arguments.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let context = context! { ..Value::from(arguments), ..given };
         let given = engine::Given { context, messages: count, bytes };
-        engine::render(&self.source, given, &self.now).map_err(|failure| match failure.refused {
-            true => Error::Refused { message: failure.reason },
-            false => Error::Render { reason: failure.reason },
-        })
+        engine::render(&self.source, given, &self.now)
     }
 }
 

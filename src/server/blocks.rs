@@ -1,5 +1,7 @@
 //! The blocks of an answer: text, reasoning, and calls of tools, in their order.
 
+use rope_cpu::chat::{Event, Parser, call_id};
+
 /// A block: consecutive pieces of an answer that are of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -11,7 +13,6 @@ pub struct Block {
 
 /// What a block is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "answers are not yet divided")]
 pub enum Kind {
     /// Text for the user.
     Text,
@@ -49,24 +50,33 @@ pub enum Step {
 /// Divides the text of an answer into blocks.
 #[derive(Debug, Default)]
 pub struct Reader {
+    /// The parser of the model's form; `None` if all is text.
+    parser: Option<Parser>,
     blocks: Vec<Block>,
     /// Whether the last block may be continued.
     open: bool,
 }
 
 impl Reader {
+    /// Creates a reader, with the parser of the model's form; without one, all is text.
+    pub fn new(parser: Option<Parser>) -> Self {
+        Reader { parser, blocks: Vec::new(), open: false }
+    }
+
     /// Adds text, and returns the changes that are certain.
     pub fn push(&mut self, text: &str) -> Vec<Change> {
-        let mut changes = Vec::new();
-        if !text.is_empty() {
-            self.extend(Kind::Text, text, &mut changes);
-        }
-        changes
+        let events = match &mut self.parser {
+            Some(parser) => parser.push(text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Event::Text(text.into())],
+        };
+        self.follow(events)
     }
 
     /// Ends the answer, and returns the last changes.
     pub fn finish(&mut self) -> Vec<Change> {
-        let mut changes = Vec::new();
+        let events = self.parser.take().map(Parser::finish).unwrap_or_default();
+        let mut changes = self.follow(events);
         self.close(&mut changes);
         changes
     }
@@ -83,6 +93,26 @@ impl Reader {
         &self.blocks
     }
 
+    fn follow(&mut self, events: Vec<Event>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for event in events {
+            match event {
+                Event::Text(text) => self.extend(Kind::Text, &text, &mut changes),
+                Event::Reasoning(text) => self.extend(Kind::Reasoning, &text, &mut changes),
+                Event::Call { name, id, .. } => {
+                    let id = id.unwrap_or_else(|| call_id(getrandom::u64().unwrap_or_default()));
+                    self.extend(Kind::Call { id, name }, "", &mut changes);
+                }
+                Event::Arguments(text) => match self.blocks.last().map(|last| last.kind.clone()) {
+                    Some(kind) => self.extend(kind, &text, &mut changes),
+                    None => self.extend(Kind::Text, &text, &mut changes),
+                },
+                Event::CallEnd => self.close(&mut changes),
+            }
+        }
+        changes
+    }
+
     /// Continues the last block if it is of this kind, or else begins another.
     fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
         if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
@@ -91,7 +121,9 @@ impl Reader {
             self.open = true;
             changes.push(Change { block: self.blocks.len() - 1, step: Step::Begin });
         }
-        if let Some(last) = self.blocks.last_mut() {
+        if let Some(last) = self.blocks.last_mut()
+            && !text.is_empty()
+        {
             last.text += text;
             changes.push(Change { block: self.blocks.len() - 1, step: Step::More(text.into()) });
         }

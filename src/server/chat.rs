@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use rope_cpu::{Token, chat::Message};
+use rope_cpu::{
+    Token,
+    chat::{Format, Message, Tool, ToolChoice, Tools},
+    json,
+};
 use serde_json::Value;
 
 use super::{
@@ -16,9 +20,6 @@ use super::{
 /// The names of the largest number of tokens of an answer.
 const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
 
-/// The roles of messages.
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
-
 /// A conversation that is to be answered.
 #[derive(Clone, Debug)]
 pub struct Conversation {
@@ -28,8 +29,20 @@ pub struct Conversation {
     pub begun: Option<String>,
     /// Whether the text ends where an answer begins.
     pub generation_prompt: bool,
+    /// The tools that the answer may call.
+    pub tools: Tools,
     /// Further parameters of the chat template, as a JSON object.
     pub template_arguments: Option<String>,
+}
+
+/// The text of a conversation, with what reads the answer.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// The text up to where the answer begins.
+    pub text: String,
+    /// The form in which the model writes reasoning and calls of tools.
+    format: Format,
+    tools: Tools,
 }
 
 /// A request for an answer to a conversation.
@@ -38,6 +51,18 @@ pub struct Request {
     pub prompt: Vec<Token>,
     /// The parameters of the answer.
     pub parameters: Parameters,
+    /// The conversation; `None` for a prompt without a chat template.
+    rendered: Option<Rendered>,
+}
+
+impl Rendered {
+    /// Returns the tokens of the text.
+    ///
+    /// # Errors
+    /// If the model has no tokenizer.
+    pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
+        Ok(app.tokenizer()?.encode_chat(&self.text))
+    }
 }
 
 impl Request {
@@ -47,8 +72,18 @@ impl Request {
     /// If a field is of the wrong type or out of range, or the conversation has no prompt: see
     /// [`Conversation::render`].
     pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
-        let prompt = Conversation::read(fields)?.prompt(app.clone()).await?;
-        Request::of_prompt(prompt, fields, app)
+        let mut rendered = Conversation::read(fields)?.render(app.clone()).await?;
+        match fields.text("reasoning_format")?.unwrap_or("auto") {
+            "none" => rendered.format = rendered.format.without_reasoning(),
+            "auto" | "deepseek" | "deepseek-legacy" => {}
+            other => {
+                let expected = format_args!("none, auto or deepseek, not {other:?}");
+                return Err(ApiError::field("reasoning_format", expected));
+            }
+        }
+        let prompt = rendered.tokens(app)?;
+        let request = Request::of_prompt(prompt, fields, app)?;
+        Ok(Request { rendered: Some(rendered), ..request })
     }
 
     /// Returns a request to continue a prompt, without a chat template.
@@ -56,12 +91,14 @@ impl Request {
     /// # Errors
     /// If a field is of the wrong type or out of range.
     pub fn of_prompt(prompt: Vec<Token>, fields: &Fields, app: &App) -> Result<Self, ApiError> {
-        Ok(Request { prompt, parameters: Parameters::read(fields, app, &NAMES_OF_MAX)? })
+        let parameters = Parameters::read(fields, app, &NAMES_OF_MAX)?;
+        Ok(Request { prompt, parameters, rendered: None })
     }
 
     /// Returns a reader for an answer.
     pub fn reader(&self) -> Reader {
-        Reader::default()
+        let parser = |rendered: &Rendered| rendered.format.parser(&rendered.text, &rendered.tools);
+        Reader::new(self.rendered.as_ref().map(parser))
     }
 }
 
@@ -81,6 +118,7 @@ impl Conversation {
             messages: messages?,
             generation_prompt: begun.is_some() || fields.switch("add_generation_prompt", true)?,
             begun,
+            tools: tools(fields)?,
             template_arguments: template_arguments.map(|a| Value::Object(a.clone()).to_string()),
         })
     }
@@ -89,31 +127,20 @@ impl Conversation {
     ///
     /// # Errors
     /// If the model has no chat template, or it fails or refuses the conversation.
-    pub async fn render(self, app: Arc<App>) -> Result<String, ApiError> {
+    pub async fn render(self, app: Arc<App>) -> Result<Rendered, ApiError> {
         // A template may take a while: it must not block other requests.
         let rendered = tokio::task::spawn_blocking(move || {
             let template = app.template.as_ref().map_err(ApiError::unsupported)?;
-            let rendered = match &self.template_arguments {
-                None => template.render(&self.messages, self.generation_prompt),
-                Some(arguments) => template
-                    .clone()
-                    .arguments(arguments)
-                    .and_then(|template| template.render(&self.messages, self.generation_prompt)),
-            };
-            rendered
-                .map(|text| text + self.begun.as_deref().unwrap_or_default())
-                .map_err(ApiError::invalid)
+            let mut template = template.clone().now();
+            if let Some(arguments) = &self.template_arguments {
+                template = template.arguments(arguments).map_err(ApiError::invalid)?;
+            }
+            let tools = self.tools.all();
+            let text = template.render(&self.messages, tools, self.generation_prompt);
+            let text = text.map_err(ApiError::invalid)? + self.begun.as_deref().unwrap_or_default();
+            Ok(Rendered { text, format: template.format(), tools: self.tools })
         });
         rendered.await.map_err(ApiError::internal)?
-    }
-
-    /// Returns the tokens of the conversation up to where the answer begins.
-    ///
-    /// # Errors
-    /// As for [`Conversation::render`].
-    pub async fn prompt(self, app: Arc<App>) -> Result<Vec<Token>, ApiError> {
-        let text = self.render(app.clone()).await?;
-        Ok(app.tokenizer()?.encode_chat(&text))
     }
 }
 
@@ -143,15 +170,37 @@ fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError
 }
 
 fn message(value: &Value) -> Result<Message, ApiError> {
-    let fields = Fields::from_value("messages", value)?;
-    let role = fields.text("role")?.unwrap_or_default();
-    if !ROLES.contains(&role) {
-        return Err(ApiError::field(
-            "role",
-            format_args!("one of {}, not {role:?}", ROLES.join(", ")),
-        ));
-    }
-    Ok(Message::new(role, content(&fields, "\n")?))
+    // The parts are checked here, for errors that name what is not supported.
+    content(&Fields::from_value("messages", value)?, "")?;
+    json::parse(&value.to_string())
+        .map_err(|e| ApiError::invalid(format_args!("\"messages\": {e}")))
+}
+
+/// Returns the tools of a request in OpenAI's form, and their choice.
+fn tools(fields: &Fields) -> Result<Tools, ApiError> {
+    let tool = |value: &Value| {
+        let tool = json::parse::<Tool>(&value.to_string());
+        tool.map_err(|e| ApiError::invalid(format_args!("\"tools\": {e}")))
+    };
+    let all = fields.list("tools")?.unwrap_or_default();
+    let all: Vec<_> = all.iter().map(tool).collect::<Result<_, _>>()?;
+    let choice = match fields.get("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(Value::String(choice)) if choice == "auto" => ToolChoice::Auto,
+        Some(Value::String(choice)) if choice == "none" => ToolChoice::None,
+        Some(Value::String(choice)) if choice == "required" => ToolChoice::Required,
+        Some(choice) => match choice["function"]["name"].as_str() {
+            Some(name) => ToolChoice::Named(name.into()),
+            None => {
+                return Err(ApiError::field(
+                    "tool_choice",
+                    "auto, none, required, or an object with the name of a function",
+                ));
+            }
+        },
+    };
+    let parallel = fields.switch("parallel_tool_calls", false)?;
+    Tools::new(all, choice, parallel).map_err(ApiError::invalid)
 }
 
 /// Returns the text of a message: a string, or the texts of a list of parts with `separator` between.

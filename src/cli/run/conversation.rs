@@ -9,7 +9,7 @@ use super::{
 use crate::cli::{error::Error, note};
 use rope_cpu::{
     Token,
-    chat::{Message, Template},
+    chat::{Message, Role, Template},
     generate::{End, Generated},
     platform::processors::plural,
     tokenizer::{Ends, Special, Tokenizer},
@@ -38,7 +38,7 @@ pub enum Conversation {
 impl Conversation {
     /// Creates a conversation in a chat template, given with its origin.
     pub fn chat((origin, template): (String, Template), system: Option<String>) -> Self {
-        let messages = system.into_iter().map(|text| Message::new("system", text)).collect();
+        let messages = system.into_iter().map(|text| Message::new(Role::System, text)).collect();
         Conversation::Chat { template: Box::new(template), origin, messages }
     }
 
@@ -50,7 +50,7 @@ impl Conversation {
     /// Removes all turns; the system message stays.
     pub fn clear(&mut self) {
         match self {
-            Conversation::Chat { messages, .. } => messages.retain(|m| m.role == "system"),
+            Conversation::Chat { messages, .. } => messages.retain(|m| m.role == Role::System),
             Conversation::Plain { tokens, ends } => {
                 tokens.clear();
                 ends.clear();
@@ -62,7 +62,7 @@ impl Conversation {
     fn turns(&self) -> usize {
         match self {
             Conversation::Chat { messages, .. } => {
-                messages.iter().filter(|m| m.role == "assistant").count()
+                messages.iter().filter(|m| m.role == Role::Assistant).count()
             }
             Conversation::Plain { ends, .. } => ends.len(),
         }
@@ -74,7 +74,7 @@ impl Conversation {
         let turns = turns.min(self.turns());
         match self {
             Conversation::Chat { messages, .. } => {
-                let first = messages.iter().take_while(|m| m.role == "system").count();
+                let first = messages.iter().take_while(|m| m.role == Role::System).count();
                 messages.drain(first..first + 2 * turns);
             }
             Conversation::Plain { tokens, ends } => {
@@ -92,8 +92,8 @@ impl Conversation {
         match self {
             Conversation::Chat { template, origin, messages } => {
                 let mut messages = messages.clone();
-                messages.push(Message::new("user", text));
-                let rendered = template.render(&messages, true).map_err(|e| {
+                messages.push(Message::new(Role::User, text));
+                let rendered = template.render(&messages, &[], true).map_err(|e| {
                     Error::usage(format_args!(
                         "{origin}: {e}; choose another template with --chat-template, or continue \
                          plain text with -no-cnv"
@@ -114,8 +114,8 @@ impl Conversation {
     fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Generated) {
         match self {
             Conversation::Chat { messages, .. } => {
-                messages.push(Message::new("user", text));
-                messages.push(Message::new("assistant", answer.text.as_str()));
+                messages.push(Message::new(Role::User, text));
+                messages.push(Message::new(Role::Assistant, answer.text.as_str()));
             }
             Conversation::Plain { tokens, ends } => {
                 *tokens = prompt;

@@ -46,7 +46,7 @@ pub async fn messages(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
 /// Answers `POST /v1/messages/count_tokens`.
 pub async fn count_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
     let fields = convert(Fields::parse(&body)?)?;
-    let prompt = Conversation::read(&fields)?.prompt(app).await?;
+    let prompt = Conversation::read(&fields)?.render(app.clone()).await?.tokens(&app)?;
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 

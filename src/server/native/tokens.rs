@@ -59,6 +59,6 @@ pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>,
 /// Answers `POST /apply-template`.
 pub async fn apply_template(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
     let fields = Fields::parse(&body)?;
-    let prompt = Conversation::read(&fields)?.render(app).await?;
+    let prompt = Conversation::read(&fields)?.render(app).await?.text;
     Ok(Json(json!({ "prompt": prompt })))
 }

@@ -57,7 +57,7 @@ pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value
 
 /// Returns the number of tokens of a conversation in the form of chat completions.
 pub async fn count(app: Arc<App>, fields: &Fields) -> Result<Json<Value>, ApiError> {
-    let tokens = Conversation::read(fields)?.prompt(app).await?.len();
+    let tokens = Conversation::read(fields)?.render(app.clone()).await?.tokens(&app)?.len();
     Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": tokens })))
 }
 

@@ -1,9 +1,12 @@
 //! Chat templates against Jinja itself; `scripts/make-chat-golden` made the expected texts.
 
+mod calls;
+mod grammar;
+
 use std::time::{Duration, Instant};
 
 use rope_cpu::{
-    chat::{Error, Message, Template},
+    chat::{Error, Message, Role, Template},
     json,
 };
 use serde::Deserialize;
@@ -23,29 +26,29 @@ struct Case {
 
 fn source(name: &str) -> &'static str {
     match name {
-        "smollm2" => include_str!("data/chat/smollm2.jinja"),
-        "gemma3" => include_str!("data/chat/gemma3.jinja"),
-        "features" => include_str!("data/chat/features.jinja"),
-        "chatml" => include_str!("../src/chat/chatml.jinja"),
-        "llama3" => include_str!("../src/chat/llama3.jinja"),
-        "gemma" => include_str!("../src/chat/gemma.jinja"),
+        "smollm2" => include_str!("../data/chat/smollm2.jinja"),
+        "gemma3" => include_str!("../data/chat/gemma3.jinja"),
+        "features" => include_str!("../data/chat/features.jinja"),
+        "chatml" => include_str!("../../src/chat/chatml.jinja"),
+        "llama3" => include_str!("../../src/chat/llama3.jinja"),
+        "gemma" => include_str!("../../src/chat/gemma.jinja"),
         other => panic!("no template {other}"),
     }
 }
 
-fn message(role: &str, content: &str) -> Message {
+fn message(role: Role, content: &str) -> Message {
     Message::new(role, content)
 }
 
 #[test]
 fn conversations_render_as_in_jinja() {
-    let cases: Vec<Case> = json::parse(include_str!("data/chat/golden.json")).unwrap();
+    let cases: Vec<Case> = json::parse(include_str!("../data/chat/golden.json")).unwrap();
     let mut rendered = 0;
     for case in cases {
         let template = Template::new(source(&case.template), &case.bos, &case.eos)
             .and_then(|template| template.arguments(&case.arguments))
             .unwrap();
-        let found = template.render(&case.messages, case.add_generation_prompt);
+        let found = template.render(&case.messages, &[], case.add_generation_prompt);
         let what = format!("{} {:?}", case.template, case.messages);
         match (found, case.text, case.refused, case.fails) {
             (Ok(found), Some(text), ..) => assert_eq!(found, text, "{what}"),
@@ -75,14 +78,14 @@ struct Expression {
 
 #[test]
 fn expressions_have_the_values_that_python_gives_them() {
-    let golden: Expressions = json::parse(include_str!("data/chat/expressions.json")).unwrap();
+    let golden: Expressions = json::parse(include_str!("../data/chat/expressions.json")).unwrap();
     assert!(golden.cases.len() > 200);
     let variables = golden.variables.to_string();
     let mut wrong = Vec::new();
     for Expression { source, text, fails } in golden.cases {
         let found = Template::new(&source, "", "")
             .and_then(|template| template.arguments(&variables))
-            .and_then(|template| template.render(&[], false));
+            .and_then(|template| template.render(&[], &[], false));
         match (&found, &text) {
             (Ok(found), Some(text)) if found == text => {}
             (Err(_), None) => {}
@@ -247,7 +250,7 @@ fn templates_that_ask_for_too_much_fail_in_time() {
     for (source, reason) in attacks() {
         let start = Instant::now();
         let rendered =
-            Template::new(&source, "", "").and_then(|template| template.render(&[], true));
+            Template::new(&source, "", "").and_then(|template| template.render(&[], &[], true));
         let took = start.elapsed();
         let found = match rendered {
             Err(error) => error.to_string(),
@@ -271,38 +274,40 @@ fn templates_that_ask_for_too_much_fail_in_time() {
 #[test]
 fn long_conversations_render() {
     let template = Template::new(source("gemma3"), "<bos>", "<eos>").unwrap();
-    let long = message("user", &"A long text, with é. ".repeat(300_000));
-    let text = template.render(std::slice::from_ref(&long), true).unwrap();
+    let long = message(Role::User, &"A long text, with é. ".repeat(300_000));
+    let text = template.render(std::slice::from_ref(&long), &[], true).unwrap();
     assert!(text.contains(long.content.trim()));
     let turns: Vec<_> = (0..4000)
-        .map(|i| message(if i % 2 == 0 { "user" } else { "assistant" }, &"Hello. ".repeat(100)))
+        .map(|i| {
+            message(if i % 2 == 0 { Role::User } else { Role::Assistant }, &"Hello. ".repeat(100))
+        })
         .collect();
     for name in ["smollm2", "gemma3", "llama3"] {
         let template = Template::new(source(name), "<bos>", "<eos>").unwrap();
-        assert!(template.render(&turns, true).unwrap().len() > 2_700_000);
+        assert!(template.render(&turns, &[], true).unwrap().len() > 2_700_000);
     }
     // A text that is put together from turn to turn.
     let gathered = "{% set ns = namespace(a='') %}{% for m in messages %}\
                     {% set ns.a = ns.a + m.role + m.content|trim|replace('o', '0') %}\
                     {% endfor %}{{ ns.a }}";
     let template = Template::new(gathered, "", "").unwrap();
-    assert!(template.render(&turns[..300], true).unwrap().len() > 200_000);
+    assert!(template.render(&turns[..300], &[], true).unwrap().len() > 200_000);
 }
 
 #[test]
 fn one_more_turn_extends_the_text_of_those_before() {
     for name in ["smollm2", "gemma3", "chatml", "llama3", "gemma"] {
         let template = Template::new(source(name), "<bos>", "<eos>").unwrap();
-        let mut messages = vec![message("system", "Be brief.")];
+        let mut messages = vec![message(Role::System, "Be brief.")];
         let mut before = String::new();
         for turn in 0..3 {
-            messages.push(message("user", &format!("Question {turn}?")));
-            let asked = template.render(&messages, true).unwrap();
+            messages.push(message(Role::User, &format!("Question {turn}?")));
+            let asked = template.render(&messages, &[], true).unwrap();
             assert!(asked.starts_with(&before), "{name}: {asked:?} after {before:?}");
             let answer = format!("Answer {turn}.");
-            messages.push(message("assistant", &answer));
+            messages.push(message(Role::Assistant, &answer));
             before = asked + &answer;
-            let answered = template.render(&messages, false).unwrap();
+            let answered = template.render(&messages, &[], false).unwrap();
             assert!(answered.starts_with(&before), "{name}: {answered:?} after {before:?}");
         }
     }
@@ -338,7 +343,7 @@ fn a_template_that_fails_says_why() {
         ("{{ [1] | slice(99999999999) }}", "too large"),
     ] {
         let rendered = Template::new(source, "", "")
-            .and_then(|template| template.render(&[message("user", "hello")], true));
+            .and_then(|template| template.render(&[message(Role::User, "hello")], &[], true));
         let error = rendered.expect_err(source).to_string();
         assert!(error.contains(reason), "{source}: {error}");
     }
@@ -349,16 +354,16 @@ fn filters_that_count_work_as_ever() {
     let source = "{{ 'a\nb' | indent(2) }} {{ 'a' | indent(width=1, first=true) }} \
                   {{ '%3d' | format(3) }} {{ '{:>3}'.format(1) }} {{ [1, 2, 3] | batch(2) | length }}";
     let template = Template::new(source, "", "").unwrap();
-    assert_eq!(template.render(&[], true).unwrap(), "a\n  b  a   3   1 2");
+    assert_eq!(template.render(&[], &[], true).unwrap(), "a\n  b  a   3   1 2");
 }
 
 #[test]
 fn the_time_is_that_at_which_the_conversation_began() {
     let template = Template::new("{{ strftime_now('%Y-%m-%d %H:%M:%S.%f') }}", "", "").unwrap();
-    let first = template.render(&[], true).unwrap();
+    let first = template.render(&[], &[], true).unwrap();
     assert!(first.starts_with("20"), "{first}");
     std::thread::sleep(std::time::Duration::from_millis(2));
-    assert_eq!(template.render(&[], true).unwrap(), first);
+    assert_eq!(template.render(&[], &[], true).unwrap(), first);
 }
 
 #[test]
@@ -366,6 +371,6 @@ fn arguments_are_a_json_object_and_later_ones_win() {
     let template = || Template::new("{{ a }} {{ b + 1 }}", "", "").unwrap();
     let given = template().arguments(r#"{"a": 1, "b": 0.5}"#).unwrap();
     let given = given.arguments(r#"{"a": "later"}"#).unwrap();
-    assert_eq!(given.render(&[], false).unwrap(), "later 1.5");
+    assert_eq!(given.render(&[], &[], false).unwrap(), "later 1.5");
     assert!(matches!(template().arguments("[1]"), Err(Error::Arguments(_))));
 }

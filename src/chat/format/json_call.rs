@@ -1,0 +1,66 @@
+//! A call that is one JSON object: a name and arguments.
+
+use crate::chat::{
+    Tool,
+    parser::{Arguments, Block, Cursor, JsonObject, Nothing, Read, Stop},
+};
+
+/// Reads a call up to its arguments, whose key is one of `keys`. The name comes before them; the keys
+/// `type` and `id` may too.
+pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<Block> {
+    let (mut name, mut id) = (None, None);
+    cursor.eat("{")?;
+    loop {
+        cursor.space();
+        let key = cursor.string()?;
+        cursor.space();
+        cursor.eat(":")?;
+        cursor.space();
+        if keys.contains(&key.as_str()) {
+            let name = name.ok_or(Stop::Other)?;
+            return call(name, id, cursor.peek()?);
+        }
+        match key.as_str() {
+            "name" => name = Some(known(cursor.string()?, tools)?),
+            "id" => id = Some(cursor.string()?),
+            "type" => _ = cursor.string()?,
+            _ => return Err(Stop::Other),
+        }
+        cursor.space();
+        match (cursor.peek()?, name.take()) {
+            ('}', Some(name)) => return Ok(Block::Call { name, id, arguments: Box::new(Nothing) }),
+            (_, taken) => name = taken,
+        }
+        cursor.eat(",")?;
+    }
+}
+
+/// A call whose arguments begin with `first`.
+pub(super) fn call(name: String, id: Option<String>, first: char) -> Read<Block> {
+    let arguments: Box<dyn Arguments> = Box::new(JsonObject::default());
+    if first == '{' { Ok(Block::Call { name, id, arguments }) } else { Err(Stop::Other) }
+}
+
+/// The name of a tool that may be called.
+pub(super) fn known(name: impl Into<String>, tools: &[Tool]) -> Read<String> {
+    let name = name.into();
+    if tools.iter().any(|tool| tool.name == name) { Ok(name) } else { Err(Stop::Other) }
+}
+
+/// Reads what follows the arguments, up to the end of the object: an identifier may.
+pub(super) fn end(cursor: &mut Cursor) -> Read<()> {
+    let mut ahead = cursor.clone();
+    ahead.space();
+    while ahead.maybe(",")? {
+        ahead.space();
+        ahead.string()?;
+        ahead.space();
+        ahead.eat(":")?;
+        ahead.space();
+        ahead.string()?;
+        ahead.space();
+    }
+    ahead.eat("}")?;
+    *cursor = ahead;
+    Ok(())
+}

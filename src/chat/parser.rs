@@ -1,0 +1,299 @@
+//! An answer, read as text, reasoning and calls while it is generated.
+
+mod arguments;
+mod cursor;
+
+use std::mem;
+
+pub(super) use arguments::{Arguments, JsonObject, Nothing, Progress};
+pub(super) use cursor::{Cursor, Read, Stop};
+
+use super::{
+    Tool, Tools,
+    format::{Dialect, Place},
+    reasoning::Markers,
+};
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A piece of the text for the user.
+    Text(String),
+    /// A piece of the reasoning.
+    Reasoning(String),
+    /// A call begins.
+    Call {
+        /// The number of calls before it.
+        index: usize,
+        /// The name of the tool.
+        name: String,
+        /// The identifier, if the model has written one.
+        id: Option<String>,
+    },
+    /// A piece of the arguments of the last call. All pieces together are a JSON object, if the model
+    /// wrote one.
+    Arguments(String),
+    /// The last call is complete. The answer may end without this event, if it was cut.
+    CallEnd,
+}
+
+/// A parser of an answer that is being generated.
+///
+/// The text of an answer is pushed in pieces of any size; the events together do not depend on the
+/// pieces. Text that may become a marker is held back. What looks like a call up to its arguments, but
+/// is not one or is of a tool that may not be called, is text; from there on, what does not belong to
+/// the arguments is text. White space around markers is dropped, and nothing else.
+///
+/// The markers of [`Format::markers`](super::Format::markers) must be in the text, also where they are
+/// control tokens.
+#[derive(Debug)]
+pub struct Parser {
+    dialect: &'static dyn Dialect,
+    markers: Option<Markers>,
+    /// Whether reasoning is to be found.
+    reasons: bool,
+    /// The tools that may be called.
+    tools: Vec<Tool>,
+    /// The text that is not read yet.
+    held: String,
+    state: State,
+    /// Whether there is no text so far, except white space.
+    blank: bool,
+    /// Whether white space is dropped, because it follows a marker.
+    trims: bool,
+    /// The number of calls so far.
+    calls: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Text,
+    Reasoning(Markers),
+    Arguments(Box<dyn Arguments>),
+    /// The arguments of a call are read.
+    AfterArguments,
+    /// Another call begins here.
+    NextCall,
+}
+
+/// What a format's marker begins.
+#[derive(Debug)]
+pub(super) enum Block {
+    Text,
+    Reasoning(Markers),
+    Call { name: String, id: Option<String>, arguments: Box<dyn Arguments> },
+}
+
+impl Parser {
+    /// A parser for an answer to `prompt`, which may have begun the reasoning.
+    pub(super) fn new(
+        dialect: &'static dyn Dialect,
+        markers: Option<Markers>,
+        reasons: bool,
+        prompt: &str,
+        tools: &Tools,
+    ) -> Self {
+        let markers = markers.filter(|_| reasons);
+        let state = match markers.filter(|markers| markers.opened_by(prompt)) {
+            Some(markers) => State::Reasoning(markers),
+            None => State::Text,
+        };
+        Self {
+            dialect,
+            markers,
+            reasons,
+            tools: tools.callable().cloned().collect(),
+            held: String::new(),
+            trims: matches!(state, State::Reasoning(_)),
+            state,
+            blank: true,
+            calls: 0,
+        }
+    }
+
+    /// Adds a piece of the answer, and returns what is certain now.
+    pub fn push(&mut self, piece: &str) -> Vec<Event> {
+        self.held += piece;
+        self.read(false)
+    }
+
+    /// Ends the answer, and returns what was held back.
+    pub fn finish(mut self) -> Vec<Event> {
+        self.read(true)
+    }
+
+    /// Returns the text that would end the reasoning, if the answer is within reasoning.
+    pub(super) fn reasoning(&self) -> Option<&'static str> {
+        match self.state {
+            State::Reasoning(markers) => Some(markers.forced),
+            _ => None,
+        }
+    }
+
+    /// Reads what is held, as far as its meaning is certain.
+    fn read(&mut self, complete: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        let held = mem::take(&mut self.held);
+        let mut rest = held.as_str();
+        while let Ok(read) = self.step(rest, complete, &mut events) {
+            rest = &rest[read..];
+        }
+        match complete {
+            true if !rest.is_empty() => events.push(Event::Text(rest.into())),
+            _ => self.held = rest.into(),
+        }
+        events
+    }
+
+    /// Reads the beginning of `text`, and returns its bytes. Without any, the state is another one.
+    fn step(&mut self, text: &str, complete: bool, events: &mut Vec<Event>) -> Read<usize> {
+        if self.trims {
+            let space = text.len() - text.trim_start().len();
+            self.trims = space == text.len();
+            if space > 0 {
+                return Ok(space);
+            }
+        }
+        match &mut self.state {
+            State::Text => self.text(text, complete, events),
+            State::Reasoning(markers) => {
+                let markers = *markers;
+                if let Some(at) = text.find(markers.end) {
+                    let piece = text[..at].trim_end();
+                    events.extend((!piece.is_empty()).then(|| Event::Reasoning(piece.into())));
+                    self.enter(State::Text);
+                    return Ok(at + markers.end.len());
+                }
+                let piece = certain(text, [markers.end].into_iter(), complete);
+                events.extend((!piece.is_empty()).then(|| Event::Reasoning(piece.into())));
+                read_some(piece)
+            }
+            State::Arguments(arguments) => {
+                let mut object = String::new();
+                let Progress { read, done } = arguments.read(text, complete, &mut object);
+                events.extend((!object.is_empty()).then_some(Event::Arguments(object)));
+                match done {
+                    true => self.state = State::AfterArguments,
+                    false if read == 0 => return Err(Stop::More),
+                    false => {}
+                }
+                Ok(read)
+            }
+            State::AfterArguments => {
+                let mut cursor = Cursor::new(text, complete);
+                let next = match self.dialect.end(&mut cursor) {
+                    Err(Stop::More) => return Err(Stop::More),
+                    Err(Stop::Other) => false,
+                    Ok(next) => next,
+                };
+                events.push(Event::CallEnd);
+                self.enter(if next { State::NextCall } else { State::Text });
+                Ok(cursor.position())
+            }
+            State::NextCall => match self.block(text, complete, Place::Next) {
+                Ok((read, block)) => {
+                    self.begin(block, &text[..read], events);
+                    Ok(read)
+                }
+                Err(Stop::Other) => {
+                    self.state = State::Text;
+                    Ok(0)
+                }
+                Err(Stop::More) => Err(Stop::More),
+            },
+        }
+    }
+
+    /// Reads text up to a marker, and the marker.
+    fn text(&mut self, text: &str, complete: bool, events: &mut Vec<Event>) -> Read<usize> {
+        let mut from = 0;
+        while let Some(at) = self.openers().filter_map(|o| text[from..].find(o)).min() {
+            let at = from + at;
+            let before = text[..at].trim_end();
+            let place = match self.blank && before.is_empty() {
+                true => Place::Start,
+                false => Place::Middle,
+            };
+            match self.block(&text[at..], complete, place) {
+                Ok((read, block)) => {
+                    self.emit(before, events);
+                    self.begin(block, &text[at..at + read], events);
+                    return Ok(at + read);
+                }
+                Err(Stop::More) if before.is_empty() => return Err(Stop::More),
+                Err(Stop::More) => {
+                    self.emit(before, events);
+                    return Ok(before.len());
+                }
+                Err(Stop::Other) => from = at + text[at..].chars().next().map_or(1, char::len_utf8),
+            }
+        }
+        let piece = &text[..from + certain(&text[from..], self.openers(), complete).len()];
+        self.emit(piece, events);
+        read_some(piece)
+    }
+
+    /// The texts that may begin something else than text.
+    fn openers(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
+        let start = self.markers.map(|markers| markers.start);
+        self.dialect.openers().iter().copied().chain(start)
+    }
+
+    /// Reads a marker and what belongs to it.
+    fn block(&self, text: &str, complete: bool, place: Place) -> Read<(usize, Block)> {
+        let mut cursor = Cursor::new(text, complete);
+        if let Some(markers) = self.markers
+            && place == Place::Start
+            && cursor.maybe(markers.start)?
+        {
+            return Ok((cursor.position(), Block::Reasoning(markers)));
+        }
+        let block = self.dialect.begin(&mut cursor, place, &self.tools)?;
+        Ok((cursor.position(), block))
+    }
+
+    /// Begins a block, which was written as `header`.
+    fn begin(&mut self, block: Block, header: &str, events: &mut Vec<Event>) {
+        match block {
+            Block::Text => self.enter(State::Text),
+            Block::Reasoning(markers) if self.reasons => self.enter(State::Reasoning(markers)),
+            Block::Reasoning(_) => self.emit(header, events),
+            Block::Call { name, id, arguments } => {
+                events.push(Event::Call { index: self.calls, name, id });
+                self.calls += 1;
+                self.state = State::Arguments(arguments);
+            }
+        }
+    }
+
+    /// Enters a state after a marker.
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.trims = true;
+    }
+
+    fn emit(&mut self, text: &str, events: &mut Vec<Event>) {
+        if !text.is_empty() {
+            self.blank &= text.trim().is_empty();
+            events.push(Event::Text(text.into()));
+        }
+    }
+}
+
+/// The beginning of a text that cannot become part of a marker, nor white space before one.
+fn certain(
+    text: &str,
+    markers: impl Iterator<Item = &'static str> + Clone,
+    complete: bool,
+) -> &str {
+    let may_begin = |tail: &str| markers.clone().any(|marker| marker.starts_with(tail));
+    match text.char_indices().find(|(at, _)| may_begin(&text[*at..])) {
+        _ if complete => text,
+        Some((at, _)) => text[..at].trim_end(),
+        None => text.trim_end(),
+    }
+}
+
+fn read_some(piece: &str) -> Read<usize> {
+    if piece.is_empty() { Err(Stop::More) } else { Ok(piece.len()) }
+}

@@ -1,0 +1,173 @@
+//! The tools that a model may call.
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::Error;
+
+/// A function that a model may call.
+///
+/// It is deserialized from the form that templates and OpenAI's API share.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Given")]
+pub struct Tool {
+    /// The name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The JSON schema of its arguments, which are an object.
+    pub parameters: Map<String, Json>,
+}
+
+/// Which tools an answer calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// None: what looks like a call is text.
+    None,
+    /// At least one.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+/// The tools of an answer, and their choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    all: Vec<Tool>,
+    choice: ToolChoice,
+    parallel: bool,
+}
+
+/// The longest name of a tool, in characters. OpenAI's limit is 64; names of MCP servers are longer.
+const NAME_MAX: usize = 128;
+
+impl Tools {
+    /// Checks tools and their choice. `parallel` permits more than one call in an answer.
+    ///
+    /// # Errors
+    /// Names that are not valid or not different, and a choice of what does not exist.
+    pub fn new(all: Vec<Tool>, choice: ToolChoice, parallel: bool) -> Result<Self, Error> {
+        for (index, Tool { name, .. }) in all.iter().enumerate() {
+            let valid = |c: char| c.is_ascii_alphanumeric() || "_-.:/".contains(c);
+            if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(valid) {
+                return Err(Error::ToolName { name: name.clone() });
+            }
+            if all[..index].iter().any(|other| other.name == *name) {
+                return Err(Error::ToolTwice { name: name.clone() });
+            }
+        }
+        let names = || all.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+        match &choice {
+            ToolChoice::Required if all.is_empty() => return Err(Error::ToolsMissing),
+            ToolChoice::Named(name) if !all.iter().any(|tool| tool.name == *name) => {
+                return Err(Error::ToolUnknown { name: name.clone(), known: names() });
+            }
+            _ => {}
+        }
+        Ok(Self { all, choice, parallel })
+    }
+
+    /// Returns all tools, which the prompt describes.
+    pub fn all(&self) -> &[Tool] {
+        &self.all
+    }
+
+    /// Returns the tools that the answer may call.
+    pub(super) fn callable(&self) -> impl Iterator<Item = &Tool> {
+        self.all.iter().filter(|tool| match &self.choice {
+            ToolChoice::Auto | ToolChoice::Required => true,
+            ToolChoice::None => false,
+            ToolChoice::Named(name) => tool.name == *name,
+        })
+    }
+
+    /// Returns whether the answer must call a tool.
+    pub(super) fn required(&self) -> bool {
+        matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
+    }
+
+    /// Returns whether the answer may have several calls.
+    pub(super) fn parallel(&self) -> bool {
+        self.parallel
+    }
+}
+
+impl Tool {
+    /// The tool as templates read it.
+    pub(super) fn to_json(&self) -> Json {
+        let Self { name, description, parameters } = self;
+        let function = json!({"name": name, "description": description, "parameters": parameters});
+        json!({"type": "function", "function": function})
+    }
+}
+
+/// A tool as it is written.
+#[derive(Deserialize)]
+struct Given {
+    #[serde(rename = "type")]
+    kind: String,
+    function: Option<GivenFunction>,
+}
+
+#[derive(Deserialize)]
+struct GivenFunction {
+    name: String,
+    description: Option<String>,
+    parameters: Option<Map<String, Json>>,
+}
+
+impl TryFrom<Given> for Tool {
+    type Error = String;
+
+    fn try_from(given: Given) -> Result<Self, String> {
+        let Given { kind, function } = given;
+        match function {
+            Some(function) if kind == "function" => Ok(Self {
+                name: function.name,
+                description: function.description.unwrap_or_default(),
+                parameters: function.parameters.unwrap_or_default(),
+            }),
+            _ if kind == "function" => Err("a tool of type function has no function".into()),
+            _ => Err(format!("a tool has type {kind:?}: function is possible")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str) -> Tool {
+        Tool { name: name.into(), description: String::new(), parameters: Map::new() }
+    }
+
+    #[test]
+    fn names_and_choices_are_checked() {
+        let new = |names: &[&str], choice| {
+            Tools::new(names.iter().map(|name| tool(name)).collect(), choice, true)
+                .map_err(|error| error.to_string())
+        };
+        assert!(new(&["a", "mcp__b.c-d"], ToolChoice::Named("a".into())).is_ok());
+        let long = "a".repeat(NAME_MAX + 1);
+        for name in ["", "a b", "a>", "é", &long] {
+            assert!(new(&[name], ToolChoice::Auto).unwrap_err().contains("letters"), "{name}");
+        }
+        assert!(new(&["a", "a"], ToolChoice::Auto).unwrap_err().contains("twice"));
+        assert!(new(&[], ToolChoice::Required).unwrap_err().contains("no tools"));
+        let error = new(&["a", "b"], ToolChoice::Named("c".into())).unwrap_err();
+        assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_is_a_function() {
+        let parse = |text| crate::json::parse::<Tool>(text).map_err(|error| error.to_string());
+        let given = r#"{"type": "function", "function": {"name": "f"}}"#;
+        assert_eq!(parse(given).unwrap(), tool("f"));
+        let error = parse(r#"{"type": "web_search"}"#).unwrap_err();
+        assert!(error.contains("web_search") && error.contains("function is possible"), "{error}");
+        assert!(parse(r#"{"type": "function"}"#).is_err());
+    }
+}
