@@ -162,7 +162,7 @@ impl Template {
         Ok(self)
     }
 
-    /// The same template at the present time, for a conversation that begins later.
+    /// Sets the time that the template may ask for to the present, for a conversation that begins now.
     pub fn now(self) -> Self {
         Self { now: Zoned::now(), ..self }
     }
@@ -206,7 +206,7 @@ impl Template {
         })
     }
 
-    /// How the model writes reasoning and calls.
+    /// Returns the format in which the model writes reasoning and calls.
     pub fn format(&self) -> Format {
         let dialect = self.capabilities().dialect;
         let own = dialect.reasoning().is_some();

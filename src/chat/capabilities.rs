@@ -1,4 +1,4 @@
-//! What a template reads, found by rendering small conversations.
+//! The capabilities of a template, found by rendering small conversations.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -14,14 +14,14 @@ const VALUE: &str = "probe value";
 /// The identifier of a call: templates of Mistral models refuse one of another length.
 const ID: &str = "probe0001";
 
-/// What a template reads.
+/// The capabilities of a template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capabilities {
     /// Whether it reads system messages.
     pub system: bool,
-    /// How it reads messages.
+    /// The form of the messages that it reads.
     pub shape: Shape,
-    /// How it writes calls.
+    /// The format of calls.
     pub dialect: &'static dyn Dialect,
 }
 

@@ -1,4 +1,4 @@
-//! How models write calls of tools and reasoning: one file a format, and [`FORMATS`] lists them.
+//! Formats of calls of tools and reasoning: one file each, and [`FORMATS`] lists them.
 //!
 //! Which format a template has is seen in the call that it renders: it is the first in the list that
 //! reads it. A new format is a new file and its line.
@@ -68,7 +68,7 @@ pub(super) trait Dialect: Debug + Sync {
     }
 }
 
-/// Where an opener stands.
+/// The place of an opener in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// At the beginning of an answer, or after nothing but reasoning and calls.
@@ -79,8 +79,7 @@ pub(super) enum Place {
     Next,
 }
 
-/// How the model of a template writes calls of tools and reasoning:
-/// [`Template::format`](super::Template::format).
+/// A format of calls of tools and reasoning, which [`Template::format`](super::Template::format) finds.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     pub(super) dialect: &'static dyn Dialect,
@@ -99,7 +98,7 @@ impl Format {
         self.reasons && (self.markers.is_some() || self.dialect.reasoning().is_some())
     }
 
-    /// The same format, but reasoning is left in the text with its markers.
+    /// Leaves reasoning in the text, with its markers.
     pub fn without_reasoning(self) -> Self {
         Self { reasons: false, ..self }
     }

@@ -188,7 +188,7 @@ impl<'c> Lark<'c> {
         self.rule("answer", &body);
     }
 
-    /// What a terminal is combined with to exclude reasoning that is written as text.
+    /// Returns the end of a terminal that excludes reasoning, if it is written as text.
     fn not_reasoning(&self) -> String {
         match self.markers {
             Some(markers) if !self.opened && !self.has(markers.start) => {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 pub enum Role {
     /// Instructions for the whole conversation.
     System,
-    /// The same, by the name that newer models use: templates without it read `system`.
+    /// Instructions too, by the name that newer models use: templates without it read `system`.
     Developer,
     /// The user.
     User,
@@ -139,7 +139,7 @@ impl Message {
     }
 }
 
-/// How a template reads messages.
+/// The form of the messages that a template reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Whether it has the role `developer`.

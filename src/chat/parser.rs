@@ -76,7 +76,7 @@ enum State {
     NextCall,
 }
 
-/// What a format's marker begins.
+/// A part of an answer that a marker begins.
 #[derive(Debug)]
 pub(super) enum Block {
     Text,

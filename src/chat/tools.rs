@@ -13,13 +13,13 @@ use super::Error;
 pub struct Tool {
     /// The name.
     pub name: String,
-    /// What it does.
+    /// The description, for the model.
     pub description: String,
     /// The JSON schema of its arguments, which are an object.
     pub parameters: Map<String, Json>,
 }
 
-/// Which tools an answer calls.
+/// The tools that an answer calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides.

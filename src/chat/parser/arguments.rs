@@ -11,7 +11,7 @@ pub trait Arguments: Debug + Send {
     fn read(&mut self, text: &str, complete: bool, object: &mut String) -> Progress;
 }
 
-/// How far arguments were read.
+/// The part of a text that was read as arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The bytes that were read.

@@ -9,7 +9,7 @@ pub enum Stop {
     Other,
 }
 
-/// What was read, if it was.
+/// A result of reading.
 pub type Read<T> = Result<T, Stop>;
 
 /// A place in a text that grows until `complete`.
@@ -100,7 +100,7 @@ impl<'t> Cursor<'t> {
         Ok(text)
     }
 
-    /// What the end of the text means for something that is not complete.
+    /// Returns the meaning of the end of the text for something that is not complete.
     fn stop(&self) -> Stop {
         if self.complete { Stop::Other } else { Stop::More }
     }

@@ -60,7 +60,8 @@ impl Parameter {
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
-/// How many schemas are looked at for the types of one parameter: references may be circles.
+/// The largest number of schemas that the types of a parameter are looked for in: references may be
+/// circles.
 const VISITS_MAX: usize = 100;
 
 /// The types of the values of a schema; all if it does not say. References are to `root`.
