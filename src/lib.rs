@@ -10,6 +10,7 @@
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`] | logits to a token |
+//! | [`constraint`] | which tokens may follow, by a schema or grammar |
 //! | [`model`] | configuration, weights, buffers, and the forward pass; a [`model::Engine`] computes sequences |
 //! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
@@ -37,6 +38,7 @@
 //! - A file's bytes are untrusted: invalid contents give an error that names the key or tensor.
 
 pub mod chat;
+pub mod constraint;
 pub mod eval;
 pub mod generate;
 pub mod gguf;

@@ -1,0 +1,152 @@
+//! Answers in the form that a grammar gives: JSON by a schema, a regular expression, Lark or GBNF.
+//!
+//! A [`Constraint`] determines after each token which tokens may follow, so that no answer leaves the
+//! grammar. The grammars are compiled by `llguidance`.
+
+mod error;
+mod gbnf;
+mod regex;
+mod schema;
+mod vocabulary;
+
+use std::{fmt, thread};
+
+use llguidance::{Matcher, api::TopLevelGrammar};
+
+pub use error::{Error, Position};
+pub use vocabulary::Vocabulary;
+
+use crate::Token;
+
+/// The largest grammar in bytes.
+const BYTES_MAX: usize = 256 << 10;
+
+/// The stack in bytes on which grammars are compiled. Rules refer to each other, and are compiled
+/// recursively: this is enough for the longest chain in a grammar of [`BYTES_MAX`]. The system provides only
+/// what is used.
+const STACK_BYTES: usize = 512 << 20;
+
+/// The text of a grammar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grammar {
+    /// A JSON schema.
+    JsonSchema(String),
+    /// Any JSON object.
+    JsonObject,
+    /// A regular expression for the whole answer, in the syntax of Rust's `regex`.
+    Regex(String),
+    /// A grammar in llguidance's variant of Lark, with the rule `start` for the whole answer.
+    Lark(String),
+    /// A grammar in llama.cpp's GBNF, with the rule `root` for the whole answer.
+    Gbnf(String),
+}
+
+impl Grammar {
+    /// Creates a grammar from a text in Lark, if it begins with `%llguidance` as in llama.cpp, or else
+    /// in GBNF.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        if text.starts_with("%llguidance") { Grammar::Lark(text) } else { Grammar::Gbnf(text) }
+    }
+}
+
+/// The state of a grammar within an answer. A clone continues independently.
+#[derive(Clone)]
+pub struct Constraint {
+    matcher: Matcher,
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint").finish_non_exhaustive()
+    }
+}
+
+impl Constraint {
+    /// Compiles a grammar for the start of an answer.
+    ///
+    /// # Errors
+    /// Returns an error if the grammar is invalid, is too large, or needs what is not supported.
+    pub fn new(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Self, Error> {
+        let bytes = match grammar {
+            Grammar::JsonObject => 0,
+            Grammar::JsonSchema(text)
+            | Grammar::Regex(text)
+            | Grammar::Lark(text)
+            | Grammar::Gbnf(text) => text.len(),
+        };
+        if bytes > BYTES_MAX {
+            let message = format!("{bytes} bytes are too large: at most {BYTES_MAX} are permitted");
+            return Err(Error::invalid(None, message));
+        }
+        let compiled = thread::scope(|scope| {
+            let compile = || compile(vocabulary, grammar);
+            thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, compile)?
+                .join()
+                .map_err(|_| std::io::Error::other("it was not expected"))
+        });
+        compiled.unwrap_or_else(|e| Err(Error::invalid(None, format!("cannot be compiled: {e}"))))
+    }
+
+    /// Sets the logits of tokens that the grammar does not permit next to minus infinity.
+    ///
+    /// # Errors
+    /// Returns an error if no token is permitted, or the grammar is too complex to find out.
+    pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), Error> {
+        let permitted = self.matcher.compute_mask().map_err(Error::in_step)?;
+        let words = permitted.as_slice().iter().copied().chain(std::iter::repeat(0));
+        for (logits, word) in logits.chunks_mut(32).zip(words) {
+            for (bit, logit) in logits.iter_mut().enumerate() {
+                if word >> bit & 1 == 0 {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a token to the answer.
+    ///
+    /// # Errors
+    /// Returns an error if the grammar does not permit the token.
+    pub fn accept(&mut self, token: Token) -> Result<(), Error> {
+        self.matcher.consume_token(token).map_err(Error::in_step)
+    }
+
+    /// Returns whether the answer may end here.
+    ///
+    /// # Errors
+    /// Returns an error if the grammar is too complex to find out.
+    pub fn may_end(&mut self) -> Result<bool, Error> {
+        self.matcher.is_accepting().map_err(Error::in_step)
+    }
+
+    /// Returns whether the answer ends here, since no token may follow.
+    pub fn is_complete(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+}
+
+fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Error> {
+    let in_grammar = |e| match (grammar, Error::in_grammar(e)) {
+        (Grammar::Lark(_), error) => error,
+        // The position is in a translation.
+        (_, Error::Invalid { message, .. }) => Error::invalid(None, message),
+        (_, error) => error,
+    };
+    let top_level = match grammar {
+        Grammar::JsonSchema(text) => TopLevelGrammar::from_json_schema(schema::parse(text)?),
+        Grammar::JsonObject => TopLevelGrammar::from_json_schema(schema::object()),
+        Grammar::Regex(text) => TopLevelGrammar::from_lark(regex::to_lark(text)?),
+        Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        Grammar::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text, vocabulary.trie())?),
+    };
+    let parser = vocabulary.factory().create_parser(top_level).map_err(in_grammar)?;
+    let mut matcher = Matcher::new(Ok(parser));
+    match &matcher.grammar_warnings()[..] {
+        [] => Ok(Constraint { matcher }),
+        warnings => Err(Error::invalid(None, warnings.join("; "))),
+    }
+}

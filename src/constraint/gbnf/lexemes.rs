@@ -1,0 +1,133 @@
+//! The parts of a grammar that can be lexemes, matched by one automaton.
+//!
+//! llguidance reads a text in lexemes, and each lexeme is as long as possible: at every byte that some
+//! lexeme can continue with, the shorter ones are given up. A grammar of characters has no such rule,
+//! so a part of it may be a lexeme only if the choice never matters. Long lexemes are much faster.
+//!
+//! At first every part without recursion is a lexeme. Then pairs of lexemes are searched that can begin
+//! at the same place of a text, of which one can end where the other one continues with a byte that
+//! may also follow the first one. In each pair the lexeme that continues is split into its parts. Single
+//! characters are never split: none is the beginning of another one in UTF-8.
+
+mod languages;
+mod places;
+
+use places::{Lexeme, Places};
+
+use super::rules::{Node, NodeId, Rules};
+
+/// A part of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'n> {
+    /// Nodes that are one lexeme.
+    Lexeme(&'n [NodeId]),
+    /// A node that is none.
+    Node(NodeId),
+}
+
+/// The division of a grammar into lexemes.
+#[derive(Debug)]
+pub struct Lexemes<'r> {
+    rules: &'r Rules,
+    /// Whether each node is split into its parts.
+    split: Vec<bool>,
+    /// Whether each node is a lexeme or a part of one.
+    regular: Vec<bool>,
+}
+
+impl<'r> Lexemes<'r> {
+    /// Divides a grammar into the largest lexemes that do not change its meaning.
+    pub fn new(rules: &'r Rules) -> Self {
+        let mut lexemes =
+            Lexemes { rules, split: vec![false; rules.nodes.len()], regular: Vec::new() };
+        loop {
+            lexemes.regular = Regular::of(rules, &lexemes.split);
+            match Places::new(&lexemes).conflicts() {
+                Some(conflicts) if conflicts.is_empty() => return lexemes,
+                Some(conflicts) => {
+                    conflicts.into_iter().for_each(|node| lexemes.split[node] = true)
+                }
+                None => {
+                    let one = |node: &Node| !matches!(node, Node::Class(_));
+                    lexemes.split = rules.nodes.iter().map(one).collect();
+                    lexemes.regular = Regular::of(rules, &lexemes.split);
+                    return lexemes;
+                }
+            }
+        }
+    }
+
+    /// Returns whether a node is a lexeme, or a part of one.
+    pub fn is_regular(&self, node: NodeId) -> bool {
+        self.regular[node]
+    }
+
+    /// Returns the parts of a sequence that is no lexeme.
+    pub fn parts(&self, sequence: NodeId) -> Vec<Part<'r>> {
+        let Node::Sequence(items) = &self.rules.nodes[sequence] else { return Vec::new() };
+        let together =
+            |a: &NodeId, b: &NodeId| !self.split[sequence] && self.regular[*a] && self.regular[*b];
+        let part = |nodes: &'r [NodeId]| match nodes {
+            &[node] if !self.regular[node] => Part::Node(node),
+            nodes => Part::Lexeme(nodes),
+        };
+        items.chunk_by(together).map(part).collect()
+    }
+
+    /// Returns the node to split if a lexeme is too long.
+    fn node_to_split(&self, lexeme: Lexeme) -> Option<NodeId> {
+        let mut node = match lexeme {
+            Lexeme::Token => return None,
+            Lexeme::Nodes(&[node], _) => node,
+            Lexeme::Nodes(_, sequence) => return Some(sequence),
+        };
+        while let Node::Rule(rule) = self.rules.nodes[node] {
+            node = self.rules.bodies[rule];
+        }
+        (!matches!(self.rules.nodes[node], Node::Class(_))).then_some(node)
+    }
+}
+
+/// Finds the nodes without recursion, tokens and split nodes.
+struct Regular<'r> {
+    rules: &'r Rules,
+    split: &'r [bool],
+    /// Whether each rule is regular; `Some(None)` while it is examined.
+    known: Vec<Option<Option<bool>>>,
+    regular: Vec<bool>,
+}
+
+impl Regular<'_> {
+    fn of(rules: &Rules, split: &[bool]) -> Vec<bool> {
+        let known = vec![None; rules.bodies.len()];
+        let mut search = Regular { rules, split, known, regular: vec![false; rules.nodes.len()] };
+        (0..rules.bodies.len()).for_each(|rule| _ = search.rule(rule));
+        search.regular
+    }
+
+    fn rule(&mut self, rule: usize) -> bool {
+        if let Some(known) = self.known[rule] {
+            // A rule that is being examined contains itself.
+            return known.unwrap_or(false);
+        }
+        self.known[rule] = Some(None);
+        let regular = self.node(self.rules.bodies[rule]);
+        self.known[rule] = Some(Some(regular));
+        regular
+    }
+
+    fn node(&mut self, node: NodeId) -> bool {
+        let regular = match &self.rules.nodes[node] {
+            Node::Class(_) => true,
+            Node::Token(_) => false,
+            // All parts are examined, for their own sake.
+            Node::Sequence(parts) | Node::Choice(parts) => {
+                parts.iter().fold(true, |all, part| self.node(*part) && all)
+            }
+            Node::Repeat(part, ..) => self.node(*part),
+            Node::Rule(rule) => self.rule(*rule),
+        };
+        self.regular[node] = regular && !self.split[node];
+        self.regular[node]
+    }
+}

@@ -1,0 +1,140 @@
+//! JSON schemas: which keywords are supported, and the white space of answers.
+
+use serde_json::{Value, json};
+
+use super::error::{Error, Position};
+use crate::json;
+
+/// The white space between the parts of an answer: enough for any usual layout, and not without end,
+/// since models can get stuck in it.
+const WHITE_SPACE: &str = r"[ \t]{1,20}|\r?\n[ \t]{0,40}";
+
+/// The keywords that constrain an answer.
+const SUPPORTED: [&str; 27] = [
+    "$ref",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "required",
+    "type",
+];
+
+/// The keywords that permit the same answers whether they are there or not.
+const ANNOTATIONS: [&str; 17] = [
+    "$anchor",
+    "$comment",
+    "$defs",
+    "$id",
+    "$schema",
+    "contentEncoding",
+    "contentMediaType",
+    "default",
+    "definitions",
+    "deprecated",
+    "description",
+    "discriminator",
+    "examples",
+    "id",
+    "readOnly",
+    "title",
+    "writeOnly",
+];
+
+/// Parses a schema for llguidance.
+///
+/// # Errors
+/// Returns an error if the text is not JSON, or a keyword is not supported: an answer that ignores it
+/// might be invalid.
+pub fn parse(text: &str) -> Result<Value, Error> {
+    let mut schema: Value = json::parse(text).map_err(|e| {
+        let (line, column) = (e.line(), e.column());
+        let message = e.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        Error::invalid(Some(Position::Character { line, column }), format!("not JSON: {message}"))
+    })?;
+    check(&schema, &mut String::new())?;
+    match &mut schema {
+        Value::Bool(true) => schema = object(),
+        Value::Object(keywords) => {
+            keywords.insert("x-guidance".into(), json!({ "whitespace_pattern": WHITE_SPACE }));
+        }
+        // llguidance has an error for any other value.
+        _ => {}
+    }
+    Ok(schema)
+}
+
+/// Returns the schema of any object.
+pub fn object() -> Value {
+    json!({ "type": "object", "x-guidance": { "whitespace_pattern": WHITE_SPACE } })
+}
+
+/// Checks the keywords of a schema at `pointer` and of those in it.
+fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
+    let Value::Object(keywords) = schema else { return Ok(()) };
+    for (keyword, value) in keywords {
+        let len = pointer.len();
+        *pointer += "/";
+        *pointer += &keyword.replace('~', "~0").replace('/', "~1");
+        match keyword.as_str() {
+            "$defs" | "definitions" | "properties" | "patternProperties" => {
+                for (name, schema) in value.as_object().into_iter().flatten() {
+                    let len = pointer.len();
+                    *pointer += "/";
+                    *pointer += &name.replace('~', "~0").replace('/', "~1");
+                    check(schema, pointer)?;
+                    pointer.truncate(len);
+                }
+            }
+            "allOf"
+            | "anyOf"
+            | "oneOf"
+            | "prefixItems"
+            | "items"
+            | "additionalItems"
+            | "additionalProperties" => match value {
+                Value::Array(schemas) => {
+                    for (i, schema) in schemas.iter().enumerate() {
+                        let len = pointer.len();
+                        *pointer += &format!("/{i}");
+                        check(schema, pointer)?;
+                        pointer.truncate(len);
+                    }
+                }
+                schema => check(schema, pointer)?,
+            },
+            known if SUPPORTED.contains(&known) || ANNOTATIONS.contains(&known) => {}
+            unknown => {
+                let position = Some(Position::Pointer(pointer.clone()));
+                let message = format!(
+                    "the keyword `{unknown}` is not supported: choose from {}",
+                    SUPPORTED.join(", ")
+                );
+                return Err(Error::invalid(position, message));
+            }
+        }
+        pointer.truncate(len);
+    }
+    Ok(())
+}
