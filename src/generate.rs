@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::{
     Token,
+    constraint::{self, Constraint},
     model::{self, Progress, Session},
     sample::{self, Sampler},
     tokenizer::Tokenizer,
@@ -32,6 +33,8 @@ pub struct Limits {
     pub ignore_end: bool,
     /// Whether control tokens are reported as text.
     pub show_special: bool,
+    /// The grammar that the answer follows, at its start.
+    pub constraint: Option<Constraint>,
 }
 
 /// A step of the generation.
@@ -65,6 +68,8 @@ pub enum End {
     Model,
     /// This stop string followed; it is not part of the text.
     Stop(String),
+    /// The answer is complete: its constraint permits no further token.
+    Complete,
     /// `tokens_max` tokens were generated.
     TokensMax,
     /// The context is full.
@@ -132,6 +137,9 @@ pub enum Error {
     /// The sampler failed.
     #[error(transparent)]
     Sample(#[from] sample::Error),
+    /// The constraint failed.
+    #[error(transparent)]
+    Constraint(#[from] constraint::Error),
 }
 
 /// Reads `prompt`, except for the prefix that is already in `session`, then generates one token at a
@@ -139,7 +147,7 @@ pub enum Error {
 ///
 /// # Errors
 /// If the model has no tokenizer, or the prompt is empty or too long, before anything is computed, or
-/// if the model or the sampler fails.
+/// if the model, the sampler or the constraint fails.
 pub fn generate(
     session: &mut Session,
     sampler: &mut Sampler,

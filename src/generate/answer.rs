@@ -2,10 +2,10 @@
 
 use std::{mem, ops::ControlFlow};
 
-use super::{End, Limits, stop::Stops};
+use super::{End, Error, Limits, stop::Stops};
 use crate::{
     Token,
-    sample::{self, Sampler},
+    sample::Sampler,
     tokenizer::{Stream, Tokenizer},
 };
 
@@ -62,22 +62,26 @@ impl Answer {
     /// Chooses the next token by the logits of the last one.
     ///
     /// # Errors
-    /// If the sampler finds no token.
+    /// If the sampler finds no token, or the constraint fails.
     pub fn push(
         &mut self,
         tokenizer: &Tokenizer<'_>,
         sampler: &mut Sampler,
         logits: &[f32],
-    ) -> Result<Step, sample::Error> {
+    ) -> Result<Step, Error> {
         if self.full() {
             return Ok(self.end(End::TokensMax));
         }
-        let token = match self.limits.ignore_end {
-            true => sampler.choose(self.without_ends(tokenizer, logits))?,
-            false => sampler.choose(logits)?,
-        };
+        let token = sampler.choose(self.allowed(tokenizer, logits)?)?;
         sampler.accept(token);
         let ends = tokenizer.is_end_of_generation(token);
+        let complete = match &mut self.limits.constraint {
+            Some(constraint) if !ends => {
+                constraint.accept(token)?;
+                constraint.is_complete()
+            }
+            _ => false,
+        };
         let piece = tokenizer.piece(token, false);
         let mut text = String::new();
         if self.limits.show_special && piece.is_empty() {
@@ -94,6 +98,7 @@ impl Answer {
         self.tokens.push(token);
         Ok(match released.stop {
             Some(stop) => Step { text, next: ControlFlow::Break(End::Stop(stop)) },
+            None if complete => self.end_after(text, End::Complete),
             None if self.full() => self.end_after(text, End::TokensMax),
             None => Step { text, next: ControlFlow::Continue(token) },
         })
@@ -113,16 +118,30 @@ impl Answer {
         self.limits.tokens_max == Some(self.tokens.len())
     }
 
-    /// Returns the logits without those of tokens that end the answer.
-    fn without_ends(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32]) -> &[f32] {
-        self.allowed.clear();
-        self.allowed.extend_from_slice(logits);
-        for token in tokenizer.end_of_generation() {
-            if let Some(logit) = self.allowed.get_mut(token as usize) {
-                *logit = f32::NEG_INFINITY;
+    /// Returns the logits without those of tokens that the constraint excludes, and of tokens that
+    /// end the answer, if they are ignored.
+    fn allowed<'l>(
+        &'l mut self,
+        tokenizer: &Tokenizer<'_>,
+        logits: &'l [f32],
+    ) -> Result<&'l [f32], Error> {
+        let Answer { limits: Limits { constraint, ignore_end, .. }, allowed, .. } = self;
+        if constraint.is_none() && !*ignore_end {
+            return Ok(logits);
+        }
+        allowed.clear();
+        allowed.extend_from_slice(logits);
+        if let Some(constraint) = constraint {
+            constraint.restrict(allowed)?;
+        }
+        if *ignore_end {
+            for token in tokenizer.end_of_generation() {
+                if let Some(logit) = allowed.get_mut(token as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
             }
         }
-        &self.allowed
+        Ok(allowed)
     }
 
     /// Returns the text that is held back, which is then part of the text.

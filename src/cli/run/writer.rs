@@ -65,7 +65,9 @@ impl Writer<'_> {
         self.screen.finish()?;
         let answer = answer.map_err(|e| match e {
             generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. } => Error::usage(e),
-            generate::Error::Model(_) | generate::Error::Sample(_) => Error::failed(e),
+            generate::Error::Model(_)
+            | generate::Error::Sample(_)
+            | generate::Error::Constraint(_) => Error::failed(e),
         })?;
         self.total = summary::sum(&self.total, &answer.timings);
         if let Some(tokens) = self.session.take_recomputed() {
@@ -125,5 +127,6 @@ pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
         stops: stops?,
         ignore_end: args.ignore_eos,
         show_special: args.special,
+        constraint: None,
     })
 }
