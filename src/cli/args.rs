@@ -1,6 +1,7 @@
 //! Groups of options that several commands have.
 
 mod adapters;
+mod constraint;
 mod hub;
 mod hub_environment;
 pub mod numbers;
@@ -12,6 +13,7 @@ mod speculation;
 mod template;
 
 pub use adapters::AdapterArgs;
+pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, on_or_off};

@@ -42,6 +42,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-gan", "grp-attn-n"),
     ("-gaw", "grp-attn-w"),
     ("-co", "color"),
+    ("-jf", "json-schema-file"),
     ("-pg", "prompt-gen"),
     ("-npp", "n-prompt"),
     ("-ntg", "n-gen"),
@@ -63,6 +64,8 @@ const FREE_TEXT: &[&str] = &[
     "chat-template",
     "chat-template-kwargs",
     "dry-sequence-breaker",
+    "grammar",
+    "json-schema",
 ];
 
 /// The options of a command, and those of the program whose command lines it accepts.
@@ -383,8 +386,8 @@ mod tests {
 
     #[test]
     fn an_unsupported_option_is_rejected_by_name() {
-        let message = normalized(&["--grammar", "root ::= x"]).unwrap_err();
-        assert_eq!(message, "--grammar is a llama-cli option that rope-cpu does not support");
+        let message = normalized(&["--image", "x.png"]).unwrap_err();
+        assert_eq!(message, "--image is a llama-cli option that rope-cpu does not support");
         let message = normalized(&["-m", "x", "-mu=y"]).unwrap_err();
         assert!(message.contains("-mu is a llama-cli option"), "{message}");
         assert!(message.ends_with("give a file with -m"), "{message}");

@@ -136,8 +136,6 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("--reasoning-effort --reasoning-budget --reasoning-budget-message", No, Unsupported("")),
     ("--reasoning-preserve --no-reasoning-preserve", No, Unsupported("")),
     ("-bs --backend-sampling --adaptive-target --adaptive-decay", No, Unsupported("")),
-    ("--grammar --grammar-file -j --json-schema", No, Unsupported("")),
-    ("-jf --json-schema-file", No, Unsupported("")),
     ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Unsupported("")),
     ("--mmproj-device --image --audio --video --image-min-tokens", No, Unsupported("")),
     ("--image-max-tokens", No, Unsupported("")),
@@ -180,6 +178,6 @@ mod tests {
     fn names_are_found_whole() {
         assert_eq!(find("-ngl"), Some((Any, GPU)));
         assert_eq!(find("-ng"), None);
-        assert_eq!(find("--grammar"), Some((No, Unsupported(""))));
+        assert_eq!(find("--image"), Some((No, Unsupported(""))));
     }
 }

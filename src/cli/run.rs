@@ -1,6 +1,7 @@
 //! `rope-cpu run`: generates text, or holds a conversation.
 
 mod args;
+mod constraint;
 mod conversation;
 mod line;
 mod prompt;
@@ -56,7 +57,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let typed = &args.prompt;
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     args.speculation.draft_model()?;
-    let limits = writer::limits(&args.answer, typed.no_escape)?;
+    let mut limits = writer::limits(&args.answer, typed.no_escape)?;
     let system = prompt::system(typed)?;
 
     let model = load::adapted(&args.model, &args.adapters)?;
@@ -64,6 +65,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let no_escape = typed.no_escape;
     let sampling =
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
+    limits.constraint = constraint::constraint(args, tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
     let answer = &args.answer;

@@ -10,6 +10,7 @@ mod bench;
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
 mod environment;
+mod grammar;
 mod hub;
 mod input;
 mod inspect;

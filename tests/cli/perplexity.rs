@@ -351,7 +351,7 @@ fn invalid_arguments_are_reported() {
     case.run(&["--ppl-output-type", "1", "--window", "8,9"])
         .refused(2, &["--ppl-output-type has no effect with several windows"]);
     case.run(&["--hellaswag"]).refused(2, &["--hellaswag is a llama-perplexity option"]);
-    case.run(&["--grammar", "x"]).refused(2, &["--grammar is a llama-perplexity option"]);
+    case.run(&["--image", "x"]).refused(2, &["--image is a llama-perplexity option"]);
     fs::remove_file(&text).unwrap();
     case.run(&["-c", "64"]).refused(2, &[&text, "No such file"]);
     run(&["perplexity", "-m", "x"]).refused(2, &["--file <FILE>"]);

@@ -79,7 +79,7 @@ fn invalid_sweeps_are_reported() {
     sweep(&["--step", "61"]).refused(2, &["a step of 61 tokens", "context of 60"]);
     sweep(&["--plot", "/no/such/folder/x.svg"]).refused(2, &["/no/such/folder/x.svg"]);
     sweep(&["-o", "sql"]).refused(2, &["sql"]);
-    sweep(&["--grammar", "x"]).refused(2, &["--grammar is a llama-cli option"]);
+    sweep(&["--image", "x"]).refused(2, &["--image is a llama-cli option"]);
     run(&["sweep"]).refused(2, &["--model <FILE>"]);
     let plan = sweep(&["--dry-run"]);
     assert!(plan.code == Some(0) && plan.stdout.contains("context of 60"), "{}", plan.stdout);

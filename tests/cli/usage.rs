@@ -57,7 +57,7 @@ fn unknown_and_missing_options_are_reported() {
 
 #[test]
 fn unsupported_options_of_llama_cli_are_rejected_by_name() {
-    for option in ["--grammar", "-mu", "--adaptive-target", "--control-vector", "-hfd"] {
+    for option in ["--image", "-mu", "--adaptive-target", "--control-vector", "-hfd"] {
         let said = format!("{option} is a llama-cli option that rope-cpu does not support");
         run(&["-m", "x.gguf", option, "1"]).refused(2, &[&said]);
     }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::args::{
-    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SpeculationArgs,
-    TemplateArgs, numbers,
+    AdapterArgs, ConstraintArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
+    SpeculationArgs, TemplateArgs, numbers,
 };
 use clap::ValueEnum;
 
@@ -23,6 +23,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub answer: AnswerArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub constraint: ConstraintArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
