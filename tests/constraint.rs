@@ -93,7 +93,8 @@ fn answers_follow_json_schemas() {
     let person = r#""type": "object", "properties": {"name": {"type": "string", "maxLength": 20},
         "age": {"type": "integer", "minimum": 0, "maximum": 150}},
         "required": ["name", "age"], "additionalProperties": false"#;
-    let schemas: [(String, fn(&Value) -> bool); 10] = [
+    type IsValid = fn(&Value) -> bool;
+    let schemas: [(String, IsValid); 10] = [
         (format!("{{{person}}}"), |v| v["name"].is_string() && v["age"].as_u64() <= Some(150)),
         (format!(r#"{{"type": "array", "minItems": 2, "maxItems": 3, "items": {{{person}}}}}"#), |v| {
             let people = v.as_array().unwrap();
@@ -243,6 +244,18 @@ fn control_tokens_are_permitted_by_name_only() {
         let unknown = Grammar::Gbnf("root ::= \"a\"\n  <no-such>".replace('\n', ""));
         let error = Constraint::new(vocabulary, &unknown).unwrap_err().to_string();
         assert_eq!(error, "line 1, column 15: the vocabulary has no token <no-such>");
+    });
+}
+
+#[test]
+fn what_is_read_by_characters_permits_tokens_of_many() {
+    with_smollm2(|tokenizer, vocabulary| {
+        let grammar = "root ::= x \".\"\nx ::= [^;] y\ny ::= x | \"\"";
+        let mut constraint = Constraint::new(vocabulary, &Grammar::Gbnf(grammar.into())).unwrap();
+        let permitted = permitted(&mut constraint, tokenizer);
+        assert!(permitted.len() > tokenizer.len() * 9 / 10, "{} tokens", permitted.len());
+        constraint.accept(tokenizer.token("Ġcharacters").unwrap()).unwrap();
+        assert!(!constraint.may_end().unwrap());
     });
 }
 

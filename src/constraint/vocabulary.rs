@@ -33,7 +33,7 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// Prepares the tokens of a model, which takes about a second for 150,000 tokens.
+    /// Prepares the tokens of a model, which takes up to seconds for hundreds of thousands.
     ///
     /// # Errors
     /// Returns an error if the tokens are more or longer than in any usual vocabulary.
@@ -64,6 +64,9 @@ impl Vocabulary {
         limits.verbose_errors = false;
         // About 2 KB of memory each.
         limits.max_lexer_states = 50_000;
+        // What is read by characters needs some items for each token that is permitted. 20,000 take a
+        // millisecond.
+        limits.step_max_items = 1_000_000;
         Ok(Vocabulary { factory: Arc::new(factory) })
     }
 
