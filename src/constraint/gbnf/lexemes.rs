@@ -16,6 +16,10 @@ use places::{Lexeme, Places};
 
 use super::rules::{Node, NodeId, Rules};
 
+/// The largest number of times that lexemes are split. In a grammar that needs more, or is too large,
+/// each character is a lexeme.
+const ROUNDS_MAX: usize = 16;
+
 /// A part of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'n> {
@@ -40,21 +44,20 @@ impl<'r> Lexemes<'r> {
     pub fn new(rules: &'r Rules) -> Self {
         let mut lexemes =
             Lexemes { rules, split: vec![false; rules.nodes.len()], regular: Vec::new() };
-        loop {
+        for _ in 0..ROUNDS_MAX {
             lexemes.regular = Regular::of(rules, &lexemes.split);
             match Places::new(&lexemes).conflicts() {
                 Some(conflicts) if conflicts.is_empty() => return lexemes,
                 Some(conflicts) => {
                     conflicts.into_iter().for_each(|node| lexemes.split[node] = true)
                 }
-                None => {
-                    let one = |node: &Node| !matches!(node, Node::Class(_));
-                    lexemes.split = rules.nodes.iter().map(one).collect();
-                    lexemes.regular = Regular::of(rules, &lexemes.split);
-                    return lexemes;
-                }
+                None => break,
             }
         }
+        let more_than_one = |node: &Node| !matches!(node, Node::Class(_));
+        lexemes.split = rules.nodes.iter().map(more_than_one).collect();
+        lexemes.regular = Regular::of(rules, &lexemes.split);
+        lexemes
     }
 
     /// Returns whether a node is a lexeme, or a part of one.
@@ -122,7 +125,8 @@ impl Regular<'_> {
             Node::Token(_) => false,
             // All parts are examined, for their own sake.
             Node::Sequence(parts) | Node::Choice(parts) => {
-                parts.iter().fold(true, |all, part| self.node(*part) && all)
+                let regular: Vec<_> = parts.iter().map(|part| self.node(*part)).collect();
+                regular.into_iter().all(|regular| regular)
             }
             Node::Repeat(part, ..) => self.node(*part),
             Node::Rule(rule) => self.rule(*rule),

@@ -44,7 +44,7 @@ struct Parser<'t> {
 }
 
 struct Rule {
-    /// Where the name first occurs.
+    /// The position of the first occurrence of the name, in bytes.
     at: usize,
     body: Option<NodeId>,
 }

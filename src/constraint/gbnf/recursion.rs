@@ -26,9 +26,9 @@ pub fn unroll(rules: &mut Rules) {
 
 /// The ways through a node of a rule.
 struct Ways {
-    /// What precedes the same rule, once more.
+    /// The nodes before another repetition of the rule.
     again: Vec<NodeId>,
-    /// What does not contain the rule.
+    /// The nodes that do not contain the rule.
     last: Vec<NodeId>,
 }
 

@@ -14,7 +14,7 @@ pub enum Node {
     Class(Class),
     /// One token, not text.
     Token(Reference),
-    /// These nodes, in order.
+    /// A list of nodes, in order.
     Sequence(Vec<NodeId>),
     /// One of these nodes.
     Choice(Vec<NodeId>),

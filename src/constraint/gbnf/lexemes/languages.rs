@@ -14,6 +14,9 @@ use crate::constraint::gbnf::rules::{Node, NodeId, Rules};
 /// The largest cost of examining one pair of lexemes; if it is higher, a text is assumed to exist.
 const FUEL: u64 = 20_000;
 
+/// The largest cost of examining all pairs: about a tenth of a second.
+const COST_MAX: u64 = 5_000_000;
+
 /// A set of bytes.
 pub type Bytes = [u32; 8];
 
@@ -55,6 +58,11 @@ impl Languages {
         let lexemes =
             lexemes.into_iter().map(|lexeme| expressions.mk_and(&mut vec![lexeme, any])).collect();
         Some(Languages { expressions, cache: RelevanceCache::new(), lexemes, empty, first_bytes })
+    }
+
+    /// Returns whether the search is to be given up.
+    pub fn is_costly(&self) -> bool {
+        self.expressions.cost() > COST_MAX
     }
 
     /// Returns whether two lexemes can begin with the same byte.

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use super::{Lexemes, Part, languages::Languages};
 use crate::constraint::gbnf::rules::{Node, NodeId};
 
-/// The largest numbers of lexemes and of pairs to examine.
-const LEXEMES_MAX: usize = 2000;
-const PAIRS_MAX: usize = 100_000;
+/// The largest numbers of lexemes and of places, and of pairs of lexemes to look at.
+const LEXEMES_MAX: usize = 1000;
+const PLACES_MAX: usize = 5000;
+const PAIRS_MAX: usize = 1_000_000;
 
 /// A lexeme in its place.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +127,7 @@ impl<'l, 'r> Places<'l, 'r> {
             // Nothing follows or competes.
             return Some(conflicts);
         }
-        if self.lexemes.len() > LEXEMES_MAX {
+        if self.lexemes.len() > LEXEMES_MAX || self.places.len() > PLACES_MAX {
             return None;
         }
         let mut languages = Languages::new(self.division.rules, &self.lexemes)?;
@@ -139,6 +140,7 @@ impl<'l, 'r> Places<'l, 'r> {
 
         let mut seen = HashSet::new();
         let mut pairs = Vec::new();
+        let mut looked_at = 0;
         let mut together = |a: &Set, b: &Set, pairs: &mut Vec<(usize, usize)>| {
             for a in members(a) {
                 for b in members(b) {
@@ -146,9 +148,10 @@ impl<'l, 'r> Places<'l, 'r> {
                     if seen.insert(pair) {
                         pairs.push(pair);
                     }
+                    looked_at += 1;
                 }
             }
-            seen.len() <= PAIRS_MAX
+            looked_at <= PAIRS_MAX
         };
         if !together(&first, &first, &mut pairs) {
             return None;
@@ -162,7 +165,9 @@ impl<'l, 'r> Places<'l, 'r> {
                     conflicts.insert(self.division.node_to_split(self.lexemes[continued])?);
                 }
             }
-            if languages.overlap(a, b) && !together(&follow[a], &follow[b], &mut pairs) {
+            let in_limits =
+                !languages.overlap(a, b) || together(&follow[a], &follow[b], &mut pairs);
+            if !in_limits || languages.is_costly() {
                 return None;
             }
         }
@@ -177,7 +182,8 @@ impl<'l, 'r> Places<'l, 'r> {
         let mut changed = true;
         while changed {
             changed = false;
-            for (id, place) in self.places.iter().enumerate() {
+            // The parts of a place come after it.
+            for (id, place) in self.places.iter().enumerate().rev() {
                 let mut set = first[id].clone();
                 let may_be_empty = match place {
                     Place::Lexeme(lexeme) => {
