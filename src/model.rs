@@ -37,7 +37,7 @@ pub use self::{
     architecture::Architecture,
     batch::Role,
     config::{Attention, Config, FeedForward, Layer, Mixture, Pairing, Rotation},
-    engine::{ANSWER_ROWS_MAX, Engine, Feed, Options},
+    engine::{ANSWER_ROWS_MAX, Engine, Feed, Options, Output},
     error::Error,
     open::OpenOptions,
     sequence::Sequence,

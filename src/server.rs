@@ -9,6 +9,7 @@ mod app;
 mod blocks;
 mod chat;
 mod command;
+mod embeddings;
 mod error;
 mod fields;
 mod http;
@@ -18,6 +19,7 @@ mod ollama;
 mod openai;
 mod pace;
 mod parameters;
+mod pooling;
 mod prefixes;
 mod probabilities;
 mod prompts;
@@ -38,6 +40,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 pub use app::{App, Options, Server};
 pub use command::Command;
+pub use pooling::Pooling;
 pub use scheduler::Scheduler;
 pub use status::Status;
 

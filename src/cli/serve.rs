@@ -11,7 +11,7 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{args::ListenArgs, error::Error, flags, load, note, resources, sampling, warn};
-use crate::server::{self, App, Command, Scheduler, Server, Status};
+use crate::server::{self, App, Command, Pooling, Scheduler, Server, Status};
 use rope_cpu::{
     model::{Engine, Model},
     rope::Flags,
@@ -136,6 +136,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         options: server.options.clone(),
         template_source: template_source(&model),
         template,
+        pooling: args.requests.pooling.unwrap_or_else(|| Pooling::of(&model)),
         alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,
         context,

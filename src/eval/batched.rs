@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{bench::Stage, random::RandomTokens, statistics::Spread};
 use crate::{
     Token,
-    model::{Engine, Error, Feed, Role, Sequence},
+    model::{Engine, Error, Feed, Output, Role, Sequence},
     platform,
 };
 
@@ -114,7 +114,8 @@ fn extend<'t>(
 ) -> Result<(), Error> {
     let feeds = sequences.iter_mut().zip(tokens).map(|(sequence, tokens)| {
         let end = sequence.tokens().len() + tokens.len();
-        Feed { sequence, tokens, role, wanted: end.saturating_sub(1)..end }
+        let wanted = end.saturating_sub(1)..end;
+        Feed { sequence, tokens, role, wanted, output: Output::Logits }
     });
     let mut feeds: Vec<_> = feeds.collect();
     while feeds.iter().any(|feed| !feed.tokens.is_empty()) {

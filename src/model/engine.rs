@@ -81,8 +81,19 @@ pub struct Feed<'s, 't> {
     /// The role of the tokens, which determines the order of sums: the bits of a token's logits
     /// depend on the sequence and on the roles of its tokens, and on nothing else.
     pub role: Role,
-    /// The tokens whose logits are computed: indices into the sequence.
+    /// The tokens whose output is computed: indices into the sequence.
     pub wanted: Range<usize>,
+    /// What is computed for them.
+    pub output: Output,
+}
+
+/// What is computed for a wanted token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The logits of the next token.
+    Logits,
+    /// The normalized output of the last layer, from which the logits follow.
+    Embedding,
 }
 
 impl Engine {
@@ -193,7 +204,7 @@ impl Engine {
     /// Computes the next tokens of some sequences, at most [`Options::micro_batch`] in all or the
     /// number of [`Engine::limit_step`]: first those with [`Role::Answer`], then prompts, each in the
     /// order of `feeds`. Removes the computed tokens from the feeds, and calls `each` with the index of
-    /// the feed, the index of the token in its sequence, and the logits of each wanted token.
+    /// the feed, the index of the token in its sequence, and the [`Output`] of each wanted token.
     ///
     /// If a sequence has other RoPE frequencies at its new length, its earlier tokens are recomputed
     /// in the following steps before new ones are read: see [`Sequence::to_recompute`]. The new length
@@ -380,6 +391,17 @@ impl Engine {
         let schedules = &schedules;
         let forward = Forward { config, weights, state, tables, rope, cpu, batch, schedules };
         forward.layers(team);
+        let (embeddings, wanted): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|(feed, ..)| feeds[*feed].output == Output::Embedding);
+        for wanted in embeddings.chunks(LOGIT_ROWS) {
+            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
+            Forward { config, weights, state, tables, rope, cpu, batch, schedules }
+                .output(team, &rows);
+            let embeddings = state.normed.floats.all().chunks(config.embedding);
+            for ((feed, token, _), embedding) in wanted.iter().zip(embeddings) {
+                each(*feed, *token, embedding);
+            }
+        }
         for wanted in wanted.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
             Forward { config, weights, state, tables, rope, cpu, batch, schedules }

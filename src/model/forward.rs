@@ -70,6 +70,12 @@ impl Forward<'_> {
         self.run(team, |mut step| step.logits(wanted));
     }
 
+    /// Computes the output of the last layer of some rows, at most [`super::state::LOGIT_ROWS`],
+    /// normalized, into `state.normed`.
+    pub fn output(&self, team: &Threads, wanted: &[usize]) {
+        self.run(team, |mut step| step.output(wanted));
+    }
+
     fn run(&self, team: &Threads, work: impl Fn(Step<'_, '_>) + Sync) {
         team.step(|worker| {
             let buffers = self.state.workers[worker.index()].lock();
@@ -231,11 +237,9 @@ impl Step<'_, '_> {
         });
     }
 
-    /// Computes `logits = cap(W norm(hidden))` for the rows in `wanted`.
-    fn logits(&mut self, wanted: &[usize]) {
-        let Forward { config, weights, state, cpu, batch, .. } = *self.pass;
-        let answers = wanted.partition_point(|&row| row < batch.roles.answers);
-        let rows = RoleRows { answers, prompts: wanted.len() - answers };
+    /// Computes `normed = norm(hidden)` for the rows in `wanted`.
+    fn output(&mut self, wanted: &[usize]) {
+        let Forward { config, weights, state, .. } = *self.pass;
         let embedding = config.embedding;
         let phase = self.worker.phase(wanted.len());
         let hidden = state.hidden.read(&phase);
@@ -244,7 +248,14 @@ impl Step<'_, '_> {
             x.copy_from_slice(&hidden[wanted[claim.task()] * embedding..][..embedding]);
             self.pass.norm(claim, x, weights.output_norm);
         });
-        drop(phase);
+    }
+
+    /// Computes `logits = cap(W norm(hidden))` for the rows in `wanted`.
+    fn logits(&mut self, wanted: &[usize]) {
+        let Forward { config, weights, state, cpu, batch, .. } = *self.pass;
+        self.output(wanted);
+        let answers = wanted.partition_point(|&row| row < batch.roles.answers);
+        let rows = RoleRows { answers, prompts: wanted.len() - answers };
         self.product(&weights.output, rows, &state.normed, &state.logits);
         if let Some(cap) = config.logit_soft_cap {
             self.worker.phase(wanted.len()).for_each(|claim| {

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Deref, DerefMut, Range};
 
-use super::{Engine, Error, Feed, Model, Options, Role, Sequence};
+use super::{Engine, Error, Feed, Model, Options, Output, Role, Sequence};
 use crate::{Token, rope::Rope};
 
 /// One conversation: the tokens read so far and their keys and values. It dereferences to its
@@ -189,7 +189,8 @@ impl Session {
         let mut rest = tokens;
         while !rest.is_empty() {
             let wanted = used + wanted.start..used + wanted.end;
-            let mut feeds = [Feed { sequence: &mut *sequence, tokens: rest, role, wanted }];
+            let output = Output::Logits;
+            let mut feeds = [Feed { sequence: &mut *sequence, tokens: rest, role, wanted, output }];
             engine.prepare(&mut feeds)?;
             let recomputing = feeds[0].sequence.to_recompute();
             if recomputing > 0 {

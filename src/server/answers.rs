@@ -39,6 +39,8 @@ pub struct Collected {
     pub tokens: Vec<Token>,
     /// The probabilities of the tokens, if they are wanted.
     pub probabilities: Vec<Probabilities>,
+    /// The embedding of the text, or those of its tokens.
+    pub embeddings: Vec<Vec<f32>>,
     /// The seed of the sampler.
     pub seed: u32,
     /// The end.
@@ -63,6 +65,7 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
                 answer.tokens.extend(generated.token);
                 answer.probabilities.extend(generated.probabilities);
             }
+            Update::Embedded(embeddings) => answer.embeddings = embeddings,
             Update::Ended(outcome) => answer.outcome = Some(outcome),
             Update::Failed(error) => return Err(error),
         }

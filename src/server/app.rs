@@ -22,6 +22,7 @@ use super::{
     error::ApiError,
     job::{Job, Update},
     parameters::Parameters,
+    pooling::Pooling,
     status::Status,
 };
 
@@ -113,6 +114,8 @@ pub struct App {
     pub alias: String,
     /// The sampler's settings of requests that give none.
     pub sampling: Settings,
+    /// How the embeddings of tokens become that of a text.
+    pub pooling: Pooling,
     /// The context of a slot, in positions.
     pub context: usize,
     /// The number of tokens that a sequence can have.
@@ -173,7 +176,7 @@ impl App {
         }
         let (updates, receiver) = unbounded_channel();
         for (index, prompt) in prompts.into_iter().enumerate() {
-            let Parameters { sampling, limits, slot, reuse, probabilities, time_max, .. } =
+            let Parameters { sampling, limits, slot, reuse, probabilities, pooling, time_max } =
                 parameters.clone();
             let updates = updates.clone();
             self.send(Command::Answer(Box::new(Job {
@@ -187,6 +190,7 @@ impl App {
                 slot,
                 reuse,
                 probabilities,
+                pooling,
                 time_max,
                 index,
                 updates,

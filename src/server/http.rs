@@ -20,6 +20,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use super::{
     anthropic,
     app::{Loaded, Server},
+    embeddings,
     error::ApiError,
     native, ollama, openai,
 };
@@ -51,6 +52,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/readyz", get(ready))
         .merge(native::routes())
         .merge(openai::routes())
+        .merge(embeddings::routes())
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .fallback(missing)

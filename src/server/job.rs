@@ -9,7 +9,7 @@ use rope_cpu::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{error::ApiError, probabilities::Probabilities};
+use super::{error::ApiError, pooling::Pooling, probabilities::Probabilities};
 
 /// A request for one answer.
 ///
@@ -27,6 +27,8 @@ pub struct Job {
     pub reuse: bool,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
+    /// How the text's embedding is computed, which is then all that is computed.
+    pub pooling: Option<Pooling>,
     /// The longest time for generating, after which the answer ends as by its largest number of tokens.
     pub time_max: Option<Duration>,
     /// The index of the answer among those of its request.
@@ -63,6 +65,8 @@ pub enum Update {
     Read(Reading),
     /// A token was generated.
     Generated(Generated),
+    /// The embedding of the text, or those of its tokens, was computed.
+    Embedded(Vec<Vec<f32>>),
     /// The answer ended.
     Ended(Outcome),
     /// The answer failed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rope_cpu::{generate::Limits, sample::Settings};
 
-use super::{app::App, error::ApiError, fields::Fields, job::Wanted, sampling};
+use super::{app::App, error::ApiError, fields::Fields, job::Wanted, pooling::Pooling, sampling};
 
 /// The most tokens whose probabilities are reported.
 const TOP_MAX: usize = 1024;
@@ -22,6 +22,8 @@ pub struct Parameters {
     pub reuse: bool,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
+    /// How the text's embedding is computed, which is then all that is computed.
+    pub pooling: Option<Pooling>,
     /// The longest time for generating.
     pub time_max: Option<Duration>,
 }
@@ -60,6 +62,7 @@ impl Parameters {
             slot: slot.and_then(|slot| usize::try_from(slot).ok()),
             reuse: fields.switch("cache_prompt", true)?,
             probabilities: top.map(|top| Wanted { top, after_sampling }),
+            pooling: None,
             time_max: time_max.map(Duration::from_millis),
         })
     }

@@ -201,10 +201,8 @@ impl<'t> Scheduler<'t> {
         }
         let before: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
         let started = Instant::now();
-        let result = engine.step(&mut feeds, &mut |feed, token, logits| {
-            let task = &mut tasks[feed];
-            let read = token + 1 - task.timings.reused;
-            task.push(tokenizer, logits, read);
+        let result = engine.step(&mut feeds, &mut |feed, token, output| {
+            tasks[feed].push(tokenizer, token, output);
         });
         let after: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
         self.status.count_step(tasks.len());

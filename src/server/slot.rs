@@ -8,7 +8,7 @@ use std::{
 use rope_cpu::{
     Token,
     generate::{Answer, End, Timings},
-    model::{Engine, Feed, Role, Sequence},
+    model::{Engine, Feed, Output, Role, Sequence},
     sample::Sampler,
     tokenizer::Tokenizer,
 };
@@ -16,6 +16,7 @@ use rope_cpu::{
 use super::{
     error::ApiError,
     job::{Generated, Job, Outcome, Reading, Update},
+    pooling::Pooler,
     probabilities::{of_candidates, of_logits},
 };
 
@@ -43,6 +44,8 @@ pub struct Task {
     pub timings: Timings,
     sampler: Sampler,
     answer: Answer,
+    /// Takes the place of the answer if an embedding is computed.
+    pooler: Option<Pooler>,
     started: Instant,
     generating_since: Option<Instant>,
     /// The consequence of the logits of the last step.
@@ -84,6 +87,7 @@ impl Slot {
         let reused = sequence.tokens().len();
         let task = Task {
             answer: Answer::new(job.limits.clone()),
+            pooler: job.pooling.map(|pooling| Pooler::new(pooling, prompt.len())),
             job,
             sampler,
             started: Instant::now(),
@@ -147,7 +151,11 @@ impl Slot {
             None => (&input.prompt[len..], Role::Prompt),
         };
         let end = len + tokens.len();
-        Some((Feed { sequence, tokens, role, wanted: end - 1..end }, task))
+        let (wanted, output) = match &task.pooler {
+            Some(pooler) => (pooler.wanted(), Output::Embedding),
+            None => (end - 1..end, Output::Logits),
+        };
+        Some((Feed { sequence, tokens, role, wanted, output }, task))
     }
 
     /// Continues after a step. Returns the answer if it ended.
@@ -177,6 +185,11 @@ impl Slot {
 
     fn end(&mut self, end: End) -> Option<Ended> {
         let (_, mut task) = self.running.take()?;
+        if let Some(pooler) = task.pooler.take() {
+            task.job.report(Update::Embedded(pooler.finish()));
+            // No prompt continues the text.
+            self.sequence.truncate(0);
+        }
         let text = task.answer.end(end.clone()).text;
         let timings = task.timings;
         if !text.is_empty() {
@@ -205,8 +218,22 @@ impl Slot {
 }
 
 impl Task {
-    /// Chooses the next token by the logits of the last one.
-    pub fn push(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32], read: usize) {
+    /// Takes the output of the token with this index: its embedding, or the logits that the next token
+    /// is chosen by.
+    pub fn push(&mut self, tokenizer: &Tokenizer<'_>, token: usize, output: &[f32]) {
+        match &mut self.pooler {
+            None => self.choose(tokenizer, output, token + 1 - self.timings.reused),
+            Some(pooler) => {
+                if pooler.add(token, output) {
+                    self.timings.read = token + 1;
+                    self.timings.reading = self.started.elapsed();
+                    self.result = Some(Ok(ControlFlow::Break(End::Model)));
+                }
+            }
+        }
+    }
+
+    fn choose(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32], read: usize) {
         let now = Instant::now();
         match self.generating_since {
             None => {

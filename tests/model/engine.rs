@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     kv_cache::CacheType,
-    model::{Engine, Error, Feed, Options, Role, Sequence},
+    model::{Engine, Error, Feed, Options, Output, Role, Sequence},
     rope::{ATTENTION_SINKS, Flags, POLICY},
 };
 
@@ -65,7 +65,9 @@ pub fn read(
     found: &mut Vec<Vec<f32>>,
 ) {
     while !tokens.is_empty() {
-        let mut feeds = [Feed { sequence: &mut *sequence, tokens, role, wanted: 0..usize::MAX }];
+        let output = Output::Logits;
+        let mut feeds =
+            [Feed { sequence: &mut *sequence, tokens, role, wanted: 0..usize::MAX, output }];
         engine.step(&mut feeds, &mut |_, _, logits| found.push(logits.to_vec())).unwrap();
         let [feed] = feeds;
         tokens = feed.tokens;
@@ -95,6 +97,7 @@ fn together(engine: &mut Engine, scripts: &[Script], seed: u64) -> Vec<Vec<Vec<f
                     tokens: &tokens[..count],
                     role,
                     wanted: 0..usize::MAX,
+                    output: Output::Logits,
                 });
             }
         }
@@ -222,8 +225,15 @@ fn recomputing_a_sequence_does_not_stop_others() {
                         tokens,
                         role: Role::Answer,
                         wanted: wanted.clone(),
+                        output: Output::Logits,
                     },
-                    Feed { sequence: &mut another, tokens: other, role: Role::Answer, wanted },
+                    Feed {
+                        sequence: &mut another,
+                        tokens: other,
+                        role: Role::Answer,
+                        wanted,
+                        output: Output::Logits,
+                    },
                 ];
                 engine
                     .step(&mut feeds, &mut |feed, _, logits| match feed {
@@ -288,8 +298,20 @@ fn what_cannot_be_computed_is_an_error_with_the_values() {
             |engine: &mut Engine, one: &mut Sequence, two: &mut Sequence, tokens: [&[u32]; 2]| {
                 let [a, b] = tokens;
                 let mut feeds = [
-                    Feed { sequence: one, tokens: a, role: Role::Prompt, wanted: 0..0 },
-                    Feed { sequence: two, tokens: b, role: Role::Prompt, wanted: 0..0 },
+                    Feed {
+                        sequence: one,
+                        tokens: a,
+                        role: Role::Prompt,
+                        wanted: 0..0,
+                        output: Output::Logits,
+                    },
+                    Feed {
+                        sequence: two,
+                        tokens: b,
+                        role: Role::Prompt,
+                        wanted: 0..0,
+                        output: Output::Logits,
+                    },
                 ];
                 engine.step(&mut feeds, &mut |_, _, _| {})
             };
@@ -325,8 +347,10 @@ fn a_full_pool_stops_the_sequence_that_cannot_grow() {
         read(engine, &mut one, Role::Prompt, &all[..256], &mut Vec::new());
         read(engine, &mut two, Role::Prompt, &all[..250], &mut found);
         // One page of each layer is left, for the first of the two.
-        let mut feeds = [(&mut one, &all[256..266]), (&mut two, &all[250..260])]
-            .map(|(sequence, tokens)| Feed { sequence, tokens, role: Role::Prompt, wanted: 0..0 });
+        let mut feeds =
+            [(&mut one, &all[256..266]), (&mut two, &all[250..260])].map(|(sequence, tokens)| {
+                Feed { sequence, tokens, role: Role::Prompt, wanted: 0..0, output: Output::Logits }
+            });
         let error = engine.step(&mut feeds, &mut |_, _, _| {}).unwrap_err();
         assert!(matches!(error, Error::PoolFull { feed: 1, full } if full.limit == limit));
         assert!(feeds.iter().all(|feed| feed.tokens.len() == 10), "tokens were lost");

@@ -7,6 +7,7 @@ mod architectures;
 mod build;
 mod consistency;
 mod distances;
+mod embeddings;
 mod engine;
 mod faults;
 mod meaning;

@@ -2,7 +2,7 @@
 //! their tokens each time.
 
 use rope_cpu::{
-    model::{Engine, Feed, Role, Sequence},
+    model::{Engine, Feed, Output, Role, Sequence},
     rope::Flags,
 };
 
@@ -126,6 +126,7 @@ impl Operations<'_> {
                 tokens,
                 role: *role,
                 wanted: 0..usize::MAX,
+                output: Output::Logits,
             })
             .collect();
         let mut found = vec![Vec::new(); feeds.len()];

@@ -244,12 +244,17 @@ pub fn forward_by(
             x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
         }
     }
+    hidden.iter().map(|x| logits(tiny, &w, &w.norm("output_norm", x))).collect()
+}
+
+/// Returns the logits that follow from an embedding: the normalized output of the last layer.
+pub fn logits_of_embedding(tiny: &Tiny, embedding: &[f32]) -> Vec<f32> {
+    let embedding: Vec<_> = embedding.iter().map(|x| f64::from(*x)).collect();
+    logits(tiny, &Weights::new(tiny), &embedding)
+}
+
+fn logits(tiny: &Tiny, w: &Weights, embedding: &[f64]) -> Vec<f32> {
     let output = if tiny.tied { "token_embd" } else { "output" };
-    hidden
-        .iter()
-        .map(|x| {
-            let logits = w.linear(output, &w.norm("output_norm", x)).into_iter();
-            logits.map(|x| capped(x, tiny.soft_caps.map(|caps| caps.1)) as f32).collect()
-        })
-        .collect()
+    let logits = w.linear(output, embedding).into_iter();
+    logits.map(|x| capped(x, tiny.soft_caps.map(|caps| caps.1)) as f32).collect()
 }

@@ -6,7 +6,10 @@ use super::{
     AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs,
     at_least_one, numbers,
 };
-use crate::{cli::error::Error, server::Options};
+use crate::{
+    cli::error::Error,
+    server::{Options, Pooling},
+};
 
 /// Serve a model over HTTP, as llama-server does
 ///
@@ -178,6 +181,12 @@ pub struct RequestArgs {
     /// End the answer when the context is full (the default)
     #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
     pub no_context_shift: bool,
+
+    /// Embedding of a text from those of its tokens
+    ///
+    /// By default as the model was trained, or else the mean. none: /embeddings has those of all tokens.
+    #[arg(long, value_name = "POOLING", value_enum)]
+    pub pooling: Option<Pooling>,
 
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]

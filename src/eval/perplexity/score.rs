@@ -5,7 +5,7 @@ use super::{Error, Window};
 use crate::{
     Token,
     eval::likelihood::Softmax,
-    model::{Engine, Feed, Role},
+    model::{Engine, Feed, Output, Role},
 };
 
 /// The most windows that share a micro-batch: each takes at least a page of the KV cache.
@@ -68,7 +68,7 @@ fn score_together(
     let feeds = sequences.iter_mut().zip(&read).zip(windows).map(|((sequence, tokens), window)| {
         // The logits after a token are those of the next token.
         let wanted = window.scored.start - 1..window.scored.end - 1;
-        Feed { sequence, tokens, role: Role::Prompt, wanted }
+        Feed { sequence, tokens, role: Role::Prompt, wanted, output: Output::Logits }
     });
     let mut feeds: Vec<_> = feeds.collect();
     let mut ended = 0;

@@ -167,7 +167,7 @@ impl Completion {
             Update::Started { seed } => answer.seed = *seed,
             Update::Generated(generated) => answer.text += &generated.text,
             Update::Ended(outcome) => answer.outcome = Some(outcome.clone()),
-            Update::Read(_) | Update::Failed(_) => {}
+            _ => {}
         }
     }
 
@@ -189,7 +189,7 @@ impl Form for Completion {
             }
             Update::Generated(generated) => vec![self.part(index, &generated)],
             Update::Ended(_) => vec![self.end_of(index)],
-            Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }

@@ -121,7 +121,7 @@ impl Form for Completions {
                 body["timings"] = timings(&outcome.timings);
                 vec![body]
             }
-            Update::Started { .. } | Update::Read(_) | Update::Failed(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
