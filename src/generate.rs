@@ -35,6 +35,9 @@ pub struct Limits {
     pub show_special: bool,
     /// The grammar that the answer follows, at its start.
     pub constraint: Option<Constraint>,
+    /// The control tokens whose names are part of the text, because they mark parts of an answer: see
+    /// [`Format::markers`](crate::chat::Format::markers).
+    pub preserved: Vec<Token>,
 }
 
 /// A step of the generation.

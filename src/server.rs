@@ -12,6 +12,7 @@ mod command;
 mod embeddings;
 mod error;
 mod fields;
+mod grammars;
 mod http;
 mod job;
 mod native;

@@ -193,6 +193,11 @@ impl<'a> Tokenizer<'a> {
         self.vocabulary.token(text)
     }
 
+    /// Returns the control token with this text.
+    pub fn control(&self, text: &str) -> Option<Token> {
+        self.token(text).filter(|token| self.kind(*token) == Kind::Control)
+    }
+
     /// Returns the token that begins a text.
     pub fn bos(&self) -> Option<Token> {
         self.roles.bos

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::PathBuf};
 use rope_cpu::{
     Token,
     generate::{
-        End, Error, Event, Generated, Limits, generate, speculate,
+        Answer, End, Error, Event, Generated, Limits, generate, speculate,
         speculation::{Count, Lookup, Speculation},
     },
     kv_cache::CacheType,
@@ -201,6 +201,21 @@ fn drafts_from_the_text_save_passes_and_change_nothing() {
                 let steps = (found.timings.steps, plain.timings.steps);
                 assert!(3 * steps.0 < steps.1, "{steps:?}");
             }
+        }
+    });
+}
+
+#[test]
+fn names_of_preserved_control_tokens_are_part_of_the_text() {
+    with_model(|make, tokenizer| {
+        let marker = tokenizer.control("<|im_start|>").unwrap();
+        assert_eq!(tokenizer.control("The"), None);
+        for (preserved, text) in [(vec![marker], "<|im_start|>"), (Vec::new(), "")] {
+            let mut answer = Answer::new(Limits { preserved, ..Limits::default() });
+            let step = answer.take(tokenizer, &mut make(16).sampler, marker);
+            assert_eq!(step.text, text);
+            assert_eq!(step.next, ControlFlow::Continue(marker));
+            assert_eq!(answer.text(), text);
         }
     });
 }

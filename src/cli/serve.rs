@@ -13,6 +13,7 @@ pub use super::args::ServeArgs as Args;
 use super::{args::ListenArgs, error::Error, flags, load, note, resources, sampling, warn};
 use crate::server::{self, App, Command, Pooling, Scheduler, Server, Status};
 use rope_cpu::{
+    constraint::Vocabulary,
     model::{Engine, Model},
     rope::Flags,
     sample::Settings,
@@ -113,6 +114,8 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         Err(e) => return Err(e),
     };
 
+    let vocabulary = Vocabulary::new(tokenizer).map_err(|e| e.to_string());
+
     let cache = args.requests.cache_ram;
     let cache = usize::try_from(cache).map_or(usize::MAX, |mebibytes| mebibytes << 20);
     let options = resources.server_options(cache);
@@ -136,6 +139,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         options: server.options.clone(),
         template_source: template_source(&model),
         template,
+        vocabulary,
         pooling: args.requests.pooling.unwrap_or_else(|| Pooling::of(&model)),
         alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,

@@ -73,6 +73,19 @@ impl Answer {
             return Ok(self.end(End::TokensMax));
         }
         let token = sampler.choose(self.allowed(tokenizer, logits)?)?;
+        self.take(tokenizer, sampler, token)
+    }
+
+    /// Continues with a token that the caller has chosen, for example to end reasoning.
+    ///
+    /// # Errors
+    /// If the constraint of the answer does not permit the token.
+    pub fn take(
+        &mut self,
+        tokenizer: &Tokenizer<'_>,
+        sampler: &mut Sampler,
+        token: Token,
+    ) -> Result<Step, Error> {
         sampler.accept(token);
         let ends = tokenizer.is_end_of_generation(token);
         let complete = match &mut self.limits.constraint {
@@ -82,7 +95,7 @@ impl Answer {
             }
             _ => false,
         };
-        let piece = tokenizer.piece(token, false);
+        let piece = tokenizer.piece(token, self.limits.preserved.contains(&token));
         let mut text = String::new();
         if self.limits.show_special && piece.is_empty() {
             // The name of a control token is shown, but is not part of the text.

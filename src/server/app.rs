@@ -11,7 +11,10 @@ use std::{
 };
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use rope_cpu::{Token, chat::Template, model::Model, sample::Settings, tokenizer::Tokenizer};
+use rope_cpu::{
+    Token, chat::Template, constraint::Vocabulary, model::Model, sample::Settings,
+    tokenizer::Tokenizer,
+};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot,
@@ -108,6 +111,8 @@ pub struct App {
     pub model: Model,
     /// The chat template, or why there is none.
     pub template: Result<Template, String>,
+    /// The vocabulary of grammars, or why there is none.
+    pub vocabulary: Result<Vocabulary, String>,
     /// The source of the chat template.
     pub template_source: String,
     /// The name of the model in answers.

@@ -14,6 +14,7 @@ use super::{
     blocks::Reader,
     error::ApiError,
     fields::{Fields, TEMPLATE_ARGUMENTS},
+    grammars,
     parameters::Parameters,
 };
 
@@ -82,7 +83,17 @@ impl Request {
             }
         }
         let prompt = rendered.tokens(app)?;
-        let request = Request::of_prompt(prompt, fields, app)?;
+        let mut request = Request::of_prompt(prompt, fields, app)?;
+        let Rendered { text, format, tools } = &rendered;
+        let limits = &mut request.parameters.limits;
+        limits.preserved = grammars::markers(format, app)?;
+        match (&limits.constraint, grammars::of_tools(format, text, tools, app)?) {
+            (_, None) => {}
+            (None, constraint) => limits.constraint = constraint,
+            (Some(_), Some(_)) => {
+                return Err(ApiError::invalid("a grammar cannot be given together with \"tools\""));
+            }
+        }
         Ok(Request { rendered: Some(rendered), ..request })
     }
 

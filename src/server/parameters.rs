@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rope_cpu::{generate::Limits, sample::Settings};
 
-use super::{app::App, error::ApiError, fields::Fields, job::Wanted, pooling::Pooling, sampling};
+use super::{
+    app::App, error::ApiError, fields::Fields, grammars, job::Wanted, pooling::Pooling, sampling,
+};
 
 /// The most tokens whose probabilities are reported.
 const TOP_MAX: usize = 1024;
@@ -58,6 +60,8 @@ impl Parameters {
                 stops: fields.texts("stop")?,
                 ignore_end: fields.switch("ignore_eos", false)?,
                 show_special: false,
+                preserved: Vec::new(),
+                constraint: grammars::of_fields(fields, app)?,
             },
             slot: slot.and_then(|slot| usize::try_from(slot).ok()),
             reuse: fields.switch("cache_prompt", true)?,

@@ -128,5 +128,6 @@ pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
         ignore_end: args.ignore_eos,
         show_special: args.special,
         constraint: None,
+        preserved: Vec::new(),
     })
 }

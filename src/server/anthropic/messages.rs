@@ -173,10 +173,10 @@ fn content(block: &Block, whole: bool) -> Value {
 fn stop(end: &End, blocks: &[Block]) -> (Value, Value) {
     match end {
         End::Stop(text) => ("stop_sequence".into(), text.as_str().into()),
-        End::Model | End::Caller if calls(blocks).next().is_some() => {
+        End::Model | End::Complete | End::Caller if calls(blocks).next().is_some() => {
             ("tool_use".into(), Value::Null)
         }
-        End::Model | End::Caller => ("end_turn".into(), Value::Null),
+        End::Model | End::Complete | End::Caller => ("end_turn".into(), Value::Null),
         End::TokensMax | End::ContextFull => ("max_tokens".into(), Value::Null),
     }
 }

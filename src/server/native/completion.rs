@@ -197,7 +197,7 @@ impl Form for Completion {
 /// Returns llama-server's name for the end of an answer, and the stop string.
 fn stop(end: &End) -> (&'static str, &str) {
     match end {
-        End::Model => ("eos", ""),
+        End::Model | End::Complete => ("eos", ""),
         End::Stop(text) => ("word", text),
         End::TokensMax | End::ContextFull => ("limit", ""),
         End::Caller => ("none", ""),

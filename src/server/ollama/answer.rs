@@ -131,7 +131,7 @@ impl Lines {
         let timings = &outcome.timings;
         let mut line = line(&self.app, self.place, true);
         line["done_reason"] = match outcome.end {
-            End::Model | End::Stop(_) | End::Caller => "stop".into(),
+            End::Model | End::Complete | End::Stop(_) | End::Caller => "stop".into(),
             End::TokensMax | End::ContextFull => "length".into(),
         };
         for (name, time) in [

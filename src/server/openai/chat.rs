@@ -260,7 +260,7 @@ fn chat_finish_reason(end: &End, blocks: &[Block]) -> &'static str {
 /// Returns OpenAI's name for the end of an answer.
 pub fn finish_reason(end: &End) -> &'static str {
     match end {
-        End::Model | End::Stop(_) | End::Caller => "stop",
+        End::Model | End::Complete | End::Stop(_) | End::Caller => "stop",
         End::TokensMax | End::ContextFull => "length",
     }
 }

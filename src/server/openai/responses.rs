@@ -98,7 +98,7 @@ impl Responses {
         response["completed_at"] = crate::server::now().into();
         response["output"] = items.collect();
         response["status"] = match outcome.end {
-            End::Model | End::Stop(_) | End::Caller => "completed".into(),
+            End::Model | End::Complete | End::Stop(_) | End::Caller => "completed".into(),
             End::TokensMax | End::ContextFull => {
                 response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
                 "incomplete".into()
