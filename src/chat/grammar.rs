@@ -42,11 +42,9 @@ impl<'c> Lark<'c> {
         let reasoning = match self.markers {
             None => "",
             Some(markers) if self.opened => &format!("{} ", self.until(markers.end)),
-            Some(markers) => match (self.control)(markers.start) {
-                Some(_) => {
-                    &format!("({} {})? ", self.marker(markers.start), self.until(markers.end))
-                }
-                None => {
+            Some(markers) => match self.has(markers.start) {
+                true => &format!("({} {})? ", self.marker(markers.start), self.until(markers.end)),
+                false => {
                     let (start, end) = (escape(markers.start), escape(markers.end));
                     self.lazy("reasoning", &format!("/{SPACE}{start}(.|\\n)*{end}/"));
                     "reasoning? "
@@ -54,6 +52,11 @@ impl<'c> Lark<'c> {
             },
         };
         format!("start: {reasoning}answer\n{}", self.rules)
+    }
+
+    /// Sets the markers of reasoning, for a format that has its own.
+    pub fn reasons(&mut self, markers: Markers) {
+        self.markers = Some(markers);
     }
 
     pub fn rule(&mut self, name: &str, body: &str) {
@@ -66,17 +69,27 @@ impl<'c> Lark<'c> {
         self.rule(&format!("{name}[lazy]"), terminal);
     }
 
-    /// Returns whether the vocabulary has a control token.
+    /// Returns whether a marker begins with a control token.
     pub fn has(&self, marker: &str) -> bool {
-        (self.control)(marker).is_some()
+        self.split(marker).is_some()
     }
 
-    /// A marker: a control token, or its text.
+    /// A marker: a control token and a text, of which one may be missing.
     pub fn marker(&self, marker: &str) -> String {
-        match (self.control)(marker) {
-            Some(token) => format!("<[{token}]>"),
+        match self.split(marker) {
+            Some((token, "")) => format!("<[{token}]>"),
+            Some((token, rest)) => format!("<[{token}]> {}", self.literal(rest)),
             None => self.literal(marker),
         }
+    }
+
+    /// The control token with which a marker begins, and the text after it.
+    fn split<'m>(&self, marker: &'m str) -> Option<(Token, &'m str)> {
+        let whole = (self.control)(marker).map(|token| (token, ""));
+        whole.or_else(|| {
+            let (first, rest) = marker.split_at(marker.find('>')? + 1);
+            (self.control)(first).map(|token| (token, rest))
+        })
     }
 
     /// A text.

@@ -208,8 +208,9 @@ fn calls_of_gemma4() {
         "<|tool_call>call:weather{place:<|\"|>a, b<|\"|>,days:[1,null,{x:true}]}<tool_call|>";
     let refused =
         ["<|tool_call>call:no{}<tool_call|>", "<|tool_call>call:add{a:<|\"|>}<tool_call|>"];
-    check(format("gemma4"), "", &tools(ToolChoice::Auto), &["", "a", call], &refused);
-    check(format("gemma4"), "", &tools(ToolChoice::Required), &[call], &["a", ""]);
+    let reasoning = format!("<|channel>thought\nWhy?\n<channel|>{call}");
+    check(format("gemma4"), "", &tools(ToolChoice::Auto), &["", "a", call, &reasoning], &refused);
+    check(format("gemma4"), "", &tools(ToolChoice::Required), &[call, &reasoning], &["a", ""]);
 }
 
 #[test]

@@ -56,6 +56,7 @@ impl Dialect for Gemma4 {
 
     /// The values of arguments are not those of the schema, only of its form: there is no JSON.
     fn grammar(&self, lark: &mut Lark, tools: &Tools) {
+        lark.reasons(REASONING);
         let [quote, close] = [QUOTE, CLOSE].map(|marker| lark.marker(marker));
         let text = lark.until(QUOTE);
         lark.rule("text", &format!("{quote} {text}"));
