@@ -28,6 +28,7 @@ use thiserror::Error;
 
 use capabilities::Capabilities;
 pub use format::Format;
+use message::Shape;
 pub use message::{Message, Role, ToolCall, call_id};
 pub use parser::{Event, Parser};
 pub use reasoning::Budget;
@@ -93,6 +94,8 @@ pub struct Template {
     /// The time that templates may ask for: fixed, or midnight would change the beginning of a
     /// conversation.
     now: Zoned,
+    /// Whether texts are lists of parts, found when it is first needed.
+    parts: OnceLock<bool>,
     /// Found when they are first needed.
     capabilities: OnceLock<Capabilities>,
 }
@@ -108,8 +111,8 @@ impl Template {
         engine::check(&source).map_err(|reason| Error::Syntax { reason })?;
         let (bos, eos) = (bos.into(), eos.into());
         let (arguments, arguments_bytes) = (Vec::new(), 0);
-        let (now, capabilities) = (Zoned::now(), OnceLock::new());
-        Ok(Self { source, bos, eos, arguments, arguments_bytes, now, capabilities })
+        let (now, parts, capabilities) = (Zoned::now(), OnceLock::new(), OnceLock::new());
+        Ok(Self { source, bos, eos, arguments, arguments_bytes, now, parts, capabilities })
     }
 
     /// The template of a model file; `None` if it has none.
@@ -185,9 +188,15 @@ impl Template {
         tools: &[Tool],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
-        let Capabilities { system, shape, dialect } = *self.capabilities();
+        // Only calls need the rest of the capabilities.
         let calls = !tools.is_empty() || messages.iter().any(|m| !m.tool_calls.is_empty());
-        let described = if calls { dialect.describe(messages, tools, system) } else { None };
+        let capabilities = calls.then(|| self.capabilities());
+        let described = capabilities.and_then(|c| c.dialect.describe(messages, tools, c.system));
+        let shape = Shape {
+            developer: self.source.contains("developer"),
+            parts: self.parts(),
+            objects: capabilities.is_some_and(|capabilities| capabilities.objects),
+        };
         let (messages, tools) = match &described {
             Some(described) => (described.as_slice(), &[][..]),
             None => (messages, tools),
@@ -216,8 +225,16 @@ impl Template {
 
     fn capabilities(&self) -> &Capabilities {
         self.capabilities.get_or_init(|| {
-            Capabilities::new(&self.source, |messages, tools| {
+            Capabilities::new(self.parts(), |messages, tools| {
                 self.render_json(messages, tools, 0, false)
+            })
+        })
+    }
+
+    fn parts(&self) -> bool {
+        *self.parts.get_or_init(|| {
+            capabilities::reads_parts_only(&self.source, |messages| {
+                self.render_json(messages, &Json::Null, 0, false)
             })
         })
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     Event, Parser, Tool, ToolChoice, Tools, engine,
     format::{Dialect, FORMATS, GENERIC},
-    message::Shape,
+    message::content,
 };
 
 const TOOL: &str = "probe_tool";
@@ -19,33 +19,23 @@ const ID: &str = "probe0001";
 pub(super) struct Capabilities {
     /// Whether it reads system messages.
     pub system: bool,
-    /// The form of the messages that it reads.
-    pub shape: Shape,
+    /// Whether it reads arguments of calls as objects, and not as texts.
+    pub objects: bool,
     /// The format of calls.
     pub dialect: &'static dyn Dialect,
 }
 
 impl Capabilities {
-    /// Finds them for the template with this source; `render` renders messages and tools.
+    /// Finds them for a template; `render` renders messages and tools. `parts` says whether texts are lists of
+    /// parts.
     pub fn new(
-        source: &str,
+        parts: bool,
         render: impl Fn(&Json, &Json) -> Result<String, engine::Failure>,
     ) -> Self {
         let render = |messages, tools| render(&messages, &tools).unwrap_or_default();
-        let text = |parts| match parts {
-            true => json!([{"type": "text", "text": TEXT}]),
-            false => json!(TEXT),
-        };
-        let reads = |parts| {
-            let message = json!([{"role": "user", "content": text(parts)}]);
-            render(message, Json::Null).contains(TEXT)
-        };
-        // Only a template that names the type of a part reads parts.
-        let parts = ["'text'", "\"text\""].iter().any(|name| source.contains(name))
-            && !reads(false)
-            && reads(true);
-        let user = json!({"role": "user", "content": text(parts)});
-        let system = json!({"role": "system", "content": text(parts)});
+        let text = content(TEXT, parts);
+        let user = json!({"role": "user", "content": text});
+        let system = json!({"role": "system", "content": text});
         let asked = json!({"role": "user", "content": ""});
         let system = render(json!([system, asked]), Json::Null).contains(TEXT);
         let tool = Tool {
@@ -63,7 +53,7 @@ impl Capabilities {
             let messages = json!([
                 user,
                 {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "content": text(parts), "name": TOOL, "tool_call_id": ID},
+                {"role": "tool", "content": text, "name": TOOL, "tool_call_id": ID},
             ]);
             render(messages, tools.clone())
         };
@@ -77,9 +67,21 @@ impl Capabilities {
             true => dialect(&call, tool),
             false => GENERIC,
         };
-        let developer = source.contains("developer");
-        Self { system, shape: Shape { developer, parts, objects }, dialect }
+        Self { system, objects, dialect }
     }
+}
+
+/// Returns whether the template with this source reads texts only in lists of parts; `render` renders messages.
+pub(super) fn reads_parts_only(
+    source: &str,
+    render: impl Fn(&Json) -> Result<String, engine::Failure>,
+) -> bool {
+    let reads = |parts| {
+        let messages = json!([{"role": "user", "content": content(TEXT, parts)}]);
+        render(&messages).is_ok_and(|rendered| rendered.contains(TEXT))
+    };
+    // Only a template that names the type of a part reads parts.
+    ["'text'", "\"text\""].iter().any(|name| source.contains(name)) && !reads(false) && reads(true)
 }
 
 /// The first format that reads the call of a tool in a text, if it is written with the opener that the

@@ -116,13 +116,9 @@ impl Message {
             Role::Developer if !shape.developer => Role::System,
             role => role,
         };
-        let content = match shape.parts {
-            true => json!([{"type": "text", "text": self.content}]),
-            false => json!(self.content),
-        };
         let mut message = Map::new();
         message.insert("role".into(), json!(role));
-        message.insert("content".into(), content);
+        message.insert("content".into(), content(&self.content, shape.parts));
         if !self.reasoning.is_empty() {
             message.insert("reasoning_content".into(), json!(self.reasoning));
         }
@@ -137,6 +133,11 @@ impl Message {
         }
         Ok(Json::Object(message))
     }
+}
+
+/// The text of a message as templates read it, as a list of one part if `parts`.
+pub(super) fn content(text: &str, parts: bool) -> Json {
+    if parts { json!([{"type": "text", "text": text}]) } else { json!(text) }
 }
 
 /// The form of the messages that a template reads.
