@@ -235,8 +235,10 @@ impl Parser {
 
     /// The texts that may begin something else than text.
     fn openers(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
-        let start = self.markers.map(|markers| markers.start);
-        self.dialect.openers().iter().copied().chain(start)
+        let start = self.markers.map(|markers| markers.start).filter(|_| self.blank);
+        let reads = !self.tools.is_empty() || self.dialect.reasoning().is_some();
+        let openers = if reads { self.dialect.openers() } else { &[] };
+        openers.iter().copied().chain(start)
     }
 
     /// Reads a marker and what belongs to it.
@@ -287,6 +289,7 @@ fn certain(
     complete: bool,
 ) -> &str {
     let may_begin = |tail: &str| markers.clone().any(|marker| marker.starts_with(tail));
+    let complete = complete || markers.clone().next().is_none();
     match text.char_indices().find(|(at, _)| may_begin(&text[*at..])) {
         _ if complete => text,
         Some((at, _)) => text[..at].trim_end(),

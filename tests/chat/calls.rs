@@ -469,6 +469,16 @@ fn what_is_certain_is_not_held_back() {
 }
 
 #[test]
+fn nothing_is_held_back_where_nothing_can_follow() {
+    let mut parser = format("hermes").parser("", &Tools::default());
+    assert_eq!(parser.push(" "), []);
+    assert_eq!(parser.push("a"), [Event::Text(" a".into())]);
+    for piece in ["<tool", "<think>", " ", "\n"] {
+        assert_eq!(parser.push(piece), [Event::Text(piece.into())]);
+    }
+}
+
+#[test]
 fn a_limit_ends_reasoning() {
     let tools = Tools::default();
     let mut parser = format("hermes").parser("<think>\n", &tools);
