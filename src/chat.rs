@@ -194,6 +194,7 @@ impl Template {
         let described = capabilities.and_then(|c| c.dialect.describe(messages, tools, c.system));
         let shape = Shape {
             developer: self.source.contains("developer"),
+            thinking: self.source.contains("message.thinking"),
             parts: self.parts(),
             objects: capabilities.is_some_and(|capabilities| capabilities.objects),
         };

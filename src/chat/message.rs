@@ -119,6 +119,15 @@ impl Message {
         let mut message = Map::new();
         message.insert("role".into(), json!(role));
         message.insert("content".into(), content(&self.content, shape.parts));
+        if shape.thinking && !self.reasoning.is_empty() {
+            let mut thinking = self.reasoning.clone();
+            // A template refuses a call after both, and writes either as reasoning.
+            if !self.tool_calls.is_empty() && !self.content.is_empty() {
+                thinking += &format!("\n\n{}", self.content);
+                message.insert("content".into(), content("", shape.parts));
+            }
+            message.insert("thinking".into(), json!(thinking));
+        }
         if !self.reasoning.is_empty() {
             message.insert("reasoning_content".into(), json!(self.reasoning));
         }
@@ -145,6 +154,8 @@ pub(super) fn content(text: &str, parts: bool) -> Json {
 pub(super) struct Shape {
     /// Whether it has the role `developer`.
     pub developer: bool,
+    /// Whether it reads reasoning as `thinking`.
+    pub thinking: bool,
     /// Whether it reads texts only in lists of parts.
     pub parts: bool,
     /// Whether it reads arguments of calls as objects, and not as texts.

@@ -149,6 +149,20 @@ fn tools_and_results_are_in_the_prompt() {
 }
 
 #[test]
+fn reasoning_before_a_call_is_in_the_prompt() {
+    let call = Message {
+        reasoning: "Because.".into(),
+        tool_calls: vec![call("add", "{}")],
+        ..Message::new(Role::Assistant, "I add.")
+    };
+    for name in ["hermes", "harmony"] {
+        let template = template(name);
+        let prompt = template.render(std::slice::from_ref(&call), &[], false).unwrap();
+        assert!(prompt.contains("Because.") && prompt.contains("I add."), "{prompt}");
+    }
+}
+
+#[test]
 fn a_template_without_tools_has_them_in_the_system_message() {
     let tools =
         Tools::new(vec![tool("f", r#"{"type": "object"}"#)], ToolChoice::Auto, true).unwrap();
