@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 /// The author of a message.
@@ -191,6 +191,8 @@ impl ToolCall {
 #[derive(Deserialize)]
 struct Given {
     role: Role,
+    /// Null is a text, too: none.
+    #[serde(default, deserialize_with = "given")]
     content: Option<Json>,
     reasoning_content: Option<String>,
     tool_calls: Option<Vec<GivenCall>>,
@@ -211,6 +213,10 @@ struct GivenCall {
 struct GivenFunction {
     name: String,
     arguments: Json,
+}
+
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
 }
 
 fn function() -> String {
@@ -307,6 +313,8 @@ mod tests {
         let parts = r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#;
         let message = parse(&format!(r#"{{"role": "user", "content": {parts}}}"#)).unwrap();
         assert_eq!(message, Message::new(Role::User, "a\nb"));
+        let message = parse(r#"{"role": "assistant", "content": null}"#).unwrap();
+        assert_eq!(message, Message::new(Role::Assistant, ""));
     }
 
     #[test]
