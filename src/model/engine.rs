@@ -164,6 +164,18 @@ impl Engine {
         &self.pool
     }
 
+    /// Returns how many of a sequence's first `len` tokens need not be computed again in a sequence of
+    /// `total` tokens that begins with them: none if a sliding window has dropped keys that are needed
+    /// to continue from there, or if that length has other RoPE frequencies; and only the kept ones if
+    /// the context has shifted.
+    pub fn reusable(&self, sequence: &Sequence, len: usize, total: usize) -> usize {
+        let len = len.min(sequence.uninterrupted_prefix());
+        let plan = self.rope.plan();
+        let rotated_alike =
+            plan.by_position() || plan.effective_length(total) == sequence.effective_length;
+        if rotated_alike && sequence.table.holds(len) { len } else { 0 }
+    }
+
     /// Limits the tokens of a step, from now on: to at least 1 and at most [`Options::micro_batch`].
     /// Short steps keep the time between the tokens of answers short while a prompt is read.
     pub fn limit_step(&mut self, tokens: usize) {

@@ -80,10 +80,7 @@ impl Engine {
         to: impl Write + Send,
     ) -> io::Result<usize> {
         let len = len.min(sequence.uninterrupted_prefix());
-        let plan = self.rope().plan();
-        let rotated_alike =
-            plan.by_position() || plan.effective_length(len) == sequence.effective_length;
-        let len = if rotated_alike && sequence.table.holds(len) { len } else { 0 };
+        let len = self.reusable(sequence, len, len);
         let mut to = Checksummed::new(to);
         self.header(sequence, model, len).write(&mut to)?;
         for token in &sequence.tokens()[..len] {

@@ -173,7 +173,7 @@ impl App {
                 return Err(ApiError::context_exceeded(prompt.len(), self.context));
             }
         }
-        // The limit is approximate: requests that come at the same moment may exceed it.
+        // Requests of several prompts may exceed the limit: they are not divided.
         let waiting = self.status.waiting.fetch_add(prompts.len(), Relaxed);
         if waiting >= self.options.queue_max.max(1) {
             self.status.waiting.fetch_sub(prompts.len(), Relaxed);

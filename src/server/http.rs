@@ -48,7 +48,7 @@ pub fn router(server: Arc<Server>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/v1/health", get(health))
-        .route("/livez", get(|| async { Json(json!({ "status": "ok" })) }))
+        .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .merge(native::routes())
         .merge(openai::routes())
@@ -66,6 +66,14 @@ pub fn router(server: Arc<Server>) -> Router {
 
 async fn health(_: Loaded) -> Json<Value> {
     Json(json!({ "status": "ok" }))
+}
+
+/// Fails when the scheduler has ended, so that the process is to be started again.
+async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
+    match server.app().is_ok_and(|app| app.status.ended.load(Relaxed)) {
+        true => Err(ApiError::unavailable("the scheduler has ended")),
+        false => Ok(Json(json!({ "status": "ok" }))),
+    }
 }
 
 async fn ready(State(server): State<Arc<Server>>, _: Loaded) -> Result<Json<Value>, ApiError> {

@@ -1,6 +1,9 @@
 //! Sequences that are kept for later prompts that begin with the same tokens.
 
-use rope_cpu::{Token, model::Sequence};
+use rope_cpu::{
+    Token,
+    model::{Engine, Sequence},
+};
 
 /// Sequences of earlier answers, the least recently used first. Their number is limited by the
 /// memory of the engine's pool, which removes the first ones when it is full.
@@ -8,9 +11,10 @@ use rope_cpu::{Token, model::Sequence};
 pub struct Prefixes(Vec<Sequence>);
 
 impl Prefixes {
-    /// Returns the sequence that has the most first tokens of a prompt.
-    pub fn longest(&self, prompt: &[Token]) -> Option<&Sequence> {
-        self.0.iter().max_by_key(|sequence| shared(sequence.tokens(), prompt))
+    /// Returns the sequence that has the most reusable first tokens of a text, with their number.
+    pub fn longest(&self, engine: &Engine, tokens: &[Token]) -> Option<(&Sequence, usize)> {
+        let reusable = |sequence| (sequence, reusable(engine, sequence, tokens));
+        self.0.iter().map(reusable).max_by_key(|(_, reused)| *reused)
     }
 
     /// Keeps a sequence, unless another one continues it. Those that it continues are removed.
@@ -31,6 +35,13 @@ impl Prefixes {
         self.0.drain(..usize::from(any));
         any
     }
+}
+
+/// Returns the number of first tokens of a text that need not be computed, since a sequence has them.
+pub fn reusable(engine: &Engine, sequence: &Sequence, tokens: &[Token]) -> usize {
+    // The last token is always computed, since the logits follow from it.
+    let shared = shared(sequence.tokens(), tokens).min(tokens.len() - 1);
+    engine.reusable(sequence, shared, tokens.len())
 }
 
 /// Returns the number of first tokens that two texts share.

@@ -9,13 +9,15 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
+        atomic::Ordering::Relaxed,
         mpsc::{Receiver, TryRecvError},
     },
     time::{Duration, Instant},
 };
 
 use rope_cpu::{
-    model::{self, Engine, Sequence},
+    Token,
+    model::{self, Engine},
     tokenizer::Tokenizer,
 };
 
@@ -24,8 +26,8 @@ use super::{
     error::ApiError,
     job::{Job, Update},
     pace::Pace,
-    prefixes::{Prefixes, shared},
-    slot::{Ended, Slot},
+    prefixes::{Prefixes, reusable, shared},
+    slot::{Ended, Running, Slot},
     status::Status,
 };
 
@@ -38,6 +40,10 @@ pub struct Scheduler<'t> {
     tokenizer: &'t Tokenizer<'t>,
     slots: Vec<Slot>,
     waiting: VecDeque<Job>,
+    /// Answers that left their slot because the memory of keys and values was full, the newest first.
+    suspended: Vec<Running>,
+    /// The number of running answers that filled the memory.
+    crowd: usize,
     prefixes: Prefixes,
     pace: Pace,
     /// The number of steps.
@@ -57,15 +63,25 @@ impl<'t> Scheduler<'t> {
     ) -> Self {
         let slots = (0..slots).map(|id| Slot::new(id, &engine)).collect();
         let pace = Pace::new(step_max, engine.options().micro_batch);
-        let (waiting, prefixes) = (VecDeque::new(), Prefixes::default());
-        Scheduler { engine, tokenizer, slots, waiting, prefixes, pace, steps: 0, status }
+        Scheduler {
+            engine,
+            tokenizer,
+            slots,
+            waiting: VecDeque::new(),
+            suspended: Vec::new(),
+            crowd: 0,
+            prefixes: Prefixes::default(),
+            pace,
+            steps: 0,
+            status,
+        }
     }
 
     /// Executes commands until their sender is dropped and all answers have ended.
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut open = true;
         loop {
-            let idle = self.waiting.is_empty() && self.slots.iter().all(|s| s.task().is_none());
+            let idle = self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0;
             if idle && open {
                 match commands.recv() {
                     Ok(command) => self.execute(command),
@@ -82,11 +98,11 @@ impl<'t> Scheduler<'t> {
             if idle && !open && self.waiting.is_empty() {
                 return;
             }
-            self.slots.iter_mut().for_each(Slot::drop_abandoned);
-            self.waiting.retain(|job| !job.updates.is_closed());
+            self.drop_abandoned();
+            self.resume();
             self.admit();
             self.step();
-            self.status.set(&self.slots, self.waiting.len(), self.engine.pool());
+            self.status.set(&self.slots, self.engine.pool());
         }
     }
 
@@ -94,7 +110,7 @@ impl<'t> Scheduler<'t> {
         match command {
             Command::Answer(job) => self.waiting.push_back(*job),
             Command::Slot { id, action, reply } => {
-                let Scheduler { engine, slots, waiting, .. } = self;
+                let Scheduler { engine, slots, .. } = self;
                 let count = slots.len();
                 let result = match slots.get_mut(id) {
                     Some(slot) if slot.task().is_some() => {
@@ -106,46 +122,83 @@ impl<'t> Scheduler<'t> {
                         count - 1
                     ))),
                 };
-                let _ = (waiting, reply.send(result));
+                // Nobody may wait for the result any more.
+                let _ = reply.send(result);
             }
         }
-        self.status.set(&self.slots, self.waiting.len(), self.engine.pool());
+        self.status.set(&self.slots, self.engine.pool());
     }
 
-    /// Puts waiting requests into idle slots.
-    fn admit(&mut self) {
-        let mut index = 0;
-        while index < self.waiting.len() {
-            let job = &self.waiting[index];
-            let (source, reused) = self.source(job);
-            let slot = self.idle_slot(job, source);
-            match slot {
-                Some(_) if self.worth_waiting(job, reused) => index += 1,
-                None => index += 1,
-                Some(slot) => {
-                    if let Some(job) = self.waiting.remove(index) {
-                        self.begin(slot, source, job);
-                    }
-                }
+    /// Drops answers whose client is gone.
+    fn drop_abandoned(&mut self) {
+        self.slots.iter_mut().for_each(Slot::drop_abandoned);
+        self.suspended.retain(|running| !running.abandoned());
+        let before = self.waiting.len();
+        self.waiting.retain(|job| !job.updates.is_closed());
+        self.status.waiting.fetch_sub(before - self.waiting.len(), Relaxed);
+    }
+
+    /// Continues the oldest suspended answer, if another one has ended since the memory was full.
+    fn resume(&mut self) {
+        if self.running() < self.crowd
+            && let Some(running) = self.suspended.pop()
+        {
+            let job = running.job();
+            let source = self.source(running.tokens(), job.reuse).0;
+            match self.idle_slot(job.slot, source) {
+                Some(slot) => self.begin(slot, source, running),
+                None => self.suspended.push(running),
             }
         }
+    }
+
+    /// Puts waiting requests into idle slots, unless suspended answers need them.
+    fn admit(&mut self) {
+        let mut index = 0;
+        while index < self.waiting.len()
+            && self.suspended.is_empty()
+            && self.running() < self.slots.len()
+        {
+            let job = &self.waiting[index];
+            let (source, reused) = self.source(&job.prompt, job.reuse);
+            match self.idle_slot(job.slot, source) {
+                Some(slot) if !self.worth_waiting(job, reused) => {
+                    let running = self.waiting.remove(index).and_then(Running::new);
+                    self.status.waiting.fetch_sub(1, Relaxed);
+                    if let Some(running) = running {
+                        self.begin(slot, source, running);
+                    }
+                }
+                _ => index += 1,
+            }
+        }
+    }
+
+    /// Returns the number of answers in slots.
+    fn running(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.task().is_some()).count()
     }
 
     /// Returns where the most first tokens of a prompt are computed already, with their number.
-    fn source(&self, job: &Job) -> (Source, usize) {
-        let tokens = |sequence: &Sequence| shared(sequence.tokens(), &job.prompt);
-        let of_slots = self.slots.iter().map(|s| (Source::Slot(s.id), tokens(&s.sequence)));
-        let kept = self.prefixes.longest(&job.prompt).map_or(0, tokens);
-        let sources = of_slots.chain([(Source::Prefixes, kept)]);
-        let best = sources.rev().max_by_key(|(_, tokens)| *tokens);
-        best.filter(|(_, tokens)| job.reuse && *tokens > 0).unwrap_or((Source::None, 0))
+    fn source(&self, tokens: &[Token], reuse: bool) -> (Source, usize) {
+        if !reuse {
+            return (Source::None, 0);
+        }
+        let of_slots = self
+            .slots
+            .iter()
+            .map(|slot| (Source::Slot(slot.id), reusable(&self.engine, &slot.sequence, tokens)));
+        let kept = self.prefixes.longest(&self.engine, tokens);
+        let kept = kept.map(|(_, reused)| (Source::Prefixes, reused));
+        let best = of_slots.chain(kept).rev().max_by_key(|(_, reused)| *reused);
+        best.filter(|(_, reused)| *reused > 0).unwrap_or((Source::None, 0))
     }
 
-    /// Returns the idle slot for a job: the one that it names, else the one that it continues, else
+    /// Returns an idle slot: the one with number `given`, else the one that the answer continues, else
     /// the one that was not used for longest.
-    fn idle_slot(&self, job: &Job, source: Source) -> Option<usize> {
+    fn idle_slot(&self, given: Option<usize>, source: Source) -> Option<usize> {
         let idle = |slot: &&Slot| slot.task().is_none();
-        if let Some(id) = job.slot {
+        if let Some(id) = given {
             return self.slots.get(id).filter(idle).map(|slot| slot.id);
         }
         if let Source::Slot(id) = source
@@ -163,25 +216,24 @@ impl<'t> Scheduler<'t> {
         job.reuse && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
     }
 
-    /// Begins a job in an idle slot.
-    fn begin(&mut self, slot: usize, source: Source, job: Job) {
-        let mut sequence = match source {
-            Source::Slot(id) => self.slots[id].sequence.clone(),
+    /// Begins or continues an answer in an idle slot.
+    fn begin(&mut self, slot: usize, source: Source, running: Running) {
+        let Scheduler { engine, slots, prefixes, .. } = &*self;
+        let sequence = match source {
+            Source::Slot(id) => Some(slots[id].sequence.clone()),
             Source::Prefixes => {
-                let longest = self.prefixes.longest(&job.prompt).cloned();
-                longest.unwrap_or_else(|| self.engine.sequence())
+                prefixes.longest(engine, running.tokens()).map(|(kept, _)| kept.clone())
             }
-            Source::None => self.engine.sequence(),
+            Source::None => None,
         };
-        // The last token is always read, since the logits follow from it.
-        let len = shared(sequence.tokens(), &job.prompt).min(job.prompt.len() - 1);
-        sequence.truncate(len);
+        let mut sequence = sequence.unwrap_or_else(|| engine.sequence());
+        sequence.truncate(reusable(engine, &sequence, running.tokens()));
         let old = std::mem::replace(&mut self.slots[slot].sequence, self.engine.sequence());
         if !sequence.tokens().starts_with(old.tokens()) {
             self.prefixes.keep(old);
         }
         self.slots[slot].last_use = self.steps;
-        self.slots[slot].begin(job, sequence);
+        self.slots[slot].begin(running, sequence);
     }
 
     /// Computes the next tokens of all slots.
@@ -233,23 +285,28 @@ impl<'t> Scheduler<'t> {
 
     /// Makes room in the memory of keys and values, or else ends the answer that a step failed for.
     fn recover(&mut self, error: &model::Error) {
-        if let model::Error::PoolFull { .. } = error {
-            if self.prefixes.remove_oldest() {
-                return;
-            }
-            let idle = self.slots.iter_mut().filter(|slot| slot.task().is_none());
-            let oldest = idle.filter(|slot| !slot.sequence.tokens().is_empty());
-            if let Some(slot) = oldest.min_by_key(|slot| slot.last_use) {
-                slot.sequence = self.engine.sequence();
-                return;
-            }
+        let full = matches!(error, model::Error::PoolFull { .. });
+        if full && self.prefixes.remove_oldest() {
+            return;
         }
-        // The answer that began last, so that those before it can end.
-        let running = self.slots.iter_mut().filter(|slot| slot.task().is_some());
-        if let Some(slot) = running.max_by_key(|slot| slot.last_use) {
-            slot.fail(ApiError::internal(error));
+        let idle = self.slots.iter_mut().filter(|slot| slot.task().is_none());
+        let oldest = idle.filter(|slot| !slot.sequence.tokens().is_empty());
+        if full && let Some(slot) = oldest.min_by_key(|slot| slot.last_use) {
             slot.sequence = self.engine.sequence();
+            return;
         }
+        // The answer that began last makes room for those before it. It reads its tokens again later,
+        // each in the role that it had, so that its logits have the same bits.
+        let running = self.running();
+        let newest = self.slots.iter_mut().filter(|slot| slot.task().is_some());
+        let Some(slot) = newest.max_by_key(|slot| slot.last_use) else { return };
+        if full && running > 1 {
+            self.suspended.extend(slot.suspend());
+            self.crowd = running - 1;
+        } else {
+            slot.fail(ApiError::internal(error));
+        }
+        slot.sequence = self.engine.sequence();
     }
 }
 
@@ -263,6 +320,7 @@ enum Source {
 
 impl Drop for Scheduler<'_> {
     fn drop(&mut self) {
+        self.status.ended.store(true, Relaxed);
         for job in self.waiting.drain(..) {
             job.report(Update::Failed(ApiError::unavailable("the server stops")));
         }

@@ -28,14 +28,16 @@ pub struct Slot {
     pub sequence: Sequence,
     /// When the slot was last used: a number that grows.
     pub last_use: u64,
-    running: Option<(Input, Task)>,
+    running: Option<Running>,
 }
 
-/// The tokens to read.
-struct Input {
-    prompt: Vec<Token>,
-    /// The last token of the answer; `None` while the prompt is read.
-    next: Option<Token>,
+/// An answer that is being computed, with the tokens that its sequence is to have.
+pub struct Running {
+    /// The prompt, and the tokens of the answer.
+    tokens: Vec<Token>,
+    /// The number of tokens of the prompt.
+    prompt: usize,
+    task: Task,
 }
 
 /// An answer that is being computed.
@@ -73,70 +75,57 @@ impl Slot {
         Slot { id, sequence: engine.sequence(), last_use: 0, running: None }
     }
 
-    /// Begins an answer with a sequence that holds the first tokens of its prompt.
-    pub fn begin(&mut self, mut job: Job, sequence: Sequence) {
-        let mut sampler = match Sampler::new(job.sampling.clone()) {
-            Ok(sampler) => sampler,
-            Err(e) => {
-                job.report(Update::Failed(ApiError::invalid(e)));
-                return;
-            }
-        };
-        let prompt = std::mem::take(&mut job.prompt);
-        prompt.iter().for_each(|token| sampler.accept(*token));
-        let reused = sequence.tokens().len();
-        let task = Task {
-            answer: Answer::new(job.limits.clone()),
-            pooler: job.pooling.map(|pooling| Pooler::new(pooling, prompt.len())),
-            job,
-            sampler,
-            started: Instant::now(),
-            generating_since: None,
-            timings: Timings { reused, ..Timings::default() },
-            result: None,
-        };
-        task.job.report(Update::Started { seed: task.sampler.seed() });
+    /// Begins an answer, or continues a suspended one, with a sequence that holds some of its first
+    /// tokens.
+    pub fn begin(&mut self, mut running: Running, sequence: Sequence) {
+        if running.answer().is_empty() {
+            let pooler = |pooling| Pooler::new(pooling, running.prompt);
+            running.task.pooler = running.task.job.pooling.map(pooler);
+            running.task.timings.reused = sequence.tokens().len();
+        }
         self.sequence = sequence;
-        self.running = Some((Input { prompt, next: None }, task));
+        self.running = Some(running);
         self.report_reading();
+    }
+
+    /// Takes the answer out of the slot, so that it can continue later.
+    pub fn suspend(&mut self) -> Option<Running> {
+        self.running.take()
     }
 
     /// Returns the answer that is being computed.
     pub fn task(&self) -> Option<&Task> {
-        self.running.as_ref().map(|(_, task)| task)
+        self.running.as_ref().map(|running| &running.task)
     }
 
     /// Returns the prompt that is being read or answered.
     pub fn prompt(&self) -> Option<&[Token]> {
-        self.running.as_ref().map(|(input, _)| &input.prompt[..])
+        self.running.as_ref().map(|running| &running.tokens[..running.prompt])
     }
 
-    /// Returns whether the slot generates: whether it is neither idle nor reading a prompt.
+    /// Returns whether the slot generates: whether it is neither idle nor reading tokens.
     pub fn generating(&self) -> bool {
-        matches!(self.running, Some((Input { next: Some(_), .. }, _)))
+        let began = self.running.as_ref().is_some_and(|running| !running.answer().is_empty());
+        began && self.remaining() == 1
     }
 
     /// Returns the number of tokens to compute before the next token of the answer.
     pub fn remaining(&self) -> usize {
-        match &self.running {
-            None => 0,
-            Some((Input { next: Some(_), .. }, _)) => 1 + self.sequence.to_recompute(),
-            Some((Input { prompt, .. }, _)) => {
-                prompt.len() - self.sequence.tokens().len() + self.sequence.to_recompute()
-            }
-        }
+        self.running.as_ref().map_or(0, |running| {
+            running.tokens.len() - self.sequence.tokens().len() + self.sequence.to_recompute()
+        })
     }
 
     /// Stops an answer whose receiver is gone.
     pub fn drop_abandoned(&mut self) {
-        if self.task().is_some_and(|task| task.job.updates.is_closed()) {
+        if self.running.as_ref().is_some_and(Running::abandoned) {
             self.running = None;
         }
     }
 
     /// Stops the answer with an error.
     pub fn fail(&mut self, error: ApiError) {
-        if let Some((_, task)) = self.running.take() {
+        if let Some(Running { task, .. }) = self.running.take() {
             task.job.report(Update::Failed(error));
         }
     }
@@ -144,28 +133,26 @@ impl Slot {
     /// Returns the tokens to compute next, and the task that takes their logits.
     pub fn feed(&mut self) -> Option<(Feed<'_, '_>, &mut Task)> {
         let Slot { sequence, running, .. } = self;
-        let (input, task) = running.as_mut()?;
+        let Running { tokens, prompt, task } = running.as_mut()?;
+        let last = tokens.len() - 1..tokens.len();
         let len = sequence.tokens().len();
-        let (tokens, role) = match &input.next {
-            Some(token) => (std::slice::from_ref(token), Role::Answer),
-            None => (&input.prompt[len..], Role::Prompt),
+        let (tokens, role) = match &tokens[len..] {
+            answer if len >= *prompt => (answer, Role::Answer),
+            _ => (&tokens[len..*prompt], Role::Prompt),
         };
-        let end = len + tokens.len();
         let (wanted, output) = match &task.pooler {
             Some(pooler) => (pooler.wanted(), Output::Embedding),
-            None => (end - 1..end, Output::Logits),
+            None => (last, Output::Logits),
         };
         Some((Feed { sequence, tokens, role, wanted, output }, task))
     }
 
     /// Continues after a step. Returns the answer if it ended.
     pub fn advance(&mut self, full: bool) -> Option<Ended> {
-        let (input, task) = self.running.as_mut()?;
+        let Running { tokens, task, .. } = self.running.as_mut()?;
         let end = match task.result.take() {
             None => {
-                if input.next.is_none() {
-                    self.report_reading();
-                }
+                self.report_reading();
                 return None;
             }
             Some(Err(e)) => {
@@ -176,7 +163,7 @@ impl Slot {
             Some(Ok(ControlFlow::Continue(_))) if full => End::ContextFull,
             Some(Ok(ControlFlow::Continue(_))) if task.out_of_time() => End::TokensMax,
             Some(Ok(ControlFlow::Continue(token))) => {
-                input.next = Some(token);
+                tokens.push(token);
                 return None;
             }
         };
@@ -184,7 +171,7 @@ impl Slot {
     }
 
     fn end(&mut self, end: End) -> Option<Ended> {
-        let (_, mut task) = self.running.take()?;
+        let Running { mut task, .. } = self.running.take()?;
         if let Some(pooler) = task.pooler.take() {
             task.job.report(Update::Embedded(pooler.finish()));
             // No prompt continues the text.
@@ -205,15 +192,66 @@ impl Slot {
         Some(Ended { job: task.job, outcome })
     }
 
+    /// Reports the progress of reading the prompt, until the answer has begun.
     fn report_reading(&self) {
-        if let Some((input, task)) = &self.running {
-            task.job.report(Update::Read(Reading {
-                total: input.prompt.len(),
-                cached: task.timings.reused,
+        if let Some(running) = &self.running
+            && running.answer().is_empty()
+        {
+            running.task.job.report(Update::Read(Reading {
+                total: running.prompt,
+                cached: running.task.timings.reused,
                 processed: self.sequence.tokens().len(),
-                elapsed: task.started.elapsed(),
+                elapsed: running.task.started.elapsed(),
             }));
         }
+    }
+}
+
+impl Running {
+    /// Prepares an answer. Returns `None` if the settings of the sampler are invalid, which is
+    /// reported.
+    pub fn new(mut job: Job) -> Option<Self> {
+        let mut sampler = match Sampler::new(job.sampling.clone()) {
+            Ok(sampler) => sampler,
+            Err(e) => {
+                job.report(Update::Failed(ApiError::invalid(e)));
+                return None;
+            }
+        };
+        let tokens = std::mem::take(&mut job.prompt);
+        tokens.iter().for_each(|token| sampler.accept(*token));
+        let task = Task {
+            answer: Answer::new(job.limits.clone()),
+            pooler: None,
+            job,
+            sampler,
+            started: Instant::now(),
+            generating_since: None,
+            timings: Timings::default(),
+            result: None,
+        };
+        task.job.report(Update::Started { seed: task.sampler.seed() });
+        Some(Running { prompt: tokens.len(), tokens, task })
+    }
+
+    /// Returns the request.
+    pub fn job(&self) -> &Job {
+        &self.task.job
+    }
+
+    /// Returns the tokens that the sequence is to have.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// Returns whether the receiver of the answer is gone.
+    pub fn abandoned(&self) -> bool {
+        self.task.job.updates.is_closed()
+    }
+
+    /// Returns the tokens of the answer.
+    fn answer(&self) -> &[Token] {
+        &self.tokens[self.prompt..]
     }
 }
 

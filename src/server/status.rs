@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicUsize},
 };
 
 use rope_cpu::{generate::Timings, kv_cache::Pool};
@@ -14,6 +14,8 @@ use super::slot::Slot;
 pub struct Status {
     /// The number of requests that were submitted and have no slot yet.
     pub waiting: AtomicUsize,
+    /// Whether the scheduler has ended.
+    pub ended: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -58,8 +60,7 @@ impl Status {
     }
 
     /// Records the state after a step.
-    pub fn set(&self, slots: &[Slot], waiting: usize, pool: &Pool) {
-        self.waiting.store(waiting, Relaxed);
+    pub fn set(&self, slots: &[Slot], pool: &Pool) {
         let mut state = self.lock();
         state.slots.clear();
         state.slots.extend(slots.iter().map(|slot| SlotState {

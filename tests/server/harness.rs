@@ -225,7 +225,8 @@ impl Iterator for Events {
 
     fn next(&mut self) -> Option<Value> {
         loop {
-            let line = self.0.next()?.unwrap();
+            // An error means that the server has ended.
+            let line = self.0.next()?.ok()?;
             match line.strip_prefix("data: ") {
                 Some("[DONE]") | None => {}
                 Some(data) => return Some(serde_json::from_str(data).unwrap()),

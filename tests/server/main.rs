@@ -8,6 +8,9 @@ mod build;
 mod faults;
 mod harness;
 mod interfaces;
+mod load;
+mod slots;
+mod stop;
 #[path = "../cli/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod tiny;
