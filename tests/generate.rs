@@ -212,7 +212,7 @@ fn names_of_preserved_control_tokens_are_part_of_the_text() {
         assert_eq!(tokenizer.control("The"), None);
         for (preserved, text) in [(vec![marker], "<|im_start|>"), (Vec::new(), "")] {
             let mut answer = Answer::new(Limits { preserved, ..Limits::default() });
-            let step = answer.take(tokenizer, &mut make(16).sampler, marker);
+            let step = answer.take(tokenizer, &mut make(16).sampler, marker).unwrap();
             assert_eq!(step.text, text);
             assert_eq!(step.next, ControlFlow::Continue(marker));
             assert_eq!(answer.text(), text);

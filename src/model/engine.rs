@@ -83,11 +83,11 @@ pub struct Feed<'s, 't> {
     pub role: Role,
     /// The tokens whose output is computed: indices into the sequence.
     pub wanted: Range<usize>,
-    /// What is computed for them.
+    /// The results of wanted tokens.
     pub output: Output,
 }
 
-/// What is computed for a wanted token.
+/// The result that is computed for a wanted token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The logits of the next token.

@@ -119,7 +119,7 @@ pub struct App {
     pub alias: String,
     /// The sampler's settings of requests that give none.
     pub sampling: Settings,
-    /// How the embeddings of tokens become that of a text.
+    /// The way from the embeddings of tokens to that of a text.
     pub pooling: Pooling,
     /// The context of a slot, in positions.
     pub context: usize,

@@ -5,13 +5,13 @@ use rope_cpu::chat::{Event, Parser, call_id};
 /// A block: consecutive pieces of an answer that are of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// The text so far; of a call, the arguments as JSON.
     pub text: String,
 }
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Text for the user.
@@ -32,18 +32,18 @@ pub enum Kind {
 pub struct Change {
     /// The index of the block.
     pub block: usize,
-    /// What happens to it.
+    /// The step.
     pub step: Step,
 }
 
-/// What happens to a block.
+/// A step of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It begins, without text.
+    /// The beginning, without text.
     Begin,
-    /// Its text is continued.
+    /// More text.
     More(String),
-    /// It ends.
+    /// The end.
     End,
 }
 

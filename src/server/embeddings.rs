@@ -30,7 +30,7 @@ pub fn routes() -> Router<Arc<Server>> {
 
 /// The embeddings of some texts.
 pub struct Embeddings {
-    /// Those of each text: one, or one for each token without pooling.
+    /// The embeddings of each text: one, or one for each token without pooling.
     pub texts: Vec<Vec<Vec<f32>>>,
     /// The number of tokens of all texts.
     pub tokens: usize,

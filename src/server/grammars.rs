@@ -4,7 +4,6 @@ use rope_cpu::{
     Token,
     chat::{Format, Tools},
     constraint::{Constraint, Grammar},
-    tokenizer::{Kind, Tokenizer},
 };
 
 use super::{app::App, error::ApiError, fields::Fields};
@@ -70,8 +69,9 @@ pub fn of_tools(
     app: &App,
 ) -> Result<Option<Constraint>, ApiError> {
     let tokenizer = app.tokenizer()?;
-    let control = |name: &str| control(tokenizer, name);
-    let Some(grammar) = format.grammar(prompt, tools, &control) else { return Ok(None) };
+    let Some(grammar) = format.grammar(prompt, tools, &|name| tokenizer.control(name)) else {
+        return Ok(None);
+    };
     let compiled = compile(&Grammar::Lark(grammar), app);
     compiled.map(Some).map_err(|e| ApiError::invalid(format_args!("\"tools\": {}", e.message)))
 }
@@ -82,11 +82,7 @@ pub fn of_tools(
 /// If the model has no tokenizer.
 pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
     let tokenizer = app.tokenizer()?;
-    Ok(format.markers().filter_map(|name| control(tokenizer, name)).collect())
-}
-
-fn control(tokenizer: &Tokenizer<'_>, name: &str) -> Option<Token> {
-    tokenizer.token(name).filter(|token| tokenizer.kind(*token) == Kind::Control)
+    Ok(format.markers().filter_map(|name| tokenizer.control(name)).collect())
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {

@@ -24,7 +24,7 @@ pub struct Parameters {
     pub reuse: bool,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
-    /// How the text's embedding is computed, which is then all that is computed.
+    /// The pooling of the text's embedding, which is then all that is computed.
     pub pooling: Option<Pooling>,
     /// The longest time for generating.
     pub time_max: Option<Duration>,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rope_cpu::model::Model;
 
-/// How the embeddings of tokens become that of a text.
+/// The way from the embeddings of tokens to that of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Pooling {
     /// Not at all: each token's is reported.

@@ -279,7 +279,7 @@ impl<'t> Scheduler<'t> {
         }
         ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));
         // Before the ends are reported: a client that has its answer sees an idle slot.
-        self.status.set(&self.slots, self.waiting.len(), self.engine.pool());
+        self.status.set(&self.slots, self.engine.pool());
         ended.into_iter().for_each(Ended::report);
     }
 

@@ -131,11 +131,6 @@ impl Server {
         }
     }
 
-    /// Returns the address: `127.0.0.1:PORT`.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
     /// Returns what the server has written to stderr.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
@@ -197,14 +192,14 @@ impl Reply {
     #[track_caller]
     pub fn json(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
-        serde_json::from_str(&self.text).unwrap()
+        rope_cpu::json::parse(&self.text).unwrap()
     }
 
     /// Checks the status of an error, and that its message has these parts. Returns the error.
     #[track_caller]
     pub fn refused(&self, status: u16, parts: &[&str]) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
-        let error = serde_json::from_str::<Value>(&self.text).unwrap()["error"].take();
+        let error = rope_cpu::json::parse::<Value>(&self.text).unwrap()["error"].take();
         assert_eq!(error["code"], status);
         let message = error["message"].as_str().unwrap();
         for part in parts {
@@ -229,7 +224,7 @@ impl Iterator for Events {
             let line = self.0.next()?.ok()?;
             match line.strip_prefix("data: ") {
                 Some("[DONE]") | None => {}
-                Some(data) => return Some(serde_json::from_str(data).unwrap()),
+                Some(data) => return Some(rope_cpu::json::parse(data).unwrap()),
             }
         }
     }

@@ -161,7 +161,7 @@ fn requests_are_answered_in_the_order_in_which_they_came() {
                 content(server, &json!({ "prompt": prompt(number, words), "n_predict": 3 }));
                 done.send(number).unwrap();
             });
-            wait_for_deferred(&server, number + 1);
+            wait_for_deferred(server, number + 1);
         }
         drop((running, done));
         order.iter().collect::<Vec<_>>()

@@ -97,7 +97,7 @@ async fn answer(
     Ok(Json(body).into_response())
 }
 
-/// Where an answer's text stands.
+/// The field for the text of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In `message`.
