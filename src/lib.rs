@@ -3,7 +3,7 @@
 //! # Reading order
 //!
 //! Modules are listed from callers to callees; no module depends on one above it. Above the library is
-//! the program `rope-cpu` (`src/main.rs` and `src/cli`): flags, conversation, output.
+//! the program `rope-cpu` (`src/main.rs`, `src/cli` and `src/server`): flags, conversation, requests.
 //!
 //! | module | contents |
 //! |---|---|
