@@ -11,6 +11,7 @@ mod interfaces;
 mod load;
 mod slots;
 mod stop;
+mod other_interfaces;
 #[path = "../cli/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod tiny;
