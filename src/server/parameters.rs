@@ -43,8 +43,8 @@ impl Parameters {
             // -1: no limit.
             let given = fields.whole(name, -1, i64::MAX)?;
             tokens_max = match given.and_then(|given| usize::try_from(given).ok()) {
-                Some(given) => Some(tokens_max.map_or(given, |max| max.min(given))),
                 None => tokens_max,
+                given => given,
             };
         }
         let slots = app.options.slots as i64;

@@ -80,6 +80,7 @@ impl<'t> Scheduler<'t> {
     /// Executes commands until their sender is dropped and all answers have ended.
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut open = true;
+        self.status.set(&self.slots, self.engine.pool());
         loop {
             let idle = self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0;
             if idle && open {

@@ -166,7 +166,7 @@ pub struct RequestArgs {
     #[arg(long, value_name = "N", default_value_t = 250)]
     pub step_time: u64,
 
-    /// Maximum tokens of an answer [default: no limit]
+    /// Maximum tokens of answers whose requests give none [default: no limit]
     #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(value_parser = numbers::from(-1), allow_negative_numbers = true)]
     #[arg(hide_default_value = true)]
