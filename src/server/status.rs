@@ -92,6 +92,8 @@ impl Status {
         sum.reading += timings.reading;
         sum.generated += timings.generated;
         sum.steps += timings.steps;
+        sum.drafted += timings.drafted;
+        sum.accepted += timings.accepted;
         sum.generating += timings.generating;
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use axum::{
-    http::header::CONTENT_TYPE,
+    http::{HeaderName, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 
@@ -34,6 +34,10 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         ("tokens_predicted_seconds_total", "Time for generating.", sum.generating.as_secs_f64()),
         ("n_decode_total", "Steps of the model.", state.steps as f64),
         ("n_tokens_max", "Most tokens of a sequence.", state.tokens_max as f64),
+        ("spec_decode_num_draft_tokens_total", "Tokens drafted.", sum.drafted as f64),
+        ("spec_decode_num_accepted_tokens_total", "Drafted tokens used.", sum.accepted as f64),
+        // Requests are answered without drafts so far.
+        ("spec_decode_num_drafts_total", "Drafts.", 0.0),
     ] {
         metric("counter", &format!("llamacpp:{name}"), help, value);
     }
@@ -51,5 +55,10 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
     ] {
         metric("gauge", &format!("llamacpp:{name}"), help, value);
     }
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+    let started = HeaderName::from_static("process-start-time-unix");
+    let headers = [
+        (CONTENT_TYPE, "text/plain; version=0.0.4".to_string()),
+        (started, app.created().to_string()),
+    ];
+    Ok((headers, text).into_response())
 }
