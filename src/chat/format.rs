@@ -103,6 +103,18 @@ impl Format {
         Self { reasons: false, ..self }
     }
 
+    /// Returns a prompt after which the model answers without reasoning: with an empty block of reasoning at
+    /// its end, unless the template has written one.
+    pub fn skip_reasoning(&self, prompt: String) -> String {
+        match self.markers {
+            Some(markers) if markers.opened_by(&prompt) => prompt + markers.end,
+            Some(markers) if !prompt.trim_end().ends_with(markers.end) => {
+                prompt + markers.start + markers.end
+            }
+            _ => prompt,
+        }
+    }
+
     /// Returns the texts that the parser must see. Where one is a control token of the vocabulary, the
     /// answer's text must contain its name.
     pub fn markers(&self) -> impl Iterator<Item = &'static str> {

@@ -55,6 +55,8 @@ pub struct Options {
     pub shows_slots: bool,
     /// Whether metrics are shown.
     pub shows_metrics: bool,
+    /// Whether the model may reason before it answers.
+    pub reasoning: bool,
     /// The names of the model.
     pub aliases: Vec<String>,
     /// Words that describe the model to clients.

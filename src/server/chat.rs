@@ -143,12 +143,20 @@ impl Conversation {
         let rendered = tokio::task::spawn_blocking(move || {
             let template = app.template.as_ref().map_err(ApiError::unsupported)?;
             let mut template = template.clone().now();
+            if !app.options.reasoning {
+                let off = r#"{"enable_thinking": false}"#;
+                template = template.arguments(off).map_err(ApiError::invalid)?;
+            }
             if let Some(arguments) = &self.template_arguments {
                 template = template.arguments(arguments).map_err(ApiError::invalid)?;
             }
             let tools = self.tools.all();
             let text = template.render(&self.messages, tools, self.generation_prompt);
-            let text = text.map_err(ApiError::invalid)? + self.begun.as_deref().unwrap_or_default();
+            let mut text = text.map_err(ApiError::invalid)?;
+            if !app.options.reasoning && self.generation_prompt {
+                text = template.format().skip_reasoning(text);
+            }
+            text += self.begun.as_deref().unwrap_or_default();
             Ok(Rendered { text, format: template.format(), tools: self.tools })
         });
         rendered.await.map_err(ApiError::internal)?

@@ -446,6 +446,18 @@ fn a_prompt_may_have_begun_the_reasoning() {
 }
 
 #[test]
+fn a_prompt_may_skip_the_reasoning() {
+    for (prompt, expected) in [
+        ("<think>\n", "<think>\n</think>"),
+        ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n"),
+        ("a", "a<think></think>"),
+    ] {
+        assert_eq!(format("hermes").skip_reasoning(prompt.into()), expected);
+    }
+    assert_eq!(format("smollm2").skip_reasoning("a".into()), "a");
+}
+
+#[test]
 fn reasoning_may_stay_in_the_text() {
     let raw = "<think>\na\n</think>\n\nb";
     let answer = parse(format("hermes").without_reasoning(), "", raw);

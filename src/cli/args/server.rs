@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration};
 
+use clap::ValueEnum;
+
 use super::{
     AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs,
     at_least_one, numbers,
@@ -172,6 +174,13 @@ pub struct RequestArgs {
     #[arg(hide_default_value = true)]
     pub predict: i64,
 
+    /// Whether the model reasons before it answers: on, off or auto
+    ///
+    /// On and auto: as its chat template has it. Off: the template is rendered without reasoning, and an
+    /// empty block of reasoning is added if it has none.
+    #[arg(long, value_name = "MODE", default_value = "auto", hide_possible_values = true)]
+    pub reasoning: Reasoning,
+
     /// When the context is full, evict old tokens
     ///
     /// Otherwise a full context ends the answer.
@@ -191,6 +200,17 @@ pub struct RequestArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub template: TemplateArgs,
+}
+
+/// Whether a model reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Reasoning {
+    /// As its chat template has it.
+    Auto,
+    /// The same.
+    On,
+    /// Not, also where its template would begin reasoning.
+    Off,
 }
 
 impl ListenArgs {
@@ -255,6 +275,7 @@ impl ServeArgs {
             shows_metrics: listen.metrics,
             aliases: listen.aliases(),
             tags: listen.tags.clone(),
+            reasoning: requests.reasoning != Reasoning::Off,
             verbose: listen.verbose,
         })
     }
