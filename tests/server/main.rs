@@ -9,9 +9,9 @@ mod faults;
 mod harness;
 mod interfaces;
 mod load;
+mod other_interfaces;
 mod slots;
 mod stop;
-mod other_interfaces;
 #[path = "../cli/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod tiny;
