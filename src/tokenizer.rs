@@ -20,6 +20,7 @@ mod vocabulary;
 use std::borrow::Cow;
 
 pub use error::Error;
+pub use roles::FillInMiddle;
 pub use stream::Stream;
 pub use vocabulary::Kind;
 
@@ -226,6 +227,11 @@ impl<'a> Tokenizer<'a> {
     /// Returns all tokens that end an answer.
     pub fn end_of_generation(&self) -> impl Iterator<Item = Token> {
         self.roles.ends_generation.iter().copied()
+    }
+
+    /// Returns the tokens that mark the parts of a text with a gap; `None` if the model cannot fill one.
+    pub fn fill_in_middle(&self) -> Option<FillInMiddle> {
+        self.roles.fill_in_middle
     }
 
     /// Returns the tokens that must never be generated.

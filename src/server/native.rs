@@ -1,6 +1,7 @@
 //! llama-server's own interface.
 
 pub mod completion;
+mod infill;
 mod metrics;
 mod properties;
 mod slots;
@@ -20,6 +21,7 @@ pub fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/completion", post(completion::completion))
         .route("/completions", post(completion::completion))
+        .route("/infill", post(infill::infill))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(tokens::apply_template))

@@ -45,8 +45,48 @@ pub(super) struct Roles {
     pub add_eos: bool,
     /// The tokens that end an answer.
     pub ends_generation: BTreeSet<Token>,
+    /// The tokens of the parts of a text with a gap, if there are all that are needed.
+    pub fill_in_middle: Option<FillInMiddle>,
     /// The tokens that must never be generated.
     pub suppressed: Vec<Token>,
+}
+
+/// The tokens that mark the parts of a text whose middle is to be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillInMiddle {
+    /// The token before the text that precedes the gap.
+    pub prefix: Token,
+    /// The token before the text that follows the gap.
+    pub suffix: Token,
+    /// The token before the text that fills the gap.
+    pub middle: Token,
+    /// The token before the name of a repository.
+    pub repository: Option<Token>,
+    /// The token before the name of a file, which its text follows.
+    pub file: Option<Token>,
+}
+
+/// What a role's token marks in a text with a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Prefix,
+    Suffix,
+    Middle,
+    Repository,
+    File,
+}
+
+impl FillInMiddle {
+    fn of(parts: &[(Part, Token)]) -> Option<Self> {
+        let token = |part| parts.iter().find(|(other, _)| *other == part).map(|(_, token)| *token);
+        Some(FillInMiddle {
+            prefix: token(Part::Prefix)?,
+            suffix: token(Part::Suffix)?,
+            middle: token(Part::Middle)?,
+            repository: token(Part::Repository),
+            file: token(Part::File),
+        })
+    }
 }
 
 /// A role whose token a file may give by number; otherwise it is the first of `texts` that is a
@@ -55,14 +95,15 @@ struct Role {
     keys: &'static [&'static str],
     texts: &'static [&'static str],
     ends_generation: bool,
+    part: Option<Part>,
 }
 
 /// The roles besides BOS and EOS: end of turn, end of message, and fill in the middle. A token
 /// found by its text becomes a control token.
 const ROLES: &[Role] = &[
     // The texts that mark the end of a turn are all in `ENDS_GENERATION`.
-    Role { keys: &["tokenizer.ggml.eot_token_id"], texts: &[], ends_generation: true },
-    Role { keys: &["tokenizer.ggml.eom_token_id"], texts: &[], ends_generation: true },
+    Role { keys: &["tokenizer.ggml.eot_token_id"], texts: &[], ends_generation: true, part: None },
+    Role { keys: &["tokenizer.ggml.eom_token_id"], texts: &[], ends_generation: true, part: None },
     Role {
         keys: &["tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"],
         texts: &[
@@ -76,6 +117,7 @@ const ROLES: &[Role] = &[
             "<|prefix|>",
         ],
         ends_generation: false,
+        part: Some(Part::Prefix),
     },
     Role {
         keys: &["tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"],
@@ -90,6 +132,7 @@ const ROLES: &[Role] = &[
             "<|suffix|>",
         ],
         ends_generation: false,
+        part: Some(Part::Suffix),
     },
     Role {
         keys: &["tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"],
@@ -104,21 +147,25 @@ const ROLES: &[Role] = &[
             "<|middle|>",
         ],
         ends_generation: false,
+        part: Some(Part::Middle),
     },
     Role {
         keys: &["tokenizer.ggml.fim_pad_token_id"],
         texts: &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
         ends_generation: true,
+        part: None,
     },
     Role {
         keys: &["tokenizer.ggml.fim_rep_token_id"],
         texts: &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
         ends_generation: true,
+        part: Some(Part::Repository),
     },
     Role {
         keys: &["tokenizer.ggml.fim_sep_token_id"],
         texts: &["<|file_sep|>"],
         ends_generation: true,
+        part: Some(Part::File),
     },
 ];
 
@@ -169,9 +216,10 @@ impl Roles {
         if add_eos && eos.is_none() {
             return Err(Error::RoleMissing { flag: ADD_EOS, key: EOS });
         }
-        let ends_generation = ends_generation(metadata, vocabulary, eos)?;
+        let (ends_generation, parts) = ends_generation(metadata, vocabulary, eos)?;
+        let fill_in_middle = FillInMiddle::of(&parts);
         let suppressed = suppressed(metadata, vocabulary)?;
-        Ok(Self { bos, eos, add_bos, add_eos, ends_generation, suppressed })
+        Ok(Self { bos, eos, add_bos, add_eos, ends_generation, fill_in_middle, suppressed })
     }
 }
 
@@ -202,8 +250,9 @@ fn ends_generation(
     metadata: &Metadata,
     vocabulary: &mut Vocabulary,
     eos: Option<Token>,
-) -> Result<BTreeSet<Token>, Error> {
+) -> Result<(BTreeSet<Token>, Vec<(Part, Token)>), Error> {
     let mut ends = BTreeSet::from_iter(eos);
+    let mut parts = Vec::new();
     for role in ROLES {
         let mut holder = None;
         for key in role.keys {
@@ -218,6 +267,7 @@ fn ends_generation(
         if role.ends_generation {
             ends.extend(holder);
         }
+        parts.extend(role.part.zip(holder));
     }
     for text in ENDS_GENERATION {
         if let Some(token) = vocabulary.token(text) {
@@ -244,5 +294,5 @@ fn ends_generation(
             vocabulary.set_kind(token, kind);
         }
     }
-    Ok(ends)
+    Ok((ends, parts))
 }

@@ -72,6 +72,15 @@ pub fn tiny_suppressing(seed: u32, tokens: &[i32]) -> NamedTempFile {
     reader(seed, true, |_| true).key("tokenizer.ggml.suppress_tokens", ARRAY, tokens).file()
 }
 
+/// The model of [`tiny_reader`], with its tokens 1, 2 and 3 for a prefix, a suffix and a middle.
+pub fn tiny_infilling(seed: u32) -> NamedTempFile {
+    let parts = [("pre", 1u32), ("suf", 2), ("mid", 3)];
+    let model = parts.iter().fold(reader(seed, true, |_| true), |model, (part, token)| {
+        model.key(format!("tokenizer.ggml.fim_{part}_token_id"), U32, token.to_le_bytes())
+    });
+    model.file()
+}
+
 /// A LoRA adapter of rank 4 for the last matrix of either model.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()

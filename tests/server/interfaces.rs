@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, PROMPT, Server, serve};
+use crate::{
+    harness::{Events, PROMPT, Server, serve},
+    tiny::tiny_infilling,
+};
 
 /// A template with the texts of the messages only, in the vocabulary of the tiny model.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}, {% endfor %}";
@@ -97,4 +100,39 @@ fn tokens_and_texts_are_converted() {
     let [of_text, of_tokens] =
         [of_text, of_tokens].map(|body| server.post("/completion", body).json()["content"].take());
     assert_eq!(of_text, of_tokens);
+}
+
+#[test]
+fn a_gap_is_filled_by_a_model_that_can() {
+    let request = json!({
+        "input_prefix": "the ", "prompt": "rain ", "input_suffix": "north",
+        "input_extra": [{ "text": "inner", "filename": "rein" }],
+        "n_predict": 12, "temperature": 0,
+    });
+    serve(&["-c", "64"]).post("/infill", request.clone()).refused(501, &["Infill"]);
+    let model = tiny_infilling(7);
+    let server = Server::start(model.path(), &["-c", "64"]);
+    let tokens = |content: &str| {
+        let tokens = server.post("/tokenize", json!({ "content": content })).json();
+        tokens["tokens"].as_array().unwrap().clone()
+    };
+    let extra = [tokens("\n\n--- snippet ---\n\n"), tokens("inner")].concat();
+    let marks = |token: u32| vec![json!(token)];
+    let gap =
+        [marks(0), marks(1), tokens("the "), tokens("rain "), marks(2), tokens("north"), marks(3)];
+    let prompt = json!([extra, gap.concat()].concat());
+    let expected = json!({ "prompt": prompt, "n_predict": 12, "temperature": 0 });
+    let expected = server.post("/completion", expected).json();
+    let filled = server.post("/infill", request.clone()).json();
+    assert_eq!(filled["content"], expected["content"]);
+    assert_eq!(filled["prompt"], expected["prompt"]);
+    for name in ["input_prefix", "input_suffix"] {
+        let mut request = request.clone();
+        request[name] = Value::Null;
+        server.post("/infill", request).refused(400, &[name]);
+    }
+    let mut long = request;
+    long["input_extra"] = json!([{ "text": "rein ".repeat(200) }]);
+    let long = server.post("/infill", long).json();
+    assert_eq!(long["tokens_evaluated"].as_u64().unwrap() + 12 + 1, 64, "what fits is read");
 }

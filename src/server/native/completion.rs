@@ -26,12 +26,24 @@ use crate::server::{
 pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
     let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
-    let mut prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    let prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    complete(app, &fields, prompts).await
+}
+
+/// Answers a request to continue some prompts.
+///
+/// # Errors
+/// If a field is of the wrong type or out of range, or a prompt is too long.
+pub async fn complete(
+    app: Arc<App>,
+    fields: &Fields,
+    prompts: Vec<Vec<Token>>,
+) -> Result<Response, ApiError> {
     let copies = fields.whole("n_cmpl", 1, 64)?.or(fields.whole("n", 1, 64)?).unwrap_or(1);
     let copies = usize::try_from(copies).unwrap_or(1);
-    prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
-    let parameters = Parameters::read(&fields, &app, &["n_predict", "max_tokens"])?;
-    let form = Completion::new(&fields, &parameters, prompts.clone(), app.clone())?;
+    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
+    let parameters = Parameters::read(fields, &app, &["n_predict", "max_tokens"])?;
+    let form = Completion::new(fields, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
     if fields.switch("stream", false)? {
