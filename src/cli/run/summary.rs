@@ -94,6 +94,11 @@ mod tests {
             "[prompt 384 tokens in 3.00 s, 128.0 tokens/s, 7820 reused; \
              answer 42 tokens in 2.00 s, 20.0 tokens/s]"
         );
+        let drafts = Timings { generated: 101, drafted: 80, accepted: 60, ..more };
+        assert!(turn(&drafts).ends_with(
+            "; answer 101 tokens in 2.00 s, 50.0 tokens/s, 60 of 80 drafts right (75 %), \
+             2.50 tokens a pass]"
+        ));
         // The first token follows from the prompt and takes no step.
         assert!(turn(&timings).ends_with("; answer 1 token]"));
         let stopped = Timings { read: 0, generated: 0, ..timings };
