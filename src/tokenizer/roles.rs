@@ -66,7 +66,7 @@ pub struct FillInMiddle {
     pub file: Option<Token>,
 }
 
-/// What a role's token marks in a text with a gap.
+/// A part of a text with a gap, which the token of a role marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Prefix,
@@ -76,8 +76,11 @@ enum Part {
     File,
 }
 
+/// The tokens of parts.
+type Parts = Vec<(Part, Token)>;
+
 impl FillInMiddle {
-    fn of(parts: &[(Part, Token)]) -> Option<Self> {
+    fn of(parts: &Parts) -> Option<Self> {
         let token = |part| parts.iter().find(|(other, _)| *other == part).map(|(_, token)| *token);
         Some(FillInMiddle {
             prefix: token(Part::Prefix)?,
@@ -250,7 +253,7 @@ fn ends_generation(
     metadata: &Metadata,
     vocabulary: &mut Vocabulary,
     eos: Option<Token>,
-) -> Result<(BTreeSet<Token>, Vec<(Part, Token)>), Error> {
+) -> Result<(BTreeSet<Token>, Parts), Error> {
     let mut ends = BTreeSet::from_iter(eos);
     let mut parts = Vec::new();
     for role in ROLES {

@@ -205,11 +205,11 @@ pub struct RequestArgs {
 /// Whether a model reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Reasoning {
-    /// As its chat template has it.
+    /// By default as the chat template has it.
     Auto,
-    /// The same.
+    /// Reasoning is switched on in the chat template.
     On,
-    /// Not, also where its template would begin reasoning.
+    /// Reasoning is switched off, also where the template would begin it.
     Off,
 }
 
