@@ -45,6 +45,9 @@ pub use pooling::Pooling;
 pub use scheduler::Scheduler;
 pub use status::Status;
 
+/// The time after which a server that stops looks again whether answers are being generated.
+const DRAIN_STEP: Duration = Duration::from_millis(20);
+
 /// The name of the program in answers.
 const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
@@ -75,8 +78,15 @@ pub async fn serve(
         () = stop => {}
     }
     server.stopping.store(true, Relaxed);
-    let _ = stopped.send(());
-    tokio::time::timeout(drain_max, all(&mut served)).await.unwrap_or(Ok(()))
+    let drained = async {
+        // Until then, requests are accepted, and refused with the reason.
+        while server.busy() {
+            tokio::time::sleep(DRAIN_STEP).await;
+        }
+        let _ = stopped.send(());
+        all(&mut served).await
+    };
+    tokio::time::timeout(drain_max, drained).await.unwrap_or(Ok(()))
 }
 
 /// Waits for all tasks, or for the first error.

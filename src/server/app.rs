@@ -86,6 +86,14 @@ impl Server {
         let _ = self.app.set(Arc::new(app));
     }
 
+    /// Returns whether answers wait or are generated.
+    pub fn busy(&self) -> bool {
+        self.app.get().is_some_and(|app| {
+            let waiting = app.status.waiting.load(Relaxed) > 0;
+            waiting || app.status.state().slots.iter().any(|slot| slot.busy)
+        })
+    }
+
     /// Returns the model.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rope_cpu::{
     Token,
-    chat::{Format, Message, Tool, ToolChoice, Tools},
+    chat::{Format, Message, Role, Tool, ToolChoice, Tools},
     json,
 };
 use serde_json::Value;
@@ -20,6 +20,9 @@ use super::{
 
 /// The names of the largest number of tokens of an answer.
 const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
+
+/// The roles of messages.
+const ROLES: [Role; 5] = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
 
 /// A conversation that is to be answered.
 #[derive(Clone, Debug)]
@@ -190,7 +193,13 @@ fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError
 
 fn message(value: &Value) -> Result<Message, ApiError> {
     // The parts are checked here, for errors that name what is not supported.
-    content(&Fields::from_value("messages", value)?, "")?;
+    let fields = Fields::from_value("messages", value)?;
+    content(&fields, "")?;
+    let role = fields.text("role")?.unwrap_or_default();
+    if !ROLES.iter().any(|known| known.name() == role) {
+        let known = ROLES.map(Role::name).join(", ");
+        return Err(ApiError::field("role", format_args!("one of {known}, not {role:?}")));
+    }
     json::parse(&value.to_string())
         .map_err(|e| ApiError::invalid(format_args!("\"messages\": {e}")))
 }

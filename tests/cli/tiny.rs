@@ -73,6 +73,7 @@ pub fn tiny_suppressing(seed: u32, tokens: &[i32]) -> NamedTempFile {
 }
 
 /// The model of [`tiny_reader`], with its tokens 1, 2 and 3 for a prefix, a suffix and a middle.
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
 pub fn tiny_infilling(seed: u32) -> NamedTempFile {
     let parts = [("pre", 1u32), ("suf", 2), ("mid", 3)];
     let model = parts.iter().fold(reader(seed, true, |_| true), |model, (part, token)| {
