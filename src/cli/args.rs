@@ -18,7 +18,7 @@ pub use hub::HubArgs;
 pub use numbers::{at_least_one, up_to_limit};
 pub use rope::{RopeArgs, on_or_off};
 pub use sampling::SamplingArgs;
-pub use server::{ListenArgs, ServeArgs};
+pub use server::{ListenArgs, Reasoning, ServeArgs};
 pub use speculation::SpeculationArgs;
 pub use template::TemplateArgs;
 

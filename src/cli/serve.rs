@@ -10,9 +10,14 @@ use std::{
 use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
-use super::{args::ListenArgs, error::Error, flags, load, note, resources, sampling, warn};
+use super::{
+    args::{ListenArgs, Reasoning},
+    error::Error,
+    flags, load, note, resources, sampling, warn,
+};
 use crate::server::{self, App, Command, Pooling, Scheduler, Server, Status};
 use rope_cpu::{
+    chat::Template,
     constraint::Vocabulary,
     model::{Engine, Model},
     rope::Flags,
@@ -109,7 +114,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     warn(rope.plan());
     let line = flags::line(rope.plan());
     let template = match template.of(&args.model, &model) {
-        Ok((_, template)) => Ok(template),
+        Ok((_, template)) => Ok(with_reasoning(template, args)?),
         Err(e) if !template.given() => Err(e.to_string()),
         Err(e) => return Err(e),
     };
@@ -153,6 +158,19 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         model,
     });
     Ok(Some((commands, scheduler)))
+}
+
+/// Returns a template that reads whether the model reasons, unless --chat-template-kwargs says so. As in
+/// llama-server it always does, since some templates have no reasoning where it is missing.
+fn with_reasoning(template: Template, args: &Args) -> Result<Template, Error> {
+    let reasoning = args.requests.reasoning != Reasoning::Off;
+    let reasoning = format!(r#"{{"enable_thinking": {reasoning}}}"#);
+    let template = template.arguments(&reasoning).map_err(Error::usage)?;
+    match &args.requests.template.chat_template_kwargs {
+        // Later ones take precedence.
+        Some(arguments) => template.arguments(arguments).map_err(Error::usage),
+        None => Ok(template),
+    }
 }
 
 /// Returns the source of the chat template in the model file.

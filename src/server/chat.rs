@@ -146,10 +146,6 @@ impl Conversation {
         let rendered = tokio::task::spawn_blocking(move || {
             let template = app.template.as_ref().map_err(ApiError::unsupported)?;
             let mut template = template.clone().now();
-            if !app.options.reasoning {
-                let off = r#"{"enable_thinking": false}"#;
-                template = template.arguments(off).map_err(ApiError::invalid)?;
-            }
             if let Some(arguments) = &self.template_arguments {
                 template = template.arguments(arguments).map_err(ApiError::invalid)?;
             }
