@@ -115,7 +115,7 @@ fn openais_responses() {
 /// Returns the lines of a stream.
 fn lines(reply: &Reply) -> Vec<Value> {
     assert_eq!(reply.header("content-type"), Some("application/x-ndjson"));
-    reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    reply.text.lines().map(|line| rope_cpu::json::parse(line).unwrap()).collect()
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn ollamas_chat_and_generate() {
         body["options"]["num_ctx"] = 257.into();
         let refused = server.post(path, body);
         assert_eq!(refused.status, 400);
-        let error: Value = serde_json::from_str(&refused.text).unwrap();
+        let error: Value = rope_cpu::json::parse(&refused.text).unwrap();
         let message = error["error"].as_str().unwrap();
         assert!(message.contains("256") && message.contains("257"), "{message}");
         let loaded = server.post(path, json!({})).json();
