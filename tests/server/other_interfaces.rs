@@ -179,7 +179,7 @@ fn ollamas_lists_have_the_model() {
 #[test]
 fn errors_have_the_form_of_their_interface() {
     let server = server();
-    let error = |path| serde_json::from_str::<Value>(&server.post(path, json!({})).text).unwrap();
+    let error = |path| rope_cpu::json::parse::<Value>(&server.post(path, json!({})).text).unwrap();
     let anthropic = error("/v1/messages");
     assert_eq!(anthropic["type"], "error");
     assert_eq!(anthropic["error"]["type"], "invalid_request_error");
