@@ -5,7 +5,7 @@ import os
 from anthropic import Anthropic, BadRequestError
 
 client = Anthropic(base_url=os.environ["BASE_URL"], api_key=os.environ["API_KEY"], max_retries=0)
-common = dict(model="model", max_tokens=8, temperature=0, system="You are brief.",
+common = dict(model="model", max_tokens=8, extra_body={"temperature": 0}, system="You are brief.",
               messages=[{"role": "user", "content": "Say hello."}])
 
 answer = client.messages.create(**common)
