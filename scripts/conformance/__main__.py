@@ -33,20 +33,9 @@ def fetch(*patterns):
 
 
 def build():
-    """llama-server, for this machine without AMX (see scripts/python-tools)."""
-    fetch("*")
-    python = subprocess.run([ROOT / "scripts/python-tools", "cmake"], check=True, stdout=subprocess.PIPE, text=True)
-    bin = pathlib.Path(python.stdout.strip()).parent
-    environment = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}"}
-    options = ["CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_USE_PREBUILT_UI=OFF"]
-    if os.uname().machine == "x86_64":
-        amx = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-        options += [f"CMAKE_C_FLAGS={amx}", f"CMAKE_CXX_FLAGS={amx}"]
-    directory = SOURCE / "build"
-    configure = ["cmake", "-S", SOURCE, "-B", directory, "-G", "Ninja", *(f"-D{option}" for option in options)]
-    subprocess.run(configure, check=True, env=environment)
-    subprocess.run(["cmake", "--build", directory, "--target", "llama-server"], check=True, env=environment)
-    return directory / "bin/llama-server"
+    """llama-server, built from the source that the tests are of."""
+    server = subprocess.run([ROOT / "scripts/llama-server"], check=True, stdout=subprocess.PIPE, text=True)
+    return server.stdout.strip()
 
 
 def run(server, arguments, quiet):
@@ -92,7 +81,7 @@ server = arguments.server or f"{ROOT}/target/release/rope-cpu serve"
 if not TESTS.is_dir():
     fetch("tools/server/tests/*", "models/templates/*")
 if arguments.baseline:
-    write_baseline(arguments.server or str(build()))
+    write_baseline(arguments.server or build())
 elif arguments.test:
     run(server, arguments.test, quiet=False)
 else:
