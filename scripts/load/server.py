@@ -1,0 +1,103 @@
+"""The servers under load: rope-cpu and llama-server, as processes of their own."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+import client
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+# Long prompts and their answers fit.
+CONTEXT = 5120
+# MiB of earlier conversations: so few that the warm-up fills it, and memory then has no reason to grow.
+CACHE = 256
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def rope_cpu(slots, *options):
+    binary = os.environ.get("ROPE_CPU") or f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/rope-cpu"
+    return [binary, "serve", "--ctx", str(CONTEXT), "--cache-ram", str(CACHE), "-np", str(slots), *options]
+
+
+def llama_server(slots, *options):
+    """llama-server divides its context among the slots."""
+    server = subprocess.run([ROOT / "scripts/llama-server"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return [server, "-c", str(CONTEXT * slots), "-cram", str(CACHE), "-np", str(slots), "--slots", *options]
+
+
+class Server:
+    """A running server, ready for requests."""
+
+    def __init__(self, command, port=None):
+        self.port = port or free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.log = tempfile.TemporaryFile()
+        command = [*command, "-m", MODEL, "--port", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        self.peak = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def wait(self, seconds=60):
+        """Waits until the model is loaded."""
+        for _ in range(seconds * 50):
+            if self.process.poll() is not None:
+                raise SystemExit(f"the server ended with {self.process.returncode}:\n{self.output()}")
+            try:
+                if client.get(self.base, "/health")[0] == 200:
+                    return self
+            except OSError:
+                pass
+            time.sleep(0.02)
+        raise SystemExit(f"the server was not ready after {seconds} s:\n{self.output()}")
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")[-4000:]
+
+    def memory(self, field="RssAnon"):
+        """MiB in memory: RssAnon without the mapped model, VmHWM the most of all."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split(f"{field}:")[1].split()[0]) / 1024
+
+    def busy_slots(self):
+        slots = json.loads(client.get(self.base, "/slots")[1])
+        return sum(slot["is_processing"] for slot in slots)
+
+    def terminate(self):
+        """Sends SIGTERM and returns the status with which the server ends."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+class Memory(threading.Thread):
+    """Samples the memory of a server."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.samples, self.stopped = server, [], threading.Event()
+
+    def run(self):
+        while not self.stopped.wait(0.2):
+            self.samples.append((time.monotonic(), self.server.memory()))
+
+    def most(self, begin, end):
+        return max((mib for at, mib in self.samples if begin <= at < end), default=0)
