@@ -109,7 +109,9 @@ pub struct Timings {
     /// The number of forward passes. The first generated token follows from the prompt and takes no
     /// pass; a token that ends the answer is not counted as generated, but takes one.
     pub steps: usize,
-    /// The number of drafts that were computed in these passes: see [`speculation`].
+    /// The number of these passes that computed drafts: see [`speculation`].
+    pub steps_with_drafts: usize,
+    /// The number of drafts that were computed in these passes.
     pub drafted: usize,
     /// The number of drafts that were right, each of which has saved a pass.
     pub accepted: usize,
@@ -214,7 +216,7 @@ pub fn speculate(
     let reading = started.elapsed();
 
     let started = Instant::now();
-    let (mut steps, mut drafted, mut accepted) = (0, 0, 0);
+    let (mut steps, mut steps_with_drafts, mut drafted, mut accepted) = (0, 0, 0, 0);
     let answer = Answer::new(limits.clone());
     let mut writing = Writing { answer, used: 0, tokenizer, sampler, speculation, on_event };
     let mut next = writing.choose(logits.into_iter())?;
@@ -249,6 +251,7 @@ pub fn speculate(
             writing.speculation.passed(fed.len(), time);
         }
         steps += 1;
+        steps_with_drafts += usize::from(fed.len() > 1);
         drafted += fed.len() - 1;
         accepted += writing.used - 1;
     };
@@ -256,8 +259,17 @@ pub fn speculate(
     let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
     let answer = writing.answer;
     let generated = answer.tokens().len();
-    let timings =
-        Timings { reused, read, reading, generated, steps, drafted, accepted, generating };
+    let timings = Timings {
+        reused,
+        read,
+        reading,
+        generated,
+        steps,
+        steps_with_drafts,
+        drafted,
+        accepted,
+        generating,
+    };
     Ok(Generated { text: answer.text().into(), tokens: answer.tokens().into(), end, timings })
 }
 

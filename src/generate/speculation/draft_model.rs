@@ -1,13 +1,17 @@
 //! A draft model: a smaller one with the same vocabulary.
 
-use std::ops::ControlFlow;
+use std::{
+    mem,
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use thiserror::Error;
 
 use super::{DRAFTS_MAX, Drafter};
 use crate::{
     Token,
-    model::{self, Model, Role, Session},
+    model::{self, Model, Role, Sequence, Session},
     tokenizer::Tokenizer,
 };
 
@@ -56,7 +60,9 @@ pub enum Error {
 
 /// Drafts the tokens that a smaller model holds for the most likely.
 pub struct DraftModel {
-    session: Session,
+    /// The threads and buffers of the model, which all drafters for different texts share.
+    session: Arc<Mutex<Session>>,
+    sequence: Sequence,
     /// The number of tokens in the vocabulary of the model that the drafts are for.
     vocabulary: usize,
     /// The last drafts, and the number of tokens of the text before them.
@@ -73,31 +79,50 @@ impl DraftModel {
     /// If the models have different vocabularies.
     pub fn new(target: &Model, session: Session) -> Result<Self, Error> {
         check(session.model().tokenizer()?, target.tokenizer()?)?;
-        let (vocabulary, drafts, right) =
-            (target.config().vocabulary, Vec::new(), [PRIOR; DRAFTS_MAX]);
-        Ok(DraftModel { session, vocabulary, drafts, drafted_at: 0, right })
+        let (vocabulary, right) = (target.config().vocabulary, [PRIOR; DRAFTS_MAX]);
+        let sequence = session.clone();
+        let session = Arc::new(Mutex::new(session));
+        let (drafts, drafted_at) = (Vec::new(), 0);
+        Ok(DraftModel { session, sequence, vocabulary, drafts, drafted_at, right })
     }
 
-    /// Reads the part of `text` that the session does not have. Returns the token that follows;
-    /// `None` if the text does not fit in the context, or `progress` stopped it.
-    fn read(
-        &mut self,
-        text: &[Token],
-        progress: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<Option<Token>, model::Error> {
-        let session = &mut self.session;
-        let shared = text.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
-        let read = session.truncate(shared.min(text.len().saturating_sub(1)));
-        let rest = &text[read..];
-        if !session.rope().plan().shifts && text.len() > session.capacity() {
-            return Ok(None);
-        }
-        // Drafts are removed later if they are wrong.
-        let positions = session.positions() + rest.len();
-        session.retain_from(positions);
-        let role = if rest.len() <= session.room() { Role::Answer } else { Role::Prompt };
-        Ok(session.read_last(rest, role, &mut |_| progress())?.map(likeliest))
+    /// Returns a drafter for another text, which computes with the same threads and buffers.
+    pub fn beside(&self) -> Self {
+        let session = self.session.clone();
+        let mut sequence = self.sequence.clone();
+        sequence.truncate(0);
+        let (drafts, right) = (Vec::new(), [PRIOR; DRAFTS_MAX]);
+        DraftModel { session, sequence, drafts, right, ..*self }
     }
+
+    /// Computes with the session, whose sequence is that of this text meanwhile.
+    fn with_session<T>(&mut self, compute: impl FnOnce(&mut Session) -> T) -> T {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::swap(&mut **session, &mut self.sequence);
+        let result = compute(&mut session);
+        mem::swap(&mut **session, &mut self.sequence);
+        result
+    }
+}
+
+/// Reads the part of `text` that the session does not have. Returns the token that follows; `None` if
+/// the text does not fit in the context, or `progress` stopped it.
+fn read(
+    session: &mut Session,
+    text: &[Token],
+    progress: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Option<Token>, model::Error> {
+    let shared = text.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
+    let read = session.truncate(shared.min(text.len().saturating_sub(1)));
+    let rest = &text[read..];
+    if !session.rope().plan().shifts && text.len() > session.capacity() {
+        return Ok(None);
+    }
+    // Drafts are removed later if they are wrong.
+    let positions = session.positions() + rest.len();
+    session.retain_from(positions);
+    let role = if rest.len() <= session.room() { Role::Answer } else { Role::Prompt };
+    Ok(session.read_last(rest, role, &mut |_| progress())?.map(likeliest))
 }
 
 impl Drafter for DraftModel {
@@ -107,7 +132,7 @@ impl Drafter for DraftModel {
         progress: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), model::Error> {
         self.drafts.clear();
-        self.read(prompt, progress).map(|_| ())
+        self.with_session(|session| read(session, prompt, progress)).map(drop)
     }
 
     fn follow(&mut self, text: &[Token]) {
@@ -131,15 +156,19 @@ impl Drafter for DraftModel {
         count: usize,
         drafts: &mut Vec<Token>,
     ) -> Result<(), model::Error> {
-        let keep_going = || ControlFlow::Continue(());
-        let mut next = self.read(text, &mut { keep_going })?;
-        while let Some(token) = next.filter(|&token| (token as usize) < self.vocabulary) {
-            drafts.push(token);
-            if drafts.len() == count || self.session.full() {
-                break;
+        let vocabulary = self.vocabulary;
+        self.with_session(|session| {
+            let mut next = read(session, text, &mut || ControlFlow::Continue(()))?;
+            while let Some(token) = next.filter(|&token| (token as usize) < vocabulary) {
+                drafts.push(token);
+                if drafts.len() == count || session.full() {
+                    break;
+                }
+                let keep_going = &mut |_| ControlFlow::Continue(());
+                next = session.answer(token, keep_going)?.map(likeliest);
             }
-            next = self.session.answer(token, &mut |_| keep_going())?.map(likeliest);
-        }
+            Ok::<(), model::Error>(())
+        })?;
         (self.drafts, self.drafted_at) = (drafts.clone(), text.len());
         Ok(())
     }
