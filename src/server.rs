@@ -28,6 +28,7 @@ mod sampling;
 mod scheduler;
 mod slot;
 mod status;
+mod task;
 mod timings;
 
 use std::{

@@ -37,6 +37,16 @@ impl Draft {
         Ok(Some(Draft { model, resources }))
     }
 
+    /// Returns the draft model for up to `sequences` sequences side by side.
+    pub fn for_sequences(self, sequences: usize) -> Self {
+        Draft { resources: self.resources.for_sequences(sequences), ..self }
+    }
+
+    /// Returns the resources.
+    pub fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
     /// Resolves RoPE and checks the memory, like [`Resources::rope`].
     ///
     /// # Errors
@@ -72,12 +82,25 @@ pub fn speculation(
     target: &Model,
     draft: Option<(&Draft, Rope)>,
 ) -> Result<Speculation, Error> {
-    let mut drafters: Vec<Box<dyn Drafter>> = Vec::new();
-    if args.lookup() {
-        drafters.push(Box::new(Lookup::default()));
-    }
-    if let Some((draft, rope)) = draft {
-        drafters.push(Box::new(draft.drafter(target, rope)?));
-    }
-    Ok(Speculation::new(drafters, args.count()))
+    let mut one = speculations(args, target, draft, 1)?;
+    Ok(one.pop().unwrap_or_else(Speculation::none))
+}
+
+/// Returns the speculations of `count` sequences, like [`speculation`].
+///
+/// # Errors
+/// As for [`speculation`].
+pub fn speculations(
+    args: &SpeculationArgs,
+    target: &Model,
+    draft: Option<(&Draft, Rope)>,
+    count: usize,
+) -> Result<Vec<Speculation>, Error> {
+    let model = draft.map(|(draft, rope)| draft.drafter(target, rope)).transpose()?;
+    let speculation = |_| {
+        let lookup = args.lookup().then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
+        let model = model.as_ref().map(|model| Box::new(model.beside()) as Box<dyn Drafter>);
+        Speculation::new(lookup.into_iter().chain(model).collect(), args.count())
+    };
+    Ok((0..count).map(speculation).collect())
 }

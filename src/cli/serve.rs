@@ -11,7 +11,8 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{
-    args::{ListenArgs, Reasoning},
+    args::{ListenArgs, MemoryArgs, Reasoning},
+    draft::{Draft, speculations},
     error::Error,
     flags, load, note, resources, sampling, warn,
 };
@@ -27,6 +28,9 @@ use rope_cpu::{
 /// The number of slots by default.
 const SLOTS: usize = 4;
 
+/// The most tokens that a draft model reads in a step.
+const DRAFT_MICRO_BATCH: usize = 64;
+
 /// Runs the command, until SIGINT or SIGTERM.
 ///
 /// # Errors
@@ -34,6 +38,7 @@ const SLOTS: usize = 4;
 /// not fit in memory.
 pub fn run(args: &Args) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
+    args.speculation.draft_model()?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
     let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?));
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -107,9 +112,21 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
     let resources = resources.for_server(slots, args.requests.parallel > 0);
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
-    let Some(rope) = resources.rope(&model, &flags)? else { return Ok(None) };
+    // Answers go on meanwhile, so the draft model reads few tokens at a time.
+    let micro_batch = args.memory.ubatch_size.min(DRAFT_MICRO_BATCH);
+    let memory = MemoryArgs { ubatch_size: micro_batch, ..args.memory.clone() };
+    let draft = Draft::open(&args.speculation, &memory, &args.machine, &resources)?;
+    let draft = draft.map(|draft| draft.for_sequences(slots));
+    let rope = resources.rope(&model, &flags)?;
+    let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
+    let Some(rope) = rope else { return Ok(None) };
+    let drafting = draft.as_ref().zip(draft_rope);
+    let speculations = speculations(&args.speculation, &model, drafting, slots)?;
     note(&resources);
     note(rope.plan());
+    if let Some(draft) = &draft {
+        note(draft.line());
+    }
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
     warn(rope.plan());
     let line = flags::line(rope.plan());
@@ -123,6 +140,10 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
 
     let cache = args.requests.cache_ram;
     let cache = usize::try_from(cache).map_or(usize::MAX, |mebibytes| mebibytes << 20);
+    let resources = match &draft {
+        Some(draft) => resources.beside(draft.resources()),
+        None => resources,
+    };
     let options = resources.server_options(cache);
     let context = options.context;
     let status = Arc::new(Status::default());
@@ -135,7 +156,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         thread::Builder::new().name("scheduler".into()).spawn(move || {
             // It was checked above.
             if let Ok(tokenizer) = model.tokenizer() {
-                Scheduler::new(engine, tokenizer, slots, step_max, status).run(&received);
+                Scheduler::new(engine, tokenizer, speculations, step_max, status).run(&received);
             }
         })?
     };

@@ -192,8 +192,16 @@ impl App {
         }
         let (updates, receiver) = unbounded_channel();
         for (index, prompt) in prompts.into_iter().enumerate() {
-            let Parameters { sampling, limits, slot, reuse, probabilities, pooling, time_max } =
-                parameters.clone();
+            let Parameters {
+                sampling,
+                limits,
+                slot,
+                reuse,
+                drafts_max,
+                probabilities,
+                pooling,
+                time_max,
+            } = parameters.clone();
             let updates = updates.clone();
             self.send(Command::Answer(Box::new(Job {
                 prompt,
@@ -205,6 +213,7 @@ impl App {
                 limits,
                 slot,
                 reuse,
+                drafts_max,
                 probabilities,
                 pooling,
                 time_max,

@@ -25,6 +25,8 @@ pub struct Job {
     pub slot: Option<usize>,
     /// Whether tokens that are in the cache already are reused.
     pub reuse: bool,
+    /// The most drafts in a pass; `None` for as many as pay.
+    pub drafts_max: Option<usize>,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
     /// The pooling of the text's embedding, which is then all that is computed.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use rope_cpu::{generate::Limits, sample::Settings};
+use rope_cpu::{
+    generate::{Limits, speculation::DRAFTS_MAX},
+    sample::Settings,
+};
 
 use super::{
     app::App, error::ApiError, fields::Fields, grammars, job::Wanted, pooling::Pooling, sampling,
@@ -22,6 +25,8 @@ pub struct Parameters {
     pub slot: Option<usize>,
     /// Whether tokens that are in the cache already are reused.
     pub reuse: bool,
+    /// The most drafts in a pass; `None` for as many as pay.
+    pub drafts_max: Option<usize>,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
     /// The pooling of the text's embedding, which is then all that is computed.
@@ -65,6 +70,7 @@ impl Parameters {
             },
             slot: slot.and_then(|slot| usize::try_from(slot).ok()),
             reuse: fields.switch("cache_prompt", true)?,
+            drafts_max: fields.count("speculative.n_max", DRAFTS_MAX)?,
             probabilities: top.map(|top| Wanted { top, after_sampling }),
             pooling: None,
             time_max: time_max.map(Duration::from_millis),

@@ -17,6 +17,7 @@ use std::{
 
 use rope_cpu::{
     Token,
+    generate::speculation::{Costs, Speculation},
     model::{self, Engine},
     tokenizer::Tokenizer,
 };
@@ -46,22 +47,27 @@ pub struct Scheduler<'t> {
     crowd: usize,
     prefixes: Prefixes,
     pace: Pace,
+    /// The times of steps that computed nothing but answers.
+    costs: Costs,
+    /// Whether the next step has no drafts, because the memory was full with them.
+    without_drafts: bool,
     /// The number of steps.
     steps: u64,
     status: Arc<Status>,
 }
 
 impl<'t> Scheduler<'t> {
-    /// Creates a scheduler with `slots` slots. While an answer is generated, a step takes at most
-    /// `step_max`, if a shorter one is possible.
+    /// Creates a scheduler with a slot for each of `speculations`, which draft its answers. While an
+    /// answer is generated, a step takes at most `step_max`, if a shorter one is possible.
     pub fn new(
         engine: Engine,
         tokenizer: &'t Tokenizer<'t>,
-        slots: usize,
+        speculations: Vec<Speculation>,
         step_max: Duration,
         status: Arc<Status>,
     ) -> Self {
-        let slots = (0..slots).map(|id| Slot::new(id, &engine)).collect();
+        let slots = speculations.into_iter().enumerate();
+        let slots = slots.map(|(id, speculation)| Slot::new(id, &engine, speculation)).collect();
         let pace = Pace::new(step_max, engine.options().micro_batch);
         Scheduler {
             engine,
@@ -72,6 +78,8 @@ impl<'t> Scheduler<'t> {
             crowd: 0,
             prefixes: Prefixes::default(),
             pace,
+            costs: Costs::default(),
+            without_drafts: false,
             steps: 0,
             status,
         }
@@ -234,50 +242,88 @@ impl<'t> Scheduler<'t> {
             self.prefixes.keep(old);
         }
         self.slots[slot].last_use = self.steps;
-        self.slots[slot].begin(running, sequence);
+        self.slots[slot].begin(running, sequence, &self.costs);
     }
 
     /// Computes the next tokens of all slots.
     fn step(&mut self) {
         let answers = self.slots.iter().filter(|slot| slot.generating()).count();
-        self.engine.limit_step(self.pace.step_tokens(answers));
-        let Scheduler { engine, tokenizer, slots, pace, steps, .. } = self;
+        let step_tokens = self.pace.step_tokens(answers);
+        let drafts = self.draft(answers, step_tokens);
+        self.engine.limit_step(step_tokens.max(answers + drafts));
+        let Scheduler { engine, tokenizer, slots, steps, .. } = self;
         // Short prompts first, but every other step the one that began first: none waits for ever.
         let oldest_first = *steps % 2 == 1;
         let key = |slot: &Slot| if oldest_first { slot.last_use } else { slot.remaining() as u64 };
         let mut order: Vec<_> = slots.iter_mut().map(|slot| (key(slot), slot)).collect();
         order.sort_by_key(|(key, _)| *key);
         let feeds = order.into_iter().filter_map(|(_, slot)| slot.feed());
-        let (mut feeds, mut tasks): (Vec<_>, Vec<_>) = feeds.unzip();
+        let (mut feeds, mut takers): (Vec<_>, Vec<_>) = feeds.unzip();
         if feeds.is_empty() {
             return;
         }
         let before: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
-        let started = Instant::now();
+        let (started, mut choosing) = (Instant::now(), Duration::ZERO);
         let result = engine.step(&mut feeds, &mut |feed, token, output| {
-            tasks[feed].push(tokenizer, token, output);
+            let started = Instant::now();
+            takers[feed].push(tokenizer, token, output);
+            choosing += started.elapsed();
         });
         let after: usize = feeds.iter().map(|feed| feed.tokens.len()).sum();
-        self.status.count_step(tasks.len());
-        drop((feeds, tasks));
+        self.status.count_step(takers.len());
+        let busy = feeds.len();
+        drop((feeds, takers));
         *steps += 1;
         match result {
             Ok(()) => {
-                pace.observe(before - after, answers, started.elapsed());
+                let (tokens, time) = (before - after, started.elapsed());
+                self.pace.observe(tokens, answers + drafts, time);
+                if busy == answers && tokens == answers + drafts {
+                    let time = time.saturating_sub(choosing);
+                    self.costs.record(tokens, time);
+                    self.slots.iter_mut().for_each(|slot| slot.passed(tokens, time));
+                }
                 self.advance();
             }
-            Err(e) => self.recover(&e),
+            Err(e) => {
+                self.slots.iter_mut().for_each(Slot::drop_drafts);
+                self.recover(&e, drafts > 0);
+            }
         }
+    }
+
+    /// Drafts what may follow the answers that are generated, in a step that has `step_tokens` tokens if
+    /// prompts are read, too. Returns the number of drafts.
+    fn draft(&mut self, answers: usize, step_tokens: usize) -> usize {
+        let Scheduler { engine, slots, steps, without_drafts, .. } = self;
+        let most = engine.options().micro_batch.saturating_sub(answers);
+        let reading = slots.iter().filter(|slot| slot.task().is_some()).count() > answers;
+        let room = match (std::mem::take(without_drafts), reading) {
+            (true, _) => 0,
+            (false, false) => most,
+            // At least half of a step is for prompts.
+            (false, true) => most.min(step_tokens.saturating_sub(answers)) / 2,
+        };
+        let mut drafts = 0;
+        // Each slot is the first one in turn, since room and gain are less for later ones.
+        let first = *steps as usize % slots.len().max(1);
+        let (later, earlier) = slots.split_at_mut(first);
+        for slot in earlier.iter_mut().chain(later) {
+            let drafted =
+                slot.follow().and_then(|()| slot.draft(engine, answers + drafts, room - drafts));
+            match drafted {
+                Ok(count) => drafts += count,
+                Err(e) => slot.fail(ApiError::internal(format_args!("the draft model: {e}"))),
+            }
+        }
+        drafts
     }
 
     /// Continues all slots after a step.
     fn advance(&mut self) {
         let capacity = self.engine.capacity();
-        let mut ended = Vec::new();
-        for slot in &mut self.slots {
-            let full = slot.sequence.tokens().len() >= capacity;
-            ended.extend(slot.advance(full));
-        }
+        let ended: Vec<_> =
+            self.slots.iter_mut().filter_map(|slot| slot.advance(capacity)).collect();
         ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));
         // Before the ends are reported: a client that has its answer sees an idle slot.
         self.status.set(&self.slots, self.engine.pool());
@@ -285,7 +331,7 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Makes room in the memory of keys and values, or else ends the answer that a step failed for.
-    fn recover(&mut self, error: &model::Error) {
+    fn recover(&mut self, error: &model::Error, drafts: bool) {
         let full = matches!(error, model::Error::PoolFull { .. });
         if full && self.prefixes.remove_oldest() {
             return;
@@ -294,6 +340,10 @@ impl<'t> Scheduler<'t> {
         let oldest = idle.filter(|slot| !slot.sequence.tokens().is_empty());
         if full && let Some(slot) = oldest.min_by_key(|slot| slot.last_use) {
             slot.sequence = self.engine.sequence();
+            return;
+        }
+        if full && drafts {
+            self.without_drafts = true;
             return;
         }
         // The answer that began last makes room for those before it. It reads its tokens again later,

@@ -1,15 +1,14 @@
 //! A slot: a sequence, and the answer that is computed with it.
 
-use std::{
-    ops::ControlFlow,
-    time::{Duration, Instant},
-};
+use std::{ops::ControlFlow, time::Duration};
 
 use rope_cpu::{
     Token,
-    generate::{Answer, End, Timings},
-    model::{Engine, Feed, Output, Role, Sequence},
-    sample::Sampler,
+    generate::{
+        End,
+        speculation::{Costs, Speculation},
+    },
+    model::{self, Engine, Feed, Output, Role, Sequence},
     tokenizer::Tokenizer,
 };
 
@@ -17,8 +16,11 @@ use super::{
     error::ApiError,
     job::{Generated, Job, Outcome, Reading, Update},
     pooling::Pooler,
-    probabilities::{of_candidates, of_logits},
+    task::{Choices, Task},
 };
+
+/// The steps in which the source of drafts reads tokens, before each step of the engine.
+const FOLLOWING_STEPS: usize = 2;
 
 /// A slot.
 pub struct Slot {
@@ -28,30 +30,35 @@ pub struct Slot {
     pub sequence: Sequence,
     /// When the slot was last used: a number that grows.
     pub last_use: u64,
+    /// The drafts of answers. What it has learnt about their success holds for later answers, too.
+    speculation: Speculation,
     running: Option<Running>,
 }
 
 /// An answer that is being computed, with the tokens that its sequence is to have.
 pub struct Running {
-    /// The prompt, and the tokens of the answer.
+    /// The prompt, the tokens of the answer, and while a step is computed the drafts.
     tokens: Vec<Token>,
     /// The number of tokens of the prompt.
     prompt: usize,
+    /// The number of drafts.
+    drafts: usize,
+    /// Whether the source of drafts has read the tokens.
+    followed: bool,
     task: Task,
 }
 
-/// An answer that is being computed.
-pub struct Task {
-    pub job: Job,
-    pub timings: Timings,
-    sampler: Sampler,
-    answer: Answer,
-    /// Takes the place of the answer if an embedding is computed.
-    pooler: Option<Pooler>,
-    started: Instant,
-    generating_since: Option<Instant>,
-    /// The consequence of the logits of the last step.
-    result: Option<Result<ControlFlow<End, Token>, ApiError>>,
+/// What takes the logits of a step.
+pub struct Taker<'s> {
+    task: &'s mut Task,
+    speculation: &'s mut Speculation,
+}
+
+impl Taker<'_> {
+    /// Takes the output of the token with this index: see [`Task::push`].
+    pub fn push(&mut self, tokenizer: &Tokenizer<'_>, token: usize, output: &[f32]) {
+        self.task.push(tokenizer, self.speculation, token, output);
+    }
 }
 
 /// An answer that has ended, which its client does not see yet.
@@ -71,13 +78,15 @@ impl Ended {
 
 impl Slot {
     /// Creates an idle slot.
-    pub fn new(id: usize, engine: &Engine) -> Self {
-        Slot { id, sequence: engine.sequence(), last_use: 0, running: None }
+    pub fn new(id: usize, engine: &Engine, speculation: Speculation) -> Self {
+        Slot { id, sequence: engine.sequence(), last_use: 0, speculation, running: None }
     }
 
     /// Begins an answer, or continues a suspended one, with a sequence that holds some of its first
-    /// tokens.
-    pub fn begin(&mut self, mut running: Running, sequence: Sequence) {
+    /// tokens. `costs` are the times of passes so far.
+    pub fn begin(&mut self, mut running: Running, sequence: Sequence, costs: &Costs) {
+        self.speculation.set_costs(costs.clone());
+        running.followed = false;
         if running.answer().is_empty() {
             let pooler = |pooling| Pooler::new(pooling, running.prompt);
             running.task.pooler = running.task.job.pooling.map(pooler);
@@ -130,11 +139,70 @@ impl Slot {
         }
     }
 
-    /// Returns the tokens to compute next, and the task that takes their logits.
-    pub fn feed(&mut self) -> Option<(Feed<'_, '_>, &mut Task)> {
-        let Slot { sequence, running, .. } = self;
-        let Running { tokens, prompt, task } = running.as_mut()?;
-        let last = tokens.len() - 1..tokens.len();
+    /// Lets the source of drafts read more of the tokens, as far as it does not take long. Answers are
+    /// computed without drafts until it has read all.
+    ///
+    /// # Errors
+    /// If a draft model fails.
+    pub fn follow(&mut self) -> Result<(), model::Error> {
+        let Slot { speculation, running, .. } = self;
+        let Some(running) = running.as_mut().filter(|running| !running.followed) else {
+            return Ok(());
+        };
+        let mut steps = 0;
+        speculation.begin(&running.tokens, &mut || {
+            steps += 1;
+            if steps < FOLLOWING_STEPS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        running.followed = steps < FOLLOWING_STEPS;
+        Ok(())
+    }
+
+    /// Adds at most `room` drafts of what follows to the tokens to compute, in a pass of `rows` rows
+    /// without them. Returns their number.
+    ///
+    /// # Errors
+    /// If a draft model fails.
+    pub fn draft(
+        &mut self,
+        engine: &Engine,
+        rows: usize,
+        room: usize,
+    ) -> Result<usize, model::Error> {
+        if !self.generating() {
+            return Ok(0);
+        }
+        let Slot { sequence, speculation, running, .. } = self;
+        let Some(running) = running.as_mut().filter(|running| running.followed) else {
+            return Ok(0);
+        };
+        let most = running.job().drafts_max.unwrap_or(usize::MAX);
+        let room = room.min(most).min(engine.room(sequence) - 1);
+        let drafts = speculation.propose(rows, room)?;
+        running.tokens.extend_from_slice(drafts);
+        running.drafts = drafts.len();
+        Ok(drafts.len())
+    }
+
+    /// Removes the drafts of a step that was not computed.
+    pub fn drop_drafts(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.drop_drafts();
+        }
+    }
+
+    /// Records the time of a pass that computed nothing but tokens of answers and drafts.
+    pub fn passed(&mut self, rows: usize, time: Duration) {
+        if self.running.is_some() {
+            self.speculation.passed(rows, time);
+        }
+    }
+
+    /// Returns the tokens to compute next, and what takes their logits.
+    pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
+        let Slot { sequence, speculation, running, .. } = self;
+        let Running { tokens, prompt, drafts, task, .. } = running.as_mut()?;
+        let end = tokens.len();
         let len = sequence.tokens().len();
         let (tokens, role) = match &tokens[len..] {
             answer if len >= *prompt => (answer, Role::Answer),
@@ -142,28 +210,38 @@ impl Slot {
         };
         let (wanted, output) = match &task.pooler {
             Some(pooler) => (pooler.wanted(), Output::Embedding),
-            None => (last, Output::Logits),
+            // The logits of the last token, and of all drafts.
+            None => (end - 1 - *drafts..end, Output::Logits),
         };
-        Some((Feed { sequence, tokens, role, wanted, output }, task))
+        let feed = Feed { sequence, tokens, role, wanted, output };
+        Some((feed, Taker { task, speculation }))
     }
 
-    /// Continues after a step. Returns the answer if it ended.
-    pub fn advance(&mut self, full: bool) -> Option<Ended> {
-        let Running { tokens, task, .. } = self.running.as_mut()?;
-        let end = match task.result.take() {
-            None => {
-                self.report_reading();
-                return None;
-            }
+    /// Continues after a step, in a context of `capacity` tokens. Returns the answer if it ended.
+    pub fn advance(&mut self, capacity: usize) -> Option<Ended> {
+        let running = self.running.as_mut()?;
+        running.drop_drafts();
+        let Running { tokens, prompt, task, .. } = running;
+        let Choices { used, tokens: chosen, end, .. } = std::mem::take(&mut task.choices);
+        if used == 0 {
+            self.report_reading();
+            return None;
+        }
+        if tokens.len() > *prompt {
+            task.count_pass(self.sequence.tokens().len() - tokens.len(), used - 1);
+        }
+        // Drafts that were wrong.
+        self.sequence.truncate(tokens.len() - 1 + used);
+        let end = match end {
+            Some(Ok(end)) => end,
             Some(Err(e)) => {
                 self.fail(e);
                 return None;
             }
-            Some(Ok(ControlFlow::Break(end))) => end,
-            Some(Ok(ControlFlow::Continue(_))) if full => End::ContextFull,
-            Some(Ok(ControlFlow::Continue(_))) if task.out_of_time() => End::TokensMax,
-            Some(Ok(ControlFlow::Continue(token))) => {
-                tokens.push(token);
+            None if tokens.len() + chosen.len() > capacity => End::ContextFull,
+            None if task.out_of_time() => End::TokensMax,
+            None => {
+                tokens.extend(chosen);
                 return None;
             }
         };
@@ -177,7 +255,7 @@ impl Slot {
             // No prompt continues the text.
             self.sequence.truncate(0);
         }
-        let text = task.answer.end(end.clone()).text;
+        let text = task.end(&end);
         let timings = task.timings;
         if !text.is_empty() {
             task.job.report(Update::Generated(Generated { text, timings, ..Generated::default() }));
@@ -211,27 +289,9 @@ impl Running {
     /// Prepares an answer. Returns `None` if the settings of the sampler are invalid, which is
     /// reported.
     pub fn new(mut job: Job) -> Option<Self> {
-        let mut sampler = match Sampler::new(job.sampling.clone()) {
-            Ok(sampler) => sampler,
-            Err(e) => {
-                job.report(Update::Failed(ApiError::invalid(e)));
-                return None;
-            }
-        };
         let tokens = std::mem::take(&mut job.prompt);
-        tokens.iter().for_each(|token| sampler.accept(*token));
-        let task = Task {
-            answer: Answer::new(job.limits.clone()),
-            pooler: None,
-            job,
-            sampler,
-            started: Instant::now(),
-            generating_since: None,
-            timings: Timings::default(),
-            result: None,
-        };
-        task.job.report(Update::Started { seed: task.sampler.seed() });
-        Some(Running { prompt: tokens.len(), tokens, task })
+        let task = Task::new(job, &tokens)?;
+        Some(Running { prompt: tokens.len(), tokens, drafts: 0, followed: false, task })
     }
 
     /// Returns the request.
@@ -253,72 +313,8 @@ impl Running {
     fn answer(&self) -> &[Token] {
         &self.tokens[self.prompt..]
     }
-}
 
-impl Task {
-    /// Takes the output of the token with this index: its embedding, or the logits that the next token
-    /// is chosen by.
-    pub fn push(&mut self, tokenizer: &Tokenizer<'_>, token: usize, output: &[f32]) {
-        match &mut self.pooler {
-            None => self.choose(tokenizer, output, token + 1 - self.timings.reused),
-            Some(pooler) => {
-                if pooler.add(token, output) {
-                    self.timings.read = token + 1;
-                    self.timings.reading = self.started.elapsed();
-                    self.result = Some(Ok(ControlFlow::Break(End::Model)));
-                }
-            }
-        }
-    }
-
-    fn choose(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32], read: usize) {
-        let now = Instant::now();
-        match self.generating_since {
-            None => {
-                self.generating_since = Some(now);
-                self.timings.read = read;
-                self.timings.reading = now - self.started;
-                let cached = self.timings.reused;
-                self.job.report(Update::Read(Reading {
-                    total: cached + read,
-                    cached,
-                    processed: cached + read,
-                    elapsed: self.timings.reading,
-                }));
-            }
-            Some(_) => self.timings.steps += 1,
-        }
-        let before = self.answer.tokens().len();
-        let step = self.answer.push(tokenizer, &mut self.sampler, logits);
-        let step = step.map_err(ApiError::internal);
-        self.timings.generated = self.answer.tokens().len();
-        self.timings.generating = self.generating();
-        self.result = Some(step.map(|step| {
-            let token = self.answer.tokens().get(before).copied();
-            let probabilities =
-                self.job.probabilities.zip(token).map(|(wanted, token)| {
-                    match wanted.after_sampling {
-                        true => of_candidates(self.sampler.candidates(), token, wanted.top),
-                        false => of_logits(logits, token, wanted.top),
-                    }
-                });
-            let timings = self.timings;
-            self.job.report(Update::Generated(Generated {
-                text: step.text,
-                token,
-                probabilities,
-                timings,
-            }));
-            step.next
-        }));
-    }
-
-    fn out_of_time(&self) -> bool {
-        self.job.time_max.is_some_and(|max| self.generating() >= max)
-    }
-
-    /// Returns the time since the first token was generated.
-    fn generating(&self) -> Duration {
-        self.generating_since.map_or(Duration::ZERO, |since| since.elapsed())
+    fn drop_drafts(&mut self) {
+        self.tokens.truncate(self.tokens.len() - std::mem::take(&mut self.drafts));
     }
 }

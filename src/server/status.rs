@@ -92,6 +92,7 @@ impl Status {
         sum.reading += timings.reading;
         sum.generated += timings.generated;
         sum.steps += timings.steps;
+        sum.steps_with_drafts += timings.steps_with_drafts;
         sum.drafted += timings.drafted;
         sum.accepted += timings.accepted;
         sum.generating += timings.generating;

@@ -9,10 +9,10 @@ use super::job::Reading;
 
 /// Returns llama-server's `timings`.
 pub fn timings(timings: &Timings) -> Value {
-    let Timings { reused, read, reading, generated, generating, .. } = *timings;
+    let Timings { reused, read, reading, generated, drafted, accepted, generating, .. } = *timings;
     // The first token follows from the prompt, without a step of its own.
     let later = generated.saturating_sub(1);
-    json!({
+    let mut timings = json!({
         "cache_n": reused,
         "prompt_n": read,
         "prompt_ms": milliseconds(reading),
@@ -22,7 +22,12 @@ pub fn timings(timings: &Timings) -> Value {
         "predicted_ms": milliseconds(generating),
         "predicted_per_token_ms": per_token(generating, later),
         "predicted_per_second": per_second(generating, later),
-    })
+    });
+    if drafted > 0 {
+        timings["draft_n"] = drafted.into();
+        timings["draft_n_accepted"] = accepted.into();
+    }
+    timings
 }
 
 /// Returns the timings while a prompt is being read.

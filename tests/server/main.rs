@@ -11,6 +11,7 @@ mod interfaces;
 mod load;
 mod other_interfaces;
 mod slots;
+mod speculation;
 mod stop;
 #[path = "../cli/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration}
 use clap::ValueEnum;
 
 use super::{
-    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, TemplateArgs,
-    at_least_one, numbers,
+    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SpeculationArgs,
+    TemplateArgs, at_least_one, numbers,
 };
 use crate::{
     cli::error::Error,
@@ -41,6 +41,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub speculation: SpeculationArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub machine: MachineArgs,

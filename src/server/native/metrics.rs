@@ -36,8 +36,7 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         ("n_tokens_max", "Most tokens of a sequence.", state.tokens_max as f64),
         ("spec_decode_num_draft_tokens_total", "Tokens drafted.", sum.drafted as f64),
         ("spec_decode_num_accepted_tokens_total", "Drafted tokens used.", sum.accepted as f64),
-        // Requests are answered without drafts so far.
-        ("spec_decode_num_drafts_total", "Drafts.", 0.0),
+        ("spec_decode_num_drafts_total", "Steps with drafts.", sum.steps_with_drafts as f64),
     ] {
         metric("counter", &format!("llamacpp:{name}"), help, value);
     }
