@@ -387,7 +387,11 @@ mod tests {
     #[test]
     fn an_unsupported_option_is_rejected_by_name() {
         let message = normalized(&["--image", "x.png"]).unwrap_err();
-        assert_eq!(message, "--image is a llama-cli option that rope-cpu does not support");
+        assert_eq!(
+            message,
+            "--image is a llama-cli option that rope-cpu does not support: models read text only, no \
+             images, sounds or videos"
+        );
         let message = normalized(&["-m", "x", "-mu=y"]).unwrap_err();
         assert!(message.contains("-mu is a llama-cli option"), "{message}");
         assert!(message.ends_with("give a file with -m"), "{message}");

@@ -75,6 +75,7 @@ pub fn notes(left_out: &[(String, Treatment)]) -> Vec<String> {
 }
 
 const DOWNLOAD: &str = "-hf downloads models, or give a file with -m";
+const MEDIA: &str = "models read text only, no images, sounds or videos";
 const GPU: Treatment = Treatment::GPU;
 const ALWAYS: Treatment = Treatment::ALWAYS;
 const MAPPED: Treatment = Treatment::MAPPED;
@@ -136,9 +137,9 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("--reasoning-effort --reasoning-budget --reasoning-budget-message", No, Unsupported("")),
     ("--reasoning-preserve --no-reasoning-preserve", No, Unsupported("")),
     ("-bs --backend-sampling --adaptive-target --adaptive-decay", No, Unsupported("")),
-    ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Unsupported("")),
-    ("--mmproj-device --image --audio --video --image-min-tokens", No, Unsupported("")),
-    ("--image-max-tokens", No, Unsupported("")),
+    ("-mm --mmproj -mmu --mmproj-url --mmproj-auto -mmdev", No, Unsupported(MEDIA)),
+    ("--mmproj-device --image --audio --video --image-min-tokens", No, Unsupported(MEDIA)),
+    ("--image-max-tokens", No, Unsupported(MEDIA)),
     ("--spec-draft-n-min --draft-min --draft-n-min", Any, DRAFTS),
     ("--spec-draft-p-min --draft-p-min --spec-draft-p-split --draft-p-split", Any, DRAFTS),
     ("--spec-ngram-simple-size-n --spec-ngram-simple-size-m", Any, DRAFTS),
@@ -178,6 +179,6 @@ mod tests {
     fn names_are_found_whole() {
         assert_eq!(find("-ngl"), Some((Any, GPU)));
         assert_eq!(find("-ng"), None);
-        assert_eq!(find("--image"), Some((No, Unsupported(""))));
+        assert_eq!(find("--image"), Some((No, Unsupported(MEDIA))));
     }
 }
