@@ -31,6 +31,7 @@ mod table;
 mod text;
 mod time;
 pub mod tokenize;
+mod unicode;
 mod wording;
 
 use std::{

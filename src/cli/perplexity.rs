@@ -6,7 +6,6 @@ mod equal;
 mod estimates;
 mod report;
 mod several;
-mod unicode;
 
 use std::{
     fs::File as Saved,
@@ -23,7 +22,7 @@ use report::OutputType;
 use super::{
     args::{MemoryArgs, up_to_limit},
     error::Error,
-    flags, load, note, resources, text, warn,
+    flags, load, note, resources, text, unicode, warn,
 };
 use rope_cpu::{
     Token,

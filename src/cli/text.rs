@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::error::Error;
+use super::{error::Error, note, unicode};
 
 /// Reads the text of a file, without the newline (LF or CRLF) that editors add at its end.
 ///
@@ -16,12 +16,18 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// Reads the text of standard input if `path` is `-`, else of a file, as [`file()`] does.
+/// Reads a text for the model: standard input if `path` is `-`, else a file, without a newline at its end.
+/// Bytes that are not UTF-8 are replaced, with a note.
 ///
 /// # Errors
-/// As [`file()`].
+/// If the input cannot be read.
 pub fn input(path: &Path) -> Result<String, Error> {
-    text(&name(path), input_bytes(path)?)
+    let name = name(path);
+    let (text, replaced) = unicode::replaced(&name, &input_bytes(path)?);
+    if let Some(replaced) = replaced {
+        note(format_args!("note: {replaced}"));
+    }
+    self::text(&name, text.into_bytes())
 }
 
 /// Reads the bytes of standard input if `path` is `-`, else of a file.
@@ -30,14 +36,6 @@ pub fn input(path: &Path) -> Result<String, Error> {
 /// If the input cannot be read.
 pub fn input_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }
-}
-
-/// Reads the text of standard input, without a newline at its end.
-///
-/// # Errors
-/// As [`file()`].
-pub fn stdin() -> Result<String, Error> {
-    text(STDIN, stdin_bytes()?)
 }
 
 fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {

@@ -56,6 +56,26 @@ fn a_file_follows_the_text_on_a_line_of_its_own() {
 }
 
 #[test]
+fn several_texts_are_on_lines_of_their_own() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "in the north\n").unwrap();
+    let expected = text(&["-p", "in short\\nthe rain\\nin the north"], "");
+    let file = file.path().to_str().unwrap();
+    assert_eq!(text(&["-p", "in short", "-f", file, "-p", "the rain"], ""), expected);
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_replaced_with_a_note() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"the r\xe4in\n").unwrap();
+    let expected = text(&["-p", "the r\u{fffd}in"], "");
+    let file = file.path().to_str().unwrap();
+    let run = piped(&[], &[&FEW[..], &["-f", file]].concat(), "");
+    assert_eq!(run.stdout, expected);
+    run.said(&["is not entirely UTF-8: 1 bytes, the first of them byte 5, are read as U+FFFD"]);
+}
+
+#[test]
 fn unread_input_is_noted_and_not_waited_for() {
     let note = "standard input is not read";
     let with = |options: &[&str], input| piped(&[], &[&FEW[..], options].concat(), input);

@@ -47,19 +47,20 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Prompt")]
 pub struct PromptArgs {
-    /// Prompt text
+    /// Prompt text; may be repeated
     ///
-    /// The model continues it or, with -cnv, answers it as the first message. If -f is given too,
-    /// the text of the file follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
+    /// The model continues it or, with -cnv, answers it as the first message. Each further text, and
+    /// last that of -f, follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
     ///
     /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
     /// conversation begins.
     #[arg(short, long, value_name = "TEXT")]
-    pub prompt: Option<String>,
+    pub prompt: Vec<String>,
 
     /// Read the prompt from a file; -: stdin
     ///
-    /// The text is not changed, except that a newline at its end is removed.
+    /// The text is not changed, except that a newline at its end is removed, and that bytes that are not
+    /// UTF-8 become U+FFFD.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Texts that are not entirely UTF-8, such as those cut within a character.
+//! Texts that are not entirely UTF-8, such as those in older encodings or cut within a character.
 
 /// Returns the text with U+FFFD in place of each byte that is not part of a character, as in llama.cpp's
 /// BPE tokenizers, and a note if there are such bytes.
