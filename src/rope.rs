@@ -20,8 +20,8 @@
 //! - `cache`: cos/sin rows for these frequencies, [`Rope`].
 //! - `auto`: the choice of a method for a context. `warn` finds settings that are probably mistakes,
 //!   and `advice` proposes settings that reach the context.
-//! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `bake`: a plan as tensors and
-//!   metadata for a file.
+//! - `formulas` and `llama_cpp`: descriptions of a plan for the user. `effect`: its numbers, to
+//!   draw. `bake`: a plan as tensors and metadata for a file.
 //!
 //! A new rule is a new file, with the method's name, help and parameters, and its line in
 //! [`METHODS`]. No other module changes, as the forward pass uses only [`Rope::row`] and
@@ -39,6 +39,7 @@ pub mod dprope;
 pub mod dynamic;
 pub mod dynamic_linear;
 pub mod dynamic_yarn;
+mod effect;
 mod error;
 mod family;
 mod flags;
@@ -71,6 +72,7 @@ pub use bake::Baked;
 pub use cache::Rope;
 pub use disturbance::{Direction, Histogram, TrainedAngles};
 pub use divisors::{Divisors, Factors, LONG, ROPE_FREQS, SHORT};
+pub use effect::{Distance, Effect};
 pub use error::Error;
 pub use family::{Family, LogMultiplier};
 pub use flags::{FREQ_BASE, FREQ_SCALE, Flags, LOG_N, SCALE};

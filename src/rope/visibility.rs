@@ -98,6 +98,19 @@ impl Visibility {
         }
     }
 
+    /// Returns the distance that is assigned to the key at position `key` for the query at `position`, or
+    /// `None` if the query does not attend to it.
+    pub fn distance(&self, position: usize, key: usize) -> Option<f64> {
+        let sees = |region: &Region| self.visible(*region, position).contains(&key);
+        let region = Region::ALL.into_iter().find(sees)?;
+        let key = self.group(region).map_or(0, |group| key / group);
+        let steps = self.query(region, position) as f64 - key as f64;
+        Some(match (region, self.far) {
+            (Region::Far, FarKeys::Divided(k)) => steps / k as f64,
+            _ => steps,
+        })
+    }
+
     /// Returns which cos/sin table rotates `region` in global layers.
     pub fn layers(&self, region: Region) -> Layers {
         match (region, self.far) {

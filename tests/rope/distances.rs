@@ -1,6 +1,6 @@
 //! Methods that act on attention, against the distances of the reference.
 
-use rope_cpu::rope::{FarKeys, Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend};
+use rope_cpu::rope::{Flags, Plan, Region, SCALING, lm_infinite, rerope, self_extend};
 
 use crate::{Case, close, floats, golden};
 
@@ -13,17 +13,10 @@ fn plan(scaling: &'static str, flags: Flags) -> Plan {
 /// Returns the distance that is assigned to the key at `j` for the query at `i`, or `None` if the key
 /// is not visible.
 fn distance(plan: &Plan, i: usize, j: usize) -> Option<f64> {
-    let visibility = plan.visibility;
-    let parts: Vec<_> =
-        Region::ALL.into_iter().filter(|part| visibility.visible(*part, i).contains(&j)).collect();
-    assert!(parts.len() <= 1, "the key at {j} is in two regions for the query at {i}");
-    let part = *parts.first()?;
-    let key = visibility.group(part).map_or(0, |group| j / group);
-    let steps = (visibility.query(part, i) - key) as f64;
-    match visibility.far {
-        FarKeys::Divided(k) if part == Region::Far => Some(steps / k as f64),
-        _ => Some(steps),
-    }
+    let sees = |part: &&Region| plan.visibility.visible(**part, i).contains(&j);
+    let parts = Region::ALL.iter().filter(sees).count();
+    assert!(parts <= 1, "the key at {j} is in two regions for the query at {i}");
+    plan.visibility.distance(i, j)
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod baked;
 mod clex;
 mod distances;
 mod dprope;
+mod effect;
 mod errors;
 mod golden;
 mod line;
