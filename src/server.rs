@@ -19,6 +19,7 @@ mod native;
 mod ollama;
 mod openai;
 mod pace;
+mod page;
 mod parameters;
 mod pooling;
 mod prefixes;

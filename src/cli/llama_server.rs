@@ -17,11 +17,11 @@ const ALWAYS: Treatment = Treatment::ALWAYS;
 const REUSE: Treatment =
     Ignored("ignored, since rope-cpu continues the longest prefix of all slots");
 const ONE: &str = "a server has one model";
-const PAGE: &str = "there is no web page";
+const PAGE: &str = "the web page has no such setting";
 
 const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("-cb --cont-batching --embedding --embeddings --cache-prompt", No, ALWAYS),
-    ("--no-ui --no-webui --prefill-assistant", No, ALWAYS),
+    ("--prefill-assistant", No, ALWAYS),
     ("--cache-idle-slots --no-cache-idle-slots", No, REUSE),
     ("-sps --slot-prompt-similarity -cms --checkpoint-min-step", Any, REUSE),
     ("--threads-http", Any, Ignored("ignored, since threads are not bound to connections")),
@@ -31,7 +31,6 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("--cache-reuse --sleep-idle-seconds --media-path --props", Any, Unsupported("")),
     ("--rerank --reranking --spm-infill", No, Unsupported("")),
     ("--ssl-key-file --ssl-cert-file --api-prefix", Any, Unsupported("use a proxy")),
-    ("--ui --webui", No, Unsupported(PAGE)),
     ("--path --ui-config --ui-config-file --ui-mcp-proxy --tools", Any, Unsupported(PAGE)),
     ("--tools-runtime --mcp-servers-config --mcp-servers-json", Any, Unsupported(PAGE)),
     ("--models-dir --models-max --models-preset", Any, Unsupported(ONE)),

@@ -13,7 +13,7 @@ use super::{
 use rope_cpu::{
     model::{
         Model, Options,
-        memory::{Bytes, Request, Shape},
+        memory::{Bytes, Need, Request, Shape},
     },
     platform::{self, memory::Available, processors::Threads},
     rope::{Flags, Origin, Plan, Rope, Sourced},
@@ -151,6 +151,11 @@ impl Resources {
             resources.request.sequences -= 1;
         }
         resources
+    }
+
+    /// Returns the memory for one full context.
+    pub fn of_one_context(&self) -> Need {
+        self.shape.need(&Request { sequences: 1, ..self.request })
     }
 
     fn exceeds(&self) -> bool {

@@ -129,7 +129,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     }
     sampling::print_notes(&args.sampling, model.metadata(), &sampling, false);
     warn(rope.plan());
-    let line = flags::line(rope.plan());
+    let plan = rope.plan().clone();
     let template = match template.of(&args.model, &model) {
         Ok((_, template)) => Ok(with_reasoning(template, args)?),
         Err(e) if !template.given() => Err(e.to_string()),
@@ -171,7 +171,10 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         sampling,
         context,
         capacity,
-        rope: line,
+        rope: flags::line(&plan),
+        warnings: plan.warnings.iter().map(|text| flags::with_flags(text).into_owned()).collect(),
+        plan,
+        memory: resources.of_one_context(),
         fingerprint: server.options.slot_folder.is_some().then(|| model.fingerprint()),
         loaded: SystemTime::now(),
         status,

@@ -12,7 +12,12 @@ use std::{
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use rope_cpu::{
-    Token, chat::Template, constraint::Vocabulary, model::Model, sample::Settings,
+    Token,
+    chat::Template,
+    constraint::Vocabulary,
+    model::{Model, memory::Need},
+    rope::Plan,
+    sample::Settings,
     tokenizer::Tokenizer,
 };
 use tokio::sync::{
@@ -55,6 +60,8 @@ pub struct Options {
     pub shows_slots: bool,
     /// Whether metrics are shown.
     pub shows_metrics: bool,
+    /// Whether there is a web page.
+    pub shows_page: bool,
     /// Whether the model may reason before it answers.
     pub reasoning: bool,
     /// The names of the model.
@@ -136,8 +143,14 @@ pub struct App {
     pub context: usize,
     /// The number of tokens that a sequence can have.
     pub capacity: usize,
+    /// The RoPE plan.
+    pub plan: Plan,
     /// The description of the RoPE plan.
     pub rope: String,
+    /// The warnings about the RoPE plan.
+    pub warnings: Vec<String>,
+    /// The memory that one full context needs.
+    pub memory: Need,
     /// The fingerprint of the model, if slots can be saved.
     pub fingerprint: Option<u128>,
     /// When the model was loaded.

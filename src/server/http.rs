@@ -22,7 +22,7 @@ use super::{
     app::{Loaded, Server},
     embeddings,
     error::ApiError,
-    native, ollama, openai,
+    native, ollama, openai, page,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -55,6 +55,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(embeddings::routes())
         .merge(anthropic::routes())
         .merge(ollama::routes())
+        .merge(page::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(server.options.body_max))
@@ -125,7 +126,8 @@ async fn check(
             )
         });
     }
-    if !PUBLIC.contains(&path) && !key_valid(headers, &server.options.keys) {
+    let public = PUBLIC.contains(&path) || path.starts_with(page::FOLDER);
+    if !public && !key_valid(headers, &server.options.keys) {
         return Err(ApiError::unauthorized());
     }
     if server.stopping.load(Relaxed) && request.method() == Method::POST {

@@ -4,6 +4,7 @@ pub mod completion;
 mod infill;
 mod metrics;
 mod properties;
+mod rope;
 mod slots;
 mod tokens;
 
@@ -26,6 +27,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(tokens::apply_template))
         .route("/props", get(properties::properties))
+        .route("/rope", get(rope::rope))
         .route("/slots", get(slots::slots))
         .route("/slots/{id}", post(slots::act))
         .route("/metrics", get(metrics::metrics))

@@ -10,6 +10,7 @@ mod harness;
 mod interfaces;
 mod load;
 mod other_interfaces;
+mod page;
 mod slots;
 mod speculation;
 mod stop;

@@ -15,9 +15,9 @@ use crate::{
 
 /// Serve a model over HTTP, as llama-server does
 ///
-/// The interfaces of OpenAI (/v1/chat/completions, /v1/completions, /v1/models) and llama-server
-/// (/completion, /tokenize, /props, /slots, ...), at http://127.0.0.1:8080. Several requests are
-/// answered at a time, each with the whole context.
+/// A web page, and the interfaces of OpenAI (/v1/chat/completions, /v1/completions, /v1/models) and
+/// llama-server (/completion, /tokenize, /props, /slots, ...), at http://127.0.0.1:8080. Several
+/// requests are answered at a time, each with the whole context.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
     #[command(flatten)]
@@ -117,6 +117,14 @@ pub struct ListenArgs {
     /// Do not serve /slots
     #[arg(long, overrides_with = "slots")]
     pub no_slots: bool,
+
+    /// Serve the web page at / (the default) [--webui]
+    #[arg(long, alias = "webui", overrides_with = "no_ui", hide_short_help = true)]
+    pub ui: bool,
+
+    /// Do not serve the web page [--no-webui]
+    #[arg(long, alias = "no-webui", overrides_with = "ui")]
+    pub no_ui: bool,
 
     /// Serve Prometheus metrics at /metrics
     #[arg(long)]
@@ -276,6 +284,7 @@ impl ServeArgs {
             slot_folder: listen.slot_save_path.clone(),
             shows_slots: !listen.no_slots,
             shows_metrics: listen.metrics,
+            shows_page: !listen.no_ui,
             aliases: listen.aliases(),
             tags: listen.tags.clone(),
             reasoning: requests.reasoning != Reasoning::Off,

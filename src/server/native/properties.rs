@@ -31,5 +31,11 @@ pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
         "is_sleeping": false,
         "n_ctx_train": app.model.config().context_train,
         "rope": app.rope,
+        "memory": {
+            "weights_bytes": app.memory.weights,
+            "buffers_bytes": app.memory.buffers,
+            "context_bytes": app.memory.keys.saturating_add(app.memory.values),
+            "cache_bytes": app.status.state().cache_bytes,
+        },
     })))
 }

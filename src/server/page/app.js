@@ -1,0 +1,223 @@
+// The page: connects the conversation, the server, and the parts of the page.
+
+import { Chat } from './chat.js';
+import { Composer } from './composer.js';
+import { Connection } from './connection.js';
+import { Gauge } from './gauge.js';
+import { shortcuts } from './keys.js';
+import { Messages } from './messages.js';
+import { Rope, showContext, showMemory, showSpeed } from './panel.js';
+import { applyTheme, nextTheme, showSampling } from './settings.js';
+import { askDeletion, askTitle, exportConversation, showList } from './sidebar.js';
+import * as store from './store.js';
+import { path, used } from './tree.js';
+
+const $ = (selector) => document.querySelector(selector);
+
+applyTheme();
+
+const rope = new Rope($('#rope'));
+const gauge = new Gauge($('#gauge'));
+
+const connection = new Connection({
+    status: $('#model'),
+    dialog: $('#key'),
+    changed: (properties) => {
+        showSampling($('#sampling'), properties.default_generation_settings.params);
+        showMemory($('#memory'), properties.memory);
+        rope.load();
+        showUse();
+    },
+});
+
+const chat = new Chat({ show, progress, sent, ended, say: (sentence) => composer.say(sentence) }, connection);
+
+const messages = new Messages($('#messages'), $('#scroller'), {
+    choose: (node, label) => {
+        chat.choose(node);
+        messages.focus(node, label);
+    },
+    edit: (node, content) => chat.edit(node, content),
+    regenerate: (node, instead) => chat.regenerate(node, instead),
+    resume: (node) => chat.resume(node),
+    limit: (node) => chat.limit(node),
+});
+
+const composer = new Composer($('#composer'), {
+    send: (message) => chat.send(message),
+    stop: () => chat.stop(),
+    changed: () => showUse(),
+    editLast: () => [...document.querySelectorAll('[aria-label="Edit the message"]')].at(-1)?.click(),
+});
+
+/** Shows the conversation. */
+function show() {
+    const { current, conversations } = chat;
+    const writing = chat.writing();
+    messages.show(current, writing);
+    composer.setBusy(writing !== null);
+    showList($('#conversations'), conversations, {
+        current,
+        running: (conversation) => chat.writing(conversation) !== null,
+        open: (conversation) => {
+            chat.open(conversation);
+            messages.toEnd();
+            closeSidebar();
+            composer.field.focus();
+        },
+    });
+    const kept = conversations.includes(current);
+    $('#title').textContent = kept ? current.title : 'New conversation';
+    document.title = kept ? `${current.title} – rope-cpu` : 'rope-cpu';
+    $('#actions').hidden = !kept;
+    const system = $('#system');
+    if (system !== document.activeElement) system.value = current.system;
+    showUse();
+}
+
+/** Shows what is used of the context, and the speed. */
+function showUse(reading = null) {
+    const { properties } = connection;
+    if (!properties) return;
+    const nodes = path(chat.current);
+    const use = {
+        used: reading ? reading.processed : used(nodes),
+        pending: composer?.tokens ?? 0,
+        context: properties.default_generation_settings.n_ctx,
+        trained: properties.n_ctx_train,
+    };
+    gauge.show(use);
+    showContext($('#context'), use);
+    showSpeed($('#speed'), nodes, use.context);
+}
+
+let drawn = 0;
+
+/** Shows the progress of an answer; the gauge and the speed some times a second. */
+function progress(node, reading) {
+    messages.progress(node, reading);
+    if (performance.now() - drawn < 250) return;
+    drawn = performance.now();
+    showUse(reading);
+}
+
+function sent() {
+    messages.toEnd();
+    // The button that was pressed is gone.
+    if (document.activeElement === document.body) composer.field.focus();
+}
+
+async function ended(fault) {
+    if (fault?.kind === 'key') await connection.askKey();
+    await connection.look();
+    showMemory($('#memory'), connection.properties?.memory);
+    rope.follow(Math.min(used(path(chat.current)), connection.properties?.default_generation_settings.n_ctx ?? 0));
+}
+
+// ---- Panels, dialogs, themes.
+
+const narrow = matchMedia('(max-width: 56rem)');
+const middle = matchMedia('(max-width: 76rem)');
+
+function toggle(name, open = document.body.dataset[name] !== 'open') {
+    const inside = $(`#${name}`).contains(document.activeElement);
+    document.body.dataset[name] = open ? 'open' : 'closed';
+    $(`#toggle-${name}`).setAttribute('aria-expanded', open);
+    if (!(name === 'sidebar' ? narrow : middle).matches) store.set(name, open ? 'open' : 'closed');
+    const covered = (name) => (name === 'sidebar' ? narrow : middle).matches && document.body.dataset[name] === 'open';
+    $('main').inert = covered('sidebar') || covered('panel');
+    if (!open && inside) $(`#toggle-${name}`).focus();
+    if (open && narrow.matches) $(name === 'sidebar' ? '#new' : '#panel .close').focus();
+}
+
+function closeSidebar() {
+    if (narrow.matches) toggle('sidebar', false);
+}
+
+function showPanels() {
+    toggle('sidebar', !narrow.matches && store.setting('sidebar', 'open') === 'open');
+    toggle('panel', !middle.matches && store.setting('panel', 'open') === 'open');
+}
+
+narrow.addEventListener('change', showPanels);
+middle.addEventListener('change', showPanels);
+$('#toggle-sidebar').addEventListener('click', () => toggle('sidebar'));
+$('#toggle-panel').addEventListener('click', () => toggle('panel'));
+$('#panel .close').addEventListener('click', () => {
+    toggle('panel', false);
+    $('#toggle-panel').focus();
+});
+$('#shade').addEventListener('click', () => {
+    toggle('sidebar', false);
+    toggle('panel', false);
+});
+
+function begin() {
+    chat.begin();
+    closeSidebar();
+    composer.field.focus();
+}
+
+function showTheme(name) {
+    const button = $('#theme');
+    button.setAttribute('aria-label', `Theme: ${name}`);
+    button.title = `Theme: ${name}`;
+}
+
+$('#new').addEventListener('click', begin);
+$('#theme').addEventListener('click', () => showTheme(nextTheme()));
+showTheme(store.setting('theme', 'system'));
+$('#system').addEventListener('input', (event) => chat.setSystem(event.target.value));
+$('#rename').addEventListener('click', async () => {
+    const title = await askTitle($('#title-dialog'), chat.current.title);
+    if (title) chat.rename(title);
+});
+$('#export-markdown').addEventListener('click', () => exportConversation(chat.current, 'md'));
+$('#export-json').addEventListener('click', () => exportConversation(chat.current, 'json'));
+$('#delete').addEventListener('click', async () => {
+    if (await askDeletion($('#delete-dialog'), chat.current.title)) await chat.remove();
+});
+
+for (const button of document.querySelectorAll('dialog .cancel')) {
+    button.addEventListener('click', () => button.closest('dialog').close(''));
+}
+
+// ---- Files may be dropped anywhere.
+
+let inside = 0;
+const carriesFiles = (event) => event.dataTransfer?.types.includes('Files');
+addEventListener('dragenter', (event) => carriesFiles(event) && document.body.classList.toggle('drop', ++inside > 0));
+addEventListener('dragleave', (event) => carriesFiles(event) && document.body.classList.toggle('drop', --inside > 0));
+addEventListener('dragover', (event) => carriesFiles(event) && event.preventDefault());
+addEventListener('drop', (event) => {
+    inside = 0;
+    document.body.classList.remove('drop');
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    composer.attach([...event.dataTransfer.files]);
+});
+
+shortcuts({
+    new: begin,
+    sidebar: () => toggle('sidebar'),
+    panel: () => toggle('panel'),
+    regenerate: () => [...document.querySelectorAll('[aria-label="Regenerate the answer"]')].at(-1)?.click(),
+    message: () => composer.field.focus(),
+    help: () => $('#help').showModal(),
+    escape: () => {
+        if (narrow.matches && document.body.dataset.sidebar === 'open') toggle('sidebar', false);
+        else if (middle.matches && document.body.dataset.panel === 'open') toggle('panel', false);
+        else chat.stop();
+    },
+});
+$('#show-help').addEventListener('click', () => $('#help').showModal());
+
+// ---- Begin.
+
+showPanels();
+const keeps = await store.open();
+await chat.load();
+messages.toEnd();
+if (!keeps) composer.say('This browser keeps no data for the page: conversations are lost when it is left.');
+composer.field.focus();
+await connection.look();

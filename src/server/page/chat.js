@@ -1,0 +1,173 @@
+// What is done with conversations: sending, editing, regenerating, continuing, stopping.
+
+import { answer } from './answer.js';
+import { announce, whole } from './dom.js';
+import { given } from './settings.js';
+import * as store from './store.js';
+import { add, choose, depth, messages, newConversation, path, titleOf } from './tree.js';
+
+/** The time between two copies of an answer that is being written, in milliseconds. */
+const KEEP_EVERY = 1000;
+
+export class Chat {
+    /** The conversations that the browser keeps, the latest first. */
+    conversations = [];
+    /** The conversation that is shown. */
+    current = newConversation();
+    #running = new Map();
+
+    /** `view` has show, progress(node, reading), and ended(fault). `connection` gives the context. */
+    constructor(view, connection) {
+        Object.assign(this, { view, connection });
+    }
+
+    /** Loads what the browser keeps, and shows the conversation that was shown last. */
+    async load() {
+        this.conversations = await store.all();
+        this.conversations.forEach(markLeft);
+        const shown = store.setting('shown');
+        const last = this.conversations.find((conversation) => conversation.id === shown);
+        this.open(last ?? this.#empty());
+    }
+
+    #empty() {
+        return newConversation(store.setting('system', ''));
+    }
+
+    open(conversation) {
+        this.current = conversation;
+        store.set('shown', conversation.nodes.length > 0 ? conversation.id : null);
+        this.view.show();
+    }
+
+    begin() {
+        this.open(this.#empty());
+    }
+
+    /** Returns the node of a conversation that is being written, null if none. */
+    writing(conversation = this.current) {
+        return this.#running.get(conversation.id)?.node ?? null;
+    }
+
+    send({ content, files }) {
+        const { current } = this;
+        const parent = path(current).at(-1)?.id ?? '';
+        const node = add(current, parent, 'user', content, files.length > 0 ? { files } : {});
+        if (!this.conversations.includes(current)) this.conversations.unshift(current);
+        if (!current.title) current.title = titleOf(node);
+        store.set('shown', current.id);
+        this.#answer(node);
+    }
+
+    /** Sends a message again with another text, as a version of it. */
+    edit(node, content) {
+        const files = node.files ? { files: node.files } : {};
+        this.#answer(add(this.current, node.parent, 'user', content, files));
+    }
+
+    /** Requests another answer, beside an earlier one or, if that one is empty, in its place. */
+    regenerate(node, instead = false) {
+        const asked = this.current.nodes.find((other) => other.id === node.parent);
+        if (instead) this.current.nodes.splice(this.current.nodes.indexOf(node), 1);
+        this.#answer(asked);
+    }
+
+    /** Continues an answer that did not end by itself. */
+    resume(node) {
+        this.#run(node);
+    }
+
+    choose(node) {
+        choose(this.current, node);
+        this.#keep(this.current);
+        this.view.show();
+    }
+
+    setSystem(text) {
+        this.current.system = text;
+        store.set('system', text || null);
+        if (this.current.nodes.length > 0) this.#keep(this.current);
+    }
+
+    rename(title) {
+        this.current.title = title;
+        this.#keep(this.current);
+        this.view.show();
+    }
+
+    async remove() {
+        const { current } = this;
+        this.stop();
+        this.conversations = this.conversations.filter((other) => other !== current);
+        this.begin();
+        await store.remove(current.id);
+    }
+
+    stop() {
+        this.#running.get(this.current.id)?.controller.abort();
+    }
+
+    /** Returns why an answer ended early, if its length was the reason. */
+    limit(node) {
+        const { timings } = node.answer;
+        const context = this.connection.properties?.default_generation_settings.n_ctx;
+        if (context && timings && depth(timings) >= context) {
+            return (
+                `The context of ${whole(context)} tokens is full, and the answer ends here. Begin a new conversation, or ` +
+                'restart the server with a larger --ctx.'
+            );
+        }
+        return 'The answer has reached the most tokens that the settings permit: continue it, or change them under Sampling.';
+    }
+
+    #answer(asked) {
+        const node = add(this.current, asked.id, 'assistant', '');
+        this.#run(node);
+    }
+
+    async #run(node) {
+        const conversation = this.current;
+        const controller = new AbortController();
+        const nodes = path(conversation);
+        const until = nodes.indexOf(node);
+        const asked = messages(conversation, nodes.slice(0, until + (node.content ? 1 : 0)));
+        this.#running.set(conversation.id, { node, controller });
+        this.#keep(conversation);
+        this.view.show();
+        this.view.sent();
+        announce('The model is answering.');
+        let kept = performance.now();
+        let failed = null;
+        try {
+            await answer(node, asked, given(), controller.signal, (reading) => {
+                if (this.current === conversation) this.view.progress(node, reading);
+                if (performance.now() - kept > KEEP_EVERY) {
+                    kept = performance.now();
+                    this.#keep(conversation);
+                }
+            });
+        } catch (error) {
+            failed = error;
+        }
+        this.#running.delete(conversation.id);
+        conversation.changed = Date.now();
+        this.#keep(conversation);
+        this.view.show();
+        const words = node.answer.timings?.predicted_n ?? 0;
+        announce(failed ? failed.shown : node.answer.stopped ? 'Stopped.' : `The answer is complete: ${whole(words)} tokens.`);
+        this.view.ended(failed);
+    }
+
+    #keep(conversation) {
+        store.keep(conversation).catch(() => this.view.say('The browser cannot keep the conversation: its storage is full.'));
+    }
+}
+
+/** Marks answers that were being written when the page was left. */
+function markLeft({ nodes }) {
+    for (const { answer } of nodes) {
+        if (answer && !answer.finish && !answer.fault && !answer.stopped) {
+            answer.fault = 'The page was left before the answer was complete. The text so far is kept: continue it, or try again.';
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// The list of conversations, and renaming, exporting and deleting the one that is shown.
+
+import { announce, download, element } from './dom.js';
+import { toMarkdown } from './tree.js';
+
+/** Shows the list. */
+export function showList(list, conversations, { current, running, open }) {
+    const days = new Map();
+    for (const conversation of conversations) {
+        const day = dayOf(conversation.changed);
+        days.set(day, [...(days.get(day) ?? []), conversation]);
+    }
+    const row = (conversation) => element(
+        'li',
+        {},
+        element(
+            'button',
+            {
+                type: 'button',
+                class: 'conversation',
+                'aria-current': conversation === current ? 'true' : null,
+                onclick: () => open(conversation),
+            },
+            element('span', { class: 'title' }, conversation.title || 'New conversation'),
+            running(conversation) && element('span', { class: 'pulse', role: 'img', 'aria-label': 'is being answered' }),
+        ),
+    );
+    list.replaceChildren(...[...days].map(([day, all]) => element(
+        'section', { 'aria-label': day }, element('h3', {}, day), element('ul', {}, all.map(row)),
+    )));
+    if (conversations.length === 0) list.append(element('p', { class: 'hint' }, 'Conversations are kept in this browser alone.'));
+}
+
+function dayOf(time) {
+    const midnight = new Date().setHours(0, 0, 0, 0);
+    const days = Math.ceil((midnight - time) / 86_400_000);
+    if (days <= 0) return 'Today';
+    if (days === 1) return 'Yesterday';
+    return days <= 7 ? 'Last 7 days' : 'Earlier';
+}
+
+/** Asks for a title. Returns null if it is to stay. */
+export function askTitle(dialog, title) {
+    const field = dialog.querySelector('input');
+    field.value = title;
+    return answered(dialog, field).then((entered) => (entered ? field.value.trim() || null : null));
+}
+
+/** Asks whether a conversation is to be deleted. */
+export function askDeletion(dialog, title) {
+    dialog.querySelector('.name').textContent = title;
+    return answered(dialog);
+}
+
+function answered(dialog, field) {
+    dialog.returnValue = '';
+    dialog.showModal();
+    field?.select();
+    return new Promise((resolve) => {
+        dialog.addEventListener('close', () => resolve(dialog.returnValue === 'enter'), { once: true });
+    });
+}
+
+/** Sends a conversation to the user's downloads: what is shown as Markdown, or all of it as JSON. */
+export function exportConversation(conversation, form) {
+    const name = conversation.title.replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation';
+    if (form === 'json') download(`${name}.json`, 'application/json', JSON.stringify(conversation, null, 2));
+    else download(`${name}.md`, 'text/markdown', toMarkdown(conversation));
+    announce(`Exported as ${name}.${form}`);
+}

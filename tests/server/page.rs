@@ -1,0 +1,95 @@
+//! The web page, and what the server has for it.
+
+use rope_cpu::json::parse;
+use serde_json::Value;
+
+use crate::harness::serve;
+
+#[test]
+fn the_page_is_complete_and_loads_nothing_from_elsewhere() {
+    let server = serve(&["-c", "256", "--api-key", "secret"]);
+    let page = server.get("/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+    let attributes = page.text.split('"').filter(|text| text.starts_with("page/"));
+    let mut names: Vec<_> = attributes.map(String::from).collect();
+    assert!(names.contains(&"page/app.js".to_string()), "{names:?}");
+    // A file for each name, and for each module that it imports.
+    let mut next = 0;
+    while let Some(name) = names.get(next).cloned() {
+        let file = server.get(&format!("/{name}"));
+        assert_eq!(file.status, 200, "{name}");
+        if name.ends_with(".js") {
+            assert_eq!(file.header("content-type"), Some("text/javascript; charset=utf-8"));
+            let imports = file.text.split("from './").skip(1);
+            let modules = imports.filter_map(|rest| rest.split_once('\'').map(|(name, _)| name));
+            for module in modules.map(|name| format!("page/{name}")) {
+                if !names.contains(&module) {
+                    names.push(module);
+                }
+            }
+        }
+        next += 1;
+    }
+    assert!(names.len() > 15, "{names:?}");
+    server.get("/page/nothing.js").refused(404, &["File Not Found"]);
+    server.get("/page/../props").refused(401, &[]);
+}
+
+#[test]
+fn files_are_sent_again_only_if_they_changed() {
+    let server = serve(&["-c", "256"]);
+    let first = server.get("/page/app.js");
+    let tag = first.header("etag").unwrap();
+    let again = server.send("GET", "/page/app.js", &[("if-none-match", tag)], "");
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    let other = server.send("GET", "/page/app.js", &[("if-none-match", "\"0\"")], "");
+    assert_eq!((other.status, other.text), (200, first.text));
+}
+
+#[test]
+fn the_page_can_be_left_out() {
+    for option in ["--no-ui", "--no-webui"] {
+        let server = serve(&["-c", "256", option]);
+        for path in ["/", "/page/app.js"] {
+            server.get(path).refused(404, &["without its web page"]);
+        }
+    }
+    for options in [["--no-ui", "--ui"], ["--no-webui", "--webui"]] {
+        let server = serve(&[&["-c", "256"], &options[..]].concat());
+        assert_eq!(server.get("/").status, 200, "{options:?}");
+    }
+}
+
+#[test]
+fn the_plan_has_the_numbers_of_a_length() {
+    let server = serve(&["-c", "512", "--rope-scaling", "linear", "--rope-scale", "2"]);
+    let plan = server.get("/rope").json();
+    assert!(plan["plan"].as_str().unwrap().starts_with("RoPE: linear"), "{plan}");
+    assert_eq!((&plan["method"], &plan["factor"]), (&"linear".into(), &2.0.into()));
+    assert_eq!((&plan["tokens"], &plan["context"]), (&512.into(), &512.into()));
+    let numbers = |name: &str| -> Vec<f64> { parse(&plan[name].to_string()).unwrap() };
+    let (now, trained) = (numbers("wavelengths"), numbers("trained_wavelengths"));
+    assert!(!now.is_empty());
+    for (now, trained) in now.iter().zip(&trained) {
+        assert!((now / trained - 2.0).abs() < 1e-12, "{now} {trained}");
+    }
+    let last = |plan: &Value| plan["distances"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last(&plan), serde_json::json!([511, 255.5, 255.5]));
+    let shorter = server.get("/rope?tokens=101").json();
+    assert_eq!(last(&shorter), serde_json::json!([100, 50.0, 50.0]));
+    for tokens in ["0", "513", "-1", "x", ""] {
+        server.get(&format!("/rope?tokens={tokens}")).refused(400, &["tokens", "from 1 to 512"]);
+    }
+}
+
+#[test]
+fn the_properties_have_the_memory() {
+    let server = serve(&["-c", "512"]);
+    let memory = server.get("/props").json()["memory"].take();
+    for name in ["weights_bytes", "buffers_bytes", "context_bytes"] {
+        assert!(memory[name].as_u64().unwrap() > 0, "{name}: {memory}");
+    }
+    assert_eq!(memory["cache_bytes"], 0);
+}
