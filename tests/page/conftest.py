@@ -1,0 +1,159 @@
+"""A server with SmolLM2, and its page in headless Chromium."""
+
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+BINARY = Path(os.environ.get("ROPE_CPU", ROOT / "target/release/rope-cpu"))
+CHROMIUM = Path(os.environ["CHROMIUM"])
+AXE = ROOT / ".cache/npm-page/node_modules/axe-core/axe.min.js"
+
+# The time that reading a long document may take.
+PATIENCE = 240_000
+
+expect.set_options(timeout=20_000)
+
+
+class Server:
+    """A running server. It listens on the same port each time that it is started."""
+
+    def __init__(self, *options):
+        self.options = options
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+        self.start()
+
+    def start(self):
+        """Starts the server, and waits until it has loaded the model."""
+        self.log = tempfile.TemporaryFile("w+")
+        command = [BINARY, "serve", "-m", MODEL, "--port", str(self.port), *self.options]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
+        for _ in range(600):
+            self.log.seek(0)
+            text = self.log.read()
+            if "listening on" in text:
+                return
+            assert self.process.poll() is None, text
+            time.sleep(0.1)
+        raise AssertionError(text)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def serve():
+    """Starts servers, which end with the test."""
+    servers = []
+
+    def start(*options):
+        servers.append(Server(*options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens the page of a server in a browser of its own, in which nothing may go wrong unseen."""
+    contexts = []
+
+    def open_page(url, **options):
+        context = browser.new_context(**{"viewport": {"width": 1360, "height": 860}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.faults = []
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.on("console", lambda message: page.faults.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: inside(page, request.url, url))
+        if os.environ.get("PAGE_FILES"):
+            context.route(f"{url}/page/*", from_disk)
+            context.route(f"{url}/", from_disk)
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        for page in context.pages:
+            # The browser reports every answer that is an error, which tests of faults expect.
+            faults = [fault for fault in page.faults if not fault.startswith("Failed to load resource")]
+            assert faults == []
+        context.close()
+
+
+def inside(page, requested, url):
+    if not requested.startswith((url, "data:", "blob:")):
+        page.faults.append(f"a request to {requested}")
+
+
+def from_disk(route):
+    """With PAGE_FILES, the files of the page are those in the sources, so that nothing is to be compiled."""
+    response = route.fetch()
+    name = route.request.url.rsplit("/", 1)[1] or "index.html"
+    route.fulfill(response=response, body=(ROOT / "src/server/page" / name).read_bytes())
+
+
+class Chat:
+    """What a user does with the page."""
+
+    def __init__(self, page):
+        self.page = page
+        self.answers = page.locator(".message.assistant")
+        self.field = page.get_by_label("Message", exact=True)
+
+    def ready(self):
+        expect(self.page.locator("#model")).to_have_attribute("data-state", "ready")
+        return self
+
+    def send(self, text):
+        self.field.fill(text)
+        self.field.press("Enter")
+
+    def complete(self):
+        """Waits until the last answer is complete. Returns it."""
+        expect(self.page.get_by_role("button", name="Stop", exact=True)).to_have_count(0, timeout=PATIENCE)
+        last = self.answers.last
+        expect(last).to_have_attribute("aria-busy", "false", timeout=PATIENCE)
+        return last
+
+    def ask(self, text):
+        self.send(text)
+        return self.complete()
+
+    def limit(self, tokens, **settings):
+        """Sets the longest answer, and other settings."""
+        settings = {"max_tokens": tokens, "seed": 1, **settings}
+        self.page.evaluate("settings => localStorage.setItem('rope-cpu.sampling', JSON.stringify(settings))", settings)
+        return self
+
+
+def statistics(answer):
+    """The numbers below an answer: tokens read, and those that were in the cache."""
+    text = answer.locator(".statistics").inner_text()
+    read = re.search(r"([\d,]+) read in", text)
+    cached = re.search(r"([\d,]+) from the cache", text)
+    number = lambda match: int(match[1].replace(",", "")) if match else 0
+    return number(read), number(cached)

@@ -1,0 +1,161 @@
+"""Conversations with a model."""
+
+import json
+
+import pytest
+from conftest import PATIENCE, ROOT, Chat, expect, statistics
+
+
+def document(tokens):
+    """A text of about so many tokens, as a file that is dropped."""
+    text = (ROOT / "tests/data/jargon.txt").read_text()
+    # SmolLM2 has about 3.4 letters in a token of it.
+    text = (text * 9)[: int(3.4 * tokens)]
+    return {"name": "jargon.txt", "text": text}
+
+
+def drop(page, name, text):
+    """Drops a file onto the page, as a user does with the mouse."""
+    data = page.evaluate_handle(
+        """({ name, text }) => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], name, { type: 'text/plain' }));
+            return data;
+        }""",
+        {"name": name, "text": text},
+    )
+    for event in ["dragenter", "dragover", "drop"]:
+        page.dispatch_event("body", event, {"dataTransfer": data})
+
+
+def test_a_long_document_is_read_once(serve, visit):
+    server = serve("--ctx", "16384", "--rope-freq-scale", "0.5", "-t", "2")
+    page = visit(server.url)
+    chat = Chat(page).ready().limit(24)
+    drop(page, **document(12_000))
+    chip = page.locator("#composer .chip")
+    expect(chip).to_contain_text("tokens")
+    # The gauge has the message before it is sent.
+    expect(page.locator("#gauge")).to_contain_text("more in this message")
+    chat.send("What is this text about?")
+    progress = page.get_by_role("progressbar", name="Reading the prompt")
+    expect(progress).to_be_visible()
+    expect(page.locator(".reading")).to_contain_text("left", timeout=30_000)
+    first = chat.complete()
+    read, cached = statistics(first)
+    assert read > 11_000 and cached == 0
+    gauge = page.get_by_role("meter", name="Context")
+    used = int(gauge.get_attribute("aria-valuenow"))
+    assert used > 11_000 and "trained for 8,192, extended to 16,384" in gauge.get_attribute("aria-valuetext")
+
+    for question in ["Name one word of it.", "Who wrote it?"]:
+        read, cached = statistics(chat.ask(question))
+        assert read < 100 and cached > 11_000, question
+
+    # Another answer to the last question, which the first one stays beside.
+    before = chat.answers.last.locator(".body").inner_text()
+    chat.limit(24, seed=2)
+    chat.answers.last.get_by_role("button", name="Regenerate the answer").click()
+    again = chat.complete()
+    read, cached = statistics(again)
+    assert read < 100 and cached > 11_000
+    expect(again.locator(".versions")).to_contain_text("2 / 2")
+    again.get_by_role("button", name="Previous version").click()
+    expect(chat.answers.last.locator(".body")).to_have_text(before, use_inner_text=True)
+
+    # The page is loaded anew: the conversation is there, and goes on from the cache.
+    texts = chat.answers.locator(".body").all_inner_texts()
+    page.reload()
+    chat.ready()
+    expect(chat.answers).to_have_count(3)
+    assert chat.answers.locator(".body").all_inner_texts() == texts
+    expect(page.locator("#gauge")).to_contain_text("extended to 16,384")
+    read, cached = statistics(chat.ask("Is it old?"))
+    assert read < 100 and cached > 11_000
+
+
+def test_a_message_is_edited_and_an_answer_stopped_and_continued(serve, visit):
+    page = visit(serve("--ctx", "4096").url)
+    chat = Chat(page).ready().limit(8, temperature=0)
+    chat.ask("Say yes.")
+    page.get_by_role("button", name="Edit the message").click()
+    field = page.get_by_label("The edited message")
+    expect(field).to_be_focused()
+    field.fill("Count from one to one hundred, in words.")
+    chat.limit(2000, temperature=0)
+    field.press("Enter")
+    expect(page.locator(".message.user .body")).to_have_text("Count from one to one hundred, in words.")
+    expect(chat.answers.last.locator(".body")).not_to_be_empty()
+    page.keyboard.press("Escape")
+    stopped = chat.complete()
+    expect(stopped.locator(".notice")).to_contain_text("stopped")
+    text = stopped.locator(".body").inner_text()
+    chat.limit(8, temperature=0)
+    stopped.get_by_role("button", name="Continue").click()
+    continued = chat.complete().locator(".body").inner_text()
+    assert continued.startswith(text[:40]) and len(continued) > len(text)
+    expect(chat.answers.last).to_contain_text("has reached the most tokens")
+    # The first version is still there, with its own answer.
+    page.locator(".message.user").get_by_role("button", name="Previous version").click()
+    expect(page.locator(".message.user .body")).to_have_text("Say yes.")
+
+
+def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(4)
+    page.get_by_label("What the model is told").fill("You answer in one word.")
+    chat.ask("Which color has the sky?")
+    page.keyboard.press("Control+Shift+O")
+    expect(page.locator(".message")).to_have_count(0)
+    chat.ask("Which color has grass?")
+    list_of = page.locator("#conversations button")
+    expect(list_of).to_have_text(["Which color has grass?", "Which color has the sky?"])
+
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Title").fill("Grass")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Grass")).to_be_visible()
+
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="as JSON").click()
+    assert download.value.suggested_filename == "Grass.json"
+    exported = json.loads(download.value.path().read_text())
+    assert exported["system"] == "You answer in one word."
+    assert [node["role"] for node in exported["nodes"]] == ["user", "assistant"]
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="as Markdown").click()
+    assert "## User\n\nWhich color has grass?" in download.value.path().read_text()
+
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(list_of).to_have_text(["Which color has the sky?"])
+    page.reload()
+    expect(list_of).to_have_text(["Which color has the sky?"])
+    list_of.click()
+    expect(page.locator(".message.user .body")).to_have_text("Which color has the sky?")
+
+
+def test_two_conversations_are_answered_at_a_time(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(300, temperature=0)
+    chat.send("Write a long story.")
+    expect(chat.answers.last.locator(".body")).not_to_be_empty()
+    page.get_by_role("button", name="New conversation").click()
+    chat.limit(4)
+    chat.ask("Say yes.")
+    expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(1)
+    page.locator("#conversations button").filter(has_text="Write a long story.").click()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    chat.complete()
+    expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(0)
+
+
+@pytest.mark.parametrize("content, reason", [(b"\x89PNG\r\n\x00\x00\xff", "is not text"), (b"  \n", "is empty")])
+def test_files_that_are_no_text_are_refused(serve, visit, content, reason):
+    page = visit(serve("--ctx", "512").url)
+    Chat(page).ready()
+    page.locator("#composer input[type=file]").set_input_files({"name": "file", "mimeType": "", "buffer": content})
+    expect(page.locator("#composer .notice")).to_contain_text(reason)
+    expect(page.locator("#composer .chip")).to_have_count(0)

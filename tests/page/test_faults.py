@@ -1,0 +1,118 @@
+"""What can go wrong is said in one sentence, with what to do, and the text so far is kept."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from conftest import ROOT, Chat, expect
+
+
+def test_a_server_that_goes_away_in_the_middle_of_an_answer(serve, visit):
+    server = serve("--ctx", "4096")
+    page = visit(server.url)
+    chat = Chat(page).ready().limit(2000, temperature=0)
+    chat.send("Count from one to one hundred, in words.")
+    body = chat.answers.last.locator(".body")
+    expect(body).to_contain_text("two", ignore_case=True)
+    server.kill()
+    answer = chat.complete()
+    notice = answer.locator(".notice")
+    expect(notice).to_contain_text("The server went away in the middle of the answer. The text so far is kept")
+    text = body.inner_text()
+    assert len(text) > 3
+    expect(page.locator("#model")).to_contain_text("The server is gone")
+    # Without a server, the page says so again, and keeps the text.
+    notice.get_by_role("button", name="Continue").click()
+    expect(chat.complete().locator(".notice")).to_contain_text("cannot be reached")
+    assert body.inner_text() == text
+    server.start()
+    chat.ready().limit(8, temperature=0)
+    answer.get_by_role("button", name="Continue").click()
+    continued = chat.complete().locator(".body").inner_text()
+    assert continued.startswith(text[:20]) and len(continued) > len(text)
+    expect(chat.answers.last.locator(".fault")).to_have_count(0)
+
+
+def test_a_message_that_does_not_fit(serve, visit):
+    page = visit(serve("--ctx", "512").url)
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Say yes.")
+    text = (ROOT / "tests/data/jargon.txt").read_text()[:4000]
+    chat.field.fill(text)
+    expect(page.locator("#gauge")).to_contain_text("the message does not fit")
+    chat.field.press("Enter")
+    notice = chat.complete().locator(".notice")
+    expect(notice).to_contain_text("The context is full: the conversation has 1,")
+    expect(notice).to_contain_text("and 512 fit. Shorten the message, begin a new conversation, or restart")
+    # The message is there, to be shortened.
+    page.get_by_role("button", name="Edit the message").last.click()
+    page.get_by_label("The edited message").fill("Say no.")
+    page.keyboard.press("Enter")
+    expect(chat.complete().locator(".fault")).to_have_count(0)
+
+
+def test_a_context_that_an_answer_fills(serve, visit):
+    page = visit(serve("--ctx", "256").url)
+    chat = Chat(page).ready().limit(2000, temperature=0)
+    answer = chat.ask("Count from one to one hundred, in words.")
+    expect(answer.locator(".notice")).to_contain_text("The context of 256 tokens is full, and the answer ends here.")
+    assert "three" in answer.locator(".body").inner_text().lower()
+    expect(page.get_by_role("meter", name="Context")).to_have_attribute("aria-valuenow", "256")
+
+
+def test_a_key_is_asked_for(serve, visit):
+    page = visit(serve("--ctx", "512", "--api-key", "secret").url)
+    dialog = page.get_by_role("dialog", name="API key")
+    expect(dialog).to_be_visible()
+    page.get_by_label("Key", exact=True).fill("wrong")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(dialog).to_be_visible()
+    page.get_by_label("Key", exact=True).fill("secret")
+    page.keyboard.press("Enter")
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Say yes.")
+    page.reload()
+    chat.ready()
+    expect(dialog).to_be_hidden()
+
+
+class Loading(BaseHTTPRequestHandler):
+    """A server whose model is being loaded, with the files of the page in the sources."""
+
+    def do_GET(self):
+        name = self.path.rsplit("/", 1)[1] or "index.html"
+        file = ROOT / "src/server/page" / name
+        if file.is_file():
+            kind = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}[file.suffix]
+            self.reply(200, kind, file.read_bytes())
+        else:
+            self.reply(503, "application/json", b'{"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}')
+
+    do_POST = do_GET
+
+    def reply(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_model_that_is_being_loaded_and_fails(visit):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Loading)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever).start()
+    page = visit(f"http://127.0.0.1:{server.server_port}")
+    state = page.locator("#model")
+    expect(state).to_contain_text("The model is being loaded")
+    chat = Chat(page)
+    chat.send("Say yes.")
+    answer = chat.complete()
+    expect(answer.locator(".notice")).to_contain_text("still loading the model: try again when it is ready")
+    expect(page.locator(".message.user .body")).to_have_text("Say yes.")
+    server.shutdown()
+    server.server_close()
+    expect(state).to_contain_text("The server ended while it loaded the model: its terminal has the reason.")
