@@ -156,6 +156,11 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(line) => line,
         Err(code) => return code,
     };
+    if let Some(Subcommands::Serve(args)) = &line.command
+        && let Err(error) = args.log.start(args.listen.verbose)
+    {
+        return error.report();
+    }
     let unread = environment::notes(&command, &typed.argv, env::vars_os());
     for text in typed.notes.iter().chain(&unread) {
         note(format_args!("note: {text}"));
@@ -201,9 +206,13 @@ fn handle_interrupts() -> Result<(), Error> {
     interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))
 }
 
-/// Prints a line to stderr. A failure is ignored, since it could only be reported there.
+/// Prints a line to stderr, or to the log. A failure is ignored, since it could only be reported there.
 fn note(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{}", flags::with_flags(&text.to_string()));
+    let text = text.to_string();
+    let text = flags::with_flags(&text);
+    if !args::log::note(&text) {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
 }
 
 /// Prints the warnings of a plan to stderr.

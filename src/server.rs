@@ -15,6 +15,7 @@ mod fields;
 mod grammars;
 mod http;
 mod job;
+mod log;
 mod native;
 mod ollama;
 mod openai;

@@ -51,6 +51,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-oe", "output-err"),
     ("-np", "parallel"),
     ("-cram", "cache-ram"),
+    ("-lv", "log-verbosity"),
     ("-md", "spec-draft-model"),
     ("-ctkd", "spec-draft-type-k"),
     ("-ctvd", "spec-draft-type-v"),

@@ -4,7 +4,7 @@
 use super::llama_cli::{
     self,
     Treatment::{self, Ignored, Unsupported},
-    Value::{self, Any, No},
+    Value::{self, Any, No, Optional},
     find_in,
 };
 
@@ -16,6 +16,8 @@ pub fn find(name: &str) -> Option<(Value, Treatment)> {
 const ALWAYS: Treatment = Treatment::ALWAYS;
 const REUSE: Treatment =
     Ignored("ignored, since rope-cpu continues the longest prefix of all slots");
+const LOG: Treatment = Ignored("ignored, since lines of the log begin with the time and the level");
+const COLORS: Treatment = Ignored("ignored, since rope-cpu detects terminals");
 const ONE: &str = "a server has one model";
 const PAGE: &str = "the web page has no such setting";
 
@@ -25,6 +27,9 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("--cache-idle-slots --no-cache-idle-slots", No, REUSE),
     ("-sps --slot-prompt-similarity -cms --checkpoint-min-step", Any, REUSE),
     ("--threads-http", Any, Ignored("ignored, since threads are not bound to connections")),
+    ("--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps", No, LOG),
+    ("--log-colors", Optional(&["on", "off", "auto"]), COLORS),
+    ("--log-prompts-dir", Any, Unsupported("--log-prompts writes prompts to the log")),
     //
     ("-nocb --no-cont-batching --no-prefill-assistant", No, Unsupported("")),
     ("--no-cache-prompt", No, Unsupported("give \"cache_prompt\": false in requests")),

@@ -1,6 +1,6 @@
 //! Answers as they come from the scheduler: collected, or as a stream of JSON values.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -18,11 +18,32 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use super::{
     error::ApiError,
     job::{Outcome, Update},
+    log::Record,
     probabilities::Probabilities,
 };
 
-/// The updates of all answers to a request, with the index of the answer.
-pub type Updates = UnboundedReceiver<(usize, Update)>;
+/// The updates of all answers to a request, with the index of the answer. They pass through the record
+/// of the request.
+pub struct Updates {
+    receiver: UnboundedReceiver<(usize, Update)>,
+    record: Option<Arc<Record>>,
+}
+
+impl Updates {
+    /// Creates the updates of `count` answers.
+    pub fn new(receiver: UnboundedReceiver<(usize, Update)>, count: usize) -> Self {
+        let record = Record::current();
+        record.iter().for_each(|record| record.expect(count));
+        Updates { receiver, record }
+    }
+
+    /// Waits for the next update; `None` if the scheduler has stopped.
+    async fn next(&mut self) -> Option<(usize, Update)> {
+        let (index, update) = self.receiver.recv().await?;
+        self.record.iter().for_each(|record| record.update(index, &update));
+        Some((index, update))
+    }
+}
 
 /// The time after which an idle connection gets a comment, so that proxies do not close it.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -55,7 +76,7 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
     let mut answers: Vec<_> = (0..count).map(|_| Collected::default()).collect();
     while answers.iter().any(|answer| answer.outcome.is_none()) {
         let stopped = || ApiError::unavailable("the scheduler has stopped");
-        let (index, update) = updates.recv().await.ok_or_else(stopped)?;
+        let (index, update) = updates.next().await.ok_or_else(stopped)?;
         let Some(answer) = answers.get_mut(index) else { continue };
         match update {
             Update::Started { seed } => answer.seed = seed,
@@ -155,7 +176,7 @@ async fn send(
         }
         let update = tokio::select! {
             () = values.closed() => return,
-            update = updates.recv() => update,
+            update = updates.next() => update,
         };
         let stopped = || ApiError::unavailable("the scheduler has stopped");
         let error = match update {

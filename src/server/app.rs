@@ -20,15 +20,14 @@ use rope_cpu::{
     sample::Settings,
     tokenizer::Tokenizer,
 };
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, unbounded_channel},
-    oneshot,
-};
+use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::{
+    answers::Updates,
     command::{Command, SlotAction, SlotResult},
     error::ApiError,
-    job::{Job, Update},
+    job::Job,
+    log::Record,
     parameters::Parameters,
     pooling::Pooling,
     status::Status,
@@ -70,6 +69,8 @@ pub struct Options {
     pub tags: Vec<String>,
     /// Whether answers in OpenAI's form have llama-server's form with them.
     pub verbose: bool,
+    /// Whether prompts are written to the log.
+    pub logs_prompts: bool,
 }
 
 /// The state of a server: its options, and the model once it is loaded.
@@ -188,7 +189,7 @@ impl App {
         &self,
         prompts: Vec<Vec<Token>>,
         parameters: &Parameters,
-    ) -> Result<UnboundedReceiver<(usize, Update)>, ApiError> {
+    ) -> Result<Updates, ApiError> {
         for prompt in &prompts {
             if prompt.is_empty() {
                 return Err(ApiError::invalid("the prompt is empty: there is nothing to continue"));
@@ -203,7 +204,16 @@ impl App {
             self.status.waiting.fetch_sub(prompts.len(), Relaxed);
             return Err(ApiError::busy(waiting));
         }
+        if let Some(record) = Record::current()
+            && let Ok(tokenizer) = self.tokenizer()
+        {
+            let text = |prompt: &[Token]| {
+                String::from_utf8_lossy(&tokenizer.decode(prompt, true)).into_owned()
+            };
+            prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
+        }
         let (updates, receiver) = unbounded_channel();
+        let receiver = Updates::new(receiver, prompts.len());
         for (index, prompt) in prompts.into_iter().enumerate() {
             let Parameters {
                 sampling,

@@ -22,6 +22,7 @@ use super::{
     app::{Loaded, Server},
     embeddings,
     error::ApiError,
+    log::{REQUEST_ID, log},
     native, ollama, openai, page,
 };
 
@@ -44,7 +45,8 @@ pub fn router(server: Arc<Server>) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(permitted))
         .allow_methods([Method::GET, Method::POST])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, X_API_KEY]);
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, X_API_KEY, REQUEST_ID])
+        .expose_headers([REQUEST_ID]);
     Router::new()
         .route("/health", get(health))
         .route("/v1/health", get(health))
@@ -62,6 +64,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .layer(from_fn_with_state(server.clone(), check))
         .layer(from_fn(form_error))
         .layer(cors)
+        .layer(from_fn_with_state(server.clone(), log))
         .with_state(server)
 }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use rope_cpu::{generate::Timings, kv_cache::Pool};
 
-use super::slot::Slot;
+use super::{slot::Slot, timings::sum};
 
 /// The state of the scheduler after its last step.
 #[derive(Debug, Default)]
@@ -86,16 +86,7 @@ impl Status {
     pub fn count(&self, timings: &Timings) {
         let mut state = self.lock();
         state.answers += 1;
-        let sum = &mut state.timings;
-        sum.reused += timings.reused;
-        sum.read += timings.read;
-        sum.reading += timings.reading;
-        sum.generated += timings.generated;
-        sum.steps += timings.steps;
-        sum.steps_with_drafts += timings.steps_with_drafts;
-        sum.drafted += timings.drafted;
-        sum.accepted += timings.accepted;
-        sum.generating += timings.generating;
+        state.timings = sum([&state.timings, timings]);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -70,7 +70,8 @@ impl Server {
         let address = loop {
             let text = stderr.lock().unwrap().clone();
             if let Some((_, address)) = text.split_once("listening on http://") {
-                break address.split_whitespace().next().unwrap().to_string();
+                // In a log of JSON, a quotation mark follows.
+                break address.split(['"', '\n']).next().unwrap().to_string();
             }
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none() && began.elapsed() < PATIENCE, "{ended:?}: {text}");

@@ -9,6 +9,7 @@ mod faults;
 mod harness;
 mod interfaces;
 mod load;
+mod log;
 mod other_interfaces;
 mod page;
 mod slots;

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration}
 use clap::ValueEnum;
 
 use super::{
-    AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SpeculationArgs,
-    TemplateArgs, at_least_one, numbers,
+    AdapterArgs, LogArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
+    SpeculationArgs, TemplateArgs, at_least_one, numbers,
 };
 use crate::{
     cli::error::Error,
@@ -32,6 +32,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub requests: RequestArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub log: LogArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
@@ -130,10 +133,11 @@ pub struct ListenArgs {
     #[arg(long)]
     pub metrics: bool,
 
-    /// Answer chats with the prompt and the settings, too
+    /// Log more, and answer chats with their settings, too
     ///
-    /// As with "verbose": true in a request: the field __verbose.
-    #[arg(long, hide_short_help = true)]
+    /// As --log-verbosity 4, and "verbose": true in each request: the field __verbose has the prompt and
+    /// the settings.
+    #[arg(short = 'v', long, alias = "log-verbose", hide_short_help = true)]
     pub verbose: bool,
 
     /// Largest body of a request in MiB
@@ -289,6 +293,7 @@ impl ServeArgs {
             tags: listen.tags.clone(),
             reasoning: requests.reasoning != Reasoning::Off,
             verbose: listen.verbose,
+            logs_prompts: self.log.log_prompts,
         })
     }
 }

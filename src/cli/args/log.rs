@@ -1,0 +1,124 @@
+//! The options of the server's log.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, IsTerminal},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use clap::ValueEnum;
+use tracing::{error, info, warn};
+use tracing_subscriber::{
+    filter::LevelFilter,
+    fmt::{
+        self,
+        writer::{BoxMakeWriter, MakeWriterExt},
+    },
+};
+
+use super::{named, numbers};
+use crate::cli::error::Error;
+
+/// Whether messages of the program are lines of the log.
+static TAKES_NOTES: AtomicBool = AtomicBool::new(false);
+
+/// The options of the log.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Log")]
+pub struct LogArgs {
+    /// Form of the log on stderr: text or json
+    ///
+    /// It has a line for each request: identifier, method, path, status, tokens, times, and why the
+    /// answer ended. The identifier is that of the header X-Request-Id, which the response has as well.
+    /// json: each line is an object, those of the start included.
+    #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
+    pub log_format: LogFormat,
+
+    /// How much the log says: 0 to 4 [-lv]
+    ///
+    /// 0: nothing, 1: errors, 2: warnings, 3: requests, 4: the arrival of requests, too, and those for
+    /// /health, /metrics and /slots.
+    #[arg(long, alias = "verbosity", value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = numbers::between::<u8>(0, 4))]
+    pub log_verbosity: u8,
+
+    /// File that the log is appended to, too
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
+    /// Write no log
+    #[arg(long, conflicts_with_all = ["log_file", "log_prompts"])]
+    pub log_disable: bool,
+
+    /// Write prompts to the log
+    ///
+    /// They may be confidential: by default the log has nothing of them.
+    #[arg(long, hide_short_help = true)]
+    pub log_prompts: bool,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Text for people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+impl LogArgs {
+    /// Starts the log, with all that it can say if it is `verbose`.
+    ///
+    /// # Errors
+    /// If its file cannot be opened.
+    pub fn start(&self, verbose: bool) -> Result<(), Error> {
+        let level = match self.log_verbosity {
+            _ if self.log_disable => LevelFilter::OFF,
+            _ if verbose => LevelFilter::DEBUG,
+            0 => LevelFilter::OFF,
+            1 => LevelFilter::ERROR,
+            2 => LevelFilter::WARN,
+            3 => LevelFilter::INFO,
+            _ => LevelFilter::DEBUG,
+        };
+        let writer = match &self.log_file {
+            None => BoxMakeWriter::new(io::stderr),
+            Some(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = file.map_err(|e| named(path, e))?;
+                BoxMakeWriter::new(io::stderr.and(Arc::new(file)))
+            }
+        };
+        let log = fmt::fmt()
+            .with_max_level(level)
+            .with_writer(writer)
+            .with_ansi(self.log_file.is_none() && io::stderr().is_terminal());
+        match self.log_format {
+            LogFormat::Text => log.init(),
+            LogFormat::Json => log.json().flatten_event(true).init(),
+        }
+        let only_lines = self.log_format == LogFormat::Json || self.log_file.is_some();
+        TAKES_NOTES.store(only_lines && level >= LevelFilter::INFO, Relaxed);
+        if self.log_prompts {
+            warn!("--log-prompts: prompts are written to the log");
+        }
+        Ok(())
+    }
+}
+
+/// Writes a message of the program to the log, if the log has them. Returns whether it does.
+pub fn note(text: &str) -> bool {
+    let taken = TAKES_NOTES.load(Relaxed);
+    if taken {
+        match text.split_once(": ") {
+            Some(("error", text)) => error!("{text}"),
+            Some(("warning", text)) => warn!("{text}"),
+            _ => info!("{text}"),
+        }
+    }
+    taken
+}
