@@ -61,7 +61,7 @@ use rope_cpu::{platform::interrupt, rope::Plan};
     arg_required_else_help = true,
     disable_help_subcommand = true,
     after_help = EXAMPLES,
-    after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP),
+    after_long_help = run_details(),
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -73,7 +73,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     /// Generate text with a model, or converse with it (the default)
-    #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", environment::HELP))]
+    #[command(after_help = EXAMPLES, after_long_help = run_details())]
     Run(Box<run::Args>),
     Serve(Box<serve::Args>),
 
@@ -107,6 +107,12 @@ Examples:
       one answer
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
       show the memory that this needs, and exit";
+
+/// Returns the sections at the end of the long help of `run`.
+fn run_details() -> String {
+    let commands = run::command_list().replace('\n', "\n  ");
+    format!("{EXAMPLES}\n\nCommands in a conversation:\n  {commands}\n\n{}", environment::HELP)
+}
 
 /// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
 use serde_json::{Map, Value as Json, json};
 
 /// The author of a message.
@@ -44,7 +44,7 @@ impl fmt::Display for Role {
 ///
 /// It is deserialized from the form that templates and OpenAI's API share: `content` is a text or a
 /// list of text parts, which are joined by line breaks, and the arguments of `tool_calls` are a JSON
-/// object or its text. Keys that no template reads are skipped.
+/// object or its text. Keys that no template reads are skipped. It is serialized in the same form.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Given")]
 pub struct Message {
@@ -141,6 +141,13 @@ impl Message {
             message.insert("tool_calls".into(), calls.collect::<Result<_, _>>()?);
         }
         Ok(Json::Object(message))
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shape = Shape { developer: true, thinking: false, parts: false, objects: false };
+        self.to_json(shape).map_err(S::Error::custom)?.serialize(serializer)
     }
 }
 
@@ -359,6 +366,17 @@ mod tests {
         ] {
             let error = parse(message).unwrap_err();
             assert!(error.contains(reason), "{message}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_serialized_message_parses_to_the_same() {
+        for text in [
+            r#"{"role":"developer","content":"a"}"#,
+            r#"{"role":"assistant","content":"","reasoning_content":"r","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+            r#"{"role":"tool","content":"1","tool_call_id":"x","name":"f"}"#,
+        ] {
+            assert_eq!(serde_json::to_string(&parse(text).unwrap()).unwrap(), text);
         }
     }
 

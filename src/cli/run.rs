@@ -1,12 +1,17 @@
 //! `rope-cpu run`: generates text, or holds a conversation.
 
 mod args;
+mod command;
 mod constraint;
 mod conversation;
+mod converse;
 mod line;
 mod prompt;
 mod prompt_cache;
+mod saved;
 mod screen;
+mod settings;
+mod stats;
 mod summary;
 mod writer;
 
@@ -16,13 +21,15 @@ use std::{
 };
 
 pub use args::Args;
+pub use command::list as command_list;
 
 use super::{
     draft::{Draft, speculation},
     error::Error,
     handle_interrupts, load, note, resources, sampling, warn,
 };
-use conversation::{Conversation, converse};
+use conversation::{Conversation, Question};
+use converse::{Dialogue, answer_once};
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
@@ -107,8 +114,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if let Some(cache) = &prompt_cache {
         cache.load(&mut session)?;
     }
-    let sampler = Sampler::new(sampling).map_err(Error::failed)?;
-    let seed = sampler.seed();
+    let sampler = Sampler::new(sampling.clone()).map_err(Error::failed)?;
     let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
     let load = started.elapsed();
@@ -116,6 +122,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         session,
         tokenizer,
         sampler,
+        settings: sampling,
         speculation,
         limits,
         screen,
@@ -142,7 +149,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         prompt::notes_input_left(typed);
     }
     if shown && answer.timings() {
-        note(summary::summary(load, &writer.total, seed));
+        note(summary::summary(load, &writer.total, writer.sampler.seed()));
     }
     match result {
         Ok(()) if interrupt::terminated() => Err(Error::Interrupted),
@@ -178,6 +185,28 @@ fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, 
 fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor>, Error> {
     let typing = io::stdin().is_terminal() && !(args.prompt.single_turn && prompt);
     typing.then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
+}
+
+/// Answers `first`, if there is one, then what the user enters. Without `lines`, or with `-st`, it ends after
+/// one answer.
+fn converse(
+    conversation: &mut Conversation,
+    first: Option<String>,
+    writer: &mut Writer,
+    lines: Option<LineEditor>,
+    args: &Args,
+) -> Result<(), Error> {
+    if let Some(first) = first.as_ref().filter(|_| !args.prompt.no_display_prompt) {
+        writer.screen.question(first);
+    }
+    match (first, lines) {
+        (first, Some(lines)) => {
+            let files = String::new();
+            Dialogue { conversation, writer, lines, args, files }.hold(first)
+        }
+        (Some(first), None) => answer_once(conversation, &Question::new(first), writer),
+        (None, None) => Ok(()),
+    }
 }
 
 /// Prints the prompt and its continuation.

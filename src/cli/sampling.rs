@@ -39,21 +39,36 @@ pub fn settings(
     }
     let suppressed = tokenizer.suppressed().iter();
     settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
-    if dry::MULTIPLIER.real(&settings.values) != 0.0 {
-        let texts = match &args.dry_sequence_breaker[..] {
-            [] => dry::BREAKERS.map(String::from).to_vec(),
-            // "none" removes all texts before it.
-            given => given
-                .rsplit(|text| text == "none")
-                .next()
-                .unwrap_or_default()
-                .iter()
-                .map(|text| escapes::unescaped("--dry-sequence-breaker", text, no_escape))
-                .collect::<Result<_, _>>()?,
-        };
-        settings.dry_breakers = breakers(tokenizer, &texts);
-    }
+    set_breakers(&mut settings, args, no_escape, tokenizer)?;
     Ok(settings)
+}
+
+/// Sets the texts that end a repetition for DRY, if it is on.
+///
+/// # Errors
+/// If a text of the command line has an invalid escape.
+pub fn set_breakers(
+    settings: &mut Settings,
+    args: &SamplingArgs,
+    no_escape: bool,
+    tokenizer: &Tokenizer,
+) -> Result<(), Error> {
+    if dry::MULTIPLIER.real(&settings.values) == 0.0 {
+        return Ok(());
+    }
+    let texts = match &args.dry_sequence_breaker[..] {
+        [] => dry::BREAKERS.map(String::from).to_vec(),
+        // "none" removes all texts before it.
+        given => given
+            .rsplit(|text| text == "none")
+            .next()
+            .unwrap_or_default()
+            .iter()
+            .map(|text| escapes::unescaped("--dry-sequence-breaker", text, no_escape))
+            .collect::<Result<_, _>>()?,
+    };
+    settings.dry_breakers = breakers(tokenizer, &texts);
+    Ok(())
 }
 
 /// Prints the settings in the file, and warnings for options without effect.

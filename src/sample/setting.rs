@@ -1,5 +1,6 @@
 //! The description of a sampler's setting.
 
+use super::Error;
 use crate::settings::{Parameter, Setting, Value, Values};
 
 /// A setting of a sampler: a number with a default.
@@ -121,6 +122,22 @@ impl SamplerSetting {
     /// Returns the value or the default of a setting that is a number of things; 0 if it is negative.
     pub(super) fn count(&self, values: &Values) -> usize {
         usize::try_from(self.whole(values)).unwrap_or(0)
+    }
+
+    /// Parses a value.
+    ///
+    /// # Errors
+    /// If `text` is not a permitted value.
+    pub fn parse(&self, text: &str) -> Result<Value, Error> {
+        let value = match self.range {
+            Range::Real { .. } => text.parse().ok().map(Value::Number),
+            Range::Whole { .. } => text.parse().ok().map(Value::Integer),
+        };
+        value.filter(|value| self.permits(value)).ok_or_else(|| Error::Setting {
+            setting: self.name(),
+            value: text.into(),
+            expected: self.range.expected(),
+        })
     }
 
     /// Returns whether a value is permitted.

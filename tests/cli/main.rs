@@ -9,6 +9,8 @@ mod bench;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+#[cfg(unix)]
+mod commands;
 mod environment;
 mod grammar;
 mod hub;

@@ -17,7 +17,7 @@ use nix::{
 use crate::{smollm2, tiny::tiny_reader};
 
 /// The program on its own pseudo terminal.
-struct Terminal {
+pub struct Terminal {
     child: Child,
     keys: File,
     shown: Receiver<Vec<u8>>,
@@ -27,7 +27,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn new(arguments: &[&str]) -> Self {
+    pub fn new(arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let pty = openpty(None, None).unwrap();
         let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -55,19 +55,19 @@ impl Terminal {
         Terminal { child, keys, shown, rest: String::new(), _home: home }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits for the prompt of the line editor, which then enables bracketed paste.
     #[track_caller]
-    fn ready(&mut self) -> String {
+    pub fn ready(&mut self) -> String {
         self.until("\x1b[?2004h")
     }
 
     /// Waits for the prompt of the line editor, then types a line.
     #[track_caller]
-    fn enter(&mut self, line: &str) {
+    pub fn enter(&mut self, line: &str) {
         self.ready();
         self.press(&format!("{line}\r"));
         self.until("\x1b[?2004l");
@@ -75,14 +75,14 @@ impl Terminal {
 
     /// Waits for the line that ends an answer.
     #[track_caller]
-    fn timings(&mut self) -> String {
+    pub fn timings(&mut self) -> String {
         self.until("[prompt ");
         self.until("]")
     }
 
     /// Waits until `text` is shown; returns what came before it.
     #[track_caller]
-    fn until(&mut self, text: &str) -> String {
+    pub fn until(&mut self, text: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(at) = self.rest.find(text) {
@@ -105,13 +105,13 @@ impl Terminal {
     }
 
     #[track_caller]
-    fn ends_with(mut self, code: i32) {
+    pub fn ends_with(mut self, code: i32) {
         assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.rest);
     }
 }
 
 /// The number before `word` in the line that ends an answer.
-fn number_before(line: &str, word: &str) -> usize {
+pub fn number_before(line: &str, word: &str) -> usize {
     let before = line.split(word).next().unwrap();
     before.rsplit(' ').find_map(|part| part.parse().ok()).unwrap()
 }
@@ -133,7 +133,7 @@ fn turns_reuse_the_cache_and_clear_removes_them() {
     assert!(number_before(&second, " tokens in") < read, "{first} {second}");
 
     terminal.enter("/help");
-    terminal.until("/clear   remove");
+    terminal.until(&format!("{:19}  remove", "/clear"));
     terminal.enter("/nonsense");
     terminal.until("/nonsense is not a command");
     terminal.enter("/clear");
@@ -257,7 +257,7 @@ fn a_full_conversation_goes_on_without_its_oldest_turns() {
     terminal.enter("/drop x");
     terminal.until("/drop x: must be a whole number of at least 1");
     terminal.enter("/help");
-    terminal.until("/drop N  remove");
+    terminal.until(&format!("{:19}  remove", "/drop [N]"));
     terminal.enter(" and");
     let later = terminal.timings();
     assert_eq!(number_before(&later, " reused"), 1, "{later}");

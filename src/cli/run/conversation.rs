@@ -1,213 +1,237 @@
 //! The turns of a conversation, and the prompt that they make for each answer.
 
-use super::{
-    Args,
-    line::{HELP, LineEditor, UserInput},
-    summary,
-    writer::Writer,
-};
-use crate::cli::{error::Error, note};
+use std::mem;
+
+use super::writer::Writer;
+use crate::cli::error::Error;
 use rope_cpu::{
     Token,
     chat::{Message, Role, Template},
     generate::{End, Generated},
-    platform::processors::plural,
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// The turns so far.
-pub enum Conversation {
+/// A conversation.
+pub struct Conversation {
+    form: Form,
+    turns: Vec<Turn>,
+}
+
+/// The form in which the model reads a conversation.
+enum Form {
     /// Messages in a chat template.
     Chat {
-        /// The template.
         template: Box<Template>,
-        /// Its origin, for error messages.
+        /// The origin of the template, for error messages.
         origin: String,
-        /// All messages; the first may be a system message.
-        messages: Vec<Message>,
+        /// The messages before the first question: the system message.
+        before: Vec<Message>,
     },
     /// One text, which user and model continue in turn.
-    Plain {
-        /// Its tokens.
-        tokens: Vec<Token>,
-        /// The end of each turn, as an index of `tokens`.
-        ends: Vec<usize>,
-    },
+    Plain,
+}
+
+/// A question and its answer.
+pub struct Turn {
+    /// What the user asked.
+    pub question: Question,
+    /// The answer, and others up to the next question; empty if the question was not answered.
+    answers: Vec<Message>,
+    /// In plain text: the tokens of the question and the answer.
+    tokens: Vec<Token>,
+}
+
+/// What the user asks.
+#[derive(Clone, Default)]
+pub struct Question {
+    /// The texts of files before what was typed.
+    pub files: String,
+    /// What the user typed.
+    pub typed: String,
+}
+
+impl Question {
+    /// Creates a question of a text only.
+    pub fn new(typed: impl Into<String>) -> Self {
+        Question { files: String::new(), typed: typed.into() }
+    }
+
+    fn text(&self) -> String {
+        format!("{}{}", self.files, self.typed)
+    }
 }
 
 impl Conversation {
     /// Creates a conversation in a chat template, given with its origin.
     pub fn chat((origin, template): (String, Template), system: Option<String>) -> Self {
-        let messages = system.into_iter().map(|text| Message::new(Role::System, text)).collect();
-        Conversation::Chat { template: Box::new(template), origin, messages }
+        let before = system.into_iter().map(|text| Message::new(Role::System, text)).collect();
+        let form = Form::Chat { template: Box::new(template), origin, before };
+        Conversation { form, turns: Vec::new() }
     }
 
     /// Creates a conversation in plain text.
     pub fn plain() -> Self {
-        Conversation::Plain { tokens: Vec::new(), ends: Vec::new() }
+        Conversation { form: Form::Plain, turns: Vec::new() }
+    }
+
+    /// Returns the number of turns.
+    pub fn turns(&self) -> usize {
+        self.turns.len()
     }
 
     /// Removes all turns; the system message stays.
     pub fn clear(&mut self) {
-        match self {
-            Conversation::Chat { messages, .. } => messages.retain(|m| m.role == Role::System),
-            Conversation::Plain { tokens, ends } => {
-                tokens.clear();
-                ends.clear();
-            }
-        }
+        self.turns.clear();
     }
 
-    /// Returns the number of answered turns, of two messages each.
-    fn turns(&self) -> usize {
-        match self {
-            Conversation::Chat { messages, .. } => {
-                messages.iter().filter(|m| m.role == Role::Assistant).count()
-            }
-            Conversation::Plain { ends, .. } => ends.len(),
-        }
+    /// Removes the last turn and returns it.
+    pub fn pop(&mut self) -> Option<Turn> {
+        self.turns.pop()
+    }
+
+    /// Adds a turn that was removed.
+    pub fn push(&mut self, turn: Turn) {
+        self.turns.push(turn);
+    }
+
+    /// Removes the last `turns`, or all if there are fewer. Returns the number of removed turns.
+    pub fn remove_last(&mut self, turns: usize) -> usize {
+        let left = self.turns.len().saturating_sub(turns);
+        self.turns.drain(left..).len()
     }
 
     /// Removes the oldest `turns`, or all if there are fewer; the system message and the BOS token
     /// stay. Returns the number of removed turns.
-    fn remove_oldest(&mut self, turns: usize, bos: Option<Token>) -> usize {
-        let turns = turns.min(self.turns());
-        match self {
-            Conversation::Chat { messages, .. } => {
-                let first = messages.iter().take_while(|m| m.role == Role::System).count();
-                messages.drain(first..first + 2 * turns);
-            }
-            Conversation::Plain { tokens, ends } => {
-                let first = usize::from(bos.is_some() && tokens.first().copied() == bos);
-                let end = ends.drain(..turns).next_back().unwrap_or(first);
-                tokens.drain(first..end);
-                ends.iter_mut().for_each(|other| *other -= end - first);
-            }
+    pub fn remove_oldest(&mut self, turns: usize, bos: Option<Token>) -> usize {
+        let turns = turns.min(self.turns.len());
+        let begins = |turn: &Turn| turn.tokens.first().copied();
+        let first = self.turns.first().and_then(begins).filter(|first| Some(*first) == bos);
+        self.turns.drain(..turns);
+        if let Some((turn, bos)) = self.turns.first_mut().zip(first)
+            && turns > 0
+        {
+            turn.tokens.insert(0, bos);
         }
         turns
     }
 
-    /// Returns the whole prompt for the answer to `text`.
-    fn prompt(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
-        match self {
-            Conversation::Chat { template, origin, messages } => {
-                let mut messages = messages.clone();
-                messages.push(Message::new(Role::User, text));
+    /// Returns the system message, if there is one.
+    pub fn system(&self) -> Option<&str> {
+        match &self.form {
+            Form::Chat { before, .. } => {
+                before.iter().find(|m| m.role == Role::System).map(|m| m.content.as_str())
+            }
+            Form::Plain => None,
+        }
+    }
+
+    /// Replaces the system message.
+    ///
+    /// # Errors
+    /// In plain text.
+    pub fn set_system(&mut self, text: Option<String>) -> Result<(), Error> {
+        let Form::Chat { before, .. } = &mut self.form else {
+            return Err(no_messages("system message"));
+        };
+        before.retain(|message| message.role != Role::System);
+        if let Some(text) = text {
+            before.insert(0, Message::new(Role::System, text));
+        }
+        Ok(())
+    }
+
+    /// Returns all messages.
+    ///
+    /// # Errors
+    /// In plain text.
+    pub fn messages(&self) -> Result<Vec<Message>, Error> {
+        let Form::Chat { before, .. } = &self.form else { return Err(no_messages("messages")) };
+        let mut messages = before.clone();
+        for turn in &self.turns {
+            messages.push(Message::new(Role::User, turn.question.text()));
+            messages.extend_from_slice(&turn.answers);
+        }
+        Ok(messages)
+    }
+
+    /// Replaces all messages.
+    ///
+    /// # Errors
+    /// In plain text.
+    pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<(), Error> {
+        let Form::Chat { before, .. } = &mut self.form else {
+            return Err(no_messages("messages"));
+        };
+        before.clear();
+        self.turns.clear();
+        for message in messages {
+            match (message.role, self.turns.last_mut()) {
+                (Role::User, _) => self.turns.push(Turn {
+                    question: Question::new(message.content),
+                    answers: Vec::new(),
+                    tokens: Vec::new(),
+                }),
+                (_, Some(turn)) => turn.answers.push(message),
+                (_, None) => before.push(message),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the whole prompt for the answer to `question`, and the number of its tokens that come before
+    /// the question in plain text.
+    fn prompt(&self, question: &str, tokenizer: &Tokenizer) -> Result<(Vec<Token>, usize), Error> {
+        match &self.form {
+            Form::Chat { template, origin, .. } => {
+                let mut messages = self.messages()?;
+                messages.push(Message::new(Role::User, question));
                 let rendered = template.render(&messages, &[], true).map_err(|e| {
                     Error::usage(format_args!(
                         "{origin}: {e}; choose another template with --chat-template, or continue \
                          plain text with -no-cnv"
                     ))
                 })?;
-                Ok(tokenizer.encode_chat(&rendered))
+                Ok((tokenizer.encode_chat(&rendered), 0))
             }
-            Conversation::Plain { tokens, .. } => {
-                let ends = if tokens.is_empty() { Ends::Add } else { Ends::Omit };
-                let mut prompt = tokens.clone();
-                prompt.extend(tokenizer.encode(text, Special::Parse, ends));
-                Ok(prompt)
-            }
-        }
-    }
-
-    /// Adds an answered turn.
-    fn add(&mut self, text: &str, prompt: Vec<Token>, answer: &Generated) {
-        match self {
-            Conversation::Chat { messages, .. } => {
-                messages.push(Message::new(Role::User, text));
-                messages.push(Message::new(Role::Assistant, answer.text.as_str()));
-            }
-            Conversation::Plain { tokens, ends } => {
-                *tokens = prompt;
-                tokens.extend_from_slice(&answer.tokens);
-                ends.push(tokens.len());
+            Form::Plain => {
+                let ends = if self.turns.is_empty() { Ends::Add } else { Ends::Omit };
+                let mut prompt: Vec<_> =
+                    self.turns.iter().flat_map(|t| &t.tokens).copied().collect();
+                let before = prompt.len();
+                prompt.extend(tokenizer.encode(question, Special::Parse, ends));
+                Ok((prompt, before))
             }
         }
     }
 
-    /// Generates the answer to `text` and adds the turn. A turn that is stopped before its answer
+    /// Generates the answer to a question, and adds the turn. A turn that is stopped before its answer
     /// begins is not added.
-    fn turn(&mut self, text: &str, writer: &mut Writer) -> Result<Generated, Error> {
-        let prompt = self.prompt(text, writer.tokenizer)?;
-        let answer = writer.write(&prompt)?;
-        if answer.end != End::Caller || !answer.tokens.is_empty() {
-            self.add(text, prompt, &answer);
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the question is too long, or the chat template refuses it.
+    pub fn ask(&mut self, question: &Question, writer: &mut Writer) -> Result<Generated, Error> {
+        let (prompt, before) = self.prompt(&question.text(), writer.tokenizer)?;
+        let mut answer = writer.write(&prompt)?;
+        if is_begun(&answer) {
+            let plain = matches!(self.form, Form::Plain);
+            let tokens = match plain {
+                true => prompt[before..].iter().chain(&answer.tokens).copied().collect(),
+                false => Vec::new(),
+            };
+            let answers = vec![Message::new(Role::Assistant, mem::take(&mut answer.text))];
+            self.turns.push(Turn { question: question.clone(), answers, tokens });
         }
         Ok(answer)
     }
 }
 
-/// The commands that make room if the context is full.
-const DROP_HINT: &str = "/drop removes the oldest turn, /clear all turns";
+/// Returns whether an answer has begun before it was stopped.
+pub fn is_begun(answer: &Generated) -> bool {
+    answer.end != End::Caller || !answer.tokens.is_empty()
+}
 
-/// Answers `first`, if there is one, then each message that the user enters, until the user exits.
-/// Without `lines`, or with `single_turn`, it ends after one answer.
-///
-/// # Errors
-/// If generating or reading input fails; after a single answer also [`Error::Usage`] if the message
-/// is too long, and [`Error::Interrupted`].
-pub fn converse(
-    conversation: &mut Conversation,
-    mut first: Option<String>,
-    writer: &mut Writer,
-    mut lines: Option<LineEditor>,
-    args: &Args,
-) -> Result<(), Error> {
-    let single = args.prompt.single_turn || lines.is_none();
-    loop {
-        let text = match (first.take(), &mut lines) {
-            (Some(text), _) => {
-                if !args.prompt.no_display_prompt {
-                    writer.screen.question(&text);
-                }
-                text
-            }
-            (None, None) => return Ok(()),
-            (None, Some(lines)) => match lines.read()? {
-                UserInput::Text(text) => text,
-                UserInput::Exit => return Ok(()),
-                UserInput::Clear => {
-                    conversation.clear();
-                    continue;
-                }
-                UserInput::Drop(turns) => {
-                    let removed = conversation.remove_oldest(turns, writer.tokenizer.bos());
-                    let left = plural(conversation.turns(), "turn");
-                    note(format_args!("(removed {}, {left} left)", plural(removed, "turn")));
-                    continue;
-                }
-                UserInput::Help => {
-                    note(HELP);
-                    continue;
-                }
-                UserInput::Invalid(message) => {
-                    note(message);
-                    continue;
-                }
-            },
-        };
-        match conversation.turn(&text, writer) {
-            Ok(answer) if single => {
-                return if answer.end == End::Caller { Err(Error::Interrupted) } else { Ok(()) };
-            }
-            Ok(answer) => {
-                if answer.end == End::ContextFull {
-                    note(format_args!("({DROP_HINT})"));
-                }
-                if args.answer.timings() {
-                    note(summary::turn(&answer.timings));
-                }
-            }
-            // After a message that is too long, the user may enter another one.
-            Err(error @ Error::Usage(_)) if !single => {
-                note(&error);
-                if conversation.turns() > 0 {
-                    let shifts = writer.session.rope().plan().shifts;
-                    let or = if shifts { "" } else { "; --context-shift avoids this" };
-                    note(format_args!("({DROP_HINT}{or})"));
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
+fn no_messages(what: &str) -> Error {
+    Error::usage(format_args!(
+        "plain text has no {what}: start without -no-cnv, and with --chat-template if the model has none"
+    ))
 }

@@ -1,18 +1,23 @@
-//! The line editor of conversations: its history, and the commands that a line can be.
+//! The line editor of conversations, with its history and completions.
 
-use std::{fs, path::PathBuf};
+use std::{borrow::Cow, fs, path::PathBuf};
 
 use rustyline::{
-    Behavior, Config, Editor, Helper,
-    completion::Completer,
+    Behavior, Cmd, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
+    EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
+    completion::{Completer, FilenameCompleter, Pair},
     error::ReadlineError,
     highlight::{CmdKind, Highlighter},
     hint::Hinter,
     history::DefaultHistory,
-    validate::{ValidationContext, ValidationResult, Validator},
+    validate::Validator,
 };
 
-use super::screen::USER_COLOR;
+use super::{
+    command::{self, Command, Completion},
+    screen::USER_COLOR,
+    settings,
+};
 use crate::cli::{error::Error, note};
 use rope_cpu::platform::{self, interrupt};
 
@@ -21,25 +26,11 @@ use rope_cpu::platform::{self, interrupt};
 pub enum UserInput {
     /// Text for the model.
     Text(String),
-    /// `/clear`: remove all turns.
-    Clear,
-    /// `/drop N`: remove the N oldest turns.
-    Drop(usize),
-    /// `/help`.
-    Help,
-    /// `/exit`, Ctrl-D, Ctrl-C twice, or SIGTERM.
-    Exit,
+    /// A command.
+    Command(Command),
     /// An unknown command, or one with an invalid value: the error message.
     Invalid(String),
 }
-
-/// The text of `/help`.
-pub const HELP: &str = "\
-/clear   remove all messages and answers
-/drop N  remove the N oldest messages and their answers; N is 1 if omitted
-/exit    exit, as Ctrl-D
-Ctrl-C   stop the answer; twice at the prompt: exit
-A line that ends with \\ continues on the next. Arrow keys edit, and recall earlier lines.";
 
 /// A line editor on the terminal, with the history of earlier runs.
 pub struct LineEditor {
@@ -54,7 +45,9 @@ impl LineEditor {
         let behavior = if stdout_is_terminal { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().behavior(behavior).build();
         let mut editor = Editor::with_config(config).map_err(Error::failed)?;
-        editor.set_helper(Some(EditorHelper { color }));
+        editor.set_helper(Some(EditorHelper { color, files: FilenameCompleter::new() }));
+        let enter = KeyEvent(KeyCode::Enter, Modifiers::NONE);
+        editor.bind_sequence(enter, EventHandler::Conditional(Box::new(Continuation)));
         let history = platform::state_directory().and_then(|directory| {
             fs::create_dir_all(&directory).ok()?;
             Some(directory.join("history"))
@@ -67,34 +60,59 @@ impl LineEditor {
         Ok(LineEditor { editor, history })
     }
 
-    /// Reads a line.
+    /// Reads a line: [`Command::Exit`] after Ctrl-D, Ctrl-C twice, or SIGTERM.
     ///
     /// # Errors
     /// If the terminal fails.
     pub fn read(&mut self) -> Result<UserInput, Error> {
         let mut interrupted = false;
         loop {
-            let Some(line) = interrupt::read_line(|| self.editor.readline("> ")) else {
-                return Ok(UserInput::Exit);
-            };
-            match line {
-                Ok(line) => {
-                    let line = line.replace("\\\n", "\n");
-                    if line.trim().is_empty() {
-                        interrupted = false;
-                        continue;
-                    }
-                    self.remember(&line);
-                    return Ok(parse(line));
+            match self.read_line("")? {
+                Line::Entered(line) if line.trim().is_empty() => interrupted = false,
+                Line::Entered(line) => {
+                    return Ok(match command::parse(&line) {
+                        None => UserInput::Text(line),
+                        Some(Ok(command)) => UserInput::Command(command),
+                        Some(Err(message)) => UserInput::Invalid(message),
+                    });
                 }
-                Err(ReadlineError::Interrupted) if !interrupted => {
+                Line::Interrupted if !interrupted => {
                     interrupted = true;
                     note("(press Ctrl-C again or Ctrl-D, or enter /exit, to exit)");
                 }
-                Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Ok(UserInput::Exit),
-                Err(ReadlineError::Signal(_)) => {} // a resized window, or SIGTERM, which is handled above
-                Err(e) => return Err(Error::failed(format_args!("cannot read a line: {e}"))),
+                Line::Interrupted | Line::End => return Ok(UserInput::Command(Command::Exit)),
             }
+        }
+    }
+
+    /// Lets the user change a text; `None` after Ctrl-C or Ctrl-D, or if nothing is left of it.
+    ///
+    /// # Errors
+    /// If the terminal fails.
+    pub fn edit(&mut self, text: &str) -> Result<Option<String>, Error> {
+        Ok(match self.read_line(text)? {
+            Line::Entered(line) if !line.trim().is_empty() => Some(line),
+            _ => None,
+        })
+    }
+
+    /// Reads a line that begins as `text`, and saves it in the history.
+    fn read_line(&mut self, text: &str) -> Result<Line, Error> {
+        loop {
+            let read = || self.editor.readline_with_initial("> ", (text, ""));
+            let Some(line) = interrupt::read_line(read) else { return Ok(Line::End) };
+            return Ok(match line {
+                Ok(line) => {
+                    if !line.trim().is_empty() {
+                        self.remember(&line);
+                    }
+                    Line::Entered(line)
+                }
+                Err(ReadlineError::Interrupted) => Line::Interrupted,
+                Err(ReadlineError::Eof) => Line::End,
+                Err(ReadlineError::Signal(_)) => continue, // a resized window, or SIGTERM, which is handled above
+                Err(e) => return Err(Error::failed(format_args!("cannot read a line: {e}"))),
+            });
         }
     }
 
@@ -110,58 +128,76 @@ impl LineEditor {
     }
 }
 
-fn parse(line: String) -> UserInput {
-    let word = line.trim();
-    let is_command = word.strip_prefix('/').is_some_and(|name| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic() || c == '?')
-    });
-    let (command, value) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
-    if command == "/drop" {
-        return match (value.trim(), value.trim().parse()) {
-            ("", _) => UserInput::Drop(1),
-            (_, Ok(turns @ 1..)) => UserInput::Drop(turns),
-            (value, _) => {
-                UserInput::Invalid(format!("/drop {value}: must be a whole number of at least 1"))
-            }
-        };
-    }
-    match word {
-        "/clear" => UserInput::Clear,
-        "/exit" | "/quit" | "/bye" => UserInput::Exit,
-        "/help" | "/?" => UserInput::Help,
-        _ if is_command => {
-            UserInput::Invalid(format!("{word} is not a command: /help lists the commands"))
-        }
-        _ => UserInput::Text(line),
+/// What reading a line results in.
+enum Line {
+    Entered(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D, or SIGTERM.
+    End,
+}
+
+/// Enter after a backslash: the backslash is completed to a new line. Others, as in pasted text, stay.
+struct Continuation;
+
+/// Returns whether a line goes on when Enter is pressed at `at`.
+fn continues(line: &str, at: usize) -> bool {
+    line.ends_with('\\') && at == line.len()
+}
+
+impl ConditionalEventHandler for Continuation {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
+        continues(line.line(), line.pos()).then_some(Cmd::Complete)
     }
 }
 
-/// The color of lines, and the rule for lines that continue.
+/// The color of lines, and the completion of commands.
 struct EditorHelper {
     color: bool,
+    files: FilenameCompleter,
 }
 
 impl Helper for EditorHelper {}
 
 impl Completer for EditorHelper {
-    type Candidate = String;
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let typed = &line[..at];
+        let pairs = |names: Vec<String>| {
+            let pair = |name: String| Pair { display: name.clone(), replacement: name };
+            names.into_iter().map(pair).collect()
+        };
+        if continues(line, at) {
+            return Ok((at - 1, pairs(vec!["\n".into()])));
+        }
+        let Some(rest) = typed.strip_prefix('/') else { return Ok((at, Vec::new())) };
+        let Some((name, argument)) = rest.split_once(' ') else {
+            return Ok((0, pairs(command::completions(typed))));
+        };
+        match command::completion(name) {
+            Completion::File => self.files.complete(line, at, context),
+            Completion::Setting => {
+                Ok((at - argument.len(), pairs(settings::completions(argument))))
+            }
+            Completion::Nothing => Ok((at, Vec::new())),
+        }
+    }
 }
 
 impl Hinter for EditorHelper {
     type Hint = String;
 }
 
-impl Validator for EditorHelper {
-    fn validate(&self, line: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
-        Ok(match line.input().ends_with('\\') {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Valid(None),
-        })
-    }
-}
+impl Validator for EditorHelper {}
 
 impl Highlighter for EditorHelper {
-    fn highlight<'l>(&self, line: &'l str, _: usize) -> std::borrow::Cow<'l, str> {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         match self.color {
             true => format!("{}{line}{}", USER_COLOR.0, USER_COLOR.1).into(),
             false => line.into(),
@@ -170,28 +206,5 @@ impl Highlighter for EditorHelper {
 
     fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
         self.color
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_one_word_after_a_slash() {
-        assert_eq!(parse("/clear".into()), UserInput::Clear);
-        assert_eq!(parse(" /exit ".into()), UserInput::Exit);
-        assert_eq!(parse("/?".into()), UserInput::Help);
-        assert_eq!(parse("/drop".into()), UserInput::Drop(1));
-        assert_eq!(parse(" /drop  12 ".into()), UserInput::Drop(12));
-        for wrong in ["/regen", "/drop 0", "/drop -1", "/drop it", "/drop 1 2"] {
-            let UserInput::Invalid(message) = parse(wrong.into()) else { panic!("{wrong}") };
-            assert!(message.starts_with(wrong), "{message}");
-        }
-        for text in
-            ["/drops 1", "drop 1", "/", "/etc/passwd is a file", "/usr/bin", "what is /clear?", "a"]
-        {
-            assert_eq!(parse(text.into()), UserInput::Text(text.into()));
-        }
     }
 }

@@ -10,18 +10,16 @@ use rope_cpu::{
 
 /// Returns the lines that are printed after the last answer.
 pub fn summary(load: Duration, total: &Timings, seed: u32) -> String {
-    let mut lines = format!(
-        "load    {:.2} s\n\
-         prompt  {}\n\
-         answer  {}\n",
-        load.as_secs_f64(),
-        prompt(total),
-        answer(total),
-    );
+    let mut lines = format!("load    {:.2} s\n{}\n", load.as_secs_f64(), speeds(total),);
     if let Some(peak) = platform::memory::peak_resident() {
         lines += &format!("memory  {} peak, including mapped weights\n", Bytes(peak));
     }
     lines + &format!("seed    {seed}")
+}
+
+/// Returns the lines on prompts and answers: their tokens, times and rates.
+pub fn speeds(total: &Timings) -> String {
+    format!("prompt  {}\nanswer  {}", prompt(total), answer(total))
 }
 
 /// Returns the line that is printed after each answer of a conversation.

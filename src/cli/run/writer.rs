@@ -6,7 +6,7 @@ use rope_cpu::{
     Token,
     generate::{self, End, Event, Generated, Limits, Timings, speculate, speculation::Speculation},
     model::Session,
-    sample::Sampler,
+    sample::{Sampler, Settings},
     tokenizer::Tokenizer,
 };
 
@@ -18,6 +18,8 @@ pub struct Writer<'m> {
     pub tokenizer: &'m Tokenizer<'m>,
     /// The sampler that chooses tokens.
     pub sampler: Sampler,
+    /// The settings of the sampler.
+    pub settings: Settings,
     /// The drafts of tokens.
     pub speculation: Speculation,
     /// The limits of an answer.

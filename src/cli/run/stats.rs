@@ -1,0 +1,30 @@
+//! What `/stats` shows.
+
+use super::{summary, writer::Writer};
+use crate::cli::flags;
+use rope_cpu::{
+    model::memory::Bytes,
+    platform::{self, processors::plural},
+};
+
+/// Returns the lines of `/stats`: the context in use, the RoPE plan, the speed and the memory.
+pub fn stats(writer: &Writer) -> String {
+    let (session, plan) = (&writer.session, writer.session.rope().plan());
+    let (used, context) = (session.tokens().len(), session.context());
+    let (trained, share) = (plan.context_train.value, 100.0 * used as f64 / context as f64);
+    let beyond = match context > trained {
+        true => format!(", extended from the trained {trained}"),
+        false => format!("; trained: {trained}"),
+    };
+    let mut lines = format!(
+        "context {} of {context} used ({share:.0} %){beyond}\n{}\n{}\nmemory  {} of keys and values",
+        plural(used, "token"),
+        flags::line(plan),
+        summary::speeds(&writer.total),
+        Bytes(session.cache_bytes() as u64),
+    );
+    if let Some(peak) = platform::memory::peak_resident() {
+        lines += &format!("; {} peak, including mapped weights", Bytes(peak));
+    }
+    lines
+}
