@@ -1,7 +1,7 @@
 """rope-cpu under Ray Serve: each replica runs a server of its own, and passes requests on to it.
 
     pip install "ray[serve]" httpx
-    ROPE_CPU_API_KEY=SECRET MODEL=/models/model.gguf serve run --app-dir deploy ray_serve:app
+    cd deploy && ROPE_CPU_API_KEY=SECRET MODEL=/models/model.gguf serve run --working-dir . ray_serve:app
 
 Ray places, counts and restarts replicas; it adds nothing else, and takes some milliseconds of each request.
 """
