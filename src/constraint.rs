@@ -145,8 +145,12 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
     };
     let parser = vocabulary.factory().create_parser(top_level).map_err(in_grammar)?;
     let mut matcher = Matcher::new(Ok(parser));
-    match &matcher.grammar_warnings()[..] {
-        [] => Ok(Constraint { matcher }),
-        warnings => Err(Error::invalid(None, warnings.join("; "))),
+    if let warnings @ [_, ..] = &matcher.grammar_warnings()[..] {
+        return Err(Error::invalid(None, warnings.join("; ")));
+    }
+    // A rule that only refers to itself, for example, is valid but permits nothing.
+    match matcher.compute_mask() {
+        Ok(_) => Ok(Constraint { matcher }),
+        Err(e) => Err(Error::in_grammar(format_args!("no answer can begin: {e}"))),
     }
 }

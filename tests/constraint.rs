@@ -315,6 +315,8 @@ fn errors_of_other_grammars_have_a_place() {
             (Grammar::Lark("start: a\n".into()), at(1, 8), "\"a\""),
             (Grammar::Lark("start: \"a\n".into()), at(1, 10), "lexer error"),
             (Grammar::Gbnf("root ::= x".into()), at(1, 10), "there is no rule `x`"),
+            (Grammar::Gbnf("root ::= root".into()), None, "no answer can begin"),
+            (Grammar::Lark("start: x\nx: x \"a\"".into()), None, "no answer can begin"),
         ] {
             let (found, message) = refused(vocabulary, grammar.clone());
             assert_eq!(found, position, "{grammar:?}: {message}");
