@@ -113,7 +113,7 @@ async fn form_error(request: Request, next: Next) -> Response {
     }
 }
 
-/// Checks the host and the key of a request, and that the server does not stop.
+/// Checks the host, the key and the size of a request, and that the server does not stop.
 async fn check(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -138,7 +138,28 @@ async fn check(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return Ok(response);
     }
-    Ok(next.run(request).await)
+    // Before the body is read, if its length is known.
+    let body_max = server.options.body_max;
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > body_max as u64) {
+        return Err(too_large(body_max));
+    }
+    let response = next.run(request).await;
+    match response.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Err(too_large(body_max)),
+        _ => Ok(response),
+    }
+}
+
+fn too_large(body_max: usize) -> ApiError {
+    ApiError {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        ..ApiError::invalid(format_args!(
+            "the body is too large: at most {} MiB are permitted (--body-max)",
+            body_max >> 20
+        ))
+    }
 }
 
 /// Returns whether a request is addressed to this server: to an address, to localhost, or to a

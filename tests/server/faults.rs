@@ -1,5 +1,10 @@
 //! Requests that cannot be answered.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
 use serde_json::json;
 
 use crate::harness::{PROMPT, serve};
@@ -95,6 +100,21 @@ fn paths_and_methods_that_do_not_exist_are_refused() {
 #[test]
 fn a_body_that_is_too_large_is_refused() {
     let server = serve(&["-c", "256", "--body-max", "1"]);
-    let body = json!({ "prompt": "a".repeat(1 << 20) }).to_string();
-    assert_eq!(server.send("POST", "/completion", &[], &body).status, 413);
+    let refused = |headers: &str, body: &str| {
+        let mut connection = TcpStream::connect(&server.address).unwrap();
+        write!(
+            connection,
+            "POST /completion HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n{body}"
+        )
+        .unwrap();
+        // Not to the end: the connection may be kept.
+        let mut answer = [0; 1000];
+        let length = connection.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("at most 1 MiB"), "{answer}");
+    };
+    // The size alone suffices, where it is known.
+    refused("Content-Length: 1048577", "");
+    let chunk = format!("{:x}\r\n{}\r\n", (1 << 20) + 1, "a".repeat((1 << 20) + 1));
+    refused("Transfer-Encoding: chunked", &chunk);
 }

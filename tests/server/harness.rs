@@ -28,7 +28,8 @@ pub const PROMPT: &str = "the rain in the north";
 /// A running server, which is killed when it is dropped.
 pub struct Server {
     child: Child,
-    address: String,
+    /// The address that it listens on.
+    pub address: String,
     stderr: Arc<Mutex<String>>,
     /// Kept until the server ends.
     _model: Option<NamedTempFile>,
