@@ -53,6 +53,8 @@ pub struct Scheduler<'t> {
     without_drafts: bool,
     /// The number of steps.
     steps: u64,
+    /// Whether the last step read nothing of the prompt that began first, since it was full of shorter ones.
+    passed_over: bool,
     status: Arc<Status>,
 }
 
@@ -81,6 +83,7 @@ impl<'t> Scheduler<'t> {
             costs: Costs::default(),
             without_drafts: false,
             steps: 0,
+            passed_over: false,
             status,
         }
     }
@@ -248,13 +251,14 @@ impl<'t> Scheduler<'t> {
     /// Computes the next tokens of all slots.
     fn step(&mut self) {
         let answers = self.slots.iter().filter(|slot| slot.generating()).count();
+        let oldest = self.oldest_prompt();
+        // Short prompts first, but the one that began first is not passed over twice: none waits for ever.
+        let first = oldest.filter(|_| self.passed_over).map(|(id, _)| id);
         let step_tokens = self.pace.step_tokens(answers);
         let drafts = self.draft(answers, step_tokens);
         self.engine.limit_step(step_tokens.max(answers + drafts));
         let Scheduler { engine, tokenizer, slots, steps, .. } = self;
-        // Short prompts first, but every other step the one that began first: none waits for ever.
-        let oldest_first = *steps % 2 == 1;
-        let key = |slot: &Slot| if oldest_first { slot.last_use } else { slot.remaining() as u64 };
+        let key = |slot: &Slot| if Some(slot.id) == first { 0 } else { slot.remaining() };
         let mut order: Vec<_> = slots.iter_mut().map(|slot| (key(slot), slot)).collect();
         order.sort_by_key(|(key, _)| *key);
         let feeds = order.into_iter().filter_map(|(_, slot)| slot.feed());
@@ -274,6 +278,8 @@ impl<'t> Scheduler<'t> {
         let busy = feeds.len();
         drop((feeds, takers));
         *steps += 1;
+        self.passed_over =
+            oldest.is_some_and(|(id, remaining)| self.slots[id].remaining() == remaining);
         match result {
             Ok(()) => {
                 let (tokens, time) = (before - after, started.elapsed());
@@ -317,6 +323,13 @@ impl<'t> Scheduler<'t> {
             }
         }
         drafts
+    }
+
+    /// Returns the slot of the prompt that began first of those being read, with the number of its tokens
+    /// that are left.
+    fn oldest_prompt(&self) -> Option<(usize, usize)> {
+        let reading = self.slots.iter().filter(|slot| slot.task().is_some() && !slot.generating());
+        reading.min_by_key(|slot| slot.last_use).map(|slot| (slot.id, slot.remaining()))
     }
 
     /// Continues all slots after a step.
