@@ -13,27 +13,21 @@ import client
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-# Long prompts and their answers fit.
-CONTEXT = 5120
-# MiB of earlier conversations: so few that the warm-up fills it, and memory then has no reason to grow.
-CACHE = 256
-
-
 def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
-def rope_cpu(slots, *options):
+def rope_cpu(slots, context, *options):
     binary = os.environ.get("ROPE_CPU") or f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/rope-cpu"
-    return [binary, "serve", "--ctx", str(CONTEXT), "--cache-ram", str(CACHE), "-np", str(slots), *options]
+    return [binary, "serve", "--ctx", str(context), "--cache-ram", "0", "-np", str(slots), *options]
 
 
-def llama_server(slots, *options):
+def llama_server(slots, context, *options):
     """llama-server divides its context among the slots."""
     server = subprocess.run([ROOT / "scripts/llama-server"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    return [server, "-c", str(CONTEXT * slots), "-cram", str(CACHE), "-np", str(slots), "--slots", *options]
+    return [server, "-c", str(context * slots), "-cram", "0", "-np", str(slots), *options]
 
 
 class Server:
