@@ -17,6 +17,7 @@ mod forward;
 mod heads;
 pub mod memory;
 mod open;
+mod pooling;
 mod products;
 pub mod saved;
 mod sequence;
@@ -40,6 +41,7 @@ pub use self::{
     engine::{ANSWER_ROWS_MAX, Engine, Feed, Options, Output},
     error::Error,
     open::OpenOptions,
+    pooling::{Pooler, Pooling, normalized},
     sequence::Sequence,
     session::{Progress, Session},
 };

@@ -22,7 +22,6 @@ mod openai;
 mod pace;
 mod page;
 mod parameters;
-mod pooling;
 mod prefixes;
 mod probabilities;
 mod prompts;
@@ -44,7 +43,6 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 pub use app::{App, Options, Server};
 pub use command::Command;
-pub use pooling::Pooling;
 pub use scheduler::Scheduler;
 pub use status::Status;
 

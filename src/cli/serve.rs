@@ -16,11 +16,11 @@ use super::{
     error::Error,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Command, Pooling, Scheduler, Server, Status};
+use crate::server::{self, App, Command, Scheduler, Server, Status};
 use rope_cpu::{
     chat::Template,
     constraint::Vocabulary,
-    model::{Engine, Model},
+    model::{Engine, Model, Pooling},
     rope::Flags,
     sample::Settings,
 };

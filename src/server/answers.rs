@@ -10,7 +10,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use rope_cpu::Token;
+use rope_cpu::{Token, sample::Probabilities};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -19,7 +19,6 @@ use super::{
     error::ApiError,
     job::{Outcome, Update},
     log::Record,
-    probabilities::Probabilities,
 };
 
 /// The updates of all answers to a request, with the index of the answer. They pass through the record

@@ -15,7 +15,7 @@ use rope_cpu::{
     Token,
     chat::Template,
     constraint::Vocabulary,
-    model::{Model, memory::Need},
+    model::{Model, Pooling, memory::Need},
     rope::Plan,
     sample::Settings,
     tokenizer::Tokenizer,
@@ -29,7 +29,6 @@ use super::{
     job::Job,
     log::Record,
     parameters::Parameters,
-    pooling::Pooling,
     status::Status,
 };
 

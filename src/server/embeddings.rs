@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use axum::{Json, Router, body::Bytes, routing::post};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rope_cpu::Token;
+use rope_cpu::{
+    Token,
+    model::{Pooling, normalized},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,7 +16,6 @@ use super::{
     error::ApiError,
     fields::Fields,
     parameters::Parameters,
-    pooling::{Pooling, normalized},
     prompts::prompts,
 };
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 use rope_cpu::{
     Token,
     generate::{End, Limits, Timings},
-    sample::Settings,
+    model::Pooling,
+    sample::{Probabilities, Settings},
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{error::ApiError, pooling::Pooling, probabilities::Probabilities};
+use super::error::ApiError;
 
 /// A request for one answer.
 ///

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use rope_cpu::{
     generate::{Limits, speculation::DRAFTS_MAX},
+    model::Pooling,
     sample::Settings,
 };
 
-use super::{
-    app::App, error::ApiError, fields::Fields, grammars, job::Wanted, pooling::Pooling, sampling,
-};
+use super::{app::App, error::ApiError, fields::Fields, grammars, job::Wanted, sampling};
 
 /// The most tokens whose probabilities are reported.
 const TOP_MAX: usize = 1024;

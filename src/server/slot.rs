@@ -8,14 +8,13 @@ use rope_cpu::{
         End,
         speculation::{Costs, Speculation},
     },
-    model::{self, Engine, Feed, Output, Role, Sequence},
+    model::{self, Engine, Feed, Output, Pooler, Role, Sequence},
     tokenizer::Tokenizer,
 };
 
 use super::{
     error::ApiError,
     job::{Generated, Job, Outcome, Reading, Update},
-    pooling::Pooler,
     task::{Choices, Task},
 };
 

@@ -8,15 +8,14 @@ use std::{
 use rope_cpu::{
     Token,
     generate::{Answer, End, Step, Timings, speculation::Speculation},
-    sample::Sampler,
+    model::Pooler,
+    sample::{Probabilities, Sampler},
     tokenizer::Tokenizer,
 };
 
 use super::{
     error::ApiError,
     job::{Generated, Job, Reading, Update},
-    pooling::Pooler,
-    probabilities::{of_candidates, of_logits},
 };
 
 /// An answer that is being computed.
@@ -135,8 +134,8 @@ impl Task {
         let token = self.answer.tokens().get(before).copied();
         let probabilities =
             self.job.probabilities.zip(token).map(|(wanted, token)| match wanted.after_sampling {
-                true => of_candidates(self.sampler.candidates(), token, wanted.top),
-                false => of_logits(logits, token, wanted.top),
+                true => Probabilities::of_candidates(self.sampler.candidates(), token, wanted.top),
+                false => Probabilities::of_logits(logits, token, wanted.top),
             });
         let timings = self.timings;
         let text = step.text.clone();

@@ -8,10 +8,8 @@ use super::{
     AdapterArgs, LogArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
     SpeculationArgs, TemplateArgs, at_least_one, numbers,
 };
-use crate::{
-    cli::error::Error,
-    server::{Options, Pooling},
-};
+use crate::{cli::error::Error, server::Options};
+use rope_cpu::model::Pooling;
 
 /// Serve a model over HTTP, as llama-server does
 ///
@@ -206,10 +204,10 @@ pub struct RequestArgs {
     #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
     pub no_context_shift: bool,
 
-    /// Embedding of a text from those of its tokens
+    /// Embedding of a text from those of its tokens: none mean cls last
     ///
     /// By default as the model was trained, or else the mean. none: /embeddings has those of all tokens.
-    #[arg(long, value_name = "POOLING", value_enum)]
+    #[arg(long, value_name = "POOLING")]
     pub pooling: Option<Pooling>,
 
     #[command(flatten)]

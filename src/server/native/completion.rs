@@ -7,7 +7,7 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{Token, generate::End, settings::Value as SettingValue};
+use rope_cpu::{Token, generate::End, sample::Probabilities, settings::Value as SettingValue};
 use serde_json::{Map, Value, json};
 
 use crate::server::{
@@ -17,7 +17,7 @@ use crate::server::{
     fields::Fields,
     job::{Generated, Outcome, Update},
     parameters::Parameters,
-    probabilities::Probabilities,
+    probabilities::to_json,
     prompts::prompts,
     timings::{progress, timings, while_reading},
 };
@@ -167,7 +167,7 @@ impl Completion {
     }
 
     fn probabilities(&self, probabilities: &Probabilities) -> Value {
-        probabilities.to_json(&self.app)
+        to_json(probabilities, &self.app)
     }
 }
 

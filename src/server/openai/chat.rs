@@ -7,7 +7,7 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::generate::End;
+use rope_cpu::{generate::End, sample::Probabilities};
 use serde_json::{Value, json};
 
 use crate::server::{
@@ -20,7 +20,7 @@ use crate::server::{
     identifier,
     job::{Update, Wanted},
     native::completion::Completion,
-    probabilities::Probabilities,
+    probabilities::to_json,
     timings::{progress, timings, usage, while_reading},
 };
 
@@ -134,7 +134,7 @@ impl Chat {
     }
 
     fn logprobs(&self, probabilities: &[Probabilities]) -> Value {
-        json!({ "content": probabilities.iter().map(|one| one.to_json(&self.app)).collect::<Vec<_>>() })
+        json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
     }
 
     fn chunks(&self, index: usize, changes: Vec<Change>) -> Vec<Value> {

@@ -7,6 +7,7 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
+use rope_cpu::sample::Probabilities;
 use serde_json::{Value, json};
 
 use super::chat::{finish_reason, stream_options};
@@ -18,7 +19,7 @@ use crate::server::{
     identifier,
     job::{Update, Wanted},
     parameters::Parameters,
-    probabilities::Probabilities,
+    probabilities::to_json,
     prompts::prompts,
     timings::{timings, usage},
 };
@@ -96,7 +97,7 @@ impl Completions {
         if probabilities.is_empty() {
             return Value::Null;
         }
-        json!({ "content": probabilities.iter().map(|one| one.to_json(&self.app)).collect::<Vec<_>>() })
+        json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
     }
 }
 

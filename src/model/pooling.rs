@@ -1,11 +1,11 @@
 //! The embedding of a text from those of its tokens.
 
-use std::ops::Range;
+use std::{ops::Range, str::FromStr};
 
-use rope_cpu::model::Model;
+use super::Model;
 
 /// The way from the embeddings of tokens to that of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Not at all: each token's is reported.
     None,
@@ -18,6 +18,19 @@ pub enum Pooling {
 }
 
 impl Pooling {
+    /// All, in the order of llama.cpp's numbers.
+    pub const ALL: [Pooling; 4] = [Pooling::None, Pooling::Mean, Pooling::Cls, Pooling::Last];
+
+    /// Returns the name, as in llama.cpp.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pooling::None => "none",
+            Pooling::Mean => "mean",
+            Pooling::Cls => "cls",
+            Pooling::Last => "last",
+        }
+    }
+
     /// Returns the pooling that a model was trained with, [`Pooling::Mean`] if its file gives none.
     pub fn of(model: &Model) -> Self {
         let key = format!("{}.pooling_type", model.config().architecture.name);
@@ -28,6 +41,19 @@ impl Pooling {
             Some(3) => Pooling::Last,
             _ => Pooling::Mean,
         }
+    }
+}
+
+impl FromStr for Pooling {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|pooling| pooling.name() == name).ok_or_else(|| {
+            format!(
+                "unknown pooling {name}: choose one of {}",
+                Self::ALL.map(Self::name).join(", ")
+            )
+        })
     }
 }
 
