@@ -90,13 +90,8 @@ impl Request {
         let Rendered { text, format, tools } = &rendered;
         let limits = &mut request.parameters.limits;
         limits.preserved = grammars::markers(format, app)?;
-        match (&limits.constraint, grammars::of_tools(format, text, tools, app)?) {
-            (_, None) => {}
-            (None, constraint) => limits.constraint = constraint,
-            (Some(_), Some(_)) => {
-                return Err(ApiError::invalid("a grammar cannot be given together with \"tools\""));
-            }
-        }
+        let of_tools = grammars::of_tools(format, text, tools, fields, app)?;
+        limits.constraint = of_tools.or(limits.constraint.take());
         Ok(Request { rendered: Some(rendered), ..request })
     }
 

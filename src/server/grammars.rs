@@ -8,32 +8,46 @@ use rope_cpu::{
 
 use super::{app::App, error::ApiError, fields::Fields};
 
-/// The fields that contain a grammar.
-const NAMES: [&str; 3] = ["grammar", "json_schema", "response_format"];
+/// A grammar of a request, with the field that contains it.
+type Given = (&'static str, Grammar);
 
-/// Returns the constraint of `grammar` (GBNF, or Lark after `%llguidance`), `json_schema` or
+/// Returns the constraint of `grammar` (GBNF, or Lark after `%llguidance`), `regex`, `json_schema` or
 /// OpenAI's `response_format`.
 ///
 /// # Errors
 /// If more than one is given, or it is invalid.
 pub fn of_fields(fields: &Fields, app: &App) -> Result<Option<Constraint>, ApiError> {
-    let mut given = Vec::new();
-    if let Some(text) = fields.text("grammar")?.filter(|text| !text.is_empty()) {
-        given.push((NAMES[0], Grammar::from_text(text)));
-    }
-    if let Some(schema) = fields.get("json_schema") {
-        given.push((NAMES[1], Grammar::JsonSchema(schema.to_string())));
-    }
-    if let Some(format) = fields.object("response_format")?.cloned().map(Fields::of) {
-        given.extend(response_format(&format)?.map(|grammar| (NAMES[2], grammar)));
-    }
-    match &given[..] {
+    match &given(fields)?[..] {
         [] => Ok(None),
         [(name, grammar)] => compile(grammar, app)
             .map(Some)
             .map_err(|e| ApiError::invalid(format_args!("\"{name}\": {}", e.message))),
-        _ => Err(ApiError::invalid(format_args!("give only one of {}", NAMES.join(", ")))),
+        [(first, _), (second, _), ..] => Err(exclusive(first, second)),
     }
+}
+
+fn given(fields: &Fields) -> Result<Vec<Given>, ApiError> {
+    let mut given = Vec::new();
+    if let Some(text) = fields.text("grammar")?.filter(|text| !text.is_empty()) {
+        given.push(("grammar", Grammar::from_text(text)));
+    }
+    if let Some(pattern) = fields.text("regex")? {
+        given.push(("regex", Grammar::Regex(pattern.into())));
+    }
+    if let Some(schema) = fields.get("json_schema") {
+        given.push(("json_schema", Grammar::JsonSchema(schema.to_string())));
+    }
+    if let Some(format) = fields.object("response_format")?.cloned().map(Fields::of) {
+        given.extend(response_format(&format)?.map(|grammar| ("response_format", grammar)));
+    }
+    Ok(given)
+}
+
+/// Returns an error for two fields that constrain an answer.
+fn exclusive(first: &str, second: &str) -> ApiError {
+    ApiError::invalid(format_args!(
+        "\"{first}\" and \"{second}\" exclude each other: remove one of them"
+    ))
 }
 
 fn response_format(format: &Fields) -> Result<Option<Grammar>, ApiError> {
@@ -61,17 +75,21 @@ fn response_format(format: &Fields) -> Result<Option<Grammar>, ApiError> {
 /// no tools to call.
 ///
 /// # Errors
-/// If a schema of a tool is invalid.
+/// If a schema of a tool is invalid, or the fields of the request contain a grammar, too.
 pub fn of_tools(
     format: &Format,
     prompt: &str,
     tools: &Tools,
+    fields: &Fields,
     app: &App,
 ) -> Result<Option<Constraint>, ApiError> {
     let tokenizer = app.tokenizer()?;
     let Some(grammar) = format.grammar(prompt, tools, &|name| tokenizer.control(name)) else {
         return Ok(None);
     };
+    if let Some((name, _)) = given(fields)?.first() {
+        return Err(exclusive(name, "tools"));
+    }
     let compiled = compile(&Grammar::Lark(grammar), app);
     compiled.map(Some).map_err(|e| ApiError::invalid(format_args!("\"tools\": {}", e.message)))
 }
