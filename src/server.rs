@@ -25,6 +25,7 @@ mod parameters;
 mod prefixes;
 mod probabilities;
 mod prompts;
+mod reasoning;
 mod sampling;
 mod scheduler;
 mod slot;

@@ -95,7 +95,14 @@ impl Format {
 
     /// Returns whether the model may reason before it answers.
     pub fn reasons(&self) -> bool {
-        self.reasons && (self.markers.is_some() || self.dialect.reasoning().is_some())
+        self.reasoning_end().is_some()
+    }
+
+    /// Returns the text that ends reasoning where its limit is reached, see [`Budget`](super::Budget);
+    /// `None` if the model does not reason.
+    pub fn reasoning_end(&self) -> Option<&'static str> {
+        let markers = self.markers.or_else(|| self.dialect.reasoning());
+        markers.filter(|_| self.reasons).map(|markers| markers.forced)
     }
 
     /// Leaves reasoning in the text, with its markers.

@@ -122,6 +122,11 @@ impl Parser {
         self.read(true)
     }
 
+    /// Returns whether the answer is within reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        self.reasoning().is_some()
+    }
+
     /// Returns the text that would end the reasoning, if the answer is within reasoning.
     pub(super) fn reasoning(&self) -> Option<&'static str> {
         match self.state {

@@ -52,6 +52,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-np", "parallel"),
     ("-cram", "cache-ram"),
     ("-lv", "log-verbosity"),
+    ("-rea", "reasoning"),
     ("-md", "spec-draft-model"),
     ("-ctkd", "spec-draft-type-k"),
     ("-ctvd", "spec-draft-type-v"),

@@ -20,6 +20,8 @@ pub struct Answer {
     stops: Stops,
     text: String,
     tokens: Vec<Token>,
+    /// Whether the constraint does not apply to the next tokens.
+    free: bool,
     /// A copy of the logits, if some are to be changed.
     allowed: Vec<f32>,
 }
@@ -44,6 +46,7 @@ impl Answer {
             stream: Stream::default(),
             text: String::new(),
             tokens: Vec::new(),
+            free: false,
             allowed: Vec::new(),
         }
     }
@@ -57,6 +60,17 @@ impl Answer {
     /// model ended the answer.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
+    }
+
+    /// Sets whether the next tokens precede what the constraint is for, such as reasoning. The constraint
+    /// begins with the first token that is not free.
+    pub fn set_free(&mut self, free: bool) {
+        self.free = free;
+    }
+
+    /// Returns whether the tokens so far end with a complete character.
+    pub fn is_whole(&self) -> bool {
+        self.stream.is_whole()
     }
 
     /// Chooses the next token by the logits of the last one.
@@ -89,7 +103,7 @@ impl Answer {
         sampler.accept(token);
         let ends = tokenizer.is_end_of_generation(token);
         let complete = match &mut self.limits.constraint {
-            Some(constraint) if !ends => {
+            Some(constraint) if !ends && !self.free => {
                 constraint.accept(token)?;
                 constraint.is_complete()
             }
@@ -138,7 +152,8 @@ impl Answer {
         tokenizer: &Tokenizer<'_>,
         logits: &'l [f32],
     ) -> Result<&'l [f32], Error> {
-        let Answer { limits: Limits { constraint, ignore_end, .. }, allowed, .. } = self;
+        let Answer { limits: Limits { constraint, ignore_end, .. }, allowed, free, .. } = self;
+        let constraint = constraint.as_mut().filter(|_| !*free);
         if constraint.is_none() && !*ignore_end {
             return Ok(logits);
         }

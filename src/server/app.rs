@@ -62,6 +62,8 @@ pub struct Options {
     pub shows_page: bool,
     /// Whether the model may reason before it answers.
     pub reasoning: bool,
+    /// The most tokens of reasoning of an answer whose request gives none; `None` for no limit.
+    pub reasoning_max: Option<usize>,
     /// The names of the model.
     pub aliases: Vec<String>,
     /// Words that describe the model to clients.
@@ -217,6 +219,7 @@ impl App {
             let Parameters {
                 sampling,
                 limits,
+                reasoning,
                 slot,
                 reuse,
                 drafts_max,
@@ -233,6 +236,7 @@ impl App {
                     ..sampling
                 },
                 limits,
+                reasoning,
                 slot,
                 reuse,
                 drafts_max,

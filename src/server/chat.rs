@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rope_cpu::{
     Token,
-    chat::{Format, Message, Role, Tool, ToolChoice, Tools},
+    chat::{Format, Message, Parser, Role, Tool, ToolChoice, Tools},
     json,
 };
 use serde_json::Value;
@@ -16,6 +16,7 @@ use super::{
     fields::{Fields, TEMPLATE_ARGUMENTS},
     grammars,
     parameters::Parameters,
+    reasoning::{self, Reasoning},
 };
 
 /// The names of the largest number of tokens of an answer.
@@ -35,8 +36,10 @@ pub struct Conversation {
     pub generation_prompt: bool,
     /// The tools that the answer may call.
     pub tools: Tools,
+    /// Whether the model may reason before it answers.
+    pub reasons: bool,
     /// Further parameters of the chat template, as a JSON object.
-    pub template_arguments: Option<String>,
+    pub template_arguments: String,
 }
 
 /// The text of a conversation, with what reads the answer.
@@ -67,6 +70,16 @@ impl Rendered {
     pub fn tokens(&self, app: &App) -> Result<Vec<Token>, ApiError> {
         Ok(app.tokenizer()?.encode_chat(&self.text))
     }
+
+    /// Returns the form in which the model writes reasoning and calls of tools.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Returns a parser for the answer.
+    pub fn parser(&self) -> Parser {
+        self.format.parser(&self.text, &self.tools)
+    }
 }
 
 impl Request {
@@ -77,6 +90,7 @@ impl Request {
     /// [`Conversation::render`].
     pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
         let mut rendered = Conversation::read(fields)?.render(app.clone()).await?;
+        let with_reasoning = rendered.clone();
         match fields.text("reasoning_format")?.unwrap_or("auto") {
             "none" => rendered.format = rendered.format.without_reasoning(),
             "auto" | "deepseek" | "deepseek-legacy" => {}
@@ -91,7 +105,15 @@ impl Request {
         let limits = &mut request.parameters.limits;
         limits.preserved = grammars::markers(format, app)?;
         let of_tools = grammars::of_tools(format, text, tools, fields, app)?;
+        let tokens_max = reasoning::tokens_max(fields, app.options.reasoning_max)?;
+        // The grammar of calls includes reasoning; others are for what follows it.
+        let is_free = of_tools.is_none() && limits.constraint.is_some();
         limits.constraint = of_tools.or(limits.constraint.take());
+        if with_reasoning.format.reasons() && (tokens_max.is_some() || is_free) {
+            let tokenizer = app.tokenizer()?;
+            let reasoning = Reasoning::new(with_reasoning, tokens_max, is_free, tokenizer)?;
+            request.parameters.reasoning = Some(reasoning);
+        }
         Ok(Request { rendered: Some(rendered), ..request })
     }
 
@@ -106,8 +128,7 @@ impl Request {
 
     /// Returns a reader for an answer.
     pub fn reader(&self) -> Reader {
-        let parser = |rendered: &Rendered| rendered.format.parser(&rendered.text, &rendered.tools);
-        Reader::new(self.rendered.as_ref().map(parser))
+        Reader::new(self.rendered.as_ref().map(Rendered::parser))
     }
 }
 
@@ -122,13 +143,16 @@ impl Conversation {
         let begun = begun(fields, messages)?;
         let finished = messages.len() - usize::from(begun.is_some());
         let messages: Result<Vec<_>, _> = messages[..finished].iter().map(message).collect();
-        let template_arguments = fields.object(TEMPLATE_ARGUMENTS)?;
+        let mut arguments = fields.object(TEMPLATE_ARGUMENTS)?.cloned().unwrap_or_default();
+        reasoning::add_effort(fields, &mut arguments)?;
+        let reasons = arguments.get("enable_thinking") != Some(&Value::Bool(false));
         Ok(Conversation {
             messages: messages?,
             generation_prompt: begun.is_some() || fields.switch("add_generation_prompt", true)?,
             begun,
             tools: tools(fields)?,
-            template_arguments: template_arguments.map(|a| Value::Object(a.clone()).to_string()),
+            reasons,
+            template_arguments: Value::Object(arguments).to_string(),
         })
     }
 
@@ -140,14 +164,12 @@ impl Conversation {
         // A template may take a while: it must not block other requests.
         let rendered = tokio::task::spawn_blocking(move || {
             let template = app.template.as_ref().map_err(ApiError::unsupported)?;
-            let mut template = template.clone().now();
-            if let Some(arguments) = &self.template_arguments {
-                template = template.arguments(arguments).map_err(ApiError::invalid)?;
-            }
+            let template = template.clone().now().arguments(&self.template_arguments);
+            let template = template.map_err(ApiError::invalid)?;
             let tools = self.tools.all();
             let text = template.render(&self.messages, tools, self.generation_prompt);
             let mut text = text.map_err(ApiError::invalid)?;
-            if !app.options.reasoning && self.generation_prompt {
+            if !(app.options.reasoning && self.reasons) && self.generation_prompt {
                 text = template.format().skip_reasoning(text);
             }
             text += self.begun.as_deref().unwrap_or_default();

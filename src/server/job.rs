@@ -10,7 +10,7 @@ use rope_cpu::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::error::ApiError;
+use super::{error::ApiError, reasoning::Reasoning};
 
 /// A request for one answer.
 ///
@@ -22,6 +22,8 @@ pub struct Job {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
+    /// What is known of the answer's reasoning; `None` if it has none.
+    pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
     /// Whether tokens that are in the cache already are reused.

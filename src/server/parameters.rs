@@ -8,7 +8,10 @@ use rope_cpu::{
     sample::Settings,
 };
 
-use super::{app::App, error::ApiError, fields::Fields, grammars, job::Wanted, sampling};
+use super::{
+    app::App, error::ApiError, fields::Fields, grammars, job::Wanted, reasoning::Reasoning,
+    sampling,
+};
 
 /// The most tokens whose probabilities are reported.
 const TOP_MAX: usize = 1024;
@@ -20,6 +23,8 @@ pub struct Parameters {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
+    /// What is known of the answer's reasoning; `None` if it has none.
+    pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
     /// Whether tokens that are in the cache already are reused.
@@ -67,6 +72,7 @@ impl Parameters {
                 preserved: Vec::new(),
                 constraint: grammars::of_fields(fields, app)?,
             },
+            reasoning: None,
             slot: slot.and_then(|slot| usize::try_from(slot).ok()),
             reuse: fields.switch("cache_prompt", true)?,
             drafts_max: fields.count("speculative.n_max", DRAFTS_MAX)?,

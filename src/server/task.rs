@@ -7,7 +7,7 @@ use std::{
 
 use rope_cpu::{
     Token,
-    generate::{Answer, End, Step, Timings, speculation::Speculation},
+    generate::{self, Answer, End, Step, Timings, speculation::Speculation},
     model::Pooler,
     sample::{Probabilities, Sampler},
     tokenizer::Tokenizer,
@@ -16,6 +16,7 @@ use rope_cpu::{
 use super::{
     error::ApiError,
     job::{Generated, Job, Reading, Update},
+    reasoning::{Following, Reasoning},
 };
 
 /// An answer that is being computed.
@@ -32,6 +33,7 @@ pub struct Task {
     pub started: Instant,
     sampler: Sampler,
     answer: Answer,
+    reasoning: Option<Following>,
     generating_since: Option<Instant>,
 }
 
@@ -63,6 +65,7 @@ impl Task {
         job.report(Update::Started { seed: sampler.seed() });
         Some(Task {
             answer: Answer::new(job.limits.clone()),
+            reasoning: job.reasoning.as_ref().map(Reasoning::follow),
             pooler: None,
             job,
             sampler,
@@ -99,14 +102,35 @@ impl Task {
         }
         self.choices.used += 1;
         self.choices.closed = true;
-        match self.choose(tokenizer, output) {
-            Err(e) => self.choices.end = Some(Err(e)),
-            Ok(Step { next: ControlFlow::Break(end), .. }) => self.choices.end = Some(Ok(end)),
-            Ok(Step { next: ControlFlow::Continue(token), .. }) => {
-                self.choices.tokens.push(token);
-                self.choices.closed = !speculation.accept(token);
+        let reasoning = self.reasoning.as_ref();
+        let forced =
+            reasoning.map_or_else(Vec::new, |reasoning| reasoning.prepare(&mut self.answer));
+        if forced.is_empty() {
+            let step = self.choose(tokenizer, output);
+            self.choices.closed = !self.follow(step, speculation);
+            return;
+        }
+        for token in forced {
+            let step = self.answer.take(tokenizer, &mut self.sampler, token);
+            let step = self.report(step, None);
+            self.follow(step, speculation);
+            if self.choices.end.is_some() {
+                return;
             }
         }
+    }
+
+    /// Continues after a step of the answer. Returns whether its token is the next draft.
+    fn follow(&mut self, step: Result<Step, ApiError>, speculation: &mut Speculation) -> bool {
+        match step.map(|step| step.next) {
+            Err(e) => self.choices.end = Some(Err(e)),
+            Ok(ControlFlow::Break(end)) => self.choices.end = Some(Ok(end)),
+            Ok(ControlFlow::Continue(token)) => {
+                self.choices.tokens.push(token);
+                return speculation.accept(token);
+            }
+        }
+        false
     }
 
     /// Begins to generate, after `read` tokens were read.
@@ -128,18 +152,33 @@ impl Task {
     fn choose(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32]) -> Result<Step, ApiError> {
         let before = self.answer.tokens().len();
         let step = self.answer.push(tokenizer, &mut self.sampler, logits);
-        self.timings.generated = self.answer.tokens().len();
-        self.timings.generating = self.generating();
-        let step = step.map_err(ApiError::internal)?;
-        let token = self.answer.tokens().get(before).copied();
+        let chosen = self.answer.tokens().get(before).copied();
         let probabilities =
-            self.job.probabilities.zip(token).map(|(wanted, token)| match wanted.after_sampling {
+            self.job.probabilities.zip(chosen).map(|(wanted, token)| match wanted.after_sampling {
                 true => Probabilities::of_candidates(self.sampler.candidates(), token, wanted.top),
                 false => Probabilities::of_logits(logits, token, wanted.top),
             });
-        let timings = self.timings;
-        let text = step.text.clone();
-        self.job.report(Update::Generated(Generated { text, token, probabilities, timings }));
+        self.report(step, probabilities)
+    }
+
+    /// Reports a step of the answer.
+    fn report(
+        &mut self,
+        step: Result<Step, generate::Error>,
+        probabilities: Option<Probabilities>,
+    ) -> Result<Step, ApiError> {
+        let step = step.map_err(ApiError::internal)?;
+        let before = std::mem::replace(&mut self.timings.generated, self.answer.tokens().len());
+        self.timings.generating = self.generating();
+        if let Some(reasoning) = &mut self.reasoning {
+            reasoning.push(&step.text);
+        }
+        self.job.report(Update::Generated(Generated {
+            text: step.text.clone(),
+            token: self.answer.tokens().get(before).copied(),
+            probabilities,
+            timings: self.timings,
+        }));
         Ok(step)
     }
 

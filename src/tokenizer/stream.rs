@@ -26,6 +26,11 @@ impl Stream {
         text
     }
 
+    /// Returns whether the last character is complete.
+    pub fn is_whole(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Returns the rest at the end of the text: U+FFFD if the last character is incomplete.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.held).into_owned()

@@ -82,6 +82,16 @@ pub fn tiny_infilling(seed: u32) -> NamedTempFile {
     model.file()
 }
 
+/// The tokens of [`tiny_thinking`] around reasoning.
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
+pub const THINKING: [(usize, &str); 2] = [(31, "<think>"), (32, "</think>")];
+
+/// The model of [`tiny_reader`] with the tokens [`THINKING`].
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
+pub fn tiny_thinking(seed: u32) -> NamedTempFile {
+    reader_with(seed, true, &THINKING, |_| true).file()
+}
+
 /// A LoRA adapter of rank 4 for the last matrix of either model.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()
@@ -99,13 +109,29 @@ pub fn tiny_adapter() -> NamedTempFile {
 }
 
 fn reader(seed: u32, bos: bool, kept: impl Fn(&str) -> bool) -> Builder {
+    reader_with(seed, bos, &[], kept)
+}
+
+/// Builds a model with `control` tokens in place of others.
+fn reader_with(
+    seed: u32,
+    bos: bool,
+    control: &[(usize, &str)],
+    kept: impl Fn(&str) -> bool,
+) -> Builder {
     let mut tokens = vec!["<s>".to_string()];
     tokens.extend(('a'..='z').map(String::from));
     tokens.extend(["Ġ", "Ċ", ",", ".", "'", "-"].map(String::from));
     let merges = ["Ġ t", "h e", "i n", "e r", "a n", "r e", "o n"];
     tokens.extend(merges.map(|merge| merge.replace(' ', "")));
     assert_eq!(tokens.len() as u64, VOCABULARY);
-    let kinds = (0..VOCABULARY).map(|token| if token == 0 { 3i32 } else { 1 });
+    let mut kinds = [1i32; VOCABULARY as usize];
+    kinds[0] = 3;
+    for &(token, text) in control {
+        tokens[token] = text.into();
+        kinds[token] = 3;
+    }
+    let kinds = kinds.into_iter();
     let kinds = array(I32, VOCABULARY, kinds.map(i32::to_le_bytes));
     // Larger weights, so that no two tokens are equally likely.
     builder(seed, 8.0, kept)

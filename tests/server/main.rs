@@ -12,6 +12,7 @@ mod load;
 mod log;
 mod other_interfaces;
 mod page;
+mod reasoning;
 mod slots;
 mod speculation;
 mod stop;

@@ -187,12 +187,19 @@ pub struct RequestArgs {
     #[arg(hide_default_value = true)]
     pub predict: i64,
 
-    /// Whether the model reasons before it answers: on, off or auto
+    /// Whether the model reasons before it answers: on, off or auto [-rea]
     ///
     /// On and auto: as its chat template has it. Off: the template is rendered without reasoning, and an
     /// empty block of reasoning is added if it has none.
     #[arg(long, value_name = "MODE", default_value = "auto", hide_possible_values = true)]
     pub reasoning: Reasoning,
+
+    /// Maximum tokens of reasoning of answers whose requests give none [default: no limit]
+    ///
+    /// The text that ends reasoning follows then, and the answer. 0: it ends where it begins.
+    #[arg(long, value_name = "N", default_value_t = -1, value_parser = numbers::from(-1))]
+    #[arg(allow_negative_numbers = true, hide_default_value = true)]
+    pub reasoning_budget: i64,
 
     /// When the context is full, evict old tokens
     ///
@@ -290,6 +297,7 @@ impl ServeArgs {
             aliases: listen.aliases(),
             tags: listen.tags.clone(),
             reasoning: requests.reasoning != Reasoning::Off,
+            reasoning_max: usize::try_from(requests.reasoning_budget).ok(),
             verbose: listen.verbose,
             logs_prompts: self.log.log_prompts,
         })
