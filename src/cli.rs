@@ -16,6 +16,7 @@ mod load;
 mod log;
 pub mod machine;
 mod methods;
+pub mod open;
 pub mod passkey;
 pub mod perplexity;
 mod plot;
@@ -76,6 +77,11 @@ enum Subcommands {
     #[command(after_help = EXAMPLES, after_long_help = run_details())]
     Run(Box<run::Args>),
     Serve(Box<serve::Args>),
+    /// Converse with a model in the browser
+    ///
+    /// Serves the model at a free port of this machine, as `rope-cpu serve` does, and opens the page there.
+    #[command(mut_arg("port", |port| port.default_value("0")))]
+    Open(Box<serve::Args>),
 
     /// Measure the speed of a model, as llama-bench does
     Bench(Box<bench::Args>),
@@ -175,6 +181,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         None => run::run(&line.run),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Serve(args)) => serve::run(&args),
+        Some(Subcommands::Open(args)) => open::run(&args),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
         Some(Subcommands::Perplexity(args)) => {

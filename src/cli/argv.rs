@@ -86,7 +86,7 @@ impl<'c> Dialect<'c> {
         let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
             "bench" => ("llama-bench", llama_bench::find),
             "perplexity" => ("llama-perplexity", llama_cli::find),
-            "serve" => ("llama-server", llama_server::find),
+            "serve" | "open" => ("llama-server", llama_server::find),
             "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
             _ => ("", |_| None),
         };
@@ -117,7 +117,7 @@ pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalize
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut left_out = Vec::new();
-    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run" | "serve");
+    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run" | "serve" | "open");
     let is_model = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"--model=");
 
     while let Some(arg) = typed.next() {

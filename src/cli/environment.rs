@@ -76,7 +76,8 @@ const LLAMA_CPP: [(&str, &str); 39] = [
 ];
 
 /// The commands whose options have the meaning of llama-cli's.
-const LIKE_LLAMA_CLI: [&str; 6] = ["rope-cpu", "run", "serve", "sweep", "passkey", "perplexity"];
+const LIKE_LLAMA_CLI: [&str; 7] =
+    ["rope-cpu", "run", "serve", "open", "sweep", "passkey", "perplexity"];
 
 /// The commands of `rope`. Their --ctx is not set by variables, since that of a run may be 0.
 const ROPE: [&str; 4] = ["explain", "compare", "disturbance", "bake"];

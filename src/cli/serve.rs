@@ -37,6 +37,18 @@ const DRAFT_MICRO_BATCH: usize = 64;
 /// On invalid arguments or an invalid file, if the address cannot be listened on, or if the model does
 /// not fit in memory.
 pub fn run(args: &Args) -> Result<(), Error> {
+    serve(args, |addresses| {
+        for address in addresses {
+            note(format_args!("listening on http://{address}"));
+        }
+    })
+}
+
+/// Serves a model until SIGINT or SIGTERM. `ready` is called with the addresses when the model is loaded.
+///
+/// # Errors
+/// As for [`run`].
+pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     args.speculation.draft_model()?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
@@ -71,9 +83,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             return Err(e);
         }
     };
-    for address in addresses {
-        note(format_args!("listening on http://{address}"));
-    }
+    ready(&addresses);
     let served = runtime.block_on(serving).map_err(Error::failed)?;
     drop((commands, server));
     // Connections that are still open hold the commands' sender.

@@ -57,6 +57,12 @@ pub fn serve(options: &[&str]) -> Server {
 impl Server {
     /// Starts a server, and waits until it has loaded the model.
     pub fn start(model: &Path, options: &[&str]) -> Server {
+        let command = Server::command(&["serve", "--port", "0"], model, options);
+        Server::run(command, "listening on http://")
+    }
+
+    /// Returns the command that starts a server.
+    pub fn command(first: &[&str], model: &Path, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rope-cpu"));
         let prefixes = ["ROPE_CPU_", "LLAMA_", "HF_", "HUGGINGFACE_"];
         for (name, _) in std::env::vars_os() {
@@ -64,15 +70,21 @@ impl Server {
                 command.env_remove(name);
             }
         }
-        command.args(["serve", "--port", "0", "-t", "2", "-m"]).arg(model).args(options);
+        command.args(first).args(["-t", "2", "-m"]).arg(model).args(options);
+        command
+    }
+
+    /// Starts a server, and waits until it writes its address after `sign`.
+    pub fn run(mut command: Command, sign: &str) -> Server {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = collect(child.stderr.take().unwrap());
         let began = Instant::now();
         let address = loop {
             let text = stderr.lock().unwrap().clone();
-            if let Some((_, address)) = text.split_once("listening on http://") {
+            if let Some((_, rest)) = text.split_once(sign) {
                 // In a log of JSON, a quotation mark follows.
-                break address.split(['"', '\n']).next().unwrap().to_string();
+                let address = rest.split(['"', ' ', '\n']).next().unwrap();
+                break address.trim_end_matches('/').to_string();
             }
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none() && began.elapsed() < PATIENCE, "{ended:?}: {text}");
