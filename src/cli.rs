@@ -81,6 +81,7 @@ enum Subcommands {
     ///
     /// Serves the model at a free port of this machine, as `rope-cpu serve` does, and opens the page there.
     #[command(mut_arg("port", |port| port.default_value("0")))]
+    #[command(mut_arg("log_verbosity", |level| level.default_value("2")))]
     Open(Box<serve::Args>),
 
     /// Measure the speed of a model, as llama-bench does
@@ -168,7 +169,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(line) => line,
         Err(code) => return code,
     };
-    if let Some(Subcommands::Serve(args)) = &line.command
+    if let Some(Subcommands::Serve(args) | Subcommands::Open(args)) = &line.command
         && let Err(error) = args.log.start(args.listen.verbose)
     {
         return error.report();

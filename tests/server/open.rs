@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::{harness::Server, tiny::tiny_reader};
 
@@ -20,12 +21,13 @@ fn the_page_is_opened_in_the_browser() {
     fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >'{}'\n", opened.display())).unwrap();
     fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
     let mut server = open(folder.path(), model.path(), "the browser shows http://");
-    server.get("/health").json();
+    server.post("/tokenize", json!({ "content": "the" })).json();
     server.wait_until(|_| fs::read_to_string(&opened).is_ok_and(|url| url.ends_with("/\n")));
     let url = fs::read_to_string(&opened).unwrap();
     assert!(url.starts_with("http://127.0.0.1:") && !url.contains(":8080"), "{url}");
     assert!(server.stderr().contains(&format!("{} ", url.trim())), "{}", server.stderr());
     server.wait_until(|server| server.stderr().contains("press Ctrl-C here to stop"));
+    assert!(!server.stderr().contains("/tokenize"), "{}", server.stderr());
     server.signal(Signal::SIGINT);
     assert_eq!(server.exit_code(), Some(0), "{}", server.stderr());
 }
