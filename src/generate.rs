@@ -6,7 +6,7 @@ pub mod speculation;
 mod stop;
 
 use std::{
-    ops::ControlFlow,
+    ops::{AddAssign, ControlFlow},
     time::{Duration, Instant},
 };
 
@@ -117,6 +117,20 @@ pub struct Timings {
     pub accepted: usize,
     /// The time for the steps, including sampling and reporting each token.
     pub generating: Duration,
+}
+
+impl AddAssign for Timings {
+    fn add_assign(&mut self, more: Self) {
+        self.reused += more.reused;
+        self.read += more.read;
+        self.reading += more.reading;
+        self.generated += more.generated;
+        self.steps += more.steps;
+        self.steps_with_drafts += more.steps_with_drafts;
+        self.drafted += more.drafted;
+        self.accepted += more.accepted;
+        self.generating += more.generating;
+    }
 }
 
 /// An error while generating.

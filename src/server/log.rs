@@ -17,13 +17,7 @@ use axum::{
 use rope_cpu::generate::{End, Timings};
 use tracing::{debug, info};
 
-use super::{
-    app::Server,
-    error::ApiError,
-    identifier,
-    job::Update,
-    timings::{sum, while_reading},
-};
+use super::{app::Server, error::ApiError, identifier, job::Update, timings::while_reading};
 
 /// The header with the identifier of a request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -166,7 +160,8 @@ impl Drop for Record {
         let progress = progress.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Progress { error, .. } = progress;
         let answers = Some(progress.answers.len()).filter(|answers| *answers > 0);
-        let timings = sum(&progress.answers);
+        let mut timings = Timings::default();
+        progress.answers.iter().for_each(|answer| timings += *answer);
         let of_answers = |value: usize| answers.map(|_| value);
         let time = |time: Duration| time.as_micros() as f64 / 1e3;
         let end = match (&error, progress.open) {

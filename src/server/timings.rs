@@ -30,21 +30,6 @@ pub fn timings(timings: &Timings) -> Value {
     timings
 }
 
-/// Returns the sums over some answers.
-pub fn sum<'t>(timings: impl IntoIterator<Item = &'t Timings>) -> Timings {
-    timings.into_iter().fold(Timings::default(), |sum, one| Timings {
-        reused: sum.reused + one.reused,
-        read: sum.read + one.read,
-        reading: sum.reading + one.reading,
-        generated: sum.generated + one.generated,
-        steps: sum.steps + one.steps,
-        steps_with_drafts: sum.steps_with_drafts + one.steps_with_drafts,
-        drafted: sum.drafted + one.drafted,
-        accepted: sum.accepted + one.accepted,
-        generating: sum.generating + one.generating,
-    })
-}
-
 /// Returns the timings while a prompt is being read.
 pub fn while_reading(progress: &Reading) -> Timings {
     let read = progress.processed.saturating_sub(progress.cached);

@@ -1,6 +1,6 @@
 //! Generating and showing answers.
 
-use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen, summary};
+use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen};
 use crate::cli::{error::Error, escapes::unescaped, note};
 use rope_cpu::{
     Token,
@@ -71,7 +71,7 @@ impl Writer<'_> {
             | generate::Error::Sample(_)
             | generate::Error::Constraint(_) => Error::failed(e),
         })?;
-        self.total = summary::sum(&self.total, &answer.timings);
+        self.total += answer.timings;
         if let Some(tokens) = self.session.take_recomputed() {
             note(format_args!(
                 "note: {tokens} tokens were computed again, with the RoPE frequencies of a longer \
