@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use rustyline::completion::unescape;
 
-/// What a line asks for.
+/// A command with its argument.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Answer the last question again.
@@ -43,7 +43,7 @@ struct Description {
     help: &'static str,
 }
 
-/// What follows the name of a command.
+/// The argument of a command.
 enum Argument {
     /// Nothing.
     Nothing(fn() -> Command),
@@ -125,7 +125,7 @@ const COMMANDS: [Description; 13] = [
     },
 ];
 
-/// What a command is completed with.
+/// The kind of words that complete an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The path of a file.

@@ -33,7 +33,7 @@ enum Form {
 
 /// A question and its answer.
 pub struct Turn {
-    /// What the user asked.
+    /// The question.
     pub question: Question,
     /// The answer, and others up to the next question; empty if the question was not answered.
     answers: Vec<Message>,
@@ -41,12 +41,12 @@ pub struct Turn {
     tokens: Vec<Token>,
 }
 
-/// What the user asks.
+/// A question of the user.
 #[derive(Clone, Default)]
 pub struct Question {
     /// The texts of files before what was typed.
     pub files: String,
-    /// What the user typed.
+    /// The typed text.
     pub typed: String,
 }
 

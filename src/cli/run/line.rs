@@ -128,7 +128,7 @@ impl LineEditor {
     }
 }
 
-/// What reading a line results in.
+/// The result of reading a line.
 enum Line {
     Entered(String),
     /// Ctrl-C.

@@ -1,4 +1,4 @@
-//! What `/set` shows and changes: the settings of the samplers, the seed and the length of answers.
+//! `/set`: the settings of the samplers, the seed and the length of answers.
 
 use super::{Args, command::nearest, writer::Writer};
 use crate::cli::{args::numbers, error::Error, flags, note, sampling};

@@ -1,4 +1,4 @@
-//! What `/stats` shows.
+//! The text of `/stats`.
 
 use super::{summary, writer::Writer};
 use crate::cli::flags;
