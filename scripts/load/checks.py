@@ -13,7 +13,7 @@ from server import Memory, Server, rope_cpu
 # would be more than that after eight long prompts.
 GROWTH = 32
 # Of an answer where speed is measured.
-TOKENS = 48
+TOKENS = 96
 
 
 def run(arguments):
