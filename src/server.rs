@@ -13,6 +13,7 @@ mod embeddings;
 mod error;
 mod fields;
 mod grammars;
+mod histogram;
 mod http;
 mod job;
 mod log;
@@ -32,6 +33,7 @@ mod slot;
 mod status;
 mod task;
 mod timings;
+mod updates;
 
 use std::{
     fmt::Write,

@@ -75,6 +75,11 @@ impl Pool {
         self.pages().used * self.0.shape.page_bytes()
     }
 
+    /// Returns the most bytes that are in use at a time.
+    pub fn limit_bytes(&self) -> usize {
+        self.0.limit
+    }
+
     /// Returns the bytes of all pages, free ones included.
     pub fn bytes(&self) -> usize {
         let pages = self.pages();

@@ -1,6 +1,6 @@
 //! Answers as they come from the scheduler: collected, or as a stream of JSON values.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use axum::{
     body::Body,
@@ -12,37 +12,14 @@ use axum::{
 };
 use rope_cpu::{Token, sample::Probabilities};
 use serde_json::Value;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{
     error::ApiError,
     job::{Outcome, Update},
-    log::Record,
+    updates::Updates,
 };
-
-/// The updates of all answers to a request, with the index of the answer. They pass through the record
-/// of the request.
-pub struct Updates {
-    receiver: UnboundedReceiver<(usize, Update)>,
-    record: Option<Arc<Record>>,
-}
-
-impl Updates {
-    /// Creates the updates of `count` answers.
-    pub fn new(receiver: UnboundedReceiver<(usize, Update)>, count: usize) -> Self {
-        let record = Record::current();
-        record.iter().for_each(|record| record.expect(count));
-        Updates { receiver, record }
-    }
-
-    /// Waits for the next update; `None` if the scheduler has stopped.
-    async fn next(&mut self) -> Option<(usize, Update)> {
-        let (index, update) = self.receiver.recv().await?;
-        self.record.iter().for_each(|record| record.update(index, &update));
-        Some((index, update))
-    }
-}
 
 /// The time after which an idle connection gets a comment, so that proxies do not close it.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);

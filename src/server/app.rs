@@ -23,13 +23,13 @@ use rope_cpu::{
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::{
-    answers::Updates,
     command::{Command, SlotAction, SlotResult},
     error::ApiError,
     job::Job,
     log::Record,
     parameters::Parameters,
     status::Status,
+    updates::Updates,
 };
 
 /// The settings of a server that do not depend on the model.
@@ -214,7 +214,7 @@ impl App {
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
         }
         let (updates, receiver) = unbounded_channel();
-        let receiver = Updates::new(receiver, prompts.len());
+        let receiver = Updates::new(receiver, prompts.len(), self.status.clone());
         for (index, prompt) in prompts.into_iter().enumerate() {
             let Parameters {
                 sampling,

@@ -98,6 +98,11 @@ impl Record {
         RECORD.try_with(Arc::clone).ok()
     }
 
+    /// Returns when the request arrived.
+    pub fn arrived(&self) -> Instant {
+        self.started
+    }
+
     /// Records that `count` answers are requested.
     pub fn expect(&self, count: usize) {
         let mut progress = self.progress();

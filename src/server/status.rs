@@ -1,22 +1,30 @@
 //! The state of the scheduler, as its interfaces show it.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicUsize},
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+    time::Duration,
 };
 
 use rope_cpu::{generate::Timings, kv_cache::Pool};
 
-use super::slot::Slot;
+use super::{
+    histogram::{FIRST_TOKEN, Histogram, NEXT_TOKEN},
+    slot::Slot,
+};
 
 /// The state of the scheduler after its last step.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Status {
     /// The number of requests that were submitted and have no slot yet.
     pub waiting: AtomicUsize,
     /// Whether the scheduler has ended.
     pub ended: AtomicBool,
     state: Mutex<State>,
+    first_token: Mutex<Histogram>,
+    next_token: Mutex<Histogram>,
 }
 
 /// The state of slots, and the sums of finished requests.
@@ -26,12 +34,18 @@ pub struct State {
     pub slots: Vec<SlotState>,
     /// The bytes of keys and values in use.
     pub cache_bytes: usize,
+    /// The pages of keys and values in use.
+    pub pages: usize,
+    /// The most pages that may be in use.
+    pub pages_max: usize,
     /// The number of steps.
     pub steps: u64,
     /// The number of slots in use, summed over all steps.
     pub slot_steps: u64,
     /// The number of answers that ended.
     pub answers: u64,
+    /// The number of those that did not read their whole prompt.
+    pub reusing: u64,
     /// The sums over the answers that ended.
     pub timings: Timings,
     /// The largest number of tokens of a sequence.
@@ -53,6 +67,18 @@ pub struct SlotState {
     pub timings: Timings,
 }
 
+impl Default for Status {
+    fn default() -> Self {
+        Status {
+            waiting: AtomicUsize::default(),
+            ended: AtomicBool::default(),
+            state: Mutex::default(),
+            first_token: Mutex::new(Histogram::new(FIRST_TOKEN)),
+            next_token: Mutex::new(Histogram::new(NEXT_TOKEN)),
+        }
+    }
+}
+
 impl Status {
     /// Returns the state after the last step.
     pub fn state(&self) -> State {
@@ -70,7 +96,10 @@ impl Status {
             prompt: slot.prompt().map_or(0, <[_]>::len),
             timings: slot.task().map_or_else(Timings::default, |task| task.timings),
         }));
+        let page_bytes = pool.shape().page_bytes();
         state.cache_bytes = pool.used_bytes();
+        state.pages = state.cache_bytes / page_bytes;
+        state.pages_max = pool.limit_bytes() / page_bytes;
         let longest = state.slots.iter().map(|slot| slot.tokens).max();
         state.tokens_max = state.tokens_max.max(longest.unwrap_or(0));
     }
@@ -86,10 +115,30 @@ impl Status {
     pub fn count(&self, timings: &Timings) {
         let mut state = self.lock();
         state.answers += 1;
+        state.reusing += u64::from(timings.reused > 0);
         state.timings += *timings;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Adds the time from the arrival of a request to the first token of an answer.
+    pub fn first_token(&self, time: Duration) {
+        lock(&self.first_token).add(time);
     }
+
+    /// Adds the time between two tokens of an answer.
+    pub fn next_token(&self, time: Duration) {
+        lock(&self.next_token).add(time);
+    }
+
+    /// Returns the times until first tokens, and those between tokens.
+    pub fn times(&self) -> [Histogram; 2] {
+        [&self.first_token, &self.next_token].map(|times| lock(times).clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

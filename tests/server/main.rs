@@ -10,6 +10,7 @@ mod harness;
 mod interfaces;
 mod load;
 mod log;
+mod metrics;
 mod open;
 mod other_interfaces;
 mod page;

@@ -33,6 +33,8 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         ("tokens_predicted_total", "Tokens generated.", sum.generated as f64),
         ("tokens_predicted_seconds_total", "Time for generating.", sum.generating.as_secs_f64()),
         ("n_decode_total", "Steps of the model.", state.steps as f64),
+        ("requests_total", "Answers that ended.", state.answers as f64),
+        ("prefix_hits_total", "Answers with cached prompt tokens.", state.reusing as f64),
         ("n_tokens_max", "Most tokens of a sequence.", state.tokens_max as f64),
         ("spec_decode_num_draft_tokens_total", "Tokens drafted.", sum.drafted as f64),
         ("spec_decode_num_accepted_tokens_total", "Drafted tokens used.", sum.accepted as f64),
@@ -50,10 +52,31 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
             "Busy slots per step.",
             state.slot_steps as f64 / state.steps.max(1) as f64,
         ),
+        ("requests_deferred_max", "Requests that may wait.", app.options.queue_max as f64),
+        ("slots", "Requests answered at a time.", state.slots.len() as f64),
         ("kv_cache_bytes", "Bytes of keys and values in use.", state.cache_bytes as f64),
+        ("kv_pages", "Pages of keys and values in use.", state.pages as f64),
+        ("kv_pages_max", "Pages of keys and values that memory permits.", state.pages_max as f64),
     ] {
         metric("gauge", &format!("llamacpp:{name}"), help, value);
     }
+    let [first_token, next_token] = app.status.times();
+    first_token.write(
+        "llamacpp:time_to_first_token_seconds",
+        "Time from the arrival of a request to the first token of an answer.",
+        &mut text,
+    );
+    next_token.write(
+        "llamacpp:inter_token_seconds",
+        "Time between two tokens of an answer.",
+        &mut text,
+    );
+    let _ = writeln!(
+        text,
+        "# HELP llamacpp:build_info The version of rope-cpu.\n# TYPE llamacpp:build_info gauge\n\
+         llamacpp:build_info{{version=\"{}\"}} 1",
+        env!("CARGO_PKG_VERSION"),
+    );
     let started = HeaderName::from_static("process-start-time-unix");
     let headers = [
         (CONTENT_TYPE, "text/plain; version=0.0.4".to_string()),
