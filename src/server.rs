@@ -9,6 +9,7 @@ mod app;
 mod blocks;
 mod chat;
 mod command;
+mod connections;
 mod embeddings;
 mod error;
 mod fields;
@@ -57,30 +58,20 @@ const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
 /// Serves requests on all `listeners` until `stop` is ready, and then until all answers have ended, but
 /// at most for `drain_max`.
-///
-/// # Errors
-/// If connections cannot be accepted.
 pub async fn serve(
     server: Arc<Server>,
     listeners: Vec<TcpListener>,
     stop: impl Future<Output = ()> + Send + 'static,
     drain_max: Duration,
-) -> io::Result<()> {
+) {
     let router = http::router(server.clone());
     let (stopped, draining) = watch::channel(());
     let mut served = JoinSet::new();
     for listener in listeners {
-        let mut stop = draining.clone();
-        let stop = async move {
-            let _ = stop.changed().await;
-        };
-        let serve = axum::serve(listener, router.clone()).with_graceful_shutdown(stop);
-        served.spawn(serve.into_future());
+        let timeout = server.options.timeout;
+        served.spawn(connections::serve(listener, router.clone(), timeout, draining.clone()));
     }
-    tokio::select! {
-        result = all(&mut served) => return result,
-        () = stop => {}
-    }
+    stop.await;
     server.stopping.store(true, Relaxed);
     let drained = async {
         // Until then, requests are accepted, and refused with the reason.
@@ -88,17 +79,10 @@ pub async fn serve(
             tokio::time::sleep(DRAIN_STEP).await;
         }
         let _ = stopped.send(());
-        all(&mut served).await
+        while served.join_next().await.is_some() {}
     };
-    tokio::time::timeout(drain_max, drained).await.unwrap_or(Ok(()))
-}
-
-/// Waits for all tasks, or for the first error.
-async fn all(tasks: &mut JoinSet<io::Result<()>>) -> io::Result<()> {
-    while let Some(result) = tasks.join_next().await {
-        result??;
-    }
-    Ok(())
+    // What takes longer is cut off.
+    let _ = tokio::time::timeout(drain_max, drained).await;
 }
 
 /// Returns a future that is ready after SIGINT or SIGTERM. A second signal exits immediately.

@@ -51,6 +51,7 @@ pub const SHORT_FORMS: &[(&str, &str)] = &[
     ("-oe", "output-err"),
     ("-np", "parallel"),
     ("-cram", "cache-ram"),
+    ("-to", "timeout"),
     ("-lv", "log-verbosity"),
     ("-rea", "reasoning"),
     ("-md", "spec-draft-model"),

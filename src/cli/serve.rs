@@ -84,12 +84,12 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
         }
     };
     ready(&addresses);
-    let served = runtime.block_on(serving).map_err(Error::failed)?;
+    runtime.block_on(serving).map_err(Error::failed)?;
     drop((commands, server));
     // Connections that are still open hold the commands' sender.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let _ = scheduler.join();
-    served.map_err(Error::failed)
+    Ok(())
 }
 
 /// Listens on all addresses, with one port.

@@ -47,6 +47,8 @@ pub struct Options {
     pub step_max: Duration,
     /// The most requests that wait for a slot.
     pub queue_max: usize,
+    /// The longest time until a request has arrived, and for which a client reads nothing of an answer.
+    pub timeout: Duration,
     /// The largest body of a request in bytes.
     pub body_max: usize,
     /// The largest number of tokens of an answer whose request gives none; `None` for no limit except

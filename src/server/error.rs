@@ -1,5 +1,7 @@
 //! Errors of requests, in llama-server's form.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     http::StatusCode,
@@ -68,6 +70,13 @@ impl ApiError {
     pub fn unavailable(message: impl ToString) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
         ApiError { retry_after: Some(1), ..error }
+    }
+
+    /// Creates an error for a body that does not arrive.
+    pub fn late(timeout: Duration) -> Self {
+        let seconds = timeout.as_secs();
+        let message = format!("the body has not arrived within {seconds} s: send it faster");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
     /// Creates an error for a queue that is full.

@@ -7,7 +7,8 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Request, State},
+    body::{Body, Bytes},
+    extract::{DefaultBodyLimit, FromRequest, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -60,6 +61,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(page::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(server.clone(), read_body))
         .layer(DefaultBodyLimit::max(server.options.body_max))
         .layer(from_fn_with_state(server.clone(), check))
         .layer(from_fn(form_error))
@@ -160,6 +162,21 @@ fn too_large(body_max: usize) -> ApiError {
             body_max >> 20
         ))
     }
+}
+
+/// Reads the body of a request before it is handled, for a limited time.
+async fn read_body(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &());
+    let timeout = server.options.timeout;
+    let body = tokio::time::timeout(timeout, body).await.map_err(|_| ApiError::late(timeout))?;
+    let body =
+        body.map_err(|e| ApiError { status: e.status(), ..ApiError::invalid(e.body_text()) })?;
+    Ok(next.run(Request::from_parts(parts, Body::from(body))).await)
 }
 
 /// Returns whether a request is addressed to this server: to an address, to localhost, or to a

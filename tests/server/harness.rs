@@ -145,6 +145,11 @@ impl Server {
         }
     }
 
+    /// Returns the address that it listens on.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Returns what the server has written to stderr.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()

@@ -16,6 +16,7 @@ mod other_interfaces;
 mod page;
 mod reasoning;
 mod slots;
+mod slow;
 mod speculation;
 mod stop;
 #[path = "../cli/tiny.rs"]

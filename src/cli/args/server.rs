@@ -143,6 +143,14 @@ pub struct ListenArgs {
     #[arg(value_parser = numbers::between::<usize>(1, 4096))]
     pub body_max: usize,
 
+    /// Seconds for a request to arrive, and for a client to read [-to]
+    ///
+    /// A request whose head or body is not complete after N seconds gets the status 408. A connection whose
+    /// client reads nothing of its answer for N seconds is closed, and so is one without a request.
+    #[arg(long, value_name = "N", default_value_t = 600, hide_short_help = true)]
+    #[arg(value_parser = numbers::between::<u64>(1, 1_000_000))]
+    pub timeout: u64,
+
     /// Seconds that answers may take after SIGTERM
     ///
     /// The server takes no more requests, and stops when all answers have ended or after N seconds.
@@ -288,6 +296,7 @@ impl ServeArgs {
             slots,
             step_max: Duration::from_millis(requests.step_time),
             queue_max: requests.max_queue,
+            timeout: Duration::from_secs(listen.timeout),
             body_max: listen.body_max << 20,
             predict_max: usize::try_from(requests.predict).ok(),
             slot_folder: listen.slot_save_path.clone(),

@@ -1,0 +1,161 @@
+//! Connections: accepted, served, and ended when the client is too slow.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::{
+    server::conn::http1::{self, Parts},
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+    time::{Sleep, sleep},
+};
+
+/// The time after which a listener that failed tries again: it may have been out of file descriptors,
+/// which the ends of other connections free.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The answer to the beginning of a request whose rest does not arrive.
+const LATE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Serves connections until `stop` changes, and then until their answers have ended. The head of a
+/// request must arrive within `timeout`, and a client must read something of an answer within it.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    timeout: Duration,
+    mut stop: watch::Receiver<()>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.changed() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, router.clone(), timeout, stop.clone()));
+            }
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    timeout: Duration,
+    mut stop: watch::Receiver<()>,
+) {
+    // Tokens are small, and are not to wait for each other. A failure costs only that.
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| Box::pin(service.call(request)));
+    let stream = TokioIo::new(Timed { stream, timeout, pending: None });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(timeout);
+    let mut connection = builder.serve_connection(stream, service);
+    let mut stopping = false;
+    let result = loop {
+        tokio::select! {
+            result = poll_fn(|context| connection.poll_without_shutdown(context)) => break result,
+            _ = stop.changed(), if !stopping => {
+                stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let Parts { io, read_buf, .. } = connection.into_parts();
+    let mut stream = io.into_inner();
+    // A connection that is only idle is closed without an answer, which would be one to the next request.
+    if result.is_err_and(|e| e.is_timeout()) && !read_buf.is_empty() {
+        let _ = stream.stream.try_write(LATE);
+    }
+    // The client may be gone.
+    let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
+}
+
+/// A connection whose writes fail when the client reads nothing for a time.
+struct Timed {
+    stream: TcpStream,
+    timeout: Duration,
+    /// The end of the patience, while a write waits.
+    pending: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timed {
+    /// Returns the result of a write, or an error if writes have waited for too long.
+    fn limit<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.pending = None;
+            return written;
+        }
+        let timeout = self.timeout;
+        let pending = self.pending.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        ready!(pending.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Timed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Timed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.limit(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.limit(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,76 @@
+//! Clients that send or read too slowly.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::harness::{PATIENCE, PROMPT, Server, serve};
+
+/// Returns a connection whose reads fail when nothing arrives.
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends a byte every 50 ms, until the server answers or closes the connection. Returns the answer.
+fn drip(mut stream: TcpStream, bytes: &[u8]) -> String {
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let (began, mut answer) = (Instant::now(), Vec::new());
+    for byte in bytes.iter().cycle() {
+        assert!(began.elapsed() < PATIENCE);
+        // The server may have closed the connection, after an answer.
+        let _ = stream.write_all(&[*byte]);
+        match stream.read_to_end(&mut answer) {
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    assert!(began.elapsed() > Duration::from_millis(900), "too early");
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn a_request_that_does_not_arrive_gets_408() {
+    let server = serve(&["-c", "256", "--timeout", "1"]);
+    // A head without an end, whole headers one after the other.
+    let mut head = connect(&server);
+    head.write_all(b"GET /props HTTP/1.1\r\nhost: localhost\r\n").unwrap();
+    let mut body = connect(&server);
+    body.write_all(
+        b"POST /completion HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999\r\n\r\n{",
+    )
+    .unwrap();
+    let dripping = [(head, &b"x: y\r\n"[..]), (body, b" ")]
+        .map(|(stream, bytes)| thread::spawn(move || drip(stream, bytes)));
+    // Others are answered meanwhile.
+    server.post("/completion", json!({ "prompt": PROMPT, "n_predict": 2 })).json();
+    let [head, body] = dripping.map(|dripping| dripping.join().unwrap());
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head:?}");
+    assert!(body.starts_with("HTTP/1.1 408 ") && body.contains("within 1 s"), "{body:?}");
+    // An idle connection is closed without an answer.
+    let mut rest = String::new();
+    connect(&server).read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_cut_off() {
+    let server = serve(&["-c", "100000", "-np", "2", "--timeout", "1"]);
+    let mut stream = connect(&server);
+    // Each event has many probabilities, so that the buffers of the system are soon full.
+    let body =
+        json!({ "prompt": PROMPT, "n_predict": -1, "stream": true, "n_probs": 20 }).to_string();
+    let head = "POST /completion HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    server.wait_until(|server| server.slot(0)["is_processing"] == true);
+    server.wait_until(|server| server.stderr().contains("end=\"cancelled\""));
+    // An answer of the same length goes to one that reads.
+    let answer = json!({ "prompt": PROMPT, "n_predict": 3000 });
+    assert_eq!(server.stream("/completion", answer).last().unwrap()["tokens_predicted"], 3000);
+}
