@@ -11,24 +11,18 @@ impl PageTable {
     ///
     /// # Errors
     /// If `to` cannot be written.
-    pub fn write(
-        &self,
-        team: &Threads,
-        len: usize,
-        to: &mut (impl Write + Send),
-    ) -> io::Result<()> {
-        let mut result = Ok(());
+    pub fn write(&self, team: &Threads, len: usize, to: &mut impl Write) -> io::Result<()> {
+        // A page is copied first, so that the team does not wait for the file.
+        let mut copy = Vec::with_capacity(self.pool.shape().page_bytes());
         for (layer, pages) in self.layers.iter().enumerate() {
             for i in self.needed_pages(layer, len) {
                 let Some(page) = &pages[i] else { continue };
-                page.read(team, |bytes| {
-                    if result.is_ok() {
-                        result = to.write_all(bytes);
-                    }
-                });
+                copy.clear();
+                page.read(team, |bytes| copy.extend_from_slice(bytes));
+                to.write_all(&copy)?;
             }
         }
-        result
+        Ok(())
     }
 
     /// Replaces the sequence by the pages that [`PageTable::write`] wrote for the same `len`.
@@ -36,14 +30,9 @@ impl PageTable {
     /// # Errors
     /// If `from` cannot be read, or the pool is full. The table is then incomplete, and must be
     /// truncated to 0.
-    pub fn read(
-        &mut self,
-        team: &Threads,
-        len: usize,
-        from: &mut (impl Read + Send),
-    ) -> io::Result<()> {
+    pub fn read(&mut self, team: &Threads, len: usize, from: &mut impl Read) -> io::Result<()> {
         self.truncate(0);
-        let mut result = Ok(());
+        let mut copy = vec![0; self.pool.shape().page_bytes()];
         for layer in 0..self.layers.len() {
             let needed = self.needed_pages(layer, len);
             let new = self.pool.take(team, needed.clone().count());
@@ -51,15 +40,17 @@ impl PageTable {
             let pages = &mut self.layers[layer];
             pages.resize(len.div_ceil(POSITIONS), None);
             for (i, page) in needed.zip(new) {
+                from.read_exact(&mut copy)?;
+                let mut rest = &copy[..];
                 page.write(team, |bytes| {
-                    if result.is_ok() {
-                        result = from.read_exact(bytes);
-                    }
+                    let (next, after) = rest.split_at(bytes.len());
+                    bytes.copy_from_slice(next);
+                    rest = after;
                 });
                 pages[i] = Some(page);
             }
         }
-        result
+        Ok(())
     }
 
     /// Returns the number of bytes that [`PageTable::write`] writes.

@@ -1,6 +1,6 @@
 //! The engine: the threads, buffers and pages of a model, and steps over tokens of any sequences.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use rope_cpu_kernels::Cpu;
 
@@ -64,7 +64,7 @@ pub struct Engine {
     model: Model,
     rope: Rope,
     options: Options,
-    team: Threads,
+    team: Arc<Threads>,
     state: State,
     pool: Pool,
     batch: Batch,
@@ -103,7 +103,7 @@ impl Engine {
     /// If the worker threads cannot be started, or the context is too small to shift.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
         let config = model.config();
-        let team = Threads::new(options.threads)?;
+        let team = Arc::new(Threads::new(options.threads)?);
         let shape = Shape {
             kv_heads: config.attention().kv_heads,
             head_dim: config.attention().head_dim,
@@ -169,11 +169,7 @@ impl Engine {
     /// to continue from there, or if that length has other RoPE frequencies; and only the kept ones if
     /// the context has shifted.
     pub fn reusable(&self, sequence: &Sequence, len: usize, total: usize) -> usize {
-        let len = len.min(sequence.uninterrupted_prefix());
-        let plan = self.rope.plan();
-        let rotated_alike =
-            plan.by_position() || plan.effective_length(total) == sequence.effective_length;
-        if rotated_alike && sequence.table.holds(len) { len } else { 0 }
+        sequence.reusable(self.rope.plan(), len, total)
     }
 
     /// Limits the tokens of a step, from now on: to at least 1 and at most [`Options::micro_batch`].
@@ -183,7 +179,7 @@ impl Engine {
     }
 
     /// Returns the worker threads.
-    pub(super) fn team(&self) -> &Threads {
+    pub(super) fn team(&self) -> &Arc<Threads> {
         &self.team
     }
 

@@ -8,15 +8,16 @@
 //! Numbers are little-endian. Keys and values are valid only for one model and one RoPE plan; a file of
 //! another model or plan is rejected.
 
+mod archive;
 mod fingerprint;
 mod header;
 
 use std::io::{self, Read, Write};
 
 use thiserror::Error;
-use twox_hash::XxHash3_128;
 
-use self::header::Header;
+pub use archive::Archive;
+
 use super::{Engine, Sequence, Session};
 use crate::{Token, settings::Setting};
 
@@ -77,20 +78,9 @@ impl Engine {
         sequence: &Sequence,
         model: u128,
         len: usize,
-        to: impl Write + Send,
+        to: impl Write,
     ) -> io::Result<usize> {
-        let len = len.min(sequence.uninterrupted_prefix());
-        let len = self.reusable(sequence, len, len);
-        let mut to = Checksummed::new(to);
-        self.header(sequence, model, len).write(&mut to)?;
-        for token in &sequence.tokens()[..len] {
-            to.write_all(&token.to_le_bytes())?;
-        }
-        sequence.table.write(self.team(), len, &mut to)?;
-        let sum = to.sum();
-        to.write_all(&sum)?;
-        to.flush()?;
-        Ok(len)
+        self.archive(model).save(sequence, len, to)
     }
 
     /// Replaces a sequence by the one that [`Engine::save`] wrote to a file of `size` bytes.
@@ -101,76 +91,25 @@ impl Engine {
         &self,
         sequence: &mut Sequence,
         model: u128,
-        from: impl Read + Send,
+        from: impl Read,
         size: u64,
     ) -> Result<(), Error> {
         sequence.truncate(0);
-        let mut from = Checksummed::new(from);
-        let header = Header::read(&mut from, size)?;
-        let tokens = header.tokens;
-        self.check_header(sequence, model, header)?;
-        let tokens = (0..tokens)
-            .map(|_| {
-                let mut token = [0; size_of::<Token>()];
-                from.read_exact(&mut token)?;
-                Ok(Token::from_le_bytes(token))
-            })
-            .collect::<io::Result<Vec<_>>>()?;
-        let read = sequence.table.read(self.team(), tokens.len(), &mut from);
-        let sum = from.sum();
-        let mut expected = [0; CHECKSUM];
-        let read = read.and_then(|()| from.read_exact(&mut expected));
-        let known = |token: &Token| (*token as usize) < self.vocabulary();
-        if read.is_err() || sum != expected || !tokens.iter().all(known) {
-            sequence.table.truncate(0);
-            read?;
-            return Err(Error::Damaged("its content is invalid"));
-        }
-        sequence.resume(tokens, self.rope().plan());
-        Ok(())
+        self.archive(model).restore(sequence, from, size)
     }
 
-    fn header(&self, sequence: &Sequence, model: u128, tokens: usize) -> Header {
-        let plan = self.rope().plan();
-        Header {
-            model: hexadecimal(model),
-            rope: hexadecimal(XxHash3_128::oneshot(&plan.identity(tokens))),
-            rope_line: plan.to_string(),
-            keys: self.options().keys.name().into(),
-            values: self.options().values.name().into(),
-            tokens,
-            content: content(sequence, tokens),
+    /// Returns what saves and restores sequences on other threads while the engine computes, for the
+    /// model with this [`fingerprint`](super::Model::fingerprint).
+    pub fn archive(&self, model: u128) -> Archive {
+        Archive {
+            model,
+            plan: self.rope().plan().clone(),
+            options: self.options().clone(),
+            capacity: self.capacity(),
+            vocabulary: self.vocabulary(),
+            empty: self.sequence(),
+            team: self.team().clone(),
         }
-    }
-
-    /// Checks that a file with this header is for this model, plan and options.
-    fn check_header(&self, sequence: &Sequence, model: u128, written: Header) -> Result<(), Error> {
-        if written.model != hexadecimal(model) {
-            return Err(Error::Model);
-        }
-        // Checksummed before the sizes are computed, which could overflow.
-        let wrong_count = Err(Error::Damaged("its header does not match its size"));
-        if written.tokens as u64 > written.content / size_of::<Token>() as u64 {
-            return wrong_count;
-        }
-        if written.tokens > self.capacity() {
-            let context = self.options().context;
-            return Err(Error::Context { tokens: written.tokens, context });
-        }
-        let now = self.header(sequence, model, written.tokens);
-        if written.rope != now.rope {
-            return Err(Error::Rope { written: written.rope_line, now: now.rope_line });
-        }
-        let options = self.options();
-        for (part, setting, written, now) in [
-            ("keys", Setting::CACHE_TYPE_K, written.keys, options.keys.name()),
-            ("values", Setting::CACHE_TYPE_V, written.values, options.values.name()),
-        ] {
-            if written != now {
-                return Err(Error::Cache { part, setting, written, now });
-            }
-        }
-        if written.content == now.content { Ok(()) } else { wrong_count }
     }
 }
 
@@ -179,7 +118,7 @@ impl Session {
     ///
     /// # Errors
     /// As for [`Engine::save`].
-    pub fn save(&self, model: u128, len: usize, to: impl Write + Send) -> io::Result<usize> {
+    pub fn save(&self, model: u128, len: usize, to: impl Write) -> io::Result<usize> {
         self.engine.save(&self.sequence, model, len, to)
     }
 
@@ -187,7 +126,7 @@ impl Session {
     ///
     /// # Errors
     /// As for [`Engine::restore`].
-    pub fn restore(&mut self, model: u128, from: impl Read + Send, size: u64) -> Result<(), Error> {
+    pub fn restore(&mut self, model: u128, from: impl Read, size: u64) -> Result<(), Error> {
         self.engine.restore(&mut self.sequence, model, from, size)
     }
 }

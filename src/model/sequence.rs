@@ -99,6 +99,15 @@ impl Sequence {
         remaining
     }
 
+    /// Returns how many of the first `len` tokens need not be computed again: see
+    /// [`Engine::reusable`](super::Engine::reusable).
+    pub(super) fn reusable(&self, plan: &Plan, len: usize, total: usize) -> usize {
+        let len = len.min(self.uninterrupted_prefix());
+        let rotated_alike =
+            plan.by_position() || plan.effective_length(total) == self.effective_length;
+        if rotated_alike && self.table.holds(len) { len } else { 0 }
+    }
+
     /// Returns the number of first tokens of which none has been evicted.
     pub(super) fn uninterrupted_prefix(&self) -> usize {
         if self.evicted > 0 { self.kept } else { self.computed }
