@@ -10,6 +10,7 @@ mod blocks;
 mod chat;
 mod command;
 mod connections;
+mod disk;
 mod embeddings;
 mod error;
 mod fields;
@@ -47,6 +48,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 pub use app::{App, Options, Server};
 pub use command::Command;
+pub use disk::Disk;
 pub use scheduler::Scheduler;
 pub use status::Status;
 

@@ -11,12 +11,12 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use super::args::ServeArgs as Args;
 use super::{
-    args::{ListenArgs, MemoryArgs, Reasoning},
+    args::{ListenArgs, MemoryArgs, Reasoning, named},
     draft::{Draft, speculations},
     error::Error,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Command, Scheduler, Server, Status};
+use crate::server::{self, App, Command, Disk, Scheduler, Server, Status};
 use rope_cpu::{
     chat::Template,
     constraint::Vocabulary,
@@ -159,6 +159,15 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let status = Arc::new(Status::default());
     let engine = Engine::new(&model, rope, options).map_err(Error::failed)?;
     let capacity = engine.capacity();
+    let on_disk = args.requests.cache_disk.as_ref();
+    let saves = server.options.slot_folder.is_some() || on_disk.is_some();
+    let fingerprint = saves.then(|| model.fingerprint());
+    let disk = on_disk.zip(fingerprint).map(|(folder, fingerprint)| {
+        let limit = args.requests.cache_disk_limit << 20;
+        Disk::open(folder.clone(), limit, engine.archive(fingerprint))
+            .map_err(|e| named(folder, format_args!("--cache-disk: {e}")))
+    });
+    let disk = disk.transpose()?;
     let (commands, received) = mpsc::channel();
     let scheduler = {
         let (model, status) = (model.clone(), status.clone());
@@ -166,7 +175,8 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         thread::Builder::new().name("scheduler".into()).spawn(move || {
             // It was checked above.
             if let Ok(tokenizer) = model.tokenizer() {
-                Scheduler::new(engine, tokenizer, speculations, step_max, status).run(&received);
+                let scheduler = Scheduler::new(engine, tokenizer, speculations, step_max, status);
+                scheduler.with_disk(disk).run(&received);
             }
         })?
     };
@@ -185,7 +195,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         warnings: plan.warnings.iter().map(|text| flags::with_flags(text).into_owned()).collect(),
         plan,
         memory: resources.of_one_context(),
-        fingerprint: server.options.slot_folder.is_some().then(|| model.fingerprint()),
+        fingerprint,
         loaded: SystemTime::now(),
         status,
         commands: commands.clone(),

@@ -242,6 +242,7 @@ impl App {
                 slot,
                 reuse,
                 drafts_max,
+                restored: false,
                 probabilities,
                 pooling,
                 time_max,

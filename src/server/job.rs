@@ -30,6 +30,8 @@ pub struct Job {
     pub reuse: bool,
     /// The most drafts in a pass; `None` for as many as pay.
     pub drafts_max: Option<usize>,
+    /// Whether a sequence was loaded from the cache on disk for it.
+    pub restored: bool,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
     /// The pooling of the text's embedding, which is then all that is computed.
@@ -111,6 +113,8 @@ pub struct Outcome {
     pub end: End,
     /// The timings.
     pub timings: Timings,
+    /// Where the tokens were that were not read again: none, slot, memory or disk.
+    pub source: &'static str,
     /// The slot.
     pub slot: usize,
     /// The number of tokens of the sequence: those of the prompt and of the answer.

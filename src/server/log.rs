@@ -60,6 +60,8 @@ struct Progress {
     queued: Option<Duration>,
     /// The time until the first token.
     first_token: Option<Duration>,
+    /// Where the reused tokens of the last answer were.
+    source: Option<&'static str>,
     /// The end of the last answer.
     end: Option<&'static str>,
 }
@@ -134,6 +136,7 @@ impl Record {
             Update::Ended(outcome) => {
                 progress.open = progress.open.saturating_sub(1);
                 progress.end = Some(name(&outcome.end));
+                progress.source = Some(outcome.source);
                 outcome.timings
             }
             Update::Failed(error) => {
@@ -186,6 +189,7 @@ impl Drop for Record {
                     total_ms = time(started.elapsed()),
                     answers,
                     reused = of_answers(timings.reused),
+                    source = progress.source,
                     read = of_answers(timings.read),
                     generated = of_answers(timings.generated),
                     queued_ms = progress.queued.map(time),

@@ -17,6 +17,11 @@ impl Prefixes {
         self.0.iter().map(reusable).max_by_key(|(_, reused)| *reused)
     }
 
+    /// Returns the sequences, the least recently used first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Sequence> {
+        self.0.iter()
+    }
+
     /// Keeps a sequence, unless another one continues it. Those that it continues are removed.
     pub fn keep(&mut self, sequence: Sequence) {
         let tokens = sequence.tokens();

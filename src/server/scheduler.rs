@@ -5,6 +5,8 @@
 //! being generated, and as many tokens of prompts as fit: the time between two tokens of an answer
 //! stays below a limit while others read. Answers do not depend on what else is computed.
 
+mod on_disk;
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -24,6 +26,7 @@ use rope_cpu::{
 
 use super::{
     command::Command,
+    disk::Disk,
     error::ApiError,
     job::{Job, Update},
     pace::Pace,
@@ -46,6 +49,8 @@ pub struct Scheduler<'t> {
     /// The number of running answers that filled the memory.
     crowd: usize,
     prefixes: Prefixes,
+    /// The cache on disk, if there is one.
+    disk: Option<Disk>,
     pace: Pace,
     /// The times of steps that computed nothing but answers.
     costs: Costs,
@@ -79,6 +84,7 @@ impl<'t> Scheduler<'t> {
             suspended: Vec::new(),
             crowd: 0,
             prefixes: Prefixes::default(),
+            disk: None,
             pace,
             costs: Costs::default(),
             without_drafts: false,
@@ -86,6 +92,12 @@ impl<'t> Scheduler<'t> {
             passed_over: false,
             status,
         }
+    }
+
+    /// Saves sequences to disk, too.
+    pub fn with_disk(mut self, disk: Option<Disk>) -> Self {
+        self.disk = disk;
+        self
     }
 
     /// Executes commands until their sender is dropped and all answers have ended.
@@ -108,12 +120,15 @@ impl<'t> Scheduler<'t> {
                 }
             }
             if idle && !open && self.waiting.is_empty() {
+                self.save_all();
                 return;
             }
+            self.take_loaded();
             self.drop_abandoned();
             self.resume();
             self.admit();
             self.step();
+            self.save_oldest();
             self.status.set(&self.slots, self.engine.pool());
         }
     }
@@ -173,6 +188,11 @@ impl<'t> Scheduler<'t> {
         {
             let job = &self.waiting[index];
             let (source, reused) = self.source(&job.prompt, job.reuse);
+            if self.awaits_file(index, reused) {
+                index += 1;
+                continue;
+            }
+            let job = &self.waiting[index];
             match self.idle_slot(job.slot, source) {
                 Some(slot) if !self.worth_waiting(job, reused) => {
                     let running = self.waiting.remove(index).and_then(Running::new);
@@ -229,7 +249,13 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Begins or continues an answer in an idle slot.
-    fn begin(&mut self, slot: usize, source: Source, running: Running) {
+    fn begin(&mut self, slot: usize, source: Source, mut running: Running) {
+        running.comes_from(match source {
+            Source::None => "none",
+            Source::Slot(_) => "slot",
+            Source::Prefixes if running.job().restored => "disk",
+            Source::Prefixes => "memory",
+        });
         let Scheduler { engine, slots, prefixes, .. } = &*self;
         let sequence = match source {
             Source::Slot(id) => Some(slots[id].sequence.clone()),
@@ -349,14 +375,15 @@ impl<'t> Scheduler<'t> {
         if full && self.prefixes.remove_oldest() {
             return;
         }
-        let idle = self.slots.iter_mut().filter(|slot| slot.task().is_none());
-        let oldest = idle.filter(|slot| !slot.sequence.tokens().is_empty());
-        if full && let Some(slot) = oldest.min_by_key(|slot| slot.last_use) {
+        if full && let Some(slot) = on_disk::oldest_idle(&mut self.slots) {
             slot.sequence = self.engine.sequence();
             return;
         }
         if full && drafts {
             self.without_drafts = true;
+            return;
+        }
+        if full && self.await_saved() {
             return;
         }
         // The answer that began last makes room for those before it. It reads its tokens again later,

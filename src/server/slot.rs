@@ -262,6 +262,7 @@ impl Slot {
         let outcome = Outcome {
             end,
             timings,
+            source: task.source,
             slot: self.id,
             sequence_tokens: self.sequence.tokens().len(),
             evicted: self.sequence.take_evicted().is_some(),
@@ -296,6 +297,13 @@ impl Running {
     /// Returns the request.
     pub fn job(&self) -> &Job {
         &self.task.job
+    }
+
+    /// Records where the tokens are from that are not read again, unless the answer has begun.
+    pub fn comes_from(&mut self, source: &'static str) {
+        if self.answer().is_empty() {
+            self.task.source = source;
+        }
     }
 
     /// Returns the tokens that the sequence is to have.

@@ -31,6 +31,8 @@ pub struct Task {
     pub choices: Choices,
     /// When it began.
     pub started: Instant,
+    /// Where the tokens are from that are not read again.
+    pub source: &'static str,
     sampler: Sampler,
     answer: Answer,
     reasoning: Option<Following>,
@@ -70,6 +72,7 @@ impl Task {
             job,
             sampler,
             started: Instant::now(),
+            source: "none",
             generating_since: None,
             timings: Timings::default(),
             choices: Choices::default(),

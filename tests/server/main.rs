@@ -5,6 +5,7 @@ mod access;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod disk;
 mod faults;
 mod harness;
 mod interfaces;

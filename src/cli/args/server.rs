@@ -176,6 +176,21 @@ pub struct RequestArgs {
     #[arg(value_parser = numbers::from(-1))]
     pub cache_ram: i64,
 
+    /// Folder for conversations that memory is too small for
+    ///
+    /// They are written there before they leave --cache-ram, and when the server stops. After a restart they are
+    /// not read again when they are continued. The folder is created if it does not exist; its files
+    /// contain conversations.
+    #[arg(long, value_name = "DIR")]
+    pub cache_disk: Option<PathBuf>,
+
+    /// MiB of the files in --cache-disk
+    ///
+    /// The least recently used are removed.
+    #[arg(long, value_name = "N", default_value_t = 8192, requires = "cache_disk")]
+    #[arg(value_parser = numbers::between::<u64>(1, 1 << 40), hide_short_help = true)]
+    pub cache_disk_limit: u64,
+
     /// Requests that may wait for a slot
     ///
     /// Further ones get the status 429.

@@ -94,7 +94,8 @@ impl Completion {
 
     /// Returns the last event of a stream, or the whole answer with its text and tokens.
     fn last(&self, index: usize, answer: &Collected, text: &str, tokens: &[Token]) -> Value {
-        let Some(Outcome { end, timings: times, slot, sequence_tokens, evicted }) = &answer.outcome
+        let Some(Outcome { end, timings: times, slot, sequence_tokens, evicted, .. }) =
+            &answer.outcome
         else {
             return Value::Null;
         };
