@@ -170,7 +170,7 @@ impl Task {
         step: Result<Step, generate::Error>,
         probabilities: Option<Probabilities>,
     ) -> Result<Step, ApiError> {
-        let step = step.map_err(ApiError::internal)?;
+        let step = step.map_err(failed)?;
         let before = std::mem::replace(&mut self.timings.generated, self.answer.tokens().len());
         self.timings.generating = self.generating();
         if let Some(reasoning) = &mut self.reasoning {
@@ -206,5 +206,14 @@ impl Task {
     /// Returns the time since the first token was generated.
     fn generating(&self) -> Duration {
         self.generating_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// Returns the error of an answer that cannot go on. A grammar that cannot be followed is one of the
+/// request.
+fn failed(error: generate::Error) -> ApiError {
+    match error {
+        generate::Error::Constraint(error) => ApiError::invalid(error),
+        error => ApiError::internal(error),
     }
 }
