@@ -82,7 +82,8 @@ function showUse(reading = null) {
     const nodes = path(chat.current);
     const use = {
         used: reading ? reading.processed : used(nodes),
-        pending: composer?.tokens ?? 0,
+        pending: reading ? reading.total - reading.processed : composer.tokens,
+        reading: reading !== null,
         context: properties.default_generation_settings.n_ctx,
         trained: properties.n_ctx_train,
     };

@@ -20,8 +20,8 @@ export class Gauge {
         place.replaceChildren(this.bar, this.text);
     }
 
-    /** Shows `used` tokens, and those of a message that is being written, in a context. */
-    show({ used, pending, context, trained }) {
+    /** Shows `used` tokens, and those of a message that is being written, or read, in a context. */
+    show({ used, pending, reading, context, trained }) {
         const share = (tokens) => `${Math.min(100, (100 * tokens) / context)}%`;
         const within = Math.min(used, trained);
         this.trained.style.width = share(within);
@@ -35,7 +35,8 @@ export class Gauge {
         this.bar.classList.toggle('beyond', beyond);
 
         const parts = [`${whole(used)} of ${whole(context)} tokens used`];
-        if (pending > 0) parts.push(`about ${whole(pending)} more in this message`);
+        if (reading) parts.push(`${whole(pending)} more to be read`);
+        else if (pending > 0) parts.push(`about ${whole(pending)} more in this message`);
         if (trained < context) parts.push(`trained for ${whole(trained)}, extended to ${whole(context)}`);
         else if (trained > context) parts.push(`trained for ${whole(trained)}`);
         else parts.push('as trained');

@@ -67,8 +67,8 @@ class Message {
     constructor(node, actions) {
         Object.assign(this, { node, actions, reading: null, state: { busy: false } });
         const user = node.role === 'user';
-        this.body = element('div', { class: 'body' });
-        this.reasoning = element('div', { class: 'body' });
+        this.body = element('div', { class: user ? 'body' : 'body markdown' });
+        this.reasoning = element('div', { class: 'markdown' });
         this.thought = element('details', { class: 'reasoning', hidden: true }, element('summary', {}, 'Reasoning'), this.reasoning);
         this.status = element('div', { class: 'reading', hidden: true });
         this.foot = element('div', { class: 'foot' });
@@ -78,8 +78,7 @@ class Message {
             { class: `message ${node.role}`, 'aria-label': `${name}`, 'data-role': node.role },
             element('h2', { class: 'visually-hidden' }, name),
             files(node),
-            this.thought,
-            this.status,
+            !user && [this.thought, this.status],
             this.body,
             this.foot,
         );
@@ -103,9 +102,12 @@ class Message {
     /** Shows the present text. */
     write() {
         const { node, state, reading } = this;
-        if (this.markdown) this.markdown.show(node.content);
-        else this.body.textContent = node.content;
         this.body.hidden = node.content === '';
+        if (!this.markdown) {
+            this.body.textContent = node.content;
+            return;
+        }
+        this.markdown.show(node.content);
         this.thought.hidden = !node.reasoning;
         if (node.reasoning) this.thinking.show(node.reasoning);
         const waiting = state.busy && !node.content && !node.reasoning;

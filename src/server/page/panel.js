@@ -12,11 +12,11 @@ function facts(rows) {
 }
 
 /** Shows how much of the context is used. */
-export function showContext(place, { used, pending, context, trained }) {
+export function showContext(place, { used, pending, reading, context, trained }) {
     const left = Math.max(0, context - used);
     place.replaceChildren(facts([
         ['Used', `${whole(used)} tokens`],
-        pending > 0 ? ['This message', `about ${whole(pending)} tokens`] : ['', null],
+        pending > 0 ? [reading ? 'To be read' : 'This message', `${whole(pending)} tokens`] : ['', null],
         ['Left', `${whole(left)} tokens`],
         ['Trained', `${whole(trained)} tokens`],
         ['Context', `${whole(context)} tokens${context > trained ? ` (${short(context / trained)} × trained)` : ''}`],
