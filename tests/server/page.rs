@@ -34,7 +34,9 @@ fn the_page_is_complete_and_loads_nothing_from_elsewhere() {
     }
     assert!(names.len() > 15, "{names:?}");
     server.get("/page/nothing.js").refused(404, &["File Not Found"]);
-    server.get("/page/../props").refused(401, &[]);
+    server.get("/page/../props").refused(404, &[]);
+    server.get("/page/%2e%2e%2fprops").refused(404, &[]);
+    server.get("/props").refused(401, &[]);
 }
 
 #[test]
