@@ -18,7 +18,10 @@ CHROMIUM = Path(os.environ["CHROMIUM"])
 AXE = ROOT / ".cache/npm-page/node_modules/axe-core/axe.min.js"
 
 # The time that reading a long document may take.
-PATIENCE = 240_000
+PATIENCE = 600_000
+
+# What has a long answer.
+LONG = "Write a long story about a king who lost his way."
 
 expect.set_options(timeout=20_000)
 

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from conftest import PATIENCE, ROOT, Chat, expect, statistics
+from conftest import LONG, ROOT, Chat, expect, statistics
 
 
 def document(tokens):
     """A text of about so many tokens, as a file that is dropped."""
     text = (ROOT / "tests/data/jargon.txt").read_text()
-    # SmolLM2 has about 3.4 letters in a token of it.
-    text = (text * 9)[: int(3.4 * tokens)]
+    # SmolLM2 has about 4.5 letters in a token of it.
+    text = (text * 9)[: int(4.5 * tokens)]
     return {"name": "jargon.txt", "text": text}
 
 
@@ -81,10 +81,10 @@ def test_a_message_is_edited_and_an_answer_stopped_and_continued(serve, visit):
     page.get_by_role("button", name="Edit the message").click()
     field = page.get_by_label("The edited message")
     expect(field).to_be_focused()
-    field.fill("Count from one to one hundred, in words.")
+    field.fill(LONG)
     chat.limit(2000, temperature=0)
     field.press("Enter")
-    expect(page.locator(".message.user .body")).to_have_text("Count from one to one hundred, in words.")
+    expect(page.locator(".message.user .body")).to_have_text(LONG)
     expect(chat.answers.last.locator(".body")).not_to_be_empty()
     page.keyboard.press("Escape")
     stopped = chat.complete()
@@ -140,13 +140,13 @@ def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
 def test_two_conversations_are_answered_at_a_time(serve, visit):
     page = visit(serve("--ctx", "2048").url)
     chat = Chat(page).ready().limit(300, temperature=0)
-    chat.send("Write a long story.")
+    chat.send(LONG)
     expect(chat.answers.last.locator(".body")).not_to_be_empty()
     page.get_by_role("button", name="New conversation").click()
     chat.limit(4)
     chat.ask("Say yes.")
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(1)
-    page.locator("#conversations button").filter(has_text="Write a long story.").click()
+    page.locator("#conversations button").filter(has_text="Write a long story").click()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     chat.complete()
     expect(page.locator("#conversations").get_by_role("img", name="is being answered")).to_have_count(0)
