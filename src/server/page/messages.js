@@ -15,6 +15,7 @@ export class Messages {
 
     /** Shows a conversation. `busy` is the node that is being written, null if none. */
     show(conversation, busy) {
+        const follows = this.#atEnd();
         const nodes = path(conversation);
         const views = nodes.map((node) => this.#views.get(node.id)?.of(node) ?? new Message(node, this.actions));
         this.#views = new Map(views.map((view) => [view.node.id, view]));
@@ -27,6 +28,7 @@ export class Messages {
             this.list.replaceChildren(...shown);
         }
         this.list.parentElement.classList.toggle('empty', nodes.length === 0);
+        if (follows) this.toEnd();
     }
 
     /** Shows the present text of the node that is being written, at most once a frame. */
