@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread,
     time::{Duration, SystemTime},
 };
@@ -19,7 +19,6 @@ use super::{
 use crate::server::{self, App, Command, Disk, Scheduler, Server, Status};
 use rope_cpu::{
     chat::Template,
-    constraint::Vocabulary,
     model::{Engine, Model, Pooling},
     rope::Flags,
     sample::Settings,
@@ -146,8 +145,6 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         Err(e) => return Err(e),
     };
 
-    let vocabulary = Vocabulary::new(tokenizer).map_err(|e| e.to_string());
-
     let cache = args.requests.cache_ram;
     let cache = usize::try_from(cache).map_or(usize::MAX, |mebibytes| mebibytes << 20);
     let resources = match &draft {
@@ -185,7 +182,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         options: server.options.clone(),
         template_source: template_source(&model),
         template,
-        vocabulary,
+        vocabulary: OnceLock::new(),
         pooling: args.requests.pooling.unwrap_or_else(|| Pooling::of(&model)),
         alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,

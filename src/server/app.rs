@@ -133,8 +133,9 @@ pub struct App {
     pub model: Model,
     /// The chat template, or why there is none.
     pub template: Result<Template, String>,
-    /// The vocabulary of grammars, or why there is none.
-    pub vocabulary: Result<Vocabulary, String>,
+    /// The vocabulary of grammars, or why there is none, once a request has a grammar: see
+    /// [`App::vocabulary`].
+    pub vocabulary: OnceLock<Result<Vocabulary, String>>,
     /// The source of the chat template.
     pub template_source: String,
     /// The name of the model in answers.
@@ -172,6 +173,18 @@ impl App {
     /// If the model has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer<'_>, ApiError> {
         self.model.tokenizer().map_err(ApiError::internal)
+    }
+
+    /// Returns the vocabulary of grammars. The first call prepares it, which takes time and memory that
+    /// a server without grammars does not need.
+    ///
+    /// # Errors
+    /// If the model's tokens cannot be used with a grammar.
+    pub fn vocabulary(&self) -> Result<&Vocabulary, ApiError> {
+        let tokenizer = self.tokenizer()?;
+        let vocabulary =
+            self.vocabulary.get_or_init(|| Vocabulary::new(tokenizer).map_err(|e| e.to_string()));
+        vocabulary.as_ref().map_err(ApiError::unsupported)
     }
 
     /// Returns the number of the model's parameters.

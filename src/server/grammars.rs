@@ -104,8 +104,9 @@ pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {
-    let vocabulary = app.vocabulary.as_ref().map_err(ApiError::unsupported)?;
     // It may take a while: other requests go on meanwhile.
-    let compiled = tokio::task::block_in_place(|| Constraint::new(vocabulary, grammar));
-    compiled.map_err(ApiError::invalid)
+    tokio::task::block_in_place(|| {
+        let compiled = Constraint::new(app.vocabulary()?, grammar);
+        compiled.map_err(ApiError::invalid)
+    })
 }
