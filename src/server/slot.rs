@@ -145,7 +145,9 @@ impl Slot {
     /// If a draft model fails.
     pub fn follow(&mut self) -> Result<(), model::Error> {
         let Slot { speculation, running, .. } = self;
-        let Some(running) = running.as_mut().filter(|running| !running.followed) else {
+        let Some(running) =
+            running.as_mut().filter(|running| running.wants_drafts() && !running.followed)
+        else {
             return Ok(());
         };
         let mut steps = 0;
@@ -192,7 +194,7 @@ impl Slot {
 
     /// Records the time of a pass that computed nothing but tokens of answers and drafts.
     pub fn passed(&mut self, rows: usize, time: Duration) {
-        if self.running.is_some() {
+        if self.running.as_ref().is_some_and(|running| running.followed) {
             self.speculation.passed(rows, time);
         }
     }
@@ -314,6 +316,11 @@ impl Running {
     /// Returns whether the receiver of the answer is gone.
     pub fn abandoned(&self) -> bool {
         self.task.job.updates.is_closed()
+    }
+
+    /// Returns whether drafts of the answer are of use.
+    fn wants_drafts(&self) -> bool {
+        self.task.pooler.is_none() && self.job().drafts_max != Some(0)
     }
 
     /// Returns the tokens of the answer.
