@@ -22,7 +22,7 @@ pub struct Job {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
-    /// What is known of the answer's reasoning; `None` if it has none.
+    /// The form of the answer's reasoning; `None` if it has none.
     pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
@@ -113,7 +113,7 @@ pub struct Outcome {
     pub end: End,
     /// The timings.
     pub timings: Timings,
-    /// Where the tokens were that were not read again: none, slot, memory or disk.
+    /// The place of the reused tokens: none, slot, memory or disk.
     pub source: &'static str,
     /// The slot.
     pub slot: usize,

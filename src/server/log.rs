@@ -36,7 +36,7 @@ tokio::task_local! {
     static RECORD: Arc<Record>;
 }
 
-/// What the log says of a request. The line is written when the last reference is dropped: after the
+/// The record of a request for the log. The line is written when the last reference is dropped: after the
 /// head of the response, and the ends of all answers.
 pub struct Record {
     id: String,
@@ -60,7 +60,7 @@ struct Progress {
     queued: Option<Duration>,
     /// The time until the first token.
     first_token: Option<Duration>,
-    /// Where the reused tokens of the last answer were.
+    /// The place of the reused tokens of the last answer.
     source: Option<&'static str>,
     /// The end of the last answer.
     end: Option<&'static str>,

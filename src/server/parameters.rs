@@ -23,7 +23,7 @@ pub struct Parameters {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
-    /// What is known of the answer's reasoning; `None` if it has none.
+    /// The form of the answer's reasoning; `None` if it has none.
     pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,

@@ -18,7 +18,7 @@ const EFFORT: &str = "reasoning_effort";
 /// The fields with the most tokens of reasoning.
 const NAMES_OF_MAX: [&str; 2] = ["reasoning_budget_tokens", "thinking_budget_tokens"];
 
-/// What is known of the reasoning of an answer before it begins.
+/// The form and limit of an answer's reasoning, known before it begins.
 #[derive(Clone, Debug)]
 pub struct Reasoning {
     rendered: Arc<Rendered>,

@@ -47,7 +47,7 @@ pub struct Running {
     task: Task,
 }
 
-/// What takes the logits of a step.
+/// The receiver of the logits of a step.
 pub struct Taker<'s> {
     task: &'s mut Task,
     speculation: &'s mut Speculation,

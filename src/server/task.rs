@@ -31,7 +31,7 @@ pub struct Task {
     pub choices: Choices,
     /// When it began.
     pub started: Instant,
-    /// Where the tokens are from that are not read again.
+    /// The place of the reused tokens.
     pub source: &'static str,
     sampler: Sampler,
     answer: Answer,

@@ -38,7 +38,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
     pub log_format: LogFormat,
 
-    /// How much the log says: 0 to 4 [-lv]
+    /// Verbosity of the log: 0 to 4 [-lv]
     ///
     /// 0: nothing, 1: errors, 2: warnings, 3: requests, 4: the arrival of requests, too, and those for
     /// /health, /metrics and /slots.

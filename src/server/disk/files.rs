@@ -39,7 +39,7 @@ pub struct Files {
     archive: Arc<Archive>,
 }
 
-/// What the thread is to do.
+/// A task of the thread.
 pub enum Work {
     /// Write a sequence to a file.
     Save { name: String, sequence: Box<Sequence>, used: SystemTime },
@@ -49,7 +49,7 @@ pub enum Work {
     Remove { name: String },
 }
 
-/// What the thread has done.
+/// The result of a task.
 pub enum Done {
     /// A sequence was written; the file has no bytes if that failed.
     Saved { name: String, bytes: u64 },

@@ -1,4 +1,4 @@
-//! What the scheduler reads from the cache on disk and writes to it.
+//! The scheduler's reads and writes of the cache on disk.
 
 use std::{
     cmp::Reverse,
