@@ -3,13 +3,17 @@
 //! A [`Constraint`] determines after each token which tokens may follow, so that no answer leaves the
 //! grammar. The grammars are compiled by `llguidance`.
 
+mod deadline;
 mod error;
 mod gbnf;
 mod regex;
 mod schema;
 mod vocabulary;
 
-use std::{fmt, thread};
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
 
 use llguidance::{Matcher, api::TopLevelGrammar};
 
@@ -25,6 +29,12 @@ const BYTES_MAX: usize = 256 << 10;
 /// recursively: this is enough for the longest chain in a grammar of [`BYTES_MAX`]. The system provides only
 /// what is used.
 const STACK_BYTES: usize = 512 << 20;
+
+/// The longest time for the tokens that may follow next: answers of others wait for it.
+const STEP_MAX: Duration = Duration::from_secs(1);
+
+/// The longest time for each token in the long run.
+const STEP_MEAN: Duration = Duration::from_millis(50);
 
 /// The text of a grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +64,8 @@ impl Grammar {
 #[derive(Clone)]
 pub struct Constraint {
     matcher: Matcher,
+    /// The longest time for the next step.
+    time: Duration,
 }
 
 impl fmt::Debug for Constraint {
@@ -95,7 +107,7 @@ impl Constraint {
     /// # Errors
     /// Returns an error if no token is permitted, or the grammar is too complex to find out.
     pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), Error> {
-        let permitted = self.matcher.compute_mask().map_err(Error::in_step)?;
+        let permitted = self.timed(|matcher| matcher.compute_mask())?;
         let words = permitted.as_slice().iter().copied().chain(std::iter::repeat(0));
         for (logits, word) in logits.chunks_mut(32).zip(words) {
             for (bit, logit) in logits.iter_mut().enumerate() {
@@ -112,7 +124,8 @@ impl Constraint {
     /// # Errors
     /// Returns an error if the grammar does not permit the token.
     pub fn accept(&mut self, token: Token) -> Result<(), Error> {
-        self.matcher.consume_token(token).map_err(Error::in_step)
+        self.time = STEP_MAX.min(self.time + STEP_MEAN);
+        self.timed(|matcher| matcher.consume_token(token))
     }
 
     /// Returns whether the answer may end here.
@@ -120,7 +133,24 @@ impl Constraint {
     /// # Errors
     /// Returns an error if the grammar is too complex to find out.
     pub fn may_end(&mut self) -> Result<bool, Error> {
-        self.matcher.is_accepting().map_err(Error::in_step)
+        self.timed(|matcher| matcher.is_accepting())
+    }
+
+    /// Takes a step in the time that is left for it.
+    fn timed<T, E: fmt::Display>(
+        &mut self,
+        step: impl FnOnce(&mut Matcher) -> Result<T, E>,
+    ) -> Result<T, Error> {
+        let began = Instant::now();
+        let result =
+            deadline::within(&mut self.matcher, self.time, step).map_err(Error::in_step)?;
+        self.time = self.time.saturating_sub(began.elapsed());
+        result.map_err(|e| match self.matcher.is_cancelled() {
+            true => Error::in_step(
+                "the tokens that may follow take too long to find: simplify the grammar",
+            ),
+            false => Error::in_step(e),
+        })
     }
 
     /// Returns whether the answer ends here, since no token may follow.
@@ -144,13 +174,17 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
         Grammar::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text, vocabulary.trie())?),
     };
     let parser = vocabulary.factory().create_parser(top_level).map_err(in_grammar)?;
-    let mut matcher = Matcher::new(Ok(parser));
+    let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
     if let warnings @ [_, ..] = &matcher.grammar_warnings()[..] {
         return Err(Error::invalid(None, warnings.join("; ")));
     }
     // A rule that only refers to itself, for example, is valid but permits nothing.
-    match matcher.compute_mask() {
-        Ok(_) => Ok(Constraint { matcher }),
-        Err(e) => Err(Error::in_grammar(format_args!("no answer can begin: {e}"))),
+    let mut constraint = Constraint { matcher, time: STEP_MAX };
+    match constraint.timed(|matcher| matcher.compute_mask()) {
+        Ok(_) => Ok(Constraint { time: STEP_MAX, ..constraint }),
+        Err(Error::Step(reason)) => {
+            Err(Error::in_grammar(format_args!("no answer can begin: {reason}")))
+        }
+        Err(e) => Err(e),
     }
 }

@@ -1,6 +1,10 @@
 //! Constrained answers, with real vocabularies and a real model.
 
-use std::{ops::ControlFlow, path::PathBuf};
+use std::{
+    ops::ControlFlow,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use rope_cpu::{
     Token,
@@ -365,6 +369,58 @@ fn hostile_grammars_are_errors() {
         ] {
             Constraint::new(vocabulary, &grammar).unwrap();
         }
+    });
+}
+
+#[test]
+fn a_step_of_a_hostile_grammar_is_short_or_an_error() {
+    with_smollm2(|tokenizer, vocabulary| {
+        let many = |n: usize, part: &dyn Fn(usize) -> String, between: &str| {
+            (0..n).map(part).collect::<Vec<_>>().join(between)
+        };
+        let grammars = [
+            // Each text has many derivations: a step takes minutes.
+            Grammar::Lark("start: s\ns: s s | s s s | /[a-z ]/".into()),
+            // Automata with many states.
+            Grammar::Regex("(.*[aeiou].{100}){40}".into()),
+            Grammar::Lark(format!(
+                "start: X\nX: {}",
+                many(30, &|i| format!("~/.*e.{{{i}}}t.*/"), " & ")
+            )),
+            // Many terminals at a time.
+            Grammar::Lark(format!(
+                "start: ({})*\n{}",
+                many(1500, &|i| format!("x{i}"), "|"),
+                many(1500, &|i| format!("x{i}: X{i} x{i} |\nX{i}: /[a-z ]{{0,{i}}}[0-9]/\n"), ""),
+            )),
+        ];
+        let mut slow = 0;
+        for grammar in &grammars {
+            let mut constraint = match Constraint::new(vocabulary, grammar) {
+                Ok(constraint) => constraint,
+                Err(e) => {
+                    slow += usize::from(e.to_string().contains("take too long to find"));
+                    continue;
+                }
+            };
+            for step in 0..20 {
+                let mut logits = vec![0.0; tokenizer.len()];
+                let began = Instant::now();
+                let result = constraint.restrict(&mut logits);
+                let permitted = (0..).zip(&logits).filter(|(_, logit)| **logit == 0.0);
+                let permitted: Vec<Token> = permitted.map(|(token, _)| token).collect();
+                let token = permitted.get(step * 7919 % permitted.len().max(1)).copied();
+                let token = token.filter(|token| !tokenizer.is_end_of_generation(*token));
+                let result = result.and_then(|()| token.map_or(Ok(()), |t| constraint.accept(t)));
+                // The limit is 1 s: the rest is for a busy machine.
+                assert!(began.elapsed() < Duration::from_secs(10), "{grammar:?}");
+                if let Err(e) = result {
+                    slow += usize::from(e.to_string().contains("take too long to find"));
+                    break;
+                }
+            }
+        }
+        assert!(slow > 0);
     });
 }
 
