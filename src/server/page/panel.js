@@ -66,7 +66,7 @@ export class Rope {
 
 /** Returns a formula, null if it changes nothing. */
 function other(formula, same) {
-    return formula === same ? null : formula.replaceAll('θ_i', 'θᵢ');
+    return formula === same ? null : formula.replaceAll('_i', 'ᵢ');
 }
 
 /** Returns the chart of effective distances. */
@@ -100,9 +100,8 @@ function distances(plan) {
         element(
             'p',
             { class: 'hint' },
-            beyond
-                ? 'Far tokens are at distances that the model was not trained for.'
-                : 'Far tokens appear at distances that the model was trained for.',
+            `Far tokens are at distances that the model was ${beyond ? 'not ' : ''}trained for` +
+                (differ ? ' in the slowest dimensions; the fastest turn so often that no angle is new.' : '.'),
         ),
     );
 }
