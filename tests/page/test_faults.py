@@ -33,6 +33,23 @@ def test_a_server_that_goes_away_in_the_middle_of_an_answer(serve, visit):
     expect(chat.answers.last.locator(".fault")).to_have_count(0)
 
 
+def test_a_page_that_is_left_in_the_middle_of_an_answer(serve, visit):
+    page = visit(serve("--ctx", "4096").url)
+    chat = Chat(page).ready().limit(2000, temperature=0)
+    chat.send(LONG)
+    # The text is kept each second.
+    expect(chat.answers.last.locator(".body")).to_have_text(re.compile(".{200}", re.S))
+    page.reload()
+    chat.ready().limit(8, temperature=0)
+    answer = chat.answers.last
+    expect(answer.locator(".notice")).to_contain_text("The page was left before the answer was complete.")
+    text = answer.locator(".body").inner_text()
+    assert len(text) > 20
+    answer.get_by_role("button", name="Continue").click()
+    continued = chat.complete().locator(".body").inner_text()
+    assert continued.startswith(text[:20]) and len(continued) > len(text)
+
+
 def test_a_message_that_does_not_fit(serve, visit):
     page = visit(serve("--ctx", "512").url)
     chat = Chat(page).ready().limit(4)
