@@ -360,7 +360,8 @@ impl<'t> Scheduler<'t> {
 
     /// Continues all slots after a step.
     fn advance(&mut self) {
-        let capacity = self.engine.capacity();
+        let shifts = self.engine.rope().plan().shifts;
+        let capacity = if shifts { usize::MAX } else { self.engine.capacity() };
         let ended: Vec<_> =
             self.slots.iter_mut().filter_map(|slot| slot.advance(capacity)).collect();
         ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));

@@ -130,6 +130,20 @@ fn a_client_that_goes_away_frees_its_slot() {
 }
 
 #[test]
+fn answers_go_on_in_a_context_that_shifts() {
+    let server = serve(&["-c", "512", "-np", "1", "--context-shift"]);
+    let body = json!({ "prompt": PROMPT, "n_predict": 1100, "ignore_eos": true });
+    let answer = server.post("/completion", body.clone()).json();
+    assert_eq!(answer["timings"]["predicted_n"], 1100);
+    let server = serve(&["-c", "512", "-np", "1"]);
+    let answer = server.post("/completion", body).json();
+    let timings = &answer["timings"];
+    let total = ["cache_n", "prompt_n", "predicted_n"].map(|key| timings[key].as_u64().unwrap());
+    // The last token is not read any more.
+    assert_eq!(total.iter().sum::<u64>(), 513, "{timings}");
+}
+
+#[test]
 fn a_full_queue_is_refused_until_there_is_room() {
     let options = ["-c", "512", "-np", "1", "--max-queue", "2", "--context-shift", "--metrics"];
     let server = serve(&options);
