@@ -86,6 +86,10 @@ impl Error {
 
     /// Returns an error of llguidance between two tokens.
     pub(super) fn in_step(error: impl fmt::Display) -> Self {
-        Error::Step(error.to_string().lines().next().unwrap_or_default().into())
+        let reason = error.to_string();
+        Error::Step(match reason.lines().next().unwrap_or_default() {
+            "NoExtensionBias" => "no token is permitted".into(),
+            reason => reason.into(),
+        })
     }
 }

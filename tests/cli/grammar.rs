@@ -47,7 +47,7 @@ fn an_invalid_grammar_is_reported_with_its_origin() {
     tiny(&["-jf", path]).refused(2, &[path, ": line 2, column 1: not JSON: expected value"]);
     tiny(&["-jf", "/no/such"]).refused(2, &["cannot read /no/such"]);
     let no_digits = tiny(&["-j", r#"{"type": "object"}"#]);
-    no_digits.refused(1, &["the grammar cannot be followed: "]);
+    no_digits.refused(2, &["--json-schema: no answer can begin: no token is permitted"]);
 }
 
 #[test]

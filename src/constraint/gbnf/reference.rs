@@ -115,11 +115,18 @@ fn texts(len: usize) -> Vec<String> {
 fn check(grammar: &str, vocabulary: &Vocabulary, len: usize) {
     let rules = parse(grammar).unwrap();
     let constraint = Constraint::new(vocabulary, &Grammar::Gbnf(grammar.into()));
-    let constraint = constraint.unwrap_or_else(|e| panic!("{grammar}\n{e}"));
     let whole: BTreeSet<_> = texts(len)
         .into_iter()
         .filter(|text| follows(&rules, &text.chars().collect::<Vec<_>>()))
         .collect();
+    let constraint = match constraint {
+        Ok(constraint) => constraint,
+        Err(e) => {
+            assert!(e.to_string().contains("no answer can begin"), "{grammar}\n{e}");
+            assert!(whole.is_empty(), "{grammar}");
+            return;
+        }
+    };
     let lark = || to_lark(grammar, vocabulary.trie()).unwrap();
     for text in texts(len) {
         let state = after(&constraint, &text);
