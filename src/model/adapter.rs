@@ -2,9 +2,9 @@
 //! `W x` of the model.
 //!
 //! A GGUF file of `general.type` adapter has, for a tensor `NAME` of the model, `NAME.lora_a` (rank
-//! rows) and `NAME.lora_b` (rank columns). `s` is the user's scale, times `adapter.lora.alpha` over
-//! the rank if the file contains an alpha. Nothing is merged: the weights stay as they are in the
-//! file.
+//! rows) and `NAME.lora_b` (rank columns). `s` is the scale that a sequence has for the adapter, times
+//! `adapter.lora.alpha` over the rank if the file contains an alpha. Nothing is merged: the weights
+//! stay as they are in the file.
 //!
 //! Embeddings are looked up: their A has a row (of length rank) for each token, and B multiplies
 //! that row. If a model's output shares the tensor of the embeddings, the output is not changed.
@@ -69,13 +69,31 @@ pub struct Adapter<'a> {
     norms: Vec<&'a str>,
 }
 
-/// The low-rank term added to a product: `scale up (down x)`. For embeddings it is
-/// `scale up (row of down)`.
+/// The low-rank term added to a product: `s up (down x)`. For embeddings it is `s up (row of down)`.
 #[derive(Clone, Copy)]
 pub(super) struct LowRank<'a> {
     pub down: Matrix<'a>, // (rank, columns), or (tokens, rank)
     pub up: Matrix<'a>,   // (rows, rank)
-    pub scale: f32,
+    pub factor: Factor,
+}
+
+/// The parts of the factor `s` of a term that the adapter determines.
+#[derive(Clone, Copy)]
+pub(super) struct Factor {
+    /// The index of the adapter.
+    adapter: usize,
+    /// The adapter's alpha; 0 if its file has none.
+    alpha: f32,
+    rank: f32,
+}
+
+impl Factor {
+    /// Returns the factor in a sequence with these scales, one for each adapter.
+    pub fn at(self, scales: &[f32]) -> f32 {
+        let Factor { adapter, alpha, rank } = self;
+        let scale = scales[adapter];
+        if alpha == 0.0 { scale } else { scale * alpha / rank }
+    }
 }
 
 impl<'a> LowRank<'a> {
@@ -95,17 +113,29 @@ impl<'a> LowRank<'a> {
 }
 
 impl<'a> Adapter<'a> {
-    /// Reads an adapter for `model`. What it adds to products is multiplied by `scale`.
+    /// Reads the adapter with this index for `model`. What it adds to products is multiplied by
+    /// `scale`, unless a sequence has another one.
     ///
     /// # Errors
     /// If the file is not an adapter, or is an adapter for another model.
-    pub(super) fn read(file: &'a File, model: &Gguf<'_>, scale: f32) -> Result<Self, super::Error> {
+    pub(super) fn read(
+        file: &'a File,
+        model: &Gguf<'_>,
+        index: usize,
+        scale: f32,
+    ) -> Result<Self, super::Error> {
         let gguf = file.parse(&[])?;
-        Self::check(file.path(), &gguf, model, scale)
+        Self::check(file.path(), &gguf, model, index, scale)
             .map_err(|e| super::Error::from(e).of(file.path()))
     }
 
-    fn check(path: &'a Path, gguf: &Gguf<'a>, model: &Gguf<'_>, scale: f32) -> Result<Self, Error> {
+    fn check(
+        path: &'a Path,
+        gguf: &Gguf<'a>,
+        model: &Gguf<'_>,
+        index: usize,
+        scale: f32,
+    ) -> Result<Self, Error> {
         let metadata = gguf.metadata();
         let architecture = model.metadata().string("general.architecture")?.unwrap_or_default();
         for (key, expected) in [
@@ -133,7 +163,7 @@ impl<'a> Adapter<'a> {
             let other = |name| gguf.tensor(name).ok_or_else(|| Error::Unpaired(tensor.name.into()));
             if let Some(name) = tensor.name.strip_suffix(".lora_a") {
                 let b = other(&format!("{name}.lora_b"))?;
-                adapter.additions.insert(name, addition(name, tensor, b, model, scale, alpha)?);
+                adapter.additions.insert(name, addition(name, tensor, b, model, index, alpha)?);
             } else if let Some(name) = tensor.name.strip_suffix(".lora_b") {
                 other(&format!("{name}.lora_a"))?;
             } else if tensor.name.ends_with("_norm.weight") {
@@ -153,7 +183,8 @@ impl<'a> Adapter<'a> {
         self.path
     }
 
-    /// Returns the factor of what the adapter adds to products.
+    /// Returns the factor of what the adapter adds to products in sequences that have no other one:
+    /// see [`Sequence::set_adapter_scales`](super::Sequence::set_adapter_scales).
     pub fn scale(&self) -> f32 {
         self.scale
     }
@@ -185,7 +216,7 @@ fn addition<'a>(
     a: &Tensor<'a>,
     b: &Tensor<'a>,
     model: &Gguf<'_>,
-    scale: f32,
+    adapter: usize,
     alpha: f32,
 ) -> Result<LowRank<'a>, Error> {
     let tensor = model.tensor(name).ok_or_else(|| Error::NotInModel(name.into()))?;
@@ -208,8 +239,8 @@ fn addition<'a>(
             model: tensor.shape().to_vec(),
         });
     }
-    let scale = if alpha == 0.0 { scale } else { scale * alpha / rank as f32 };
-    Ok(LowRank { down: matrix(a)?, up: matrix(b)?, scale })
+    let factor = Factor { adapter, alpha, rank: rank as f32 };
+    Ok(LowRank { down: matrix(a)?, up: matrix(b)?, factor })
 }
 
 fn matrix<'a>(tensor: &Tensor<'a>) -> Result<Matrix<'a>, Error> {

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use rope_cpu_kernels::Cpu;
 
 use super::{
-    Error, Model, Rotation, Sequence,
+    Adapter, Error, Model, Rotation, Sequence,
     allocator::Allocator,
     attention::Schedule,
     batch::{Batch, Role, Row},
@@ -68,6 +68,8 @@ pub struct Engine {
     state: State,
     pool: Pool,
     batch: Batch,
+    /// The scales of the model's adapters in a new sequence.
+    adapter_scales: Arc<[f32]>,
     /// The most tokens of a step: [`Options::micro_batch`] or fewer.
     step_tokens: usize,
 }
@@ -119,18 +121,27 @@ impl Engine {
         let mut allocator = Allocator::new(&team, micro_batch);
         let state = State::new(&mut allocator, config, model.weights(), shape.padded_dim());
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
-        let model = model.clone();
-        let (batch, step_tokens) = (Batch::default(), micro_batch);
-        let engine = Engine { model, rope, options, team, state, pool, batch, step_tokens };
+        let engine = Engine {
+            model: model.clone(),
+            rope,
+            options,
+            team,
+            state,
+            pool,
+            batch: Batch::default(),
+            adapter_scales: model.adapters().iter().map(Adapter::scale).collect(),
+            step_tokens: micro_batch,
+        };
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;
         }
         Ok(engine)
     }
 
-    /// Creates an empty sequence.
+    /// Creates an empty sequence, with the adapters' scales that the model was opened with.
     pub fn sequence(&self) -> Sequence {
-        Sequence::new(PageTable::new(&self.pool), self.options.context)
+        let scales = self.adapter_scales.clone();
+        Sequence::new(PageTable::new(&self.pool), self.options.context, scales)
     }
 
     /// Returns the model.
@@ -220,7 +231,8 @@ impl Engine {
     ///
     /// # Errors
     /// Before anything is computed: if a token is not in the vocabulary, or a sequence does not fit
-    /// in the context or the pool, or is of another engine.
+    /// in the context or the pool, is of another engine, or has other
+    /// [`adapter_scales`](Sequence::adapter_scales) than the first one.
     pub fn step(
         &mut self,
         feeds: &mut [Feed<'_, '_>],
@@ -276,17 +288,20 @@ impl Engine {
     /// Checks that all feeds can be computed, and discards keys and values that must be recomputed.
     pub(super) fn prepare(&self, feeds: &mut [Feed<'_, '_>]) -> Result<(), Error> {
         for (index, feed) in feeds.iter().enumerate() {
-            self.check(index, feed)?;
+            self.check(index, feed, feeds[0].sequence.adapter_scales())?;
         }
         feeds.iter_mut().for_each(|feed| self.set_frequencies(feed));
         Ok(())
     }
 
-    /// Checks that a feed can be computed.
-    fn check(&self, index: usize, feed: &Feed<'_, '_>) -> Result<(), Error> {
+    /// Checks that a feed can be computed in a step with these scales of adapters.
+    fn check(&self, index: usize, feed: &Feed<'_, '_>, scales: &[f32]) -> Result<(), Error> {
         let Feed { sequence, tokens, .. } = feed;
         if !sequence.table.is_of(&self.pool) {
             return Err(Error::ForeignSequence { feed: index });
+        }
+        if sequence.adapter_scales() != scales {
+            return Err(Error::AdapterScales { feed: index });
         }
         let vocabulary = self.vocabulary();
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
@@ -371,6 +386,7 @@ impl Engine {
     fn compute(&mut self, feeds: &[Feed<'_, '_>], each: &mut dyn FnMut(usize, usize, &[f32])) {
         let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
         let tables = &tables[..];
+        let scales = feeds.first().map_or(&[][..], |feed| feed.sequence.adapter_scales());
         let Engine { model, rope, options, team, state, pool, batch, .. } = self;
         let cpu = options.cpu;
         let wanted = batch.parts.iter().filter(|part| !part.recomputing).flat_map(|part| {
@@ -397,13 +413,14 @@ impl Engine {
             state.reserve_partials(team, role, schedules[role as usize].partials_len());
         }
         let schedules = &schedules;
-        let forward = Forward { config, weights, state, tables, rope, cpu, batch, schedules };
+        let forward =
+            Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules };
         forward.layers(team);
         let (embeddings, wanted): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|(feed, ..)| feeds[*feed].output == Output::Embedding);
         for wanted in embeddings.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            Forward { config, weights, state, tables, rope, cpu, batch, schedules }
+            Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules }
                 .output(team, &rows);
             let embeddings = state.normed.floats.all().chunks(config.embedding);
             for ((feed, token, _), embedding) in wanted.iter().zip(embeddings) {
@@ -412,7 +429,7 @@ impl Engine {
         }
         for wanted in wanted.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            Forward { config, weights, state, tables, rope, cpu, batch, schedules }
+            Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules }
                 .logits(team, &rows);
             let width = state.logits.width();
             let logits = state.logits.all().chunks(width);

@@ -70,6 +70,15 @@ pub enum Error {
     Room { tokens: usize, room: usize },
     #[error("sequence {feed} of the step was created by another engine")]
     ForeignSequence { feed: usize },
+    #[error(
+        "sequence {feed} of the step has other scales of adapters than the first one: compute it in another \
+         step"
+    )]
+    AdapterScales { feed: usize },
+    #[error("{found} scales are given to {adapters} adapters: give one for each, in their order")]
+    ScaleCount { found: usize, adapters: usize },
+    #[error("the scale of adapter {adapter} is {scale}: must be a finite number")]
+    Scale { adapter: usize, scale: f32 },
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
 }

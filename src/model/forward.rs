@@ -46,6 +46,8 @@ pub struct Forward<'a> {
     pub rope: &'a Rope,
     pub cpu: Cpu,
     pub batch: &'a Batch,
+    /// The scale of each adapter.
+    pub scales: &'a [f32],
     /// The schedule of each role.
     pub schedules: &'a [Schedule<'a>; 2],
 }
@@ -114,15 +116,19 @@ impl Step<'_, '_> {
     /// Computes `hidden = s E[token]`, where `E` includes the adapters' terms; then `normed =
     /// norm(hidden)` by the weights of the `next` norm.
     fn embed(&mut self, next: Option<&[f32]>) {
-        let Forward { config, weights, state, cpu, batch, .. } = *self.pass;
+        let Forward { config, weights, state, cpu, batch, scales, .. } = *self.pass;
         let phase = self.worker.phase(batch.rows.len());
         phase.for_each(|claim| {
             let x = &mut self.buffers.row[..config.embedding];
             let token = batch.rows[claim.task()].token as usize;
             weights.tokens.decode_row(token, x);
             for addition in &weights.token_additions {
+                let scale = addition.factor.at(scales);
+                if scale == 0.0 {
+                    continue;
+                }
                 let input = self.buffers.low_rank.look_up(cpu, addition, token);
-                let mut to = Scaled { to: x, scale: addition.scale };
+                let mut to = Scaled { to: x, scale };
                 let (all, scratch) = (0..config.embedding, &mut self.buffers.product);
                 multiply(cpu, &addition.up, all, input, scratch, &mut to);
             }

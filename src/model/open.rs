@@ -44,7 +44,7 @@ impl OpenOptions {
     }
 
     /// Adds an adapter, which must be made for the model. What it adds to products is multiplied by
-    /// `scale`.
+    /// `scale`, in sequences that have no other one.
     pub fn adapter(mut self, path: impl Into<PathBuf>, scale: f32) -> Self {
         self.adapters.push((path.into(), scale));
         self
@@ -109,8 +109,9 @@ pub(super) struct Contents<'a> {
 impl<'a> Contents<'a> {
     fn read(files: &'a Files) -> Result<Self, Error> {
         let gguf = files.model.parse(&files.overrides)?;
-        let read = |(file, scale): &'a (File, f32)| Adapter::read(file, &gguf, *scale);
-        let adapters = files.adapters.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let adapters = files.adapters.iter().enumerate();
+        let adapters = adapters.map(|(i, (file, scale))| Adapter::read(file, &gguf, i, *scale));
+        let adapters = adapters.collect::<Result<Vec<_>, _>>()?;
         let named = |error: Error| error.of(files.model.path());
         let config = Config::from_metadata(&gguf).map_err(named)?;
         let weights = Weights::load(&gguf, &config, &adapters).map_err(named)?;

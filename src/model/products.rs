@@ -101,7 +101,10 @@ impl Forward<'_> {
                 let rows = start - segment.column..end - segment.column;
                 multiply(cpu, &segment.matrix, rows.clone(), input, &mut buffers.product, to);
                 for addition in &segment.additions {
-                    (to.adds, to.scale) = (true, addition.scale);
+                    (to.adds, to.scale) = (true, addition.factor.at(self.scales));
+                    if to.scale == 0.0 {
+                        continue;
+                    }
                     let input = buffers.low_rank.read(cpu, addition, low_rank, input);
                     multiply(cpu, &addition.up, rows.clone(), input, &mut buffers.product, to);
                 }

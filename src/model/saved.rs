@@ -38,7 +38,7 @@ pub enum Error {
     Damaged(&'static str),
     #[error("the file is damaged: it has {found} bytes instead of {expected}")]
     Size { found: u64, expected: u64 },
-    #[error("it was written with another model or adapter")]
+    #[error("it was written with another model or adapter, or with other scales of adapters")]
     Model,
     #[error("it was written with other RoPE settings: {written}; this run uses {now}")]
     Rope { written: String, now: String },

@@ -16,6 +16,8 @@ use crate::{
 pub struct Sequence {
     pub(super) tokens: Vec<Token>,
     pub(super) table: PageTable,
+    /// The scale of each of the model's adapters.
+    scales: Arc<[f32]>,
     /// The number of positions of the context.
     context: usize,
     /// The number of first tokens whose keys and values are computed: all, unless they are being
@@ -38,11 +40,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Creates an empty sequence in a context of `context` positions.
-    pub(super) fn new(table: PageTable, context: usize) -> Self {
+    /// Creates an empty sequence in a context of `context` positions, with these scales of adapters.
+    pub(super) fn new(table: PageTable, context: usize, scales: Arc<[f32]>) -> Self {
         Sequence {
             tokens: Vec::new(),
             table,
+            scales,
             context,
             computed: 0,
             kept: 0,
@@ -58,6 +61,32 @@ impl Sequence {
     /// Returns the tokens, those that shifts have evicted included.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
+    }
+
+    /// Returns the scale of each of the model's adapters, in the order of
+    /// [`Model::adapters`](super::Model::adapters).
+    pub fn adapter_scales(&self) -> &[f32] {
+        &self.scales
+    }
+
+    /// Sets the scale of each of the model's adapters. If they change, the sequence is emptied, since
+    /// keys and values depend on them.
+    ///
+    /// # Errors
+    /// If there is not one finite scale for each adapter; the sequence is then unchanged.
+    pub fn set_adapter_scales(&mut self, scales: &[f32]) -> Result<(), Error> {
+        let (found, adapters) = (scales.len(), self.scales.len());
+        if found != adapters {
+            return Err(Error::ScaleCount { found, adapters });
+        }
+        if let Some(adapter) = scales.iter().position(|scale| !scale.is_finite()) {
+            return Err(Error::Scale { adapter, scale: scales[adapter] });
+        }
+        if *scales != *self.scales {
+            self.truncate(0);
+            self.scales = scales.into();
+        }
+        Ok(())
     }
 
     /// Continues from `tokens`, whose keys and values are in the table.

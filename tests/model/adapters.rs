@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use rope_cpu::{json, model::Error};
+use rope_cpu::{
+    json,
+    model::{Engine, Error, Feed, Output, Role, Sequence, saved},
+};
 
 use crate::{
     architectures::{ROUNDING, apart, rounding},
@@ -10,7 +13,7 @@ use crate::{
     reference::{Frequencies, forward},
     tiny::{
         How, Tiny, add_tensor, difference, load, logits, tokens, with_adapters, with_file,
-        with_session,
+        with_model, with_session,
     },
 };
 
@@ -313,4 +316,93 @@ fn another_adapter_is_another_model() {
     assert_eq!(all[1], of(&own, 1.0));
     // What is multiplied by equal numbers adds the same.
     assert_eq!(all[1], of(&alpha, 0.5));
+}
+
+#[test]
+fn a_sequence_has_the_bits_of_a_model_opened_with_its_scales() {
+    for (name, tiny) in Tiny::all() {
+        let two = |a, b| [(tiny.adapter(), a), (tiny.adapter(), b)];
+        let opened = |a, b| adapted(&tiny, &two(a, b), &How::default());
+        let [first, second, none] = [opened(1.0, 0.25), opened(SCALE, -0.5), opened(0.0, 0.0)];
+        assert!(difference(&first, &second) > 1000.0 * BOUND, "{name}");
+        with_adapters(&tiny, &two(1.0, 0.25), &How::default(), |session| {
+            let all = tokens(&tiny, TOKENS);
+            assert_eq!(session.adapter_scales(), [1.0, 0.25]);
+            assert!(logits(session, &all) == first, "{name}");
+            for (scales, expected) in
+                [([SCALE, -0.5], &second), ([0.0, 0.0], &none), ([1.0, 0.25], &first)]
+            {
+                session.set_adapter_scales(&scales).unwrap();
+                assert!(session.tokens().is_empty(), "{name}");
+                assert!(logits(session, &all) == *expected, "{name}: {scales:?}");
+                // Equal scales change nothing.
+                session.set_adapter_scales(&scales).unwrap();
+                assert_eq!(session.tokens(), all, "{name}");
+            }
+        });
+    }
+}
+
+/// Reads a token into each of two sequences, in one step.
+fn step(engine: &mut Engine, sequences: [&mut Sequence; 2]) -> Result<(), Error> {
+    let mut feeds = sequences.map(|sequence| Feed {
+        sequence,
+        tokens: &[1],
+        role: Role::Prompt,
+        wanted: 0..1,
+        output: Output::Logits,
+    });
+    engine.step(&mut feeds, &mut |_, _, _| {})
+}
+
+#[test]
+fn scales_that_cannot_be_are_errors_and_a_step_has_one_set() {
+    let tiny = Tiny::named("llama");
+    let adapters = [(tiny.adapter(), 1.0), (tiny.adapter(), 0.5)];
+    with_model(&tiny.builder(), &adapters, &How::default(), |model, rope, options| {
+        let engine = &mut Engine::new(model, rope, options).unwrap();
+        let (mut one, mut two) = (engine.sequence(), engine.sequence());
+        step(engine, [&mut one, &mut two]).unwrap();
+        let error = two.set_adapter_scales(&[1.0]).unwrap_err();
+        assert!(matches!(error, Error::ScaleCount { found: 1, adapters: 2 }), "{error}");
+        for scale in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let error = two.set_adapter_scales(&[1.0, scale]).unwrap_err();
+            assert!(matches!(error, Error::Scale { adapter: 1, .. }), "{error}");
+        }
+        assert_eq!((two.adapter_scales(), two.tokens()), (&[1.0, 0.5][..], &[1][..]));
+        two.set_adapter_scales(&[0.0, 0.5]).unwrap();
+        let error = step(engine, [&mut one, &mut two]).unwrap_err();
+        assert!(matches!(error, Error::AdapterScales { feed: 1 }), "{error}");
+        assert_eq!((one.tokens(), two.tokens()), (&[1][..], &[][..]));
+        one.set_adapter_scales(&[0.0, 0.5]).unwrap();
+        step(engine, [&mut one, &mut two]).unwrap();
+    });
+}
+
+#[test]
+fn a_file_is_of_the_scales_of_its_sequence() {
+    let tiny = Tiny::named("llama");
+    with_adapters(&tiny, &[(tiny.adapter(), 1.0)], &How::default(), |session| {
+        let model = session.model().fingerprint();
+        let all = tokens(&tiny, TOKENS);
+        let files = [1.0, SCALE, 0.0].map(|scale| {
+            session.set_adapter_scales(&[scale]).unwrap();
+            logits(session, &all);
+            let mut file = Vec::new();
+            assert_eq!(session.save(model, TOKENS, &mut file).unwrap(), TOKENS);
+            (scale, file)
+        });
+        for (written, file) in &files {
+            for (scale, _) in &files {
+                session.set_adapter_scales(&[*scale]).unwrap();
+                let restored = session.restore(model, &file[..], file.len() as u64);
+                match scale == written {
+                    true => restored.unwrap(),
+                    false => assert!(matches!(restored, Err(saved::Error::Model))),
+                }
+                let expected = if scale == written { &all[..] } else { &[] };
+                assert_eq!(session.tokens(), expected);
+            }
+        }
+    });
 }

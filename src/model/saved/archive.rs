@@ -7,7 +7,9 @@ use std::{
 
 use twox_hash::XxHash3_128;
 
-use super::{CHECKSUM, Checksummed, Error, content, header::Header, hexadecimal};
+use super::{
+    CHECKSUM, Checksummed, Error, content, fingerprint::with_scales, header::Header, hexadecimal,
+};
 use crate::{
     Token,
     model::{Options, Sequence},
@@ -19,7 +21,7 @@ use crate::{
 /// Saves and restores the sequences of an engine, which may compute meanwhile: its threads copy a page
 /// at a time between two steps.
 pub struct Archive {
-    /// The fingerprint of the model.
+    /// The fingerprint of the model, with the scales of adapters that `empty` has.
     pub(super) model: u128,
     pub(super) plan: Plan,
     pub(super) options: Options,
@@ -60,7 +62,7 @@ impl Archive {
         size: u64,
     ) -> Result<(), Error> {
         let mut from = Checksummed::new(from);
-        let tokens = self.read_tokens(&mut from, size)?;
+        let tokens = self.read_tokens(sequence, &mut from, size)?;
         let read = sequence.table.read(&self.team, tokens.len(), &mut from);
         let sum = from.sum();
         let mut expected = [0; CHECKSUM];
@@ -91,7 +93,7 @@ impl Archive {
     /// # Errors
     /// If the beginning is damaged, or the file is for another model or other settings.
     pub fn tokens(&self, from: impl Read, size: u64) -> Result<Vec<Token>, Error> {
-        self.read_tokens(&mut Checksummed::new(from), size)
+        self.read_tokens(&self.empty, &mut Checksummed::new(from), size)
     }
 
     /// Returns a name for a sequence of these tokens: a hash of all that determines its keys and
@@ -104,14 +106,16 @@ impl Archive {
         hexadecimal(hash.finish_128())
     }
 
+    /// Reads the tokens of a file for a sequence.
     fn read_tokens(
         &self,
+        sequence: &Sequence,
         from: &mut Checksummed<impl Read>,
         size: u64,
     ) -> Result<Vec<Token>, Error> {
         let header = Header::read(from, size)?;
         let tokens = header.tokens;
-        self.check(header)?;
+        self.check(sequence, header)?;
         let token = |_| {
             let mut token = [0; size_of::<Token>()];
             from.read_exact(&mut token)?;
@@ -122,7 +126,7 @@ impl Archive {
 
     fn header(&self, sequence: &Sequence, tokens: usize) -> Header {
         Header {
-            model: hexadecimal(self.model),
+            model: hexadecimal(self.fingerprint(sequence)),
             rope: hexadecimal(XxHash3_128::oneshot(&self.plan.identity(tokens))),
             rope_line: self.plan.to_string(),
             keys: self.options.keys.name().into(),
@@ -132,9 +136,24 @@ impl Archive {
         }
     }
 
-    /// Checks that a file with this header is for this model, plan and options.
-    fn check(&self, written: Header) -> Result<(), Error> {
-        if written.model != hexadecimal(self.model) {
+    /// Returns the fingerprint of the model with a sequence's scales of adapters.
+    fn fingerprint(&self, sequence: &Sequence) -> u128 {
+        match self.has_scales(sequence.adapter_scales()) {
+            true => self.model,
+            false => with_scales(self.model, sequence.adapter_scales()),
+        }
+    }
+
+    /// Returns whether a sequence with these scales of adapters has those that the model was opened
+    /// with, as all have that [`Archive::sequence`] returns.
+    pub fn has_scales(&self, adapter_scales: &[f32]) -> bool {
+        adapter_scales == self.empty.adapter_scales()
+    }
+
+    /// Checks that a file with this header is for this model, plan and options, and for the scales of
+    /// a sequence.
+    fn check(&self, sequence: &Sequence, written: Header) -> Result<(), Error> {
+        if written.model != hexadecimal(self.fingerprint(sequence)) {
             return Err(Error::Model);
         }
         // Checksummed before the sizes are computed, which could overflow.

@@ -7,7 +7,10 @@ use rope_cpu_kernels::{
     activations::{Span, spans_for},
 };
 
-use crate::model::{adapter::LowRank, batch::Role};
+use crate::model::{
+    adapter::{Factor, LowRank},
+    batch::Role,
+};
 
 /// Matrices that multiply the same input. Their outputs lie side by side, each segment at a
 /// multiple of [`Linear::BLOCK`].
@@ -38,7 +41,7 @@ pub struct Addition<'a> {
     /// The first column of its inputs among the outputs of [`Linear::adapter_down`].
     pub column: usize,
     pub up: Matrix<'a>, // (rows of the segment, rank)
-    pub scale: f32,
+    pub factor: Factor,
 }
 
 /// The tensors of a segment: the matrix, its optional scale and bias, and the adapters' terms.
@@ -86,9 +89,9 @@ impl<'a> Linear<'a> {
         let mut downs = Vec::new();
         let segments =
             tensors.into_iter().map(|SegmentTensors { matrix, scale, bias, low_rank }| {
-                let additions = low_rank.into_iter().map(|LowRank { down, up, scale }| {
+                let additions = low_rank.into_iter().map(|LowRank { down, up, factor }| {
                     downs.push(SegmentTensors::plain(down));
-                    Addition { column: next(&mut low_rank_width, &down), up, scale }
+                    Addition { column: next(&mut low_rank_width, &down), up, factor }
                 });
                 let additions = additions.collect();
                 Segment { column: next(&mut width, &matrix), matrix, scale, bias, additions }
