@@ -3,6 +3,7 @@
 //! Handlers of requests run on the threads of tokio and do no arithmetic. They send jobs to the
 //! scheduler, which owns the engine and runs on a thread of its own, and receive updates.
 
+mod adapters;
 mod answers;
 mod anthropic;
 mod app;
@@ -46,6 +47,7 @@ use std::{
 
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
+pub use adapters::scales_of;
 pub use app::{App, Options, Server};
 pub use command::Command;
 pub use disk::Disk;

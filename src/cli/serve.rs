@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, Mutex, OnceLock, mpsc},
     thread,
     time::{Duration, SystemTime},
 };
@@ -186,6 +186,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         pooling: args.requests.pooling.unwrap_or_else(|| Pooling::of(&model)),
         alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,
+        scales: Mutex::new(server::scales_of(&model)),
         context,
         capacity,
         rope: flags::line(&plan),

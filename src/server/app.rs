@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
@@ -23,6 +23,7 @@ use rope_cpu::{
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::{
+    adapters::Scales,
     command::{Command, SlotAction, SlotResult},
     error::ApiError,
     job::Job,
@@ -142,6 +143,8 @@ pub struct App {
     pub alias: String,
     /// The sampler's settings of requests that give none.
     pub sampling: Settings,
+    /// The scales of adapters in requests that give none.
+    pub scales: Mutex<Scales>,
     /// The way from the embeddings of tokens to that of a text.
     pub pooling: Pooling,
     /// The context of a slot, in positions.
@@ -185,6 +188,16 @@ impl App {
         let vocabulary =
             self.vocabulary.get_or_init(|| Vocabulary::new(tokenizer).map_err(|e| e.to_string()));
         vocabulary.as_ref().map_err(ApiError::unsupported)
+    }
+
+    /// Returns the scales of adapters in requests that give none.
+    pub fn adapter_scales(&self) -> Scales {
+        self.scales.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the scales of adapters in requests that give none, from now on.
+    pub fn set_adapter_scales(&self, scales: Scales) {
+        *self.scales.lock().unwrap_or_else(PoisonError::into_inner) = scales;
     }
 
     /// Returns the number of the model's parameters.
@@ -240,6 +253,7 @@ impl App {
                 drafts_max,
                 probabilities,
                 pooling,
+                adapter_scales,
                 time_max,
             } = parameters.clone();
             let updates = updates.clone();
@@ -258,6 +272,7 @@ impl App {
                 restored: false,
                 probabilities,
                 pooling,
+                adapter_scales,
                 time_max,
                 index,
                 updates,

@@ -10,7 +10,7 @@ use std::{
 use rope_cpu::{model::Engine, whole_file::whole_file};
 use tokio::sync::oneshot;
 
-use super::{error::ApiError, job::Job, slot::Slot};
+use super::{adapters::Scales, error::ApiError, job::Job, slot::Slot};
 
 /// A command.
 pub enum Command {
@@ -43,6 +43,8 @@ pub enum SlotAction {
         path: PathBuf,
         /// The fingerprint of the model.
         model: u128,
+        /// The scales of adapters that it was computed with.
+        scales: Scales,
     },
     /// Empties it.
     Erase,
@@ -72,10 +74,11 @@ impl SlotAction {
                     whole_file(path, |file| engine.save(&slot.sequence, *model, usize::MAX, file));
                 (saved.map_err(|e| failed(path, e))?, size(path)?)
             }
-            SlotAction::Restore { path, model } => {
+            SlotAction::Restore { path, model, scales } => {
                 let file = File::open(path).map_err(|e| failed(path, e))?;
                 let size = size(path)?;
                 let from = BufReader::new(file);
+                slot.sequence.set_adapter_scales(scales).map_err(|e| failed(path, e))?;
                 let restored = engine.restore(&mut slot.sequence, *model, from, size);
                 restored.map_err(|e| failed(path, e))?;
                 (slot.sequence.tokens().len(), size)

@@ -90,6 +90,12 @@ impl Disk {
         Ok(disk)
     }
 
+    /// Returns whether sequences with these scales of adapters may have files: only those with the scales
+    /// that the model was opened with, since a file does not tell its scales.
+    pub fn keeps(&self, scales: &[f32]) -> bool {
+        self.archive.has_scales(scales)
+    }
+
     /// Returns the file that has the most first tokens of a text.
     pub fn longest(&self, tokens: &[Token]) -> Option<Found> {
         self.best(tokens).map(|(index, shared)| Found {
@@ -113,7 +119,8 @@ impl Disk {
     /// Returns whether a sequence has, or will have, a file or needs none.
     pub fn has(&self, sequence: &Sequence) -> bool {
         let tokens = sequence.tokens();
-        tokens.len() < LEAST || self.entries.iter().any(|entry| entry.tokens.starts_with(tokens))
+        let needs_none = tokens.len() < LEAST || !self.keeps(sequence.adapter_scales());
+        needs_none || self.entries.iter().any(|entry| entry.tokens.starts_with(tokens))
     }
 
     /// Begins to save a sequence that was last used at this time, unless there is a file that has it.

@@ -11,6 +11,7 @@ use rope_cpu::{
 use serde_json::{Value, json};
 
 use super::{
+    adapters,
     answers::collect,
     app::{App, Loaded, Server},
     error::ApiError,
@@ -104,6 +105,7 @@ pub async fn embed(app: &App, fields: &Fields, input: &Value) -> Result<Embeddin
     let parameters = Parameters {
         reuse: false,
         pooling: Some(app.pooling),
+        adapter_scales: adapters::of_fields(fields, app)?,
         ..Parameters::read(&Fields::default(), app, &[])?
     };
     let count = prompts.len();

@@ -20,12 +20,9 @@ impl Fields {
     /// # Errors
     /// If it is not a JSON object, with the position.
     pub fn parse(body: &Bytes) -> Result<Self, ApiError> {
-        let text = std::str::from_utf8(body)
-            .map_err(|e| ApiError::invalid(format_args!("the body is not UTF-8: {e}")))?;
-        match json::parse(text) {
-            Ok(Value::Object(fields)) => Ok(Fields(fields)),
-            Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
-            Err(e) => Err(ApiError::invalid(format_args!("the body is not valid JSON: {e}"))),
+        match parse(body)? {
+            Value::Object(fields) => Ok(Fields(fields)),
+            _ => Err(ApiError::invalid("the body must be a JSON object")),
         }
     }
 
@@ -172,6 +169,17 @@ impl Fields {
             Some(_) => Err(expected()),
         }
     }
+}
+
+/// Parses the body of a request.
+///
+/// # Errors
+/// If it is not JSON, with the position.
+pub fn parse(body: &Bytes) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(body)
+        .map_err(|e| ApiError::invalid(format_args!("the body is not UTF-8: {e}")))?;
+    json::parse(text)
+        .map_err(|e| ApiError::invalid(format_args!("the body is not valid JSON: {e}")))
 }
 
 /// Returns a number without a fraction, such as 3 or 3.0.

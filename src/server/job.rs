@@ -10,7 +10,7 @@ use rope_cpu::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{error::ApiError, reasoning::Reasoning};
+use super::{adapters::Scales, error::ApiError, reasoning::Reasoning};
 
 /// A request for one answer.
 ///
@@ -36,6 +36,8 @@ pub struct Job {
     pub probabilities: Option<Wanted>,
     /// The pooling of the text's embedding, which is then all that is computed.
     pub pooling: Option<Pooling>,
+    /// The scale of each adapter.
+    pub adapter_scales: Scales,
     /// The longest time for generating, after which the answer ends as by its largest number of tokens.
     pub time_max: Option<Duration>,
     /// The index of the answer among those of its request.

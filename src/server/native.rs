@@ -1,5 +1,6 @@
 //! llama-server's own interface.
 
+mod adapters;
 pub mod completion;
 mod infill;
 mod metrics;
@@ -30,5 +31,6 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/rope", get(rope::rope))
         .route("/slots", get(slots::slots))
         .route("/slots/{id}", post(slots::act))
+        .route("/lora-adapters", get(adapters::list).post(adapters::set))
         .route("/metrics", get(metrics::metrics))
 }

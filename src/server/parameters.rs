@@ -9,7 +9,13 @@ use rope_cpu::{
 };
 
 use super::{
-    app::App, error::ApiError, fields::Fields, grammars, job::Wanted, reasoning::Reasoning,
+    adapters::{self, Scales},
+    app::App,
+    error::ApiError,
+    fields::Fields,
+    grammars,
+    job::Wanted,
+    reasoning::Reasoning,
     sampling,
 };
 
@@ -35,6 +41,8 @@ pub struct Parameters {
     pub probabilities: Option<Wanted>,
     /// The pooling of the text's embedding, which is then all that is computed.
     pub pooling: Option<Pooling>,
+    /// The scale of each adapter.
+    pub adapter_scales: Scales,
     /// The longest time for generating.
     pub time_max: Option<Duration>,
 }
@@ -78,6 +86,7 @@ impl Parameters {
             drafts_max: fields.count("speculative.n_max", DRAFTS_MAX)?,
             probabilities: top.map(|top| Wanted { top, after_sampling }),
             pooling: None,
+            adapter_scales: adapters::of_fields(fields, app)?,
             time_max: time_max.map(Duration::from_millis),
         })
     }

@@ -4,6 +4,8 @@
 //! slots, and drops answers whose client is gone. A step computes one token of each answer that is
 //! being generated, and as many tokens of prompts as fit: the time between two tokens of an answer
 //! stays below a limit while others read. Answers do not depend on what else is computed.
+//!
+//! A step has one set of adapters' scales. Answers with different ones are computed in turn.
 
 mod on_disk;
 
@@ -25,12 +27,13 @@ use rope_cpu::{
 };
 
 use super::{
+    adapters::Scales,
     command::Command,
     disk::Disk,
     error::ApiError,
     job::{Job, Update},
     pace::Pace,
-    prefixes::{Prefixes, reusable, shared},
+    prefixes::{Prefixes, continues, reusable, shared},
     slot::{Ended, Running, Slot},
     status::Status,
 };
@@ -58,8 +61,6 @@ pub struct Scheduler<'t> {
     without_drafts: bool,
     /// The number of steps.
     steps: u64,
-    /// Whether the last step read nothing of the prompt that began first, since it was full of shorter ones.
-    passed_over: bool,
     status: Arc<Status>,
 }
 
@@ -89,7 +90,6 @@ impl<'t> Scheduler<'t> {
             costs: Costs::default(),
             without_drafts: false,
             steps: 0,
-            passed_over: false,
             status,
         }
     }
@@ -171,7 +171,7 @@ impl<'t> Scheduler<'t> {
             && let Some(running) = self.suspended.pop()
         {
             let job = running.job();
-            let source = self.source(running.tokens(), job.reuse).0;
+            let source = self.source(running.tokens(), job).0;
             match self.idle_slot(job.slot, source) {
                 Some(slot) => self.begin(slot, source, running),
                 None => self.suspended.push(running),
@@ -187,7 +187,7 @@ impl<'t> Scheduler<'t> {
             && self.running() < self.slots.len()
         {
             let job = &self.waiting[index];
-            let (source, reused) = self.source(&job.prompt, job.reuse);
+            let (source, reused) = self.source(&job.prompt, job);
             if self.awaits_file(index, reused) {
                 index += 1;
                 continue;
@@ -211,16 +211,17 @@ impl<'t> Scheduler<'t> {
         self.slots.iter().filter(|slot| slot.task().is_some()).count()
     }
 
-    /// Returns where the most first tokens of a prompt are computed already, with their number.
-    fn source(&self, tokens: &[Token], reuse: bool) -> (Source, usize) {
-        if !reuse {
+    /// Returns where the most first tokens of a job are computed already, with their number.
+    fn source(&self, tokens: &[Token], job: &Job) -> (Source, usize) {
+        if !job.reuse {
             return (Source::None, 0);
         }
+        let (engine, scales) = (&self.engine, &job.adapter_scales);
         let of_slots = self
             .slots
             .iter()
-            .map(|slot| (Source::Slot(slot.id), reusable(&self.engine, &slot.sequence, tokens)));
-        let kept = self.prefixes.longest(&self.engine, tokens);
+            .map(|slot| (Source::Slot(slot.id), reusable(engine, &slot.sequence, tokens, scales)));
+        let kept = self.prefixes.longest(engine, tokens, scales);
         let kept = kept.map(|(_, reused)| (Source::Prefixes, reused));
         let best = of_slots.chain(kept).rev().max_by_key(|(_, reused)| *reused);
         best.filter(|(_, reused)| *reused > 0).unwrap_or((Source::None, 0))
@@ -243,7 +244,8 @@ impl<'t> Scheduler<'t> {
 
     /// Returns whether a prompt that is being read has many more of a job's first tokens.
     fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
-        let reading = self.slots.iter().filter(|slot| !slot.generating());
+        let alike = |slot: &&Slot| slot.takes_part(&job.adapter_scales) && !slot.generating();
+        let reading = self.slots.iter().filter(alike);
         let longest = reading.filter_map(|slot| Some(shared(slot.prompt()?, &job.prompt))).max();
         job.reuse && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
     }
@@ -257,35 +259,50 @@ impl<'t> Scheduler<'t> {
             Source::Prefixes => "memory",
         });
         let Scheduler { engine, slots, prefixes, .. } = &*self;
+        let (tokens, scales) = (running.tokens(), &running.job().adapter_scales);
         let sequence = match source {
             Source::Slot(id) => Some(slots[id].sequence.clone()),
             Source::Prefixes => {
-                prefixes.longest(engine, running.tokens()).map(|(kept, _)| kept.clone())
+                prefixes.longest(engine, tokens, scales).map(|(kept, _)| kept.clone())
             }
             Source::None => None,
         };
         let mut sequence = sequence.unwrap_or_else(|| engine.sequence());
-        sequence.truncate(reusable(engine, &sequence, running.tokens()));
+        sequence.truncate(reusable(engine, &sequence, tokens, scales));
+        if let Err(e) = sequence.set_adapter_scales(scales) {
+            running.job().report(Update::Failed(ApiError::internal(e)));
+            return;
+        }
         let old = std::mem::replace(&mut self.slots[slot].sequence, self.engine.sequence());
-        if !sequence.tokens().starts_with(old.tokens()) {
+        if !continues(&sequence, &old) {
             self.prefixes.keep(old);
         }
         self.slots[slot].last_use = self.steps;
         self.slots[slot].begin(running, sequence, &self.costs);
     }
 
-    /// Computes the next tokens of all slots.
+    /// Returns the scales of adapters of the next step: those of the slot whose last step is the longest
+    /// ago, so that none waits for ever.
+    fn scales_in_turn(&self) -> Option<Scales> {
+        let busy = self.slots.iter().filter(|slot| slot.task().is_some());
+        busy.min_by_key(|slot| slot.last_step)?.scales().cloned()
+    }
+
+    /// Computes the next tokens of all slots with the scales of adapters whose turn it is.
     fn step(&mut self) {
-        let answers = self.slots.iter().filter(|slot| slot.generating()).count();
-        let oldest = self.oldest_prompt();
+        let Some(scales) = self.scales_in_turn() else { return };
+        let generating = |slot: &&Slot| slot.takes_part(&scales) && slot.generating();
+        let answers = self.slots.iter().filter(generating).count();
+        let oldest = self.oldest_prompt(&scales);
         // Short prompts first, but the one that began first is not passed over twice: none waits for ever.
-        let first = oldest.filter(|_| self.passed_over).map(|(id, _)| id);
+        let first = oldest.map(|(id, _)| id).filter(|id| self.slots[*id].passed_over);
         let step_tokens = self.pace.step_tokens(answers);
-        let drafts = self.draft(answers, step_tokens);
+        let drafts = self.draft(answers, step_tokens, &scales);
         self.engine.limit_step(step_tokens.max(answers + drafts));
         let Scheduler { engine, tokenizer, slots, steps, .. } = self;
         let key = |slot: &Slot| if Some(slot.id) == first { 0 } else { slot.remaining() };
-        let mut order: Vec<_> = slots.iter_mut().map(|slot| (key(slot), slot)).collect();
+        let slots = slots.iter_mut().filter(|slot| slot.takes_part(&scales));
+        let mut order: Vec<_> = slots.map(|slot| (key(slot), slot)).collect();
         order.sort_by_key(|(key, _)| *key);
         let feeds = order.into_iter().filter_map(|(_, slot)| slot.feed());
         let (mut feeds, mut takers): (Vec<_>, Vec<_>) = feeds.unzip();
@@ -304,8 +321,10 @@ impl<'t> Scheduler<'t> {
         let busy = feeds.len();
         drop((feeds, takers));
         *steps += 1;
-        self.passed_over =
-            oldest.is_some_and(|(id, remaining)| self.slots[id].remaining() == remaining);
+        for slot in self.slots.iter_mut().filter(|slot| slot.takes_part(&scales)) {
+            slot.last_step = self.steps;
+            slot.passed_over = oldest == Some((slot.id, slot.remaining()));
+        }
         match result {
             Ok(()) => {
                 let (tokens, time) = (before - after, started.elapsed());
@@ -313,23 +332,24 @@ impl<'t> Scheduler<'t> {
                 if busy == answers && tokens == answers + drafts {
                     let time = time.saturating_sub(choosing);
                     self.costs.record(tokens, time);
-                    self.slots.iter_mut().for_each(|slot| slot.passed(tokens, time));
+                    let slots = self.slots.iter_mut().filter(|slot| slot.takes_part(&scales));
+                    slots.for_each(|slot| slot.passed(tokens, time));
                 }
-                self.advance();
+                self.advance(&scales);
             }
             Err(e) => {
                 self.slots.iter_mut().for_each(Slot::drop_drafts);
-                self.recover(&e, drafts > 0);
+                self.recover(&e, drafts > 0, &scales);
             }
         }
     }
 
     /// Drafts what may follow the answers that are generated, in a step that has `step_tokens` tokens if
     /// prompts are read, too. Returns the number of drafts.
-    fn draft(&mut self, answers: usize, step_tokens: usize) -> usize {
+    fn draft(&mut self, answers: usize, step_tokens: usize, scales: &Scales) -> usize {
         let Scheduler { engine, slots, steps, without_drafts, .. } = self;
         let most = engine.options().micro_batch.saturating_sub(answers);
-        let reading = slots.iter().filter(|slot| slot.task().is_some()).count() > answers;
+        let reading = slots.iter().filter(|slot| slot.takes_part(scales)).count() > answers;
         let room = match (std::mem::take(without_drafts), reading) {
             (true, _) => 0,
             (false, false) => most,
@@ -340,7 +360,8 @@ impl<'t> Scheduler<'t> {
         // Each slot is the first one in turn, since room and gain are less for later ones.
         let first = *steps as usize % slots.len().max(1);
         let (later, earlier) = slots.split_at_mut(first);
-        for slot in earlier.iter_mut().chain(later) {
+        let in_turn = earlier.iter_mut().chain(later).filter(|slot| slot.takes_part(scales));
+        for slot in in_turn {
             let drafted =
                 slot.follow().and_then(|()| slot.draft(engine, answers + drafts, room - drafts));
             match drafted {
@@ -351,19 +372,20 @@ impl<'t> Scheduler<'t> {
         drafts
     }
 
-    /// Returns the slot of the prompt that began first of those being read, with the number of its tokens
-    /// that are left.
-    fn oldest_prompt(&self) -> Option<(usize, usize)> {
-        let reading = self.slots.iter().filter(|slot| slot.task().is_some() && !slot.generating());
+    /// Returns the slot of the prompt that began first of those being read with these scales of adapters,
+    /// with the number of its tokens that are left.
+    fn oldest_prompt(&self, scales: &Scales) -> Option<(usize, usize)> {
+        let reading =
+            self.slots.iter().filter(|slot| slot.takes_part(scales) && !slot.generating());
         reading.min_by_key(|slot| slot.last_use).map(|slot| (slot.id, slot.remaining()))
     }
 
-    /// Continues all slots after a step.
-    fn advance(&mut self) {
+    /// Continues the slots that took part in a step.
+    fn advance(&mut self, scales: &Scales) {
         let shifts = self.engine.rope().plan().shifts;
         let capacity = if shifts { usize::MAX } else { self.engine.capacity() };
-        let ended: Vec<_> =
-            self.slots.iter_mut().filter_map(|slot| slot.advance(capacity)).collect();
+        let slots = self.slots.iter_mut().filter(|slot| slot.takes_part(scales));
+        let ended: Vec<_> = slots.filter_map(|slot| slot.advance(capacity)).collect();
         ended.iter().for_each(|ended| self.status.count(&ended.outcome.timings));
         // Before the ends are reported: a client that has its answer sees an idle slot.
         self.status.set(&self.slots, self.engine.pool());
@@ -371,7 +393,7 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Makes room in the memory of keys and values, or else ends the answer that a step failed for.
-    fn recover(&mut self, error: &model::Error, drafts: bool) {
+    fn recover(&mut self, error: &model::Error, drafts: bool, scales: &Scales) {
         let full = matches!(error, model::Error::PoolFull { .. });
         if full && self.prefixes.remove_oldest() {
             return;
@@ -390,7 +412,10 @@ impl<'t> Scheduler<'t> {
         // The answer that began last makes room for those before it. It reads its tokens again later,
         // each in the role that it had, so that its logits have the same bits.
         let running = self.running();
-        let newest = self.slots.iter_mut().filter(|slot| slot.task().is_some());
+        let newest = self.slots.iter_mut().filter(|slot| match full {
+            true => slot.task().is_some(),
+            false => slot.takes_part(scales),
+        });
         let Some(slot) = newest.max_by_key(|slot| slot.last_use) else { return };
         if full && running > 1 {
             self.suspended.extend(slot.suspend());

@@ -13,6 +13,7 @@ use rope_cpu::{
 };
 
 use super::{
+    adapters::Scales,
     error::ApiError,
     job::{Generated, Job, Outcome, Reading, Update},
     task::{Choices, Task},
@@ -29,6 +30,11 @@ pub struct Slot {
     pub sequence: Sequence,
     /// When the slot was last used: a number that grows.
     pub last_use: u64,
+    /// The last step that it took part in.
+    pub last_step: u64,
+    /// Whether the last step that it could have taken part in read nothing of its prompt, which began
+    /// first, since it was full of shorter ones.
+    pub passed_over: bool,
     /// The drafts of answers. What it has learnt about their success holds for later answers, too.
     speculation: Speculation,
     running: Option<Running>,
@@ -78,7 +84,15 @@ impl Ended {
 impl Slot {
     /// Creates an idle slot.
     pub fn new(id: usize, engine: &Engine, speculation: Speculation) -> Self {
-        Slot { id, sequence: engine.sequence(), last_use: 0, speculation, running: None }
+        Slot {
+            id,
+            sequence: engine.sequence(),
+            last_use: 0,
+            last_step: 0,
+            passed_over: false,
+            speculation,
+            running: None,
+        }
     }
 
     /// Begins an answer, or continues a suspended one, with a sequence that holds some of its first
@@ -92,6 +106,7 @@ impl Slot {
             running.task.timings.reused = sequence.tokens().len();
         }
         self.sequence = sequence;
+        self.passed_over = false;
         self.running = Some(running);
         self.report_reading();
     }
@@ -104,6 +119,16 @@ impl Slot {
     /// Returns the answer that is being computed.
     pub fn task(&self) -> Option<&Task> {
         self.running.as_ref().map(|running| &running.task)
+    }
+
+    /// Returns the scales of adapters that the answer is computed with.
+    pub fn scales(&self) -> Option<&Scales> {
+        self.task().map(|task| &task.job.adapter_scales)
+    }
+
+    /// Returns whether the slot takes part in a step with these scales of adapters.
+    pub fn takes_part(&self, scales: &Scales) -> bool {
+        self.scales() == Some(scales)
     }
 
     /// Returns the prompt that is being read or answered.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{
     harness::{PROMPT, Server, serve},
-    tiny::tiny_reader,
+    tiny::{tiny_adapter, tiny_reader},
 };
 
 /// A conversation of at least 600 tokens, which begins with `first`.
@@ -149,4 +149,30 @@ fn conversations_are_on_disk_before_memory_is_full() {
     let text = first[0]["content"].as_str().unwrap();
     assert!(text.starts_with(again["content"].as_str().unwrap()));
     assert!(server.stderr().contains(r#""message":"restored""#), "{}", server.stderr());
+}
+
+/// A file does not tell its scales.
+#[test]
+fn conversations_with_scales_of_their_own_have_no_file() {
+    let (folder, adapter) = (tempfile::tempdir().unwrap(), tiny_adapter());
+    let options = options(&folder, &["--lora", adapter.path().to_str().unwrap()]);
+    let model = tiny_reader(7, true);
+    let prompt = long("a ");
+    let ask = |server: &Server, scale: f64| {
+        let body = json!({
+            "prompt": prompt, "n_predict": 20, "temperature": 0, "lora": [{ "id": 0, "scale": scale }],
+        });
+        server.post("/completion", body).json()["timings"]["cache_n"].as_u64().unwrap()
+    };
+    let server = Server::start(model.path(), &options);
+    assert_eq!(ask(&server, 0.5), 0);
+    stop(server);
+    assert_eq!(files(&folder).len(), 0);
+    let server = Server::start(model.path(), &options);
+    assert_eq!((ask(&server, 0.5), ask(&server, 1.0)), (0, 0));
+    stop(server);
+    assert_eq!(files(&folder).len(), 1);
+    let server = Server::start(model.path(), &options);
+    assert_eq!(ask(&server, 0.5), 0);
+    assert!(ask(&server, 1.0) >= 600);
 }

@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod access;
+mod adapters;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;

@@ -11,6 +11,7 @@ use rope_cpu::{Token, generate::End, sample::Probabilities, settings::Value as S
 use serde_json::{Map, Value, json};
 
 use crate::server::{
+    adapters,
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
@@ -250,6 +251,7 @@ pub fn generation_settings(
     settings.insert("stop".into(), json!(limits.stops));
     settings.insert("ignore_eos".into(), limits.ignore_end.into());
     settings.insert("n_probs".into(), probabilities.map_or(0, |wanted| wanted.top).into());
+    settings.insert("lora".into(), adapters::to_json(&parameters.adapter_scales));
     let samplers: Vec<_> = sampling.samplers.iter().map(|kind| kind.name).collect();
     settings.insert("samplers".into(), json!(samplers));
     let ends: Vec<Token> = match limits.ignore_end {

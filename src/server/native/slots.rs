@@ -60,7 +60,7 @@ pub async fn act(
             let save = action == "save";
             let action = match save {
                 true => SlotAction::Save { path, model },
-                false => SlotAction::Restore { path, model },
+                false => SlotAction::Restore { path, model, scales: app.adapter_scales() },
             };
             let done = app.act(id, action).await?;
             let milliseconds = done.time.as_secs_f64() * 1e3;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Scheduler, WORTH_WAITING};
-use crate::server::slot::Slot;
+use crate::server::{disk::Disk, slot::Slot};
 
 /// The share of the memory of keys and values from which sequences are written to disk before they
 /// leave it: 1 / 2. When the memory is full it is too late, since steps do not wait for the disk.
@@ -26,7 +26,8 @@ impl Scheduler<'_> {
     /// first tokens than the memory, which has `reused`. Begins to load it, once for a request.
     pub(super) fn awaits_file(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
-        let Some(disk) = self.disk.as_ref().filter(|_| job.reuse) else { return false };
+        let keeps = |disk: &&Disk| job.reuse && disk.keeps(&job.adapter_scales);
+        let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
         let Some(file) = disk.longest(&job.prompt) else { return false };
         if file.shared.min(job.prompt.len() - 1) < reused + WORTH_WAITING {
             return false;
