@@ -1,6 +1,6 @@
 //! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into
 //! panels whose lanes are rows, and a register tile multiplies one or two panels with a few tokens
-//! at a time. (256 rows, 6 tokens and 2 panels with AVX-512.)
+//! at a time. (256 rows, 6 tokens and 2 panels with AVX-512; fewer rows for few tokens.)
 //!
 //! ```text
 //! for each 256 rows:  for each 1024 columns:  unpack them into panels         (in the L2 cache)
@@ -35,8 +35,13 @@ const FLOATED: f32 = 12582912.0;
 const TILES: usize = 8;
 /// The largest number of panels of these tiles.
 const PANELS: usize = 2 * TILES;
-/// The number of spans of columns that are unpacked at a time.
+/// The number of spans of columns that are unpacked at a time, and by which prefetches are ahead.
 const SPANS: usize = 4;
+/// The number of tokens up to which fewer panels are unpacked at a time: [`FEW_TILES`]. They stay in
+/// the L1 cache, and memory is read at shorter intervals.
+const FEW: usize = 32;
+/// See [`FEW`].
+const FEW_TILES: usize = 2;
 /// The largest number of cache lines of a span of a panel.
 const SPAN_LINES: usize = GROUPS * STRIDE_MAX;
 
@@ -75,8 +80,11 @@ impl<F: Format> Kernel for Gemm<'_, F> {
         let Product { weights, rows, input, scratch, out } = self.0;
         let Scratch { panels, sums } = &mut scratch.gemm;
         let (columns, width) = (weights.columns(), I::TILE_PANELS);
-        for first in rows.clone().step_by(TILES * width * LANES) {
-            let rows = first..rows.end.min(first + TILES * width * LANES);
+        let block = width * LANES * if input.tokens > FEW { TILES } else { FEW_TILES };
+        let size = size_of::<F::Span>();
+        for first in rows.clone().step_by(block) {
+            let all = rows.end;
+            let rows = first..rows.end.min(first + block);
             let span_count = columns.div_ceil(SPAN);
             for start in (0..span_count).step_by(SPANS) {
                 let end = span_count.min(start + SPANS);
@@ -92,6 +100,14 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     let panels = &mut panels[..groups * width * stride::<F::Quants>()];
                     let spans = panels.chunks_mut(GROUPS * width * stride::<F::Quants>());
                     for (s, panels) in spans.enumerate() {
+                        // After the last span of a row comes the first one of the next rows.
+                        let (mut next, mut row) = (start + s + SPANS, row);
+                        if next >= span_count {
+                            (next, row) = (next - span_count, row + block);
+                        }
+                        for row in row..all.min(row + LANES) {
+                            weights.prefetch(isa, row, next * size, size);
+                        }
                         unpack::<I, F>(isa, &rows, start + s, panels, w, width);
                     }
                 }

@@ -9,7 +9,7 @@ use crate::{
     dot, float_gemm,
     format::{DType, FloatFormat, Format, SPAN, Visitor, spans, tail},
     gemm,
-    isa::{Cpu, LANES},
+    isa::{Cpu, Isa, LANES},
     regime::Regime,
 };
 
@@ -66,6 +66,15 @@ impl<'a> Matrix<'a> {
     pub(crate) fn row(&self, row: usize) -> &'a [u8] {
         let bytes = self.bytes.len() / self.rows;
         &self.bytes[row * bytes..][..bytes]
+    }
+
+    /// Prefetches `len` bytes of `row`, from byte `at` on.
+    #[inline(always)]
+    pub(crate) fn prefetch<I: Isa>(&self, isa: I, row: usize, at: usize, len: usize) {
+        let start = row * (self.bytes.len() / self.rows) + at;
+        for line in (start..start + len).step_by(64) {
+            isa.prefetch(self.bytes, line);
+        }
     }
 
     /// Returns the bytes of `row` and all following rows.

@@ -12,13 +12,17 @@ pub(crate) trait Tile {
     fn run<const N: usize>(&mut self, first: usize);
 }
 
-/// Runs `tile` for all of `tokens` tokens, `largest` (8, 6, 4, 3, 2 or 1) at a time and fewer at
-/// the end.
+/// Runs `tile` for all of `tokens` tokens, at most `largest` (8, 6, 4, 3, 2 or 1) at a time, in tiles
+/// of about the same size.
 #[inline(always)]
 pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
     let mut first = 0;
     while first < tokens {
-        let size = [largest, 4, 3, 2, 1].into_iter().find(|&n| n <= largest && n <= tokens - first);
+        let left = tokens - first;
+        let even = left.div_ceil(left.div_ceil(largest));
+        let fits = |n: &usize| *n <= largest && *n <= left;
+        let mut sizes = [1, 2, 3, 4, 6, 8].into_iter().filter(fits);
+        let size = sizes.clone().find(|&n| n >= even).or(sizes.next_back());
         match size {
             Some(8) => tile.run::<8>(first),
             Some(6) => tile.run::<6>(first),
