@@ -34,18 +34,20 @@ impl Histogram {
         self.sum += time;
     }
 
-    /// Writes the histogram under a name.
-    pub fn write(&self, name: &str, help: &str, to: &mut String) {
+    /// Writes the histogram under a name, with the model's name as a label.
+    pub fn write(&self, name: &str, help: &str, model: &str, to: &mut String) {
+        let model = model.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+        let model = format!("model_name=\"{model}\"");
         let mut count = 0;
         let mut text = format!("# HELP {name} {help}\n# TYPE {name} histogram\n");
         let bounds = self.bounds.iter().map(f64::to_string).chain(["+Inf".into()]);
         // Writing to a string does not fail.
         for (bound, more) in bounds.zip(&self.counts) {
             count += more;
-            let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
+            let _ = writeln!(text, "{name}_bucket{{{model},le=\"{bound}\"}} {count}");
         }
         let sum = self.sum.as_secs_f64();
-        let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {count}");
+        let _ = writeln!(text, "{name}_sum{{{model}}} {sum}\n{name}_count{{{model}}} {count}");
         to.push_str(&text);
     }
 }
@@ -61,9 +63,13 @@ mod tests {
             histogram.add(Duration::from_millis(time));
         }
         let mut text = String::new();
-        histogram.write("t", "Times.", &mut text);
-        let expected = "# HELP t Times.\n# TYPE t histogram\nt_bucket{le=\"0.5\"} 1\n\
-                        t_bucket{le=\"2\"} 3\nt_bucket{le=\"+Inf\"} 4\nt_sum 12.001\nt_count 4\n";
+        histogram.write("t", "Times.", r#"a\b "c""#, &mut text);
+        let label = r#"model_name="a\\b \"c\"""#;
+        let expected = format!(
+            "# HELP t Times.\n# TYPE t histogram\nt_bucket{{{label},le=\"0.5\"}} 1\n\
+             t_bucket{{{label},le=\"2\"}} 3\nt_bucket{{{label},le=\"+Inf\"}} 4\n\
+             t_sum{{{label}}} 12.001\nt_count{{{label}}} 4\n"
+        );
         assert_eq!(text, expected);
     }
 }

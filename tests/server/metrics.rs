@@ -60,9 +60,9 @@ fn count(metrics: &HashMap<String, Family>, name: &str) -> f64 {
     let family = &metrics[&format!("llamacpp:{name}")];
     assert_eq!(family.kind, "histogram");
     let [buckets @ .., (sum, total), (count, all)] = &family.samples[..] else { panic!() };
-    assert!(sum.ends_with("_sum") && *total >= 0.0 && count.ends_with("_count"));
+    assert!(sum.contains("_sum{") && *total >= 0.0 && count.contains("_count{"));
     let bound = |sample: &str| -> f64 {
-        let bound = sample.split_once("{le=\"").unwrap().1.strip_suffix("\"}").unwrap();
+        let bound = sample.split_once(",le=\"").unwrap().1.strip_suffix("\"}").unwrap();
         if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() }
     };
     assert!(buckets.is_sorted_by(|a, b| bound(&a.0) < bound(&b.0) && a.1 <= b.1), "{buckets:?}");

@@ -64,11 +64,13 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
     first_token.write(
         "llamacpp:time_to_first_token_seconds",
         "Time from the arrival of a request to the first token of an answer.",
+        &app.alias,
         &mut text,
     );
     next_token.write(
         "llamacpp:inter_token_seconds",
         "Time between two tokens of an answer.",
+        &app.alias,
         &mut text,
     );
     let _ = writeln!(
