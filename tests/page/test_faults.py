@@ -37,8 +37,9 @@ def test_a_page_that_is_left_in_the_middle_of_an_answer(serve, visit):
     page = visit(serve("--ctx", "4096").url)
     chat = Chat(page).ready().limit(2000, temperature=0)
     chat.send(LONG)
-    # The text is kept each second.
     expect(chat.answers.last.locator(".body")).to_have_text(re.compile(".{200}", re.S))
+    # The text is kept each second.
+    page.wait_for_timeout(1500)
     page.reload()
     chat.ready().limit(8, temperature=0)
     answer = chat.answers.last

@@ -136,7 +136,8 @@ export class Chat {
         this.view.show();
         this.view.sent();
         announce('The model is answering.');
-        let kept = performance.now();
+        // The beginning of the answer is kept at once.
+        let kept = -Infinity;
         let failed = null;
         try {
             await answer(node, asked, given(), controller.signal, (reading) => {
