@@ -1,7 +1,7 @@
 //! The log: a line for each request.
 //!
-//! It has nothing of a prompt or an answer, unless that is asked for. That goes for messages of errors,
-//! too, which may quote the request.
+//! Nothing of a prompt or an answer is in the log, unless that is asked for. Messages of errors, which
+//! may quote the request, are left out as well.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -32,8 +32,8 @@ static TAKES_NOTES: AtomicBool = AtomicBool::new(false);
 pub struct LogArgs {
     /// Form of the log on stderr: text or json
     ///
-    /// It has a line for each request: identifier, method, path, status, tokens, times, and why the
-    /// answer ended. The identifier is that of the header X-Request-Id, which the response has as well.
+    /// Each request has a line: identifier, method, path, status, tokens, times, and the reason of
+    /// the answer's end. The identifier is that of the header X-Request-Id, which the response has as well.
     /// json: each line is an object, those of the start included.
     #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
     pub log_format: LogFormat,
@@ -56,7 +56,7 @@ pub struct LogArgs {
 
     /// Write prompts to the log
     ///
-    /// They may be confidential: by default the log has nothing of them.
+    /// Prompts may be confidential: by default the log has nothing of them.
     #[arg(long, hide_short_help = true)]
     pub log_prompts: bool,
 }

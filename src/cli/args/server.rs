@@ -178,8 +178,8 @@ pub struct RequestArgs {
 
     /// Folder for conversations that memory is too small for
     ///
-    /// They are written there before they leave --cache-ram, and when the server stops. After a restart they are
-    /// not read again when they are continued. The folder is created if it does not exist; its files
+    /// Conversations are written to the folder before they leave --cache-ram, and when the server stops. A
+    /// conversation that continues after a restart is not read again. The folder is created if it does not exist; its files
     /// contain conversations.
     #[arg(long, value_name = "DIR")]
     pub cache_disk: Option<PathBuf>,
