@@ -29,6 +29,7 @@ mod many;
 mod queries;
 mod rotating;
 mod rotation;
+mod transposed;
 
 use std::ops::Range;
 

@@ -113,8 +113,6 @@ pub trait Isa: Copy + 'static {
     const KEY_TILE: usize = Self::INT_TILE;
     /// A few queries: accumulators of float scores, one for each pair of a query and a key.
     const FEW_SCORE_SUMS: usize = 4;
-    /// A few queries: queries in a tile of integer scores.
-    const FEW_INT_QUERIES: usize = 1;
     /// A few queries: queries in a tile of weighted values.
     const FEW_VALUE_QUERIES: usize = 2;
 
@@ -375,9 +373,6 @@ pub trait Isa: Copy + 'static {
 
     // Operations of attention, and of the element-wise steps.
 
-    /// Computes `bias` plus sums of four products of signed `w` and `a`, `|a| <= 127`. `w` must
-    /// have been xored with [`Isa::SIGNED_BIAS`], the effect of which `bias` must cancel.
-    fn dot_biased(self, bias: &[i32; 8], w: Self::Bytes, a: Self::Bytes) -> Self::Ints;
     /// Returns the [`Isa::sum`] of each vector.
     #[inline(always)]
     fn sums(self, a: [Self::Floats; 8]) -> Self::Floats {

@@ -8,6 +8,8 @@
 //!   for each block of 8 values, each tile of queries:
 //!     partial[query] += probability[query][position] * value[position]
 //! ```
+//! Scores of quantized keys that do not rotate are computed by [`transposed`].
+//!
 //! Shapes: queries (heads, queries, dim), keys and values (heads, PAGE, dim), scores (heads,
 //! queries, PAGE), partials (heads, queries, dim + 2).
 
@@ -19,8 +21,8 @@ use super::{
     Lanes, PAGE, Page, Rotation,
     block::{Block, ROWS, write_scores},
     partial_len,
-    queries::QueryUnit,
     rotating::RotatingTile,
+    transposed,
 };
 use crate::{
     cache::{CacheFormat, CacheKernel, Quantized, UNIT},
@@ -85,15 +87,11 @@ impl CacheKernel for Scores<'_> {
         if self.rotation.is_some() {
             return self.run::<I, C>(isa);
         }
-        let Scores { page, keys, next, scores, .. } = self;
+        let Scores { page, keys, next, rows, scores, .. } = self;
         let units = page.queries.dim / UNIT;
         for (first, keys, next) in page.heads(keys, next) {
-            let queries = &page.queries.units[first * units..];
-            let scores = &mut scores[first..];
-            for keys in page.blocks::<C>(keys, next) {
-                let mut tile = IntTile::<I, C> { isa, queries, units, keys, scores };
-                tiles(page.queries.count, I::FEW_INT_QUERIES, &mut tile);
-            }
+            let (queries, scores) = (&page.queries.units[first * units..], &mut scores[first..]);
+            transposed::scores::<I, C>(isa, page, queries, keys, next, rows, scores);
         }
     }
 }
@@ -187,71 +185,6 @@ impl<I: Isa, C: CacheFormat> FloatTile<'_, I, C> {
                     let [a, b] = isa.wide_halves(acc[t][p]);
                     sums[t][i * P + p] = isa.add(a, b);
                 }
-            }
-        }
-    }
-}
-
-/// Scores of a block of quantized keys, computed as integers.
-struct IntTile<'a, I, C: CacheFormat> {
-    isa: I,
-    /// (queries, units)
-    queries: &'a [QueryUnit],
-    /// The number of units of a row.
-    units: usize,
-    keys: Block<'a, C::Unit>,
-    scores: &'a mut [[f32; PAGE]],
-}
-
-impl<I: Isa, C: Quantized> Tile for IntTile<'_, I, C> {
-    #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, units) = (self.isa, self.units);
-        let mut queries: [&[QueryUnit]; N] = [&[]; N];
-        for t in 0..N {
-            queries[t] = &self.queries[(first + t) * units..][..units];
-        }
-        let mut sums = [[isa.splat_f32(0.0); ROWS]; N];
-        let Block { position, units: keys, .. } = self.keys;
-        if keys.len() == ROWS * units {
-            self.some_rows::<N, ROWS>(0, queries, &mut sums);
-        } else {
-            for p in 0..keys.len() / units {
-                self.some_rows::<N, 1>(p, queries, &mut sums);
-            }
-        }
-        write_scores(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
-    }
-}
-
-impl<I: Isa, C: Quantized> IntTile<'_, I, C> {
-    /// Computes the sums of rows `from .. from + P` of the block.
-    #[inline(always)]
-    fn some_rows<const N: usize, const P: usize>(
-        &self,
-        from: usize,
-        queries: [&[QueryUnit]; N],
-        sums: &mut [[I::Floats; ROWS]; N],
-    ) {
-        let (isa, units) = (self.isa, self.units);
-        let keys: [&[C::Unit]; P] = rows(&self.keys.units[from * units..], units);
-        let mut acc = [[isa.splat_f32(0.0); P]; N];
-        for u in 0..units {
-            for p in 0..P {
-                self.keys.prefetch(isa, from * units + u * P + p);
-                let k = isa.xor(C::quants(isa, &keys[p][u]), isa.splat(I::SIGNED_BIAS));
-                let scale = isa.splat_f16(C::scale(&keys[p][u]));
-                for t in 0..N {
-                    let q = &queries[t][u];
-                    let products = isa.dot_biased(&q.bias, k, isa.load(&q.quants));
-                    let factor = isa.mul(scale, isa.splat_f32(q.scale));
-                    acc[t][p] = isa.mul_add(isa.to_floats(products), factor, acc[t][p]);
-                }
-            }
-        }
-        for t in 0..N {
-            for p in 0..P {
-                sums[t][from + p] = acc[t][p];
             }
         }
     }

@@ -36,8 +36,8 @@ pub(super) fn are_integers(keys: CacheType, rotating: bool) -> bool {
 #[repr(align(64))]
 pub(super) struct QueryUnit {
     pub quants: [u8; UNIT],
-    /// The value that cancels [`Isa::SIGNED_BIAS`], for each sum of four products.
-    pub bias: [i32; 8],
+    /// The value that cancels [`Isa::SIGNED_BIAS`].
+    pub bias: i32,
     pub scale: f32,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Creates buffers for up to `queries` queries of `dim` values.
     pub fn new(queries: usize, dim: usize) -> Self {
-        let unit = QueryUnit { quants: [0; UNIT], bias: [0; 8], scale: 0.0 };
+        let unit = QueryUnit { quants: [0; UNIT], bias: 0, scale: 0.0 };
         let (panels, units) = (queries.div_ceil(LANES), dim.div_ceil(UNIT));
         Prepared {
             heads: 1,
@@ -149,11 +149,8 @@ impl Kernel for Fill<'_> {
 #[inline(always)]
 fn unit<I: Isa>(isa: I, x: &[f32; UNIT]) -> QueryUnit {
     let (quants, scale) = quantize_group(isa, x);
-    let fours: [[i8; 4]; 8] = must_cast(quants);
-    let bias = fours.map(
-        #[inline(always)]
-        |four| -i32::from(I::SIGNED_BIAS) * four.iter().map(|&q| i32::from(q)).sum::<i32>(),
-    );
+    let bias = -i32::from(I::SIGNED_BIAS)
+        * quants.as_flattened().iter().map(|&q| i32::from(q)).sum::<i32>();
     QueryUnit { quants: must_cast(quants), bias, scale }
 }
 
@@ -163,6 +160,6 @@ fn write_lane(unit: QueryUnit, lane: usize, to: &mut PanelUnit) {
     for (four, to) in unit.quants.as_chunks::<4>().0.iter().zip(&mut to.quants) {
         to.as_chunks_mut().0[lane] = *four;
     }
-    to.bias[lane] = unit.bias.iter().sum();
+    to.bias[lane] = unit.bias;
     to.scale[lane] = unit.scale;
 }

@@ -37,8 +37,7 @@ impl Isa for Avx512 {
     const FLOAT_TILE: usize = 8;
     const ATTENTION_TILE: usize = 8;
     const FEW_SCORE_SUMS: usize = 16;
-    const FEW_INT_QUERIES: usize = 2;
-    const FEW_VALUE_QUERIES: usize = 4;
+    const FEW_VALUE_QUERIES: usize = 8;
     type WideBytes = __m512i;
     type WideInts = __m512i;
     type WideFloats = __m512;
@@ -80,9 +79,6 @@ impl Isa for Avx512 {
 
         // Operations of attention, and of the element-wise steps.
 
-        fn dot_biased(self, bias: &[i32; 8], w: __m256i, a: __m256i) -> __m256i {
-            _mm256_dpbusd_epi32(must_cast(*bias), w, a)
-        }
         fn wide_halves(self, a: __m512) -> [__m256; 2] {
             let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(a));
             [_mm512_castps512_ps256(a), _mm256_castpd_ps(upper)]

@@ -77,10 +77,6 @@ macro_rules! wide_as_pair {
         // Operations of attention, and of the element-wise steps.
 
         #[inline(always)]
-        fn dot_biased(self, bias: &[i32; 8], w: Self::Bytes, a: Self::Bytes) -> Self::Ints {
-            self.dot_add_signed(self.load_ints(bias), w, a)
-        }
-        #[inline(always)]
         fn wide_halves(self, a: Self::WideFloats) -> [Self::Floats; 2] {
             a
         }
