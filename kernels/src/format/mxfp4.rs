@@ -47,12 +47,16 @@ pub(super) fn values<I: Isa>(isa: I, nibbles: I::Bytes) -> I::Bytes {
     isa.lookup(&CENTERED, nibbles)
 }
 
-/// Returns `2^(e - 128)`.
-#[inline(always)]
-fn power_of_two(e: u8) -> f32 {
-    let e = u32::from(e);
-    f32::from_bits(if e < 2 { 0x00200000 << e } else { (e - 1) << 23 })
-}
+/// `2^(e - 128)` for each exponent `e`. (A computation would need a case for subnormal numbers.)
+static SCALES: [f32; 256] = {
+    let mut scales = [0.0; 256];
+    let mut e = 0;
+    while e < 256 {
+        scales[e] = f32::from_bits(if e < 2 { 0x00200000 << e } else { (e as u32 - 1) << 23 });
+        e += 1;
+    }
+    scales
+};
 
 impl Format for Mxfp4 {
     const NAME: &'static str = "mxfp4";
@@ -64,13 +68,13 @@ impl Format for Mxfp4 {
 
     fn decode(span: &[Block; 8], out: &mut [f32; SPAN]) {
         for (b, o) in span.iter().zip(out.as_chunks_mut::<32>().0) {
-            *o = from_fn(|i| power_of_two(b.e) * value(b.qs[i % 16] >> (4 * (i / 16))));
+            *o = from_fn(|i| SCALES[usize::from(b.e)] * value(b.qs[i % 16] >> (4 * (i / 16))));
         }
     }
 
     #[inline(always)]
     fn scales<I: Isa>(isa: I, span: &[Block; 8]) -> Scales<I> {
-        Scales::whole(isa, isa.load_f32(&from_fn(|i| power_of_two(span[i].e))))
+        Scales::whole(isa, isa.load_f32(&from_fn(|i| SCALES[usize::from(span[i].e)])))
     }
 
     #[inline(always)]
