@@ -1,0 +1,86 @@
+//! The computations that are measured, by time (`kernels`) or by instructions (`instructions`).
+
+use bytemuck::Zeroable;
+use rope_cpu_kernels::{
+    Cpu, DType, Input, Matrix, Output, Regime, Scratch,
+    activations::{Span, quantize, spans_for},
+    attention::{self, CacheRows, PAGE, Queries, Rotation, attend, clear, partial_len},
+    cache::{CacheType, store},
+    multiply,
+};
+
+/// The shape of the weights, which stay in the L2 cache.
+pub const ROWS: usize = 64;
+pub const COLUMNS: usize = 4096;
+/// The values of a head.
+pub const DIM: usize = 128;
+
+/// Products with weights: name, order of the sums, number of tokens.
+pub const PRODUCTS: [(&str, Regime, usize); 2] =
+    [("dot", Regime::Few, 1), ("gemm", Regime::Many, 64)];
+
+/// Attention to one page: name, order of the sums, number of queries, and whether keys are rotated
+/// as they are read.
+pub const ATTENTIONS: [(&str, Regime, usize, bool); 5] = [
+    ("attend-few", Regime::Few, 1, false),
+    ("attend-few-group", Regime::Few, 6, false),
+    ("attend-few-rotating", Regime::Few, 1, true),
+    ("attend-many", Regime::Many, 64, false),
+    ("attend-many-rotating", Regime::Many, 64, true),
+];
+
+struct Table(Vec<f32>);
+
+impl Output for Table {
+    fn put(&mut self, token: usize, row: usize, values: &[f32]) {
+        self.0[token * ROWS + row..][..values.len()].copy_from_slice(values);
+    }
+}
+
+/// Returns a product, which each call computes.
+pub fn product(dtype: DType, regime: Regime, tokens: usize) -> impl FnMut(Cpu) {
+    let floats: Vec<f32> = (0..tokens * COLUMNS).map(|i| (i as f32).sin()).collect();
+    let mut spans = vec![Span::zeroed(); tokens * spans_for(COLUMNS)];
+    for (x, out) in floats.chunks(COLUMNS).zip(spans.chunks_mut(spans_for(COLUMNS))) {
+        quantize(Cpu::best(), x, out);
+    }
+    let (block, block_bytes) = dtype.block();
+    // Scales in half precision and exponents are of order 1, and never subnormal.
+    let bytes = ROWS * COLUMNS / block * block_bytes;
+    let bytes: Vec<u8> = (0..bytes).map(|i| (i * i % 251) as u8 & 0x3b | 0x30).collect();
+    let mut out = Table(vec![0.0; tokens * ROWS]);
+    let mut scratch = Scratch::new(COLUMNS, tokens);
+    move |cpu| {
+        let weights = Matrix::new(dtype, ROWS, COLUMNS, &bytes).expect("whole blocks");
+        let input = Input { regime, tokens, floats: &floats, spans: &spans };
+        multiply(cpu, &weights, 0..ROWS, input, &mut scratch, &mut out);
+    }
+}
+
+/// Returns attention of queries to a page, which each call computes.
+pub fn attention(
+    dtype: CacheType,
+    regime: Regime,
+    queries: usize,
+    rotating: bool,
+) -> impl FnMut(Cpu) {
+    let q: Vec<f32> = (0..queries * DIM).map(|i| (i as f32).sin() / 8.0).collect();
+    let visible = vec![0..PAGE; queries];
+    let angles: Vec<f32> = (0..PAGE * DIM).map(|i| (i as f32).cos()).collect();
+    let mut bytes = vec![0; PAGE * dtype.row_bytes(DIM)];
+    for (i, row) in bytes.chunks_exact_mut(dtype.row_bytes(DIM)).enumerate() {
+        let values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
+        store(Cpu::best(), dtype, &values, row);
+    }
+    let mut scratch = attention::Scratch::new(queries, DIM);
+    let mut partials = vec![0.0; queries * partial_len(DIM)];
+    clear(&mut partials, DIM);
+    move |cpu| {
+        let rows = CacheRows { dtype, bytes: &bytes };
+        let rotation = Rotation { rows: &angles, n_rot: DIM, group: 1, before: 0 };
+        let rotation = rotating.then_some(rotation);
+        let queries = Queries { queries: &q, regime, heads: 1, dim: DIM, soft_cap: None };
+        scratch.prepare(cpu, queries, dtype, rotating);
+        attend(cpu, &visible, rows, rotation, rows, &[], &mut scratch, &mut partials);
+    }
+}
