@@ -82,6 +82,7 @@ pub struct Measured {
 /// A session filled up to a depth, from which tests run.
 pub struct Bench {
     session: Session,
+    micro_batch: usize,
     depth: Vec<Token>,
     random: RandomTokens,
 }
@@ -98,9 +99,10 @@ impl Bench {
         platform::memory::reset_peak();
         let mut random = RandomTokens::new(model.config().vocabulary);
         let depth = random.take(depth);
+        let micro_batch = options.micro_batch;
         let mut session = Session::new(model, rope, options)?;
         session.retain_from(depth.len());
-        let mut bench = Bench { session, depth, random };
+        let mut bench = Bench { session, micro_batch, depth, random };
         bench.fill(progress)?;
         Ok(bench)
     }
@@ -120,7 +122,9 @@ impl Bench {
         let began = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         if warm_up {
             progress(Stage::WarmUp);
-            self.run(Test { generation: test.generation.min(1), ..test })?;
+            // What is slow the first time is so in one pass over the weights.
+            let prompt = test.prompt.min(self.micro_batch);
+            self.run(Test { prompt, generation: test.generation.min(1) })?;
         }
         let mut samples = Vec::with_capacity(repetitions);
         for number in 1..=repetitions {
