@@ -206,6 +206,16 @@ impl Measured {
         self.nanoseconds().iter().map(|&ns| 1e9 * tokens / ns.max(1) as f64).collect()
     }
 
+    /// Returns the mean speed at which the prompt was read; `None` without a prompt.
+    pub fn prompt_tokens_per_second(&self) -> Option<f64> {
+        self.mean_speed(self.test.prompt, |sample| sample.prompt)
+    }
+
+    /// Returns the mean speed at which tokens were generated; `None` without generated tokens.
+    pub fn generation_tokens_per_second(&self) -> Option<f64> {
+        self.mean_speed(self.test.generation, |sample| sample.generation)
+    }
+
     /// Returns the mean time until the first new token in seconds.
     pub fn first_token_seconds(&self) -> f64 {
         self.mean_seconds(|sample| sample.first_token)
@@ -248,6 +258,12 @@ impl Measured {
     fn generated(&self) -> Range<usize> {
         let start = self.read().end;
         start..start + self.test.generation
+    }
+
+    fn mean_speed(&self, tokens: usize, part: impl Fn(&Sample) -> Duration) -> Option<f64> {
+        let seconds = self.samples.iter().map(|s| part(s).as_secs_f64().max(1e-9));
+        let speeds: Vec<f64> = seconds.map(|seconds| tokens as f64 / seconds).collect();
+        (tokens > 0).then(|| Spread::of(&speeds).mean)
     }
 
     fn mean_seconds(&self, part: impl Fn(&Sample) -> Duration) -> f64 {

@@ -40,7 +40,7 @@ fn the_table_is_that_of_llama_bench() {
     let names: Vec<_> = lines[0].split('|').map(str::trim).collect();
     let expected = ["", "model", "size", "params", "backend", "threads", "test", "t/s"];
     assert_eq!(names[..8], expected);
-    assert_eq!(names[8..], ["of limit", ""]);
+    assert_eq!(names[8..], ["pp, tg t/s", "of limit", ""]);
     assert!(lines[1].starts_with("| ------------------------------ | ---------: |"));
     let width = |line: &str| line.chars().count();
     for (line, test) in
@@ -55,7 +55,10 @@ fn the_table_is_that_of_llama_bench() {
             .iter()
             .position(|name| test.split([' ', '+']).next() == Some(name))
             .unwrap()];
-        assert!(cells[8].ends_with(kind), "{line}");
+        assert!(cells[9].ends_with(kind), "{line}");
+        let phases: Vec<f64> = cells[8].split(", ").map(|speed| speed.parse().unwrap()).collect();
+        assert_eq!(phases.len(), if test.contains('+') { 2 } else { 1 }, "{line}");
+        assert!(phases.iter().all(|&speed| speed > 0.0), "{line}");
         assert!(speed.parse::<f64>().unwrap() > 0.0 && deviation.parse::<f64>().is_ok(), "{line}");
     }
     assert!(lines[9].starts_with("build: rope-cpu-"), "{}", lines[9]);
@@ -104,6 +107,9 @@ fn json_has_the_columns_and_the_samples() {
         assert_eq!((ns.len(), ts.len()), (2, 2));
         let mean = (ns[0] + ns[1]) / 2.0;
         assert!((number("avg_ns") - mean).abs() <= 0.5);
+        let phases = [&row["prompt_ts"], &row["generation_ts"]];
+        let [read, other] = if prompt > 0 { phases } else { [phases[1], phases[0]] };
+        assert!(read.as_f64().unwrap() > 0.0 && other.is_null(), "{row}");
         let tokens = (prompt + generation) as f64;
         assert!((ts[0] - 1e9 * tokens / ns[0]).abs() <= 1e-6 * ts[0], "{row}");
         assert!((number("avg_ts") - (ts[0] + ts[1]) / 2.0).abs() <= 1e-6 * ts[0]);

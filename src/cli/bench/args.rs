@@ -185,6 +185,7 @@ impl Args {
             values: self.cache_type_v != [CacheType::F16],
             rope: self.rope.flags() != Default::default(),
             isa: self.isa.is_some(),
+            phases: !self.prompt_gen.is_empty(),
         }
     }
 }

@@ -24,8 +24,11 @@ pub fn row(
     columns.extend([
         Column::right("test", 15, test(measured)),
         Column::right("t/s", 20, speed),
-        Column::right("of limit", 11, share(subject, probes, measured)),
     ]);
+    if optional.phases {
+        columns.push(Column::right("pp, tg t/s", 18, phases(measured)));
+    }
+    columns.push(Column::right("of limit", 11, share(subject, probes, measured)));
     let ns = measured.nanoseconds().iter().map(u64::to_string).collect();
     let ts = measured.tokens_per_second().iter().map(|ts| format!("{ts:.6}")).collect();
     Row {
@@ -110,6 +113,8 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
         ("bandwidth_share", Cell::Number(measured.bandwidth_share(work, options, probes))),
         ("gops", giga(operations_per_second.map(|o: Operations| o.total()))),
         ("peak_share", Cell::Number(measured.peak_share(work, probes))),
+        ("prompt_ts", Cell::Number(measured.prompt_tokens_per_second())),
+        ("generation_ts", Cell::Number(measured.generation_tokens_per_second())),
         ("time_to_first_token_ns", integer((1e9 * measured.first_token_seconds()).round() as u64)),
         ("peak_memory_bytes", Cell::Integer(measured.peak_memory_bytes.map(i128::from))),
     ]
@@ -127,6 +132,13 @@ fn share(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> String 
         (Some(peak), Some(read)) => format!("{peak:.0} %, {read:.0} %"),
         (None, None) => String::new(),
     }
+}
+
+/// Returns the speed of each phase of a test: `152.10, 38.42`.
+fn phases(measured: &Measured) -> String {
+    let phases = [measured.prompt_tokens_per_second(), measured.generation_tokens_per_second()];
+    let phases = phases.into_iter().flatten().map(|speed| format!("{speed:.2}"));
+    phases.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the name of a test: `pp512`, `tg128` or `pp512+tg128`, with the depth.

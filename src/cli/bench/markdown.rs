@@ -14,6 +14,8 @@ pub struct OptionalColumns {
     pub values: bool,
     pub rope: bool,
     pub isa: bool,
+    /// The speed of each phase of a test.
+    pub phases: bool,
 }
 
 /// A column, with its value in one row.
