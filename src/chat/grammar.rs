@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Tool, Tools, reasoning::Markers};
+use super::{Tool, Tools, format::FENCE, reasoning::Markers};
 use crate::Token;
 
 /// A grammar that is being written.
@@ -165,15 +165,38 @@ impl<'c> Lark<'c> {
         let body = if tools.required() {
             format!("{} {calls}", self.spaced(&[marker]))
         } else if self.has(marker) {
-            format!("TEXT ({} {calls})?", self.marker(marker))
+            let whole = self.whole_answers(tools);
+            format!("TEXT ({} {calls})? | {whole}", self.marker(marker))
         } else {
+            let whole = self.whole_answers(tools);
             // Either terminal begins with what is not reasoning.
             let not = self.not_reasoning();
             self.rule("PLAIN", &format!("/(.|\\n)*/{not}"));
             self.lazy("before", &format!("/(.|\\n)*{}/{not}", escape(marker)));
-            format!("PLAIN | before {calls}")
+            format!("PLAIN | before {calls} | {whole}")
         };
         self.rule("answer", &body);
+    }
+
+    /// Returns the calls without markers, see [`WholeAnswer`](super::format::WholeAnswer): their beginning is lazy as markers are. What follows
+    /// is free, as it shows that the call was text.
+    fn whole_answers(&mut self, tools: &Tools) -> String {
+        let mut answers = Vec::new();
+        for (index, tool) in tools.callable().enumerate() {
+            let name = json!(tool.name).to_string();
+            let begin =
+                ["{", "\"name\"", ":", &name, ",", "\"arguments\"", ":"].map(escape).join(SPACE);
+            let [fenced, bare] = ["fenced", "bare"].map(|kind| format!("{kind}_{index}"));
+            self.lazy(&fenced, &format!("/{SPACE}{FENCE}(json)?{SPACE}{begin}/"));
+            self.lazy(&bare, &format!("/{SPACE}{begin}/"));
+            let arguments = format!("arguments_{index}");
+            self.rule(&arguments, &format!("/{SPACE}/ {}", self.schema(&tool.parameters)));
+            let [closed, end] = [&["}", FENCE][..], &["}"]].map(|words| self.spaced(words));
+            answers.push(format!(
+                "{fenced} {arguments} {closed} TEXT | {bare} {arguments} {end} TEXT"
+            ));
+        }
+        answers.join(" | ")
     }
 
     /// Adds the answer of a format whose calls are its beginning, with a brace, or follow a control token.

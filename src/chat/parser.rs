@@ -10,7 +10,7 @@ pub(super) use cursor::{Cursor, Read, Stop};
 
 use super::{
     Tool, Tools,
-    format::{Dialect, Place},
+    format::{Dialect, Place, WholeAnswer},
     reasoning::Markers,
 };
 
@@ -160,7 +160,17 @@ impl Parser {
             }
         }
         match &mut self.state {
-            State::Text => self.text(text, complete, events),
+            State::Text => match self.whole_answer(text, complete) {
+                Ok(call) => {
+                    let WholeAnswer { name, id, arguments } = call;
+                    events.push(Event::Call { index: self.calls, name, id });
+                    events.extend([Event::Arguments(arguments), Event::CallEnd]);
+                    self.calls += 1;
+                    Ok(text.len())
+                }
+                Err(Stop::More) => Err(Stop::More),
+                Err(Stop::Other) => self.text(text, complete, events),
+            },
             State::Reasoning(markers) => {
                 let markers = *markers;
                 if let Some(at) = text.find(markers.end) {
@@ -207,6 +217,14 @@ impl Parser {
                 Err(Stop::More) => Err(Stop::More),
             },
         }
+    }
+
+    /// Reads a call without markers, which is all that follows reasoning.
+    fn whole_answer(&self, text: &str, complete: bool) -> Read<WholeAnswer> {
+        if !self.blank || self.calls > 0 || self.tools.is_empty() {
+            return Err(Stop::Other);
+        }
+        WholeAnswer::read(text, complete, &self.tools)
     }
 
     /// Reads text up to a marker, and the marker.

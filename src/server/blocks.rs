@@ -148,3 +148,30 @@ pub fn calls(blocks: &[Block]) -> impl Iterator<Item = (&str, &str, &str)> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rope_cpu::chat::{Template, Tool, ToolChoice, Tools};
+
+    use super::*;
+
+    /// A stream has a call that was held back until its answer was complete.
+    #[test]
+    fn a_call_that_is_certain_at_the_end_is_a_block() {
+        let template = include_str!("../../tests/data/chat/tools/hermes.jinja");
+        let format = Template::new(template, "", "").unwrap().format();
+        let add =
+            Tool { name: "add".into(), description: String::new(), parameters: Default::default() };
+        let tools = Tools::new(vec![add], ToolChoice::Auto, false).unwrap();
+        let mut reader = Reader::new(Some(format.parser("", &tools)));
+        for piece in ["```json\n", "{\"name\": \"add\", ", "\"arguments\": {\"a\": 1}}", "\n```"] {
+            assert_eq!(reader.push(piece), []);
+        }
+        let steps: Vec<_> = reader.finish().into_iter().map(|change| change.step).collect();
+        assert_eq!(steps, [Step::Begin, Step::More("{\"a\": 1}".into()), Step::End]);
+        let [(_, name, arguments)] = calls(reader.blocks()).collect::<Vec<_>>()[..] else {
+            panic!("{:?}", reader.blocks());
+        };
+        assert_eq!((name, arguments), ("add", "{\"a\": 1}"));
+    }
+}

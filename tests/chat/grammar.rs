@@ -115,6 +115,37 @@ fn calls_of_hermes() {
 }
 
 #[test]
+fn calls_without_markers_are_constrained() {
+    let call = "{\n  \"name\": \"add\",\n  \"arguments\": {\"a\": 1, \"b\": 2}\n}";
+    let fenced = format!("```json\n{call}\n```");
+    let permitted = [
+        call.into(),
+        fenced.clone(),
+        format!("\n\n{fenced}"),
+        format!("```{call}```"),
+        // It was text.
+        format!("{fenced}\nThis adds."),
+        format!("So:\n```json\n{}\n```", call.replace('1', "true")),
+        fenced.replace("arguments", "sum"),
+        fenced.replace("add", "no"),
+        "```json\n{\"name\": \"add\"}\n```".into(),
+        "```".into(),
+    ];
+    let refused = [
+        call.replace('1', "true"),
+        fenced.replace('1', "true"),
+        fenced.replace(", \"b\": 2", ""),
+        format!("```json\n{call}"),
+    ];
+    let [permitted, refused] = [&permitted[..], &refused]
+        .map(|answers| answers.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in ["hermes", "qwen3-coder", "gemma4"] {
+        check(format(name), "", &tools(ToolChoice::Auto), &permitted, &refused);
+        check(format(name), "", &tools(ToolChoice::Required), &[], &permitted);
+    }
+}
+
+#[test]
 fn reasoning_about_a_call_is_free() {
     let answer = "<think>Shall I write <tool_call>?</think>No.";
     check(format("hermes"), "", &tools(ToolChoice::Auto), &[], &["<think>a</think><tool_call>?"]);

@@ -1,9 +1,14 @@
 //! A call that is one JSON object: a name and arguments.
 
+use serde_json::{Map, Value as Json};
+
 use crate::chat::{
     Tool,
     parser::{Arguments, Block, Cursor, JsonObject, Nothing, Read, Stop},
 };
+
+/// The text before and after a block of code.
+pub(in crate::chat) const FENCE: &str = "```";
 
 /// Reads a call up to its arguments, whose key is one of `keys`. The name comes before them; the keys
 /// `type` and `id` may too.
@@ -32,6 +37,45 @@ pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<
             (_, taken) => name = taken,
         }
         cursor.eat(",")?;
+    }
+}
+
+/// A call that is the whole answer, which models write that forget the markers of their format.
+pub(in crate::chat) struct WholeAnswer {
+    pub name: String,
+    pub id: Option<String>,
+    /// A JSON object.
+    pub arguments: String,
+}
+
+impl WholeAnswer {
+    /// Reads an answer that is a JSON object with the name of a tool and `arguments`, alone or in a block of
+    /// code, and nothing else but white space.
+    pub fn read(text: &str, complete: bool, tools: &[Tool]) -> Read<Self> {
+        let mut cursor = Cursor::new(text, complete);
+        cursor.space();
+        let fenced = cursor.maybe(FENCE)?;
+        if fenced {
+            cursor.maybe("json")?;
+            cursor.space();
+        }
+        let Block::Call { name, id, .. } = begin(&mut cursor, &["arguments"], tools)? else {
+            return Err(Stop::Other);
+        };
+        let arguments = cursor.object()?;
+        end(&mut cursor)?;
+        cursor.space();
+        if fenced {
+            cursor.eat(FENCE)?;
+            cursor.space();
+        }
+        let is_object = || crate::json::parse::<Map<String, Json>>(arguments).is_ok();
+        match complete {
+            _ if !cursor.rest().is_empty() => Err(Stop::Other),
+            false => Err(Stop::More),
+            true if is_object() => Ok(Self { name, id, arguments: arguments.into() }),
+            true => Err(Stop::Other),
+        }
     }
 }
 
