@@ -132,6 +132,17 @@ impl Request {
     }
 }
 
+/// Refuses a conversation without messages. Anthropic's interface permits one, as llama-server's does.
+///
+/// # Errors
+/// If there is no message.
+pub fn require_messages(fields: &Fields) -> Result<(), ApiError> {
+    match fields.list("messages")? {
+        Some([_, ..]) => Ok(()),
+        _ => Err(ApiError::field("messages", "a list of at least one message")),
+    }
+}
+
 impl Conversation {
     /// Reads the messages of a request in OpenAI's form.
     ///

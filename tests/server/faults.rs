@@ -67,6 +67,22 @@ fn conversations_of_another_form_are_refused() {
 }
 
 #[test]
+fn a_conversation_without_messages_is_refused() {
+    let server = serve(&["-c", "256", "--chat-template", "{{ messages | length }}"]);
+    for path in ["/v1/chat/completions", "/v1/chat/completions/input_tokens", "/apply-template"] {
+        let error = server.post(path, json!({ "messages": [] }));
+        let error = error.refused(400, &["\"messages\"", "at least one message"]);
+        assert_eq!(error["type"], "invalid_request_error", "{path}");
+    }
+    server.post("/v1/responses", json!({ "input": [] })).refused(400, &["\"input\""]);
+    // As in llama-server, and in ollama, where it loads the model.
+    let anthropic = json!({ "messages": [], "max_tokens": 2 });
+    assert_eq!(server.post("/v1/messages", anthropic).json()["type"], "message");
+    let ollama = server.post("/api/chat", json!({ "messages": [], "stream": false })).json();
+    assert_eq!(ollama["done_reason"], "load");
+}
+
+#[test]
 fn a_prompt_that_does_not_fit_is_refused_with_both_numbers() {
     let server = serve(&["-c", "256"]);
     let prompt = vec![5; 300];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::server::{
     app::Loaded,
-    chat::Conversation,
+    chat::{Conversation, require_messages},
     error::ApiError,
     fields::{Fields, whole_number},
 };
@@ -59,6 +59,7 @@ pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>,
 /// Answers `POST /apply-template`.
 pub async fn apply_template(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
     let fields = Fields::parse(&body)?;
+    require_messages(&fields)?;
     let prompt = Conversation::read(&fields)?.render(app).await?.text;
     Ok(Json(json!({ "prompt": prompt })))
 }

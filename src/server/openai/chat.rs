@@ -14,7 +14,7 @@ use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step, calls, text},
-    chat::Request,
+    chat::{Request, require_messages},
     error::ApiError,
     fields::Fields,
     identifier,
@@ -27,6 +27,7 @@ use crate::server::{
 /// Answers `POST /v1/chat/completions`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
+    require_messages(&fields)?;
     let mut request = Request::read(&fields, &app).await?;
     if fields.switch("logprobs", false)? {
         let top = fields.count("top_logprobs", 20)?.unwrap_or(0);
@@ -64,7 +65,9 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
 
 /// Answers `POST /v1/chat/completions/input_tokens`.
 pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    super::responses::count(app, &Fields::parse(&body)?).await
+    let fields = Fields::parse(&body)?;
+    require_messages(&fields)?;
+    super::responses::count(app, &fields).await
 }
 
 struct Chat {

@@ -30,12 +30,12 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     }
     match fields.get("input") {
         Some(Value::String(text)) => messages.push(json!({ "role": "user", "content": text })),
-        Some(Value::Array(items)) => {
+        Some(Value::Array(items)) if !items.is_empty() => {
             for item in items {
                 add(&mut messages, &Fields::from_value("input", item)?)?;
             }
         }
-        _ => return Err(ApiError::field("input", "a string or a list of items")),
+        _ => return Err(ApiError::field("input", "a string or a list of at least one item")),
     }
     fields.set("messages", messages);
     if let Some(tools) = fields.list("tools")? {
@@ -227,6 +227,7 @@ mod tests {
     fn what_is_not_supported_is_an_error() {
         for (request, expected) in [
             (json!({}), "\"input\": must be"),
+            (json!({ "input": [] }), "at least one item"),
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
             (json!({ "input": "", "background": true }), "\"background\": must be false"),
             (json!({ "input": [{ "type": "web_search_call" }] }), "type \"web_search_call\""),
