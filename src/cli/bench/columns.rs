@@ -21,10 +21,7 @@ pub fn row(
     let speed = format!("{:.2} ± {:.2}", speed.mean, speed.deviation);
     let mut columns = markdown::of_model(subject);
     columns.extend(markdown::of_setting(subject, optional));
-    columns.extend([
-        Column::right("test", 15, test(measured)),
-        Column::right("t/s", 20, speed),
-    ]);
+    columns.extend([Column::right("test", 15, test(measured)), Column::right("t/s", 20, speed)]);
     if optional.phases {
         columns.push(Column::right("pp, tg t/s", 18, phases(measured)));
     }
