@@ -17,7 +17,7 @@ use crate::{
     constraint::{self, Constraint},
     model::{self, Progress, Session},
     sample::{self, Sampler},
-    tokenizer::Tokenizer,
+    tokenizer::{Tokenizer, common_prefix},
 };
 pub use answer::{Answer, Step};
 use speculation::Speculation;
@@ -195,7 +195,7 @@ pub fn speculate(
     if prompt.is_empty() {
         return Err(Error::PromptEmpty);
     }
-    let shared = prompt.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
+    let shared = common_prefix(prompt, session.tokens());
     // In a context that shifts, only the tokens that are not yet read must fit.
     let already_read = if session.rope().plan().shifts { shared } else { 0 };
     let (tokens, context) = (prompt.len() - already_read, session.capacity());

@@ -48,6 +48,11 @@ pub enum Ends {
     Omit,
 }
 
+/// Returns the number of first tokens that two texts share.
+pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// The tokenizer of one model.
 #[derive(Debug)]
 pub struct Tokenizer<'a> {

@@ -24,7 +24,7 @@ use rope_cpu::{
     },
     model::{Model, Session},
     rope::{Plan, Rope},
-    tokenizer::Tokenizer,
+    tokenizer::{Tokenizer, common_prefix},
 };
 
 /// A method at a length.
@@ -123,7 +123,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         // The prompts have the tokens before the earliest key in common.
         if let ([first, .., last], false) = (&tests[..], plan.rolls()) {
             let [first, last] = [first, last].map(|t| prompts.tokens(t.depth, t.key(args.seed)));
-            session.retain_from(first.iter().zip(&last).take_while(|(a, b)| a == b).count());
+            session.retain_from(common_prefix(&first, &last));
         }
         for test in tests {
             let key = test.key(args.seed);

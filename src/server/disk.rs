@@ -19,9 +19,9 @@ use std::{
 use rope_cpu::{
     Token,
     model::{Sequence, saved::Archive},
+    tokenizer::common_prefix,
 };
 
-use super::prefixes::shared;
 use files::{Done, Files, Work};
 
 /// The fewest tokens that are worth a file.
@@ -230,7 +230,8 @@ impl Disk {
 
     /// Returns the entry that has the most first tokens of a text, with their number.
     fn best(&self, tokens: &[Token]) -> Option<(usize, usize)> {
-        let of_entry = |(index, entry): (usize, &Entry)| (index, shared(&entry.tokens, tokens));
+        let of_entry =
+            |(index, entry): (usize, &Entry)| (index, common_prefix(&entry.tokens, tokens));
         let there = |(_, entry): &(usize, &Entry)| entry.state != State::Saving;
         self.entries
             .iter()

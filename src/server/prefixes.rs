@@ -3,6 +3,7 @@
 use rope_cpu::{
     Token,
     model::{Engine, Sequence},
+    tokenizer::common_prefix,
 };
 
 /// Sequences of earlier answers, the least recently used first. Their number is limited by the
@@ -61,11 +62,6 @@ pub fn reusable(engine: &Engine, sequence: &Sequence, tokens: &[Token], scales: 
         return 0;
     }
     // The last token is always computed, since the logits follow from it.
-    let shared = shared(sequence.tokens(), tokens).min(tokens.len() - 1);
+    let shared = common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1);
     engine.reusable(sequence, shared, tokens.len())
-}
-
-/// Returns the number of first tokens that two texts share.
-pub fn shared(a: &[Token], b: &[Token]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -23,7 +23,7 @@ use rope_cpu::{
     Token,
     generate::speculation::{Costs, Speculation},
     model::{self, Engine},
-    tokenizer::Tokenizer,
+    tokenizer::{Tokenizer, common_prefix},
 };
 
 use super::{
@@ -33,7 +33,7 @@ use super::{
     error::ApiError,
     job::{Job, Update},
     pace::Pace,
-    prefixes::{Prefixes, continues, reusable, shared},
+    prefixes::{Prefixes, continues, reusable},
     slot::{Ended, Running, Slot},
     status::Status,
 };
@@ -246,7 +246,8 @@ impl<'t> Scheduler<'t> {
     fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
         let alike = |slot: &&Slot| slot.takes_part(&job.adapter_scales) && !slot.generating();
         let reading = self.slots.iter().filter(alike);
-        let longest = reading.filter_map(|slot| Some(shared(slot.prompt()?, &job.prompt))).max();
+        let longest =
+            reading.filter_map(|slot| Some(common_prefix(slot.prompt()?, &job.prompt))).max();
         job.reuse && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
     }
 

@@ -12,7 +12,7 @@ use super::{DRAFTS_MAX, Drafter};
 use crate::{
     Token,
     model::{self, Model, Role, Sequence, Session},
-    tokenizer::Tokenizer,
+    tokenizer::{Tokenizer, common_prefix},
 };
 
 /// The most tokens by which the vocabularies may differ in size, as in llama.cpp: models of a
@@ -112,7 +112,7 @@ fn read(
     text: &[Token],
     progress: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Token>, model::Error> {
-    let shared = text.iter().zip(session.tokens()).take_while(|(a, b)| a == b).count();
+    let shared = common_prefix(text, session.tokens());
     let read = session.truncate(shared.min(text.len().saturating_sub(1)));
     let rest = &text[read..];
     if !session.rope().plan().shifts && text.len() > session.capacity() {
