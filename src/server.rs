@@ -42,7 +42,7 @@ use std::{
     fmt::Write,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
@@ -61,13 +61,13 @@ const DRAIN_STEP: Duration = Duration::from_millis(20);
 const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
 /// Serves requests on all `listeners` until `stop` is ready, and then until all answers have ended, but
-/// at most for `drain_max`.
+/// at most for `drain_max`. Returns the end of that time, unless it is beyond that of clocks.
 pub async fn serve(
     server: Arc<Server>,
     listeners: Vec<TcpListener>,
     stop: impl Future<Output = ()> + Send + 'static,
     drain_max: Duration,
-) {
+) -> Option<Instant> {
     let router = http::router(server.clone());
     let (stopped, draining) = watch::channel(());
     let mut served = JoinSet::new();
@@ -76,6 +76,7 @@ pub async fn serve(
         served.spawn(connections::serve(listener, router.clone(), timeout, draining.clone()));
     }
     stop.await;
+    let end = Instant::now().checked_add(drain_max);
     server.stopping.store(true, Relaxed);
     let drained = async {
         // Until then, requests are accepted, and refused with the reason.
@@ -87,6 +88,7 @@ pub async fn serve(
     };
     // What takes longer is cut off.
     let _ = tokio::time::timeout(drain_max, drained).await;
+    end
 }
 
 /// Returns a future that is ready after SIGINT or SIGTERM. A second signal exits immediately.

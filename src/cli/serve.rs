@@ -74,7 +74,7 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
     ));
 
     let loaded = load(args, &server);
-    let (commands, scheduler) = match loaded {
+    let (commands, scheduler, status) = match loaded {
         Ok(Some(loaded)) => loaded,
         Ok(None) => return Ok(()),
         Err(e) => {
@@ -83,7 +83,10 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
         }
     };
     ready(&addresses);
-    runtime.block_on(serving).map_err(Error::failed)?;
+    if let Some(end) = runtime.block_on(serving).map_err(Error::failed)? {
+        // It is set here alone.
+        let _ = status.end.set(end);
+    }
     drop((commands, server));
     // Connections that are still open hold the commands' sender.
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -106,7 +109,8 @@ async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
     Ok(listeners)
 }
 
-type Running = (mpsc::Sender<Command>, thread::JoinHandle<()>);
+/// A loaded model: the sender of commands to its scheduler, which owns it.
+type Running = (mpsc::Sender<Command>, thread::JoinHandle<()>, Arc<Status>);
 
 /// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and returns
 /// `None`.
@@ -195,11 +199,11 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         memory: resources.of_one_context(),
         fingerprint,
         loaded: SystemTime::now(),
-        status,
+        status: status.clone(),
         commands: commands.clone(),
         model,
     });
-    Ok(Some((commands, scheduler)))
+    Ok(Some((commands, scheduler, status)))
 }
 
 /// Returns a template that reads whether the model reasons, unless --chat-template-kwargs says so. As in

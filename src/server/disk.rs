@@ -13,7 +13,7 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rope_cpu::{
@@ -156,17 +156,22 @@ impl Disk {
         loaded
     }
 
-    /// Waits until all sequences are saved.
-    pub fn close(mut self) {
-        while self.saving()
-            && let Ok(done) = self.done.recv()
-        {
+    /// Waits until all sequences are saved, but not beyond `end`. Returns the number of those that are not.
+    pub fn close(mut self, end: Option<Instant>) -> usize {
+        while self.saving() {
+            let now = Instant::now();
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            let Ok(done) = self.done.recv_timeout(left) else {
+                // The thread ends with the program.
+                return self.entries.iter().filter(|entry| entry.state == State::Saving).count();
+            };
             drop(self.finish_one(done));
         }
         let Disk { work, thread, .. } = self;
         drop(work);
         // A panic of the thread was reported, and is no reason for another one.
         let _ = thread.join();
+        0
     }
 
     fn finish_one(&mut self, done: Done) -> Option<Sequence> {

@@ -2,10 +2,10 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rope_cpu::{generate::Timings, kv_cache::Pool};
@@ -22,6 +22,9 @@ pub struct Status {
     pub waiting: AtomicUsize,
     /// Whether the scheduler has ended.
     pub ended: AtomicBool,
+    /// The time at which the server has to have ended, once that is known: what is written to disk then is
+    /// not finished.
+    pub end: OnceLock<Instant>,
     state: Mutex<State>,
     first_token: Mutex<Histogram>,
     next_token: Mutex<Histogram>,
@@ -72,6 +75,7 @@ impl Default for Status {
         Status {
             waiting: AtomicUsize::default(),
             ended: AtomicBool::default(),
+            end: OnceLock::new(),
             state: Mutex::default(),
             first_token: Mutex::new(Histogram::new(FIRST_TOKEN)),
             next_token: Mutex::new(Histogram::new(NEXT_TOKEN)),

@@ -73,6 +73,24 @@ fn conversations_go_on_after_a_restart() {
 }
 
 #[test]
+fn the_end_does_not_wait_for_the_disk_beyond_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(&options(&folder, &["--drain-timeout", "0"]));
+    let prompts = ["a ", "in ", "no ", "on "].map(long);
+    for prompt in &prompts {
+        ask(&server, prompt, 20);
+    }
+    let log = stop(server);
+    assert!(log.contains("conversations are not on disk"), "{log}");
+    // What is there is whole.
+    let server = serve(&options(&folder, &[]));
+    assert!(!server.stderr().contains("ignored"), "{}", server.stderr());
+    ask(&server, &prompts[3], 20);
+    let log = stop(server);
+    assert!(!log.contains("not on disk"), "{log}");
+}
+
+#[test]
 fn damaged_files_are_removed_and_others_are_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(&options(&folder, &[]));

@@ -151,9 +151,10 @@ pub struct ListenArgs {
     #[arg(value_parser = numbers::between::<u64>(1, 1_000_000))]
     pub timeout: u64,
 
-    /// Seconds that answers may take after SIGTERM
+    /// Seconds that the end may take after SIGTERM
     ///
-    /// The server takes no more requests, and stops when all answers have ended or after N seconds.
+    /// The server takes no more requests, and stops when all answers have ended or after N seconds. What
+    /// --cache-disk has not written by then is lost.
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub drain_timeout: u64,
 }

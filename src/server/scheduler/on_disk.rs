@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tracing::warn;
+
 use super::{Scheduler, WORTH_WAITING};
 use crate::server::{disk::Disk, slot::Slot};
 
@@ -90,7 +92,7 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Writes all sequences to disk, the most recently used first.
+    /// Writes all sequences to disk, the most recently used first, as far as there is time.
     pub(super) fn save_all(&mut self) {
         let Some(mut disk) = self.disk.take() else { return };
         self.slots.sort_by_key(|slot| Reverse(slot.last_use));
@@ -101,7 +103,13 @@ impl Scheduler<'_> {
             // Files are in the same order.
             used -= Duration::from_millis(10);
         }
-        disk.close();
+        let left = disk.close(self.status.end.get().copied());
+        if left > 0 {
+            warn!(
+                target: "cache",
+                "the time of --drain-timeout is over: {left} conversations are not on disk"
+            );
+        }
     }
 }
 
