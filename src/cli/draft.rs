@@ -37,9 +37,9 @@ impl Draft {
         Ok(Some(Draft { model, resources }))
     }
 
-    /// Returns the draft model for up to `sequences` sequences side by side.
-    pub fn for_sequences(self, sequences: usize) -> Self {
-        Draft { resources: self.resources.for_sequences(sequences), ..self }
+    /// Returns the draft model for up to `sequences` sequences, like [`Resources::for_server`].
+    pub fn for_server(self, sequences: usize, all: bool) -> Self {
+        Draft { resources: self.resources.for_server(sequences, all), ..self }
     }
 
     /// Returns the resources.
@@ -66,7 +66,8 @@ impl Draft {
 
     /// Creates the drafter for `target`.
     fn drafter(&self, target: &Model, rope: Rope) -> Result<DraftModel, Error> {
-        let session = Session::new(&self.model, rope, self.resources.options());
+        // No more than was checked: where it is full, there are no drafts.
+        let session = Session::new(&self.model, rope, self.resources.server_options(0));
         let drafter = DraftModel::new(target, session.map_err(Error::failed)?);
         drafter.map_err(|e| named(self.model.path(), e))
     }

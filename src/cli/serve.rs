@@ -123,13 +123,14 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     let slots = server.options.slots;
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let resources = resources.for_server(slots, args.requests.parallel > 0);
+    let all = args.requests.parallel > 0;
+    let resources = resources.for_server(slots, all);
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
     // Answers go on meanwhile, so the draft model reads few tokens at a time.
     let micro_batch = args.memory.ubatch_size.min(DRAFT_MICRO_BATCH);
     let memory = MemoryArgs { ubatch_size: micro_batch, ..args.memory.clone() };
     let draft = Draft::open(&args.speculation, &memory, &args.machine, &resources)?;
-    let draft = draft.map(|draft| draft.for_sequences(slots));
+    let draft = draft.map(|draft| draft.for_server(slots, all));
     let rope = resources.rope(&model, &flags)?;
     let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
     let Some(rope) = rope else { return Ok(None) };

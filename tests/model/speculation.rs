@@ -10,8 +10,8 @@ use rope_cpu::{
         speculation::{Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Speculation},
     },
     kv_cache::CacheType,
-    model::{Error, Session},
-    rope::{Flags, POLICY, lm_infinite},
+    model::{Error, Model, Options, Session},
+    rope::{Flags, POLICY, Rope, lm_infinite},
     sample::{Sampler, Settings, dry, mirostat, penalties, temperature},
 };
 
@@ -374,6 +374,45 @@ fn a_draft_model_changes_nothing() {
             });
         }
     }
+}
+
+/// Where the memory of a draft model is full, its text has no drafts, and the answer is the same.
+#[test]
+fn a_draft_model_has_no_more_memory_than_it_may() {
+    let target = Tiny::llama();
+    let mut case = Case::flags("crowded", target.clone(), Flags::default(), 600);
+    case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+    case.how.context = 1000;
+    let file = file(&target);
+    let page_bytes = with_file(&file, &[], &case.how, |session| {
+        case.how.read(session, &[1; 20]);
+        session.cache_bytes()
+    });
+    with_file(&file, &[], &case.how, |session| {
+        let expected = case.outcome(session, &mut Speculation::none()).0;
+        let mut drafted = |cache_bytes| {
+            let limited = |model: &Model, rope: Rope, options: Options| {
+                Session::new(model, rope, Options { cache_bytes, ..options }).unwrap()
+            };
+            let first = with_model(&file, &[], &case.how, limited);
+            let first = DraftModel::new(session.model(), first).unwrap();
+            let second = first.beside();
+            [first, second]
+                .map(|drafter| {
+                    let mut speculation =
+                        Speculation::new(vec![Box::new(drafter)], Count::Always(6));
+                    session.truncate(0);
+                    let (found, (drafted, _)) = case.outcome(session, &mut speculation);
+                    assert!(found == expected, "{cache_bytes}: {found:?}");
+                    // The memory of the first is held while the second drafts.
+                    (speculation, drafted)
+                })
+                .map(|(_, drafted)| drafted)
+        };
+        assert_eq!(drafted(1), [0, 0]);
+        let [[all, others], [some, after]] = [drafted(usize::MAX), drafted(page_bytes)];
+        assert!(all == others && 0 < some && some < all && after == some, "{all} {some} {after}");
+    });
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub struct DraftModel {
     drafted_at: usize,
     /// The share of right drafts at each depth.
     right: [f64; DRAFTS_MAX],
+    /// Whether the memory of the session is too small for this text beside the others: there are no drafts.
+    crowded: bool,
 }
 
 impl DraftModel {
@@ -82,8 +84,8 @@ impl DraftModel {
         let (vocabulary, right) = (target.config().vocabulary, [PRIOR; DRAFTS_MAX]);
         let sequence = session.clone();
         let session = Arc::new(Mutex::new(session));
-        let (drafts, drafted_at) = (Vec::new(), 0);
-        Ok(DraftModel { session, sequence, vocabulary, drafts, drafted_at, right })
+        let (drafts, drafted_at, crowded) = (Vec::new(), 0, false);
+        Ok(DraftModel { session, sequence, vocabulary, drafts, drafted_at, right, crowded })
     }
 
     /// Returns a drafter for another text, which computes with the same threads and buffers.
@@ -91,16 +93,25 @@ impl DraftModel {
         let session = self.session.clone();
         let mut sequence = self.sequence.clone();
         sequence.truncate(0);
-        let (drafts, right) = (Vec::new(), [PRIOR; DRAFTS_MAX]);
-        DraftModel { session, sequence, drafts, right, ..*self }
+        let (drafts, right, crowded) = (Vec::new(), [PRIOR; DRAFTS_MAX], false);
+        DraftModel { session, sequence, drafts, right, crowded, ..*self }
     }
 
-    /// Computes with the session, whose sequence is that of this text meanwhile.
-    fn with_session<T>(&mut self, compute: impl FnOnce(&mut Session) -> T) -> T {
+    /// Computes with the session, whose sequence is that of this text meanwhile. If its memory is too small,
+    /// other texts get what this one has.
+    fn with_session(
+        &mut self,
+        compute: impl FnOnce(&mut Session) -> Result<(), model::Error>,
+    ) -> Result<(), model::Error> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         mem::swap(&mut **session, &mut self.sequence);
         let result = compute(&mut session);
         mem::swap(&mut **session, &mut self.sequence);
+        if let Err(model::Error::PoolFull { .. }) = result {
+            self.sequence.truncate(0);
+            self.crowded = true;
+            return Ok(());
+        }
         result
     }
 }
@@ -132,7 +143,8 @@ impl Drafter for DraftModel {
         progress: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), model::Error> {
         self.drafts.clear();
-        self.with_session(|session| read(session, prompt, progress)).map(drop)
+        self.crowded = false;
+        self.with_session(|session| read(session, prompt, progress).map(drop))
     }
 
     fn follow(&mut self, text: &[Token]) {
@@ -156,6 +168,9 @@ impl Drafter for DraftModel {
         count: usize,
         drafts: &mut Vec<Token>,
     ) -> Result<(), model::Error> {
+        if self.crowded {
+            return Ok(());
+        }
         let vocabulary = self.vocabulary;
         self.with_session(|session| {
             let mut next = read(session, text, &mut || ControlFlow::Continue(()))?;
@@ -167,7 +182,7 @@ impl Drafter for DraftModel {
                 let keep_going = &mut |_| ControlFlow::Continue(());
                 next = session.answer(token, keep_going)?.map(likeliest);
             }
-            Ok::<(), model::Error>(())
+            Ok(())
         })?;
         (self.drafts, self.drafted_at) = (drafts.clone(), text.len());
         Ok(())
