@@ -4,7 +4,7 @@ import { answer } from './answer.js';
 import { announce, whole } from './dom.js';
 import { given } from './settings.js';
 import * as store from './store.js';
-import { add, choose, depth, messages, newConversation, path, titleOf } from './tree.js';
+import { absorb, add, choose, depth, messages, newConversation, path, titleOf } from './tree.js';
 
 /** The time between two copies of an answer that is being written, in milliseconds. */
 const KEEP_EVERY = 1000;
@@ -28,6 +28,34 @@ export class Chat {
         const shown = store.setting('shown');
         const last = this.conversations.find((conversation) => conversation.id === shown);
         this.open(last ?? this.#empty());
+        store.follow((id) => this.#follow(id));
+    }
+
+    /** Adds a conversation, and shows it. */
+    add(conversation) {
+        this.conversations.unshift(conversation);
+        this.#keep(conversation, conversation.nodes);
+        this.open(conversation);
+    }
+
+    /** Shows what another tab has done with a conversation. */
+    async #follow(id) {
+        const stored = await store.one(id);
+        const known = this.conversations.find((conversation) => conversation.id === id);
+        if (!stored && known) {
+            this.#forget(known);
+            return;
+        }
+        if (known) absorb(known, stored, this.writing(known));
+        else if (stored) this.conversations.unshift(stored);
+        this.view.show();
+    }
+
+    #forget(conversation) {
+        this.#running.get(conversation.id)?.controller.abort();
+        this.conversations = this.conversations.filter((other) => other !== conversation);
+        if (this.current === conversation) this.begin();
+        else this.view.show();
     }
 
     #empty() {
@@ -68,8 +96,12 @@ export class Chat {
     /** Requests another answer, beside an earlier one or, if that one is empty, in its place. */
     regenerate(node, instead = false) {
         const asked = this.current.nodes.find((other) => other.id === node.parent);
-        if (instead) this.current.nodes.splice(this.current.nodes.indexOf(node), 1);
-        this.#answer(asked);
+        if (instead) {
+            delete node.reasoning;
+            this.#run(node);
+        } else {
+            this.#answer(asked);
+        }
     }
 
     /** Continues an answer that did not end by itself. */
@@ -97,9 +129,7 @@ export class Chat {
 
     async remove() {
         const { current } = this;
-        this.stop();
-        this.conversations = this.conversations.filter((other) => other !== current);
-        this.begin();
+        this.#forget(current);
         await store.remove(current.id);
     }
 
@@ -131,8 +161,9 @@ export class Chat {
         const nodes = path(conversation);
         const until = nodes.indexOf(node);
         const asked = messages(conversation, nodes.slice(0, until + (node.content ? 1 : 0)));
+        const own = nodes.slice(Math.max(until - 1, 0), until + 1);
         this.#running.set(conversation.id, { node, controller });
-        this.#keep(conversation);
+        this.#keep(conversation, own);
         this.view.show();
         this.view.sent();
         announce('The model is answering.');
@@ -144,7 +175,7 @@ export class Chat {
                 if (this.current === conversation) this.view.progress(node, reading);
                 if (performance.now() - kept > KEEP_EVERY) {
                     kept = performance.now();
-                    this.#keep(conversation);
+                    this.#keep(conversation, own);
                 }
             });
         } catch (error) {
@@ -152,15 +183,17 @@ export class Chat {
         }
         this.#running.delete(conversation.id);
         conversation.changed = Date.now();
-        this.#keep(conversation);
+        this.#keep(conversation, own);
         this.view.show();
         const words = node.answer.timings?.predicted_n ?? 0;
         announce(failed ? failed.shown : node.answer.stopped ? 'Stopped.' : `The answer is complete: ${whole(words)} tokens.`);
         this.view.ended(failed);
     }
 
-    #keep(conversation) {
-        store.keep(conversation).catch(() => this.view.say('The browser cannot keep the conversation: its storage is full.'));
+    /** Keeps a conversation, whose nodes `own` were written here. */
+    #keep(conversation, own = []) {
+        if (!this.conversations.includes(conversation)) return;
+        store.keep(conversation, own).catch(() => this.view.say('The browser cannot keep the conversation: its storage is full.'));
     }
 }
 

@@ -1,7 +1,12 @@
 // Conversations are kept in the browser's IndexedDB, and settings in its localStorage.
 
+import { merged } from './tree.js';
+
 const STORE = 'conversations';
 let opened = null;
+
+/** The page in the other tabs. */
+const others = new BroadcastChannel('rope-cpu');
 
 /** Opens the database. Returns whether the browser keeps anything. */
 export async function open() {
@@ -25,14 +30,32 @@ export async function all() {
     return found.sort((a, b) => b.changed - a.changed);
 }
 
-/** Keeps a conversation as it is now. */
-export async function keep(conversation) {
-    if (opened) await act('readwrite', (store) => store.put(conversation));
+/** Returns a conversation as it is kept, undefined if it is not. */
+export async function one(id) {
+    return opened ? act('readonly', (store) => store.get(id)) : undefined;
+}
+
+/** Keeps a conversation. Its nodes are kept as another tab may have written them, but `own` as they are here. */
+export async function keep(conversation, own) {
+    if (!opened) return;
+    await act('readwrite', (store) => {
+        const request = store.get(conversation.id);
+        request.onsuccess = () => store.put(merged(request.result, conversation, own));
+        return request;
+    });
+    others.postMessage(conversation.id);
 }
 
 /** Removes a conversation. */
 export async function remove(id) {
-    if (opened) await act('readwrite', (store) => store.delete(id));
+    if (!opened) return;
+    await act('readwrite', (store) => store.delete(id));
+    others.postMessage(id);
+}
+
+/** Calls `changed` with the identifier of each conversation that another tab keeps or removes. */
+export function follow(changed) {
+    others.onmessage = (event) => changed(event.data);
 }
 
 function act(mode, work) {

@@ -69,6 +69,24 @@ export function text(node) {
     return files.join('') + node.content;
 }
 
+/** Returns a conversation with the nodes that are stored, but `own` as they are here. `stored` is undefined if nothing is. */
+export function merged(stored, conversation, own) {
+    if (!stored) return conversation;
+    const here = new Map(own.map((node) => [node.id, node]));
+    const nodes = stored.nodes.map((node) => here.get(node.id) ?? node);
+    return { ...conversation, nodes: [...new Set([...nodes, ...own])] };
+}
+
+/** Takes over what another tab has stored, but not which versions it shows, nor the node that is being written here, null if none. */
+export function absorb(conversation, { nodes, chosen, ...rest }, writing) {
+    Object.assign(conversation, rest, { chosen: { ...chosen, ...conversation.chosen } });
+    for (const node of nodes) {
+        const known = conversation.nodes.find(({ id }) => id === node.id);
+        if (!known) conversation.nodes.push(node);
+        else if (known !== writing) Object.assign(known, node);
+    }
+}
+
 /** Returns a title from the first words of a message. */
 export function titleOf(node) {
     const words = (node.content || node.files?.[0]?.name || '').trim().replace(/\s+/g, ' ');
