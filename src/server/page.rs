@@ -48,6 +48,7 @@ const FILES: &[(&str, &str)] = files![
     "dom.js",
     "gauge.js",
     "icon.svg",
+    "imported.js",
     "keys.js",
     "markdown.js",
     "messages.js",

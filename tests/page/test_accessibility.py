@@ -145,9 +145,9 @@ def test_the_page_is_used_without_a_mouse(serve, visit):
     page.keyboard.press("Control+.")
     expect(page.get_by_role("complementary")).to_be_hidden()
     page.keyboard.press("Control+/")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
 
 
 def test_a_theme_is_chosen_and_kept(long, visit):

@@ -137,6 +137,87 @@ def test_conversations_are_kept_renamed_exported_and_deleted(serve, visit):
     expect(page.locator(".message.user .body")).to_have_text("Which color has the sky?")
 
 
+def test_an_exported_conversation_is_imported(serve, visit):
+    url = serve("--ctx", "2048").url
+    page = visit(url)
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Which color has the sky?")
+    chat.answers.last.get_by_role("button", name="Regenerate the answer").click()
+    chat.complete()
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="as JSON").click()
+    exported = download.value.path().read_text()
+
+    # In another browser, and beside the same conversation.
+    for other, count in [(visit(url), 1), (page, 2)]:
+        chosen = other.locator("#import-file")
+        with other.expect_file_chooser():
+            other.get_by_role("button", name="Import").click()
+        chosen.set_input_files({"name": "sky.json", "mimeType": "", "buffer": exported.encode()})
+        expect(other.locator("#conversations button")).to_have_text(["Which color has the sky?"] * count)
+        expect(other.locator(".message.assistant .versions")).to_contain_text("2 / 2")
+        other.reload()
+        expect(other.locator(".message.assistant .versions")).to_contain_text("2 / 2")
+    assert Chat(other).ready().limit(4).ask("Is it always blue?")
+
+    nodes = json.loads(exported)["nodes"]
+    wrong = ["{", "[]", "{}", json.dumps({"title": "a", "nodes": [{**nodes[0], "parent": "x"}]})]
+    wrong.append(json.dumps({"title": "a", "nodes": [{**nodes[0], "content": 1}]}))
+    wrong.append(json.dumps({"title": "a", "nodes": [nodes[0], {**nodes[1], "answer": {"timings": {"cache_n": "x"}}}]}))
+    for text in wrong:
+        chosen.set_input_files({"name": "wrong.json", "mimeType": "", "buffer": text.encode()})
+        expect(page.locator("#composer .notice")).to_contain_text("wrong.json is not a conversation")
+        expect(page.locator("#conversations button")).to_have_count(2)
+        page.evaluate("document.querySelector('#composer .notice').textContent = ''")
+
+
+def test_two_tabs_have_the_same_conversations(serve, visit):
+    url = serve("--ctx", "4096").url
+    page = visit(url)
+    chat = Chat(page).ready().limit(300, temperature=0)
+    second = page.context.new_page()
+    second.faults = []
+    second.on("pageerror", lambda error: second.faults.append(str(error)))
+    second.goto(url)
+    other = Chat(second).ready()
+    chat.send(LONG)
+    # The other tab shows the answer while it is written, and adds to the conversation meanwhile.
+    second.locator("#conversations button").click()
+    expect(other.answers.last.locator(".body")).not_to_be_empty()
+    expect(other.answers.last.locator(".notice")).to_have_count(0)
+    other.limit(4)
+    second.locator(".message.user").get_by_role("button", name="Edit the message").click()
+    second.get_by_label("The edited message").fill("Say yes.")
+    second.keyboard.press("Enter")
+    short = other.complete().locator(".body").inner_text()
+    page.get_by_role("button", name="Stop", exact=True).wait_for(state="detached", timeout=60_000)
+    for tab in [chat, other]:
+        # What the other tab has chosen last has arrived.
+        page.wait_for_timeout(500)
+        tab.page.reload()
+        user = tab.page.locator(".message.user")
+        expect(user.locator(".versions")).to_contain_text("/ 2")
+        texts = {}
+        for step in ["Previous version", "Next version"]:
+            button = user.get_by_role("button", name=step)
+            if button.is_enabled():
+                button.click()
+            texts[user.locator(".body").inner_text()] = tab.answers.last.locator(".body").inner_text()
+        assert texts["Say yes."] == short and len(texts[LONG]) > 200, texts
+
+    second.get_by_role("button", name="Rename").click()
+    second.get_by_label("Title").fill("Kings")
+    second.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Kings")).to_be_visible()
+    second.get_by_role("button", name="Delete").click()
+    second.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("#conversations button")).to_have_count(0)
+    expect(page.locator(".message")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#conversations button")).to_have_count(0)
+
+
 def test_two_conversations_are_answered_at_a_time(serve, visit):
     page = visit(serve("--ctx", "2048").url)
     chat = Chat(page).ready().limit(300, temperature=0)

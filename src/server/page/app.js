@@ -8,7 +8,7 @@ import { shortcuts } from './keys.js';
 import { Messages } from './messages.js';
 import { Rope, showContext, showMemory, showSpeed } from './panel.js';
 import { applyTheme, nextTheme, showSampling } from './settings.js';
-import { askDeletion, askTitle, exportConversation, showList } from './sidebar.js';
+import { askDeletion, askTitle, exportConversation, importConversation, showList } from './sidebar.js';
 import * as store from './store.js';
 import { path, used } from './tree.js';
 
@@ -175,6 +175,20 @@ $('#rename').addEventListener('click', async () => {
 });
 $('#export-markdown').addEventListener('click', () => exportConversation(chat.current, 'md'));
 $('#export-json').addEventListener('click', () => exportConversation(chat.current, 'json'));
+$('#import').addEventListener('click', () => $('#import-file').click());
+$('#import-file').addEventListener('change', async ({ target }) => {
+    const [file] = target.files;
+    closeSidebar();
+    try {
+        if (file) chat.add(await importConversation(file));
+        composer.say('');
+        messages.toEnd();
+    } catch (error) {
+        composer.say(error.message);
+    }
+    // The same file may be chosen again.
+    target.value = '';
+});
 $('#delete').addEventListener('click', async () => {
     if (await askDeletion($('#delete-dialog'), chat.current.title)) await chat.remove();
 });

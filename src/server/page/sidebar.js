@@ -1,6 +1,7 @@
 // The list of conversations, and renaming, exporting and deleting the one that is shown.
 
 import { announce, download, element } from './dom.js';
+import { read } from './imported.js';
 import { toMarkdown } from './tree.js';
 
 /** Shows the list. */
@@ -59,6 +60,20 @@ function answered(dialog, field) {
     return new Promise((resolve) => {
         dialog.addEventListener('close', () => resolve(dialog.returnValue === 'enter'), { once: true });
     });
+}
+
+/** Returns the conversation of a file that was exported as JSON. Fails with a sentence if it is of another form. */
+export async function importConversation(file) {
+    let exported = null;
+    try {
+        exported = JSON.parse(await file.text());
+    } catch {
+        // The sentence below is for what is not JSON, too.
+    }
+    const conversation = read(exported);
+    if (!conversation) throw new Error(`${file.name} is not a conversation: choose a file that this page has exported as JSON.`);
+    announce(`Imported ${conversation.title}`);
+    return conversation;
 }
 
 /** Sends a conversation to the user's downloads: what is shown as Markdown, or all of it as JSON. */
