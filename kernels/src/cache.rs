@@ -143,8 +143,6 @@ impl<C: Quantized, K: CacheKernel> Kernel for QuantizedCacheKernel<C, K> {
 pub(crate) trait FloatCache: FloatFormat {
     /// Converts 8 values to the format.
     fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Self::Element; 8];
-    /// Converts 16 values to f32.
-    fn load_wide<I: Isa>(isa: I, x: &[Self::Element; LANES]) -> I::WideFloats;
 }
 
 impl<F: FloatCache> CacheFormat for F {

@@ -58,7 +58,10 @@ pub use self::{
     tq1_0::Tq1_0,
     tq2_0::Tq2_0,
 };
-use crate::{array::map, isa::Isa};
+use crate::{
+    array::map,
+    isa::{Isa, LANES},
+};
 
 /// The number of weights of a span, in which the kernels process rows.
 pub const SPAN: usize = 256;
@@ -158,6 +161,8 @@ pub trait FloatFormat: 'static {
     fn decode(element: Self::Element) -> f32;
     /// Converts eight weights to f32.
     fn load<I: Isa>(isa: I, elements: &[Self::Element; 8]) -> I::Floats;
+    /// Converts 16 weights to f32.
+    fn load_wide<I: Isa>(isa: I, elements: &[Self::Element; LANES]) -> I::WideFloats;
 }
 
 /// Returns a row's whole spans, and the remaining bytes.

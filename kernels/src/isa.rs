@@ -346,6 +346,18 @@ pub trait Isa: Copy + 'static {
         }
         sums
     }
+    /// Returns the bytes of `a`, then the bytes of `b`.
+    fn wide_join(self, a: Self::Bytes, b: Self::Bytes) -> Self::WideBytes;
+    /// Computes sums of products in each lane: of four of each `w` with the same of `a`, `|a| <= 127`.
+    /// `w` is signed if `signed`; otherwise `w <= 127` or, if there are two, `w <= 63`.
+    fn wide_products<const K: usize>(
+        self,
+        signed: bool,
+        w: [Self::WideBytes; K],
+        a: [Self::WideBytes; K],
+    ) -> Self::WideInts;
+    /// Returns [`Isa::broadcast_in_halves`] of lane `N`, 0 or 2, then of lane `N + 1`.
+    fn wide_broadcast_in_halves<const N: i32>(self, a: Self::Floats) -> Self::WideFloats;
     /// Reinterprets the bits of integers as floats.
     fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats;
     /// Converts integers to floats.

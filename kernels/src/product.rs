@@ -157,6 +157,8 @@ pub trait Output {
 /// A worker thread's buffers for products.
 pub struct Scratch {
     pub(crate) gemm: gemm::Scratch,
+    /// Activations of several tokens in the order of a format: (tokens, spans).
+    pub(crate) arranged: Vec<dot::Arranged>,
     /// A panel of floats: (columns), where lanes are rows.
     pub(crate) floats: Vec<[f32; LANES]>,
 }
@@ -164,12 +166,18 @@ pub struct Scratch {
 impl Scratch {
     /// Creates buffers for matrices of up to `columns` columns, and up to `tokens` tokens.
     pub fn new(columns: usize, tokens: usize) -> Self {
-        Scratch { gemm: gemm::Scratch::for_tokens(tokens), floats: vec![[0.0; LANES]; columns] }
+        Scratch {
+            gemm: gemm::Scratch::for_tokens(tokens),
+            arranged: Vec::with_capacity(tokens * activations::spans_for(columns)),
+            floats: vec![[0.0; LANES]; columns],
+        }
     }
 
     /// Returns the number of bytes of [`Scratch::new`].
     pub const fn bytes(columns: usize, tokens: usize) -> usize {
-        gemm::Scratch::bytes(tokens) + columns * size_of::<[f32; LANES]>()
+        gemm::Scratch::bytes(tokens)
+            + tokens * columns.div_ceil(SPAN) * size_of::<dot::Arranged>()
+            + columns * size_of::<[f32; LANES]>()
     }
 }
 
@@ -209,6 +217,9 @@ impl Visitor for Multiply<'_> {
     fn quantized<F: Format>(self) {
         let Multiply { cpu, product } = self;
         match product.input.regime {
+            Regime::Few if product.input.tokens > 1 => {
+                cpu.call(dot::Together::<F>(product, PhantomData));
+            }
             Regime::Few => cpu.call(dot::Dot::<F>(product, PhantomData)),
             Regime::Many => cpu.call(gemm::Gemm::<F>(product, PhantomData)),
         }

@@ -24,6 +24,10 @@ impl FloatFormat for F32 {
     fn load<I: Isa>(isa: I, elements: &[[u8; 4]; 8]) -> I::Floats {
         isa.load_f32(&elements.map(f32::from_le_bytes))
     }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[[u8; 4]; LANES]) -> I::WideFloats {
+        isa.wide_load_f32(&x.map(f32::from_le_bytes))
+    }
 }
 
 impl FloatFormat for F16 {
@@ -36,6 +40,10 @@ impl FloatFormat for F16 {
     fn load<I: Isa>(isa: I, elements: &[Half; 8]) -> I::Floats {
         isa.floats_from_f16(elements)
     }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_f16(x)
+    }
 }
 
 impl FloatFormat for Bf16 {
@@ -47,6 +55,10 @@ impl FloatFormat for Bf16 {
     #[inline(always)]
     fn load<I: Isa>(isa: I, elements: &[Half; 8]) -> I::Floats {
         isa.floats_from_bf16(elements)
+    }
+    #[inline(always)]
+    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
+        isa.wide_from_bf16(x)
     }
 }
 
@@ -76,10 +88,6 @@ impl FloatCache for F32 {
     fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [[u8; 4]; 8] {
         x.map(f32::to_le_bytes)
     }
-    #[inline(always)]
-    fn load_wide<I: Isa>(isa: I, x: &[[u8; 4]; LANES]) -> I::WideFloats {
-        isa.wide_load_f32(&x.map(f32::from_le_bytes))
-    }
 }
 
 impl FloatCache for F16 {
@@ -87,19 +95,11 @@ impl FloatCache for F16 {
     fn store_eight<I: Isa>(isa: I, x: &[f32; 8]) -> [Half; 8] {
         isa.f16_from_floats(isa.load_f32(x))
     }
-    #[inline(always)]
-    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
-        isa.wide_from_f16(x)
-    }
 }
 
 impl FloatCache for Bf16 {
     #[inline(always)]
     fn store_eight<I: Isa>(_: I, x: &[f32; 8]) -> [Half; 8] {
         x.map(|x| bf16::from_f32(x).to_le_bytes())
-    }
-    #[inline(always)]
-    fn load_wide<I: Isa>(isa: I, x: &[Half; LANES]) -> I::WideFloats {
-        isa.wide_from_bf16(x)
     }
 }

@@ -29,6 +29,19 @@ fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
     _mm256_dpbusd_epi32(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
 }
 
+impl Avx512 {
+    operations! { "avx2,avx512f,avx512vl,avx512bw,avx512vnni":
+        fn wide_product_unsigned(self, acc: __m512i, w: __m512i, a: __m512i) -> __m512i {
+            _mm512_dpbusd_epi32(acc, w, a)
+        }
+        fn wide_product_signed(self, acc: __m512i, w: __m512i, a: __m512i) -> __m512i {
+            let negative = _mm512_movepi8_mask(w);
+            let a = _mm512_mask_sub_epi8(a, negative, _mm512_setzero_si512(), a);
+            _mm512_dpbusd_epi32(acc, _mm512_abs_epi8(w), a)
+        }
+    }
+}
+
 impl Isa for Avx512 {
     const SIGNED_BIAS: u8 = 128;
     // 32 registers, each a wide vector.
@@ -67,6 +80,14 @@ impl Isa for Avx512 {
         // The bias makes w unsigned; the initial value of the accumulator cancels its effect.
         fn wide_dot_signed(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(i32::from_ne_bytes(*a)))
+        }
+        fn wide_join(self, a: __m256i, b: __m256i) -> __m512i {
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
+        }
+        fn wide_broadcast_in_halves<const N: i32>(self, a: __m256) -> __m512 {
+            let lanes = [N, N + 4, N + 1, N + 5];
+            let index: [[i32; 4]; 4] = [[lanes[0]; 4], [lanes[1]; 4], [lanes[2]; 4], [lanes[3]; 4]];
+            _mm512_permutexvar_ps(must_cast(index), _mm512_castps256_ps512(a))
         }
         fn wide_from_bits(self, a: __m512i) -> __m512 { _mm512_castsi512_ps(a) }
         fn wide_to_floats(self, a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
@@ -110,5 +131,22 @@ impl Isa for Avx512 {
             let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
         }
+    }
+
+    #[inline(always)]
+    fn wide_products<const K: usize>(
+        self,
+        signed: bool,
+        w: [__m512i; K],
+        a: [__m512i; K],
+    ) -> __m512i {
+        let mut sum = self.wide_ints(0);
+        for k in 0..K {
+            sum = match signed {
+                true => self.wide_product_signed(sum, w[k], a[k]),
+                false => self.wide_product_unsigned(sum, w[k], a[k]),
+            };
+        }
+        sum
     }
 }

@@ -36,6 +36,42 @@ macro_rules! wide_as_pair {
             [self.dot_add_signed(acc[0], w[0], a), self.dot_add_signed(acc[1], w[1], a)]
         }
         #[inline(always)]
+        fn wide_join(self, a: Self::Bytes, b: Self::Bytes) -> Self::WideBytes {
+            [a, b]
+        }
+        #[inline(always)]
+        fn wide_products<const K: usize>(
+            self,
+            signed: bool,
+            w: [Self::WideBytes; K],
+            a: [Self::WideBytes; K],
+        ) -> Self::WideInts {
+            const { assert!(K == 1 || K == 2) };
+            let second = K - 1;
+            crate::array::from_fn(
+                #[inline(always)]
+                |half| match (signed, K) {
+                    (false, 1) => self.dot_unsigned(w[0][half], a[0][half]),
+                    (true, 1) => self.dot_signed(w[0][half], a[0][half]),
+                    (false, _) => self.dot_both_unsigned(
+                        [w[0][half], w[second][half]],
+                        [a[0][half], a[second][half]],
+                    ),
+                    (true, _) => self.dot_both_signed(
+                        [w[0][half], w[second][half]],
+                        [a[0][half], a[second][half]],
+                    ),
+                },
+            )
+        }
+        #[inline(always)]
+        fn wide_broadcast_in_halves<const N: i32>(self, a: Self::Floats) -> Self::WideFloats {
+            match N {
+                0 => [self.broadcast_in_halves::<0>(a), self.broadcast_in_halves::<1>(a)],
+                _ => [self.broadcast_in_halves::<2>(a), self.broadcast_in_halves::<3>(a)],
+            }
+        }
+        #[inline(always)]
         fn wide_from_bits(self, a: Self::WideInts) -> Self::WideFloats {
             bytemuck::must_cast(a)
         }
