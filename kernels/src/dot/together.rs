@@ -14,7 +14,7 @@ use bytemuck::{Pod, Zeroable, must_cast, must_cast_ref};
 
 use super::{Row, STREAMS, last, prefetch, single::arrange};
 use crate::{
-    activations::Span,
+    activations::{Span, spans_for},
     format::{Format, GROUP, Quants, SPAN, spans},
     isa::{CacheLine, Isa, Kernel, LANES},
     panel::{part, parts},
@@ -69,16 +69,12 @@ impl<F: Format> Kernel for Together<'_, F> {
     fn run<I: Isa>(self, isa: I) {
         let Product { weights, rows, input, scratch, out } = self.0;
         let columns = weights.columns();
-        let arranged = &mut scratch.arranged;
-        arranged.clear();
-        for token in 0..input.tokens {
-            let spans = input.spans_of(token, columns).iter();
-            arranged.extend(spans.map(
-                #[inline(always)]
-                |x| Arranged::new::<I, F>(isa, x),
-            ));
+        let spans = spans_for(columns);
+        scratch.arranged.resize(input.tokens * spans, Arranged::zeroed());
+        let arranged = &mut scratch.arranged[..];
+        for (to, x) in arranged.iter_mut().zip(input.spans) {
+            *to = Arranged::new::<I, F>(isa, x);
         }
-        let spans = arranged.len() / input.tokens;
         let length = rows.len() / STREAMS;
         let mut values = [[[0.0; LANES]; STREAMS]; TOKENS];
         for first in (0..length).step_by(LANES) {
