@@ -16,8 +16,8 @@ pub const COLUMNS: usize = 4096;
 pub const DIM: usize = 128;
 
 /// Products with weights: name, order of the sums, number of tokens.
-pub const PRODUCTS: [(&str, Regime, usize); 2] =
-    [("dot", Regime::Few, 1), ("gemm", Regime::Many, 64)];
+pub const PRODUCTS: [(&str, Regime, usize); 3] =
+    [("dot", Regime::Few, 1), ("dot-together", Regime::Few, 4), ("gemm", Regime::Many, 64)];
 
 /// Attention to one page: name, order of the sums, number of queries, and whether keys are rotated
 /// as they are read.

@@ -179,7 +179,7 @@ struct Factors<'a, I: Isa, F: Format, const R: usize> {
     w: [&'a F::Span; R],
     shared: [Shared<I>; R],
     x: &'a Span,
-    /// As [`arrange`] returns them.
+    /// The scales, in the order of [`arrange`].
     scale: [[I::Floats; 2]; R],
 }
 

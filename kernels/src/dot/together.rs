@@ -31,7 +31,7 @@ const GROUPS: usize = SPAN / GROUP;
 #[repr(C, align(64))]
 pub(crate) struct Arranged {
     quants: [CacheLine; 4],
-    /// As [`arrange`] returns them.
+    /// The scales, in the order of [`arrange`].
     scale: [[f32; 8]; 2],
     /// The sums of the parts of groups.
     sums: [[f32; 8]; 2],
