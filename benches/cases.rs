@@ -79,7 +79,9 @@ pub fn attention(
         let rows = CacheRows { dtype, bytes: &bytes };
         let rotation = Rotation { rows: &angles, n_rot: DIM, group: 1, before: 0 };
         let rotation = rotating.then_some(rotation);
-        let queries = Queries { queries: &q, regime, heads: 1, dim: DIM, soft_cap: None };
+        let eight_bits = false;
+        let queries =
+            Queries { queries: &q, regime, eight_bits, heads: 1, dim: DIM, soft_cap: None };
         scratch.prepare(cpu, queries, dtype, rotating);
         attend(cpu, &visible, rows, rotation, rows, &[], &mut scratch, &mut partials);
     }

@@ -17,18 +17,22 @@
 //! tokens) are computed together. In [`Regime::Few`], rows of the cache are read as they are stored
 //! (`few`); in [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a
 //! floating-point cache, scores are computed in single precision; for quantized keys, queries are
-//! rounded to 8 bits, as activations are for quantized weights. Values are always weighted in
-//! single precision.
+//! rounded to 8 bits, as activations are for quantized weights. Values are weighted in single
+//! precision. Enough queries that rounding rows for them is worth it, those of a prompt, can be
+//! computed in 8 bits ([`Queries::eight_bits`], `eight_bits`), except with a cache in single
+//! precision.
 //!
 //! Keys that are stored before rotation are rotated as they are read ([`Rotation`]), in single
 //! precision for every cache type.
 
 mod block;
+mod eight_bits;
 mod few;
 mod many;
 mod queries;
 mod rotating;
 mod rotation;
+mod rounded;
 mod transposed;
 
 use std::ops::Range;
@@ -38,7 +42,10 @@ use bytemuck::{Pod, Zeroable, cast_slice_mut};
 pub use self::rotation::Rotation;
 
 pub use self::queries::faster_regime;
-use self::queries::{Prepared, are_integers};
+use self::{
+    queries::{Prepared, are_integers},
+    rounded::{RoundedKeys, RoundedValues},
+};
 use crate::{
     array::map,
     cache::{self, CacheType},
@@ -67,6 +74,9 @@ pub struct Queries<'a> {
     pub queries: &'a [f32],
     /// The order of the sums.
     pub regime: Regime,
+    /// Whether products are computed in 8 bits, in [`Regime::Many`] and with keys or values that are
+    /// not in single precision.
+    pub eight_bits: bool,
     /// The number of KV heads: more than one only in [`Regime::Few`].
     pub heads: usize,
     /// The number of values of a head, including zeros that pad it to a multiple of
@@ -90,7 +100,17 @@ pub struct Scratch {
     /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows, for keys
     /// that do not rotate by whole units ([`Rotation::is_by_units`]).
     rows: Vec<Lanes>,
+    /// Queries or keys before they are rounded: (dim), where lanes are rows.
+    panel: Vec<Lanes>,
+    /// The keys of the page, rounded.
+    keys: RoundedKeys,
+    /// The values of the page, rounded.
+    values: RoundedValues,
 }
+
+/// The most queries of [`Regime::Many`] that are computed together, so that their scores stay in the
+/// L2 cache.
+const TOGETHER: usize = 64;
 
 impl Scratch {
     /// Creates buffers for up to `queries` queries of `dim` values, counted over all heads.
@@ -100,13 +120,16 @@ impl Scratch {
             queries: Prepared::new(queries, dim),
             scores: vec![zero; queries.div_ceil(LANES) * PAGE],
             rows: vec![zero; PAGE * dim.div_ceil(LANES)],
+            panel: vec![zero; dim],
+            keys: RoundedKeys::new(dim),
+            values: RoundedValues::new(dim),
         }
     }
 
     /// Stores the queries for following calls of [`attend`], whose keys have the format `keys` and
     /// are rotated as they are read if `rotating`.
     pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, rotating: bool) {
-        self.queries.fill(cpu, queries, are_integers(keys, rotating));
+        self.queries.fill(cpu, queries, keys, rotating, &mut self.panel);
     }
 }
 
@@ -140,41 +163,82 @@ pub fn attend(
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
-    let ranges = visible.iter().filter(|v| !v.is_empty());
-    let (Some(start), Some(end)) =
-        (ranges.clone().map(|v| v.start).min(), ranges.map(|v| v.end).max())
-    else {
-        return;
-    };
-    let Scratch { queries, scores, rows } = scratch;
-    assert_eq!(visible.len(), queries.count);
-    assert_eq!(are_integers(keys.dtype, rotation.is_some()), queries.quantized);
-    let page = &Page { queries, visible, span: start..end };
-    if queries.regime == Regime::Many {
+    let Some(page) = Page::new(&scratch.queries, 0, visible) else { return };
+    assert_eq!(visible.len(), scratch.queries.count);
+    assert_eq!(are_integers(keys.dtype, rotation.is_some()), scratch.queries.quantized);
+    if scratch.queries.regime == Regime::Many {
+        return attend_many(cpu, visible, keys, rotation, values, scratch, partials);
+    }
+    let Scratch { scores, rows, .. } = scratch;
+    let (page, scores) = (&page, cast_slice_mut::<_, f32>(scores).as_chunks_mut().0);
+    let scoring =
+        few::Scores { page, keys: keys.bytes, next: values.bytes, rotation, rows, scores };
+    cache::run(cpu, keys.dtype, scoring);
+    cpu.call(few::Softmax { page, scores, partials });
+    let weighing = few::Values { page, values: values.bytes, next, scores, partials };
+    cache::run(cpu, values.dtype, weighing);
+}
+
+/// Computes [`attend`] in [`Regime::Many`].
+fn attend_many(
+    cpu: Cpu,
+    visible: &[Range<usize>],
+    keys: CacheRows<'_>,
+    rotation: Option<Rotation<'_>>,
+    values: CacheRows<'_>,
+    scratch: &mut Scratch,
+    partials: &mut [f32],
+) {
+    let Scratch { queries, scores, rows, panel, keys: rounded_keys, values: rounded_values } =
+        scratch;
+    let Some(page) = &Page::new(queries, 0, visible) else { return };
+    if queries.rounds(keys.dtype) {
+        let (keys, dtype, rounded) = (keys.bytes, keys.dtype, &mut *rounded_keys);
+        let rounding = eight_bits::RoundKeys { page, keys, rotation, rows, panel, rounded };
+        cache::run(cpu, dtype, rounding);
+    }
+    if queries.rounds(values.dtype) {
+        let (values, dtype, rounded) = (values.bytes, values.dtype, &mut *rounded_values);
+        cache::run(cpu, dtype, eight_bits::RoundValues { page, values, rows, rounded });
+    }
+    let partials = partials.chunks_mut(TOGETHER * partial_len(queries.dim));
+    for (i, (visible, partials)) in visible.chunks(TOGETHER).zip(partials).enumerate() {
+        let Some(page) = &Page::new(queries, i * TOGETHER, visible) else { continue };
         let scores = scores.as_chunks_mut().0;
-        let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
-        cache::run(cpu, keys.dtype, scoring);
+        if queries.rounds(keys.dtype) {
+            cpu.call(eight_bits::Scores { page, keys: rounded_keys, scores });
+        } else {
+            let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
+            cache::run(cpu, keys.dtype, scoring);
+        }
         cpu.call(many::Softmax { page, scores, partials });
-        let weighing = many::Values { page, values: values.bytes, rows, scores, partials };
-        cache::run(cpu, values.dtype, weighing);
-    } else {
-        let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
-        let scoring =
-            few::Scores { page, keys: keys.bytes, next: values.bytes, rotation, rows, scores };
-        cache::run(cpu, keys.dtype, scoring);
-        cpu.call(few::Softmax { page, scores, partials });
-        let weighing = few::Values { page, values: values.bytes, next, scores, partials };
-        cache::run(cpu, values.dtype, weighing);
+        if queries.rounds(values.dtype) {
+            cpu.call(eight_bits::Values { page, values: rounded_values, scores, partials });
+        } else {
+            let weighing = many::Values { page, values: values.bytes, rows, scores, partials };
+            cache::run(cpu, values.dtype, weighing);
+        }
     }
 }
 
 /// The queries that attend to a page, and the positions that they attend to.
 struct Page<'a> {
     queries: &'a Prepared,
+    /// The first of the queries, a multiple of [`LANES`].
+    first: usize,
     /// The positions that each query of a head attends to.
     visible: &'a [Range<usize>],
     /// The smallest range that contains all of `visible`.
     span: Range<usize>,
+}
+
+impl<'a> Page<'a> {
+    /// Returns the page for the queries from `first` on; `None` if they attend to no position of it.
+    fn new(queries: &'a Prepared, first: usize, visible: &'a [Range<usize>]) -> Option<Self> {
+        let ranges = visible.iter().filter(|v| !v.is_empty());
+        let (start, end) = (ranges.clone().map(|v| v.start).min()?, ranges.map(|v| v.end).max()?);
+        Some(Page { queries, first, visible, span: start..end })
+    }
 }
 
 /// Adds partial `from` to partial `into`, as if its query had attended to the pages of both. A

@@ -111,6 +111,8 @@ pub trait Isa: Copy + 'static {
     const ATTENTION_TILE: usize = 6;
     /// Many queries: keys in a tile of integer scores.
     const KEY_TILE: usize = Self::INT_TILE;
+    /// Many queries in 8 bits: queries in a tile of weighted values.
+    const WEIGHING_TILE: usize = Self::KEY_TILE;
     /// A few queries: accumulators of float scores, one for each pair of a query and a key.
     const FEW_SCORE_SUMS: usize = 4;
     /// A few queries: queries in a tile of weighted values.
@@ -245,6 +247,9 @@ pub trait Isa: Copy + 'static {
     fn floats_from_i8(self, p: &[i8; 8]) -> Self::Floats;
     /// Rounds to the nearest integers, ties to even; `|a| <= 127` in every lane.
     fn i8_from_floats(self, a: Self::Floats) -> [i8; 8];
+    /// Rounds to the nearest integers, ties to even, and stores them as signed bytes, four to a
+    /// lane: byte `i` of a lane is that of `a[i]`; `|a| <= 127`.
+    fn bytes_from_floats(self, a: [Self::Floats; 4]) -> [u8; 32];
     /// Converts one f16 to f32. (The conversion of the `half` crate detects the CPU at every call.)
     fn f32_from_f16(self, x: Half) -> f32;
     /// Returns one f16, as f32, in every lane.
@@ -416,6 +421,16 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
+    /// Adds to each lane of `acc` four products of signed `w` and unsigned `a <= 127`.
+    fn wide_dot_by_unsigned(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts;
+    /// Rounds to the nearest integers, ties to even, and stores them as signed bytes, four to a
+    /// lane: byte `i` of a lane is that of `a[i]`; `|a| <= 127`.
+    fn wide_bytes(self, a: [Self::WideFloats; 4]) -> [u8; 4 * LANES];
     /// Computes `a + b`.
     fn wide_add(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;
     /// Computes `a / b`.

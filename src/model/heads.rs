@@ -313,7 +313,9 @@ impl Heads<'_> {
         let soft_cap = self.pass.config.attention_soft_cap;
         let rotating = start.is_some() && group.is_some();
         let regime = schedule.regime(rotating);
-        let queries = Queries { queries: rotated, regime, heads: kv_heads, dim, soft_cap };
+        let eight_bits = false;
+        let queries =
+            Queries { queries: rotated, regime, eight_bits, heads: kv_heads, dim, soft_cap };
         attention.prepare(self.cpu(), queries, schedule.keys, rotating);
     }
 }

@@ -212,7 +212,7 @@ impl Kernel for Softmax<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Page { queries, visible, span } = self.page;
+        let Page { queries, visible, span, .. } = self.page;
         let visible = visible.iter().cycle();
         let partials = self.partials.chunks_exact_mut(partial_len(queries.dim));
         for ((scores, visible), partial) in self.scores.iter_mut().zip(visible).zip(partials) {

@@ -50,7 +50,7 @@ impl CacheKernel for Scores<'_> {
             keys: cast_slice(keys),
             rotation,
             rows: must_cast_slice_mut(rows),
-            scores: &mut scores[..page.queries.count.div_ceil(LANES)],
+            scores: &mut scores[..page.visible.len().div_ceil(LANES)],
         };
         tiles(page.span.len(), I::ATTENTION_TILE, &mut tile);
     }
@@ -66,7 +66,7 @@ impl CacheKernel for Scores<'_> {
             page,
             keys: cast_slice(keys),
             rows: must_cast_slice_mut(rows),
-            scores: &mut scores[..page.queries.count.div_ceil(LANES)],
+            scores: &mut scores[..page.visible.len().div_ceil(LANES)],
         };
         tiles(page.span.len(), I::KEY_TILE, &mut tile);
     }
@@ -98,7 +98,8 @@ impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
             #[inline(always)]
             |t| &self.rows[t * dim..][..dim],
         );
-        let panels: &[[f32; LANES]] = must_cast_slice(&self.page.queries.floats);
+        let panels = &self.page.queries.floats[self.page.first / LANES * dim..];
+        let panels: &[[f32; LANES]] = must_cast_slice(panels);
         let mut panels = panels.chunks_exact(dim);
         let (pairs, last) = if I::TILE_PANELS == 2 {
             self.scores.as_chunks_mut::<2>()
@@ -154,7 +155,8 @@ impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
             #[inline(always)]
             |t| &keys[t * units..][..units],
         );
-        let panels = self.page.queries.panels.chunks_exact(units);
+        let panels = &self.page.queries.panels[self.page.first / LANES * units..];
+        let panels = panels.chunks_exact(units);
         for (scores, panel) in self.scores.iter_mut().zip(panels) {
             let mut acc = [isa.wide_splat(0.0); N];
             for (u, unit) in panel.iter().enumerate() {
@@ -203,7 +205,7 @@ impl Kernel for Softmax<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Page { queries, visible, span } = self.page;
+        let Page { queries, visible, span, .. } = self.page;
         let partials = self.partials.chunks_mut(LANES * partial_len(queries.dim));
         for ((scores, visible), partials) in
             self.scores.iter_mut().zip(visible.chunks(LANES)).zip(partials)

@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
-use super::{Lanes, Queries};
+use super::{Lanes, Queries, eight_bits::RoundQueries, rounded::Panels};
 use crate::{
     activations::quantize_group,
     cache::{CacheType, UNIT},
@@ -62,6 +62,8 @@ pub(super) struct Prepared {
     pub regime: Regime,
     /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
+    /// Whether many queries are computed in 8 bits where the cache is not in single precision.
+    pub eight_bits: bool,
     /// A few queries: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), where lanes
     /// are queries.
     pub floats: Vec<Lanes>,
@@ -69,6 +71,8 @@ pub(super) struct Prepared {
     pub units: Vec<QueryUnit>,
     /// Many queries as integers: (panels, units).
     pub panels: Vec<PanelUnit>,
+    /// Many queries in 8 bits; `floats` holds them, too.
+    pub rounded: Panels,
 }
 
 impl Prepared {
@@ -83,19 +87,42 @@ impl Prepared {
             soft_cap: None,
             regime: Regime::Few,
             quantized: false,
+            eight_bits: false,
             floats: vec![Lanes([0.0; LANES]); panels * dim],
             units: vec![unit; queries * units],
             panels: vec![PanelUnit::zeroed(); panels * units],
+            rounded: Panels::new(queries, dim),
         }
     }
 
-    /// Stores the queries `q`, as integers if `quantized`.
-    pub fn fill(&mut self, cpu: Cpu, q: Queries<'_>, quantized: bool) {
+    /// Stores the queries `q` for keys of the format `keys`, which are rotated as they are read if
+    /// `rotating`. `panel` is a buffer: (dim).
+    pub fn fill(
+        &mut self,
+        cpu: Cpu,
+        q: Queries<'_>,
+        keys: CacheType,
+        rotating: bool,
+        panel: &mut [Lanes],
+    ) {
         (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
         assert!(self.heads == 1 || q.regime == Regime::Few);
         (self.dim, self.soft_cap, self.regime) = (q.dim, q.soft_cap, q.regime);
-        self.quantized = quantized;
-        cpu.call(Fill { to: self, queries: q.queries });
+        self.quantized = are_integers(keys, rotating);
+        self.eight_bits = q.eight_bits && q.regime == Regime::Many;
+        let queries = q.queries;
+        if self.rounds(keys) {
+            let (panel, floats) = (&mut panel[..q.dim], &mut self.floats[..]);
+            cpu.call(RoundQueries { queries, panel, floats, rounded: &mut self.rounded });
+        } else {
+            cpu.call(Fill { to: self, queries });
+        }
+    }
+
+    /// Returns whether products of the queries with rows of the format `rows` are computed in 8
+    /// bits.
+    pub fn rounds(&self, rows: CacheType) -> bool {
+        self.eight_bits && rows != CacheType::F32
     }
 }
 

@@ -119,6 +119,12 @@ macro_rules! on_32_bytes {
                 let i = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256::<1>(i));
                 must_cast(_mm_cvtsi128_si64(_mm_packs_epi16(i, i)))
             }
+            fn bytes_from_floats(self, a: [__m256; 4]) -> [u8; 32] {
+                let [a, b, c, d] = crate::array::map(a, #[inline(always)] |a| _mm256_cvtps_epi32(a));
+                let bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+                let order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+                must_cast(_mm256_shuffle_epi8(bytes, order))
+            }
             fn f32_from_f16(self, x: Half) -> f32 {
                 _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(u16::from_le_bytes(x).into())))
             }

@@ -47,6 +47,8 @@ impl Isa for Avx512 {
     // 32 registers, each a wide vector.
     const TILE_PANELS: usize = 2;
     const INT_TILE: usize = 6;
+    // Eight fit here, since no float sums are kept beside the integer sums.
+    const KEY_TILE: usize = 8;
     const FLOAT_TILE: usize = 8;
     const ATTENTION_TILE: usize = 8;
     const FEW_SCORE_SUMS: usize = 16;
@@ -118,6 +120,15 @@ impl Isa for Avx512 {
         fn wide_load_ints(self, p: &[i32; 16]) -> __m512i { must_cast(*p) }
         fn wide_dot_biased(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
             _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(i32::from_ne_bytes(*a)), w)
+        }
+        fn wide_dot_by_unsigned(self, acc: __m512i, w: __m512i, a: &[u8; 4]) -> __m512i {
+            _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(i32::from_ne_bytes(*a)), w)
+        }
+        fn wide_bytes(self, a: [__m512; 4]) -> [u8; 64] {
+            let [a, b, c, d] = crate::array::map(a, #[inline(always)] |a| _mm512_cvtps_epi32(a));
+            let bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+            let order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+            must_cast(_mm512_shuffle_epi8(bytes, order))
         }
         fn wide_add(self, a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
         fn wide_div(self, a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }

@@ -43,6 +43,8 @@ fn add_signed_dot(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
 
 impl Isa for AvxVnni {
     const INT_TILE: usize = 3;
+    // Six fit here, since no float sums are kept beside the integer sums.
+    const KEY_TILE: usize = 6;
     const FLOAT_TILE: usize = 6;
     const SIGNED_BIAS: u8 = 128;
     on_32_bytes!("avx2,fma,f16c,avxvnni");

@@ -176,6 +176,15 @@ impl Isa for Neon {
             let i = vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a[0])), vqmovn_s32(vcvtnq_s32_f32(a[1])));
             must_cast(vqmovn_s16(i))
         }
+        fn bytes_from_floats(self, a: [Floats; 4]) -> [u8; 32] {
+            let half = |half: usize| {
+                let [a, b, c, d]: [int32x4_t; 4] = crate::array::map(a, #[inline(always)] |a| vcvtnq_s32_f32(a[half]));
+                // Each shift inserts above the byte that is kept.
+                let cd = vsliq_n_s32::<8>(c, d);
+                vreinterpretq_u8_s32(vsliq_n_s32::<8>(a, vsliq_n_s32::<8>(b, cd)))
+            };
+            must_cast([half(0), half(1)])
+        }
         fn f32_from_f16(self, x: Half) -> f32 {
             vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(x)))))
         }

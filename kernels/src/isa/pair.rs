@@ -152,6 +152,24 @@ macro_rules! wide_as_pair {
             [self.dot_add_signed(acc[0], a, w[0]), self.dot_add_signed(acc[1], a, w[1])]
         }
         #[inline(always)]
+        fn wide_dot_by_unsigned(
+            self,
+            acc: Self::WideInts,
+            w: Self::WideBytes,
+            a: &[u8; 4],
+        ) -> Self::WideInts {
+            let a = self.splat4(a);
+            [self.dot_add(acc[0], a, w[0]), self.dot_add(acc[1], a, w[1])]
+        }
+        #[inline(always)]
+        fn wide_bytes(self, a: [Self::WideFloats; 4]) -> [u8; 64] {
+            let [a, b, c, d] = a;
+            bytemuck::must_cast([
+                self.bytes_from_floats([a[0], b[0], c[0], d[0]]),
+                self.bytes_from_floats([a[1], b[1], c[1], d[1]]),
+            ])
+        }
+        #[inline(always)]
         fn wide_add(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats {
             [self.add(a[0], b[0]), self.add(a[1], b[1])]
         }

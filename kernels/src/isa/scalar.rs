@@ -198,6 +198,9 @@ impl Isa for Scalar {
     fn i8_from_floats(self, a: Floats) -> [i8; 8] {
         a.map(|x| x.round_ties_even() as i8)
     }
+    fn bytes_from_floats(self, a: [Floats; 4]) -> [u8; 32] {
+        from_fn(|i| a[i % 4][i / 4].round_ties_even() as i8 as u8)
+    }
     fn f32_from_f16(self, x: Half) -> f32 {
         f16::from_le_bytes(x).to_f32()
     }

@@ -18,10 +18,13 @@ use crate::common::{Random, emulated, on_every_isa, scalar};
 #[derive(Clone)]
 struct Case {
     regime: Regime,
+    eight_bits: bool,
     dim: usize,
     keys: CacheType,
     values: CacheType,
     soft_cap: Option<f32>,
+    /// What is added to every key.
+    common: f32,
     /// The index of the first query among the random queries.
     first: usize,
     /// The positions of both pages that each query attends to.
@@ -31,6 +34,9 @@ struct Case {
 }
 
 const POSITIONS: usize = 2 * PAGE;
+/// The seeds of random keys and values.
+const KEYS: u64 = 31;
+const VALUES: u64 = 32;
 
 impl Case {
     fn all() -> Vec<Case> {
@@ -43,10 +49,21 @@ impl Case {
             for &n in counts {
                 let (dim, values) = ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % 5]);
                 let (regime, first) = (if n < 8 { Regime::Few } else { Regime::Many }, 0);
-                let (soft_cap, visible, rotation) = (None, causal(n), None);
-                cases.push(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
-                let (soft_cap, visible) = (Some(2.0), window(n));
-                cases.push(Case { regime, dim, keys, values, soft_cap, first, visible, rotation });
+                let (eight_bits, common, rotation) = (false, 0.0, None);
+                for (soft_cap, visible) in [(None, causal(n)), (Some(2.0), window(n))] {
+                    cases.push(Case {
+                        regime,
+                        eight_bits,
+                        dim,
+                        keys,
+                        values,
+                        soft_cap,
+                        common,
+                        first,
+                        visible,
+                        rotation,
+                    });
+                }
                 // `n_rot` is a multiple of a unit's pairs, with and without a rest; part of a
                 // vector; and no multiple of a vector. One key, a few keys, or all keys share a
                 // row.
@@ -56,10 +73,12 @@ impl Case {
                     let rotation = Some([n_rot, group, before]);
                     cases.push(Case {
                         regime,
+                        eight_bits,
                         dim,
                         keys,
                         values,
                         soft_cap,
+                        common,
                         first,
                         visible,
                         rotation,
@@ -81,12 +100,30 @@ impl Case {
         cases
     }
 
+    /// Returns the cases of many queries, in 8 bits. One has more queries than are computed together,
+    /// of which some do not see the first page, and keys that differ little from each other.
+    fn in_eight_bits() -> Vec<Case> {
+        let many = |case: &Case| case.regime == Regime::Many;
+        let mut cases: Vec<_> = Case::all().into_iter().filter(many).collect();
+        if !emulated() {
+            let visible =
+                (0..150).map(|i| if i < 70 { 300..301 + i } else { i..310 + i }).collect();
+            let (keys, dim) = (CacheType::F16, 64);
+            cases.push(Case { keys, dim, visible, common: 50.0, ..cases[0].clone() });
+        }
+        cases.iter_mut().for_each(|case| case.eight_bits = true);
+        cases
+    }
+
     /// Returns random rows: (positions, row bytes).
     fn rows(&self, dtype: CacheType, seed: u64) -> Vec<u8> {
         let mut random = Random(seed);
         let mut bytes = vec![0; POSITIONS * dtype.row_bytes(self.dim)];
         for row in bytes.chunks_exact_mut(dtype.row_bytes(self.dim)) {
-            store(scalar(), dtype, &random.floats(self.dim), row);
+            let common = if seed == KEYS { self.common } else { 0.0 };
+            let values: Vec<f32> =
+                random.floats(self.dim).into_iter().map(|x| x + common).collect();
+            store(scalar(), dtype, &values, row);
         }
         bytes
     }
@@ -111,11 +148,11 @@ impl Case {
     /// Computes both pages one after the other, or separately and then merged.
     fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
         let (n, dim) = (self.visible.len(), self.dim);
-        let (keys, values) = (self.rows(self.keys, 31), self.rows(self.values, 32));
+        let (keys, values) = (self.rows(self.keys, KEYS), self.rows(self.values, VALUES));
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
-        let (regime, soft_cap) = (self.regime, self.soft_cap);
-        let q = Queries { queries: &queries, regime, heads: 1, dim, soft_cap };
+        let Case { regime, eight_bits, soft_cap, .. } = *self;
+        let q = Queries { queries: &queries, regime, eight_bits, heads: 1, dim, soft_cap };
         scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
         let rows = &self.angles();
         let rotation =
@@ -165,7 +202,7 @@ impl Case {
             }
             out
         };
-        let (keys, values) = (decoded(self.keys, 31), decoded(self.values, 32));
+        let (keys, values) = (decoded(self.keys, KEYS), decoded(self.values, VALUES));
         let mut keys: Vec<f64> = keys.into_iter().map(f64::from).collect();
         let mut queries = self.queries();
         if let Some([n_rot, group, before]) = self.rotation {
@@ -178,7 +215,7 @@ impl Case {
                     (key[a], key[b]) = (key[a] * cos - key[b] * sin, key[a] * sin + key[b] * cos);
                 }
             }
-        } else if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) {
+        } else if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) && !self.eight_bits {
             queries.chunks_exact_mut(self.dim).for_each(rounded);
         }
         let mut out = Vec::new();
@@ -234,8 +271,43 @@ fn attention_is_what_its_definition_says() {
     }
 }
 
+/// The root mean square of the errors of results in 8 bits. The largest of the values of a row is
+/// near three times their root mean square, so rounding them to 127 steps of that causes errors of
+/// 3 / 127 / sqrt(12), 0.7 % of it, and scores of queries and keys have errors of 1 % of their
+/// standard deviation, which is sqrt(160) / 3 at most, and 6 if keys are rotated: 0.06. So are the
+/// relative errors of probabilities, of which two or more keys have most. The errors of their
+/// values, below 1 and of root mean square 0.58, add up to 0.06 * 0.58 / sqrt(2).
+const EIGHT_BIT_BOUND: f64 = 0.025;
+
+/// Tested with scalar code only, as all instruction sets return the same bits.
+#[test]
+fn attention_in_eight_bits_is_close_to_its_definition() {
+    for case in Case::in_eight_bits() {
+        let (expected, found) = (case.expected(), case.run(scalar(), false));
+        let errors = found.iter().zip(&expected).map(|(&found, e)| f64::from(found) - e);
+        let (mut largest, mut squares) = (0.0f64, 0.0);
+        for error in errors {
+            largest = largest.max(error.abs());
+            squares += error * error;
+        }
+        let error = (squares / expected.len() as f64).sqrt();
+        let name = format!("{} {}", case.keys.name(), case.values.name());
+        assert!(error <= EIGHT_BIT_BOUND, "{name}: {error}");
+        assert!(largest <= 5.0 * EIGHT_BIT_BOUND, "{name}: {largest}");
+    }
+}
+
+#[test]
+fn a_cache_in_single_precision_is_not_computed_in_eight_bits() {
+    for case in Case::in_eight_bits() {
+        let case = Case { keys: CacheType::F32, values: CacheType::F32, ..case };
+        let other = Case { eight_bits: false, ..case.clone() };
+        assert_eq!(case.run(scalar(), false), other.run(scalar(), false));
+    }
+}
+
 fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
-    for (i, case) in Case::all().into_iter().enumerate() {
+    for (i, case) in Case::all().into_iter().chain(Case::in_eight_bits()).enumerate() {
         // Each kind of case, of which there are six, both ways in turn.
         let merged = (i + i / 6) % 2 == 1;
         assert_eq!(case.run(scalar(), merged), case.run(cpu, merged));
@@ -245,7 +317,8 @@ fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
 /// With scalar code only, as all instruction sets give the same bits.
 #[test]
 fn queries_together_give_the_bits_that_each_gives_alone() {
-    for case in Case::all().into_iter().filter(|case| case.visible.len() <= 8) {
+    let cases = Case::all().into_iter().chain(Case::in_eight_bits());
+    for case in cases.filter(|case| case.visible.len() <= 8 || case.eight_bits) {
         let alone = (0..case.visible.len()).flat_map(|first| {
             let visible = vec![case.visible[first].clone()];
             Case { first, visible, ..case.clone() }.run(scalar(), true)
@@ -260,6 +333,8 @@ on_every_isa!(attention_equals_the_scalar_one_bit_for_bit);
 fn a_query_that_sees_nothing_adds_nothing() {
     let case = Case {
         regime: Regime::Many,
+        eight_bits: false,
+        common: 0.0,
         dim: 32,
         keys: CacheType::F16,
         values: CacheType::F16,
@@ -303,7 +378,8 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
             let queries = &queries[all.start * n * dim..all.end * n * dim];
             let mut scratch = Scratch::new(heads * n, dim);
             let regime = Regime::Few;
-            let queries = Queries { queries, regime, heads, dim, soft_cap: None };
+            let queries =
+                Queries { queries, regime, eight_bits: false, heads, dim, soft_cap: None };
             scratch.prepare(cpu, queries, dtype, rotation.is_some());
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);

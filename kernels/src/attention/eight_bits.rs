@@ -1,0 +1,420 @@
+//! Many queries in 8 bits, for keys and values that the cache does not hold in single precision.
+//!
+//! ```text
+//! round the keys and values of the page, once for all queries:    see `rounded`
+//! for up to 64 queries:
+//!   for each tile of a few keys, each 16 or 32 queries:           lanes are queries
+//!     scores[panel][position] = integer product * scales + query . anchor
+//!   scores -> probabilities, as in single precision
+//!   for each strip of 64 positions, each 16 queries:
+//!     p = probability[position][query] * scale of the value
+//!     round p to 0 ..= 126 times one scale for each query
+//!     for each 16 or 32 values of a row, each tile of a few queries:    lanes are values
+//!       partial[query] += integer product * scale
+//! ```
+//! Probabilities are rounded with the error of the positions before them added, so that many small
+//! ones do not vanish beside a large one: their sum over a strip is off by half a step at most.
+//!
+//! No result depends on other queries, nor on keys after those that a query attends to: each row has
+//! its scale, strips lie at fixed positions, and the anchor is the first key of the page.
+
+use std::array::from_fn;
+
+use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
+
+use super::{
+    Lanes, PAGE, Page, Rotation, TOGETHER, partial_len,
+    rounded::{FOURS, Panels, RoundedKeys, RoundedValues, STRIP, inverse, transpose},
+};
+use crate::{
+    array::map,
+    cache::{CacheFormat, CacheKernel, UNIT, load_row},
+    isa::{CacheLine, Isa, Kernel, LANES},
+    tile::{Tile, tiles},
+};
+
+/// The largest rounded probability. With the error of the positions before it, it stays below 127.
+const LARGEST: f32 = 126.0;
+
+/// Rounds the keys of the span.
+pub(super) struct RoundKeys<'a> {
+    pub page: &'a Page<'a>,
+    pub keys: &'a [u8],
+    pub rotation: Option<Rotation<'a>>,
+    /// Buffer for 16 keys: (keys, dim).
+    pub rows: &'a mut [Lanes],
+    /// Buffer for a panel: (dim).
+    pub panel: &'a mut [Lanes],
+    pub rounded: &'a mut RoundedKeys,
+}
+
+impl CacheKernel for RoundKeys<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let RoundKeys { page, keys, rotation, rows, panel, rounded } = self;
+        let (dim, span) = (page.queries.dim, &page.span);
+        let keys: &[C::Unit] = cast_slice(keys);
+        let panel = &mut must_cast_slice_mut(panel)[..dim];
+        let rows: &mut [f32] = &mut must_cast_slice_mut(rows)[..LANES * dim];
+        load_keys::<I, C>(isa, dim, 0, keys, rotation, &mut rounded.anchor[..dim]);
+        for index in span.start / LANES..span.end.div_ceil(LANES) {
+            load_keys::<I, C>(isa, dim, index * LANES, keys, rotation, rows);
+            transpose(isa, rows, panel);
+            for (x, anchor) in panel.iter_mut().zip(&rounded.anchor) {
+                let minus = isa.wide_splat(-anchor);
+                *x = isa.wide_to_f32s(isa.wide_add(isa.wide_load_f32(x), minus));
+            }
+            rounded.panels.put(isa, index, panel);
+        }
+    }
+}
+
+/// Reads keys from `position` of the page on, and writes them rotated to `out` (keys, dim).
+#[inline(always)]
+fn load_keys<I: Isa, C: CacheFormat>(
+    isa: I,
+    dim: usize,
+    position: usize,
+    keys: &[C::Unit],
+    rotation: Option<Rotation<'_>>,
+    out: &mut [f32],
+) {
+    let units = dim / UNIT;
+    let keys = &keys[position * units..][..out.len() / dim * units];
+    let out = out.as_chunks_mut().0;
+    match rotation {
+        Some(rotation) => rotation.load::<I, C>(isa, dim, position, keys, out),
+        None => load_row::<I, C>(isa, keys, out),
+    }
+}
+
+/// Rounds the values of the span.
+pub(super) struct RoundValues<'a> {
+    pub page: &'a Page<'a>,
+    pub values: &'a [u8],
+    /// Buffer for the values of four positions: (4, dim).
+    pub rows: &'a mut [Lanes],
+    pub rounded: &'a mut RoundedValues,
+}
+
+impl CacheKernel for RoundValues<'_> {
+    #[inline(always)]
+    fn run<I: Isa, C: CacheFormat>(self, isa: I) {
+        let RoundValues { page, values, rows, rounded } = self;
+        let dim = page.queries.dim;
+        let values: &[C::Unit] = cast_slice(values);
+        let rows = &mut must_cast_slice_mut(rows)[..4 * dim / LANES];
+        rounded.scales.fill(0.0);
+        for four in page.span.start / 4..page.span.end.div_ceil(4) {
+            let units = 4 * dim / UNIT;
+            load_row::<I, C>(isa, &values[four * units..][..units], rows);
+            rounded.put(isa, four, &page.span, rows);
+        }
+    }
+}
+
+/// Computes the scores of queries with the keys of the span.
+pub(super) struct Scores<'a> {
+    pub page: &'a Page<'a>,
+    pub keys: &'a RoundedKeys,
+    /// (queries / 16, PAGE)
+    pub scores: &'a mut [[Lanes; PAGE]],
+}
+
+impl Kernel for Scores<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Scores { page: &Page { queries, first, visible, ref span }, keys, scores } = self;
+        let (dim, fours) = (queries.dim, queries.dim / 4);
+        let (first, count) = (first / LANES, visible.len().div_ceil(LANES));
+        let mut with_anchor = [[0.0; LANES]; TOGETHER / LANES];
+        let floats: &[[f32; LANES]] = must_cast_slice(&queries.floats[first * dim..]);
+        for (sums, panel) in with_anchor[..count].iter_mut().zip(floats.chunks_exact(dim)) {
+            let mut acc = isa.wide_splat(0.0);
+            for (query, key) in panel.iter().zip(&keys.anchor) {
+                acc = isa.wide_mul_add(isa.wide_load_f32(query), isa.wide_splat(*key), acc);
+            }
+            *sums = isa.wide_to_f32s(acc);
+        }
+        for index in span.start / LANES..span.end.div_ceil(LANES) {
+            let mut tile = KeyTile {
+                isa,
+                queries: &queries.rounded.quants[first * fours..],
+                scales: &queries.rounded.scales[first..],
+                with_anchor: &with_anchor,
+                keys: &keys.panels.quants[index * fours..][..fours],
+                key_scales: &keys.panels.scales[index].0,
+                starts: &keys.panels.starts[index],
+                position: index * LANES,
+                scores: &mut scores[..count],
+            };
+            tiles(LANES, I::KEY_TILE, &mut tile);
+        }
+    }
+}
+
+/// The scores of all queries with a few of 16 keys.
+struct KeyTile<'a, I> {
+    isa: I,
+    /// (panels, dim / 4)
+    queries: &'a [CacheLine],
+    /// (panels)
+    scales: &'a [Lanes],
+    /// The products of the queries with the anchor: (panels).
+    with_anchor: &'a [[f32; LANES]],
+    /// (dim / 4), where lanes are keys.
+    keys: &'a [CacheLine],
+    key_scales: &'a [f32; LANES],
+    starts: &'a [i32; LANES],
+    /// The position of the first of the keys.
+    position: usize,
+    scores: &'a mut [[Lanes; PAGE]],
+}
+
+impl<I: Isa> Tile for KeyTile<'_, I> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let mut panel = 0;
+        while panel < self.scores.len() {
+            if I::TILE_PANELS == 2 && panel + 2 <= self.scores.len() {
+                self.score::<2, N>(panel, first);
+                panel += 2;
+            } else {
+                self.score::<1, N>(panel, first);
+                panel += 1;
+            }
+        }
+    }
+}
+
+impl<I: Isa> KeyTile<'_, I> {
+    #[inline(always)]
+    fn score<const W: usize, const N: usize>(&mut self, panel: usize, first: usize) {
+        let (isa, fours) = (self.isa, self.keys.len());
+        let queries: [&[CacheLine]; W] = from_fn(
+            #[inline(always)]
+            |i| &self.queries[(panel + i) * fours..][..fours],
+        );
+        let mut sums = [[isa.wide_ints(0); N]; W];
+        for i in 0..W {
+            for t in 0..N {
+                sums[i][t] = isa.wide_ints(self.starts[first + t]);
+            }
+        }
+        for j in 0..fours {
+            let keys: &[[u8; 4]] = self.keys[j].0.as_chunks().0;
+            let keys = &keys[first..][..N];
+            for i in 0..W {
+                let query = isa.wide_load(&queries[i][j].0);
+                for t in 0..N {
+                    sums[i][t] = isa.wide_dot_signed(sums[i][t], query, &keys[t]);
+                }
+            }
+        }
+        for i in 0..W {
+            let scale = isa.wide_load_f32(&self.scales[panel + i].0);
+            let with_anchor = isa.wide_load_f32(&self.with_anchor[panel + i]);
+            let scores = &mut self.scores[panel + i][self.position + first..][..N];
+            for t in 0..N {
+                let scale = isa.wide_mul(scale, isa.wide_splat(self.key_scales[first + t]));
+                let score = isa.wide_mul_add(isa.wide_to_floats(sums[i][t]), scale, with_anchor);
+                scores[t].0 = isa.wide_to_f32s(score);
+            }
+        }
+    }
+}
+
+/// Adds the values of the span, weighted by their probabilities, to the partials.
+pub(super) struct Values<'a> {
+    pub page: &'a Page<'a>,
+    pub values: &'a RoundedValues,
+    /// Probabilities: (queries / 16, PAGE).
+    pub scores: &'a [[Lanes; PAGE]],
+    pub partials: &'a mut [f32],
+}
+
+impl Kernel for Values<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Values { page, values, scores, partials } = self;
+        let (dim, span) = (page.queries.dim, &page.span);
+        let vectors = dim / LANES;
+        for strip in span.start / STRIP..span.end.div_ceil(STRIP) {
+            let start = strip * STRIP;
+            let quants = &values.quants[strip * vectors * FOURS..][..vectors * FOURS];
+            let scales = &values.scales[start..][..STRIP];
+            // No probability of a position outside the span has been computed.
+            let read = span.start.max(start) - start..span.end.min(start + STRIP) - start;
+            let partials = partials.chunks_mut(LANES * partial_len(dim));
+            for (scores, partials) in scores.iter().zip(partials) {
+                let mut probabilities = Probabilities { quants: [[0; 4 * LANES]; FOURS] };
+                let scores = &scores[start..][..STRIP];
+                let p_scales = probabilities.fill(isa, &read, scores, scales);
+                let queries = partials.len() / partial_len(dim);
+                let p = &probabilities;
+                let mut tile = ValueTile { isa, dim, vector: 0, p, p_scales, quants, partials };
+                while tile.vector < vectors {
+                    tiles(queries, I::WEIGHING_TILE, &mut tile);
+                    tile.vector += I::TILE_PANELS;
+                }
+            }
+        }
+    }
+}
+
+/// The probabilities of 16 queries in a strip, times the scales of the values.
+struct Probabilities {
+    /// Those of four positions, side by side in a query's lane.
+    quants: [[u8; 4 * LANES]; FOURS],
+}
+
+impl Probabilities {
+    /// Rounds `p` (STRIP) times `scales` (STRIP) at the positions `read`, and returns the scale of
+    /// each query.
+    #[inline(always)]
+    fn fill<I: Isa>(
+        &mut self,
+        isa: I,
+        read: &std::ops::Range<usize>,
+        p: &[Lanes],
+        scales: &[f32],
+    ) -> [f32; LANES] {
+        let mut largest = isa.wide_splat(0.0);
+        for (p, scale) in p[read.clone()].iter().zip(&scales[read.clone()]) {
+            let weighted = isa.wide_mul(isa.wide_load_f32(&p.0), isa.wide_splat(*scale));
+            largest = isa.wide_max(largest, weighted);
+        }
+        let largest = isa.wide_to_f32s(largest);
+        let inverse = isa.wide_load_f32(&map(
+            largest,
+            #[inline(always)]
+            |largest| inverse(LARGEST, largest),
+        ));
+        let mut error = isa.wide_splat(0.0);
+        for (four, out) in self.quants.iter_mut().enumerate() {
+            let mut rounded = [isa.wide_splat(0.0); 4];
+            for i in 0..4 {
+                let position = 4 * four + i;
+                if read.contains(&position) {
+                    let p = isa.wide_load_f32(&p[position].0);
+                    let weighted = isa.wide_mul(p, isa.wide_splat(scales[position]));
+                    let exact = isa.wide_mul_add(weighted, inverse, error);
+                    rounded[i] = isa.wide_round(exact);
+                    error = isa.wide_neg_mul_add(rounded[i], isa.wide_splat(1.0), exact);
+                }
+            }
+            *out = isa.wide_bytes(rounded);
+        }
+        map(
+            largest,
+            #[inline(always)]
+            |largest| largest / LARGEST,
+        )
+    }
+}
+
+/// Weighted sums of 16 or 32 values of each row of a strip, for a few of 16 queries.
+struct ValueTile<'a, I> {
+    isa: I,
+    dim: usize,
+    /// The first of the values, divided by [`LANES`].
+    vector: usize,
+    p: &'a Probabilities,
+    /// The scales of the probabilities.
+    p_scales: [f32; LANES],
+    /// (dim / 16, [`FOURS`])
+    quants: &'a [CacheLine],
+    /// (up to 16 queries, partial)
+    partials: &'a mut [f32],
+}
+
+impl<I: Isa> Tile for ValueTile<'_, I> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        if I::TILE_PANELS == 2 {
+            self.add::<2, N>(first);
+        } else {
+            self.add::<1, N>(first);
+        }
+    }
+}
+
+impl<I: Isa> ValueTile<'_, I> {
+    #[inline(always)]
+    fn add<const W: usize, const N: usize>(&mut self, first: usize) {
+        let isa = self.isa;
+        let quants: [&[CacheLine]; W] = from_fn(
+            #[inline(always)]
+            |i| &self.quants[(self.vector + i) * FOURS..][..FOURS],
+        );
+        let mut sums = [[isa.wide_ints(0); N]; W];
+        for j in 0..FOURS {
+            let p: &[[u8; 4]] = self.p.quants[j].as_chunks().0;
+            let p = &p[first..][..N];
+            let values = crate::array::from_fn::<_, W>(
+                #[inline(always)]
+                |i| isa.wide_load(&quants[i][j].0),
+            );
+            for t in 0..N {
+                for i in 0..W {
+                    sums[i][t] = isa.wide_dot_by_unsigned(sums[i][t], values[i], &p[t]);
+                }
+            }
+        }
+        for t in 0..N {
+            let scale = isa.wide_splat(self.p_scales[first + t]);
+            for i in 0..W {
+                let at = (first + t) * partial_len(self.dim) + (self.vector + i) * LANES;
+                if let Some(to) = self.partials[at..].first_chunk_mut() {
+                    let sum = isa.wide_to_floats(sums[i][t]);
+                    *to = isa.wide_to_f32s(isa.wide_mul_add(sum, scale, isa.wide_load_f32(to)));
+                }
+            }
+        }
+    }
+}
+
+/// Rounds queries.
+pub(super) struct RoundQueries<'a> {
+    /// (queries, dim)
+    pub queries: &'a [f32],
+    /// Buffer for a panel: (dim).
+    pub panel: &'a mut [Lanes],
+    /// The queries as floats, which are multiplied by anchors: (panels, dim), where lanes are
+    /// queries.
+    pub floats: &'a mut [Lanes],
+    pub rounded: &'a mut Panels,
+}
+
+impl Kernel for RoundQueries<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let RoundQueries { queries, panel, floats, rounded } = self;
+        let dim = panel.len();
+        let panel: &mut [[f32; LANES]] = must_cast_slice_mut(panel);
+        let floats: &mut [[f32; LANES]] = must_cast_slice_mut(floats);
+        let panels = queries.chunks(LANES * dim).zip(floats.chunks_exact_mut(dim));
+        for (index, (queries, floats)) in panels.enumerate() {
+            if queries.len() == LANES * dim {
+                transpose(isa, queries, panel);
+            } else {
+                panel.as_flattened_mut().fill(0.0);
+                for (lane, query) in queries.chunks_exact(dim).enumerate() {
+                    for (x, to) in query.iter().zip(&mut *panel) {
+                        to[lane] = *x;
+                    }
+                }
+            }
+            floats.copy_from_slice(panel);
+            rounded.put(isa, index, panel);
+            for four in &mut rounded.quants[index * dim / 4..][..dim / 4] {
+                for byte in &mut four.0 {
+                    *byte ^= I::SIGNED_BIAS;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Rows rounded to 8 bits, for many queries.
+//!
+//! ```text
+//! queries and keys, in panels of 16 whose lanes are rows:
+//!   row   = row - anchor                       keys only
+//!   row   = H row                              sums and differences of values
+//!   scale = largest magnitude / 127
+//!   quant = round(row / scale)                 four neighbouring values in a lane
+//! values:
+//!   scale = largest magnitude / 127
+//!   quant = round(row / scale)                 four positions in a lane, lanes are values
+//! ```
+//! The anchor is the first key of the page. Neighbouring keys have much in common, above all the
+//! biases of some models, which are larger than what distinguishes the keys; products with the
+//! anchor are computed in single precision. (SageAttention subtracts the mean, which is not known
+//! before the page is full.) `H` is a Hadamard matrix: up to a factor it changes no product, but it
+//! spreads the few large values of a row over all of them, so that one scale suits all.
+
+use std::ops::Range;
+
+use bytemuck::Zeroable;
+
+use super::{Lanes, PAGE};
+use crate::{
+    array::{from_fn, map},
+    isa::{CacheLine, Isa, LANES},
+};
+
+/// The number of positions whose probabilities have a common scale.
+pub(super) const STRIP: usize = 64;
+/// The number of groups of four positions of a strip.
+pub(super) const FOURS: usize = STRIP / 4;
+
+/// Panels of 16 queries or keys.
+pub(super) struct Panels {
+    /// (panels, dim / 4): four values of each row.
+    pub quants: Vec<CacheLine>,
+    /// (panels): the scale of each row.
+    pub scales: Vec<Lanes>,
+    /// (panels): for each row the value that cancels [`Isa::SIGNED_BIAS`] in the other factor of a
+    /// product.
+    pub starts: Vec<[i32; LANES]>,
+}
+
+impl Panels {
+    /// Creates panels for `rows` rows of `dim` values.
+    pub fn new(rows: usize, dim: usize) -> Self {
+        let panels = rows.div_ceil(LANES);
+        Panels {
+            quants: vec![CacheLine::zeroed(); panels * dim / 4],
+            scales: vec![Lanes::zeroed(); panels],
+            starts: vec![[0; LANES]; panels],
+        }
+    }
+
+    /// Rounds a panel (dim, 16 rows), which is overwritten.
+    #[inline(always)]
+    pub fn put<I: Isa>(&mut self, isa: I, index: usize, panel: &mut [[f32; LANES]]) {
+        let fours = panel.len() / 4;
+        let square = mix(isa, panel);
+        let largest = isa.wide_to_f32s(largest(isa, panel));
+        let inverse = isa.wide_load_f32(&map(
+            largest,
+            #[inline(always)]
+            |largest| inverse(127.0, largest),
+        ));
+        let mut sums = isa.wide_ints(0);
+        let quants = &mut self.quants[index * fours..][..fours];
+        for (x, to) in panel.as_chunks::<4>().0.iter().zip(quants) {
+            to.0 = isa.wide_bytes(map(
+                *x,
+                #[inline(always)]
+                |x| isa.wide_mul(isa.wide_load_f32(&x), inverse),
+            ));
+            sums = isa.wide_dot_by_unsigned(sums, isa.wide_load(&to.0), &[1; 4]);
+        }
+        let sums = isa.wide_to_f32s(isa.wide_to_floats(sums));
+        let scale = 1.0 / (127.0 * (square as f32).sqrt());
+        for lane in 0..LANES {
+            self.scales[index].0[lane] = largest[lane] * scale;
+            self.starts[index][lane] = -i32::from(I::SIGNED_BIAS) * sums[lane] as i32;
+        }
+    }
+}
+
+/// The keys of a page.
+pub(super) struct RoundedKeys {
+    /// The keys less the anchor.
+    pub panels: Panels,
+    /// The first key of the page: (dim).
+    pub anchor: Vec<f32>,
+}
+
+impl RoundedKeys {
+    pub fn new(dim: usize) -> Self {
+        RoundedKeys { panels: Panels::new(PAGE, dim), anchor: vec![0.0; dim] }
+    }
+}
+
+/// The values of a page.
+pub(super) struct RoundedValues {
+    /// (strips, dim / 16, [`FOURS`]): 16 values at each of four positions.
+    pub quants: Vec<CacheLine>,
+    /// The scale of each position's values; 0 for positions that are not read.
+    pub scales: Vec<f32>,
+}
+
+impl RoundedValues {
+    pub fn new(dim: usize) -> Self {
+        let lines = PAGE / 4 * dim.div_ceil(LANES);
+        RoundedValues { quants: vec![CacheLine::zeroed(); lines], scales: vec![0.0; PAGE] }
+    }
+
+    /// Rounds the values `rows` (4, dim) of four positions, of which those outside of `span` are not
+    /// read.
+    #[inline(always)]
+    pub fn put<I: Isa>(&mut self, isa: I, four: usize, span: &Range<usize>, rows: &[[f32; LANES]]) {
+        let vectors = rows.len() / 4;
+        let mut inverses = [isa.wide_splat(0.0); 4];
+        for (i, row) in rows.chunks_exact(vectors).enumerate() {
+            let position = 4 * four + i;
+            if span.contains(&position) {
+                let [a, b] = isa.wide_halves(largest(isa, row));
+                let largest = isa.max_lane(isa.max(a, b));
+                self.scales[position] = largest / 127.0;
+                inverses[i] = isa.wide_splat(inverse(127.0, largest));
+            }
+        }
+        let (strip, at) = (four / FOURS, four % FOURS);
+        for v in 0..vectors {
+            self.quants[(strip * vectors + v) * FOURS + at].0 = isa.wide_bytes(from_fn(
+                #[inline(always)]
+                |i| isa.wide_mul(isa.wide_load_f32(&rows[i * vectors + v]), inverses[i]),
+            ));
+        }
+    }
+}
+
+/// Returns `steps / largest`, or 0 where that may be infinite.
+#[inline(always)]
+pub(super) fn inverse(steps: f32, largest: f32) -> f32 {
+    if largest >= 256.0 * f32::MIN_POSITIVE { steps / largest } else { 0.0 }
+}
+
+/// Returns the largest magnitude in each lane.
+#[inline(always)]
+fn largest<I: Isa>(isa: I, x: &[[f32; LANES]]) -> I::WideFloats {
+    let mut largest = isa.wide_splat(0.0);
+    for x in x {
+        let x = isa.wide_load_f32(x);
+        let minus = isa.wide_mul(x, isa.wide_splat(-1.0));
+        largest = isa.wide_max(largest, isa.wide_max(x, minus));
+    }
+    largest
+}
+
+/// Multiplies each run of values, as long as the largest power of two that divides their number,
+/// by a Hadamard matrix. Returns the square of the factor by which that lengthens a row.
+#[inline(always)]
+fn mix<I: Isa>(isa: I, panel: &mut [[f32; LANES]]) -> usize {
+    let run = 1 << panel.len().trailing_zeros();
+    let mut part = 1;
+    // Two steps at a time, as long as there are two, to read and write the panel less often.
+    while 4 * part <= run {
+        for four in panel.chunks_exact_mut(4 * part) {
+            let (ab, cd) = four.split_at_mut(2 * part);
+            let ((a, b), (c, d)) = (ab.split_at_mut(part), cd.split_at_mut(part));
+            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                let [w, x] = butterfly(isa, isa.wide_load_f32(a), isa.wide_load_f32(b));
+                let [y, z] = butterfly(isa, isa.wide_load_f32(c), isa.wide_load_f32(d));
+                let ([p, r], [q, s]) = (butterfly(isa, w, y), butterfly(isa, x, z));
+                (*a, *b) = (isa.wide_to_f32s(p), isa.wide_to_f32s(q));
+                (*c, *d) = (isa.wide_to_f32s(r), isa.wide_to_f32s(s));
+            }
+        }
+        part *= 4;
+    }
+    if 2 * part <= run {
+        for pair in panel.chunks_exact_mut(2 * part) {
+            let (a, b) = pair.split_at_mut(part);
+            for (a, b) in a.iter_mut().zip(b) {
+                let [x, y] = butterfly(isa, isa.wide_load_f32(a), isa.wide_load_f32(b));
+                (*a, *b) = (isa.wide_to_f32s(x), isa.wide_to_f32s(y));
+            }
+        }
+    }
+    run
+}
+
+/// Returns `a + b` and `a - b`.
+#[inline(always)]
+fn butterfly<I: Isa>(isa: I, a: I::WideFloats, b: I::WideFloats) -> [I::WideFloats; 2] {
+    [isa.wide_add(a, b), isa.wide_neg_mul_add(b, isa.wide_splat(1.0), a)]
+}
+
+/// Transposes `rows` (16, dim) to `panel` (dim), where lanes are rows. `dim` is a multiple of 8.
+#[inline(always)]
+pub(super) fn transpose<I: Isa>(isa: I, rows: &[f32], panel: &mut [[f32; LANES]]) {
+    let dim = panel.len();
+    for half in 0..2 {
+        let rows = &rows[8 * half * dim..][..8 * dim];
+        for (block, panel) in panel.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let columns = isa.transpose_floats(from_fn(
+                #[inline(always)]
+                |row| isa.load_f32(&rows[row * dim..][..dim].as_chunks().0[block]),
+            ));
+            for i in 0..8 {
+                panel[i][8 * half..][..8].copy_from_slice(&isa.to_f32s(columns[i]));
+            }
+        }
+    }
+}
