@@ -4,7 +4,9 @@ use bytemuck::Zeroable;
 use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
-    attention::{self, CacheRows, PAGE, Queries, Rotation, attend, clear, partial_len},
+    attention::{
+        self, CacheRows, PAGE, Queries, Rotation, attend, attend_in_eight_bits, clear, partial_len,
+    },
     cache::{CacheType, store},
     multiply,
 };
@@ -19,15 +21,31 @@ pub const DIM: usize = 128;
 pub const PRODUCTS: [(&str, Regime, usize); 3] =
     [("dot", Regime::Few, 1), ("dot-together", Regime::Few, 4), ("gemm", Regime::Many, 64)];
 
-/// Attention to one page: name, order of the sums, number of queries, and whether keys are rotated
-/// as they are read.
-pub const ATTENTIONS: [(&str, Regime, usize, bool); 5] = [
-    ("attend-few", Regime::Few, 1, false),
-    ("attend-few-group", Regime::Few, 6, false),
-    ("attend-few-rotating", Regime::Few, 1, true),
-    ("attend-many", Regime::Many, 64, false),
-    ("attend-many-rotating", Regime::Many, 64, true),
+/// Attention to one page.
+#[derive(Clone, Copy)]
+pub struct Attention {
+    regime: Regime,
+    pub queries: usize,
+    /// Whether keys are rotated as they are read.
+    rotating: bool,
+    eight_bits: bool,
+}
+
+const ATTENTION: Attention =
+    Attention { regime: Regime::Few, queries: 1, rotating: false, eight_bits: false };
+
+/// Attention to one page, and its name.
+pub const ATTENTIONS: [(&str, Attention); 7] = [
+    ("attend-few", ATTENTION),
+    ("attend-few-group", Attention { queries: 6, ..ATTENTION }),
+    ("attend-few-rotating", Attention { rotating: true, ..ATTENTION }),
+    ("attend-many", MANY),
+    ("attend-many-rotating", Attention { rotating: true, ..MANY }),
+    ("attend-eight-bits", EIGHT_BITS),
+    ("attend-eight-bits-rotating", Attention { rotating: true, ..EIGHT_BITS }),
 ];
+const MANY: Attention = Attention { regime: Regime::Many, queries: 64, ..ATTENTION };
+const EIGHT_BITS: Attention = Attention { queries: 256, eight_bits: true, ..MANY };
 
 struct Table(Vec<f32>);
 
@@ -57,13 +75,9 @@ pub fn product(dtype: DType, regime: Regime, tokens: usize) -> impl FnMut(Cpu) {
     }
 }
 
-/// Returns attention of queries to a page, which each call computes.
-pub fn attention(
-    dtype: CacheType,
-    regime: Regime,
-    queries: usize,
-    rotating: bool,
-) -> impl FnMut(Cpu) {
+/// Returns attention to a page, which each call computes.
+pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
+    let Attention { regime, queries, rotating, eight_bits } = case;
     let q: Vec<f32> = (0..queries * DIM).map(|i| (i as f32).sin() / 8.0).collect();
     let visible = vec![0..PAGE; queries];
     let angles: Vec<f32> = (0..PAGE * DIM).map(|i| (i as f32).cos()).collect();
@@ -79,10 +93,14 @@ pub fn attention(
         let rows = CacheRows { dtype, bytes: &bytes };
         let rotation = Rotation { rows: &angles, n_rot: DIM, group: 1, before: 0 };
         let rotation = rotating.then_some(rotation);
-        let eight_bits = false;
         let queries =
             Queries { queries: &q, regime, eight_bits, heads: 1, dim: DIM, soft_cap: None };
         scratch.prepare(cpu, queries, dtype, rotating);
-        attend(cpu, &visible, rows, rotation, rows, &[], &mut scratch, &mut partials);
+        let (visible, scratch, partials) = (&visible[..], &mut scratch, &mut partials[..]);
+        if eight_bits {
+            attend_in_eight_bits(cpu, visible, rows, rotation, rows, scratch, partials);
+        } else {
+            attend(cpu, visible, rows, rotation, rows, &[], scratch, partials);
+        }
     }
 }

@@ -39,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             });
         }
     }
-    for (kernel, regime, queries, rotating) in ATTENTIONS {
+    for (kernel, attention) in ATTENTIONS {
         for dtype in CacheType::ALL {
             found(name, &format!("{kernel}/{}", dtype.name()), || {
-                let mut case = cases::attention(dtype, regime, queries, rotating);
+                let mut case = cases::attention(dtype, attention);
                 measured(|| case(cpu));
             });
         }

@@ -30,11 +30,11 @@ fn products(c: &mut Criterion) {
 }
 
 fn attentions(c: &mut Criterion) {
-    for (name, regime, queries, rotating) in ATTENTIONS {
+    for (name, attention) in ATTENTIONS {
         let mut group = c.benchmark_group(name);
-        group.throughput(Throughput::Elements((2 * queries * PAGE * DIM) as u64));
+        group.throughput(Throughput::Elements((2 * attention.queries * PAGE * DIM) as u64));
         for dtype in CacheType::ALL {
-            measure(&mut group, dtype.name(), cases::attention(dtype, regime, queries, rotating));
+            measure(&mut group, dtype.name(), cases::attention(dtype, attention));
         }
         group.finish();
     }

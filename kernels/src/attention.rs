@@ -18,9 +18,8 @@
 //! (`few`); in [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a
 //! floating-point cache, scores are computed in single precision; for quantized keys, queries are
 //! rounded to 8 bits, as activations are for quantized weights. Values are weighted in single
-//! precision. Enough queries that rounding rows for them is worth it, those of a prompt, can be
-//! computed in 8 bits ([`Queries::eight_bits`], `eight_bits`), except with a cache in single
-//! precision.
+//! precision. Many queries can be computed in 8 bits ([`attend_in_eight_bits`]), if they are enough
+//! that rounding keys and values for them is worth it.
 //!
 //! Keys that are stored before rotation are rotated as they are read ([`Rotation`]), in single
 //! precision for every cache type.
@@ -43,7 +42,7 @@ pub use self::rotation::Rotation;
 
 pub use self::queries::faster_regime;
 use self::{
-    queries::{Prepared, are_integers},
+    queries::Prepared,
     rounded::{RoundedKeys, RoundedValues},
 };
 use crate::{
@@ -74,8 +73,7 @@ pub struct Queries<'a> {
     pub queries: &'a [f32],
     /// The order of the sums.
     pub regime: Regime,
-    /// Whether products are computed in 8 bits, in [`Regime::Many`] and with keys or values that are
-    /// not in single precision.
+    /// Whether queries of [`Regime::Many`] are stored for [`attend_in_eight_bits`], too.
     pub eight_bits: bool,
     /// The number of KV heads: more than one only in [`Regime::Few`].
     pub heads: usize,
@@ -163,14 +161,13 @@ pub fn attend(
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
-    let Some(page) = Page::new(&scratch.queries, 0, visible) else { return };
-    assert_eq!(visible.len(), scratch.queries.count);
-    assert_eq!(are_integers(keys.dtype, rotation.is_some()), scratch.queries.quantized);
     if scratch.queries.regime == Regime::Many {
-        return attend_many(cpu, visible, keys, rotation, values, scratch, partials);
+        return attend_many(cpu, visible, keys, rotation, values, false, scratch, partials);
     }
-    let Scratch { scores, rows, .. } = scratch;
-    let (page, scores) = (&page, cast_slice_mut::<_, f32>(scores).as_chunks_mut().0);
+    let Scratch { queries, scores, rows, .. } = scratch;
+    queries.check(visible, keys.dtype, rotation.is_some());
+    let Some(page) = &Page::new(queries, 0, visible) else { return };
+    let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
     let scoring =
         few::Scores { page, keys: keys.bytes, next: values.bytes, rotation, rows, scores };
     cache::run(cpu, keys.dtype, scoring);
@@ -179,8 +176,9 @@ pub fn attend(
     cache::run(cpu, values.dtype, weighing);
 }
 
-/// Computes [`attend`] in [`Regime::Many`].
-fn attend_many(
+/// Adds a page to the partials like [`attend`], with products in 8 bits, except those with keys or
+/// values in single precision. The queries were stored for it ([`Queries::eight_bits`]).
+pub fn attend_in_eight_bits(
     cpu: Cpu,
     visible: &[Range<usize>],
     keys: CacheRows<'_>,
@@ -189,15 +187,33 @@ fn attend_many(
     scratch: &mut Scratch,
     partials: &mut [f32],
 ) {
+    assert!(scratch.queries.eight_bits);
+    attend_many(cpu, visible, keys, rotation, values, true, scratch, partials);
+}
+
+/// Adds a page to the partials of many queries.
+#[expect(clippy::too_many_arguments, reason = "a page, its queries, and the precision")]
+fn attend_many(
+    cpu: Cpu,
+    visible: &[Range<usize>],
+    keys: CacheRows<'_>,
+    rotation: Option<Rotation<'_>>,
+    values: CacheRows<'_>,
+    eight_bits: bool,
+    scratch: &mut Scratch,
+    partials: &mut [f32],
+) {
     let Scratch { queries, scores, rows, panel, keys: rounded_keys, values: rounded_values } =
         scratch;
+    queries.check(visible, keys.dtype, rotation.is_some());
     let Some(page) = &Page::new(queries, 0, visible) else { return };
-    if queries.rounds(keys.dtype) {
+    let rounds = |rows: CacheRows<'_>| eight_bits && rows.dtype != CacheType::F32;
+    if rounds(keys) {
         let (keys, dtype, rounded) = (keys.bytes, keys.dtype, &mut *rounded_keys);
         let rounding = eight_bits::RoundKeys { page, keys, rotation, rows, panel, rounded };
         cache::run(cpu, dtype, rounding);
     }
-    if queries.rounds(values.dtype) {
+    if rounds(values) {
         let (values, dtype, rounded) = (values.bytes, values.dtype, &mut *rounded_values);
         cache::run(cpu, dtype, eight_bits::RoundValues { page, values, rows, rounded });
     }
@@ -205,14 +221,14 @@ fn attend_many(
     for (i, (visible, partials)) in visible.chunks(TOGETHER).zip(partials).enumerate() {
         let Some(page) = &Page::new(queries, i * TOGETHER, visible) else { continue };
         let scores = scores.as_chunks_mut().0;
-        if queries.rounds(keys.dtype) {
+        if rounds(keys) {
             cpu.call(eight_bits::Scores { page, keys: rounded_keys, scores });
         } else {
             let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
             cache::run(cpu, keys.dtype, scoring);
         }
         cpu.call(many::Softmax { page, scores, partials });
-        if queries.rounds(values.dtype) {
+        if rounds(values) {
             cpu.call(eight_bits::Values { page, values: rounded_values, scores, partials });
         } else {
             let weighing = many::Values { page, values: values.bytes, rows, scores, partials };

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     Token,
+    kv_cache::CacheType,
     model::{Error, Model, Options, Progress, Session},
     platform,
     rope::Rope,
@@ -236,17 +237,25 @@ impl Measured {
 
     /// Returns the operations per second while reading the prompt; `None` without a prompt.
     pub fn operations_per_second(&self, cost: &Cost) -> Option<Operations> {
-        let Operations { integer, float } = cost.prompt_operations(self.read());
+        let Operations { integer, float, attention } = cost.prompt_operations(self.read());
         let seconds = self.mean_seconds(|sample| sample.prompt);
-        (self.test.prompt > 0 && seconds > 0.0)
-            .then(|| Operations { integer: integer / seconds, float: float / seconds })
+        (self.test.prompt > 0 && seconds > 0.0).then(|| Operations {
+            integer: integer / seconds,
+            float: float / seconds,
+            attention: attention / seconds,
+        })
     }
 
     /// Returns the share of the prompt's time that its operations would take if each kind of them
     /// ran at its peak speed.
-    pub fn peak_share(&self, cost: &Cost, probes: &Probes) -> Option<f64> {
-        let Operations { integer, float } = self.operations_per_second(cost)?;
-        Some(integer / probes.int8_dot + float / probes.f32_fma)
+    pub fn peak_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
+        let Operations { integer, float, attention } = self.operations_per_second(cost)?;
+        let with = |rows| match rows {
+            CacheType::F32 => attention / 2.0 / probes.f32_fma,
+            _ => attention / 2.0 / probes.int8_dot,
+        };
+        let products = integer / probes.int8_dot + float / probes.f32_fma;
+        Some(products + with(options.keys) + with(options.values))
     }
 
     /// Returns the positions of the prompt.

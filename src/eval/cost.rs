@@ -39,27 +39,31 @@ pub struct Cost {
 pub struct Operations {
     /// The operations on 8-bit integers: products with quantized weights.
     pub integer: f64,
-    /// The operations on floats: products with float weights, and attention.
+    /// The operations on floats: products with float weights.
     pub float: f64,
+    /// The operations of attention, half of them with keys and half with values: on 8-bit integers,
+    /// or on floats if the cache stores these in single precision.
+    pub attention: f64,
 }
 
 impl Operations {
     /// Returns the total number of operations.
     pub fn total(&self) -> f64 {
-        self.integer + self.float
+        self.integer + self.float + self.attention
     }
 
     fn with_matrix(tensor: &Tensor<'_>) -> Self {
         let operations = 2.0 * tensor.elements() as f64;
         match DType::named(tensor.ggml_type.name).is_some_and(DType::is_quantized) {
-            true => Operations { integer: operations, float: 0.0 },
-            false => Operations { integer: 0.0, float: operations },
+            true => Operations { integer: operations, ..Operations::default() },
+            false => Operations { float: operations, ..Operations::default() },
         }
     }
 
     fn add(&mut self, other: Operations, times: f64) {
         self.integer += times * other.integer;
         self.float += times * other.float;
+        self.attention += times * other.attention;
     }
 }
 
@@ -150,7 +154,7 @@ impl Cost {
     pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
-        operations.float += 4.0 * self.queries as f64 * self.visible(&positions);
+        operations.attention = 4.0 * self.queries as f64 * self.visible(&positions);
         operations
     }
 
@@ -179,8 +183,8 @@ mod tests {
             weights_bytes: 14,
             parameters: 14,
             token_bytes: 10,
-            layers: Operations { integer: 12.0, float: 0.0 },
-            output: Operations { integer: 0.0, float: 8.0 },
+            layers: Operations { integer: 12.0, ..Operations::default() },
+            output: Operations { float: 8.0, ..Operations::default() },
             windows: vec![None, Some(4)],
             queries: 6,
             kv_heads: 3,
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_prompt_multiplies_every_weight_and_attends() {
-        let Operations { integer, float } = toy().prompt_operations(5..7);
-        assert_eq!((integer, float), (24.0, 8.0 + 4.0 * 6.0 * 21.0));
+        let Operations { integer, float, attention } = toy().prompt_operations(5..7);
+        assert_eq!((integer, float, attention), (24.0, 8.0, 4.0 * 6.0 * 21.0));
     }
 }

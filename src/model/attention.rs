@@ -26,8 +26,15 @@ use crate::{
     rope::{Region, Visibility},
 };
 
-/// The most queries that attend together (or those of one token's group, if that is larger).
-pub const TILE_QUERIES: usize = 64;
+/// The most queries of a tile (or those of one token's group, if that is larger).
+pub const TILE_QUERIES: usize = 256;
+/// The most queries of a tile if there are few rows.
+const FEW_TILE_QUERIES: usize = 64;
+/// The number of tasks below which tiles become smaller, so that all threads have some.
+const TASKS: usize = 32;
+/// The positions next to a row with which products are not computed in 8 bits. Most of a row's
+/// attention is here, and so would be most of the error.
+const NEAR: usize = 2 * POSITIONS;
 /// The most rows for which each part is a task.
 const FEW_ROWS: usize = 8;
 /// The most positions of a part.
@@ -68,9 +75,10 @@ pub struct Task {
 }
 
 impl<'s> Schedule<'s> {
-    /// Returns the most rows of a tile.
-    pub fn tile_rows(attention: &config::Attention) -> usize {
-        (TILE_QUERIES / attention.group()).max(1)
+    /// Returns the most rows of a tile, where a role has `rows` rows.
+    pub fn tile_rows(attention: &config::Attention, rows: usize) -> usize {
+        let queries = rows.saturating_mul(attention.heads) / TASKS;
+        (queries.clamp(FEW_TILE_QUERIES, TILE_QUERIES) / attention.group()).max(1)
     }
 
     /// Returns the most partial results for each query head: those of a prompt, and those of one
@@ -78,9 +86,11 @@ impl<'s> Schedule<'s> {
     pub fn partials(attention: &config::Attention) -> Amount {
         // A rolling context begins within a part, and a micro-batch extends it before it rolls.
         let parts = |rows| Amount { fixed: 2 * rows, per_token: 0, per_part: rows };
-        let prompt = Amount { fixed: Self::tile_rows(attention), ..Amount::per_token(1) };
+        let prompt =
+            Amount { fixed: Self::tile_rows(attention, usize::MAX), ..Amount::per_token(1) };
         let answer = parts(PART / HEADS_PART);
-        let mut all = parts(FEW_ROWS.next_multiple_of(Self::tile_rows(attention).min(FEW_ROWS)));
+        let few = Self::tile_rows(attention, FEW_ROWS).min(FEW_ROWS);
+        let mut all = parts(FEW_ROWS.next_multiple_of(few));
         all += prompt;
         all += answer;
         all
@@ -178,6 +188,17 @@ impl<'s> Schedule<'s> {
         }
     }
 
+    /// Returns the position before which keys and values are far from a row at `position`: products
+    /// with these are computed in 8 bits. It is where a page begins.
+    ///
+    /// An answer has too few rows to make rounding keys and values for them worth its time.
+    pub fn far(&self, position: usize) -> usize {
+        match self.role {
+            Role::Prompt => (position / POSITIONS * POSITIONS).saturating_sub(NEAR),
+            Role::Answer => 0,
+        }
+    }
+
     /// Cuts a task's positions at the boundaries of parts.
     pub fn cut(&self, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let Range { start, end } = positions;
@@ -236,7 +257,7 @@ mod tests {
                     |i| Row { token: 0, position: first + i, sequence: 0, effective_length: 0 };
                 let mut batch = Batch::default();
                 batch.push(0, 0, false, (0..tokens).map(row));
-                batch.end_role(role, Schedule::tile_rows(attention));
+                batch.end_role(role, |rows| Schedule::tile_rows(attention, rows));
                 let (rows, tiles) = (&batch.rows, &batch.tiles[role as usize]);
                 Schedule::new(attention, shape, rows, tiles, Visibility::ALL, role).partials_len()
             };

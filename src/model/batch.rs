@@ -112,15 +112,15 @@ impl Batch {
     }
 
     /// Counts the rows added since the last call as those of a role, and cuts them into tiles of at
-    /// most `tile_rows`.
-    pub fn end_role(&mut self, role: Role, tile_rows: usize) {
+    /// most `tile_rows(rows)` rows.
+    pub fn end_role(&mut self, role: Role, tile_rows: impl Fn(usize) -> usize) {
         let start = self.roles.total();
         let count = self.rows.len() - start;
         match role {
             Role::Answer => self.roles.answers = count,
             Role::Prompt => self.roles.prompts = count,
         }
-        cut(&self.rows[start..], tile_rows, &mut self.tiles[role as usize]);
+        cut(&self.rows[start..], tile_rows(count), &mut self.tiles[role as usize]);
     }
 
     /// Adds rows of a feed, whose first token has the index `first_token` in its sequence.

@@ -253,7 +253,8 @@ impl Engine {
             for (index, feed) in feeds.iter_mut().enumerate() {
                 self.gather(index, feed, role)?;
             }
-            self.batch.end_role(role, Schedule::tile_rows(self.model.config().attention()));
+            let attention = self.model.config().attention();
+            self.batch.end_role(role, |rows| Schedule::tile_rows(attention, rows));
         }
         if self.batch.rows.is_empty() {
             return Ok(());

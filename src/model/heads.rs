@@ -4,7 +4,7 @@
 use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
-    attention::{self, Queries, attend, clear, merge, partial_len},
+    attention::{self, Queries, attend, attend_in_eight_bits, clear, merge, partial_len},
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -232,7 +232,8 @@ impl Heads<'_> {
             let next = start + POSITIONS;
             let next = if next < positions.end { page(next) } else { None };
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
-            for region in Region::ALL {
+            let kinds = Region::ALL.map(|region| [(region, false), (region, true)]);
+            for (region, eight_bits) in kinds.into_iter().flatten() {
                 buffers.visible.clear();
                 for row in *rows {
                     let seen = visibility.visible(region, row.position);
@@ -240,6 +241,8 @@ impl Heads<'_> {
                         p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
                             - start
                     };
+                    let far = start < tile.schedule.far(row.position);
+                    let seen = if far == eight_bits { seen } else { 0..0 };
                     let visible = within(seen.start)..within(seen.end);
                     buffers.visible.extend(std::iter::repeat_n(visible, *heads));
                 }
@@ -252,7 +255,12 @@ impl Heads<'_> {
                     self.prepare(tile, region, Some(start), buffers);
                 }
                 let WorkerBuffers { visible, attention, .. } = buffers;
-                attend(self.cpu(), visible, keys, rotation, values, next_keys, attention, partials);
+                let cpu = self.cpu();
+                if eight_bits {
+                    attend_in_eight_bits(cpu, visible, keys, rotation, values, attention, partials);
+                } else {
+                    attend(cpu, visible, keys, rotation, values, next_keys, attention, partials);
+                }
             }
         }
     }
@@ -313,7 +321,7 @@ impl Heads<'_> {
         let soft_cap = self.pass.config.attention_soft_cap;
         let rotating = start.is_some() && group.is_some();
         let regime = schedule.regime(rotating);
-        let eight_bits = false;
+        let eight_bits = schedule.far(rows[rows.len() - 1].position) > 0;
         let queries =
             Queries { queries: rotated, regime, eight_bits, heads: kv_heads, dim, soft_cap };
         attention.prepare(self.cpu(), queries, schedule.keys, rotating);

@@ -4,6 +4,8 @@
 //! integers with a scale. Many queries are transposed to panels of 16 queries whose lanes are
 //! queries, as floats or as [`PanelUnit`]s.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable, must_cast};
 
 use super::{Lanes, Queries, eight_bits::RoundQueries, rounded::Panels};
@@ -27,7 +29,7 @@ pub fn faster_regime(queries: usize, keys: CacheType, rotating: bool) -> Regime 
 }
 
 /// Returns whether scores are computed from integers: quantized keys that are not rotated.
-pub(super) fn are_integers(keys: CacheType, rotating: bool) -> bool {
+fn are_integers(keys: CacheType, rotating: bool) -> bool {
     keys.is_quantized() && !rotating
 }
 
@@ -62,7 +64,7 @@ pub(super) struct Prepared {
     pub regime: Regime,
     /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
-    /// Whether many queries are computed in 8 bits where the cache is not in single precision.
+    /// Whether many queries are stored in 8 bits, too.
     pub eight_bits: bool,
     /// A few queries: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), where lanes
     /// are queries.
@@ -71,7 +73,7 @@ pub(super) struct Prepared {
     pub units: Vec<QueryUnit>,
     /// Many queries as integers: (panels, units).
     pub panels: Vec<PanelUnit>,
-    /// Many queries in 8 bits; `floats` holds them, too.
+    /// Many queries in 8 bits. `floats` holds them, too.
     pub rounded: Panels,
 }
 
@@ -111,18 +113,19 @@ impl Prepared {
         self.quantized = are_integers(keys, rotating);
         self.eight_bits = q.eight_bits && q.regime == Regime::Many;
         let queries = q.queries;
-        if self.rounds(keys) {
+        if self.eight_bits {
             let (panel, floats) = (&mut panel[..q.dim], &mut self.floats[..]);
             cpu.call(RoundQueries { queries, panel, floats, rounded: &mut self.rounded });
-        } else {
+        }
+        if self.quantized || !self.eight_bits {
             cpu.call(Fill { to: self, queries });
         }
     }
 
-    /// Returns whether products of the queries with rows of the format `rows` are computed in 8
-    /// bits.
-    pub fn rounds(&self, rows: CacheType) -> bool {
-        self.eight_bits && rows != CacheType::F32
+    /// Panics if the queries were not stored for such keys, or `visible` is not for all of them.
+    pub fn check(&self, visible: &[Range<usize>], keys: CacheType, rotating: bool) {
+        assert_eq!(visible.len(), self.count);
+        assert_eq!(are_integers(keys, rotating), self.quantized);
     }
 }
 

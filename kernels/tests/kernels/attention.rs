@@ -7,7 +7,8 @@ use rope_cpu_kernels::{
     Cpu, Regime,
     activations::{Span, quantize, spans_for},
     attention::{
-        CacheRows, PAGE, Queries, Rotation, Scratch, attend, clear, finish, merge, partial_len,
+        CacheRows, PAGE, Queries, Rotation, Scratch, attend, attend_in_eight_bits, clear, finish,
+        merge, partial_len,
     },
     cache::{CacheType, load, store},
 };
@@ -151,7 +152,9 @@ impl Case {
         let (keys, values) = (self.rows(self.keys, KEYS), self.rows(self.values, VALUES));
         let queries = self.queries();
         let mut scratch = Scratch::new(n, dim);
-        let Case { regime, eight_bits, soft_cap, .. } = *self;
+        let Case { regime, soft_cap, .. } = *self;
+        // Queries that are stored in 8 bits, too, attend in single precision as before.
+        let eight_bits = regime == Regime::Many;
         let q = Queries { queries: &queries, regime, eight_bits, heads: 1, dim, soft_cap };
         scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
         let rows = &self.angles();
@@ -169,16 +172,16 @@ impl Case {
                 let len = PAGE * dtype.row_bytes(dim);
                 bytes[page * len..][..len].to_vec()
             };
-            attend(
-                cpu,
-                &visible,
-                CacheRows { dtype: self.keys, bytes: &part(&keys, self.keys) },
-                rotation,
-                CacheRows { dtype: self.values, bytes: &part(&values, self.values) },
-                &[],
-                &mut scratch,
-                &mut partials[if merged { page } else { 0 }],
-            );
+            let keys = &part(&keys, self.keys);
+            let keys = CacheRows { dtype: self.keys, bytes: keys };
+            let values = &part(&values, self.values);
+            let values = CacheRows { dtype: self.values, bytes: values };
+            let (scratch, partials) = (&mut scratch, &mut partials[if merged { page } else { 0 }]);
+            if self.eight_bits {
+                attend_in_eight_bits(cpu, &visible, keys, rotation, values, scratch, partials);
+            } else {
+                attend(cpu, &visible, keys, rotation, values, &[], scratch, partials);
+            }
         }
         let [mut first, second] = partials;
         let mut out = vec![f32::NAN; n * dim];

@@ -109,7 +109,7 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
         ("gb_per_s", giga(bytes_per_second)),
         ("bandwidth_share", Cell::Number(measured.bandwidth_share(work, options, probes))),
         ("gops", giga(operations_per_second.map(|o: Operations| o.total()))),
-        ("peak_share", Cell::Number(measured.peak_share(work, probes))),
+        ("peak_share", Cell::Number(measured.peak_share(work, options, probes))),
         ("prompt_ts", Cell::Number(measured.prompt_tokens_per_second())),
         ("generation_ts", Cell::Number(measured.generation_tokens_per_second())),
         ("time_to_first_token_ns", integer((1e9 * measured.first_token_seconds()).round() as u64)),
@@ -121,7 +121,7 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
 /// the memory bandwidth for answers, and both if the test has both.
 fn share(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> String {
     let Subject { work, options, .. } = subject;
-    let peak = measured.peak_share(work, probes).map(|share| 100.0 * share);
+    let peak = measured.peak_share(work, options, probes).map(|share| 100.0 * share);
     let read = measured.bandwidth_share(work, options, probes).map(|share| 100.0 * share);
     match (peak, read) {
         (Some(peak), None) => format!("{peak:.0} % peak"),
