@@ -3,7 +3,8 @@
 //! ```text
 //! cargo run --release --example tokens -- MODEL.gguf < TEXTS.json
 //! ```
-//! TEXTS.json is an array of strings. For each there is a line of JSON: the tokens of the text as it
+//! TEXTS.json is an array of strings, whose characters are bytes (Latin-1), since texts need not be
+//! UTF-8. For each there is a line of JSON: the tokens of the text as it
 //! is, and those with the names of control tokens taken for them.
 
 use std::{
@@ -32,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let texts: Vec<String> = json::parse(&io::read_to_string(io::stdin())?)?;
     let mut out = io::stdout().lock();
     for text in texts {
+        let text: Vec<u8> = text.chars().map(u8::try_from).collect::<Result<_, _>>()?;
         let tokens =
             [Special::AsText, Special::Parse].map(|s| tokenizer.encode(&text, s, Ends::Omit));
         writeln!(out, "{}", serde_json::to_string(&tokens)?)?;

@@ -15,6 +15,7 @@ mod roles;
 mod special;
 mod spm;
 mod stream;
+mod utf8;
 mod vocabulary;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 pub use error::Error;
 pub use roles::FillInMiddle;
 pub use stream::Stream;
+pub use utf8::replace_invalid_bytes;
 pub use vocabulary::Kind;
 
 use crate::{Token, gguf::Metadata};
@@ -100,11 +102,15 @@ impl<'a> Tokenizer<'a> {
         Ok(Self { vocabulary, roles, specials, algorithm })
     }
 
-    /// Returns the tokens of a text.
+    /// Returns the tokens of a text, which need not be UTF-8.
+    ///
+    /// Bytes that are not part of a character become tokens of single bytes with SentencePiece, and
+    /// U+FFFD with BPE ([`replace_invalid_bytes`]), as in llama.cpp.
     ///
     /// Some byte-level vocabularies lack bytes that never occurred in their training text, such as
     /// control characters; such bytes are dropped, as in training.
-    pub fn encode(&self, text: &str, special: Special, ends: Ends) -> Vec<Token> {
+    pub fn encode(&self, text: impl AsRef<[u8]>, special: Special, ends: Ends) -> Vec<Token> {
+        let text = text.as_ref();
         let mut tokens = Vec::with_capacity(text.len() / 3 + 2);
         if ends == Ends::Add && self.roles.add_bos {
             tokens.extend(self.roles.bos);

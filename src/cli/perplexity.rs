@@ -22,7 +22,7 @@ use report::OutputType;
 use super::{
     args::{MemoryArgs, up_to_limit},
     error::Error,
-    flags, load, note, resources, text, unicode, warn,
+    flags, load, note, resources, text, warn,
 };
 use rope_cpu::{
     Token,
@@ -214,13 +214,7 @@ fn windows_together(args: &Args, window: usize) -> usize {
 
 /// Reads and tokenizes a text. As in llama-perplexity, control tokens in it are plain text.
 fn tokens(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Token>, Error> {
-    let name = text::name(path);
-    let (text, replaced) = unicode::replaced(&name, &text::input_bytes(path)?);
-    if let Some(replaced) = replaced {
-        note(format_args!("note: {replaced}"));
-    }
-    let text = text::text(&name, text.into_bytes())?;
-    Ok(tokenizer.encode(&text, Special::AsText, Ends::Add))
+    Ok(tokenizer.encode(text::input(path)?, Special::AsText, Ends::Add))
 }
 
 fn open(path: &Path) -> Result<Reader<BufReader<Saved>>, Error> {

@@ -38,7 +38,7 @@ use rope_cpu::{
     platform::interrupt,
     rope::Flags,
     sample::{Sampler, Settings},
-    tokenizer::{Ends, Special},
+    tokenizer::{Ends, Special, replace_invalid_bytes},
 };
 use screen::Screen;
 use writer::Writer;
@@ -136,6 +136,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         None => complete(&prompt.unwrap_or_default(), args, &mut writer),
         Some(conversation) => {
             let lines = lines(args, prompt.is_some(), &writer)?;
+            let prompt = prompt.map(|prompt| replace_invalid_bytes(&prompt).into_owned());
             converse(conversation, prompt, &mut writer, lines, args)
         }
     };
@@ -210,12 +211,12 @@ fn converse(
 }
 
 /// Prints the prompt and its continuation.
-fn complete(prompt: &str, args: &Args, writer: &mut Writer) -> Result<(), Error> {
+fn complete(prompt: &[u8], args: &Args, writer: &mut Writer) -> Result<(), Error> {
     let tokens = writer.tokenizer.encode(prompt, Special::Parse, Ends::Add);
     writer.keep(&tokens)?;
     let capacity = writer.session.capacity();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= capacity {
-        writer.screen.user_text(prompt);
+        writer.screen.user_text(&replace_invalid_bytes(prompt));
     }
     match writer.write(&tokens)?.end {
         End::Caller => Err(Error::Interrupted),

@@ -16,26 +16,17 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// Reads a text for the model: standard input if `path` is `-`, else a file, without a newline at its end.
-/// Bytes that are not UTF-8 are replaced, with a note.
+/// Reads a text for the model, without a newline at its end: standard input if `path` is `-`, else a file.
+/// A note says if it is not entirely UTF-8.
 ///
 /// # Errors
 /// If the input cannot be read.
-pub fn input(path: &Path) -> Result<String, Error> {
-    let name = name(path);
-    let (text, replaced) = unicode::replaced(&name, &input_bytes(path)?);
-    if let Some(replaced) = replaced {
-        note(format_args!("note: {replaced}"));
+pub fn input(path: &Path) -> Result<Vec<u8>, Error> {
+    let bytes = if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }?;
+    if let Some(invalid) = unicode::note(&name(path), &bytes) {
+        note(invalid);
     }
-    self::text(&name, text.into_bytes())
-}
-
-/// Reads the bytes of standard input if `path` is `-`, else of a file.
-///
-/// # Errors
-/// If the input cannot be read.
-pub fn input_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }
+    Ok(without_newline(bytes))
 }
 
 fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
@@ -66,17 +57,18 @@ const STDIN: &str = "standard input";
 /// # Errors
 /// If the bytes are not UTF-8.
 pub fn text(source: &str, bytes: Vec<u8>) -> Result<String, Error> {
-    let mut text = String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(without_newline(bytes)).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::usage(format_args!("{source} is not UTF-8 text: byte {at} is not valid"))
-    })?;
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Ok(text)
+    })
+}
+
+fn without_newline(mut bytes: Vec<u8>) -> Vec<u8> {
+    let line = bytes
+        .strip_suffix(b"\n")
+        .map_or(&bytes[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
+    bytes.truncate(line.len());
+    bytes
 }
 
 #[cfg(test)]

@@ -69,8 +69,6 @@ pub enum Error {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot read standard input: {0}")]
     Stdin(io::Error),
-    #[error("{input} is not UTF-8 text: byte {byte} is not valid")]
-    Utf8 { input: String, byte: usize },
     #[error("{text:?} is not a token ID: give a whole number")]
     Number { text: String },
     #[error("there is no token {token}: the vocabulary has {len} tokens, from 0")]

@@ -91,7 +91,7 @@ impl<'t, 'a> Prompts<'t, 'a> {
         let parts = [TASK.into(), filler(before), key, filler(after), QUESTION.into()];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
-        let text = self.tokenizer.encode(&parts.join("\n"), Special::AsText, Ends::Omit);
+        let text = self.tokenizer.encode(parts.join("\n"), Special::AsText, Ends::Omit);
         bos.into_iter().chain(text).collect()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
-use super::{Error, byte_alphabet, pre::Pre, spm, vocabulary::Vocabulary};
+use super::{
+    Error, byte_alphabet, pre::Pre, spm, utf8::replace_invalid_bytes, vocabulary::Vocabulary,
+};
 use crate::{Token, gguf::Metadata};
 
 const MERGES: &str = "tokenizer.ggml.merges";
@@ -60,18 +62,19 @@ impl Bpe {
                 .map(|character| vocabulary.token(character.encode_utf8(&mut [0; 4])))
                 .collect(),
             Spelling::Characters => {
-                (0..=255).map(|byte| vocabulary.token(&format!("<0x{byte:02X}>"))).collect()
+                (0..=255).map(|byte| vocabulary.token(format!("<0x{byte:02X}>"))).collect()
             }
         };
         Ok(Self { spelling, pre, bytes, merges })
     }
 
     /// Appends the tokens of `text`.
-    pub fn encode(&self, text: &str, vocabulary: &Vocabulary, tokens: &mut Vec<Token>) {
+    pub fn encode(&self, text: &[u8], vocabulary: &Vocabulary, tokens: &mut Vec<Token>) {
         let text = match self.spelling {
             Spelling::Bytes => Cow::Borrowed(text),
             Spelling::Characters => Cow::Owned(spm::escape(text)),
         };
+        let text = replace_invalid_bytes(&text);
         let mut spelled = String::new();
         for word in self.pre.words(&text) {
             if self.pre.ignore_merges {

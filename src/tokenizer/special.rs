@@ -18,7 +18,7 @@ use crate::{Token, gguf::Metadata};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fragment<'t> {
     /// Text still to be tokenized; never empty.
-    Text(&'t str),
+    Text(&'t [u8]),
     /// A token that was written out.
     Token(Token),
 }
@@ -68,7 +68,7 @@ impl Finder {
     /// Cuts the special tokens out of a text.
     pub fn split<'t>(
         &self,
-        text: &'t str,
+        text: &'t [u8],
         vocabulary: &Vocabulary,
         special: Special,
     ) -> Vec<Fragment<'t>> {
@@ -84,7 +84,7 @@ impl Finder {
                 }
                 found.push((start, end, token));
                 if self.strips_after.contains(&token) {
-                    end += spaces_at(&text.as_bytes()[end..], &taken[end..]);
+                    end += spaces_at(&text[end..], &taken[end..]);
                 }
                 taken[start..end].fill(true);
             }
@@ -113,14 +113,14 @@ impl Length {
     /// start. They may overlap.
     fn candidates(
         &self,
-        text: &str,
+        text: &[u8],
         taken: &[bool],
         vocabulary: &Vocabulary,
         special: Special,
     ) -> Vec<(Token, usize)> {
         let mut candidates = Vec::new();
-        for (start, first) in text.bytes().enumerate() {
-            if !self.begins[first as usize] || taken[start] {
+        for (start, first) in text.iter().enumerate() {
+            if !self.begins[*first as usize] || taken[start] {
                 continue;
             }
             let Some(candidate) = text.get(start..start + self.len) else { continue };

@@ -2,7 +2,8 @@
 //!
 //! Spaces become `▁` (U+2581). Starting from single characters, the two neighbours that form the
 //! token with the highest score are merged, the leftmost of equals first, until no two neighbours
-//! form a token. A character that is not a token becomes one token for each of its bytes.
+//! form a token. A character that is not a token becomes one token for each of its bytes, and so does
+//! what is not UTF-8: a character is as long as its first byte says, as in llama.cpp.
 
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
 
@@ -36,26 +37,37 @@ impl Spm {
     /// token.
     pub fn encode(
         &self,
-        text: &str,
+        text: &[u8],
         first: bool,
         vocabulary: &Vocabulary,
         tokens: &mut Vec<Token>,
     ) {
         let prefix = if first && self.add_space_prefix { SPACE } else { "" };
-        let text = format!("{prefix}{}", escape(text));
+        let text = [prefix.as_bytes(), &escape(text)].concat();
         let merged = Merging::new(&text, vocabulary).run();
         for piece in merged {
             match vocabulary.token(piece) {
                 Some(token) => tokens.push(token),
-                None => tokens.extend(piece.bytes().map(|byte| self.bytes[byte as usize])),
+                None => tokens.extend(piece.iter().map(|byte| self.bytes[*byte as usize])),
             }
         }
     }
 }
 
 /// Returns a text with its spaces replaced by `▁`.
-pub(super) fn escape(text: &str) -> String {
-    text.replace(' ', SPACE)
+pub(super) fn escape(text: &[u8]) -> Vec<u8> {
+    let parts: Vec<_> = text.split(|byte| *byte == b' ').collect();
+    parts.join(SPACE.as_bytes())
+}
+
+/// Returns the bytes of a character, by its first one.
+fn character_len(first: u8) -> usize {
+    match first {
+        0xF0.. => 4,
+        0xE0.. => 3,
+        0xC0.. => 2,
+        _ => 1,
+    }
 }
 
 /// Returns the text of a token with its spaces restored.
@@ -106,31 +118,27 @@ struct Symbol {
 }
 
 struct Merging<'t, 'v> {
-    text: &'t str,
+    text: &'t [u8],
     vocabulary: &'v Vocabulary<'v>,
     symbols: Vec<Symbol>,
     queue: BinaryHeap<Pair>,
 }
 
 impl<'t, 'v> Merging<'t, 'v> {
-    fn new(text: &'t str, vocabulary: &'v Vocabulary) -> Self {
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .enumerate()
-            .map(|(i, (start, character))| Symbol {
-                start,
-                len: character.len_utf8(),
-                previous: i.checked_sub(1),
-                next: Some(i + 1),
-            })
-            .collect();
+    fn new(text: &'t [u8], vocabulary: &'v Vocabulary) -> Self {
+        let (mut symbols, mut start) = (Vec::with_capacity(text.len()), 0);
+        while let Some(&first) = text.get(start) {
+            let (i, len) = (symbols.len(), character_len(first).min(text.len() - start));
+            symbols.push(Symbol { start, len, previous: i.checked_sub(1), next: Some(i + 1) });
+            start += len;
+        }
         if let Some(last) = symbols.last_mut() {
             last.next = None;
         }
         Self { text, vocabulary, symbols, queue: BinaryHeap::new() }
     }
 
-    fn run(mut self) -> impl Iterator<Item = &'t str> {
+    fn run(mut self) -> impl Iterator<Item = &'t [u8]> {
         for right in 1..self.symbols.len() {
             self.propose(Some(right - 1), Some(right));
         }

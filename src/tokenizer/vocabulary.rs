@@ -43,7 +43,7 @@ pub(super) struct Vocabulary<'a> {
     texts: Vec<&'a str>,
     kinds: Vec<Kind>,
     scores: Option<Vec<f32>>,
-    tokens: HashMap<&'a str, Token>,
+    tokens: HashMap<&'a [u8], Token>,
     longest: usize,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Vocabulary<'a> {
             texts.push(text);
             // An empty token, used as padding in some files, is never found in a text.
             if !text.is_empty()
-                && let Some(first) = tokens.insert(text, token)
+                && let Some(first) = tokens.insert(bytes, token)
             {
                 return Err(Error::Duplicate { first, second: token, text: text.into() });
             }
@@ -119,7 +119,8 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// Returns the token with exactly this text.
-    pub fn token(&self, text: &str) -> Option<Token> {
+    pub fn token(&self, text: impl AsRef<[u8]>) -> Option<Token> {
+        let text = text.as_ref();
         // The bound avoids hashing texts that are longer than every token.
         if text.len() > self.longest { None } else { self.tokens.get(text).copied() }
     }
@@ -127,7 +128,7 @@ impl<'a> Vocabulary<'a> {
     /// Returns the token for a byte: `<0x0A>`, or else the byte itself if it is ASCII.
     pub fn byte(&self, byte: u8) -> Option<Token> {
         let itself = char::from(byte);
-        self.token(&format!("<0x{byte:02X}>")).or_else(|| {
+        self.token(format!("<0x{byte:02X}>")).or_else(|| {
             if byte.is_ascii() { self.token(itself.encode_utf8(&mut [0; 4])) } else { None }
         })
     }

@@ -65,14 +65,15 @@ fn several_texts_are_on_lines_of_their_own() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_replaced_with_a_note() {
+fn bytes_that_are_not_utf8_are_read_with_a_note() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), b"the r\xe4in\n").unwrap();
     let expected = text(&["-p", "the r\u{fffd}in"], "");
     let file = file.path().to_str().unwrap();
     let run = piped(&[], &[&FEW[..], &["-f", file]].concat(), "");
     assert_eq!(run.stdout, expected);
-    run.said(&["is not entirely UTF-8: 1 bytes, the first of them byte 5, are read as U+FFFD"]);
+    run.said(&["is not entirely UTF-8: 1 bytes, the first of them byte 5, are not part of"]);
+    assert_eq!(text(&["-p", "the r\\xe4in"], ""), expected);
 }
 
 #[test]

@@ -366,7 +366,7 @@ fn a_text_that_was_cut_within_a_character_is_read() {
     let expected = case.json(&["-c", "64"]);
     fs::write(case.path("text"), [&whole[..], b"\xe2\x82"].concat()).unwrap();
     assert_eq!(case.json(&["-c", "64"]), expected);
-    let first = format!("2 bytes, the first of them byte {}, are read as", whole.len());
+    let first = format!("2 bytes, the first of them byte {}, are not part of", whole.len());
     case.run(&["-c", "64"]).said(&["note: ", &case.path("text"), &first]);
 }
 

@@ -181,3 +181,21 @@ fn a_vocabulary_of_a_quarter_million_tokens_loads_quickly() {
     // Loading takes about 50 ms; the limit allows for a busy machine but not for a slow algorithm.
     assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
 }
+
+/// SentencePiece takes as many bytes for a character as its first byte says.
+#[test]
+fn texts_need_not_be_utf8() {
+    let text = b"the r\xe4in \xff\xe2\x82 \xf0\x9f! \xc3\xa9\x80";
+    let gemma3 = [
+        1437, 637, 466, 343, 348, 236743, 493, 464, 368, 464, 388, 367, 478, 397, 271, 464, 388,
+        367, 236859, 366,
+    ];
+    let smollm2 =
+        [1195, 412, 24211, 254, 216, 24211, 24211, 24211, 216, 24211, 24211, 17, 26411, 24211];
+    for (name, expected) in [("gemma3", &gemma3[..]), ("smollm2", &smollm2)] {
+        let Some((path, _)) = model(name) else { return };
+        with_tokenizer(&path, |tokenizer| {
+            assert_eq!(tokenizer.encode(text, Special::AsText, Ends::Omit), expected, "{name}");
+        });
+    }
+}

@@ -1,6 +1,6 @@
 //! The options of `run`, named as llama-cli names them.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use crate::cli::args::{
     AdapterArgs, ConstraintArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
@@ -55,12 +55,13 @@ pub struct PromptArgs {
     /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
     /// conversation begins.
     #[arg(short, long, value_name = "TEXT")]
-    pub prompt: Vec<String>,
+    pub prompt: Vec<OsString>,
 
     /// Read the prompt from a file; -: stdin
     ///
-    /// The text is not changed, except that a newline at its end is removed, and that bytes that are not
-    /// UTF-8 become U+FFFD.
+    /// The text is not changed, except that a newline at its end is removed. Bytes that are not UTF-8 are
+    /// read as by llama.cpp's tokenizers: as tokens of single bytes, or as U+FFFD with BPE models and in
+    /// conversations.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 

@@ -12,7 +12,7 @@ use crate::cli::{error::Error, note, text};
 use rope_cpu::{
     generate::{End, Generated},
     platform::processors::plural,
-    tokenizer::{Ends, Special},
+    tokenizer::{Ends, Special, replace_invalid_bytes},
 };
 
 /// The commands that make room if the context is full.
@@ -109,7 +109,8 @@ impl Dialogue<'_, '_> {
             }
             Command::Read(path) => {
                 let read = text::input(&path)?;
-                let tokens = self.writer.tokenizer.encode(&read, Special::Parse, Ends::Omit).len();
+                let read = replace_invalid_bytes(&read);
+                let tokens = self.writer.tokenizer.encode(&*read, Special::Parse, Ends::Omit).len();
                 self.files += &format!("{read}\n\n");
                 note(format_args!(
                     "(read {}: {}, before the next question)",

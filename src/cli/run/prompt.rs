@@ -1,29 +1,38 @@
 //! The sources of the prompt, and its escapes.
 
-use std::io::{self, IsTerminal};
+use std::{
+    ffi::OsStr,
+    io::{self, IsTerminal},
+};
 
 use super::args::PromptArgs;
-use crate::cli::{error::Error, escapes::unescaped, note, text};
+use crate::cli::{
+    error::Error,
+    escapes::{resolve, unescaped},
+    note, text,
+};
 use rope_cpu::platform::input;
 
 /// Returns the prompt: the texts of the command line, then that of a file, each on a new line, or without
 /// any of them that of standard input; `None` if the user is to enter it.
 ///
 /// # Errors
-/// If a file cannot be read, or an escape in a text of the command line is invalid.
-pub fn prompt(args: &PromptArgs) -> Result<Option<String>, Error> {
-    let typed = args.prompt.iter().map(|text| unescaped("--prompt", text, args.no_escape));
-    let mut texts: Vec<_> = typed.collect::<Result<_, _>>()?;
+/// If a file cannot be read.
+pub fn prompt(args: &PromptArgs) -> Result<Option<Vec<u8>>, Error> {
+    let typed = args.prompt.iter().map(|text| OsStr::as_encoded_bytes(text));
+    let typed = typed.map(|text| if args.no_escape { text.into() } else { resolve(text) });
+    let mut texts: Vec<Vec<u8>> = typed.collect();
     if let Some(path) = &args.file {
         texts.push(text::input(path)?);
     } else if texts.is_empty() && !io::stdin().is_terminal() {
         texts.push(text::input("-".as_ref())?);
     }
     Ok(texts.into_iter().reduce(|mut before, text| {
-        if !before.ends_with('\n') {
-            before.push('\n');
+        if !before.ends_with(b"\n") {
+            before.push(b'\n');
         }
-        before + &text
+        before.extend(text);
+        before
     }))
 }
 
@@ -45,7 +54,7 @@ pub fn notes_input_left(args: &PromptArgs) -> bool {
 /// Returns the system message, if one is given.
 ///
 /// # Errors
-/// As [`prompt`].
+/// If the file cannot be read or is not UTF-8, or an escape of the command line gives bytes that are not.
 pub fn system(args: &PromptArgs) -> Result<Option<String>, Error> {
     match (&args.system_prompt, &args.system_prompt_file) {
         (Some(text), _) => unescaped("--system-prompt", text, args.no_escape).map(Some),

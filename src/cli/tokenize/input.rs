@@ -1,6 +1,7 @@
 //! The sources of the text and of the token IDs.
 
 use std::{
+    ffi::OsString,
     fs,
     io::{self, Read},
     path::PathBuf,
@@ -15,7 +16,7 @@ use rope_cpu::Token;
 pub(super) struct InputArgs {
     /// Text to tokenize
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    prompt: Option<String>,
+    prompt: Option<OsString>,
 
     /// Read the text from a file, with its last newline; -: stdin
     #[arg(short, long, value_name = "FILE")]
@@ -33,24 +34,21 @@ pub(super) struct InputArgs {
 impl InputArgs {
     /// Returns the text of standard input if it is selected, else of the file, else of the command
     /// line, with escapes replaced.
-    pub fn text(&self) -> Result<String, Error> {
+    pub fn text(&self) -> Result<Vec<u8>, Error> {
         let from_stdin = self.stdin || self.file.as_deref().is_some_and(text::is_stdin);
-        let (input, bytes) = if from_stdin {
+        let bytes = if from_stdin {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).map_err(Error::Stdin)?;
-            ("standard input".into(), bytes)
+            bytes
         } else if let Some(path) = &self.file {
             let bytes = fs::read(path);
-            let bytes = bytes.map_err(|source| Error::Read { path: path.clone(), source })?;
-            (path.display().to_string(), bytes)
+            bytes.map_err(|source| Error::Read { path: path.clone(), source })?
         } else if let Some(prompt) = &self.prompt {
-            ("--prompt".into(), prompt.clone().into_bytes())
+            prompt.as_encoded_bytes().into()
         } else {
             return Err(Error::NoText);
         };
-        let bytes = if self.no_escape { bytes } else { escapes::resolve(&bytes) };
-        String::from_utf8(bytes)
-            .map_err(|e| Error::Utf8 { input, byte: e.utf8_error().valid_up_to() })
+        Ok(if self.no_escape { bytes } else { escapes::resolve(&bytes) })
     }
 }
 
