@@ -51,13 +51,20 @@ class RopeCpu:
         if m.start:
             command = [BINARY, "-m", MODELS[m.model].path(), "-t", threads, "-no-cnv", "-p", "a", "-n", 1]
             return {"start": [run(command).seconds for _ in range(repetitions)]}
-        command = [BINARY, "bench", "-o", "jsonl", *common(m, threads, repetitions), "-ctk", m.cache, "-ctv", m.cache]
+        command = [BINARY, "bench", "-o", "jsonl", "-ctk", m.cache, "-ctv", m.cache]
         command += ["--isa", m.isa] if m.isa else []
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
-        done = run(command)
+        if m.sequences > 1:
+            return self.measure_sequences(command, m, threads, repetitions)
+        done = run([*command, *common(m, threads, repetitions)])
         if m.whole:
             return {"seconds": [done.seconds], "memory": [done.memory]}
         return {"prompt" if row["n_prompt"] else "generation": row["samples_ts"] for row in done.lines}
+
+    def measure_sequences(self, command, m, threads, repetitions):
+        [row] = run([*command, "-m", MODELS[m.model].path(), "-t", threads, "-r", repetitions, "-npp", m.depth,
+                     "-ntg", m.generation, "-npl", m.sequences]).lines
+        return {"generation": [m.sequences * m.generation / seconds for seconds in row["samples_t_tg"]]}
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ class Llama:
         command = [self.python(), ROOT / "scripts/compare/llama.py", *common(m, threads, repetitions)]
         command += ["--cache-type", m.cache]
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
+        command += ["--sequences", m.sequences] if m.sequences > 1 else []
         command += ["--start"] if m.start else []
         done = run(command)
         compiled, *tests = done.lines

@@ -1,7 +1,8 @@
 """Measures llama.cpp (or ik_llama.cpp) on one model: a program of its own, run with the python of an environment.
 
 It prints JSON lines: first what was compiled, then for each test the samples in tokens a second. A test is
-`prompt` tokens at once or `generation` tokens one by one, behind `depth` others that are read once.
+`prompt` tokens at once or `generation` tokens one by one, behind `depth` others that are read once. Of several
+sequences each has its own depth, and a step of generation computes one token of each.
 """
 import argparse
 import ctypes
@@ -23,7 +24,7 @@ BATCH = 512
 
 
 class Context:
-    def __init__(self, path, size, threads, cache_type, rope_freq_scale, repack=True):
+    def __init__(self, path, size, threads, cache_type, rope_freq_scale, sequences=1, repack=True):
         C.llama_backend_init()
         model = C.llama_model_default_params()
         if not ik:
@@ -33,45 +34,57 @@ class Context:
             sys.exit(f"{path}: llama.cpp can't load it")
         self.vocabulary = C.llama_vocab_n_tokens(C.llama_model_get_vocab(self.model))
         options = C.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch = size, BATCH, BATCH
+        options.n_ctx, options.n_seq_max = size * sequences, sequences
+        options.n_batch = options.n_ubatch = BATCH
         options.n_threads = options.n_threads_batch = threads
         options.type_k = options.type_v = TYPES[cache_type]
         options.rope_freq_scale = rope_freq_scale
-        # llama.cpp chooses by itself; ik_llama.cpp has it on and off.
+        # llama.cpp chooses by itself; ik_llama.cpp has it on and off. With several sequences that of the packaged
+        # version stops at an assertion (S > 0), as it overlooks entries of the cache between those of others.
         if ik:
-            options.flash_attn = True
+            options.flash_attn = sequences == 1
         self.pointer = C.llama_init_from_model(self.model, options)
         if not self.pointer:
-            sys.exit(f"{path}: llama.cpp can't make a context of {size}")
+            sys.exit(f"{path}: llama.cpp can't make a context of {size * sequences}")
 
     def close(self):
         C.llama_free(self.pointer)
         (C.llama_free_model if ik else C.llama_model_free)(self.model)
 
-    def feed(self, tokens, position):
-        """Reads tokens from `position` on, and waits for the logits of the last."""
+    def feed(self, tokens, position, sequence=0):
+        """Reads tokens of a sequence from `position` on, and waits for the logits of the last."""
         for start in range(0, len(tokens), BATCH):
             part = tokens[start:start + BATCH]
-            batch = C.llama_batch_init(len(part), 0, 1)
-            batch.n_tokens = len(part)
-            for i, token in enumerate(part):
-                batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position + start + i, 1
-                batch.seq_id[i][0] = 0
-                batch.logits[i] = start + i == len(tokens) - 1
-            if C.llama_decode(self.pointer, batch) != 0:
-                sys.exit("llama_decode failed")
-            C.llama_batch_free(batch)
+            last = start + len(part) == len(tokens)
+            self.decode([(token, position + start + i, sequence, last and i == len(part) - 1)
+                         for i, token in enumerate(part)])
         C.llama_get_logits_ith(self.pointer, -1)
 
+    def step(self, tokens, position):
+        """Reads a token of each sequence at `position`, and waits for the logits of all."""
+        self.decode([(token, position, sequence, True) for sequence, token in enumerate(tokens)])
+        C.llama_get_logits_ith(self.pointer, -1)
+
+    def decode(self, entries):
+        """`entries`: token, position, sequence and whether its logits are wanted, of each token."""
+        batch = C.llama_batch_init(len(entries), 0, 1)
+        batch.n_tokens = len(entries)
+        for i, (token, position, sequence, wanted) in enumerate(entries):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position, 1
+            batch.seq_id[i][0], batch.logits[i] = sequence, wanted
+        if C.llama_decode(self.pointer, batch) != 0:
+            sys.exit("llama_decode failed")
+        C.llama_batch_free(batch)
+
     def forget(self, position):
-        """Drops what stands from `position` on."""
+        """Drops what stands from `position` on, in all sequences."""
         if ik:
             remove = C._lib.llama_kv_cache_seq_rm
             remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
             remove.restype = ctypes.c_bool
-            removed = remove(self.pointer, 0, position, -1)
+            removed = remove(self.pointer, -1, position, -1)
         else:
-            removed = C.llama_memory_seq_rm(C.llama_get_memory(self.pointer), 0, position, -1)
+            removed = C.llama_memory_seq_rm(C.llama_get_memory(self.pointer), -1, position, -1)
         if not removed:
             sys.exit(f"llama.cpp can't forget from position {position} on")
 
@@ -102,7 +115,7 @@ def sweep(context, tokens, a):
             began = time.perf_counter()
             if count == a.n:
                 for i, token in enumerate(given):
-                    context.feed([token], depth + i)
+                    context.step([token], depth + i)
                 context.forget(depth)
             else:
                 context.feed(given, depth)
@@ -118,18 +131,23 @@ def main():
     parser.add_argument("-n", type=int, default=0, metavar="GENERATION")
     parser.add_argument("-d", type=int, default=0, metavar="DEPTH")
     parser.add_argument("-r", type=int, default=2, metavar="REPETITIONS")
+    parser.add_argument("--sequences", type=int, default=1, metavar="N",
+                        help="of generation, each behind its own -d; the speed is that of all together [1]")
     parser.add_argument("--cache-type", choices=TYPES, default="f16")
     parser.add_argument("--rope-freq-scale", type=float, default=0.0)
     parser.add_argument("--sweep", type=int, metavar="STEP",
                         help="the speeds at every depth up to -d, in steps of this, instead")
     parser.add_argument("--start", action="store_true", help="the seconds from nothing to the first token alone")
     a = parser.parse_args()
+    if a.sequences > 1 and (a.p or a.sweep or a.start):
+        parser.error("several sequences have tests of generation alone (-n)")
 
     print(json.dumps({"system_info": system_info()}), flush=True)
     if a.start:
         print(json.dumps({"test": "start", "samples": [start(a) for _ in range(a.r)]}), flush=True)
         return
-    context = Context(a.m, a.d + max(a.p, a.n, a.sweep or 0) + 8, a.t, a.cache_type, a.rope_freq_scale)
+    context = Context(a.m, a.d + max(a.p, a.n, a.sweep or 0) + 8, a.t, a.cache_type, a.rope_freq_scale,
+                      a.sequences)
     numbers = random.Random(1)
 
     def tokens(count):
@@ -140,19 +158,19 @@ def main():
     if a.sweep:
         sweep(context, tokens, a)
         return
-    if a.d:
-        context.feed(tokens(a.d), 0)
+    for sequence in range(a.sequences if a.d else 0):
+        context.feed(tokens(a.d), 0, sequence)
     for kind, size in (("prompt", a.p), ("generation", a.n)):
         samples = []
         for _ in range(a.r if size else 0):
-            given = tokens(size)
+            given = tokens(size * a.sequences)
             began = time.perf_counter()
             if kind == "prompt":
                 context.feed(given, a.d)
             else:
-                for i, token in enumerate(given):
-                    context.feed([token], a.d + i)
-            samples.append(size / (time.perf_counter() - began))
+                for i in range(size):
+                    context.step(given[i::size], a.d + i)
+            samples.append(len(given) / (time.perf_counter() - began))
             context.forget(a.d)
         if samples:
             print(json.dumps({"test": kind, "samples": samples}), flush=True)

@@ -1,4 +1,4 @@
-"""The models that are measured: shapes with random weights, made when they are missing, and SmolLM2."""
+"""The models that are measured: shapes with random weights, made when they are missing, and two that are fetched."""
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -41,11 +41,13 @@ class Made:
 @dataclass(frozen=True)
 class Fetched:
     name: str
+    file: str
+    options: tuple = ()  # of scripts/fetch-models
 
     def path(self):
-        path = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+        path = ROOT / "models" / self.file
         if not path.exists():
-            subprocess.run([ROOT / "scripts/fetch-models"], check=True, stdout=sys.stderr)
+            subprocess.run([ROOT / "scripts/fetch-models", *self.options], check=True, stdout=sys.stderr)
         return path
 
 
@@ -54,5 +56,6 @@ MODELS = {
     **{quant: Made("llama2-7b", quant, "Llama 2 7B", 2) for quant in FORMATS},
     "whole": Made("llama2-7b", "q4_0", "Llama 2 7B", ALL_LAYERS),
     "llama3": Made("llama3-8b", "q4_k_m", "Llama 3 8B"),
-    "smollm2": Fetched("SmolLM2-135M, Q4_1"),
+    "smollm2": Fetched("SmolLM2-135M, Q4_1", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "coder": Fetched("Qwen2.5-Coder 1.5B, Q4_K_M", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", ("--coder",)),
 }

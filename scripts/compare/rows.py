@@ -11,6 +11,7 @@ class Measurement:
     prompt: int = 512
     generation: int = 64
     depth: int = 0
+    sequences: int = 1       # that generate together, each behind its own depth
     cache: str = "f16"
     isa: str = ""            # held to this one
     theirs: bool = True      # whether llama.cpp has the like
@@ -32,7 +33,8 @@ class Measurement:
             if self.prompt:
                 yield "prompt", f"reads {self.prompt:,} tokens{behind} (tokens/s)"
             if self.generation:
-                yield "generation", f"writes {self.generation} tokens{behind} (tokens/s)"
+                each = f" in each of {self.sequences} sequences" if self.sequences > 1 else ""
+                yield "generation", f"writes {self.generation} tokens{each}{behind} (tokens/s)"
 
 
 # Where less is better.
@@ -43,6 +45,11 @@ def deep(cache, depth=8192, model="q4_0", **more):
     """Few samples: reading up to the depth takes llama.cpp minutes."""
     what = f"{cache} cache"
     return Measurement(model, what, depth=depth, generation=16, cache=cache, rounds=1, **more)
+
+
+def batch(model, sequences):
+    """Tokens of several sequences, which are computed together."""
+    return Measurement(model, prompt=0, generation=32, depth=16, sequences=sequences)
 
 
 MEASUREMENTS = {
@@ -67,6 +74,8 @@ MEASUREMENTS = {
     "case": Measurement("q4_0", "--ctx 16384 --rope-freq-scale 0.25", depth=16000, rope_freq_scale=0.25, prompt=0,
                         rounds=1, whole=True),
     "start": Measurement("q4_0", start=True),
+    **{f"batch-{n}": batch("q4_0", n) for n in (2, 4, 8, 16)},
+    **{f"coder-batch-{n}": batch("coder", n) for n in (2, 4, 8)},
     **{quant: Measurement(quant, rounds=1) for quant in FORMATS},
     "avx2-q4_0": Measurement("q4_0", "AVX2", isa="avx2"),
     "avx2-q4_k_m": Measurement("q4_k_m", "AVX2", isa="avx2"),
