@@ -67,6 +67,9 @@ MEASUREMENTS = {
     "deeper-q8_0": deep("q8_0", depth=16384, theirs=False),
     "deep-llama3-f16": deep("f16", model="llama3"),
     "deep-llama3-q8_0": deep("q8_0", model="llama3"),
+    # Six query heads share a KV head.
+    "coder-deep-f16": deep("f16", depth=16384, model="coder"),
+    "coder-deep-q8_0": deep("q8_0", depth=16384, model="coder"),
     "smollm2": Measurement("smollm2"),
     # Twice what it was trained for.
     "smollm2-long": Measurement("smollm2", prompt=16384, generation=0, rope_freq_scale=0.5, rounds=1),
