@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from models import MODELS, ROOT
+from rows import limit
 
 BINARY = ROOT / "target/release/rope-cpu"
+
+# Of what the machine reached right before the test, as rope-cpu bench names it: reading memory, or computing.
+SHARES = {"generation": "bandwidth_share", "prompt": "peak_share"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,13 @@ class RopeCpu:
         done = run([*command, *common(m, threads, repetitions)])
         if m.whole:
             return {"seconds": [done.seconds], "memory": [done.memory]}
-        return {"prompt" if row["n_prompt"] else "generation": row["samples_ts"] for row in done.lines}
+        samples = {}
+        for row in done.lines:
+            test = "prompt" if row["n_prompt"] else "generation"
+            samples[test] = row["samples_ts"]
+            if row[SHARES[test]] is not None:
+                samples[limit(test)] = [row[SHARES[test]]]
+        return samples
 
     def measure_sequences(self, command, m, threads, repetitions):
         [row] = run([*command, "-m", MODELS[m.model].path(), "-t", threads, "-r", repetitions, "-npp", m.depth,

@@ -37,6 +37,11 @@ class Measurement:
                 yield "generation", f"writes {self.generation} tokens{each}{behind} (tokens/s)"
 
 
+def limit(test):
+    """Where rope-cpu's shares of the machine's limit are, beside the samples of a test."""
+    return f"{test} of limit"
+
+
 # Where less is better.
 COSTS = ("start", "seconds", "memory")
 

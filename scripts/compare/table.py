@@ -3,14 +3,14 @@ import re
 from statistics import median
 
 from models import MODELS, ROOT
-from rows import COSTS
+from rows import COSTS, limit
 
 END = "<!-- end of speed -->"
 
 
 def markdown(results, peers, notes):
     """`results`: (measurement, {engine: {test: samples}}) of each run; `notes`: sentences for below."""
-    header = ["Model", "What", "rope-cpu"]
+    header = ["Model", "What", "rope-cpu", "of limit"]
     for peer in peers:
         header += [peer, "ratio"]
     out = ["| " + " | ".join(header) + " |", "|---|---|" + "--:|" * (len(header) - 2)]
@@ -18,7 +18,7 @@ def markdown(results, peers, notes):
         name = MODELS[m.model].name + (f", {m.what}" if m.what else "")
         for test, label in m.rows():
             ours = engines["rope-cpu"][test]
-            cells = [name, label, spread(ours)]
+            cells = [name, label, spread(ours), share(engines["rope-cpu"].get(limit(test)))]
             for peer in peers:
                 theirs = engines.get(peer, {}).get(test)
                 cells += [spread(theirs), ratio(test, median(ours), median(theirs))] if theirs else ["", ""]
@@ -29,6 +29,10 @@ def markdown(results, peers, notes):
 def ratio(test, ours, theirs):
     """How many times better."""
     return f"{theirs / ours if test in COSTS else ours / theirs:.2f}"
+
+
+def share(samples):
+    return f"{median(samples):.0%}".replace("%", " %") if samples else ""
 
 
 def spread(samples):
