@@ -20,8 +20,8 @@ pub fn scales_of(model: &Model) -> Scales {
 /// # Errors
 /// As for [`of_list`].
 pub fn of_fields(fields: &Fields, app: &App) -> Result<Scales, ApiError> {
-    match fields.list("lora")? {
-        Some(list) => of_list(list, app.model.adapters().len()),
+    match fields.objects("lora")? {
+        Some(list) => of_list(&list, app.model.adapters().len()),
         None => Ok(app.adapter_scales()),
     }
 }
@@ -31,10 +31,9 @@ pub fn of_fields(fields: &Fields, app: &App) -> Result<Scales, ApiError> {
 ///
 /// # Errors
 /// If there is no such adapter, one is given twice, or a scale is not a finite number.
-pub fn of_list(list: &[Value], count: usize) -> Result<Scales, ApiError> {
+pub fn of_list(list: &[Fields], count: usize) -> Result<Scales, ApiError> {
     let mut given = vec![None; count];
-    for item in list {
-        let fields = Fields::from_value("lora", item)?;
+    for fields in list {
         let Some(last) = count.checked_sub(1) else {
             return Err(ApiError::invalid(
                 "\"lora\": the server has no adapters: start it with --lora, or leave the field out",
@@ -43,25 +42,24 @@ pub fn of_list(list: &[Value], count: usize) -> Result<Scales, ApiError> {
         let id = fields.whole("id", 0, i64::try_from(last).unwrap_or(i64::MAX))?;
         let id = id.and_then(|id| usize::try_from(id).ok());
         let id = id.ok_or_else(|| {
-            ApiError::field("id", format_args!("given for each adapter, from 0 to {last}"))
+            fields.error("id", format_args!("a number of an adapter, from 0 to {last}"))
         })?;
-        if given[id].replace(scale(&fields, id)?).is_some() {
+        if given[id].replace(scale(fields)?).is_some() {
             return Err(ApiError::invalid(format_args!(
-                "\"id\": adapter {id} is given twice: give each adapter at most once"
+                "\"{}\": adapter {id} is given twice: give each adapter at most once",
+                fields.place("id")
             )));
         }
     }
     Ok(given.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-fn scale(fields: &Fields, id: usize) -> Result<f32, ApiError> {
+fn scale(fields: &Fields) -> Result<f32, ApiError> {
     let scale = fields.number("scale")?;
-    let scale = scale.ok_or_else(|| {
-        ApiError::field("scale", format_args!("given for adapter {id}: a finite number"))
-    })?;
+    let scale = scale.ok_or_else(|| fields.error("scale", "a finite number"))?;
     Some(scale as f32).filter(|scale| scale.is_finite()).ok_or_else(|| {
         let (least, most) = (f32::MIN, f32::MAX);
-        ApiError::field("scale", format_args!("from {least:e} to {most:e}, not {scale:e}"))
+        fields.error("scale", format_args!("a number from {least:e} to {most:e}"))
     })
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use rope_cpu::{
     Token,
     chat::{Format, Message, Parser, Role, Tool, ToolChoice, Tools},
-    json,
+    json::parse,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     app::App,
     blocks::Reader,
     error::ApiError,
-    fields::{Fields, TEMPLATE_ARGUMENTS},
+    fields::{Fields, TEMPLATE_ARGUMENTS, objects},
     grammars,
     parameters::Parameters,
     reasoning::{self, Reasoning},
@@ -23,7 +23,8 @@ use super::{
 const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
 
 /// The roles of messages.
-const ROLES: [Role; 5] = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
+pub const ROLES: [Role; 5] =
+    [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
 
 /// A conversation that is to be answered.
 #[derive(Clone, Debug)]
@@ -94,10 +95,7 @@ impl Request {
         match fields.text("reasoning_format")?.unwrap_or("auto") {
             "none" => rendered.format = rendered.format.without_reasoning(),
             "auto" | "deepseek" | "deepseek-legacy" => {}
-            other => {
-                let expected = format_args!("none, auto or deepseek, not {other:?}");
-                return Err(ApiError::field("reasoning_format", expected));
-            }
+            _ => return Err(fields.error("reasoning_format", "none, auto or deepseek")),
         }
         let prompt = rendered.tokens(app)?;
         let mut request = Request::of_prompt(prompt, fields, app)?;
@@ -139,7 +137,7 @@ impl Request {
 pub fn require_messages(fields: &Fields) -> Result<(), ApiError> {
     match fields.list("messages")? {
         Some([_, ..]) => Ok(()),
-        _ => Err(ApiError::field("messages", "a list of at least one message")),
+        _ => Err(fields.error("messages", "a list of at least one message")),
     }
 }
 
@@ -149,9 +147,9 @@ impl Conversation {
     /// # Errors
     /// If there are none, or one of them is of another form.
     pub fn read(fields: &Fields) -> Result<Self, ApiError> {
-        let messages = fields.list("messages")?;
-        let messages = messages.ok_or_else(|| ApiError::field("messages", "a list"))?;
-        let begun = begun(fields, messages)?;
+        let messages = fields.objects("messages")?;
+        let messages = messages.ok_or_else(|| fields.error("messages", "a list"))?;
+        let begun = begun(fields, &messages)?;
         let finished = messages.len() - usize::from(begun.is_some());
         let messages: Result<Vec<_>, _> = messages[..finished].iter().map(message).collect();
         let mut arguments = fields.object(TEMPLATE_ARGUMENTS)?.cloned().unwrap_or_default();
@@ -191,14 +189,14 @@ impl Conversation {
 }
 
 /// Returns the text of a last message of the assistant, which the answer continues.
-fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError> {
+fn begun(fields: &Fields, messages: &[Fields]) -> Result<Option<String>, ApiError> {
     let wanted = fields.switch("continue_final_message", false)?;
     if wanted && fields.switch("add_generation_prompt", true)? {
         return Err(ApiError::invalid(
             "\"continue_final_message\": \"add_generation_prompt\" must be false with it",
         ));
     }
-    let is_answer = |message: &&Value| message["role"] == "assistant";
+    let is_answer = |message: &&Fields| message.get("role").is_some_and(|it| it == "assistant");
     match messages {
         [.., before, last] if is_answer(&before) && is_answer(&last) => Err(ApiError::field(
             "messages",
@@ -206,7 +204,7 @@ fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError
         )),
         [.., last] if is_answer(&last) => {
             // As llama-server has it; parts of other messages are lines.
-            Ok(Some(content(&Fields::from_value("messages", last)?, "\n\n")?))
+            Ok(Some(content(last, "content", "\n\n")?))
         }
         _ if wanted => Err(ApiError::invalid(
             "\"continue_final_message\": the last message must be one of the assistant",
@@ -215,26 +213,29 @@ fn begun(fields: &Fields, messages: &[Value]) -> Result<Option<String>, ApiError
     }
 }
 
-fn message(value: &Value) -> Result<Message, ApiError> {
+fn message(fields: &Fields) -> Result<Message, ApiError> {
     // The parts are checked here, for errors that name what is not supported.
-    let fields = Fields::from_value("messages", value)?;
-    content(&fields, "")?;
-    let role = fields.text("role")?.unwrap_or_default();
-    if !ROLES.iter().any(|known| known.name() == role) {
-        let known = ROLES.map(Role::name).join(", ");
-        return Err(ApiError::field("role", format_args!("one of {known}, not {role:?}")));
-    }
-    json::parse(&value.to_string())
-        .map_err(|e| ApiError::invalid(format_args!("\"messages\": {e}")))
+    role(fields, &ROLES)?;
+    content(fields, "content", "")?;
+    parse(&json!(fields).to_string()).map_err(|e| fields.invalid(e))
+}
+
+/// Returns the role of a message.
+///
+/// # Errors
+/// If it is missing, or none of `permitted`.
+pub fn role<'f>(message: &'f Fields, permitted: &[Role]) -> Result<&'f str, ApiError> {
+    let role = message.text("role")?;
+    let role = role.filter(|role| permitted.iter().any(|permitted| permitted.name() == *role));
+    role.ok_or_else(|| {
+        let permitted: Vec<_> = permitted.iter().map(|role| role.name()).collect();
+        message.error("role", format_args!("one of {}", permitted.join(", ")))
+    })
 }
 
 /// Returns the tools of a request in OpenAI's form, and their choice.
 fn tools(fields: &Fields) -> Result<Tools, ApiError> {
-    let tool = |value: &Value| {
-        let tool = json::parse::<Tool>(&value.to_string());
-        tool.map_err(|e| ApiError::invalid(format_args!("\"tools\": {e}")))
-    };
-    let all = fields.list("tools")?.unwrap_or_default();
+    let all = fields.objects("tools")?.unwrap_or_default();
     let all: Vec<_> = all.iter().map(tool).collect::<Result<_, _>>()?;
     let choice = match fields.get("tool_choice") {
         None => ToolChoice::Auto,
@@ -244,7 +245,7 @@ fn tools(fields: &Fields) -> Result<Tools, ApiError> {
         Some(choice) => match choice["function"]["name"].as_str() {
             Some(name) => ToolChoice::Named(name.into()),
             None => {
-                return Err(ApiError::field(
+                return Err(fields.error(
                     "tool_choice",
                     "auto, none, required, or an object with the name of a function",
                 ));
@@ -255,28 +256,48 @@ fn tools(fields: &Fields) -> Result<Tools, ApiError> {
     Tools::new(all, choice, parallel).map_err(ApiError::invalid)
 }
 
-/// Returns the text of a message: a string, or the texts of a list of parts with `separator` between.
-fn content(fields: &Fields, separator: &str) -> Result<String, ApiError> {
-    match fields.get("content") {
+fn tool(given: &Fields) -> Result<Tool, ApiError> {
+    if given.text("type")? != Some("function") {
+        return Err(given.error("type", "function"));
+    }
+    let function = given.within("function")?;
+    function_tool(&function.ok_or_else(|| given.error("function", "an object"))?)
+}
+
+/// Returns a tool from the fields of its function.
+///
+/// # Errors
+/// If it has no name, or a field is of the wrong type.
+pub fn function_tool(function: &Fields) -> Result<Tool, ApiError> {
+    Ok(Tool {
+        name: function.required_text("name")?.into(),
+        description: function.text("description")?.unwrap_or_default().into(),
+        parameters: function.object("parameters")?.cloned().unwrap_or_default(),
+    })
+}
+
+/// Returns the text in a field of a message: a string, or the texts of a list of parts with `separator`
+/// between.
+///
+/// # Errors
+/// If the field is neither, or a part is of a type that is not supported.
+pub fn content(fields: &Fields, name: &str, separator: &str) -> Result<String, ApiError> {
+    match fields.get(name) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
-            let texts: Result<Vec<_>, _> = parts.iter().map(part).collect();
-            Ok(texts?.join(separator))
+            let parts = objects(&fields.place(name), parts)?;
+            let texts: Vec<_> = parts.iter().map(part).collect::<Result<_, _>>()?;
+            Ok(texts.join(separator))
         }
-        Some(_) => Err(ApiError::field("content", "a string or a list of parts")),
+        Some(_) => Err(fields.error(name, "a string or a list of parts")),
     }
 }
 
-fn part(part: &Value) -> Result<&str, ApiError> {
-    match part["type"].as_str() {
-        Some("text" | "input_text" | "output_text") => part["text"]
-            .as_str()
-            .ok_or_else(|| ApiError::field("content", "a list of parts with a \"text\"")),
+fn part(part: &Fields) -> Result<&str, ApiError> {
+    match part.text("type")? {
+        Some("text" | "input_text" | "output_text") => part.required_text("text"),
         Some("image_url" | "input_image") => Err(ApiError::no_images()),
-        Some(kind) => Err(ApiError::invalid(format_args!(
-            "\"content\": a part of type {kind:?} is not supported, only \"text\""
-        ))),
-        None => Err(ApiError::field("content", "a list of parts with a \"type\"")),
+        _ => Err(part.error("type", "\"text\"")),
     }
 }

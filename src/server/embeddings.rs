@@ -15,7 +15,7 @@ use super::{
     answers::collect,
     app::{App, Loaded, Server},
     error::ApiError,
-    fields::Fields,
+    fields::{Fields, whole_number},
     parameters::Parameters,
     prompts::prompts,
 };
@@ -50,11 +50,8 @@ async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
     let base64 = match fields.text("encoding_format")?.unwrap_or("float") {
         "float" => false,
         "base64" => true,
-        other => {
-            return Err(ApiError::field(
-                "encoding_format",
-                format_args!("\"float\" or \"base64\", not {other:?}"),
-            ));
+        _ => {
+            return Err(fields.error("encoding_format", "\"float\" or \"base64\""));
         }
     };
     let input = fields.get("input").ok_or_else(|| ApiError::field("input", "given"))?;
@@ -92,13 +89,14 @@ async fn native(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
 /// If a text is empty or too large, or a field is of the wrong type.
 pub async fn embed(app: &App, fields: &Fields, input: &Value) -> Result<Embeddings, ApiError> {
     let length = app.model.config().embedding;
-    if fields.count("dimensions", usize::MAX)?.is_some_and(|wanted| wanted != length) {
-        return Err(ApiError::field("dimensions", format_args!("{length}, those of the model")));
+    let whole = |name| fields.get(name).map(whole_number);
+    if whole("dimensions").is_some_and(|wanted| wanted != i64::try_from(length).ok()) {
+        return Err(fields.error("dimensions", format_args!("{length}, those of the model")));
     }
-    let normalizes = match fields.whole("embd_normalize", -1, i64::MAX)?.unwrap_or(2) {
-        -1 => false,
-        2 => app.pooling != Pooling::None,
-        _ => return Err(ApiError::field("embd_normalize", "2 for unit length, or -1 for none")),
+    let normalizes = match whole("embd_normalize").unwrap_or(Some(2)) {
+        Some(-1) => false,
+        Some(2) => app.pooling != Pooling::None,
+        _ => return Err(fields.error("embd_normalize", "2 for unit length, or -1 for none")),
     };
     let prompts = tokens(app, input)?;
     let tokens = prompts.iter().map(Vec::len).sum();

@@ -10,9 +10,27 @@ use super::error::ApiError;
 /// The field with parameters of the chat template.
 pub const TEMPLATE_ARGUMENTS: &str = "chat_template_kwargs";
 
+/// The largest number of tokens or milliseconds that a request may give: more than any answer takes.
+pub const COUNT_MAX: i64 = i32::MAX as i64;
+
+/// The longest value in an error, in characters.
+const SHOWN_MAX: usize = 100;
+
 /// The fields of a JSON object. A field that is `null` counts as missing.
+///
+/// Errors name a field as the request does, with its place: `messages[0].role`. That holds after a conversion
+/// into the form of another interface, too, see [`Fields::rename`].
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Fields(Map<String, Value>);
+#[serde(transparent)]
+pub struct Fields {
+    values: Map<String, Value>,
+    /// The place of the object in the request; empty for the whole.
+    #[serde(skip)]
+    place: String,
+    /// Fields that the request has at another place, with that place.
+    #[serde(skip)]
+    moved: Vec<(String, String)>,
+}
 
 impl Fields {
     /// Parses the body of a request.
@@ -20,29 +38,43 @@ impl Fields {
     /// # Errors
     /// If it is not a JSON object, with the position.
     pub fn parse(body: &Bytes) -> Result<Self, ApiError> {
-        match parse(body)? {
-            Value::Object(fields) => Ok(Fields(fields)),
-            _ => Err(ApiError::invalid("the body must be a JSON object")),
-        }
+        let Value::Object(values) = parse(body)? else {
+            return Err(ApiError::invalid("the body must be a JSON object"));
+        };
+        Ok(Fields { values, ..Fields::default() })
     }
 
-    /// Returns the fields of an object.
-    pub fn of(object: Map<String, Value>) -> Self {
-        Fields(object)
-    }
-
-    /// Returns the fields of a value, which is one of those of the field `name`.
+    /// Returns the fields of the value at a place of a request.
     ///
     /// # Errors
     /// If it is not an object.
-    pub fn from_value(name: &str, value: &Value) -> Result<Self, ApiError> {
-        let object = value.as_object().cloned().map(Fields);
-        object.ok_or_else(|| ApiError::field(name, format_args!("made of objects, not {value}")))
+    pub fn of_value(place: impl Into<String>, value: &Value) -> Result<Self, ApiError> {
+        let place = place.into();
+        match value {
+            Value::Object(values) => {
+                Ok(Fields { values: values.clone(), place, moved: Vec::new() })
+            }
+            value => Err(ApiError::field(&place, format_args!("an object, not {}", shown(value)))),
+        }
     }
 
     /// Sets a field.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
-        self.0.insert(name.into(), value.into());
+        self.values.insert(name.into(), value.into());
+        self.moved.retain(|(moved, _)| moved != name);
+    }
+
+    /// Sets a field to what the request has at another place.
+    pub fn set_from(&mut self, name: &str, value: impl Into<Value>, place: impl Into<String>) {
+        self.set(name, value);
+        self.moved.push((name.into(), place.into()));
+    }
+
+    /// Gives a field another name. Errors have the old one.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        if let Some(value) = self.remove(from) {
+            self.set_from(to, value, self.place(from));
+        }
     }
 
     /// Sets a parameter of the chat template, unless the request gives it.
@@ -62,12 +94,12 @@ impl Fields {
 
     /// Removes a field, and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
-        self.0.shift_remove(name).filter(|value| !value.is_null())
+        self.values.shift_remove(name).filter(|value| !value.is_null())
     }
 
     /// Returns the value of a field.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).filter(|value| !value.is_null())
+        self.values.get(name).filter(|value| !value.is_null())
     }
 
     /// Returns the first of some fields that is there, with its name.
@@ -75,16 +107,46 @@ impl Fields {
         names.iter().find_map(|name| Some((*name, self.get(name)?)))
     }
 
+    /// Returns the place of a field in the request.
+    pub fn place(&self, name: &str) -> String {
+        let moved = self.moved.iter().rev().find(|(moved, _)| moved == name);
+        match (moved, &self.place[..]) {
+            (Some((_, place)), _) => place.clone(),
+            (None, "") => name.into(),
+            (None, place) => format!("{place}.{name}"),
+        }
+    }
+
+    /// Creates an error for a field that is missing or has another value than it must have.
+    pub fn error(&self, name: &str, expected: impl std::fmt::Display) -> ApiError {
+        let place = self.place(name);
+        match self.get(name) {
+            Some(value) => {
+                ApiError::field(&place, format_args!("{expected}, not {}", shown(value)))
+            }
+            None => ApiError::field(&place, format_args!("given: {expected}")),
+        }
+    }
+
+    /// Creates an error for the whole object.
+    pub fn invalid(&self, reason: impl std::fmt::Display) -> ApiError {
+        ApiError::invalid(format_args!("\"{}\": {reason}", self.place))
+    }
+
     /// Returns a text.
     ///
     /// # Errors
     /// If the field is not a string.
     pub fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
-        let text = |value: &'_ Value| value.as_str().is_some();
-        match self.get(name) {
-            Some(value) if !text(value) => Err(ApiError::field(name, "a string")),
-            value => Ok(value.and_then(Value::as_str)),
-        }
+        self.read(name, "a string", Value::as_str)
+    }
+
+    /// Returns a text that must be there.
+    ///
+    /// # Errors
+    /// If the field is missing, or not a string.
+    pub fn required_text(&self, name: &str) -> Result<&str, ApiError> {
+        self.text(name)?.ok_or_else(|| self.error(name, "a string"))
     }
 
     /// Returns a switch, `default` if it is missing.
@@ -92,10 +154,7 @@ impl Fields {
     /// # Errors
     /// If the field is not a Boolean.
     pub fn switch(&self, name: &str, default: bool) -> Result<bool, ApiError> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(value) => value.as_bool().ok_or_else(|| ApiError::field(name, "true or false")),
-        }
+        Ok(self.read(name, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
     /// Returns a finite number.
@@ -103,9 +162,8 @@ impl Fields {
     /// # Errors
     /// If the field is not a number, or not finite.
     pub fn number(&self, name: &str) -> Result<Option<f64>, ApiError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let number = value.as_f64().filter(|number| number.is_finite());
-        number.map(Some).ok_or_else(|| ApiError::field(name, "a finite number"))
+        let finite = |value: &Value| value.as_f64().filter(|number| number.is_finite());
+        self.read(name, "a finite number", finite)
     }
 
     /// Returns a whole number from `least` to `most`.
@@ -113,15 +171,9 @@ impl Fields {
     /// # Errors
     /// If the field is not a whole number, or out of range.
     pub fn whole(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let whole = whole_number(value).filter(|number| (least..=most).contains(number));
-        whole.map(Some).ok_or_else(|| {
-            let range = match most {
-                i64::MAX => format!("a whole number of at least {least}"),
-                _ => format!("a whole number from {least} to {most}"),
-            };
-            ApiError::field(name, format_args!("{range}, not {value}"))
-        })
+        let within =
+            |value: &Value| whole_number(value).filter(|number| (least..=most).contains(number));
+        self.read(name, format_args!("a whole number from {least} to {most}"), within)
     }
 
     /// Returns a number of things, from 0 to `most`.
@@ -138,9 +190,15 @@ impl Fields {
     /// # Errors
     /// If the field is not a list.
     pub fn list(&self, name: &str) -> Result<Option<&[Value]>, ApiError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let list = value.as_array().ok_or_else(|| ApiError::field(name, "a list"))?;
-        Ok(Some(list))
+        self.read(name, "a list", |value| value.as_array().map(Vec::as_slice))
+    }
+
+    /// Returns the fields of each object in a list.
+    ///
+    /// # Errors
+    /// If the field is not a list of objects.
+    pub fn objects(&self, name: &str) -> Result<Option<Vec<Fields>>, ApiError> {
+        self.list(name)?.map(|list| objects(&self.place(name), list)).transpose()
     }
 
     /// Returns an object.
@@ -148,9 +206,15 @@ impl Fields {
     /// # Errors
     /// If the field is not an object.
     pub fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>, ApiError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let object = value.as_object().ok_or_else(|| ApiError::field(name, "an object"))?;
-        Ok(Some(object))
+        self.read(name, "an object", Value::as_object)
+    }
+
+    /// Returns the fields of an object.
+    ///
+    /// # Errors
+    /// If the field is not an object.
+    pub fn within(&self, name: &str) -> Result<Option<Fields>, ApiError> {
+        self.get(name).map(|value| Fields::of_value(self.place(name), value)).transpose()
     }
 
     /// Returns a text, or the texts of a list.
@@ -158,16 +222,40 @@ impl Fields {
     /// # Errors
     /// If the field is neither.
     pub fn texts(&self, name: &str) -> Result<Vec<String>, ApiError> {
-        let expected = || ApiError::field(name, "a string or a list of strings");
-        match self.get(name) {
-            None => Ok(Vec::new()),
-            Some(Value::String(text)) => Ok(vec![text.clone()]),
-            Some(Value::Array(texts)) => texts
-                .iter()
-                .map(|text| text.as_str().map(str::to_string).ok_or_else(expected))
-                .collect(),
-            Some(_) => Err(expected()),
-        }
+        let text = |value: &Value| value.as_str().map(str::to_string);
+        let texts = |value: &Value| match value {
+            Value::Array(texts) => texts.iter().map(text).collect(),
+            value => Some(vec![text(value)?]),
+        };
+        Ok(self.read(name, "a string or a list of strings", texts)?.unwrap_or_default())
+    }
+
+    fn read<'v, T>(
+        &'v self,
+        name: &str,
+        expected: impl std::fmt::Display,
+        read: impl FnOnce(&'v Value) -> Option<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.error(name, expected))
+    }
+}
+
+/// Returns the fields of each object in a list at a place of a request.
+///
+/// # Errors
+/// If another value is in it.
+pub fn objects(place: &str, list: &[Value]) -> Result<Vec<Fields>, ApiError> {
+    let fields = |(i, value)| Fields::of_value(format!("{place}[{i}]"), value);
+    list.iter().enumerate().map(fields).collect()
+}
+
+/// Returns a value as errors show it.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
     }
 }
 
@@ -186,7 +274,7 @@ pub fn parse(body: &Bytes) -> Result<Value, ApiError> {
 pub fn whole_number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         let number = value.as_f64()?;
-        let exact = number.fract() == 0.0 && number.abs() < 2f64.powi(53);
+        let exact = number.fract() == 0.0 && number.abs() < 2f64.powi(63);
         exact.then_some(number as i64)
     })
 }

@@ -9,7 +9,7 @@ use rope_cpu::{
 use super::{app::App, error::ApiError, fields::Fields};
 
 /// A grammar of a request, with the field that contains it.
-type Given = (&'static str, Grammar);
+type Given = (String, Grammar);
 
 /// Returns the constraint of `grammar` (GBNF, or Lark after `%llguidance`), `regex`, `json_schema` or
 /// OpenAI's `response_format`.
@@ -29,16 +29,17 @@ pub fn of_fields(fields: &Fields, app: &App) -> Result<Option<Constraint>, ApiEr
 fn given(fields: &Fields) -> Result<Vec<Given>, ApiError> {
     let mut given = Vec::new();
     if let Some(text) = fields.text("grammar")?.filter(|text| !text.is_empty()) {
-        given.push(("grammar", Grammar::from_text(text)));
+        given.push((fields.place("grammar"), Grammar::from_text(text)));
     }
     if let Some(pattern) = fields.text("regex")? {
-        given.push(("regex", Grammar::Regex(pattern.into())));
+        given.push((fields.place("regex"), Grammar::Regex(pattern.into())));
     }
     if let Some(schema) = fields.get("json_schema") {
-        given.push(("json_schema", Grammar::JsonSchema(schema.to_string())));
+        given.push((fields.place("json_schema"), Grammar::JsonSchema(schema.to_string())));
     }
-    if let Some(format) = fields.object("response_format")?.cloned().map(Fields::of) {
-        given.extend(response_format(&format)?.map(|grammar| ("response_format", grammar)));
+    if let Some(format) = fields.within("response_format")? {
+        let place = fields.place("response_format");
+        given.extend(response_format(&format)?.map(|grammar| (place, grammar)));
     }
     Ok(given)
 }
@@ -57,17 +58,16 @@ fn response_format(format: &Fields) -> Result<Option<Grammar>, ApiError> {
         Some("json_object") => Ok(Some(format.get("schema").map_or(Grammar::JsonObject, schema))),
         Some("json_schema") => {
             // OpenAI's form has it within an object of this name.
-            let inner = format.object("json_schema")?.cloned().map(Fields::of);
+            let inner = format.within("json_schema")?;
             let found = inner.as_ref().and_then(|inner| inner.get("schema")).map(schema);
             let found = found.or_else(|| format.get("schema").map(schema));
-            found.map(Some).ok_or_else(|| {
-                ApiError::field("response_format", "an object with a schema in \"json_schema\"")
-            })
+            let missing = || match &inner {
+                Some(inner) => inner.error("schema", "a JSON schema"),
+                None => format.error("json_schema", "an object with a \"schema\""),
+            };
+            found.map(Some).ok_or_else(missing)
         }
-        _ => Err(ApiError::field(
-            "response_format",
-            "an object whose \"type\" is text, json_object or json_schema",
-        )),
+        _ => Err(format.error("type", "text, json_object or json_schema")),
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     adapters::{self, Scales},
     app::App,
     error::ApiError,
-    fields::Fields,
+    fields::{COUNT_MAX, Fields},
     grammars,
     job::Wanted,
     reasoning::Reasoning,
@@ -58,7 +58,7 @@ impl Parameters {
         let mut tokens_max = app.options.predict_max;
         if let Some((name, _)) = fields.first(names_of_max) {
             // -1: no limit.
-            let given = fields.whole(name, -1, i64::MAX)?;
+            let given = fields.whole(name, -1, COUNT_MAX)?;
             tokens_max = match given.and_then(|given| usize::try_from(given).ok()) {
                 None => tokens_max,
                 given => given,
@@ -68,7 +68,7 @@ impl Parameters {
         let slot = fields.whole("id_slot", -1, slots - 1)?;
         let top = fields.count("n_probs", TOP_MAX)?.filter(|top| *top > 0);
         let after_sampling = fields.switch("post_sampling_probs", false)?;
-        let time_max = fields.whole("t_max_predict_ms", -1, i64::MAX)?;
+        let time_max = fields.whole("t_max_predict_ms", -1, COUNT_MAX)?;
         let time_max = time_max.and_then(|time| u64::try_from(time).ok()).filter(|time| *time > 0);
         Ok(Parameters {
             sampling: sampling::settings(fields, &app.sampling, tokenizer)?,

@@ -10,7 +10,11 @@ use rope_cpu::{
 };
 use serde_json::{Map, Value};
 
-use super::{chat::Rendered, error::ApiError, fields::Fields};
+use super::{
+    chat::Rendered,
+    error::ApiError,
+    fields::{COUNT_MAX, Fields},
+};
 
 /// The field with the effort of reasoning, which is a parameter of some chat templates.
 const EFFORT: &str = "reasoning_effort";
@@ -95,7 +99,7 @@ impl Following {
 pub fn tokens_max(fields: &Fields, default: Option<usize>) -> Result<Option<usize>, ApiError> {
     let Some((name, _)) = fields.first(&NAMES_OF_MAX) else { return Ok(default) };
     // -1: as the server has it.
-    let given = fields.whole(name, -1, i64::MAX)?;
+    let given = fields.whole(name, -1, COUNT_MAX)?;
     Ok(given.and_then(|given| usize::try_from(given).ok()).or(default))
 }
 

@@ -41,10 +41,10 @@ pub fn settings(
         settings.seed = u32::try_from(seed).ok().filter(|seed| *seed != u32::MAX);
     }
     if let Some(samplers) = fields.get("samplers") {
-        settings.samplers = order(samplers)?;
+        settings.samplers = order(fields, samplers)?;
     }
     if let Some(bias) = fields.get("logit_bias") {
-        settings.logit_bias.extend(logit_bias(bias, tokenizer)?);
+        settings.logit_bias.extend(logit_bias(fields, bias, tokenizer)?);
     }
     if fields.get("dry_sequence_breakers").is_some() {
         let texts = fields.texts("dry_sequence_breakers")?;
@@ -56,25 +56,29 @@ pub fn settings(
     Ok(settings)
 }
 
-fn order(samplers: &Value) -> Result<sample::Order, ApiError> {
+fn order(fields: &Fields, samplers: &Value) -> Result<sample::Order, ApiError> {
     let order = match samplers {
         Value::String(letters) => parse_letters(letters),
         Value::Array(names) => {
             let names: Option<Vec<_>> = names.iter().map(Value::as_str).collect();
-            let names = names.ok_or_else(|| ApiError::field("samplers", "a list of names"))?;
+            let names = names.ok_or_else(|| fields.error("samplers", "a list of names"))?;
             parse_names(&names.join(";"))
         }
-        _ => return Err(ApiError::field("samplers", "a list of names, or a string of letters")),
+        _ => return Err(fields.error("samplers", "a list of names, or a string of letters")),
     };
     order.map_err(ApiError::invalid)
 }
 
 /// Returns the biases of a list of pairs or of an object. `false` excludes a token; a text stands
 /// for each of its tokens.
-fn logit_bias(bias: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<(Token, f32)>, ApiError> {
+fn logit_bias(
+    fields: &Fields,
+    bias: &Value,
+    tokenizer: &Tokenizer<'_>,
+) -> Result<Vec<(Token, f32)>, ApiError> {
     let expected = || {
         let tokens = tokenizer.len();
-        ApiError::field(
+        fields.error(
             "logit_bias",
             format_args!(
                 "an object or a list of pairs of a token (from 0 to {}) or a text and a number or \

@@ -131,17 +131,20 @@ fn wrong_scales_are_refused_with_the_permitted_range() {
     let (server, _adapter) = adapted("1", &["-np", "1"]);
     let cases = [
         (json!(1), "\"lora\": must be a list"),
-        (json!([0.5]), "\"lora\": must be made of objects"),
-        (json!([{ "scale": 1 }]), "\"id\": must be given for each adapter, from 0 to 0"),
-        (json!([{ "id": 1, "scale": 1 }]), "\"id\": must be a whole number from 0 to 0, not 1"),
-        (json!([{ "id": -1, "scale": 1 }]), "\"id\": must be a whole number from 0 to 0, not -1"),
-        (json!([{ "id": "0", "scale": 1 }]), "\"id\": must be a whole number from 0 to 0"),
-        (json!([{ "id": 0 }]), "\"scale\": must be given for adapter 0: a finite number"),
-        (json!([{ "id": 0, "scale": "a" }]), "\"scale\": must be a finite number"),
-        (json!([{ "id": 0, "scale": 1e39 }]), "\"scale\": must be from -3.4028235e38 to 3.4"),
+        (json!([0.5]), "[0]\": must be an object, not 0.5"),
+        (json!([{ "scale": 1 }]), "[0].id\": must be given: a number of an adapter, from 0 to 0"),
+        (json!([{ "id": 1, "scale": 1 }]), "[0].id\": must be a whole number from 0 to 0, not 1"),
+        (json!([{ "id": -1, "scale": 1 }]), "[0].id\": must be a whole number from 0 to 0, not -1"),
+        (json!([{ "id": "0", "scale": 1 }]), "[0].id\": must be a whole number from 0 to 0"),
+        (json!([{ "id": 0 }]), "[0].scale\": must be given: a finite number"),
+        (json!([{ "id": 0, "scale": "a" }]), "[0].scale\": must be a finite number"),
+        (
+            json!([{ "id": 0, "scale": 1e39 }]),
+            "[0].scale\": must be a number from -3.4028235e38 to 3.4",
+        ),
         (
             json!([{ "id": 0, "scale": 1 }, { "id": 0, "scale": 1 }]),
-            "\"id\": adapter 0 is given twice",
+            "[1].id\": adapter 0 is given twice",
         ),
     ];
     for (lora, message) in cases {

@@ -5,9 +5,9 @@ use std::{
     net::TcpStream,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{PROMPT, serve};
+use crate::harness::{PROMPT, Server, serve};
 
 #[test]
 fn a_body_that_is_not_an_object_is_refused() {
@@ -60,10 +60,152 @@ fn conversations_of_another_form_are_refused() {
     let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
     let post = |messages| server.post("/v1/chat/completions", json!({ "messages": messages }));
     post(json!("hello")).refused(400, &["\"messages\"", "a list"]);
-    post(json!(["hello"])).refused(400, &["\"messages\""]);
-    post(json!([{ "role": "robot", "content": "a" }])).refused(400, &["\"role\"", "robot"]);
-    post(json!([{ "role": "user", "content": 1 }])).refused(400, &["\"content\""]);
+    post(json!(["hello"])).refused(400, &["\"messages[0]\""]);
+    post(json!([{ "role": "robot", "content": "a" }])).refused(400, &["messages[0].role", "robot"]);
+    post(json!([{ "role": "user", "content": 1 }])).refused(400, &["messages[0].content"]);
     server.post("/v1/chat/completions", json!({})).refused(400, &["\"messages\""]);
+}
+
+/// Checks the whole messages of errors. In requests, `M` at the beginning stands for a message of a user.
+#[track_caller]
+fn assert_refused(server: &Server, requests: &[(&str, &str, &str)]) {
+    for (path, request, expected) in requests {
+        let request = request.replace("{M", r#"{"messages": [{"role": "user", "content": "a"}]"#);
+        let reply = server.send("POST", path, &[], &request);
+        let error = rope_cpu::json::parse::<Value>(&reply.text).unwrap()["error"].take();
+        let message = error["message"].as_str().or(error.as_str()).unwrap_or(&reply.text);
+        assert_eq!((reply.status, message), (400, *expected), "{path} {request}");
+    }
+}
+
+#[test]
+fn fields_have_the_names_and_places_that_the_request_gives_them() {
+    let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
+    assert_refused(
+        &server,
+        &[
+            (
+                "/v1/chat/completions",
+                r#"{M, "stop": [1]}"#,
+                r#""stop": must be a string or a list of strings, not [1]"#,
+            ),
+            (
+                "/v1/messages",
+                r#"{M, "stop_sequences": 5}"#,
+                r#""stop_sequences": must be a string or a list of strings, not 5"#,
+            ),
+            (
+                "/api/chat",
+                r#"{M, "options": {"stop": 5}}"#,
+                r#""options.stop": must be a string or a list of strings, not 5"#,
+            ),
+            (
+                "/api/chat",
+                r#"{M, "options": {"num_predict": -7}}"#,
+                r#""options.num_predict": must be a whole number from -2 to 2147483647, not -7"#,
+            ),
+            (
+                "/v1/responses",
+                r#"{"input": "a", "max_output_tokens": "x"}"#,
+                r#""max_output_tokens": must be a whole number from -1 to 2147483647, not "x""#,
+            ),
+            (
+                "/v1/messages",
+                r#"{M, "thinking": {"type": "on"}}"#,
+                r#""thinking.type": must be enabled, disabled or adaptive, not "on""#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{M, "tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]}"#,
+                r#""tools[0].function.parameters": must be an object, not 5"#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{M, "tools": [{"type": "function"}]}"#,
+                r#""tools[0].function": must be given: an object"#,
+            ),
+            (
+                "/v1/messages",
+                r#"{M, "tools": [{"input_schema": {}}]}"#,
+                r#""tools[0].name": must be given: a string"#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{"messages": [{"role": "user", "content": [{"type": "sound"}]}]}"#,
+                r#""messages[0].content[0].type": must be "text", not "sound""#,
+            ),
+            (
+                "/v1/responses",
+                r#"{"instructions": "a", "input": [{"role": "user", "content": 5}]}"#,
+                r#""input[0].content": must be a string or a list of parts, not 5"#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{M, "stream_options": {"include_usage": 3}}"#,
+                r#""stream_options.include_usage": must be true or false, not 3"#,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn numbers_are_refused_as_they_are_written_with_both_ends_of_the_range() {
+    let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
+    let hot = r#""temperature": must be a finite number, not "hot""#;
+    let tokens = "must be a whole number from -1 to 2147483647, not";
+    assert_refused(
+        &server,
+        &[
+            ("/completion", r#"{"prompt": "a", "temperature": "hot"}"#, hot),
+            (
+                "/completion",
+                r#"{"prompt": "a", "temperature": 1e+999}"#,
+                r#""temperature": must be a finite number, not 1e+999"#,
+            ),
+            ("/v1/messages", r#"{M, "temperature": "hot"}"#, hot),
+            (
+                "/v1/chat/completions",
+                r#"{M, "max_completion_tokens": 1e18}"#,
+                &format!(r#""max_completion_tokens": {tokens} 1e+18"#),
+            ),
+            (
+                "/v1/messages",
+                r#"{M, "max_tokens": 2147483648}"#,
+                &format!(r#""max_tokens": {tokens} 2147483648"#),
+            ),
+        ],
+    );
+    let most = json!({ "prompt": vec![5; 250], "n_predict": i32::MAX });
+    assert_eq!(server.post("/completion", most).json()["stop_type"], "limit");
+}
+
+#[test]
+fn a_message_needs_a_role_of_its_interface() {
+    let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
+    let all = "one of system, developer, user, assistant, tool";
+    for (path, place, roles) in [
+        ("/v1/chat/completions", "messages[0]", all),
+        ("/v1/responses", "input[0]", all),
+        ("/v1/messages", "messages[0]", "one of user, assistant, system"),
+        ("/api/chat", "messages[0]", all),
+    ] {
+        let name = place.split('[').next().unwrap();
+        let given = format!(r#"{{"system": "a", "{name}": [{{"content": "a"}}]}}"#);
+        let missing = format!(r#""{place}.role": must be given: {roles}"#);
+        assert_refused(&server, &[(path, &given, &missing)]);
+        let given = given.replace(r#""content""#, r#""role": "robot", "content""#);
+        let unknown = format!(r#""{place}.role": must be {roles}, not "robot""#);
+        assert_refused(&server, &[(path, &given, &unknown)]);
+    }
+}
+
+#[test]
+fn long_values_are_cut_in_errors() {
+    let server = serve(&["-c", "256"]);
+    let text = "é".repeat(300);
+    let expected = format!(r#""temperature": must be a finite number, not "{}…"#, &text[..198]);
+    let request = json!({ "prompt": PROMPT, "temperature": text }).to_string();
+    assert_refused(&server, &[("/completion", &request, &expected)]);
 }
 
 #[test]

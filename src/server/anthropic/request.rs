@@ -1,11 +1,19 @@
 //! Requests of Anthropic's interface in OpenAI's form.
 
+use rope_cpu::chat::Role;
 use serde_json::{Map, Value, json};
 
-use crate::server::{error::ApiError, fields::Fields};
+use crate::server::{
+    chat::role,
+    error::ApiError,
+    fields::{COUNT_MAX, Fields, objects},
+};
 
 /// The largest number of tokens of an answer if the request gives none, as in llama-server.
 const MAX_TOKENS: i64 = 4096;
+
+/// The roles of messages. Anthropic's own interface has no messages of the system: their text is in a field.
+const ROLES: [Role; 3] = [Role::User, Role::Assistant, Role::System];
 
 /// Returns a request in OpenAI's form. Fields that both interfaces have, or only llama-server, stay.
 ///
@@ -13,31 +21,29 @@ const MAX_TOKENS: i64 = 4096;
 /// If a field that differs is of another form than Anthropic's.
 pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     let mut messages = Vec::new();
-    if let Some(system) = fields.get("system") {
-        let text = text("system", system)?;
+    if fields.get("system").is_some() {
+        let text = text(&fields, "system")?;
         messages.push(json!({ "role": "system", "content": text }));
     }
-    let given = fields.list("messages")?.ok_or_else(|| ApiError::field("messages", "a list"))?;
-    for given in given {
-        messages.extend(message(&Fields::from_value("messages", given)?)?);
+    let given = fields.objects("messages")?;
+    for given in given.ok_or_else(|| fields.error("messages", "a list"))? {
+        messages.extend(message(&given)?);
     }
     fields.set("messages", messages);
-    if let Some(tools) = fields.list("tools")? {
+    if let Some(tools) = fields.objects("tools")? {
         let tools: Result<Vec<_>, _> = tools.iter().map(tool).collect();
         fields.set("tools", tools?);
     }
-    if let Some(choice) = fields.object("tool_choice")?.cloned().map(Fields::of) {
+    if let Some(choice) = fields.within("tool_choice")? {
         if choice.switch("disable_parallel_tool_use", false)? {
             fields.set("parallel_tool_calls", false);
         }
         fields.set("tool_choice", tool_choice(&choice)?);
     }
-    if let Some(thinking) = fields.object("thinking")?.cloned().map(Fields::of) {
+    if let Some(thinking) = fields.within("thinking")? {
         reason(&mut fields, &thinking)?;
     }
-    if let Some(stops) = fields.remove("stop_sequences") {
-        fields.set("stop", stops);
-    }
+    fields.rename("stop_sequences", "stop");
     if fields.get("max_tokens").is_none() {
         fields.set("max_tokens", MAX_TOKENS);
     }
@@ -45,57 +51,52 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
 }
 
 /// Returns the text of a string or of a list of text blocks.
-fn text(name: &str, value: &Value) -> Result<String, ApiError> {
-    let expected = || ApiError::field(name, "a string or a list of blocks of type \"text\"");
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(blocks) => {
-            let text = |block: &Value| match (block["type"].as_str(), block["text"].as_str()) {
-                (Some("text"), Some(text)) => Ok(text.to_string()),
-                _ => Err(expected()),
+fn text(fields: &Fields, name: &str) -> Result<String, ApiError> {
+    match fields.get(name) {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(blocks)) => {
+            let text = |block: &Fields| match block.text("type")? {
+                Some("text") => Ok(block.required_text("text")?.to_string()),
+                Some("image") => Err(ApiError::no_images()),
+                _ => Err(block.error("type", "\"text\"")),
             };
-            blocks.iter().map(text).collect()
+            objects(&fields.place(name), blocks)?.iter().map(text).collect()
         }
-        _ => Err(expected()),
+        Some(_) => Err(fields.error(name, "a string or a list of blocks of type \"text\"")),
     }
 }
 
 /// Returns the messages of a message: the results of tools are messages of their own, which follow
 /// the calls and so come first.
 fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
-    let role = message.text("role")?.unwrap_or_default();
+    let role = role(message, &ROLES)?;
     let blocks = match message.get("content") {
         Some(Value::Array(blocks)) => blocks,
         Some(Value::String(text)) => return Ok(vec![json!({ "role": role, "content": text })]),
-        _ => return Err(ApiError::field("content", "a string or a list of blocks")),
+        _ => return Err(message.error("content", "a string or a list of blocks")),
     };
     let (mut parts, mut calls, mut results) = (Vec::new(), Vec::new(), Vec::new());
     let mut reasoning = String::new();
-    for value in blocks {
-        let block = Fields::from_value("content", value)?;
+    for block in objects(&message.place("content"), blocks)? {
         match block.text("type")?.unwrap_or_default() {
-            "text" => parts.push(value.clone()),
+            "text" => parts.push(json!({ "type": "text", "text": block.required_text("text")? })),
             "thinking" => reasoning += block.text("thinking")?.unwrap_or_default(),
             "tool_use" => calls.push(json!({
-                "id": block.text("id")?,
+                "id": block.required_text("id")?,
                 "type": "function",
                 "function": {
-                    "name": block.text("name")?,
+                    "name": block.required_text("name")?,
                     "arguments": Value::Object(block.object("input")?.cloned().unwrap_or_default()).to_string(),
                 },
             })),
             "tool_result" => results.push(json!({
                 "role": "tool",
-                "tool_call_id": block.text("tool_use_id")?,
-                "content": block.get("content").map_or(Ok(String::new()), result)?,
+                "tool_call_id": block.required_text("tool_use_id")?,
+                "content": text(&block, "content")?,
             })),
             "image" => return Err(ApiError::no_images()),
-            kind => {
-                return Err(ApiError::invalid(format_args!(
-                    "\"content\": a block of type {kind:?} is not supported, only \"text\", \
-                     \"thinking\", \"tool_use\" and \"tool_result\""
-                )));
-            }
+            _ => return Err(block.error("type", "text, thinking, tool_use or tool_result")),
         }
     }
     if parts.is_empty() && calls.is_empty() && reasoning.is_empty() && !results.is_empty() {
@@ -114,29 +115,17 @@ fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
     Ok(results)
 }
 
-/// Returns the text of the result of a tool.
-fn result(content: &Value) -> Result<String, ApiError> {
-    let image = |block: &Value| block["type"] == "image";
-    match content.as_array().is_some_and(|blocks| blocks.iter().any(image)) {
-        true => Err(ApiError::no_images()),
-        false => text("content", content),
-    }
-}
-
-fn tool(tool: &Value) -> Result<Value, ApiError> {
-    let tool = Fields::from_value("tools", tool)?;
+fn tool(tool: &Fields) -> Result<Value, ApiError> {
     match tool.text("type")?.unwrap_or("custom") {
         "custom" => Ok(json!({
             "type": "function",
             "function": {
-                "name": tool.text("name")?,
+                "name": tool.required_text("name")?,
                 "description": tool.text("description")?.unwrap_or_default(),
                 "parameters": tool.object("input_schema")?.cloned().unwrap_or_default(),
             },
         })),
-        kind => Err(ApiError::invalid(format_args!(
-            "\"tools\": a tool of type {kind:?} is not supported, only \"custom\""
-        ))),
+        _ => Err(tool.error("type", "custom: tools of Anthropic's servers are not supported")),
     }
 }
 
@@ -145,11 +134,10 @@ fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
         "auto" => Ok("auto".into()),
         "any" => Ok("required".into()),
         "none" => Ok("none".into()),
-        "tool" => Ok(json!({ "type": "function", "function": { "name": choice.text("name")? } })),
-        kind => Err(ApiError::field(
-            "tool_choice",
-            format_args!("of type \"auto\", \"any\", \"none\" or \"tool\", not {kind:?}"),
-        )),
+        "tool" => {
+            Ok(json!({ "type": "function", "function": { "name": choice.required_text("name")? } }))
+        }
+        _ => Err(choice.error("type", "auto, any, none or tool")),
     }
 }
 
@@ -157,17 +145,14 @@ fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
 fn reason(fields: &mut Fields, thinking: &Fields) -> Result<(), ApiError> {
     match thinking.text("type")?.unwrap_or_default() {
         "enabled" => {
-            if let Some(budget) = thinking.whole("budget_tokens", 0, i64::MAX)? {
+            if let Some(budget) = thinking.whole("budget_tokens", 0, COUNT_MAX)? {
                 fields.set("reasoning_budget_tokens", budget);
             }
             Ok(())
         }
         "disabled" => fields.set_template_argument("enable_thinking", false),
         "adaptive" => Ok(()),
-        kind => Err(ApiError::field(
-            "thinking",
-            format_args!("of type \"enabled\", \"disabled\" or \"adaptive\", not {kind:?}"),
-        )),
+        _ => Err(thinking.error("type", "enabled, disabled or adaptive")),
     }
 }
 
@@ -176,7 +161,7 @@ mod tests {
     use super::*;
 
     fn converted(request: Value) -> Result<Value, String> {
-        let fields = Fields::from_value("request", &request).unwrap();
+        let fields = Fields::of_value("", &request).unwrap();
         convert(fields).map(|fields| json!(fields)).map_err(|e| e.message)
     }
 
@@ -250,20 +235,19 @@ mod tests {
         let of_content =
             |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
         for (request, expected) in [
-            (json!({}), "\"messages\": must be a list"),
-            (json!({ "messages": [1] }), "\"messages\": must be"),
+            (json!({}), "\"messages\": must be given: a list"),
+            (json!({ "messages": [1] }), "\"messages[0]\": must be"),
             (of_content(json!(1)), "a string or a list of blocks"),
-            (of_content(json!([{ "type": "video" }])), "a block of type \"video\""),
+            (of_content(json!([{ "type": "video" }])), "tool_result, not \"video\""),
             (of_content(json!([{ "type": "image" }])), "image input is not supported"),
             (
-                of_content(json!([{ "type": "tool_result", "content": [{ "type": "image" }] }])),
+                of_content(
+                    json!([{ "type": "tool_result", "tool_use_id": "1", "content": [{ "type": "image" }] }]),
+                ),
                 "image input is not supported",
             ),
             (json!({ "messages": [], "system": 1 }), "\"system\": must be"),
-            (
-                json!({ "messages": [], "tools": [{ "type": "web_search" }] }),
-                "a tool of type \"web_search\"",
-            ),
+            (json!({ "messages": [], "tools": [{ "type": "web_search" }] }), "not \"web_search\""),
             (json!({ "messages": [], "tool_choice": { "type": "all" } }), "not \"all\""),
         ] {
             let error = converted(request).unwrap_err();

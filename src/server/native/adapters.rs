@@ -3,7 +3,12 @@
 use axum::{Json, body::Bytes};
 use serde_json::{Value, json};
 
-use crate::server::{adapters::of_list, app::Loaded, error::ApiError, fields::parse};
+use crate::server::{
+    adapters::of_list,
+    app::Loaded,
+    error::ApiError,
+    fields::{objects, parse},
+};
 
 /// Answers `GET /lora-adapters`.
 pub async fn list(Loaded(app): Loaded) -> Json<Value> {
@@ -22,6 +27,6 @@ pub async fn set(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErr
     let list = body.as_array().ok_or_else(|| {
         ApiError::invalid(r#"the body must be a list of adapters: [{"id": 0, "scale": 0.5}]"#)
     })?;
-    app.set_adapter_scales(of_list(list, app.model.adapters().len())?);
+    app.set_adapter_scales(of_list(&objects("", list)?, app.model.adapters().len())?);
     Ok(Json(json!({ "success": true })))
 }

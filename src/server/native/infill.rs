@@ -7,7 +7,11 @@ use rope_cpu::{
 };
 
 use super::completion::complete;
-use crate::server::{app::Loaded, error::ApiError, fields::Fields};
+use crate::server::{
+    app::Loaded,
+    error::ApiError,
+    fields::{COUNT_MAX, Fields},
+};
 
 /// The names of the repository and of the file with the gap, which requests do not give. They are
 /// llama-server's.
@@ -30,7 +34,8 @@ pub async fn infill(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiErr
     let gap = gap(&fields, tokenizer, marks)?;
     let mut prompt = further_texts(&fields, tokenizer, marks)?;
     // Of further texts, those that fit are read; the last ones are the most important.
-    let answer = fields.whole("n_predict", -1, i64::MAX)?.and_then(|max| usize::try_from(max).ok());
+    let answer = fields.whole("n_predict", -1, COUNT_MAX)?;
+    let answer = answer.and_then(|max| usize::try_from(max).ok());
     let room = app.context.saturating_sub(gap.len().saturating_add(answer.unwrap_or(0)) + 1);
     prompt.drain(..prompt.len().saturating_sub(room));
     prompt.extend(gap);
@@ -47,9 +52,8 @@ fn gap(
     tokenizer: &Tokenizer<'_>,
     marks: FillInMiddle,
 ) -> Result<Vec<Token>, ApiError> {
-    let required =
-        |name| fields.text(name)?.ok_or_else(|| ApiError::field(name, "given, as a string"));
-    let (prefix, suffix) = (required("input_prefix")?, required("input_suffix")?);
+    let prefix = fields.required_text("input_prefix")?;
+    let suffix = fields.required_text("input_suffix")?;
     let prompt = fields.text("prompt")?.unwrap_or_default();
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let mut tokens: Vec<_> = bos.into_iter().chain([marks.prefix]).collect();
@@ -75,9 +79,8 @@ fn further_texts(
     if let Some(repository) = marks.repository {
         tokens.extend(line(repository, REPOSITORY));
     }
-    for extra in fields.list("input_extra")?.unwrap_or_default() {
-        let extra = Fields::from_value("input_extra", extra)?;
-        let text = extra.text("text")?.ok_or_else(|| ApiError::field("text", "given"))?;
+    for extra in fields.objects("input_extra")?.unwrap_or_default() {
+        let text = extra.required_text("text")?;
         let name = extra.text("filename")?.unwrap_or("tmp");
         match marks.file {
             Some(file) => tokens.extend(line(file, name)),

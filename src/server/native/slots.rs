@@ -91,7 +91,7 @@ fn file(app: &App, fields: &Fields) -> Result<(String, PathBuf), ApiError> {
         && !name.starts_with('.')
         && name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
     if !plain {
-        return Err(ApiError::field(
+        return Err(fields.error(
             "filename",
             "the name of a file without a folder: letters, digits, and any of . _ - after the first",
         ));

@@ -50,7 +50,7 @@ pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>,
     let tokens: Option<Vec<Token>> = tokens.iter().map(known).collect();
     let tokens = tokens.ok_or_else(|| {
         let last = tokenizer.len().saturating_sub(1);
-        ApiError::field("tokens", format_args!("a list of tokens from 0 to {last}"))
+        fields.error("tokens", format_args!("a list of tokens from 0 to {last}"))
     })?;
     let bytes = tokenizer.decode(&tokens, true);
     Ok(Json(json!({ "content": String::from_utf8_lossy(&bytes) })))

@@ -30,11 +30,11 @@ use crate::server::{
 /// Answers `POST /api/chat`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = convert(Fields::parse(&body)?, &app)?;
-    let messages = fields.list("messages")?.unwrap_or_default();
+    let messages = fields.objects("messages")?.unwrap_or_default();
     if messages.is_empty() {
         return Ok(loaded(&app, Place::Message, &fields));
     }
-    let messages: Result<Vec<_>, _> = messages.iter().map(message).collect();
+    let messages: Result<Vec<_>, _> = messages.into_iter().map(message).collect();
     fields.set("messages", messages?);
     let request = Request::read(&fields, &app).await?;
     answer(app, &fields, request, Place::Message).await

@@ -2,7 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{app::App, error::ApiError, fields::Fields};
+use crate::server::{
+    app::App,
+    error::ApiError,
+    fields::{COUNT_MAX, Fields},
+};
 
 /// Options for the hardware, which have no effect: the command line has them.
 const HARDWARE: [&str; 8] =
@@ -17,12 +21,12 @@ pub fn convert(mut fields: Fields, app: &App) -> Result<Fields, ApiError> {
         fields.remove("options");
         for (name, value) in given {
             if !HARDWARE.contains(&name.as_str()) {
-                fields.set(&name, value);
+                fields.set_from(&name, value, format!("options.{name}"));
             }
         }
     }
     check_context(&fields, app.context)?;
-    if let Some(max) = fields.whole("num_predict", -2, i64::MAX)? {
+    if let Some(max) = fields.whole("num_predict", -2, COUNT_MAX)? {
         // -1 and -2: no limit except the context.
         fields.set("n_predict", max.max(-1));
     }
@@ -33,26 +37,26 @@ pub fn convert(mut fields: Fields, app: &App) -> Result<Fields, ApiError> {
         Some(Value::Object(schema)) => {
             Some(json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
         }
-        Some(_) => return Err(ApiError::field("format", "\"json\" or a JSON schema")),
+        Some(_) => return Err(fields.error("format", "\"json\" or a JSON schema")),
     };
     if let Some(format) = format {
-        fields.set("response_format", format);
+        fields.set_from("response_format", format, "format");
     }
     match fields.get("think").cloned() {
         None => {}
         Some(Value::Bool(think)) => fields.set_template_argument("enable_thinking", think)?,
-        Some(Value::String(effort)) => fields.set("reasoning_effort", effort),
+        Some(Value::String(effort)) => fields.set_from("reasoning_effort", effort, "think"),
         Some(_) => {
-            return Err(ApiError::field("think", "true, false, \"low\", \"medium\" or \"high\""));
+            return Err(fields.error("think", "true, false, \"low\", \"medium\" or \"high\""));
         }
     }
     Ok(fields)
 }
 
 fn check_context(fields: &Fields, context: usize) -> Result<(), ApiError> {
-    match fields.whole("num_ctx", 1, i64::MAX)?.and_then(|wanted| usize::try_from(wanted).ok()) {
+    match fields.whole("num_ctx", 1, COUNT_MAX)?.and_then(|wanted| usize::try_from(wanted).ok()) {
         Some(wanted) if wanted > context => Err(ApiError::field(
-            "num_ctx",
+            &fields.place("num_ctx"),
             format_args!(
                 "at most {context}, the context of the server, not {wanted}: restart the server with \
                  a larger --ctx"
@@ -66,25 +70,15 @@ fn check_context(fields: &Fields, context: usize) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// If it is of another form than ollama's, or has images.
-pub fn message(message: &Value) -> Result<Value, ApiError> {
-    let mut message = Fields::from_value("messages", message)?;
+pub fn message(mut message: Fields) -> Result<Value, ApiError> {
     refuse_images(&message)?;
-    for (name, openai) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
-        if let Some(value) = message.remove(name) {
-            message.set(openai, value);
-        }
-    }
-    if let Some(calls) = message.list("tool_calls")? {
-        let calls: Result<Vec<_>, _> = calls.iter().map(call).collect();
-        message.set("tool_calls", calls?);
+    message.rename("thinking", "reasoning_content");
+    message.rename("tool_name", "name");
+    if let Some(mut calls) = message.objects("tool_calls")? {
+        calls.iter_mut().for_each(|call| call.set("type", "function"));
+        message.set("tool_calls", json!(calls));
     }
     Ok(json!(message))
-}
-
-fn call(call: &Value) -> Result<Value, ApiError> {
-    let mut call = Fields::from_value("tool_calls", call)?;
-    call.set("type", "function");
-    Ok(json!(call))
 }
 
 /// Refuses a message or prompt with images.
@@ -157,14 +151,15 @@ mod tests {
                 { "function": { "name": "f", "arguments": { "n": 1 } }, "type": "function" },
             ],
         });
-        assert_eq!(message(&given).unwrap(), expected);
-        let error = message(&json!({ "role": "user", "images": ["x"] })).unwrap_err();
+        assert_eq!(message(Fields::of_value("", &given).unwrap()).unwrap(), expected);
+        let error =
+            message(Fields::of_value("", &json!({ "images": ["x"] })).unwrap()).unwrap_err();
         assert!(error.message.contains("image input is not supported"), "{}", error.message);
     }
 
     #[test]
     fn a_larger_context_is_an_error_with_both_sizes() {
-        let fields = |size| Fields::from_value("", &json!({ "num_ctx": size })).unwrap();
+        let fields = |size| Fields::of_value("", &json!({ "num_ctx": size })).unwrap();
         assert!(check_context(&fields(64), 64).is_ok());
         let error = check_context(&fields(65), 64).unwrap_err().message;
         assert!(error.contains("64") && error.contains("65"), "{error}");
@@ -177,7 +172,7 @@ mod tests {
             (json!({ "template": "x" }), true),
             (json!({ "context": [1] }), true),
         ] {
-            let fields = Fields::from_value("", &given).unwrap();
+            let fields = Fields::of_value("", &given).unwrap();
             assert_eq!(refuse_unsupported(&fields).is_err(), refused, "{given}");
         }
     }

@@ -270,6 +270,6 @@ pub fn finish_reason(end: &End) -> &'static str {
 
 /// Returns whether a stream ends with the usage.
 pub fn stream_options(fields: &Fields) -> Result<bool, ApiError> {
-    let options = fields.object("stream_options")?.cloned().map(Fields::of);
+    let options = fields.within("stream_options")?;
     options.map_or(Ok(false), |options| options.switch("include_usage", false))
 }

@@ -2,7 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{error::ApiError, fields::Fields};
+use crate::server::{
+    chat::{ROLES, content, function_tool, role},
+    error::ApiError,
+    fields::{Fields, objects},
+};
 
 /// Fields that need an earlier response or another server.
 const UNSUPPORTED: [(&str, &str); 3] = [
@@ -31,32 +35,32 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     match fields.get("input") {
         Some(Value::String(text)) => messages.push(json!({ "role": "user", "content": text })),
         Some(Value::Array(items)) if !items.is_empty() => {
-            for item in items {
-                add(&mut messages, &Fields::from_value("input", item)?)?;
+            for item in objects("input", items)? {
+                add(&mut messages, &item)?;
             }
         }
-        _ => return Err(ApiError::field("input", "a string or a list of at least one item")),
+        _ => return Err(fields.error("input", "a string or a list of at least one item")),
     }
     fields.set("messages", messages);
-    if let Some(tools) = fields.list("tools")? {
-        let tools: Result<Vec<_>, _> = tools.iter().map(tool).collect();
+    if let Some(tools) = fields.objects("tools")? {
+        let tools: Result<Vec<_>, _> = tools.into_iter().map(tool).collect();
         fields.set("tools", tools?);
     }
-    if let Some(Value::Object(choice)) = fields.get("tool_choice").cloned() {
-        fields.set("tool_choice", tool_choice(&Fields::of(choice))?);
+    if fields.get("tool_choice").is_some_and(Value::is_object)
+        && let Some(choice) = fields.within("tool_choice")?
+    {
+        fields.set("tool_choice", tool_choice(&choice)?);
     }
-    if let Some(max) = fields.remove("max_output_tokens") {
-        fields.set("max_tokens", max);
-    }
-    if let Some(reasoning) = fields.object("reasoning")?.cloned().map(Fields::of)
+    fields.rename("max_output_tokens", "max_tokens");
+    if let Some(reasoning) = fields.within("reasoning")?
         && let Some(effort) = reasoning.text("effort")?
     {
         fields.set("reasoning_effort", effort);
     }
-    if let Some(text) = fields.object("text")?.cloned().map(Fields::of)
+    if let Some(text) = fields.within("text")?
         && let Some(format) = text.object("format")?
     {
-        fields.set("response_format", response_format(format));
+        fields.set_from("response_format", response_format(format), text.place("format"));
     }
     Ok(fields)
 }
@@ -65,13 +69,14 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
 fn add(messages: &mut Vec<Value>, item: &Fields) -> Result<(), ApiError> {
     match item.text("type")?.unwrap_or("message") {
         "message" => {
-            let role = item.text("role")?.unwrap_or_default();
-            let content = item.get("content").cloned().unwrap_or_default();
+            let role = role(item, &ROLES)?;
+            content(item, "content", "")?;
+            let parts = item.get("content").cloned().unwrap_or_default();
             match turn(messages).filter(|_| role == "assistant") {
                 Some(turn) if !turn.contains_key("content") => {
-                    turn.insert("content".into(), content);
+                    turn.insert("content".into(), parts);
                 }
-                _ => messages.push(json!({ "role": role, "content": content })),
+                _ => messages.push(json!({ "role": role, "content": parts })),
             }
         }
         "reasoning" => {
@@ -79,32 +84,35 @@ fn add(messages: &mut Vec<Value>, item: &Fields) -> Result<(), ApiError> {
             let parts = parts.into_iter().flatten().find(|parts| !parts.is_empty());
             let texts = parts.unwrap_or_default().iter().map(|part| part["text"].as_str());
             let text: Option<String> = texts.collect();
-            let text = text.ok_or_else(|| {
-                ApiError::field("input", "reasoning whose \"content\" has parts with a \"text\"")
-            })?;
+            let expected = "reasoning with a list of parts that have a \"text\"";
+            let text = text.ok_or_else(|| item.error("content", expected))?;
             messages.push(json!({ "role": "assistant", "reasoning_content": text }));
         }
         "function_call" => {
             let call = json!({
-                "id": item.text("call_id")?,
+                "id": item.required_text("call_id")?,
                 "type": "function",
-                "function": { "name": item.text("name")?, "arguments": item.text("arguments")? },
+                "function": {
+                    "name": item.required_text("name")?,
+                    "arguments": item.required_text("arguments")?,
+                },
             });
             match turn(messages).map(|turn| turn.entry("tool_calls").or_insert_with(|| json!([]))) {
                 Some(Value::Array(calls)) => calls.push(call),
                 _ => messages.push(json!({ "role": "assistant", "tool_calls": [call] })),
             }
         }
-        "function_call_output" => messages.push(json!({
-            "role": "tool",
-            "tool_call_id": item.text("call_id")?,
-            "content": item.get("output"),
-        })),
-        kind => {
-            return Err(ApiError::invalid(format_args!(
-                "\"input\": an item of type {kind:?} is not supported, only \"message\", \
-                 \"reasoning\", \"function_call\" and \"function_call_output\""
-            )));
+        "function_call_output" => {
+            content(item, "output", "")?;
+            messages.push(json!({
+                "role": "tool",
+                "tool_call_id": item.required_text("call_id")?,
+                "content": item.get("output"),
+            }));
+        }
+        _ => {
+            let expected = "message, reasoning, function_call or function_call_output";
+            return Err(item.error("type", expected));
         }
     }
     Ok(())
@@ -116,28 +124,21 @@ fn turn(messages: &mut [Value]) -> Option<&mut Map<String, Value>> {
     last.get("role").is_some_and(|role| role == "assistant").then_some(last)
 }
 
-fn tool(tool: &Value) -> Result<Value, ApiError> {
-    let mut tool = Fields::from_value("tools", tool)?;
-    match tool.remove("type").as_ref().and_then(Value::as_str) {
-        Some("function") => Ok(json!({ "type": "function", "function": tool })),
-        kind => Err(ApiError::invalid(format_args!(
-            "\"tools\": a tool of type {:?} is not supported, only \"function\"",
-            kind.unwrap_or_default()
-        ))),
+fn tool(mut tool: Fields) -> Result<Value, ApiError> {
+    if tool.text("type")? != Some("function") {
+        return Err(tool.error("type", "function"));
     }
+    function_tool(&tool)?;
+    tool.remove("type");
+    Ok(json!({ "type": "function", "function": tool }))
 }
 
 fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
     match choice.text("type")?.unwrap_or_default() {
         "function" => {
-            Ok(json!({ "type": "function", "function": { "name": choice.text("name")? } }))
+            Ok(json!({ "type": "function", "function": { "name": choice.required_text("name")? } }))
         }
-        kind => Err(ApiError::field(
-            "tool_choice",
-            format_args!(
-                "\"auto\", \"none\", \"required\" or of type \"function\", not of type {kind:?}"
-            ),
-        )),
+        _ => Err(choice.error("type", "function")),
     }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     fn converted(request: Value) -> Result<Value, String> {
-        let fields = Fields::from_value("request", &request).unwrap();
+        let fields = Fields::of_value("", &request).unwrap();
         convert(fields).map(|fields| json!(fields)).map_err(|e| e.message)
     }
 
@@ -230,10 +231,13 @@ mod tests {
             (json!({ "input": [] }), "at least one item"),
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
             (json!({ "input": "", "background": true }), "\"background\": must be false"),
-            (json!({ "input": [{ "type": "web_search_call" }] }), "type \"web_search_call\""),
-            (json!({ "input": [{ "type": "reasoning", "content": [1] }] }), "a \"text\""),
-            (json!({ "input": "", "tools": [{ "type": "mcp" }] }), "type \"mcp\""),
-            (json!({ "input": "", "tool_choice": { "type": "mcp" } }), "type \"mcp\""),
+            (json!({ "input": [{ "type": "web_search_call" }] }), "not \"web_search_call\""),
+            (
+                json!({ "input": [{ "type": "reasoning", "content": [1] }] }),
+                "\"input[0].content\": must be",
+            ),
+            (json!({ "input": "", "tools": [{ "type": "mcp" }] }), "function, not \"mcp\""),
+            (json!({ "input": "", "tool_choice": { "type": "mcp" } }), "function, not \"mcp\""),
         ] {
             let error = converted(request).unwrap_err();
             assert!(error.contains(expected), "{error}");
