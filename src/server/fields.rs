@@ -33,15 +33,17 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Parses the body of a request.
+    /// Parses the body of a request. The name of a model is any text: the server has only one.
     ///
     /// # Errors
-    /// If it is not a JSON object, with the position.
+    /// If it is not a JSON object, with the position, or names the model by anything but a text.
     pub fn parse(body: &Bytes) -> Result<Self, ApiError> {
         let Value::Object(values) = parse(body)? else {
             return Err(ApiError::invalid("the body must be a JSON object"));
         };
-        Ok(Fields { values, ..Fields::default() })
+        let fields = Fields { values, ..Fields::default() };
+        fields.text("model")?;
+        Ok(fields)
     }
 
     /// Returns the fields of the value at a place of a request.

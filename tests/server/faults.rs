@@ -200,6 +200,31 @@ fn a_message_needs_a_role_of_its_interface() {
 }
 
 #[test]
+fn the_name_of_a_model_is_any_text() {
+    let server = serve(&["-c", "256", "--chat-template", "{{ messages[0].content }}"]);
+    let message = json!([{ "role": "user", "content": PROMPT }]);
+    for (path, field, value) in [
+        ("/completion", "prompt", json!(PROMPT)),
+        ("/v1/completions", "prompt", json!(PROMPT)),
+        ("/v1/chat/completions", "messages", message.clone()),
+        ("/v1/responses", "input", json!(PROMPT)),
+        ("/v1/embeddings", "input", json!(PROMPT)),
+        ("/v1/messages", "messages", message.clone()),
+        ("/api/chat", "messages", message),
+        ("/api/generate", "prompt", json!(PROMPT)),
+        ("/api/show", "name", json!("")),
+    ] {
+        let mut body = json!({ field: value, "model": "nope", "stream": false, "max_tokens": 1 });
+        server.post(path, body.clone()).json();
+        body["model"] = 7.into();
+        assert_refused(
+            &server,
+            &[(path, &body.to_string(), r#""model": must be a string, not 7"#)],
+        );
+    }
+}
+
+#[test]
 fn long_values_are_cut_in_errors() {
     let server = serve(&["-c", "256"]);
     let text = "é".repeat(300);
