@@ -16,6 +16,7 @@ use std::{
 };
 
 use llguidance::{Matcher, api::TopLevelGrammar};
+use serde_json::Value;
 
 pub use error::{Error, Position};
 pub use vocabulary::Vocabulary;
@@ -163,6 +164,9 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
     let in_grammar = |e| match (grammar, Error::in_grammar(e)) {
         (Grammar::Lark(_), error) => error,
         // The position is in a translation.
+        (Grammar::JsonSchema(text), Error::Invalid { message, .. }) => {
+            Error::invalid(place_of_error(vocabulary, text), message)
+        }
         (_, Error::Invalid { message, .. }) => Error::invalid(None, message),
         (_, error) => error,
     };
@@ -187,4 +191,13 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
         }
         Err(e) => Err(e),
     }
+}
+
+/// Returns the place of llguidance's error in a schema.
+fn place_of_error(vocabulary: &Vocabulary, text: &str) -> Option<Position> {
+    let error = |schema: &Value| {
+        let grammar = TopLevelGrammar::from_json_schema(schema.clone());
+        vocabulary.factory().create_parser(grammar).err().map(Error::in_grammar)
+    };
+    Some(Position::Pointer(schema::of_error(schema::parse(text).ok()?, error)))
 }

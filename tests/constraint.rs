@@ -283,15 +283,44 @@ fn what_a_schema_needs_and_is_not_supported_is_an_error_with_its_place() {
                 "the keyword `uniqueItems` is not supported",
             ),
             (r#"{"anyOf": [{}, {"requird": []}]}"#, Some("/anyOf/1/requird"), "`requird`"),
-            (r#"{"type": "strin"}"#, None, "strin"),
-            (r#"{"type": "string", "format": "no-such"}"#, None, "no-such"),
-            (r#"{"type": "string", "pattern": "a(b"}"#, None, "unclosed group"),
-            (r#"{"type": "integer", "minimum": 5, "maximum": 4}"#, None, "minimum"),
-            (r##"{"$ref": "#/$defs/none"}"##, None, "none"),
-            (r#"{"$ref": "https://example.com/schema"}"#, None, "example.com"),
-            (r#"{"oneOf": [{"minimum": 1}, {"maximum": 2}]}"#, None, "oneOf"),
-            ("[]", None, "schema"),
-            ("false", None, "false"),
+            (
+                r#"{"items": {"type": "strin"}}"#,
+                Some("/items/type"),
+                "no type \"strin\": choose from",
+            ),
+            (r#"{"type": ["string", 5]}"#, Some("/type"), "no type 5"),
+            (r#"{"type": "string", "format": "no-such"}"#, Some("/format"), "no-such"),
+            (
+                r#"{"properties": {"a": {"minLength": 1}, "b~": {"type": "string", "pattern": "a(b"}}}"#,
+                Some("/properties/b~0/pattern"),
+                "unclosed group",
+            ),
+            (
+                r#"{"allOf": [{}, {"type": "integer", "minimum": 5, "maximum": 4}], "title": "a"}"#,
+                Some("/allOf/1/minimum"),
+                "minimum",
+            ),
+            (
+                r##"{"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"items": 5}}}"##,
+                Some("/$defs/a/items"),
+                "schema",
+            ),
+            (
+                r#"{"additionalProperties": false, "required": ["a"], "properties": {"a": {"const": 1}},
+                    "minProperties": "x"}"#,
+                Some("/minProperties"),
+                "minProperties",
+            ),
+            (
+                r#"{"items": [{"properties": 5}, {"properties": 5}]}"#,
+                Some("/items/1/properties"),
+                "object",
+            ),
+            (r##"{"$ref": "#/$defs/none"}"##, Some("/$ref"), "none"),
+            (r#"{"$ref": "https://example.com/schema"}"#, Some("/$ref"), "example.com"),
+            (r#"{"oneOf": [{"minimum": 1}, {"maximum": 2}]}"#, Some("/oneOf"), "oneOf"),
+            ("[]", Some(""), "schema"),
+            ("false", Some(""), "false"),
         ] {
             let (position, message) = refused(vocabulary, Grammar::JsonSchema(schema.into()));
             assert_eq!(position, place.map(|p| Position::Pointer(p.into())), "{schema}: {message}");

@@ -1,6 +1,10 @@
 //! JSON schemas: which keywords are supported, and the white space of answers.
 
+mod place;
+
 use serde_json::{Value, json};
+
+pub use place::of_error;
 
 use super::error::{Error, Position};
 use crate::json;
@@ -61,6 +65,19 @@ const ANNOTATIONS: [&str; 17] = [
     "writeOnly",
 ];
 
+/// The keywords with schemas that others refer to.
+const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
+
+/// The keywords with schemas that have names.
+const NAMED: [&str; 4] = ["$defs", "definitions", "properties", "patternProperties"];
+
+/// The keywords with a schema, or a list of them.
+const NESTED: [&str; 7] =
+    ["allOf", "anyOf", "oneOf", "prefixItems", "items", "additionalItems", "additionalProperties"];
+
+/// The values of `type`.
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
 /// Parses a schema for llguidance.
 ///
 /// # Errors
@@ -96,24 +113,18 @@ fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
     for (keyword, value) in keywords {
         let len = pointer.len();
         *pointer += "/";
-        *pointer += &keyword.replace('~', "~0").replace('/', "~1");
+        *pointer += &escaped(keyword);
         match keyword.as_str() {
-            "$defs" | "definitions" | "properties" | "patternProperties" => {
+            named if NAMED.contains(&named) => {
                 for (name, schema) in value.as_object().into_iter().flatten() {
                     let len = pointer.len();
                     *pointer += "/";
-                    *pointer += &name.replace('~', "~0").replace('/', "~1");
+                    *pointer += &escaped(name);
                     check(schema, pointer)?;
                     pointer.truncate(len);
                 }
             }
-            "allOf"
-            | "anyOf"
-            | "oneOf"
-            | "prefixItems"
-            | "items"
-            | "additionalItems"
-            | "additionalProperties" => match value {
+            nested if NESTED.contains(&nested) => match value {
                 Value::Array(schemas) => {
                     for (i, schema) in schemas.iter().enumerate() {
                         let len = pointer.len();
@@ -124,6 +135,7 @@ fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
                 }
                 schema => check(schema, pointer)?,
             },
+            "type" => check_type(value, pointer)?,
             known if SUPPORTED.contains(&known) || ANNOTATIONS.contains(&known) => {}
             unknown => {
                 let position = Some(Position::Pointer(pointer.clone()));
@@ -137,4 +149,21 @@ fn check(schema: &Value, pointer: &mut String) -> Result<(), Error> {
         pointer.truncate(len);
     }
     Ok(())
+}
+
+fn check_type(value: &Value, pointer: &str) -> Result<(), Error> {
+    let types = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let known = |one: &&Value| one.as_str().is_some_and(|one| TYPES.contains(&one));
+    match types.iter().find(|one| !known(one)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let message = format!("there is no type {unknown}: choose from {}", TYPES.join(", "));
+            Err(Error::invalid(Some(Position::Pointer(pointer.into())), message))
+        }
+    }
+}
+
+/// Returns a name as a JSON Pointer has it.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
