@@ -68,26 +68,50 @@ fn micro_batches_of_any_size_give_the_same_bits_with_each_cache_type() {
     }
 }
 
+/// Returns the logits of the last of 2,200 tokens: more than one part of the context, and keys far
+/// enough to be multiplied in 8 bits.
+fn far_back(tiny: &Tiny, how: &How) -> Vec<Vec<f32>> {
+    let all = tokens(tiny, 2200);
+    with_session(tiny, how, |session| {
+        session.evaluate(&all[..2150], 0..0, &mut |_, _| {}).unwrap();
+        logits(session, &all[2150..])
+    })
+}
+
 /// With few rows each part of the context is a task of attention; with many, one task computes all
-/// parts. This context is longer than one part.
+/// parts.
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_far_back() {
-    for tiny in [Tiny { layers: 1, ..Tiny::llama() }, Tiny::gemma3()] {
+    let llama = Tiny { layers: 1, ..Tiny::llama() };
+    let raw = Flags::method("dynamic").with(&SCALE, 2.0);
+    for (tiny, flags) in
+        [(llama.clone(), Flags::default()), (llama, raw), (Tiny::gemma3(), Flags::default())]
+    {
         for cache in [CacheType::F16, CacheType::Q8_0] {
             let (keys, values) = (cache, cache);
-            let of = |micro_batch| {
-                let how = How { micro_batch, keys, values, ..How::default() };
-                let all = tokens(&tiny, 2200);
-                with_session(&tiny, &how, |session| {
-                    session.evaluate(&all[..2150], 0..0, &mut |_, _| {}).unwrap();
-                    logits(session, &all[2150..])
-                })
-            };
+            let how = How { keys, values, flags: flags.clone(), ..How::default() };
+            let of = |micro_batch| far_back(&tiny, &How { micro_batch, ..how.clone() });
             let whole = of(512);
             for micro_batch in [2, 7, 300] {
                 assert!(whole == of(micro_batch), "{}, {micro_batch}", cache.name());
             }
         }
+    }
+}
+
+/// Far keys and values are rounded to 8 bits, those of an f32 cache excepted.
+#[test]
+fn far_back_a_prompt_is_as_near_as_steps_of_eight_bits() {
+    let tiny = Tiny { layers: 1, ..Tiny::llama() };
+    let of = |keys, values| far_back(&tiny, &How { keys, values, ..How::default() });
+    let exact = of(CacheType::F32, CacheType::F32);
+    for (keys, values) in [(CacheType::F16, CacheType::F32), (CacheType::F32, CacheType::F16)] {
+        let found = of(keys, values);
+        let pairs = exact.iter().flatten().zip(found.iter().flatten());
+        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
+        let error = sum / (50 * tiny.vocabulary) as f64;
+        // An f16 cache that is computed in single precision is sixteen times as near.
+        assert!((1.0 / 2048.0..=8.0 / 127.0).contains(&error), "{}: {error}", keys.name());
     }
 }
 
