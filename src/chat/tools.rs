@@ -61,7 +61,9 @@ impl Tools {
         }
         let names = || all.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
         match &choice {
-            ToolChoice::Required if all.is_empty() => return Err(Error::ToolsMissing),
+            ToolChoice::Required | ToolChoice::Named(_) if all.is_empty() => {
+                return Err(Error::ToolsMissing);
+            }
             ToolChoice::Named(name) if !all.iter().any(|tool| tool.name == *name) => {
                 return Err(Error::ToolUnknown { name: name.clone(), known: names() });
             }
@@ -156,7 +158,9 @@ mod tests {
             assert!(new(&[name], ToolChoice::Auto).unwrap_err().contains("letters"), "{name}");
         }
         assert!(new(&["a", "a"], ToolChoice::Auto).unwrap_err().contains("twice"));
-        assert!(new(&[], ToolChoice::Required).unwrap_err().contains("no tools"));
+        for choice in [ToolChoice::Required, ToolChoice::Named("a".into())] {
+            assert!(new(&[], choice).unwrap_err().contains("no tools"));
+        }
         let error = new(&["a", "b"], ToolChoice::Named("c".into())).unwrap_err();
         assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
     }

@@ -217,6 +217,14 @@ fn message(fields: &Fields) -> Result<Message, ApiError> {
     // The parts are checked here, for errors that name what is not supported.
     role(fields, &ROLES)?;
     content(fields, "content", "")?;
+    for name in ["reasoning_content", "tool_call_id", "name"] {
+        fields.text(name)?;
+    }
+    for call in fields.objects("tool_calls")?.unwrap_or_default() {
+        call.text("id")?;
+        let function = call.within("function")?;
+        function.ok_or_else(|| call.error("function", "an object"))?.required_text("name")?;
+    }
     parse(&json!(fields).to_string()).map_err(|e| fields.invalid(e))
 }
 

@@ -175,7 +175,10 @@ impl Fields {
     pub fn whole(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
         let within =
             |value: &Value| whole_number(value).filter(|number| (least..=most).contains(number));
-        self.read(name, format_args!("a whole number from {least} to {most}"), within)
+        match (least, most) {
+            (i64::MIN, i64::MAX) => self.read(name, "a whole number of 64 bits", within),
+            _ => self.read(name, format_args!("a whole number from {least} to {most}"), within),
+        }
     }
 
     /// Returns a number of things, from 0 to `most`.
@@ -253,7 +256,7 @@ pub fn objects(place: &str, list: &[Value]) -> Result<Vec<Fields>, ApiError> {
 }
 
 /// Returns a value as errors show it.
-fn shown(value: &Value) -> String {
+pub fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -2,8 +2,8 @@
 
 use rope_cpu::{
     Token,
-    chat::{Format, Tools},
-    constraint::{Constraint, Grammar},
+    chat::{Format, Tool, ToolChoice, Tools},
+    constraint::{self, Constraint, Grammar},
 };
 
 use super::{app::App, error::ApiError, fields::Fields};
@@ -90,8 +90,29 @@ pub fn of_tools(
     if let Some((name, _)) = given(fields)?.first() {
         return Err(exclusive(name, "tools"));
     }
-    let compiled = compile(&Grammar::Lark(grammar), app);
-    compiled.map(Some).map_err(|e| ApiError::invalid(format_args!("\"tools\": {}", e.message)))
+    compile(&Grammar::Lark(grammar), app).map(Some).map_err(|e| {
+        let refused = (0..)
+            .zip(tools.all())
+            .find_map(|(index, tool)| Some((index, refusal(tool, format, prompt, app)?)));
+        ApiError::invalid(match refused {
+            Some((index, reason)) => format!("\"tools[{index}]\": the schema of {reason}"),
+            None => format!("\"tools\": {}", e.message),
+        })
+    })
+}
+
+/// Returns the name of a tool with the error in its schema, if there is one.
+fn refusal(tool: &Tool, format: &Format, prompt: &str, app: &App) -> Option<String> {
+    let tokenizer = app.tokenizer().ok()?;
+    let alone = Tools::new(vec![tool.clone()], ToolChoice::Auto, false).ok()?;
+    let grammar = format.grammar(prompt, &alone, &|name| tokenizer.control(name))?;
+    match Constraint::new(app.vocabulary().ok()?, &Grammar::Lark(grammar)) {
+        // The position is in a grammar that the request does not have.
+        Err(constraint::Error::Invalid { message, .. }) => {
+            Some(format!("{:?}: {message}", tool.name))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the control tokens that mark the parts of an answer.

@@ -6,7 +6,10 @@ use rope_cpu::{
 };
 use serde_json::Value;
 
-use super::{error::ApiError, fields::whole_number};
+use super::{
+    error::ApiError,
+    fields::{shown, whole_number},
+};
 
 /// Returns the tokens of each prompt.
 ///
@@ -37,9 +40,9 @@ fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<To
         )),
         Value::Object(object) => match object.get("prompt_string") {
             Some(Value::String(text)) => Ok(tokenizer.encode(text, Special::Parse, Ends::Add)),
-            _ => Err(form(name, tokenizer)),
+            _ => Err(form(name, value, tokenizer)),
         },
-        _ => Err(form(name, tokenizer)),
+        _ => Err(form(name, value, tokenizer)),
     }
 }
 
@@ -54,21 +57,24 @@ fn mixture(name: &str, list: &[Value], tokenizer: &Tokenizer<'_>) -> Result<Vec<
             }
             (_, Some(token)) => {
                 let known = usize::try_from(token).is_ok_and(|token| token < tokenizer.len());
-                let token = known.then_some(token as Token).ok_or_else(|| form(name, tokenizer))?;
+                let token =
+                    known.then_some(token as Token).ok_or_else(|| form(name, value, tokenizer))?;
                 tokens.push(token);
             }
-            _ => return Err(form(name, tokenizer)),
+            _ => return Err(form(name, value, tokenizer)),
         }
     }
     Ok(tokens)
 }
 
-fn form(name: &str, tokenizer: &Tokenizer<'_>) -> ApiError {
+/// Returns an error for a value that is no prompt, or no part of one.
+fn form(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> ApiError {
     let last = tokenizer.len().saturating_sub(1);
     ApiError::field(
         name,
         format_args!(
-            "a string, a list of tokens (from 0 to {last}) and strings, or a list of these"
+            "a string, a list of tokens (from 0 to {last}) and strings, or a list of these, not {}",
+            shown(value)
         ),
     )
 }

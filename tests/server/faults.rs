@@ -141,6 +141,44 @@ fn fields_have_the_names_and_places_that_the_request_gives_them() {
             ),
             (
                 "/v1/chat/completions",
+                r#"{M, "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function",
+                "function": {"name": "g", "parameters": {"properties": {"a": {"type": "objekt"}}}}}]}"#,
+                r#""tools[1]": the schema of "g": failed to compile JSON schema: Invalid type: objekt"#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 5}}]},
+                {"role": "user", "content": "a"}]}"#,
+                r#""messages[0].tool_calls[0].function.name": must be a string, not 5"#,
+            ),
+            (
+                "/v1/responses",
+                r#"{"input": "a", "text": {"format": {"type": "json_schema"}}}"#,
+                r#""text.format.schema": must be given: a JSON schema"#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{M, "response_format": {"type": "json_schema", "json_schema":
+                {"schema": {"properties": {"a": {"items": 5}}}}}}"#,
+                r#""response_format": /properties/a/items: schema must be an object or boolean"#,
+            ),
+            (
+                "/api/generate",
+                r#"{"prompt": "a", "format": {"properties": {"a": {"items": 5}}}}"#,
+                r#""format": /properties/a/items: schema must be an object or boolean"#,
+            ),
+            (
+                "/completion",
+                r#"{"prompt": [5, {}]}"#,
+                r#""prompt": must be a string, a list of tokens (from 0 to 39) and strings, or a list of these, not {}"#,
+            ),
+            (
+                "/completion",
+                r#"{"prompt": "a", "seed": 1e30}"#,
+                r#""seed": must be a whole number of 64 bits, not 1e+30"#,
+            ),
+            (
+                "/v1/chat/completions",
                 r#"{M, "stream_options": {"include_usage": 3}}"#,
                 r#""stream_options.include_usage": must be true or false, not 3"#,
             ),

@@ -58,9 +58,9 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
         fields.set("reasoning_effort", effort);
     }
     if let Some(text) = fields.within("text")?
-        && let Some(format) = text.object("format")?
+        && let Some(format) = text.within("format")?
     {
-        fields.set_from("response_format", response_format(format), text.place("format"));
+        fields.set_from("response_format", response_format(&format)?, text.place("format"));
     }
     Ok(fields)
 }
@@ -143,12 +143,13 @@ fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
 }
 
 /// Returns the format of a text: a JSON schema has a field of its own in chat completions.
-fn response_format(format: &Map<String, Value>) -> Value {
-    match format.get("type") {
-        Some(kind) if kind == "json_schema" => {
-            json!({ "type": "json_schema", "json_schema": format })
+fn response_format(format: &Fields) -> Result<Value, ApiError> {
+    match format.text("type")? {
+        Some("json_schema") if format.get("schema").is_none() => {
+            Err(format.error("schema", "a JSON schema"))
         }
-        _ => Value::Object(format.clone()),
+        Some("json_schema") => Ok(json!({ "type": "json_schema", "json_schema": format })),
+        _ => Ok(json!(format)),
     }
 }
 
