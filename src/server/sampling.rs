@@ -37,8 +37,8 @@ pub fn settings(
         }
     }
     if let Some(seed) = fields.whole("seed", i64::MIN, i64::MAX)? {
-        // 2^32 - 1 is llama.cpp's -1, for a random seed.
-        settings.seed = u32::try_from(seed).ok().filter(|seed| *seed != u32::MAX);
+        // The lowest bits, as in llama-server; of -1 they are all 1, for a random seed.
+        settings.seed = Some(seed as u32).filter(|seed| *seed != u32::MAX);
     }
     if let Some(samplers) = fields.get("samplers") {
         settings.samplers = order(fields, samplers)?;

@@ -38,6 +38,9 @@ fn a_completion_is_the_same_in_every_form() {
     assert_eq!(whole["tokens_predicted"], 40);
     assert_eq!(whole["stop_type"], "limit");
     assert_eq!(whole["generation_settings"]["seed"], 3);
+    let mut long = body.clone();
+    long["seed"] = ((1u64 << 40) + 3).into();
+    assert_eq!(server.post("/completion", long).json()["content"], content);
     let streamed = text(server.stream("/completion", body.clone()), |event| &event["content"]);
     assert_eq!(streamed, content);
     let openai = server.post("/v1/completions", body.clone()).json();
