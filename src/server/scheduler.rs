@@ -282,27 +282,33 @@ impl<'t> Scheduler<'t> {
         self.slots[slot].begin(running, sequence, &self.costs);
     }
 
-    /// Returns the scales of adapters of the next step: those of the slot whose last step is the longest
-    /// ago, so that none waits for ever.
-    fn scales_in_turn(&self) -> Option<Scales> {
+    /// Returns the slots that are in turn: those with the scales of adapters of the slot whose last step is
+    /// the longest ago, so that none waits for ever.
+    fn turn(&self) -> Option<Turn> {
         let busy = self.slots.iter().filter(|slot| slot.task().is_some());
-        busy.min_by_key(|slot| slot.last_step)?.scales().cloned()
+        let scales = busy.min_by_key(|slot| slot.last_step)?.scales()?.clone();
+        let taking_part = self.slots.iter().filter(|slot| slot.takes_part(&scales));
+        let (answers, prompts): (Vec<_>, Vec<_>) = taking_part.partition(|slot| slot.generating());
+        let oldest = prompts.iter().min_by_key(|slot| slot.last_use);
+        Some(Turn {
+            answers: answers.len(),
+            oldest: oldest.map(|slot| (slot.id, slot.remaining())),
+            scales,
+        })
     }
 
-    /// Computes the next tokens of all slots with the scales of adapters whose turn it is.
+    /// Computes the next tokens of all slots that are in turn.
     fn step(&mut self) {
-        let Some(scales) = self.scales_in_turn() else { return };
-        let generating = |slot: &&Slot| slot.takes_part(&scales) && slot.generating();
-        let answers = self.slots.iter().filter(generating).count();
-        let oldest = self.oldest_prompt(&scales);
+        let Some(turn) = self.turn() else { return };
+        let (scales, answers, oldest) = (&turn.scales, turn.answers, turn.oldest);
         // Short prompts first, but the one that began first is not passed over twice: none waits for ever.
         let first = oldest.map(|(id, _)| id).filter(|id| self.slots[*id].passed_over);
         let step_tokens = self.pace.step_tokens(answers);
-        let drafts = self.draft(answers, step_tokens, &scales);
+        let drafts = self.draft(&turn, step_tokens);
         self.engine.limit_step(step_tokens.max(answers + drafts));
         let Scheduler { engine, tokenizer, slots, steps, .. } = self;
         let key = |slot: &Slot| if Some(slot.id) == first { 0 } else { slot.remaining() };
-        let slots = slots.iter_mut().filter(|slot| slot.takes_part(&scales));
+        let slots = slots.iter_mut().filter(|slot| slot.takes_part(scales));
         let mut order: Vec<_> = slots.map(|slot| (key(slot), slot)).collect();
         order.sort_by_key(|(key, _)| *key);
         let feeds = order.into_iter().filter_map(|(_, slot)| slot.feed());
@@ -322,36 +328,39 @@ impl<'t> Scheduler<'t> {
         let busy = feeds.len();
         drop((feeds, takers));
         *steps += 1;
-        for slot in self.slots.iter_mut().filter(|slot| slot.takes_part(&scales)) {
+        let (tokens, time) = (before - after, started.elapsed());
+        let computing = time.saturating_sub(choosing);
+        let only_answers = result.is_ok() && busy == answers && tokens == answers + drafts;
+        for slot in self.slots.iter_mut().filter(|slot| slot.takes_part(scales)) {
             slot.last_step = self.steps;
             slot.passed_over = oldest == Some((slot.id, slot.remaining()));
+            if only_answers {
+                slot.passed(tokens, computing);
+            }
         }
         match result {
             Ok(()) => {
-                let (tokens, time) = (before - after, started.elapsed());
                 self.pace.observe(tokens, answers + drafts, time);
-                if busy == answers && tokens == answers + drafts {
-                    let time = time.saturating_sub(choosing);
-                    self.costs.record(tokens, time);
-                    let slots = self.slots.iter_mut().filter(|slot| slot.takes_part(&scales));
-                    slots.for_each(|slot| slot.passed(tokens, time));
+                if only_answers {
+                    self.costs.record(tokens, computing);
                 }
-                self.advance(&scales);
+                self.advance(scales);
             }
             Err(e) => {
                 self.slots.iter_mut().for_each(Slot::drop_drafts);
-                self.recover(&e, drafts > 0, &scales);
+                self.recover(&e, drafts > 0, scales);
             }
         }
     }
 
     /// Drafts what may follow the answers that are generated, in a step that has `step_tokens` tokens if
     /// prompts are read, too. Returns the number of drafts.
-    fn draft(&mut self, answers: usize, step_tokens: usize, scales: &Scales) -> usize {
+    fn draft(&mut self, turn: &Turn, step_tokens: usize) -> usize {
+        let Turn { scales, oldest, .. } = turn;
+        let answers = turn.answers;
         let Scheduler { engine, slots, steps, without_drafts, .. } = self;
         let most = engine.options().micro_batch.saturating_sub(answers);
-        let reading = slots.iter().filter(|slot| slot.takes_part(scales)).count() > answers;
-        let room = match (std::mem::take(without_drafts), reading) {
+        let room = match (std::mem::take(without_drafts), oldest.is_some()) {
             (true, _) => 0,
             (false, false) => most,
             // At least half of a step is for prompts.
@@ -371,14 +380,6 @@ impl<'t> Scheduler<'t> {
             }
         }
         drafts
-    }
-
-    /// Returns the slot of the prompt that began first of those being read with these scales of adapters,
-    /// with the number of its tokens that are left.
-    fn oldest_prompt(&self, scales: &Scales) -> Option<(usize, usize)> {
-        let reading =
-            self.slots.iter().filter(|slot| slot.takes_part(scales) && !slot.generating());
-        reading.min_by_key(|slot| slot.last_use).map(|slot| (slot.id, slot.remaining()))
     }
 
     /// Continues the slots that took part in a step.
@@ -426,6 +427,17 @@ impl<'t> Scheduler<'t> {
         }
         slot.sequence = self.engine.sequence();
     }
+}
+
+/// What is known of the slots that take part in a step.
+struct Turn {
+    /// The scales of adapters that they have in common.
+    scales: Scales,
+    /// The number of answers that are generated.
+    answers: usize,
+    /// The slot of the prompt that began first of those being read, with the number of its tokens that are
+    /// left.
+    oldest: Option<(usize, usize)>,
 }
 
 /// A place where first tokens of a prompt are computed already.
