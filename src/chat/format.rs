@@ -23,7 +23,7 @@ use super::{
 use crate::Token;
 
 pub(super) use generic::GENERIC;
-pub(super) use json_call::{FENCE, WholeAnswer};
+pub(super) use json_call::{FENCE, WholeAnswer, WholeAnswerReader};
 
 /// All formats. The first that reads a template's call is taken, [`GENERIC`] if none does.
 pub(super) const FORMATS: &[&dyn Dialect] = &[

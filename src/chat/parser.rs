@@ -10,7 +10,7 @@ pub(super) use cursor::{Cursor, Read, Stop};
 
 use super::{
     Tool, Tools,
-    format::{Dialect, Place, WholeAnswer},
+    format::{Dialect, Place, WholeAnswer, WholeAnswerReader},
     reasoning::Markers,
 };
 
@@ -57,6 +57,8 @@ pub struct Parser {
     /// The text that is not read yet.
     held: String,
     state: State,
+    /// The call that the answer may be, as far as it is in the text that is not read yet.
+    whole_answer: WholeAnswerReader,
     /// Whether there is no text so far, except white space.
     blank: bool,
     /// Whether white space is dropped, because it follows a marker.
@@ -106,6 +108,7 @@ impl Parser {
             held: String::new(),
             trims: matches!(state, State::Reasoning(_)),
             state,
+            whole_answer: WholeAnswerReader::default(),
             blank: true,
             calls: 0,
         }
@@ -138,14 +141,19 @@ impl Parser {
     /// Reads what is held, as far as its meaning is certain.
     fn read(&mut self, complete: bool) -> Vec<Event> {
         let mut events = Vec::new();
-        let held = mem::take(&mut self.held);
+        let mut held = mem::take(&mut self.held);
         let mut rest = held.as_str();
         while let Ok(read) = self.step(rest, complete, &mut events) {
             rest = &rest[read..];
         }
         match complete {
             true if !rest.is_empty() => events.push(Event::Text(rest.into())),
-            _ => self.held = rest.into(),
+            _ => {
+                // In place: what is held may be long.
+                let read = held.len() - rest.len();
+                held.drain(..read);
+                self.held = held;
+            }
         }
         events
     }
@@ -220,11 +228,11 @@ impl Parser {
     }
 
     /// Reads a call without markers, which is all that follows reasoning.
-    fn whole_answer(&self, text: &str, complete: bool) -> Read<WholeAnswer> {
+    fn whole_answer(&mut self, text: &str, complete: bool) -> Read<WholeAnswer> {
         if !self.blank || self.calls > 0 || self.tools.is_empty() {
             return Err(Stop::Other);
         }
-        WholeAnswer::read(text, complete, &self.tools)
+        self.whole_answer.read(text, complete, &self.tools)
     }
 
     /// Reads text up to a marker, and the marker.

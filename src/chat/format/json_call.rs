@@ -41,6 +41,7 @@ pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<
 }
 
 /// A call that is the whole answer, which models write that forget the markers of their format.
+#[derive(Debug)]
 pub(in crate::chat) struct WholeAnswer {
     pub name: String,
     pub id: Option<String>,
@@ -48,10 +49,43 @@ pub(in crate::chat) struct WholeAnswer {
     pub arguments: String,
 }
 
-impl WholeAnswer {
+/// A reader of a [`WholeAnswer`] in a text that grows, which reads its arguments once.
+#[derive(Debug, Default)]
+pub(in crate::chat) struct WholeAnswerReader(Option<Begun>);
+
+/// A call up to some place in its arguments.
+#[derive(Debug)]
+struct Begun {
+    call: WholeAnswer,
+    /// Whether it is in a block of code.
+    fenced: bool,
+    /// The bytes up to the place.
+    read: usize,
+    object: JsonObject,
+    /// Whether the arguments end there.
+    done: bool,
+}
+
+impl WholeAnswerReader {
     /// Reads an answer that is a JSON object with the name of a tool and `arguments`, alone or in a block of
-    /// code, and nothing else but white space.
-    pub fn read(text: &str, complete: bool, tools: &[Tool]) -> Read<Self> {
+    /// code, and nothing else but white space. `text` begins with that of the last reading.
+    pub fn read(&mut self, text: &str, complete: bool, tools: &[Tool]) -> Read<WholeAnswer> {
+        let mut begun = match self.0.take() {
+            Some(begun) => begun,
+            None => Begun::read(text, complete, tools)?,
+        };
+        let end = begun.end(text, complete);
+        if end == Err(Stop::More) {
+            self.0 = Some(begun);
+            return Err(Stop::More);
+        }
+        end.map(|()| begun.call)
+    }
+}
+
+impl Begun {
+    /// Reads up to the arguments.
+    fn read(text: &str, complete: bool, tools: &[Tool]) -> Read<Self> {
         let mut cursor = Cursor::new(text, complete);
         cursor.space();
         let fenced = cursor.maybe(FENCE)?;
@@ -62,10 +96,33 @@ impl WholeAnswer {
         let Block::Call { name, id, .. } = begin(&mut cursor, &["arguments"], tools)? else {
             return Err(Stop::Other);
         };
-        let arguments = cursor.object()?;
+        if cursor.peek()? != '{' {
+            return Err(Stop::Other);
+        }
+        Ok(Begun {
+            call: WholeAnswer { name, id, arguments: String::new() },
+            fenced,
+            read: cursor.position(),
+            object: JsonObject::default(),
+            done: false,
+        })
+    }
+
+    /// Reads what is new of the arguments, and what follows them.
+    fn end(&mut self, text: &str, complete: bool) -> Read<()> {
+        let arguments = &mut self.call.arguments;
+        if !self.done {
+            let new = self.object.read(&text[self.read..], complete, arguments);
+            self.read += new.read;
+            self.done = new.done;
+        }
+        if !self.done {
+            return Err(if complete { Stop::Other } else { Stop::More });
+        }
+        let mut cursor = Cursor::new(&text[self.read..], complete);
         end(&mut cursor)?;
         cursor.space();
-        if fenced {
+        if self.fenced {
             cursor.eat(FENCE)?;
             cursor.space();
         }
@@ -73,7 +130,7 @@ impl WholeAnswer {
         match complete {
             _ if !cursor.rest().is_empty() => Err(Stop::Other),
             false => Err(Stop::More),
-            true if is_object() => Ok(Self { name, id, arguments: arguments.into() }),
+            true if is_object() => Ok(()),
             true => Err(Stop::Other),
         }
     }

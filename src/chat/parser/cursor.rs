@@ -1,7 +1,5 @@
 //! A place in a text that may still grow.
 
-use super::{Arguments, JsonObject};
-
 /// Why something was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -100,20 +98,6 @@ impl<'t> Cursor<'t> {
         let text = crate::json::parse(&rest[..end]).map_err(|_| Stop::Other)?;
         self.at += end;
         Ok(text)
-    }
-
-    /// Reads a JSON object, of which only braces and strings are looked at.
-    pub fn object(&mut self) -> Read<&'t str> {
-        let rest = self.rest();
-        if self.peek()? != '{' {
-            return Err(Stop::Other);
-        }
-        let read = JsonObject::default().read(rest, self.complete, &mut String::new());
-        if !read.done {
-            return Err(self.stop());
-        }
-        self.at += read.read;
-        Ok(&rest[..read.read])
     }
 
     /// Returns the meaning of the end of the text for something that is not complete.

@@ -2,7 +2,7 @@
 
 use rope_cpu::chat::{Event, ToolChoice};
 
-use super::{Answer, TEMPLATES, complete, format, parse, tools};
+use super::{Answer, TEMPLATES, complete, format, parse, read, tools};
 
 #[test]
 fn a_whole_answer_in_json_is_a_call() {
@@ -66,4 +66,21 @@ fn json_is_held_back_while_it_may_be_a_call() {
     assert_eq!(parser.push("}"), [Event::Text("}".into())]);
     let mut parser = format("hermes").parser("", &tools(ToolChoice::Auto));
     assert_eq!(parser.push("```rust"), [Event::Text("```rust".into())]);
+}
+
+#[test]
+fn a_whole_answer_is_read_alike_in_any_pieces() {
+    let call = r#"{"name": "add", "arguments": {"a": [{}, {"b": "\"}"}], "c": "`"}, "id": "x}"}"#;
+    for answer in [format!("```json\n{call}\n```\n"), format!(" {call} "), format!("{call}}}")] {
+        // One at a time is what `parse` compares with.
+        let whole = parse(format("hermes"), "", &answer);
+        assert_eq!(whole.calls.len(), usize::from(!answer.ends_with("}}")), "{answer}");
+        for first in 0..answer.len() {
+            for second in first..answer.len() {
+                let pieces = [&answer[..first], &answer[first..second], &answer[second..]];
+                let parser = format("hermes").parser("", &tools(ToolChoice::Auto));
+                assert_eq!(read(parser, pieces), whole, "{pieces:?}");
+            }
+        }
+    }
 }
