@@ -27,6 +27,7 @@ def arguments():
                         help="measure a whole model by length instead, for the chart, into docs/results")
     parser.add_argument("--quick", action="store_true", help="a few rows, one round")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
+    parser.add_argument("--mistralrs", action="store_true", help="measure mistral.rs too, in the row coder")
     parser.add_argument("--write", action="store_true",
                         help="replace the table of this instruction set in docs/performance.md")
     parser.add_argument("-r", "--repetitions", type=int, default=2, help="samples a round and program [2]")
@@ -46,7 +47,7 @@ def measure(m, threads, a):
     """{engine: {test: samples}}, the programs one after the other in each round."""
     samples = {}
     for _ in range(1 if a.quick else m.rounds):
-        for engine in [RopeCpu(), *peers(m, a.ik)]:
+        for engine in [RopeCpu(), *peers(m, a.ik, a.mistralrs)]:
             if m.start:
                 MODELS[m.model].path().read_bytes()  # starts from a warm page cache are compared
             for test, values in engine.measure(m, threads, a.repetitions).items():
@@ -67,7 +68,7 @@ def main():
     chosen = selected(a)
     for m in chosen.values():
         MODELS[m.model].path()
-        for engine in peers(m, a.ik):
+        for engine in peers(m, a.ik, a.mistralrs):
             engine.python()
 
     # What was built and written just now is not to be counted as others' work.
@@ -97,7 +98,7 @@ def main():
     ]
     if busy:
         notes += ["", "**The machine was busy: these numbers say little.**"]
-    names = ["llama.cpp"] + (["ik_llama.cpp"] if a.ik else [])
+    names = ["llama.cpp"] + (["ik_llama.cpp"] if a.ik else []) + (["mistral.rs"] if a.mistralrs else [])
     text = markdown(results, names, notes)
     print(text)
     if a.write:

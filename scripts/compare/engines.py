@@ -77,14 +77,18 @@ class RopeCpu:
         return {"generation": [m.sequences * m.generation / seconds for seconds in row["samples_t_tg"]]}
 
 
+def python(environment):
+    command = [ROOT / "scripts/python-tools", *environment.split()]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 @dataclass(frozen=True)
 class Llama:
     name: str
     environment: str  # as scripts/python-tools names it, empty for its default
 
     def python(self):
-        command = [ROOT / "scripts/python-tools", *self.environment.split()]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        return python(self.environment)
 
     def measure(self, m, threads, repetitions):
         command = [self.python(), ROOT / "scripts/compare/llama.py", *common(m, threads, repetitions)]
@@ -109,6 +113,18 @@ class Llama:
             sys.exit(f"compare: {self.name} was compiled without AVX-512: {system_info}")
 
 
+class MistralRs:
+    name = "mistral.rs"
+
+    def python(self):
+        return python("mistral")
+
+    def measure(self, m, threads, repetitions):
+        command = [self.python(), ROOT / "scripts/compare/mistral.py", "-m", MODELS[m.model].path(), "-t", threads,
+                   "-p", m.prompt, "-n", m.generation, "-r", repetitions]
+        return {test["test"]: test["samples"] for test in run(command).lines}
+
+
 @cache
 def machine():
     """What rope-cpu says of this machine."""
@@ -119,12 +135,13 @@ def machine():
 LLAMA = Llama("llama.cpp", "")
 LLAMA_AVX2 = Llama("llama.cpp", "avx2")
 IK = Llama("ik_llama.cpp", "ik")
+MISTRAL_RS = MistralRs()
 
 
-def peers(m, ik):
+def peers(m, ik, mistralrs):
     """What `m` is compared with. (There is no build of ik_llama.cpp for AVX2 alone.)"""
     if not m.theirs:
         return []
     if m.isa:
         return [LLAMA_AVX2]
-    return [LLAMA, IK] if ik else [LLAMA]
+    return [LLAMA, *([IK] if ik else []), *([MISTRAL_RS] if mistralrs and m.mistralrs else [])]

@@ -15,6 +15,7 @@ class Measurement:
     cache: str = "f16"
     isa: str = ""            # held to this one
     theirs: bool = True      # whether llama.cpp has the like
+    mistralrs: bool = False  # whether mistral.rs is measured, which needs a model with a vocabulary
     rope_freq_scale: float = 0.0
     rounds: int = 3
     whole: bool = False      # how long the program takes as a whole, and how much memory
@@ -72,6 +73,7 @@ MEASUREMENTS = {
     "deeper-q8_0": deep("q8_0", depth=16384, theirs=False),
     "deep-llama3-f16": deep("f16", model="llama3"),
     "deep-llama3-q8_0": deep("q8_0", model="llama3"),
+    "coder": Measurement("coder", prompt=480, mistralrs=True),
     # Six query heads share a KV head.
     "coder-deep-f16": deep("f16", depth=16384, model="coder"),
     "coder-deep-q8_0": deep("q8_0", depth=16384, model="coder"),
