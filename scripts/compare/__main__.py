@@ -13,7 +13,7 @@ import time
 from engines import RopeCpu, machine, peers
 from lengths import measure_lengths
 from models import MODELS
-from rows import MEASUREMENTS, QUICK
+from rows import LONG, MEASUREMENTS, QUICK
 from table import markdown, write
 
 QUIET = 0.5
@@ -26,6 +26,8 @@ def arguments():
     parser.add_argument("--lengths", action="store_true",
                         help="measure a whole model by length instead, for the chart, into docs/results")
     parser.add_argument("--quick", action="store_true", help="a few rows, one round")
+    parser.add_argument("--long", action="store_true",
+                        help=f"measure the row {LONG} too: 16,000 tokens with all layers, for more than an hour")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
     parser.add_argument("--mistralrs", action="store_true", help="measure mistral.rs too, in the row coder")
     parser.add_argument("--write", action="store_true",
@@ -36,7 +38,9 @@ def arguments():
 
 
 def selected(a):
-    names = a.rows.split(",") if a.rows else QUICK if a.quick else MEASUREMENTS
+    usual = QUICK if a.quick else [name for name in MEASUREMENTS if name != LONG]
+    names = a.rows.split(",") if a.rows else list(usual)
+    names += [LONG] if a.long and LONG not in names else []
     for name in names:
         if name not in MEASUREMENTS:
             sys.exit(f"compare: there is no row {name}; there are {', '.join(MEASUREMENTS)}")

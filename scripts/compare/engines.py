@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from models import MODELS, ROOT
@@ -48,6 +48,11 @@ def common(m, threads, repetitions):
             "-r", 1 if m.whole else repetitions]
 
 
+def whole(done, first):
+    """The samples of a program that was run once; `first`: the seconds until the first token, if measured."""
+    return {"first": first, "seconds": [done.seconds], "memory": [done.memory]}
+
+
 class RopeCpu:
     name = "rope-cpu"
 
@@ -60,9 +65,14 @@ class RopeCpu:
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
         if m.sequences > 1:
             return self.measure_sequences(command, m, threads, repetitions)
-        done = run([*command, *common(m, threads, repetitions)])
+        if m.whole and m.prompt:
+            together = ["-pg", f"{m.prompt},{m.generation}"]
+            command += [*common(replace(m, prompt=0, generation=0), threads, repetitions), *together]
+        else:
+            command += common(m, threads, repetitions)
+        done = run(command)
         if m.whole:
-            return {"seconds": [done.seconds], "memory": [done.memory]}
+            return whole(done, [row["time_to_first_token_ns"] / 1e9 for row in done.lines if m.prompt])
         samples = {}
         for row in done.lines:
             test = "prompt" if row["n_prompt"] else "generation"
@@ -95,12 +105,13 @@ class Llama:
         command += ["--cache-type", m.cache]
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
         command += ["--sequences", m.sequences] if m.sequences > 1 else []
+        command += ["--together"] if m.whole and m.prompt else []
         command += ["--start"] if m.start else []
         done = run(command)
         compiled, *tests = done.lines
         self.check(compiled["system_info"], machine()["isa"])
         if m.whole:
-            return {"seconds": [done.seconds], "memory": [done.memory]}
+            return whole(done, [seconds for test in tests if test["test"] == "first" for seconds in test["samples"]])
         return {test["test"]: test["samples"] for test in tests}
 
     def check(self, system_info, isa):

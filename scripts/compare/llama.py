@@ -137,16 +137,19 @@ def main():
     parser.add_argument("--rope-freq-scale", type=float, default=0.0)
     parser.add_argument("--sweep", type=int, metavar="STEP",
                         help="the speeds at every depth up to -d, in steps of this, instead")
+    parser.add_argument("--together", action="store_true",
+                        help="read -p and then generate -n, once, and print the seconds until the first token")
     parser.add_argument("--start", action="store_true", help="the seconds from nothing to the first token alone")
     a = parser.parse_args()
-    if a.sequences > 1 and (a.p or a.sweep or a.start):
+    if a.sequences > 1 and (a.p or a.sweep or a.start or a.together):
         parser.error("several sequences have tests of generation alone (-n)")
 
     print(json.dumps({"system_info": system_info()}), flush=True)
     if a.start:
         print(json.dumps({"test": "start", "samples": [start(a) for _ in range(a.r)]}), flush=True)
         return
-    context = Context(a.m, a.d + max(a.p, a.n, a.sweep or 0) + 8, a.t, a.cache_type, a.rope_freq_scale,
+    longest = a.p + a.n if a.together else max(a.p, a.n, a.sweep or 0)
+    context = Context(a.m, a.d + longest + 8, a.t, a.cache_type, a.rope_freq_scale,
                       a.sequences)
     numbers = random.Random(1)
 
@@ -160,6 +163,13 @@ def main():
         return
     for sequence in range(a.sequences if a.d else 0):
         context.feed(tokens(a.d), 0, sequence)
+    if a.together:
+        began = time.perf_counter()
+        context.feed(tokens(a.p), a.d)
+        print(json.dumps({"test": "first", "samples": [time.perf_counter() - began]}), flush=True)
+        for i, token in enumerate(tokens(a.n)):
+            context.step([token], a.d + a.p + i)
+        return
     for kind, size in (("prompt", a.p), ("generation", a.n)):
         samples = []
         for _ in range(a.r if size else 0):
