@@ -138,17 +138,17 @@ impl<'a> Tokenizer<'a> {
     ///
     /// Some templates write the BOS and EOS texts themselves; each token is added exactly once if
     /// the vocabulary requires it, as in llama.cpp.
-    pub fn encode_chat(&self, rendered: &str) -> Vec<Token> {
-        let mut text = rendered;
+    pub fn encode_chat(&self, rendered: impl AsRef<[u8]>) -> Vec<Token> {
+        let mut text = rendered.as_ref();
         if self.roles.add_bos
             && let Some(bos) = self.roles.bos.and_then(|token| self.text(token))
         {
-            text = text.strip_prefix(bos).unwrap_or(text);
+            text = text.strip_prefix(bos.as_bytes()).unwrap_or(text);
         }
         if self.roles.add_eos
             && let Some(eos) = self.roles.eos.and_then(|token| self.text(token))
         {
-            text = text.strip_suffix(eos).unwrap_or(text);
+            text = text.strip_suffix(eos.as_bytes()).unwrap_or(text);
         }
         self.encode(text, Special::Parse, Ends::Add)
     }

@@ -11,6 +11,7 @@ mod prompt_cache;
 mod saved;
 mod screen;
 mod settings;
+mod stand_ins;
 mod stats;
 mod summary;
 mod writer;
@@ -38,7 +39,7 @@ use rope_cpu::{
     platform::interrupt,
     rope::Flags,
     sample::{Sampler, Settings},
-    tokenizer::{Ends, Special, replace_invalid_bytes},
+    tokenizer::{Ends, Special},
 };
 use screen::Screen;
 use writer::Writer;
@@ -136,7 +137,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
         None => complete(&prompt.unwrap_or_default(), args, &mut writer),
         Some(conversation) => {
             let lines = lines(args, prompt.is_some(), &writer)?;
-            let prompt = prompt.map(|prompt| replace_invalid_bytes(&prompt).into_owned());
             converse(conversation, prompt, &mut writer, lines, args)
         }
     };
@@ -192,17 +192,17 @@ fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor
 /// one answer.
 fn converse(
     conversation: &mut Conversation,
-    first: Option<String>,
+    first: Option<Vec<u8>>,
     writer: &mut Writer,
     lines: Option<LineEditor>,
     args: &Args,
 ) -> Result<(), Error> {
     if let Some(first) = first.as_ref().filter(|_| !args.prompt.no_display_prompt) {
-        writer.screen.question(first);
+        writer.screen.question(&String::from_utf8_lossy(first));
     }
     match (first, lines) {
         (first, Some(lines)) => {
-            let files = String::new();
+            let files = Vec::new();
             Dialogue { conversation, writer, lines, args, files }.hold(first)
         }
         (Some(first), None) => answer_once(conversation, &Question::new(first), writer),
@@ -216,7 +216,7 @@ fn complete(prompt: &[u8], args: &Args, writer: &mut Writer) -> Result<(), Error
     writer.keep(&tokens)?;
     let capacity = writer.session.capacity();
     if !args.prompt.no_display_prompt && !tokens.is_empty() && tokens.len() <= capacity {
-        writer.screen.user_text(&replace_invalid_bytes(prompt));
+        writer.screen.user_text(&String::from_utf8_lossy(prompt));
     }
     match writer.write(&tokens)?.end {
         End::Caller => Err(Error::Interrupted),

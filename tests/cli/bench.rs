@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::{
-    Run, run,
+    Run, gemma3, run,
     tiny::{EMBEDDINGS, LAYER_WEIGHTS, WEIGHTS, tiny},
 };
 
@@ -237,15 +237,9 @@ fn invalid_measurements_are_reported() {
 /// Sliding windows drop keys behind the depth, but the depth is read only once.
 #[test]
 fn a_depth_beyond_a_window_is_filled_once() {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/gemma-3-270m-q4_k_m.gguf");
-    if !path.exists() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{} is missing", path.display());
-        eprintln!("skipped: {} is missing", path.display());
-        return;
-    }
+    let Some(model) = gemma3() else { return };
     let options = ["-p", "300", "-n", "0", "-d", "700", "-r", "2", "--progress", "-o", "csv"];
-    let run = run(&[&["bench", "-m", path.to_str().unwrap()], &options[..]].concat());
+    let run = run(&[&["bench", "-m", &model], &options[..]].concat());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert_eq!(run.stderr.matches("depth of 700 tokens").count(), 1, "{}", run.stderr);
 }

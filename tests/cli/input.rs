@@ -1,6 +1,6 @@
 //! The sources of a prompt, and the output besides the answer.
 
-use crate::{Run, finish, rope_cpu, run, tiny::tiny_reader};
+use crate::{Run, finish, gemma3, rope_cpu, run, tiny::tiny_reader};
 
 /// Runs a tiny model greedily on `input`.
 fn piped(command: &[&str], options: &[&str], input: &str) -> Run {
@@ -74,6 +74,24 @@ fn bytes_that_are_not_utf8_are_read_with_a_note() {
     assert_eq!(run.stdout, expected);
     run.said(&["is not entirely UTF-8: 1 bytes, the first of them byte 5, are not part of"]);
     assert_eq!(text(&["-p", "the r\\xe4in"], ""), expected);
+}
+
+/// With SentencePiece each byte is a token; the first byte of a character takes the others with it.
+#[test]
+fn bytes_that_are_not_utf8_reach_the_model_in_conversations_too() {
+    let Some(model) = gemma3() else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"the r\xe4in").unwrap();
+    let file = file.path().to_str().unwrap();
+    let [plain, chat] = [&["-no-cnv"][..], &["-st", "--chat-template", "gemma"]];
+    for (form, source) in
+        [(plain, ["-f", file]), (chat, ["-f", file]), (chat, ["-p", r"the r\xe4in"])]
+    {
+        let options = ["-m", &model, "-n", "1", "-c", "256", "--verbose-prompt"];
+        let run = run(&[&options, form, &source].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.said(&["\n   466 -> '\u{fffd}'\n   343 -> 'i'\n   348 -> 'n'\n"]);
+    }
 }
 
 #[test]

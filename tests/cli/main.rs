@@ -93,12 +93,20 @@ impl Run {
 /// Returns the path of SmolLM2-135M-Instruct, which `scripts/fetch-models` downloads. Without it the
 /// test is skipped, or fails if CI=true.
 fn smollm2() -> Option<String> {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
+}
+
+/// Returns the path of Gemma 3 270M, as [`smollm2`]. Its tokenizer is SentencePiece.
+fn gemma3() -> Option<String> {
+    fetched("gemma-3-270m-q4_k_m.gguf")
+}
+
+fn fetched(name: &str) -> Option<String> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(name);
     if path.exists() {
         return Some(path.to_str().unwrap().into());
     }
-    let missing = format!("{} is missing: scripts/fetch-models fetches it", path.display());
+    let missing = format!("{} is missing: scripts/fetch-models --all fetches it", path.display());
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
     eprintln!("skipped: {missing}");
     None

@@ -60,8 +60,7 @@ pub struct PromptArgs {
     /// Read the prompt from a file; -: stdin
     ///
     /// The text is not changed, except that a newline at its end is removed. Bytes that are not UTF-8 are
-    /// read as by llama.cpp's tokenizers: as tokens of single bytes, or as U+FFFD with BPE models and in
-    /// conversations.
+    /// read as by llama.cpp's tokenizers: as tokens of single bytes, or as U+FFFD with BPE models.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::writer::Writer;
+use super::{stand_ins, writer::Writer};
 use crate::cli::error::Error;
 use rope_cpu::{
     Token,
@@ -41,23 +41,23 @@ pub struct Turn {
     tokens: Vec<Token>,
 }
 
-/// A question of the user.
+/// A question of the user, which need not be UTF-8.
 #[derive(Clone, Default)]
 pub struct Question {
     /// The texts of files before what was typed.
-    pub files: String,
+    pub files: Vec<u8>,
     /// The typed text.
-    pub typed: String,
+    pub typed: Vec<u8>,
 }
 
 impl Question {
     /// Creates a question of a text only.
-    pub fn new(typed: impl Into<String>) -> Self {
-        Question { files: String::new(), typed: typed.into() }
+    pub fn new(typed: impl Into<Vec<u8>>) -> Self {
+        Question { files: Vec::new(), typed: typed.into() }
     }
 
-    fn text(&self) -> String {
-        format!("{}{}", self.files, self.typed)
+    fn text(&self) -> Vec<u8> {
+        [&self.files[..], &self.typed].concat()
     }
 }
 
@@ -140,18 +140,27 @@ impl Conversation {
         Ok(())
     }
 
-    /// Returns all messages.
+    /// Returns all messages. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
     /// In plain text.
     pub fn messages(&self) -> Result<Vec<Message>, Error> {
         let Form::Chat { before, .. } = &self.form else { return Err(no_messages("messages")) };
-        let mut messages = before.clone();
+        Ok(self.messages_after(before, |bytes| String::from_utf8_lossy(bytes).into()))
+    }
+
+    /// Returns the messages `before` and those of the turns, with the text that `text` makes of each.
+    fn messages_after(&self, before: &[Message], text: fn(&[u8]) -> String) -> Vec<Message> {
+        let message = |message: &Message| Message {
+            content: text(message.content.as_bytes()),
+            ..message.clone()
+        };
+        let mut messages: Vec<_> = before.iter().map(message).collect();
         for turn in &self.turns {
-            messages.push(Message::new(Role::User, turn.question.text()));
-            messages.extend_from_slice(&turn.answers);
+            messages.push(Message::new(Role::User, text(&turn.question.text())));
+            messages.extend(turn.answers.iter().map(message));
         }
-        Ok(messages)
+        messages
     }
 
     /// Replaces all messages.
@@ -180,18 +189,18 @@ impl Conversation {
 
     /// Returns the whole prompt for the answer to `question`, and the number of its tokens that come before
     /// the question in plain text.
-    fn prompt(&self, question: &str, tokenizer: &Tokenizer) -> Result<(Vec<Token>, usize), Error> {
+    fn prompt(&self, question: &[u8], tokenizer: &Tokenizer) -> Result<(Vec<Token>, usize), Error> {
         match &self.form {
-            Form::Chat { template, origin, .. } => {
-                let mut messages = self.messages()?;
-                messages.push(Message::new(Role::User, question));
+            Form::Chat { template, origin, before } => {
+                let mut messages = self.messages_after(before, stand_ins::embed);
+                messages.push(Message::new(Role::User, stand_ins::embed(question)));
                 let rendered = template.render(&messages, &[], true).map_err(|e| {
                     Error::usage(format_args!(
                         "{origin}: {e}; choose another template with --chat-template, or continue \
                          plain text with -no-cnv"
                     ))
                 })?;
-                Ok((tokenizer.encode_chat(&rendered), 0))
+                Ok((tokenizer.encode_chat(stand_ins::extract(&rendered)), 0))
             }
             Form::Plain => {
                 let ends = if self.turns.is_empty() { Ends::Add } else { Ends::Omit };

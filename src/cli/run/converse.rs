@@ -12,7 +12,7 @@ use crate::cli::{error::Error, note, text};
 use rope_cpu::{
     generate::{End, Generated},
     platform::processors::plural,
-    tokenizer::{Ends, Special, replace_invalid_bytes},
+    tokenizer::{Ends, Special},
 };
 
 /// The commands that make room if the context is full.
@@ -44,7 +44,7 @@ pub struct Dialogue<'d, 'm> {
     /// The command line.
     pub args: &'d Args,
     /// The texts of files for the next question.
-    pub files: String,
+    pub files: Vec<u8>,
 }
 
 impl Dialogue<'_, '_> {
@@ -53,7 +53,7 @@ impl Dialogue<'_, '_> {
     ///
     /// # Errors
     /// If generating or reading input fails.
-    pub fn hold(mut self, first: Option<String>) -> Result<(), Error> {
+    pub fn hold(mut self, first: Option<Vec<u8>>) -> Result<(), Error> {
         if let Some(first) = first {
             self.ask(Question::new(first))?;
         }
@@ -63,7 +63,7 @@ impl Dialogue<'_, '_> {
                 UserInput::Command(command) => self.run(command),
                 UserInput::Invalid(message) => Err(Error::Usage(message)),
                 UserInput::Text(typed) => {
-                    let question = Question { files: self.files.clone(), typed };
+                    let question = Question { files: self.files.clone(), typed: typed.into() };
                     if self.args.prompt.single_turn {
                         return answer_once(self.conversation, &question, self.writer);
                     }
@@ -88,8 +88,8 @@ impl Dialogue<'_, '_> {
         match command {
             Command::Regenerate => self.again(|_, question| Ok(Some(question.clone())))?,
             Command::Edit => self.again(|lines, question| {
-                let typed = lines.edit(&question.typed)?;
-                Ok(typed.map(|typed| Question { typed, ..question.clone() }))
+                let typed = lines.edit(&String::from_utf8_lossy(&question.typed))?;
+                Ok(typed.map(|typed| Question { typed: typed.into(), ..question.clone() }))
             })?,
             Command::Undo(turns) => {
                 let removed = self.conversation.remove_last(turns);
@@ -109,9 +109,8 @@ impl Dialogue<'_, '_> {
             }
             Command::Read(path) => {
                 let read = text::input(&path)?;
-                let read = replace_invalid_bytes(&read);
-                let tokens = self.writer.tokenizer.encode(&*read, Special::Parse, Ends::Omit).len();
-                self.files += &format!("{read}\n\n");
+                let tokens = self.writer.tokenizer.encode(&read, Special::Parse, Ends::Omit).len();
+                self.files.extend([&read[..], b"\n\n"].concat());
                 note(format_args!(
                     "(read {}: {}, before the next question)",
                     path.display(),
