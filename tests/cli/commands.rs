@@ -131,6 +131,16 @@ fn a_file_is_read_before_the_question_and_stays_when_it_is_edited() {
     exit(terminal);
 }
 
+/// The terminal may be one of another encoding.
+#[test]
+fn a_line_that_is_not_utf8_is_dropped_with_a_note() {
+    let Some(mut terminal) = conversation(&[]) else { return };
+    terminal.ready();
+    terminal.press(b"the r\xe4in\r");
+    terminal.until("(the line is not UTF-8: enter it again, or /read a file that has it)");
+    exit(terminal);
+}
+
 #[test]
 fn settings_are_shown_and_set() {
     let Some(mut terminal) = conversation(&[]) else { return };
@@ -194,7 +204,7 @@ fn pasted_lines_are_one_question_and_tab_completes_commands() {
     terminal.timings();
     let path = folder.path().join("saved.json");
     terminal.ready();
-    terminal.press(&format!("/sa\t{}\t\r", name(folder.path())));
+    terminal.press(format!("/sa\t{}\t\r", name(folder.path())));
     terminal.until("cannot write ");
     terminal.enter(&format!("/save {}", name(&path)));
     terminal.until("(wrote 2 turns to ");

@@ -55,8 +55,8 @@ impl Terminal {
         Terminal { child, keys, shown, rest: String::new(), _home: home }
     }
 
-    pub fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
+    pub fn press(&mut self, keys: impl AsRef<[u8]>) {
+        self.keys.write_all(keys.as_ref()).unwrap();
     }
 
     /// Waits for the prompt of the line editor, which then enables bracketed paste.
@@ -69,7 +69,7 @@ impl Terminal {
     #[track_caller]
     pub fn enter(&mut self, line: &str) {
         self.ready();
-        self.press(&format!("{line}\r"));
+        self.press(format!("{line}\r"));
         self.until("\x1b[?2004l");
     }
 

@@ -1,6 +1,6 @@
 //! The line editor of conversations, with its history and completions.
 
-use std::{borrow::Cow, fs, path::PathBuf};
+use std::{borrow::Cow, fs, io::ErrorKind, path::PathBuf};
 
 use rustyline::{
     Behavior, Cmd, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
@@ -111,6 +111,11 @@ impl LineEditor {
                 Err(ReadlineError::Interrupted) => Line::Interrupted,
                 Err(ReadlineError::Eof) => Line::End,
                 Err(ReadlineError::Signal(_)) => continue, // a resized window, or SIGTERM, which is handled above
+                // The line editor holds text only.
+                Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
+                    note("(the line is not UTF-8: enter it again, or /read a file that has it)");
+                    continue;
+                }
                 Err(e) => return Err(Error::failed(format_args!("cannot read a line: {e}"))),
             });
         }
