@@ -23,7 +23,6 @@ use std::borrow::Cow;
 pub use error::Error;
 pub use roles::FillInMiddle;
 pub use stream::Stream;
-pub use utf8::replace_invalid_bytes;
 pub use vocabulary::Kind;
 
 use crate::{Token, gguf::Metadata};
@@ -105,7 +104,7 @@ impl<'a> Tokenizer<'a> {
     /// Returns the tokens of a text, which need not be UTF-8.
     ///
     /// Bytes that are not part of a character become tokens of single bytes with SentencePiece, and
-    /// U+FFFD with BPE ([`replace_invalid_bytes`]), as in llama.cpp.
+    /// each becomes U+FFFD with BPE, as in llama.cpp.
     ///
     /// Some byte-level vocabularies lack bytes that never occurred in their training text, such as
     /// control characters; such bytes are dropped, as in training.

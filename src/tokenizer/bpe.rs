@@ -3,7 +3,11 @@
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, collections::HashMap};
 
 use super::{
-    Error, byte_alphabet, pre::Pre, spm, utf8::replace_invalid_bytes, vocabulary::Vocabulary,
+    Error, byte_alphabet,
+    pre::Pre,
+    spm,
+    utf8::{self, Characters},
+    vocabulary::Vocabulary,
 };
 use crate::{Token, gguf::Metadata};
 
@@ -74,12 +78,14 @@ impl Bpe {
             Spelling::Bytes => Cow::Borrowed(text),
             Spelling::Characters => Cow::Owned(spm::escape(text)),
         };
-        let text = replace_invalid_bytes(&text);
+        let Characters { text, bytes } = Characters::new(&text);
+        let mut rest = &bytes[..];
         let mut spelled = String::new();
         for word in self.pre.words(&text) {
+            let word = rest.split_off(..word.len()).unwrap_or_default();
             if self.pre.ignore_merges {
                 spelled.clear();
-                byte_alphabet::encode(word.as_bytes(), &mut spelled);
+                byte_alphabet::encode(word, &mut spelled);
                 if let Some(token) = vocabulary.token(&spelled) {
                     tokens.push(token);
                     continue;
@@ -99,15 +105,14 @@ impl Bpe {
 
     /// Splits a word into its symbols before any merge. A byte without a token merges with nothing
     /// and is left out at the end.
-    fn symbols(&self, word: &str, vocabulary: &Vocabulary) -> Vec<Symbol> {
-        let byte = |byte: u8| self.bytes[byte as usize];
+    fn symbols(&self, word: &[u8], vocabulary: &Vocabulary) -> Vec<Symbol> {
+        let byte = |byte: &u8| self.bytes[*byte as usize];
         let tokens: Vec<Option<Token>> = match self.spelling {
-            Spelling::Bytes => word.bytes().map(byte).collect(),
-            Spelling::Characters => word
-                .split_inclusive(|_| true)
+            Spelling::Bytes => word.iter().map(byte).collect(),
+            Spelling::Characters => utf8::characters(word)
                 .flat_map(|character| match vocabulary.token(character) {
                     Some(token) => vec![Some(token)],
-                    None => character.bytes().map(byte).collect(),
+                    None => character.iter().map(byte).collect(),
                 })
                 .collect(),
         };

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
 
-use super::{Error, vocabulary::Vocabulary};
+use super::{Error, utf8, vocabulary::Vocabulary};
 use crate::{Token, gguf::Metadata};
 
 const SPACE: &str = "▁";
@@ -58,16 +58,6 @@ impl Spm {
 pub(super) fn escape(text: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = text.split(|byte| *byte == b' ').collect();
     parts.join(SPACE.as_bytes())
-}
-
-/// Returns the bytes of a character, by its first one.
-fn character_len(first: u8) -> usize {
-    match first {
-        0xF0.. => 4,
-        0xE0.. => 3,
-        0xC0.. => 2,
-        _ => 1,
-    }
 }
 
 /// Returns the text of a token with its spaces restored.
@@ -127,8 +117,8 @@ struct Merging<'t, 'v> {
 impl<'t, 'v> Merging<'t, 'v> {
     fn new(text: &'t [u8], vocabulary: &'v Vocabulary) -> Self {
         let (mut symbols, mut start) = (Vec::with_capacity(text.len()), 0);
-        while let Some(&first) = text.get(start) {
-            let (i, len) = (symbols.len(), character_len(first).min(text.len() - start));
+        for (i, character) in utf8::characters(text).enumerate() {
+            let len = character.len();
             symbols.push(Symbol { start, len, previous: i.checked_sub(1), next: Some(i + 1) });
             start += len;
         }

@@ -1,7 +1,10 @@
 //! Compares real models with llama.cpp, on texts of many languages and on hostile ones. The
 //! expected tokens were made by `scripts/make-tokenizer-golden`.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use rope_cpu::{
     Token,
@@ -182,7 +185,8 @@ fn a_vocabulary_of_a_quarter_million_tokens_loads_quickly() {
     assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
 }
 
-/// SentencePiece takes as many bytes for a character as its first byte says.
+/// SentencePiece takes as many bytes for a character as its first byte says. BPE replaces each byte that
+/// is not part of a character.
 #[test]
 fn texts_need_not_be_utf8() {
     let text = b"the r\xe4in \xff\xe2\x82 \xf0\x9f! \xc3\xa9\x80";
@@ -194,8 +198,29 @@ fn texts_need_not_be_utf8() {
         [1195, 412, 24211, 254, 216, 24211, 24211, 24211, 216, 24211, 24211, 17, 26411, 24211];
     for (name, expected) in [("gemma3", &gemma3[..]), ("smollm2", &smollm2)] {
         let Some((path, _)) = model(name) else { return };
-        with_tokenizer(&path, |tokenizer| {
-            assert_eq!(tokenizer.encode(text, Special::AsText, Ends::Omit), expected, "{name}");
-        });
+        assert_eq!(tokens(&path, text), expected, "{name}");
     }
+}
+
+/// Characters of more bytes than they need, and surrogates, are characters to BPE.
+#[test]
+fn texts_may_have_what_utf8_excludes() {
+    let longer = b"a\xc0\x80b\xc1\x81 \xe0\x83\xa9";
+    let surrogates = b"x\xed\xa0\xbd\xed\xb8\x80";
+    let Some((smollm2, _)) = model("smollm2") else { return };
+    let Some(gemma4) = fetched("vocab/ggml-vocab-gemma-4.gguf", "fetch-vocabularies") else {
+        return;
+    };
+    assert_eq!(tokens(&smollm2, longer), [81, 190, 82, 49, 26411]);
+    assert_eq!(tokens(&smollm2, surrogates), [104, 184, 250, 138, 184, 133, 218]);
+    assert_eq!(tokens(&gemma4, longer), [236746, 238, 236763, 236776, 1559]);
+    assert_eq!(tokens(&gemma4, surrogates), [236781, 475, 398, 427, 475, 422, 366]);
+}
+
+fn tokens(path: &Path, text: &[u8]) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    with_tokenizer(path, |tokenizer| {
+        tokens = tokenizer.encode(text, Special::AsText, Ends::Omit);
+    });
+    tokens
 }
