@@ -429,7 +429,7 @@ impl<'t> Scheduler<'t> {
     }
 }
 
-/// What is known of the slots that take part in a step.
+/// The state of the slots that take part in a step.
 struct Turn {
     /// The scales of adapters that they have in common.
     scales: Scales,

@@ -266,7 +266,7 @@ impl Kernel for Values<'_> {
 
 /// The probabilities of 16 queries in a strip, times the scales of the values.
 struct Probabilities {
-    /// Those of four positions, side by side in a query's lane.
+    /// Probabilities of four positions, side by side in a query's lane.
     quants: [[u8; 4 * LANES]; FOURS],
 }
 
