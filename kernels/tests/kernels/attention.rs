@@ -24,7 +24,7 @@ struct Case {
     keys: CacheType,
     values: CacheType,
     soft_cap: Option<f32>,
-    /// What is added to every key.
+    /// The number that is added to every value of every key.
     common: f32,
     /// The index of the first query among the random queries.
     first: usize,

@@ -1,4 +1,4 @@
-//! What templates write of tools, calls and their results, and how it is read again.
+//! Tools, calls and their results as templates write them, and read back.
 
 use rope_cpu::{
     chat::{Error, Message, Role, Template, ToolChoice, Tools},
