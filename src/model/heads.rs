@@ -232,8 +232,13 @@ impl Heads<'_> {
             let next = start + POSITIONS;
             let next = if next < positions.end { page(next) } else { None };
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
+            // Rows are in order of their positions.
+            let far = |row: &Row| start < tile.schedule.far(row.position);
+            let (some_far, all_far) = (far(&rows[rows.len() - 1]), far(&rows[0]));
             let kinds = Region::ALL.map(|region| [(region, false), (region, true)]);
-            for (region, eight_bits) in kinds.into_iter().flatten() {
+            let computed = |eight_bits: bool| if eight_bits { some_far } else { !all_far };
+            for (region, eight_bits) in kinds.into_iter().flatten().filter(|kind| computed(kind.1)) {
+                buffers.visible.clear();
                 buffers.visible.clear();
                 for row in *rows {
                     let seen = visibility.visible(region, row.position);
@@ -241,8 +246,7 @@ impl Heads<'_> {
                         p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
                             - start
                     };
-                    let far = start < tile.schedule.far(row.position);
-                    let seen = if far == eight_bits { seen } else { 0..0 };
+                    let seen = if far(row) == eight_bits { seen } else { 0..0 };
                     let visible = within(seen.start)..within(seen.end);
                     buffers.visible.extend(std::iter::repeat_n(visible, *heads));
                 }

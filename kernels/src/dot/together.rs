@@ -142,12 +142,11 @@ impl<I: Isa, F: Format, const R: usize> Tile<'_, I, F, R> {
         // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
         if F::BLOCK < SPAN && all > count {
             let groups = (self.columns % SPAN) / GROUP;
-            let mut copies = [None; R];
-            let mut copies = copies.iter_mut();
-            let tails = self.rows.each_ref().map(
-                #[inline(always)]
-                |row| last::<F>(row, copies.next().expect("one for each row")),
-            );
+            let nothing = F::Span::zeroed();
+            let (mut tails, mut copies) = ([&nothing; R], [None; R]);
+            for ((tail, copy), row) in tails.iter_mut().zip(&mut copies).zip(&self.rows) {
+                *tail = last::<F>(row, copy);
+            }
             span::<I, F, R>(isa, tails, groups, tokens[count..].iter().step_by(all), &mut sums);
         }
         for r in 0..R {

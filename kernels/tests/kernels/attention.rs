@@ -40,6 +40,22 @@ const KEYS: u64 = 31;
 const VALUES: u64 = 32;
 
 impl Case {
+    /// Returns a case of no queries, with keys that do not rotate.
+    fn plain() -> Case {
+        Case {
+            regime: Regime::Many,
+            eight_bits: false,
+            dim: 32,
+            keys: CacheType::F16,
+            values: CacheType::F16,
+            soft_cap: None,
+            common: 0.0,
+            first: 0,
+            visible: Vec::new(),
+            rotation: None,
+        }
+    }
+
     fn all() -> Vec<Case> {
         let causal = |n: usize| (0..n).map(|i| 0..300 + i + 1).collect::<Vec<_>>();
         let window = |n: usize| (0..n).map(|i| 230 + 5 * i..270 + 5 * i).collect::<Vec<_>>();
@@ -49,41 +65,16 @@ impl Case {
             let counts = if emulated() { &[2, 3, 13][..] } else { &[1, 2, 3, 7, 8, 13, 37] };
             for &n in counts {
                 let (dim, values) = ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % 5]);
-                let (regime, first) = (if n < 8 { Regime::Few } else { Regime::Many }, 0);
-                let (eight_bits, common, rotation) = (false, 0.0, None);
-                for (soft_cap, visible) in [(None, causal(n)), (Some(2.0), window(n))] {
-                    cases.push(Case {
-                        regime,
-                        eight_bits,
-                        dim,
-                        keys,
-                        values,
-                        soft_cap,
-                        common,
-                        first,
-                        visible,
-                        rotation,
-                    });
-                }
+                let regime = if n < 8 { Regime::Few } else { Regime::Many };
+                let case = Case { regime, dim, keys, values, visible: causal(n), ..Case::plain() };
+                cases.push(case.clone());
+                cases.push(Case { visible: window(n), soft_cap: Some(2.0), ..case.clone() });
                 // `n_rot` is a multiple of a unit's pairs, with and without a rest; part of a
                 // vector; and no multiple of a vector. One key, a few keys, or all keys share a
                 // row.
                 for (k, n_rot) in [dim / 64 * 64, dim, 12, dim - 4].into_iter().enumerate() {
                     let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n + k) % 3];
-                    let (soft_cap, visible) = (None, causal(n));
-                    let rotation = Some([n_rot, group, before]);
-                    cases.push(Case {
-                        regime,
-                        eight_bits,
-                        dim,
-                        keys,
-                        values,
-                        soft_cap,
-                        common,
-                        first,
-                        visible,
-                        rotation,
-                    });
+                    cases.push(Case { rotation: Some([n_rot, group, before]), ..case.clone() });
                 }
             }
         }
@@ -334,18 +325,7 @@ on_every_isa!(attention_equals_the_scalar_one_bit_for_bit);
 
 #[test]
 fn a_query_that_sees_nothing_adds_nothing() {
-    let case = Case {
-        regime: Regime::Many,
-        eight_bits: false,
-        common: 0.0,
-        dim: 32,
-        keys: CacheType::F16,
-        values: CacheType::F16,
-        soft_cap: None,
-        first: 0,
-        visible: vec![0..256; 9],
-        rotation: None,
-    };
+    let case = Case { visible: vec![0..256; 9], ..Case::plain() };
     let all = case.run(scalar(), false);
     let mut visible = vec![0..256; 9];
     visible[4] = 0..0;
