@@ -5,7 +5,8 @@ use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     attention::{
-        self, CacheRows, PAGE, Queries, Rotation, attend, attend_in_eight_bits, clear, partial_len,
+        self, CacheRows, PAGE, Queries, Reading, Rotation, attend, attend_in_eight_bits, clear,
+        partial_len,
     },
     cache::{CacheType, store},
     multiply,
@@ -26,23 +27,23 @@ pub const PRODUCTS: [(&str, Regime, usize); 3] =
 pub struct Attention {
     regime: Regime,
     pub queries: usize,
-    /// Whether keys are rotated as they are read.
-    rotating: bool,
+    reading: Reading,
     eight_bits: bool,
 }
 
 const ATTENTION: Attention =
-    Attention { regime: Regime::Few, queries: 1, rotating: false, eight_bits: false };
+    Attention { regime: Regime::Few, queries: 1, reading: Reading::Stored, eight_bits: false };
 
 /// Attention to one page, and its name.
-pub const ATTENTIONS: [(&str, Attention); 7] = [
+pub const ATTENTIONS: [(&str, Attention); 8] = [
     ("attend-few", ATTENTION),
     ("attend-few-group", Attention { queries: 6, ..ATTENTION }),
-    ("attend-few-rotating", Attention { rotating: true, ..ATTENTION }),
+    ("attend-few-rotating", Attention { reading: Reading::Rotated, ..ATTENTION }),
+    ("attend-few-biased", Attention { reading: Reading::Biased, ..ATTENTION }),
     ("attend-many", MANY),
-    ("attend-many-rotating", Attention { rotating: true, ..MANY }),
+    ("attend-many-rotating", Attention { reading: Reading::Rotated, ..MANY }),
     ("attend-eight-bits", EIGHT_BITS),
-    ("attend-eight-bits-rotating", Attention { rotating: true, ..EIGHT_BITS }),
+    ("attend-eight-bits-rotating", Attention { reading: Reading::Rotated, ..EIGHT_BITS }),
 ];
 const MANY: Attention = Attention { regime: Regime::Many, queries: 64, ..ATTENTION };
 const EIGHT_BITS: Attention = Attention { queries: 256, eight_bits: true, ..MANY };
@@ -77,25 +78,33 @@ pub fn product(dtype: DType, regime: Regime, tokens: usize) -> impl FnMut(Cpu) {
 
 /// Returns attention to a page, which each call computes.
 pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
-    let Attention { regime, queries, rotating, eight_bits } = case;
-    let q: Vec<f32> = (0..queries * DIM).map(|i| (i as f32).sin() / 8.0).collect();
+    let Attention { regime, queries, reading, eight_bits } = case;
+    let bias = vec![0.5; DIM];
+    let mut q: Vec<f32> = (0..queries * DIM).map(|i| (i as f32).sin() / 8.0).collect();
     let visible = vec![0..PAGE; queries];
     let angles: Vec<f32> = (0..PAGE * DIM).map(|i| (i as f32).cos()).collect();
     let mut bytes = vec![0; PAGE * dtype.row_bytes(DIM)];
     for (i, row) in bytes.chunks_exact_mut(dtype.row_bytes(DIM)).enumerate() {
-        let values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
-        store(Cpu::best(), dtype, &values, row);
+        let mut values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
+        store(Cpu::best(), dtype, &mut values, row);
     }
     let mut scratch = attention::Scratch::new(queries, DIM);
     let mut partials = vec![0.0; queries * partial_len(DIM)];
     clear(&mut partials, DIM);
     move |cpu| {
         let rows = CacheRows { dtype, bytes: &bytes };
-        let rotation = Rotation { rows: &angles, n_rot: DIM, group: 1, before: 0 };
-        let rotation = rotating.then_some(rotation);
+        let rotation = Rotation {
+            rows: &angles,
+            n_rot: DIM,
+            group: 1,
+            before: 0,
+            rotates_keys: reading == Reading::Rotated,
+            bias: if reading == Reading::Biased { &bias } else { &[] },
+        };
+        let rotation = (reading != Reading::Stored).then_some(rotation);
         let queries =
-            Queries { queries: &q, regime, eight_bits, heads: 1, dim: DIM, soft_cap: None };
-        scratch.prepare(cpu, queries, dtype, rotating);
+            Queries { queries: &mut q, regime, eight_bits, heads: 1, dim: DIM, soft_cap: None };
+        scratch.prepare(cpu, queries, dtype, reading);
         let (visible, scratch, partials) = (&visible[..], &mut scratch, &mut partials[..]);
         if eight_bits {
             attend_in_eight_bits(cpu, visible, rows, rotation, rows, scratch, partials);

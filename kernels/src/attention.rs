@@ -22,8 +22,14 @@
 //! that rounding keys and values for them is worth it.
 //!
 //! Keys that are stored before rotation are rotated as they are read ([`Rotation`]), in single
-//! precision for every cache type.
+//! precision for every cache type. Keys can be stored without their bias, which is added as they
+//! are read, or as its own part of the scores of a few queries (`bias`).
+//!
+//! Rows of some cache types are mixed, multiplied by a Hadamard matrix, before they are rounded
+//! ([`CacheType::is_mixed`]). So are the queries, where scores are computed from the integers of
+//! such keys, and the results of such values.
 
+mod bias;
 mod block;
 mod eight_bits;
 mod few;
@@ -38,7 +44,7 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
-pub use self::rotation::Rotation;
+pub use self::rotation::{Reading, Rotation};
 
 pub use self::queries::faster_regime;
 use self::{
@@ -48,6 +54,7 @@ use self::{
 use crate::{
     array::map,
     cache::{self, CacheType},
+    hadamard::mix_rows,
     isa::{Cpu, Isa, Kernel, LANES},
     regime::Regime,
     vector::exp,
@@ -67,10 +74,10 @@ pub struct CacheRows<'a> {
 }
 
 /// Queries that attend to the same keys, or equally many queries for each of several KV heads.
-#[derive(Clone, Copy)]
 pub struct Queries<'a> {
-    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or the scale of the model.
-    pub queries: &'a [f32],
+    /// (heads, queries, dim), scaled by 1 / sqrt(head_dim) or the scale of the model. They are mixed
+    /// in place if scores are computed from the integers of mixed keys.
+    pub queries: &'a mut [f32],
     /// The order of the sums.
     pub regime: Regime,
     /// Whether queries of [`Regime::Many`] are stored for [`attend_in_eight_bits`], too.
@@ -95,8 +102,9 @@ pub struct Scratch {
     /// Scores, then probabilities. A few queries: (queries, PAGE). Many: (queries / 16, PAGE),
     /// where lanes are queries.
     scores: Vec<Lanes>,
-    /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows, for keys
-    /// that do not rotate by whole units ([`Rotation::is_by_units`]).
+    /// Rows of the cache as floats: (PAGE, dim). A few queries use only the first rows: for
+    /// keys that are not read unit by unit ([`Rotation::is_by_units`]), transposed keys, and products
+    /// with biases.
     rows: Vec<Lanes>,
     /// Queries or keys before they are rounded: (dim), where lanes are rows.
     panel: Vec<Lanes>,
@@ -124,10 +132,9 @@ impl Scratch {
         }
     }
 
-    /// Stores the queries for following calls of [`attend`], whose keys have the format `keys` and
-    /// are rotated as they are read if `rotating`.
-    pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, rotating: bool) {
-        self.queries.fill(cpu, queries, keys, rotating, &mut self.panel);
+    /// Stores the queries for following calls of [`attend`], whose keys have the format `keys`.
+    pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, reading: Reading) {
+        self.queries.fill(cpu, queries, keys, reading, &mut self.panel);
     }
 }
 
@@ -148,7 +155,7 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 /// prepared with.
 ///
 /// `visible` holds for each query of a head the positions of the page that it attends to. Keys are
-/// rotated by `rotation`, or used as they are stored if it is `None`. `next` holds the keys of the
+/// read as `rotation` describes, or as they are stored if it is `None`. `next` holds the keys of the
 /// next page, whose first bytes are prefetched, or is empty.
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the next page")]
 pub fn attend(
@@ -165,7 +172,7 @@ pub fn attend(
         return attend_many(cpu, visible, keys, rotation, values, false, scratch, partials);
     }
     let Scratch { queries, scores, rows, .. } = scratch;
-    queries.check(visible, keys.dtype, rotation.is_some());
+    queries.check(visible, keys.dtype, Reading::of(rotation));
     let Some(page) = &Page::new(queries, 0, visible) else { return };
     let scores = cast_slice_mut::<_, f32>(scores).as_chunks_mut().0;
     let scoring =
@@ -205,7 +212,7 @@ fn attend_many(
 ) {
     let Scratch { queries, scores, rows, panel, keys: rounded_keys, values: rounded_values } =
         scratch;
-    queries.check(visible, keys.dtype, rotation.is_some());
+    queries.check(visible, keys.dtype, Reading::of(rotation));
     let Some(page) = &Page::new(queries, 0, visible) else { return };
     let rounds = |rows: CacheRows<'_>| eight_bits && rows.dtype != CacheType::F32;
     if rounds(keys) {
@@ -297,10 +304,15 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// Writes the result of a partial to `out`: its first `out.len()` values, divided by its sum.
-pub fn finish(partial: &[f32], out: &mut [f32]) {
-    let inverse = 1.0 / partial[partial.len() - 1];
-    for (out, value) in out.iter_mut().zip(partial) {
+/// Writes the result of a partial, which is overwritten, to `out`: its first `out.len()` values,
+/// divided by its sum. `values` is the format of the values.
+pub fn finish(cpu: Cpu, values: CacheType, partial: &mut [f32], out: &mut [f32]) {
+    let dim = partial.len() - 2;
+    if values.is_mixed() {
+        mix_rows(cpu, &mut partial[..dim], dim);
+    }
+    let inverse = 1.0 / partial[dim + 1];
+    for (out, value) in out.iter_mut().zip(&*partial) {
         *out = value * inverse;
     }
 }

@@ -23,6 +23,7 @@ mod dot;
 mod float_gemm;
 pub mod format;
 mod gemm;
+pub mod hadamard;
 pub mod isa;
 mod panel;
 pub mod probe;

@@ -202,11 +202,43 @@ impl Kernel for Rotate<'_> {
 pub(crate) fn rotated<I: Isa>(isa: I, head: &mut [f32], row: &[f32]) {
     let half = row.len() / 2;
     let (a, b) = head[..row.len()].split_at_mut(half);
-    let (cos, sin) = row.split_at(half);
     for i in 0..half.div_ceil(LANES) {
-        let (x, y) = (isa.wide_load_f32(&lanes(a, i)), isa.wide_load_f32(&lanes(b, i)));
-        let (c, s) = (isa.wide_load_f32(&lanes(cos, i)), isa.wide_load_f32(&lanes(sin, i)));
-        put(a, i, isa.wide_to_f32s(isa.wide_neg_mul_add(y, s, isa.wide_mul(x, c))));
-        put(b, i, isa.wide_to_f32s(isa.wide_mul_add(x, s, isa.wide_mul(y, c))));
+        let [x, y] = rotated_pairs(isa, a, b, row, i);
+        put(a, i, isa.wide_to_f32s(x));
+        put(b, i, isa.wide_to_f32s(y));
     }
+}
+
+/// Adds `other`, rotated as [`rotate`] does, to a head.
+#[inline(always)]
+pub(crate) fn add_rotated<I: Isa>(isa: I, head: &mut [f32], other: &[f32], row: &[f32]) {
+    let half = row.len() / 2;
+    let (pairs, rest) = head.split_at_mut(row.len());
+    let (a, b) = pairs.split_at_mut(half);
+    for i in 0..half.div_ceil(LANES) {
+        let sums = rotated_pairs(isa, &other[..half], &other[half..row.len()], row, i);
+        for (x, sum) in [&mut *a, &mut *b].into_iter().zip(sums) {
+            let sum = isa.wide_add(isa.wide_load_f32(&lanes(x, i)), sum);
+            put(x, i, isa.wide_to_f32s(sum));
+        }
+    }
+    rest.iter_mut().zip(&other[row.len()..]).for_each(
+        #[inline(always)]
+        |(x, other)| *x += other,
+    );
+}
+
+/// Returns pairs `16 i .. 16 i + 16`, whose elements are `a` and `b`, rotated by `row`.
+#[inline(always)]
+fn rotated_pairs<I: Isa>(
+    isa: I,
+    a: &[f32],
+    b: &[f32],
+    row: &[f32],
+    i: usize,
+) -> [I::WideFloats; 2] {
+    let (cos, sin) = row.split_at(row.len() / 2);
+    let (x, y) = (isa.wide_load_f32(&lanes(a, i)), isa.wide_load_f32(&lanes(b, i)));
+    let (c, s) = (isa.wide_load_f32(&lanes(cos, i)), isa.wide_load_f32(&lanes(sin, i)));
+    [isa.wide_neg_mul_add(y, s, isa.wide_mul(x, c)), isa.wide_mul_add(x, s, isa.wide_mul(y, c))]
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rope_cpu_kernels::{
     Regime,
-    attention::{faster_regime, finish, merge, partial_len},
+    attention::{Reading, faster_regime, finish, merge, partial_len},
     isa::Cpu,
 };
 
@@ -40,7 +40,7 @@ const FEW_ROWS: usize = 8;
 /// The most positions of a part.
 pub const PART: usize = 4 * POSITIONS;
 /// The most KV heads of a task that has a single row.
-const HEADS: usize = 4;
+pub const HEADS: usize = 4;
 /// The most positions of a part if tasks have several KV heads.
 const HEADS_PART: usize = 2 * POSITIONS;
 
@@ -56,6 +56,8 @@ pub struct Schedule<'s> {
     role: Role,
     /// The type that keys are stored in.
     pub keys: CacheType,
+    /// The type that values are stored in.
+    values: CacheType,
     /// The number of KV heads of a task.
     heads: usize,
     /// The number of tasks that the context is cut into.
@@ -116,7 +118,7 @@ impl<'s> Schedule<'s> {
         };
         let together = |&heads: &usize| attention.kv_heads.is_multiple_of(heads);
         let few = role == Role::Answer
-            && faster_regime(attention.group(), shape.keys, false) == Regime::Few;
+            && faster_regime(attention.group(), shape.keys, Reading::Stored) == Regime::Few;
         let heads = match few && rows.len() == 1 {
             true => (1..=HEADS).rfind(together).unwrap_or(1),
             false => 1,
@@ -131,6 +133,7 @@ impl<'s> Schedule<'s> {
             tile_rows: tiles.iter().map(|tile| tile.rows).max().unwrap_or(0),
             role,
             keys: shape.keys,
+            values: shape.values,
             heads,
             parts: match rows.len() <= FEW_ROWS {
                 true => 1 + end.saturating_sub(second).div_ceil(part),
@@ -179,12 +182,11 @@ impl<'s> Schedule<'s> {
         visible.start.max(start)..visible.end.min(end)
     }
 
-    /// Returns the regime of products with keys, which are rotated as they are read if `rotating` is
-    /// set.
-    pub fn regime(&self, rotating: bool) -> Regime {
+    /// Returns the regime of products with keys.
+    pub fn regime(&self, reading: Reading) -> Regime {
         match self.role {
             Role::Prompt => Regime::Many,
-            Role::Answer => faster_regime(self.group, self.keys, rotating),
+            Role::Answer => faster_regime(self.group, self.keys, reading),
         }
     }
 
@@ -227,7 +229,7 @@ impl<'s> Schedule<'s> {
             for part in 1..self.parts {
                 merge(cpu, merged, of(part, head));
             }
-            finish(merged, out);
+            finish(cpu, self.values, merged, out);
         }
     }
 }

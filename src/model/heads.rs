@@ -4,7 +4,7 @@
 use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
-    attention::{self, Queries, attend, attend_in_eight_bits, clear, merge, partial_len},
+    attention::{self, Queries, Reading, attend, attend_in_eight_bits, clear, merge, partial_len},
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -42,19 +42,43 @@ struct QueryTile<'a> {
 }
 
 impl Heads<'_> {
-    /// Copies a head of a projection to `out`, with its bias added, and pads it with zeros. The
-    /// elements are in the file's order.
+    /// Copies a head of a projection to `out`, with its bias added unless that is separate, and pads it
+    /// with zeros. The elements are in the file's order.
     fn biased(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
         let dim = self.attention.config.head_dim;
         out[..dim].copy_from_slice(x);
         out[dim..].fill(0.0);
-        if let Some(bias) = self.attention.query_key_value.segments[projection as usize].bias {
+        let separate = projection == Projection::Key && self.separate_key_bias().is_some();
+        if let Some(bias) = self.attention.query_key_value.segments[projection as usize].bias
+            && !separate
+        {
             add(self.cpu(), &mut out[..dim], &bias[head * dim..][..dim]);
         }
     }
 
-    /// Copies a head of queries or keys to `out` as they are before rotation: with the bias added,
-    /// normalized, in halves order.
+    /// Writes the separate biases of keys to `out`, (KV heads, padded dim), as [`Heads::raw`] returns
+    /// keys. Returns nothing if they have none.
+    fn key_biases<'b>(&self, tile: &QueryTile<'_>, out: &'b mut [f32]) -> &'b mut [f32] {
+        let Some(biases) = self.separate_key_bias() else { return &mut [] };
+        let out = &mut out[..tile.kv_heads.len() * tile.dim];
+        out.fill(0.0);
+        let biases = biases.chunks_exact(self.attention.config.head_dim).skip(tile.kv_heads.start);
+        for (bias, out) in biases.zip(out.chunks_exact_mut(tile.dim)) {
+            out[..bias.len()].copy_from_slice(bias);
+            self.reorder(out);
+        }
+        out
+    }
+
+    /// Brings a head of queries or keys from the file's order to halves order.
+    fn reorder(&self, x: &mut [f32]) {
+        if self.pass.config.architecture.pairing == Pairing::Adjacent {
+            to_halves(&mut x[..self.attention.config.n_rot]);
+        }
+    }
+
+    /// Copies a head of queries or keys to `out` as they are before rotation: with the bias added
+    /// unless it is separate, normalized, in halves order.
     fn raw(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
         self.biased(projection, head, x, out);
         let norm = match projection {
@@ -70,10 +94,7 @@ impl Heads<'_> {
                 self.pass.config.epsilon,
             );
         }
-        let n_rot = self.attention.config.n_rot;
-        if self.pass.config.architecture.pairing == Pairing::Adjacent {
-            to_halves(&mut out[..n_rot]);
-        }
+        self.reorder(out);
     }
 
     fn cpu(&self) -> Cpu {
@@ -97,6 +118,19 @@ impl Heads<'_> {
             Rotation::Window => plan.shifts,
             Rotation::None => false,
         }
+    }
+
+    /// Returns the bias of keys, (KV heads, head dim), if the KV cache holds keys without it, so that it
+    /// is added as they are read.
+    ///
+    /// Some models (Qwen 2) have biases that are far larger than what distinguishes their keys: a
+    /// step of a type of few bits would be larger than the differences. Layers whose cosines and
+    /// sines are not prepared from the first position on keep the bias in their keys.
+    fn separate_key_bias(&self) -> Option<&[f32]> {
+        let bias = self.attention.query_key_value.segments[Projection::Key as usize].bias?;
+        let few_bits = self.pass.schedules[Role::Answer as usize].keys.is_mixed();
+        let separate = few_bits && self.follows_methods() && self.attention.key_norm.is_none();
+        separate.then_some(bias)
     }
 
     /// Returns the keys that queries of this layer attend to.
@@ -237,8 +271,8 @@ impl Heads<'_> {
             let (some_far, all_far) = (far(&rows[rows.len() - 1]), far(&rows[0]));
             let kinds = Region::ALL.map(|region| [(region, false), (region, true)]);
             let computed = |eight_bits: bool| if eight_bits { some_far } else { !all_far };
-            for (region, eight_bits) in kinds.into_iter().flatten().filter(|kind| computed(kind.1)) {
-                buffers.visible.clear();
+            for (region, eight_bits) in kinds.into_iter().flatten().filter(|kind| computed(kind.1))
+            {
                 buffers.visible.clear();
                 for row in *rows {
                     let seen = visibility.visible(region, row.position);
@@ -253,13 +287,11 @@ impl Heads<'_> {
                 if buffers.visible.iter().all(Range::is_empty) {
                     continue;
                 }
-                let rotation =
-                    if raw { self.rotation(region, rows[0].effective_length, start) } else { None };
                 if raw {
                     self.prepare(tile, region, Some(start), buffers);
                 }
-                let WorkerBuffers { visible, attention, .. } = buffers;
-                let cpu = self.cpu();
+                let WorkerBuffers { visible, attention, bias, .. } = buffers;
+                let (cpu, rotation) = (self.cpu(), self.rotation(tile, region, start, bias));
                 if eight_bits {
                     attend_in_eight_bits(cpu, visible, keys, rotation, values, attention, partials);
                 } else {
@@ -269,21 +301,37 @@ impl Heads<'_> {
         }
     }
 
-    /// Returns the rotation of raw keys of a page that begins at `start`; `None` if they do not
-    /// rotate.
-    fn rotation(
-        &self,
+    /// Returns the rotation of keys of a page that begins at `start`, or of their bias; `None` if
+    /// they are read as they are stored. `bias` is a buffer.
+    fn rotation<'b>(
+        &'b self,
+        tile: &QueryTile<'_>,
         region: Region,
-        effective_length: usize,
         start: usize,
-    ) -> Option<attention::Rotation<'_>> {
-        let group = self.visibility().group(region)?;
-        Some(attention::Rotation {
-            rows: self.rope().first_rows(self.layers(region)?, effective_length),
-            n_rot: self.attention.config.n_rot,
-            group,
-            before: start % group,
-        })
+        bias: &'b mut [f32],
+    ) -> Option<attention::Rotation<'b>> {
+        let raw = self.keys_are_raw();
+        if !raw && self.separate_key_bias().is_none() {
+            return None;
+        }
+        let (layers, len) = (self.layers(region)?, tile.rows[0].effective_length);
+        let (bias, n_rot) = (self.key_biases(tile, bias), self.attention.config.n_rot);
+        let Some(group) = self.visibility().group(region) else {
+            let (rows, n_rot, group, before, rotates_keys) = (&[][..], 0, 1, 0, false);
+            let has_bias = !bias.is_empty();
+            let rotation = attention::Rotation { rows, n_rot, group, before, rotates_keys, bias };
+            return has_bias.then_some(rotation);
+        };
+        if !raw {
+            // Rotation to the page's start, and from there to a position, each multiply by this scale.
+            let inverse = 1.0 / self.rope().scale(layers, len);
+            for head in bias.chunks_exact_mut(tile.dim) {
+                rotate(self.cpu(), head, self.rope_row(layers, len, start));
+                head[..n_rot].iter_mut().for_each(|x| *x *= inverse);
+            }
+        }
+        let (rows, before) = (self.rope().first_rows(layers, len), start % group);
+        Some(attention::Rotation { rows, n_rot, group, before, rotates_keys: raw, bias })
     }
 
     /// Rotates queries and passes them to the kernel. If `start` is set, keys are raw: queries that
@@ -323,12 +371,16 @@ impl Heads<'_> {
             }
         }
         let soft_cap = self.pass.config.attention_soft_cap;
-        let rotating = start.is_some() && group.is_some();
-        let regime = schedule.regime(rotating);
+        let reading = match (start.is_some() && group.is_some(), self.separate_key_bias()) {
+            (true, _) => Reading::Rotated,
+            (false, Some(_)) => Reading::Biased,
+            (false, None) => Reading::Stored,
+        };
+        let regime = schedule.regime(reading);
         let eight_bits = schedule.far(rows[rows.len() - 1].position) > 0;
         let queries =
             Queries { queries: rotated, regime, eight_bits, heads: kv_heads, dim, soft_cap };
-        attention.prepare(self.cpu(), queries, schedule.keys, rotating);
+        attention.prepare(self.cpu(), queries, schedule.keys, reading);
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     Config,
     adapter::LowRank,
     allocator::{Allocator, Amount},
-    attention::{Schedule, TILE_QUERIES},
+    attention::{HEADS, Schedule, TILE_QUERIES},
     batch::Role,
     config,
     experts::{Choice, Slots},
@@ -52,6 +52,7 @@ pub struct WorkerBuffers {
     pub partials: Vec<f32>, // (TILE_QUERIES, partial): of a part of the context, to be merged
     pub row: Vec<f32>,     // the longest row of any buffer
     pub head: Vec<f32>,    // (padded dim)
+    pub bias: Vec<f32>,    // (HEADS, padded dim): of a task's keys, in the order of the cache
     pub slots: Slots,
     pub low_rank: LowRankInputs,
 }
@@ -241,6 +242,7 @@ impl WorkerBuffers {
             partials: allocator.own(rows, attention::partial_len(dim)),
             row: allocator.own(one, widest),
             head: allocator.own(one, dim),
+            bias: allocator.own(Amount::fixed(HEADS), dim),
             slots: slots.unwrap_or_default(),
             low_rank: LowRankInputs::new(allocator, weights.low_rank_width),
         }

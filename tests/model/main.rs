@@ -5,6 +5,7 @@ mod architectures;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod cache_types;
 mod consistency;
 mod distances;
 mod embeddings;

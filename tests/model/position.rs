@@ -10,7 +10,7 @@ use safetensors::{Dtype, tensor::TensorView};
 
 use crate::{
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    tiny::{How, Tiny, difference, logits, step, tokens, with_session},
 };
 
 /// The bound of `consistency`.
@@ -237,9 +237,9 @@ fn any_number_of_threads_gives_the_same_bits() {
 fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
     let tiny = Tiny { context: TRAINED, ..Tiny::llama() };
     let case = Case::dynamic(&tiny, None);
-    let steps = [0.0, 1.0 / 2048.0, 1.0 / 256.0, 1.0 / 127.0, 1.0 / 8.0];
     let rotated = with_session(&tiny, &How::default(), |s| logits(s, &tokens(&tiny, TRAINED)));
-    for (keys, step) in CacheType::ALL.into_iter().zip(steps) {
+    for keys in CacheType::ALL {
+        let step = step(keys);
         let raw = case.found(&How { keys, ..case.how() }, TRAINED);
         let pairs = rotated.iter().flatten().zip(raw.iter().flatten());
         let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();

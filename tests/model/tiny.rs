@@ -30,6 +30,8 @@ pub struct Tiny {
     pub base: f32,
     /// The matrices that have a bias.
     pub biases: &'static [&'static str],
+    /// The size of the biases of keys.
+    pub key_bias: f32,
     pub tied: bool,
     pub head_norms: bool,
     pub post_norms: bool,
@@ -84,6 +86,7 @@ impl Tiny {
             context: 64,
             base: 500.0,
             biases: &LINEARS,
+            key_bias: 0.3,
             tied: false,
             head_norms: false,
             post_norms: false,
@@ -269,7 +272,11 @@ impl Tiny {
             };
             let scale = size * (3.0 / *shape.last().unwrap() as f32).sqrt();
             let shift = if shape.len() == 1 && name.contains("norm") { 1.0 } else { 0.0 };
-            let scale = if shape.len() == 1 { 0.3 } else { scale };
+            let scale = match shape.len() {
+                1 if name.ends_with("attn_k.bias") => self.key_bias,
+                1 => 0.3,
+                _ => scale,
+            };
             let mut random = random(&name);
             let mut values: Vec<f32> = (0..values).map(|_| random() * scale + shift).collect();
             if self.is_quantized(&name, &shape) {
@@ -590,6 +597,17 @@ pub fn logits(session: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     session.evaluate(tokens, 0..tokens.len(), &mut |_, logits| all.push(logits.to_vec())).unwrap();
     all
+}
+
+/// Returns the largest step of a cache type between values of magnitude 1.
+pub fn step(dtype: CacheType) -> f64 {
+    match dtype {
+        CacheType::F32 => 0.0,
+        CacheType::F16 => 1.0 / 2048.0,
+        CacheType::Bf16 => 1.0 / 256.0,
+        CacheType::Q8_0 => 1.0 / 127.0,
+        CacheType::Q4_0 => 1.0 / 8.0,
+    }
 }
 
 /// Returns the largest difference of two sets of logits.

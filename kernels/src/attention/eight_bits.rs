@@ -64,12 +64,13 @@ impl CacheKernel for RoundKeys<'_> {
                 let minus = isa.wide_splat(-anchor);
                 *x = isa.wide_to_f32s(isa.wide_add(isa.wide_load_f32(x), minus));
             }
-            rounded.panels.put(isa, index, panel);
+            rounded.panels.put(isa, index, panel, C::MIXED && rotation.is_none());
         }
     }
 }
 
-/// Reads keys from `position` of the page on, and writes them rotated to `out` (keys, dim).
+/// Reads keys from `position` of the page on, and writes them to `out` (keys, dim): rotated, or as
+/// they are stored, which may be mixed.
 #[inline(always)]
 fn load_keys<I: Isa, C: CacheFormat>(
     isa: I,
@@ -385,6 +386,8 @@ pub(super) struct RoundQueries<'a> {
     /// The queries as floats, which are multiplied by anchors: (panels, dim), where lanes are
     /// queries.
     pub floats: &'a mut [Lanes],
+    /// Whether the queries are mixed.
+    pub mixed: bool,
     pub rounded: &'a mut Panels,
 }
 
@@ -392,7 +395,7 @@ impl Kernel for RoundQueries<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let RoundQueries { queries, panel, floats, rounded } = self;
+        let RoundQueries { queries, panel, floats, mixed, rounded } = self;
         let dim = panel.len();
         let panel: &mut [[f32; LANES]] = must_cast_slice_mut(panel);
         let floats: &mut [[f32; LANES]] = must_cast_slice_mut(floats);
@@ -409,7 +412,7 @@ impl Kernel for RoundQueries<'_> {
                 }
             }
             floats.copy_from_slice(panel);
-            rounded.put(isa, index, panel);
+            rounded.put(isa, index, panel, mixed);
             for four in &mut rounded.quants[index * dim / 4..][..dim / 4] {
                 for byte in &mut four.0 {
                     *byte ^= I::SIGNED_BIAS;

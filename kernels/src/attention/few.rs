@@ -8,7 +8,8 @@
 //!   for each block of 8 values, each tile of queries:
 //!     partial[query] += probability[query][position] * value[position]
 //! ```
-//! Scores of quantized keys that do not rotate are computed by [`transposed`].
+//! Scores of quantized keys that do not rotate are computed by [`transposed`], and those with their
+//! bias by [`bias`].
 //!
 //! Shapes: queries (heads, queries, dim), keys and values (heads, PAGE, dim), scores (heads,
 //! queries, PAGE), partials (heads, queries, dim + 2).
@@ -18,7 +19,7 @@ use std::array::from_fn;
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
 use super::{
-    Lanes, PAGE, Page, Rotation,
+    Lanes, PAGE, Page, Rotation, bias,
     block::{Block, ROWS, write_scores},
     partial_len,
     rotating::RotatingTile,
@@ -33,7 +34,7 @@ use crate::{
 };
 
 /// The largest number of queries in a tile, which share a block of rows.
-const TILE: usize = 4;
+pub(super) const TILE: usize = 4;
 
 /// Computes the scores of all queries with the keys of the span.
 pub(super) struct Scores<'a> {
@@ -42,7 +43,7 @@ pub(super) struct Scores<'a> {
     /// The bytes that are read after the keys.
     pub next: &'a [u8],
     pub rotation: Option<Rotation<'a>>,
-    /// Buffer for keys that rotate, but not by whole units.
+    /// Buffer for keys that rotate, but not unit by unit.
     pub rows: &'a mut [Lanes],
     /// (heads, queries, PAGE)
     pub scores: &'a mut [[f32; PAGE]],
@@ -52,17 +53,20 @@ impl CacheKernel for Scores<'_> {
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Scores { page, keys, next, rotation, rows, scores } = self;
-        let (units, vectors) = (page.queries.dim / UNIT, page.queries.dim / LANES);
+        let dim = page.queries.dim;
+        let (units, vectors) = (dim / UNIT, dim / LANES);
         for (first, keys, next) in page.heads(keys, next) {
             let queries = must_cast_slice(&page.queries.floats[first * vectors..]);
             let scores = &mut scores[first..];
+            let rotation = rotation.map(|all| all.of_head(first / page.queries.count, dim));
             for keys in page.blocks::<C>(keys, next) {
                 match rotation {
                     None => {
-                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
+                        let add = false;
+                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, add, scores };
                         tiles(page.queries.count, TILE, &mut tile);
                     }
-                    Some(rotation) if rotation.is_by_units() => {
+                    Some(rotation) if rotation.is_by_units::<C>() => {
                         let mut tile =
                             RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
                         tiles(page.queries.count, TILE, &mut tile);
@@ -74,7 +78,7 @@ impl CacheKernel for Scores<'_> {
                         let Block { position, units, .. } = keys;
                         let rows = &mut rows[..units.len() * UNIT / LANES];
                         let floats = must_cast_slice_mut(rows);
-                        rotation.load::<I, C>(isa, page.queries.dim, position, units, floats);
+                        rotation.load::<I, C>(isa, dim, position, units, floats);
                         isa.call(FloatScores { page, queries, position, rows, scores });
                     }
                 }
@@ -84,14 +88,22 @@ impl CacheKernel for Scores<'_> {
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        if self.rotation.is_some() {
-            return self.run::<I, C>(isa);
-        }
+        let bias = match self.rotation.map(|rotation| (rotation, rotation.bias_angles())) {
+            Some((_, None)) => return self.run::<I, C>(isa),
+            Some((rotation, Some(angles))) => Some((rotation, angles)),
+            None => None,
+        };
         let Scores { page, keys, next, rows, scores, .. } = self;
-        let units = page.queries.dim / UNIT;
+        let (dim, units) = (page.queries.dim, page.queries.dim / UNIT);
         for (first, keys, next) in page.heads(keys, next) {
             let (queries, scores) = (&page.queries.units[first * units..], &mut scores[first..]);
             transposed::scores::<I, C>(isa, page, queries, keys, next, rows, scores);
+            if let Some((rotation, angles)) = bias {
+                let rotation = rotation.of_head(first / page.queries.count, dim);
+                let queries: &[f32] = must_cast_slice(&page.queries.floats[first * dim / LANES..]);
+                let rows = must_cast_slice_mut(rows);
+                bias::add_scores(isa, page, queries, rotation, angles, rows, scores);
+            }
         }
     }
 }
@@ -114,20 +126,22 @@ impl Kernel for FloatScores<'_> {
         let FloatScores { page, queries, position, rows, scores } = self;
         let keys = Block { position, units: cast_slice(rows), next: &[] };
         let units = page.queries.dim / UNIT;
-        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, scores };
+        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, add: false, scores };
         tiles(page.queries.count, TILE, &mut tile);
     }
 }
 
 /// Scores of a block of keys, computed in single precision.
-struct FloatTile<'a, I, C: CacheFormat> {
-    isa: I,
+pub(super) struct FloatTile<'a, I, C: CacheFormat> {
+    pub isa: I,
     /// (queries, dim)
-    queries: &'a [[f32; LANES]],
+    pub queries: &'a [[f32; LANES]],
     /// The number of units of a row.
-    units: usize,
-    keys: Block<'a, C::Unit>,
-    scores: &'a mut [[f32; PAGE]],
+    pub units: usize,
+    pub keys: Block<'a, C::Unit>,
+    /// Whether the scores are added to those that are there.
+    pub add: bool,
+    pub scores: &'a mut [[f32; PAGE]],
 }
 
 impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
@@ -147,7 +161,8 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
             2 | 3 => self.some_rows::<N, 2>(queries, &mut sums),
             _ => self.some_rows::<N, 1>(queries, &mut sums),
         }
-        write_scores(self.isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+        let count = keys.len() / units;
+        write_scores(self.isa, &sums, count, position, self.add, &mut self.scores[first..]);
     }
 }
 

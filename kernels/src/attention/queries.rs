@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
-use super::{Lanes, Queries, eight_bits::RoundQueries, rounded::Panels};
+use super::{Lanes, Queries, Reading, eight_bits::RoundQueries, rounded::Panels};
 use crate::{
     activations::quantize_group,
     cache::{CacheType, UNIT},
+    hadamard::mix_rows,
     isa::{Cpu, Isa, Kernel, LANES},
     regime::Regime,
 };
@@ -22,15 +23,24 @@ const MANY_QUERIES: usize = 12;
 const MANY_INTEGER_QUERIES: usize = 8;
 
 /// Returns the faster regime for `queries` queries that attend to the same keys, which have the
-/// format `keys` and are rotated as they are read if `rotating`.
-pub fn faster_regime(queries: usize, keys: CacheType, rotating: bool) -> Regime {
-    let many = if are_integers(keys, rotating) { MANY_INTEGER_QUERIES } else { MANY_QUERIES };
+/// format `keys`.
+pub fn faster_regime(queries: usize, keys: CacheType, reading: Reading) -> Regime {
+    let many = match are_integers(keys, reading, Regime::Many) {
+        true => MANY_INTEGER_QUERIES,
+        false => MANY_QUERIES,
+    };
     if queries < many { Regime::Few } else { Regime::Many }
 }
 
-/// Returns whether scores are computed from integers: quantized keys that are not rotated.
-fn are_integers(keys: CacheType, rotating: bool) -> bool {
-    keys.is_quantized() && !rotating
+/// Returns whether scores are computed from integers: quantized keys that do not rotate. A few
+/// queries are multiplied with their bias separately.
+fn are_integers(keys: CacheType, reading: Reading, regime: Regime) -> bool {
+    keys.is_quantized()
+        && match reading {
+            Reading::Stored => true,
+            Reading::Biased => regime == Regime::Few,
+            Reading::Rotated => false,
+        }
 }
 
 /// 32 values of a query, rounded to `scale * quant`, for products with single rows.
@@ -62,12 +72,14 @@ pub(super) struct Prepared {
     pub dim: usize,
     pub soft_cap: Option<f32>,
     pub regime: Regime,
+    /// The way in which keys are read.
+    pub reading: Reading,
     /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
     /// Whether many queries are stored in 8 bits, too.
     pub eight_bits: bool,
-    /// A few queries: (heads, queries, dim). Many: panels of 16 queries, (panels, dim), where lanes
-    /// are queries.
+    /// A few queries: (heads, queries, dim), beside integers for the bias of keys. Many: panels of 16
+    /// queries, (panels, dim), where lanes are queries.
     pub floats: Vec<Lanes>,
     /// A few queries as integers: (heads, queries, units).
     pub units: Vec<QueryUnit>,
@@ -88,6 +100,7 @@ impl Prepared {
             dim: 0,
             soft_cap: None,
             regime: Regime::Few,
+            reading: Reading::Stored,
             quantized: false,
             eight_bits: false,
             floats: vec![Lanes([0.0; LANES]); panels * dim],
@@ -97,50 +110,61 @@ impl Prepared {
         }
     }
 
-    /// Stores the queries `q` for keys of the format `keys`, which are rotated as they are read if
-    /// `rotating`. `panel` is a buffer: (dim).
+    /// Stores the queries `q` for keys of the format `keys`. Integers are of queries multiplied by a
+    /// Hadamard matrix if the keys are. `panel` is a buffer: (dim).
     pub fn fill(
         &mut self,
         cpu: Cpu,
         q: Queries<'_>,
         keys: CacheType,
-        rotating: bool,
+        reading: Reading,
         panel: &mut [Lanes],
     ) {
         (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
         assert!(self.heads == 1 || q.regime == Regime::Few);
         (self.dim, self.soft_cap, self.regime) = (q.dim, q.soft_cap, q.regime);
-        self.quantized = are_integers(keys, rotating);
+        self.reading = reading;
+        self.quantized = are_integers(keys, reading, q.regime);
         self.eight_bits = q.eight_bits && q.regime == Regime::Many;
-        let queries = q.queries;
+        if self.quantized && reading == Reading::Biased {
+            cpu.call(Fill { to: self, queries: q.queries, quantized: false });
+        }
+        let mixed = keys.is_mixed() && self.quantized;
+        if mixed {
+            mix_rows(cpu, q.queries, q.dim);
+        }
+        let queries = &*q.queries;
         if self.eight_bits {
             let (panel, floats) = (&mut panel[..q.dim], &mut self.floats[..]);
-            cpu.call(RoundQueries { queries, panel, floats, rounded: &mut self.rounded });
+            cpu.call(RoundQueries { queries, panel, floats, mixed, rounded: &mut self.rounded });
         }
-        if self.quantized || !self.eight_bits {
-            cpu.call(Fill { to: self, queries });
+        let quantized = self.quantized;
+        if quantized || !self.eight_bits {
+            cpu.call(Fill { to: self, queries, quantized });
         }
     }
 
     /// Panics if the queries were not stored for such keys, or `visible` is not for all of them.
-    pub fn check(&self, visible: &[Range<usize>], keys: CacheType, rotating: bool) {
+    pub fn check(&self, visible: &[Range<usize>], keys: CacheType, reading: Reading) {
         assert_eq!(visible.len(), self.count);
-        assert_eq!(are_integers(keys, rotating), self.quantized);
+        assert_eq!(reading, self.reading);
+        assert_eq!(are_integers(keys, reading, self.regime), self.quantized);
     }
 }
 
 struct Fill<'a> {
     to: &'a mut Prepared,
     queries: &'a [f32],
+    quantized: bool,
 }
 
 impl Kernel for Fill<'_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Fill { to, queries } = self;
+        let Fill { to, queries, quantized } = self;
         let dim = to.dim;
-        match (to.regime, to.quantized) {
+        match (to.regime, quantized) {
             (Regime::Few, false) => {
                 for (x, to) in queries.as_chunks().0.iter().zip(&mut to.floats) {
                     to.0 = *x;

@@ -83,6 +83,7 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
                 sums[t][p] = isa.add(a, b);
             }
         }
-        write_scores(isa, &sums, keys.len() / units, position, &mut self.scores[first..]);
+        let count = keys.len() / units;
+        write_scores(isa, &sums, count, position, false, &mut self.scores[first..]);
     }
 }

@@ -1,20 +1,26 @@
-//! Raw keys, which are stored before rotation and rotated as they are read.
+//! Raw keys, which are stored before rotation and rotated as they are read, and biases, which are
+//! rotated and added to keys that are stored without them.
 //!
 //! ```text
 //! row of position p of a page = rows[(p + before) / group]        n_rot / 2 cosines, then sines
 //! ```
 
+use bytemuck::cast_slice;
+
 use crate::{
     cache::{CacheFormat, UNIT, load_row},
+    format::F32,
+    hadamard::mix_row,
     isa::{Isa, LANES},
-    vector::rotated,
+    vector::{add_rotated, rotated},
 };
 
-/// The row of cosines and sines that rotates the key at each position of a page.
+/// The row of cosines and sines that rotates the key, or its bias, at each position of a page.
 ///
 /// A score depends only on the difference of the angles of query and key. Therefore keys are
 /// rotated by their position within the page, by rows that are the same for all pages and stay in
-/// the L1 or L2 cache, and queries by the remaining angle.
+/// the L1 or L2 cache, and queries by the remaining angle. If only the bias rotates, it has been
+/// rotated to the page's start.
 #[derive(Clone, Copy)]
 pub struct Rotation<'a> {
     /// (rows, `n_rot`): for each row the cosines of all pairs, then their sines, as for
@@ -26,13 +32,39 @@ pub struct Rotation<'a> {
     pub group: usize,
     /// The number of positions of the first group that lie before the page, less than `group`.
     pub before: usize,
+    /// Whether keys rotate. Otherwise they are stored rotated, and only their bias rotates.
+    pub rotates_keys: bool,
+    /// Vectors that are added, rotated, to each KV head's keys: (heads, dim), or empty.
+    pub bias: &'a [f32],
+}
+
+/// The way in which keys are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Keys are read as they are stored.
+    Stored,
+    /// A rotated bias is added to keys that are stored rotated.
+    Biased,
+    /// Keys are rotated, and a rotated bias may be added.
+    Rotated,
+}
+
+impl Reading {
+    /// Returns the way in which keys are read with `rotation`.
+    pub fn of(rotation: Option<Rotation<'_>>) -> Self {
+        match rotation {
+            None => Reading::Stored,
+            Some(Rotation { rotates_keys: false, .. }) => Reading::Biased,
+            Some(_) => Reading::Rotated,
+        }
+    }
 }
 
 impl<'a> Rotation<'a> {
     /// Returns the rows for the keys from `position` of the page on.
     #[inline(always)]
     pub(super) fn rows_from(&self, position: usize) -> impl Iterator<Item = &'a [f32]> {
-        let Rotation { rows, n_rot, group, before } = *self;
+        let Rotation { rows, n_rot, group, before, .. } = *self;
         let (mut row, mut used) = ((position + before) / group, (position + before) % group);
         std::iter::repeat_with(
             #[inline(always)]
@@ -47,14 +79,32 @@ impl<'a> Rotation<'a> {
         )
     }
 
-    /// Returns whether the elements of a pair are a whole number of cache units apart, so that no
-    /// unit contains both.
-    pub(super) fn is_by_units(&self) -> bool {
-        self.n_rot.is_multiple_of(2 * UNIT)
+    /// Returns the rotation of the keys of one of several KV heads, of `dim` values each.
+    #[inline(always)]
+    pub(super) fn of_head(self, head: usize, dim: usize) -> Self {
+        let bias = self.bias.chunks_exact(dim).nth(head).unwrap_or_default();
+        Rotation { bias, ..self }
     }
 
-    /// Reads keys of `dim` values each, the first at `position` of the page, and writes them
-    /// rotated to `out` (keys, dim).
+    /// Returns whether the elements of a pair are a whole number of units apart, so that no unit
+    /// contains both, and units of the format `C` need only be rotated.
+    pub(super) fn is_by_units<C: CacheFormat>(&self) -> bool {
+        self.n_rot.is_multiple_of(2 * UNIT)
+            && self.rotates_keys
+            && self.bias.is_empty()
+            && !C::MIXED
+    }
+
+    /// Returns the rows of cosines and sines as units, (positions, `n_rot / UNIT`), if only the bias
+    /// rotates, and each position has a row of whole units.
+    #[inline(always)]
+    pub(super) fn bias_angles(&self) -> Option<&'a [<F32 as CacheFormat>::Unit]> {
+        let whole = self.n_rot > 0 && self.n_rot.is_multiple_of(UNIT) && self.group == 1;
+        (whole && !self.rotates_keys).then(|| cast_slice(self.rows))
+    }
+
+    /// Reads keys of `dim` values each, the first at `position` of the page, and writes them to `out`
+    /// (keys, dim): no longer mixed, rotated, with their bias.
     #[inline(always)]
     pub(super) fn load<I: Isa, C: CacheFormat>(
         &self,
@@ -67,7 +117,16 @@ impl<'a> Rotation<'a> {
         let keys = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
         for ((key, out), row) in keys.zip(self.rows_from(position)) {
             load_row::<I, C>(isa, key, out);
-            rotated(isa, out.as_flattened_mut(), row);
+            if C::MIXED {
+                mix_row(isa, out);
+            }
+            let out = out.as_flattened_mut();
+            if self.rotates_keys {
+                rotated(isa, out, row);
+            }
+            if !self.bias.is_empty() {
+                add_rotated(isa, out, self.bias, row);
+            }
         }
     }
 }

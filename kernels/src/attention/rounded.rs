@@ -3,7 +3,7 @@
 //! ```text
 //! queries and keys, in panels of 16 whose lanes are rows:
 //!   row   = row - anchor                       keys only
-//!   row   = H row                              sums and differences of values
+//!   row   = H row                              unless the cache holds H row
 //!   scale = largest magnitude / 127
 //!   quant = round(row / scale)                 four neighbouring values in a lane
 //! values:
@@ -13,8 +13,8 @@
 //! The anchor is the first key of the page. Neighbouring keys have much in common, above all the
 //! biases of some models, which are larger than what distinguishes the keys; products with the
 //! anchor are computed in single precision. (SageAttention subtracts the mean, which is not known
-//! before the page is full.) `H` is a Hadamard matrix: up to a factor it changes no product, but it
-//! spreads the few large values of a row over all of them, so that one scale suits all.
+//! before the page is full.) `H` is a Hadamard matrix ([`crate::hadamard`]): up to a factor it changes
+//! no product.
 
 use std::ops::Range;
 
@@ -23,6 +23,7 @@ use bytemuck::Zeroable;
 use super::{Lanes, PAGE};
 use crate::{
     array::{from_fn, map},
+    hadamard::mix,
     isa::{CacheLine, Isa, LANES},
 };
 
@@ -53,11 +54,12 @@ impl Panels {
         }
     }
 
-    /// Rounds a panel (dim, 16 rows), which is overwritten.
+    /// Rounds a panel (dim, 16 rows), which is overwritten. Its rows may be `mixed`: multiplied by a
+    /// Hadamard matrix.
     #[inline(always)]
-    pub fn put<I: Isa>(&mut self, isa: I, index: usize, panel: &mut [[f32; LANES]]) {
+    pub fn put<I: Isa>(&mut self, isa: I, index: usize, panel: &mut [[f32; LANES]], mixed: bool) {
         let fours = panel.len() / 4;
-        let square = mix(isa, panel);
+        let size = if mixed { 1 } else { mix(isa, panel) };
         let largest = isa.wide_to_f32s(largest(isa, panel));
         let inverse = isa.wide_load_f32(&map(
             largest,
@@ -75,7 +77,7 @@ impl Panels {
             sums = isa.wide_dot_by_unsigned(sums, isa.wide_load(&to.0), &[1; 4]);
         }
         let sums = isa.wide_to_f32s(isa.wide_to_floats(sums));
-        let scale = 1.0 / (127.0 * (square as f32).sqrt());
+        let scale = 1.0 / (127.0 * (size as f32).sqrt());
         for lane in 0..LANES {
             self.scales[index].0[lane] = largest[lane] * scale;
             self.starts[index][lane] = -i32::from(I::SIGNED_BIAS) * sums[lane] as i32;
@@ -152,45 +154,6 @@ fn largest<I: Isa>(isa: I, x: &[[f32; LANES]]) -> I::WideFloats {
         largest = isa.wide_max(largest, isa.wide_max(x, minus));
     }
     largest
-}
-
-/// Multiplies each run of values, as long as the largest power of two that divides their number,
-/// by a Hadamard matrix. Returns the square of the factor by which that lengthens a row.
-#[inline(always)]
-fn mix<I: Isa>(isa: I, panel: &mut [[f32; LANES]]) -> usize {
-    let run = 1 << panel.len().trailing_zeros();
-    let mut part = 1;
-    // Two steps at a time, as long as there are two, to read and write the panel less often.
-    while 4 * part <= run {
-        for four in panel.chunks_exact_mut(4 * part) {
-            let (ab, cd) = four.split_at_mut(2 * part);
-            let ((a, b), (c, d)) = (ab.split_at_mut(part), cd.split_at_mut(part));
-            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-                let [w, x] = butterfly(isa, isa.wide_load_f32(a), isa.wide_load_f32(b));
-                let [y, z] = butterfly(isa, isa.wide_load_f32(c), isa.wide_load_f32(d));
-                let ([p, r], [q, s]) = (butterfly(isa, w, y), butterfly(isa, x, z));
-                (*a, *b) = (isa.wide_to_f32s(p), isa.wide_to_f32s(q));
-                (*c, *d) = (isa.wide_to_f32s(r), isa.wide_to_f32s(s));
-            }
-        }
-        part *= 4;
-    }
-    if 2 * part <= run {
-        for pair in panel.chunks_exact_mut(2 * part) {
-            let (a, b) = pair.split_at_mut(part);
-            for (a, b) in a.iter_mut().zip(b) {
-                let [x, y] = butterfly(isa, isa.wide_load_f32(a), isa.wide_load_f32(b));
-                (*a, *b) = (isa.wide_to_f32s(x), isa.wide_to_f32s(y));
-            }
-        }
-    }
-    run
-}
-
-/// Returns `a + b` and `a - b`.
-#[inline(always)]
-fn butterfly<I: Isa>(isa: I, a: I::WideFloats, b: I::WideFloats) -> [I::WideFloats; 2] {
-    [isa.wide_add(a, b), isa.wide_neg_mul_add(b, isa.wide_splat(1.0), a)]
 }
 
 /// Transposes `rows` (16, dim) to `panel` (dim), where lanes are rows. `dim` is a multiple of 8.

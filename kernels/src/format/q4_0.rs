@@ -68,6 +68,7 @@ impl Encode<32> for Q4_0 {
 }
 
 impl CacheFormat for Q4_0 {
+    const MIXED: bool = true;
     type Unit = Block;
     #[inline(always)]
     fn store<I: Isa>(_: I, values: &[f32; 32], out: &mut Block) {

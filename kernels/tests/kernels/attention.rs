@@ -7,10 +7,11 @@ use rope_cpu_kernels::{
     Cpu, Regime,
     activations::{Span, quantize, spans_for},
     attention::{
-        CacheRows, PAGE, Queries, Rotation, Scratch, attend, attend_in_eight_bits, clear, finish,
-        merge, partial_len,
+        CacheRows, PAGE, Queries, Reading, Rotation, Scratch, attend, attend_in_eight_bits, clear,
+        finish, merge, partial_len,
     },
     cache::{CacheType, load, store},
+    hadamard::mix_rows,
 };
 
 use crate::common::{Random, emulated, on_every_isa, scalar};
@@ -32,6 +33,10 @@ struct Case {
     visible: Vec<Range<usize>>,
     /// The rotation of keys as they are read: `n_rot`, `group` and `before`.
     rotation: Option<[usize; 3]>,
+    /// Whether keys rotate. Otherwise only their bias does.
+    rotates_keys: bool,
+    /// Whether keys have a bias.
+    biased: bool,
 }
 
 const POSITIONS: usize = 2 * PAGE;
@@ -53,6 +58,8 @@ impl Case {
             first: 0,
             visible: Vec::new(),
             rotation: None,
+            rotates_keys: true,
+            biased: false,
         }
     }
 
@@ -64,7 +71,8 @@ impl Case {
             // Emulated, only as many as all kinds of tiles need: the other instruction sets run all.
             let counts = if emulated() { &[2, 3, 13][..] } else { &[1, 2, 3, 7, 8, 13, 37] };
             for &n in counts {
-                let (dim, values) = ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % 5]);
+                let (dim, values) =
+                    ([32, 160, 96][n % 3], CacheType::ALL[(i + n) % CacheType::ALL.len()]);
                 let regime = if n < 8 { Regime::Few } else { Regime::Many };
                 let case = Case { regime, dim, keys, values, visible: causal(n), ..Case::plain() };
                 cases.push(case.clone());
@@ -74,7 +82,10 @@ impl Case {
                 // row.
                 for (k, n_rot) in [dim / 64 * 64, dim, 12, dim - 4].into_iter().enumerate() {
                     let (group, before) = [(1, 0), (5, 3), (PAGE, 0)][(i + n + k) % 3];
-                    cases.push(Case { rotation: Some([n_rot, group, before]), ..case.clone() });
+                    let rotation = Some([n_rot, group, before]);
+                    let (rotates_keys, biased) =
+                        [(true, false), (true, true), (false, true)][(i + k + n / 2) % 3];
+                    cases.push(Case { rotation, rotates_keys, biased, ..case.clone() });
                 }
             }
         }
@@ -113,9 +124,9 @@ impl Case {
         let mut bytes = vec![0; POSITIONS * dtype.row_bytes(self.dim)];
         for row in bytes.chunks_exact_mut(dtype.row_bytes(self.dim)) {
             let common = if seed == KEYS { self.common } else { 0.0 };
-            let values: Vec<f32> =
-                random.floats(self.dim).into_iter().map(|x| x + common).collect();
-            store(scalar(), dtype, &values, row);
+            let mut values = random.floats(self.dim);
+            values.iter_mut().for_each(|x| *x += common);
+            store(scalar(), dtype, &mut values, row);
         }
         bytes
     }
@@ -137,20 +148,31 @@ impl Case {
         (0..PAGE).flat_map(row).collect()
     }
 
+    /// Returns what is added to keys: (dim), or nothing.
+    fn bias(&self) -> Vec<f32> {
+        if self.biased { Random(33).floats(self.dim) } else { Vec::new() }
+    }
+
     /// Computes both pages one after the other, or separately and then merged.
     fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
         let (n, dim) = (self.visible.len(), self.dim);
         let (keys, values) = (self.rows(self.keys, KEYS), self.rows(self.values, VALUES));
-        let queries = self.queries();
+        let queries = &mut self.queries();
         let mut scratch = Scratch::new(n, dim);
         let Case { regime, soft_cap, .. } = *self;
         // Queries that are stored in 8 bits, too, attend in single precision as before.
         let eight_bits = regime == Regime::Many;
-        let q = Queries { queries: &queries, regime, eight_bits, heads: 1, dim, soft_cap };
-        scratch.prepare(cpu, q, self.keys, self.rotation.is_some());
-        let rows = &self.angles();
-        let rotation =
-            self.rotation.map(|[n_rot, group, before]| Rotation { rows, n_rot, group, before });
+        let q = Queries { queries, regime, eight_bits, heads: 1, dim, soft_cap };
+        let (rows, rotates_keys, bias) = (&self.angles(), self.rotates_keys, &self.bias());
+        let rotation = self.rotation.map(|[n_rot, group, before]| Rotation {
+            rows,
+            n_rot,
+            group,
+            before,
+            rotates_keys,
+            bias,
+        });
+        scratch.prepare(cpu, q, self.keys, Reading::of(rotation));
         let mut partials =
             [vec![f32::NAN; n * partial_len(dim)], vec![f32::NAN; n * partial_len(dim)]];
         partials.iter_mut().for_each(|p| clear(p, dim));
@@ -180,9 +202,17 @@ impl Case {
         for i in 0..n {
             let partial = &mut first[i * len..][..len];
             merge(cpu, partial, &second[i * len..][..len]);
-            finish(partial, &mut out[i * dim..][..dim]);
+            finish(cpu, self.values, partial, &mut out[i * dim..][..dim]);
         }
         out
+    }
+
+    /// Returns whether scores are computed with queries that are rounded for quantized keys.
+    fn are_integers(&self) -> bool {
+        let apart = |[n_rot, group, _]: [usize; 3]| {
+            self.regime == Regime::Few && !self.rotates_keys && n_rot % 32 == 0 && group == 1
+        };
+        self.keys.format().is_quantized() && !self.eight_bits && self.rotation.is_none_or(apart)
     }
 
     fn expected(&self) -> Vec<f64> {
@@ -198,25 +228,43 @@ impl Case {
         };
         let (keys, values) = (decoded(self.keys, KEYS), decoded(self.values, VALUES));
         let mut keys: Vec<f64> = keys.into_iter().map(f64::from).collect();
-        let mut queries = self.queries();
+        let mut biases = vec![0.0; keys.len()];
         if let Some([n_rot, group, before]) = self.rotation {
-            let angles = self.angles();
-            for (position, key) in keys.chunks_exact_mut(self.dim).enumerate() {
+            let (angles, bias) = (self.angles(), self.bias());
+            let each = keys.chunks_exact_mut(self.dim).zip(biases.chunks_exact_mut(self.dim));
+            for (position, (key, biases)) in each.enumerate() {
                 let row = &angles[(position % PAGE + before) / group * n_rot..][..n_rot];
-                for pair in 0..n_rot / 2 {
-                    let [a, b] = [pair, pair + n_rot / 2];
-                    let [cos, sin] = [a, b].map(|i| f64::from(row[i]));
-                    (key[a], key[b]) = (key[a] * cos - key[b] * sin, key[a] * sin + key[b] * cos);
+                biases.iter_mut().zip(&bias).for_each(|(to, bias)| *to = f64::from(*bias));
+                rotated(biases, row);
+                if self.rotates_keys {
+                    rotated(key, row);
                 }
             }
-        } else if matches!(self.keys, CacheType::Q8_0 | CacheType::Q4_0) && !self.eight_bits {
-            queries.chunks_exact_mut(self.dim).for_each(rounded);
+        }
+        // Queries are multiplied as integers with keys, and as floats with their bias.
+        let queries = self.queries();
+        let mut integers = queries.clone();
+        if self.are_integers() {
+            for query in integers.chunks_exact_mut(self.dim) {
+                let mix = |query: &mut [f32]| {
+                    if self.keys.is_mixed() {
+                        mix_rows(scalar(), query, self.dim);
+                    }
+                };
+                mix(query);
+                rounded(query);
+                mix(query);
+            }
         }
         let mut out = Vec::new();
-        for (query, visible) in queries.chunks_exact(self.dim).zip(&self.visible) {
+        let all = integers.chunks_exact(self.dim).zip(queries.chunks_exact(self.dim));
+        for ((integers, query), visible) in all.zip(&self.visible) {
             let score = |p: usize| {
-                let key = &keys[p * self.dim..][..self.dim];
-                let dot: f64 = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * k).sum();
+                let dot = |query: &[f32], row: &[f64]| -> f64 {
+                    query.iter().zip(row).map(|(&q, &k)| f64::from(q) * k).sum()
+                };
+                let at = p * self.dim..(p + 1) * self.dim;
+                let dot = dot(integers, &keys[at.clone()]) + dot(query, &biases[at]);
                 self.soft_cap.map_or(dot, |cap| f64::from(cap) * (dot / f64::from(cap)).tanh())
             };
             let weights: Vec<f64> = visible.clone().map(|p| score(p).exp()).collect();
@@ -227,6 +275,16 @@ impl Case {
             }));
         }
         out
+    }
+}
+
+/// Rotates the first values of a row by a row of cosines and sines.
+fn rotated(x: &mut [f64], row: &[f32]) {
+    let half = row.len() / 2;
+    for pair in 0..half {
+        let [a, b] = [pair, pair + half];
+        let [cos, sin] = [a, b].map(|i| f64::from(row[i]));
+        (x[a], x[b]) = (x[a] * cos - x[b] * sin, x[a] * sin + x[b] * cos);
     }
 }
 
@@ -339,15 +397,20 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
     let visible = [9..201, 40..202];
     let queries = Random(41).floats(heads * n * dim);
     let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).sin()).collect();
-    let rotation = Rotation { rows: &angles, n_rot: dim, group: 1, before: 0 };
+    let biases = Random(44).floats(heads * dim);
+    let rotation =
+        Rotation { rows: &angles, n_rot: dim, group: 1, before: 0, rotates_keys: true, bias: &[] };
+    let biased = Rotation { bias: &biases, ..rotation };
+    let only_biased = Rotation { rotates_keys: false, ..biased };
+    let rotations = [None, Some(rotation), Some(biased), Some(only_biased)];
     for (dtype, rotation) in
-        CacheType::ALL.into_iter().flat_map(|dtype| [(dtype, None), (dtype, Some(rotation))])
+        CacheType::ALL.into_iter().flat_map(|dtype| rotations.map(|rotation| (dtype, rotation)))
     {
         let rows = |seed| {
-            let values = Random(seed).floats(heads * PAGE * dim);
+            let mut values = Random(seed).floats(heads * PAGE * dim);
             let mut bytes = vec![0; heads * PAGE * dtype.row_bytes(dim)];
             let rows = bytes.chunks_exact_mut(dtype.row_bytes(dim));
-            rows.zip(values.chunks_exact(dim)).for_each(|(to, x)| store(cpu, dtype, x, to));
+            rows.zip(values.chunks_exact_mut(dim)).for_each(|(to, x)| store(cpu, dtype, x, to));
             bytes
         };
         let (keys, values) = (rows(42), rows(43));
@@ -358,12 +421,16 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
                 bytes[all.start * len..all.end * len].to_vec()
             };
             let (keys, values) = (part(&keys), part(&values));
-            let queries = &queries[all.start * n * dim..all.end * n * dim];
+            let queries = &mut queries[all.start * n * dim..all.end * n * dim].to_vec();
+            let rotation = rotation.map(|rotation| {
+                let bias = rotation.bias.get(all.start * dim..all.end * dim).unwrap_or_default();
+                Rotation { bias, ..rotation }
+            });
             let mut scratch = Scratch::new(heads * n, dim);
             let regime = Regime::Few;
             let queries =
                 Queries { queries, regime, eight_bits: false, heads, dim, soft_cap: None };
-            scratch.prepare(cpu, queries, dtype, rotation.is_some());
+            scratch.prepare(cpu, queries, dtype, Reading::of(rotation));
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);
             let [keys, values] = [&keys, &values].map(|bytes| CacheRows { dtype, bytes });

@@ -5,6 +5,7 @@ mod attention;
 mod cache;
 mod common;
 mod formats;
+mod hadamard;
 mod probes;
 mod products;
 mod quantize;

@@ -18,7 +18,7 @@ pub struct Linear<'a> {
     pub segments: Vec<Segment<'a>>,
     pub width: usize,
     /// Whether the reader of the outputs adds the biases: attention adds those of a head when it
-    /// rotates the head.
+    /// rotates the head, or reads it from the cache.
     pub bias_later: bool,
     /// The down-projections (A) of all adapters, side by side. Their outputs are the inputs of
     /// [`Segment::additions`].

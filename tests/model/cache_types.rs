@@ -1,0 +1,64 @@
+//! What a cache type of few bits costs.
+
+use rope_cpu::{
+    kv_cache::CacheType,
+    rope::{ATTENTION_SINKS, Flags, SCALE, rerope, self_extend},
+};
+
+use crate::tiny::{How, Tiny, tokens, with_session};
+
+const FEW_BITS: [CacheType; 1] = [CacheType::Q4_0];
+
+/// Returns the mean difference that keys of type `keys` make to the logits of `count` tokens.
+fn cost(tiny: &Tiny, keys: CacheType, how: &How, count: usize) -> f32 {
+    let run = |keys| {
+        let how = How { keys, flags: how.flags.clone(), ..*how };
+        with_session(tiny, &how, |session| how.read(session, &tokens(tiny, count)))
+    };
+    let (found, exact) = (run(keys), run(CacheType::F32));
+    let pairs = found.iter().flatten().zip(exact.iter().flatten());
+    pairs.map(|(a, b)| (a - b).abs()).sum::<f32>() / (count * tiny.vocabulary) as f32
+}
+
+/// A large bias makes attention depend less on what distinguishes keys, so rounding that costs half as
+/// much. If keys were rounded with their bias, a step of 4 bits would be 12.
+fn assert_that_a_large_bias_costs_nothing(tiny: &Tiny, how: &How, count: usize) {
+    for keys in FEW_BITS {
+        let cost = |key_bias| cost(&Tiny { key_bias, ..tiny.clone() }, keys, how, count);
+        let [small, medium, large] = [0.3, 4.0, 100.0].map(cost);
+        let what = format!("{} {keys:?} {}", tiny.head_dim, how.micro_batch);
+        let costs = format!("{what}: {small} {medium} {large}");
+        assert!(medium < 1.25 * small && large < 0.65 * small, "{costs}");
+    }
+}
+
+#[test]
+fn a_large_bias_of_keys_costs_no_more_than_a_small_one() {
+    let yarn = Flags::method("yarn").with(&SCALE, 2.0);
+    let rerope = Flags::method("rerope").with(&rerope::WINDOW, 40);
+    let extend =
+        Flags::method("self-extend").with(&self_extend::GROUP, 4).with(&self_extend::WINDOW, 32);
+    let sinks = Flags::default().with(&ATTENTION_SINKS, 4);
+    let models = [
+        (Tiny::named("qwen2"), [Flags::default(), sinks, extend]),
+        (
+            Tiny { head_dim: 64, n_rot: 32, ..Tiny::named("llama") },
+            [Flags::default(), yarn, rerope],
+        ),
+    ];
+    for (tiny, all) in models {
+        for flags in all {
+            for micro_batch in [64, 1] {
+                let how = How { flags: flags.clone(), micro_batch, ..How::default() };
+                assert_that_a_large_bias_costs_nothing(&tiny, &how, 150);
+            }
+        }
+    }
+}
+
+/// Attention to the first pages is computed in 8 bits.
+#[test]
+fn a_large_bias_of_far_keys_costs_no_more_than_a_small_one() {
+    let tiny = Tiny { head_dim: 32, n_rot: 32, ..Tiny::named("qwen2") };
+    assert_that_a_large_bias_costs_nothing(&tiny, &How::default(), 1200);
+}
