@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::{
     DType,
-    format::{Bf16, F16, F32, FloatFormat, Q4_0, Q8_0},
+    format::{Bf16, F16, F32, FloatFormat, Q4_0, Q5_0, Q8_0},
     hadamard::mix_rows,
     isa::{Cpu, Half, Isa, Kernel, LANES},
 };
@@ -65,7 +65,7 @@ macro_rules! cache_types {
 
 cache_types! {
     float: F32 F16 Bf16;
-    quantized: Q8_0 Q4_0;
+    quantized: Q8_0 Q5_0 Q4_0;
 }
 
 impl CacheType {

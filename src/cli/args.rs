@@ -124,13 +124,13 @@ pub struct MemoryArgs {
     #[arg(value_parser = up_to_limit, hide_default_value = true)]
     pub context: usize,
 
-    /// K cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctk]
+    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctk]
     ///
     /// The data type of the keys in the KV cache.
     #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
     pub cache_type_k: CacheType,
 
-    /// V cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctv]
+    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctv]
     ///
     /// The data type of the values in the KV cache.
     #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]

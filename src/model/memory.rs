@@ -180,8 +180,8 @@ impl Shape {
     /// Returns the types for keys and values with which `request` would fit in `bytes`, the most
     /// precise first. Keys lose more accuracy than values by coarser storage.
     pub fn fitting_types(&self, request: &Request, bytes: u64) -> Vec<(CacheType, CacheType)> {
-        use CacheType::{F16, Q4_0, Q8_0};
-        [(F16, F16), (Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]
+        use CacheType::{F16, Q4_0, Q5_0, Q8_0};
+        [(F16, F16), (Q8_0, Q8_0), (Q8_0, Q5_0), (Q5_0, Q5_0), (Q5_0, Q4_0), (Q4_0, Q4_0)]
             .into_iter()
             .filter(|&(keys, values)| {
                 self.need(&Request { keys, values, ..*request }).total() <= bytes
@@ -302,7 +302,7 @@ impl fmt::Display for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use CacheType::{F16, F32, Q4_0, Q8_0};
+    use CacheType::{F16, F32, Q4_0, Q5_0, Q8_0};
 
     /// Returns the shape of SmolLM2-135M: 30 layers, 3 KV heads of 64 elements.
     fn smollm2() -> Shape {
@@ -410,7 +410,10 @@ mod tests {
         let request = request(16384, F16, F16);
         let q8 = shape.need(&Request { keys: Q8_0, values: Q8_0, ..request }).total();
         let error = shape.check(&request, machine(q8)).unwrap_err();
-        assert_eq!(error.types, [(Q8_0, Q8_0), (Q8_0, Q4_0), (Q4_0, Q4_0)]);
+        assert_eq!(
+            error.types,
+            [(Q8_0, Q8_0), (Q8_0, Q5_0), (Q5_0, Q5_0), (Q5_0, Q4_0), (Q4_0, Q4_0)]
+        );
         assert_eq!(error.context, 8704);
         let message = error.to_string();
         for part in [

@@ -219,7 +219,7 @@ fn invalid_measurements_are_reported() {
         (&["-pg", "5"], "must be two numbers"),
         (&["-t", "0"], "from 1 to 1024"),
         (&["-r", "0"], "at least 1"),
-        (&["-ctk", "f16,q5_0"], "q5_0"),
+        (&["-ctk", "f16,q6_0"], "q6_0"),
         (&["-o", "xml"], "xml"),
         (&["--list-devices"], "--list-devices is a llama-bench option"),
         (&["--no-such-option"], "--no-such-option"),

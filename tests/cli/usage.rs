@@ -66,7 +66,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
     let cases: [(&[&str], &str); 31] = [
-        (&["-ctk", "q5_0"], "choose one of f32, f16, bf16, q8_0, q4_0"),
+        (&["-ctk", "q6_0"], "choose one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
         (&["-c", "99999999999"], "at most 1073741824"),

@@ -7,7 +7,7 @@ use rope_cpu::{
 
 use crate::tiny::{How, Tiny, tokens, with_session};
 
-const FEW_BITS: [CacheType; 1] = [CacheType::Q4_0];
+const FEW_BITS: [CacheType; 2] = [CacheType::Q5_0, CacheType::Q4_0];
 
 /// Returns the mean difference that keys of type `keys` make to the logits of `count` tokens.
 fn cost(tiny: &Tiny, keys: CacheType, how: &How, count: usize) -> f32 {

@@ -606,6 +606,7 @@ pub fn step(dtype: CacheType) -> f64 {
         CacheType::F16 => 1.0 / 2048.0,
         CacheType::Bf16 => 1.0 / 256.0,
         CacheType::Q8_0 => 1.0 / 127.0,
+        CacheType::Q5_0 => 1.0 / 16.0,
         CacheType::Q4_0 => 1.0 / 8.0,
     }
 }

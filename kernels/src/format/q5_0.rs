@@ -4,8 +4,9 @@ use half::f16;
 
 use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
+    cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
-    quantize::{Encode, nearest_half},
+    quantize::{Encode, inverse, nearest_half},
 };
 
 /// 5 bits: `d * (q - 16)`; the fifth bits in a separate word for 32 weights.
@@ -97,5 +98,37 @@ impl Encode<32> for Q5_0 {
         let (d, quants) = nearest_half(weights, 16.0);
         let (qh, qs) = packed(&quants.map(|quant| (quant + 16.0) as u8));
         Block { d: d.to_le_bytes(), qh, qs }
+    }
+}
+
+impl CacheFormat for Q5_0 {
+    const MIXED: bool = true;
+    type Unit = Block;
+    #[inline(always)]
+    fn store<I: Isa>(_: I, values: &[f32; 32], out: &mut Block) {
+        // The value of largest magnitude becomes -16, as in ggml.
+        let largest = values.iter().fold(0.0, |m: f32, &x| if x.abs() > m.abs() { x } else { m });
+        let scale = largest / -16.0;
+        let inverse = inverse(scale);
+        (out.qh, out.qs) =
+            packed(&from_fn(|i| (values[i] * inverse + 16.5).clamp(0.0, 31.0) as u8));
+        out.d = f16::from_f32(scale).to_le_bytes();
+    }
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {
+        let quants = isa.to_bytes(<Self as Quantized>::quants(isa, block));
+        let quants = isa.wide_from_i8(&quants.as_chunks().0[half]);
+        isa.wide_mul(quants, isa.wide_splat_f16(block.d))
+    }
+}
+
+impl Quantized for Q5_0 {
+    #[inline(always)]
+    fn quants<I: Isa>(isa: I, block: &Block) -> I::Bytes {
+        isa.sub(quants(isa, &block.qs, block.qh), isa.splat(Self::CENTER))
+    }
+    #[inline(always)]
+    fn scale(block: &Block) -> Half {
+        block.d
     }
 }

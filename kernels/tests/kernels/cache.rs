@@ -51,8 +51,9 @@ fn what_is_stored_is_near_what_was_given() {
                 CacheType::Bf16 => (bf16::from_f32(x).to_f32() - x).abs(),
                 // Half a step, plus the rounding of the scale to half precision times the quant.
                 CacheType::Q8_0 => largest(i) * (0.5 / 127.0 + 1.0 / 2048.0),
-                // A whole step at the upper end of the range, as 8 is not a quant and -8 is. Far below
+                // A whole step at the upper end of the range, as 16 is not a quant and -16 is. Far below
                 // that are the errors of two multiplications by a Hadamard matrix.
+                CacheType::Q5_0 => largest(i) * (1.0 / 16.0 + 1.0 / 1024.0),
                 CacheType::Q4_0 => largest(i) * (1.0 / 8.0 + 1.0 / 1024.0),
             };
             assert!((x - back).abs() <= bound, "{}: {x} {back}", dtype.name());

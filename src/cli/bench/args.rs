@@ -84,12 +84,12 @@ pub struct Args {
     #[arg(long, help_heading = "Tests")]
     pub no_warmup: bool,
 
-    /// K cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctk]
+    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctk]
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16")]
     #[arg(hide_default_value = true, help_heading = "Context and memory")]
     pub cache_type_k: Vec<CacheType>,
 
-    /// V cache: f16 (default) f32 bf16 q8_0 q4_0 [-ctv]
+    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctv]
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16")]
     #[arg(hide_default_value = true, help_heading = "Context and memory")]
     pub cache_type_v: Vec<CacheType>,
