@@ -85,8 +85,8 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
     let angles: Vec<f32> = (0..PAGE * DIM).map(|i| (i as f32).cos()).collect();
     let mut bytes = vec![0; PAGE * dtype.row_bytes(DIM)];
     for (i, row) in bytes.chunks_exact_mut(dtype.row_bytes(DIM)).enumerate() {
-        let mut values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
-        store(Cpu::best(), dtype, &mut values, row);
+        let values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
+        store(Cpu::best(), dtype, &values, row);
     }
     let mut scratch = attention::Scratch::new(queries, DIM);
     let mut partials = vec![0.0; queries * partial_len(DIM)];

@@ -26,8 +26,9 @@
 //! are read, or as its own part of the scores of a few queries (`bias`).
 //!
 //! Rows of some cache types are mixed, multiplied by a Hadamard matrix, before they are rounded
-//! ([`CacheType::is_mixed`]). So are the queries, where scores are computed from the integers of
-//! such keys, and the results of such values.
+//! ([`CacheType::is_mixed`]), except keys that rotate as they are read: multiplying these back would
+//! take longer than all else. Queries are mixed, too, where scores are computed from the integers of
+//! mixed keys, and so are the results of mixed values.
 
 mod bias;
 mod block;

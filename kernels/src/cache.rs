@@ -8,7 +8,6 @@ use bytemuck::Pod;
 use crate::{
     DType,
     format::{Bf16, F16, F32, FloatFormat, Q4_0, Q5_0, Q8_0},
-    hadamard::mix_rows,
     isa::{Cpu, Half, Isa, Kernel, LANES},
 };
 
@@ -31,8 +30,8 @@ macro_rules! cache_types {
             pub const ALL: [CacheType; [$(stringify!($float),)* $(stringify!($quantized),)*].len()] =
                 [$(CacheType::$float,)* $(CacheType::$quantized,)*];
 
-            /// Returns whether rows are mixed before they are rounded: multiplied by a Hadamard matrix
-            /// ([`crate::hadamard`]).
+            /// Returns whether attention expects rows that are mixed, multiplied by a Hadamard matrix
+            /// ([`crate::hadamard`]): all but those of keys that rotate as they are read.
             pub fn is_mixed(self) -> bool {
                 match self {
                     $(CacheType::$float => $float::MIXED,)*
@@ -99,7 +98,7 @@ impl FromStr for CacheType {
 
 /// A format of the cache, which writes and reads 32 values.
 pub(crate) trait CacheFormat: 'static {
-    /// Whether rows are mixed before they are rounded ([`CacheType::is_mixed`]).
+    /// Whether rows are mixed ([`CacheType::is_mixed`]).
     const MIXED: bool = false;
     /// 32 stored values.
     type Unit: Pod;
@@ -173,12 +172,9 @@ impl<F: FloatCache> CacheFormat for F {
 }
 
 /// Writes a row of values, whose number is a multiple of [`UNIT`], to `out`
-/// ([`CacheType::row_bytes`]). The values are mixed in place if [`CacheType::is_mixed`].
-pub fn store(cpu: Cpu, dtype: CacheType, values: &mut [f32], out: &mut [u8]) {
+/// ([`CacheType::row_bytes`]).
+pub fn store(cpu: Cpu, dtype: CacheType, values: &[f32], out: &mut [u8]) {
     assert_eq!((values.len() % UNIT, out.len()), (0, dtype.row_bytes(values.len())));
-    if dtype.is_mixed() {
-        mix_rows(cpu, values, values.len());
-    }
     run(cpu, dtype, Store { values, out });
 }
 
@@ -201,9 +197,6 @@ impl CacheKernel for Store<'_> {
 pub fn load(cpu: Cpu, dtype: CacheType, row: &[u8], out: &mut [f32]) {
     assert_eq!((out.len() % UNIT, row.len()), (0, dtype.row_bytes(out.len())));
     run(cpu, dtype, Load { row, out });
-    if dtype.is_mixed() {
-        mix_rows(cpu, out, out.len());
-    }
 }
 
 struct Load<'a> {

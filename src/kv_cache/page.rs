@@ -83,7 +83,7 @@ impl Half {
         CacheRows { dtype: self.dtype, bytes }
     }
 
-    fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &mut [f32]) {
+    fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &[f32]) {
         let lines = self.lines.write(claim, BLOCK * self.row_bytes / size_of::<CacheLine>());
         let at = position % BLOCK * self.row_bytes;
         let bytes: &mut [u8] = cast_slice_mut(lines);
@@ -159,14 +159,14 @@ impl Page {
         });
     }
 
-    /// Stores the key of a position: (padded dim), which may be mixed in place. The claim must
-    /// be of task `head * BLOCKS + position % POSITIONS / BLOCK`.
-    pub fn store_key(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, key: &mut [f32]) {
+    /// Stores the key of a position: (padded dim). The claim must be of task
+    /// `head * BLOCKS + position % POSITIONS / BLOCK`.
+    pub fn store_key(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, key: &[f32]) {
         self.keys.store(cpu, claim, position, key);
     }
 
     /// Stores the value of a position; see [`Page::store_key`].
-    pub fn store_value(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, value: &mut [f32]) {
+    pub fn store_value(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, value: &[f32]) {
         self.values.store(cpu, claim, position, value);
     }
 }

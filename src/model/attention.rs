@@ -57,7 +57,7 @@ pub struct Schedule<'s> {
     /// The type that keys are stored in.
     pub keys: CacheType,
     /// The type that values are stored in.
-    values: CacheType,
+    pub values: CacheType,
     /// The number of KV heads of a task.
     heads: usize,
     /// The number of tasks that the context is cut into.

@@ -5,6 +5,7 @@ use std::{mem, ops::Range};
 
 use rope_cpu_kernels::{
     attention::{self, Queries, Reading, attend, attend_in_eight_bits, clear, merge, partial_len},
+    hadamard::mix_rows,
     isa::Cpu,
     vector::{add, rms_norm, rotate},
 };
@@ -53,6 +54,13 @@ impl Heads<'_> {
             && !separate
         {
             add(self.cpu(), &mut out[..dim], &bias[head * dim..][..dim]);
+        }
+    }
+
+    /// Multiplies a head of keys or values by a Hadamard matrix if it is stored so.
+    fn mix(&self, mixed: bool, head: &mut [f32]) {
+        if mixed {
+            mix_rows(self.cpu(), head, head.len());
         }
     }
 
@@ -157,6 +165,7 @@ impl Heads<'_> {
     pub fn store(&self, claim: &mut Claim<'_>, query_key_value: &[f32], head_buffer: &mut [f32]) {
         let [_, keys, values] = self.attention.query_key_value.columns();
         let width = self.pass.state.query_key_value.width();
+        let schedule = &self.pass.schedules[Role::Answer as usize];
         let (head, block, dim) =
             (claim.task() / BLOCKS, claim.task() % BLOCKS, self.attention.config.head_dim);
         for (i, row) in self.pass.batch.rows.iter().enumerate() {
@@ -173,8 +182,10 @@ impl Heads<'_> {
                 let rotation = self.rope_row(layers, row.effective_length, row.position);
                 rotate(self.cpu(), head_buffer, rotation);
             }
+            self.mix(schedule.keys.is_mixed() && !self.keys_are_raw(), head_buffer);
             page.store_key(self.cpu(), claim, row.position, head_buffer);
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
+            self.mix(schedule.values.is_mixed(), head_buffer);
             page.store_value(self.cpu(), claim, row.position, head_buffer);
         }
     }
@@ -317,10 +328,10 @@ impl Heads<'_> {
         let (layers, len) = (self.layers(region)?, tile.rows[0].effective_length);
         let (bias, n_rot) = (self.key_biases(tile, bias), self.attention.config.n_rot);
         let Some(group) = self.visibility().group(region) else {
-            let (rows, n_rot, group, before, rotates_keys) = (&[][..], 0, 1, 0, false);
-            let has_bias = !bias.is_empty();
+            // A rotation of no values: raw keys are not mixed, as others of their type are.
+            let (rows, n_rot, group, before, rotates_keys) = (&[][..], 0, 1, 0, true);
             let rotation = attention::Rotation { rows, n_rot, group, before, rotates_keys, bias };
-            return has_bias.then_some(rotation);
+            return tile.schedule.keys.is_mixed().then_some(rotation);
         };
         if !raw {
             // Rotation to the page's start, and from there to a position, each multiply by this scale.
@@ -371,10 +382,10 @@ impl Heads<'_> {
             }
         }
         let soft_cap = self.pass.config.attention_soft_cap;
-        let reading = match (start.is_some() && group.is_some(), self.separate_key_bias()) {
-            (true, _) => Reading::Rotated,
-            (false, Some(_)) => Reading::Biased,
-            (false, None) => Reading::Stored,
+        let reading = match start {
+            Some(_) if group.is_some() || schedule.keys.is_mixed() => Reading::Rotated,
+            None if self.separate_key_bias().is_some() => Reading::Biased,
+            _ => Reading::Stored,
         };
         let regime = schedule.regime(reading);
         let eight_bits = schedule.far(rows[rows.len() - 1].position) > 0;

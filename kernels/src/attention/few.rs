@@ -66,7 +66,7 @@ impl CacheKernel for Scores<'_> {
                         let mut tile = FloatTile::<I, C> { isa, queries, units, keys, add, scores };
                         tiles(page.queries.count, TILE, &mut tile);
                     }
-                    Some(rotation) if rotation.is_by_units::<C>() => {
+                    Some(rotation) if rotation.is_by_units() => {
                         let mut tile =
                             RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
                         tiles(page.queries.count, TILE, &mut tile);

@@ -87,12 +87,9 @@ impl<'a> Rotation<'a> {
     }
 
     /// Returns whether the elements of a pair are a whole number of units apart, so that no unit
-    /// contains both, and units of the format `C` need only be rotated.
-    pub(super) fn is_by_units<C: CacheFormat>(&self) -> bool {
-        self.n_rot.is_multiple_of(2 * UNIT)
-            && self.rotates_keys
-            && self.bias.is_empty()
-            && !C::MIXED
+    /// contains both, and keys have only to be rotated.
+    pub(super) fn is_by_units(&self) -> bool {
+        self.n_rot.is_multiple_of(2 * UNIT) && self.rotates_keys && self.bias.is_empty()
     }
 
     /// Returns the rows of cosines and sines as units, (positions, `n_rot / UNIT`), if only the bias
@@ -117,7 +114,7 @@ impl<'a> Rotation<'a> {
         let keys = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
         for ((key, out), row) in keys.zip(self.rows_from(position)) {
             load_row::<I, C>(isa, key, out);
-            if C::MIXED {
+            if C::MIXED && !self.rotates_keys {
                 mix_row(isa, out);
             }
             let out = out.as_flattened_mut();

@@ -118,15 +118,23 @@ impl Case {
         cases
     }
 
-    /// Returns random rows: (positions, row bytes).
-    fn rows(&self, dtype: CacheType, seed: u64) -> Vec<u8> {
+    /// Returns whether keys are stored after multiplication by a Hadamard matrix.
+    fn keys_are_mixed(&self) -> bool {
+        self.keys.is_mixed() && !(self.rotation.is_some() && self.rotates_keys)
+    }
+
+    /// Returns random rows, which may be multiplied by a Hadamard matrix: (positions, row bytes).
+    fn rows(&self, dtype: CacheType, seed: u64, mixed: bool) -> Vec<u8> {
         let mut random = Random(seed);
         let mut bytes = vec![0; POSITIONS * dtype.row_bytes(self.dim)];
         for row in bytes.chunks_exact_mut(dtype.row_bytes(self.dim)) {
             let common = if seed == KEYS { self.common } else { 0.0 };
             let mut values = random.floats(self.dim);
             values.iter_mut().for_each(|x| *x += common);
-            store(scalar(), dtype, &mut values, row);
+            if mixed {
+                mix_rows(scalar(), &mut values, self.dim);
+            }
+            store(scalar(), dtype, &values, row);
         }
         bytes
     }
@@ -156,7 +164,8 @@ impl Case {
     /// Computes both pages one after the other, or separately and then merged.
     fn run(&self, cpu: Cpu, merged: bool) -> Vec<f32> {
         let (n, dim) = (self.visible.len(), self.dim);
-        let (keys, values) = (self.rows(self.keys, KEYS), self.rows(self.values, VALUES));
+        let keys = self.rows(self.keys, KEYS, self.keys_are_mixed());
+        let values = self.rows(self.values, VALUES, self.values.is_mixed());
         let queries = &mut self.queries();
         let mut scratch = Scratch::new(n, dim);
         let Case { regime, soft_cap, .. } = *self;
@@ -216,17 +225,21 @@ impl Case {
     }
 
     fn expected(&self) -> Vec<f64> {
-        let decoded = |dtype: CacheType, seed| -> Vec<f32> {
-            let bytes = self.rows(dtype, seed);
+        let decoded = |dtype: CacheType, seed, mixed| -> Vec<f32> {
+            let bytes = self.rows(dtype, seed, mixed);
             let mut out = vec![0.0; POSITIONS * self.dim];
             for (row, out) in
                 bytes.chunks_exact(dtype.row_bytes(self.dim)).zip(out.chunks_exact_mut(self.dim))
             {
                 load(scalar(), dtype, row, out);
+                if mixed {
+                    mix_rows(scalar(), out, self.dim);
+                }
             }
             out
         };
-        let (keys, values) = (decoded(self.keys, KEYS), decoded(self.values, VALUES));
+        let keys = decoded(self.keys, KEYS, self.keys_are_mixed());
+        let values = decoded(self.values, VALUES, self.values.is_mixed());
         let mut keys: Vec<f64> = keys.into_iter().map(f64::from).collect();
         let mut biases = vec![0.0; keys.len()];
         if let Some([n_rot, group, before]) = self.rotation {
@@ -407,10 +420,10 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
         CacheType::ALL.into_iter().flat_map(|dtype| rotations.map(|rotation| (dtype, rotation)))
     {
         let rows = |seed| {
-            let mut values = Random(seed).floats(heads * PAGE * dim);
+            let values = Random(seed).floats(heads * PAGE * dim);
             let mut bytes = vec![0; heads * PAGE * dtype.row_bytes(dim)];
             let rows = bytes.chunks_exact_mut(dtype.row_bytes(dim));
-            rows.zip(values.chunks_exact_mut(dim)).for_each(|(to, x)| store(cpu, dtype, x, to));
+            rows.zip(values.chunks_exact(dim)).for_each(|(to, x)| store(cpu, dtype, x, to));
             bytes
         };
         let (keys, values) = (rows(42), rows(43));
