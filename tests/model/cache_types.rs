@@ -1,4 +1,4 @@
-//! What a cache type of few bits costs.
+//! The cost of cache types, and that of keys with a bias in types of few bits.
 
 use rope_cpu::{
     kv_cache::CacheType,
@@ -9,15 +9,33 @@ use crate::tiny::{How, Tiny, tokens, with_session};
 
 const FEW_BITS: [CacheType; 2] = [CacheType::Q5_0, CacheType::Q4_0];
 
+/// Returns the largest step of a cache type between values of magnitude 1.
+pub fn step(dtype: CacheType) -> f64 {
+    match dtype {
+        CacheType::F32 => 0.0,
+        CacheType::F16 => 1.0 / 2048.0,
+        CacheType::Bf16 => 1.0 / 256.0,
+        CacheType::Q8_0 => 1.0 / 127.0,
+        CacheType::Q5_0 => 1.0 / 16.0,
+        CacheType::Q4_0 => 1.0 / 8.0,
+    }
+}
+
+/// Returns the mean difference of two sets of logits.
+pub fn mean_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    let differences: Vec<_> = pairs.map(|(a, b)| f64::from((a - b).abs())).collect();
+    differences.iter().sum::<f64>() / differences.len() as f64
+}
+
 /// Returns the mean difference that keys of type `keys` make to the logits of `count` tokens.
-fn cost(tiny: &Tiny, keys: CacheType, how: &How, count: usize) -> f32 {
+fn cost(tiny: &Tiny, keys: CacheType, how: &How, count: usize) -> f64 {
     let run = |keys| {
         let how = How { keys, flags: how.flags.clone(), ..*how };
         with_session(tiny, &how, |session| how.read(session, &tokens(tiny, count)))
     };
-    let (found, exact) = (run(keys), run(CacheType::F32));
-    let pairs = found.iter().flatten().zip(exact.iter().flatten());
-    pairs.map(|(a, b)| (a - b).abs()).sum::<f32>() / (count * tiny.vocabulary) as f32
+    mean_difference(&run(keys), &run(CacheType::F32))
 }
 
 /// A large bias makes attention depend less on what distinguishes keys, so rounding that costs half as

@@ -10,8 +10,9 @@ use rope_cpu::{
 };
 
 use crate::{
+    cache_types::{mean_difference, step},
     reference::{Frequencies, forward},
-    tiny::{How, Tiny, difference, logits, step, tokens, with_session},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
 /// Twice the bound of `meaning`: two ways to round are each that far from the exact result.
@@ -107,9 +108,7 @@ fn far_back_a_prompt_is_as_near_as_steps_of_eight_bits() {
     let exact = of(CacheType::F32, CacheType::F32);
     for (keys, values) in [(CacheType::F16, CacheType::F32), (CacheType::F32, CacheType::F16)] {
         let found = of(keys, values);
-        let pairs = exact.iter().flatten().zip(found.iter().flatten());
-        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
-        let error = sum / (50 * tiny.vocabulary) as f64;
+        let error = mean_difference(&exact, &found);
         // An f16 cache that is computed in single precision is sixteen times as near.
         assert!((1.0 / 2048.0..=8.0 / 127.0).contains(&error), "{}: {error}", keys.name());
     }
@@ -219,10 +218,7 @@ fn every_cache_type_is_as_near_as_its_steps() {
     let tiny = Tiny::llama();
     let exact = run(&tiny, &How::default(), 200);
     let mean = |keys, values| {
-        let found = run(&tiny, &How { keys, values, ..How::default() }, 200);
-        let pairs = exact.iter().flatten().zip(found.iter().flatten());
-        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
-        sum / (200 * tiny.vocabulary) as f64
+        mean_difference(&exact, &run(&tiny, &How { keys, values, ..How::default() }, 200))
     };
     for dtype in CacheType::ALL {
         let step = step(dtype);

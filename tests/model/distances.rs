@@ -7,9 +7,10 @@ use rope_cpu::{
 };
 
 use crate::{
+    cache_types::{mean_difference, step},
     position,
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, step, tokens, with_session},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
 /// The bound of `consistency`.
@@ -232,9 +233,7 @@ fn every_cache_type_is_as_near_as_its_steps() {
         for keys in CacheType::ALL {
             let step = step(keys);
             let found = case.found(&tiny, &How { keys, ..case.how() }, 150);
-            let pairs = exact.iter().flatten().zip(found.iter().flatten());
-            let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
-            let mean = sum / (150 * tiny.vocabulary) as f64;
+            let mean = mean_difference(&exact, &found);
             assert!(mean <= 8.0 * step + f64::from(BOUND), "{}: {mean}", keys.name());
         }
     }

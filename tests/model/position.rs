@@ -9,8 +9,9 @@ use rope_cpu::{
 use safetensors::{Dtype, tensor::TensorView};
 
 use crate::{
+    cache_types::{mean_difference, step},
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, step, tokens, with_session},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
 /// The bound of `consistency`.
@@ -241,9 +242,7 @@ fn raw_keys_are_as_good_as_rotated_ones_in_every_cache_type() {
     for keys in CacheType::ALL {
         let step = step(keys);
         let raw = case.found(&How { keys, ..case.how() }, TRAINED);
-        let pairs = rotated.iter().flatten().zip(raw.iter().flatten());
-        let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
-        let mean = sum / (TRAINED * tiny.vocabulary) as f64;
+        let mean = mean_difference(&rotated, &raw);
         // The bound of `consistency`.
         assert!(mean <= 8.0 * step + f64::from(BOUND), "{}: {mean}", keys.name());
         assert!(step == 0.0 || mean > 0.0, "{} has no effect", keys.name());

@@ -9,9 +9,10 @@ use rope_cpu::{
 };
 
 use crate::{
+    cache_types::{mean_difference, step},
     position,
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, step, tokens, with_session},
+    tiny::{How, Tiny, difference, logits, tokens, with_session},
 };
 
 /// The bound of `consistency`.
@@ -210,10 +211,7 @@ fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
             let step = step(keys);
             let found = case.found(&How { keys, values: keys, ..case.how() });
             let mean = |range: std::ops::Range<usize>| {
-                let pairs = exact[range.clone()].iter().flatten();
-                let pairs = pairs.zip(found[range.clone()].iter().flatten());
-                let sum: f64 = pairs.map(|(a, b)| f64::from((a - b).abs())).sum();
-                sum / (range.len() * case.tiny.vocabulary) as f64
+                mean_difference(&exact[range.clone()], &found[range])
             };
             let (before, after) = (mean(0..CONTEXT), mean(ALL - CONTEXT..ALL));
             let what = format!("{:?} {}", case.flags.scaling(), keys.name());

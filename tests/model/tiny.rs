@@ -599,18 +599,6 @@ pub fn logits(session: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
     all
 }
 
-/// Returns the largest step of a cache type between values of magnitude 1.
-pub fn step(dtype: CacheType) -> f64 {
-    match dtype {
-        CacheType::F32 => 0.0,
-        CacheType::F16 => 1.0 / 2048.0,
-        CacheType::Bf16 => 1.0 / 256.0,
-        CacheType::Q8_0 => 1.0 / 127.0,
-        CacheType::Q5_0 => 1.0 / 16.0,
-        CacheType::Q4_0 => 1.0 / 8.0,
-    }
-}
-
 /// Returns the largest difference of two sets of logits.
 pub fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     assert_eq!(a.len(), b.len());
