@@ -14,7 +14,7 @@ use bytemuck::{Pod, cast_slice_mut};
 
 pub(crate) use self::{
     affine::{AffineBlock, LinearFit},
-    symmetric::{SymmetricBlock, largest, nearest_half},
+    symmetric::{SymmetricBlock, largest, nearest_half, quick_half},
 };
 use crate::{
     DType,

@@ -6,7 +6,7 @@ use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
     cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
-    quantize::{Encode, inverse, nearest_half},
+    quantize::{Encode, nearest_half, quick_half},
 };
 
 /// 4 bits: `d * (q - 8)`; the first 16 weights in the low nibbles.
@@ -72,15 +72,8 @@ impl CacheFormat for Q4_0 {
     type Unit = Block;
     #[inline(always)]
     fn store<I: Isa>(_: I, values: &[f32; 32], out: &mut Block) {
-        // The value of largest magnitude becomes -8, as in ggml.
-        let largest = values.iter().fold(0.0, |m: f32, &x| if x.abs() > m.abs() { x } else { m });
-        let scale = largest / -8.0;
-        let inverse = inverse(scale);
-        let quant = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
-        out.d = f16::from_f32(scale).to_le_bytes();
-        for (i, byte) in out.qs.iter_mut().enumerate() {
-            *byte = quant(values[i]) | quant(values[i + 16]) << 4;
-        }
+        let (d, q) = quick_half(values, 8.0);
+        *out = Block { d: d.to_le_bytes(), qs: from_fn(|i| q[i] | q[i + 16] << 4) };
     }
     #[inline(always)]
     fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {

@@ -6,7 +6,7 @@ use super::{Format, SPAN, Scales, Shared, Unsigned};
 use crate::{
     cache::{CacheFormat, Quantized},
     isa::{Half, Isa},
-    quantize::{Encode, inverse, nearest_half},
+    quantize::{Encode, nearest_half, quick_half},
 };
 
 /// 5 bits: `d * (q - 16)`; the fifth bits in a separate word for 32 weights.
@@ -106,13 +106,9 @@ impl CacheFormat for Q5_0 {
     type Unit = Block;
     #[inline(always)]
     fn store<I: Isa>(_: I, values: &[f32; 32], out: &mut Block) {
-        // The value of largest magnitude becomes -16, as in ggml.
-        let largest = values.iter().fold(0.0, |m: f32, &x| if x.abs() > m.abs() { x } else { m });
-        let scale = largest / -16.0;
-        let inverse = inverse(scale);
-        (out.qh, out.qs) =
-            packed(&from_fn(|i| (values[i] * inverse + 16.5).clamp(0.0, 31.0) as u8));
-        out.d = f16::from_f32(scale).to_le_bytes();
+        let (d, q) = quick_half(values, 16.0);
+        let (qh, qs) = packed(&q);
+        *out = Block { d: d.to_le_bytes(), qh, qs };
     }
     #[inline(always)]
     fn load<I: Isa>(isa: I, block: &Block, half: usize) -> I::WideFloats {

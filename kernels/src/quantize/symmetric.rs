@@ -14,6 +14,16 @@ pub(crate) fn largest<const N: usize>(weights: &[f32; N]) -> f32 {
     weights.iter().copied().find(|weight| weight.abs() == magnitude).unwrap_or(0.0)
 }
 
+/// Returns the scale, and the quants plus `levels`, with which the largest weight becomes the quant
+/// `-levels`: not the nearest ones, but quickly found. So does ggml.
+#[inline(always)]
+pub(crate) fn quick_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [u8; N]) {
+    let scale = largest(weights) / -levels;
+    let (inverse, half_up) = (inverse(scale), levels + 0.5);
+    let quant = |x: f32| (x * inverse + half_up).clamp(0.0, 2.0 * levels - 1.0) as u8;
+    (f16::from_f32(scale), from_fn(|i| quant(weights[i])))
+}
+
 /// Returns the scale and the quants of a block with one scale.
 #[inline(always)]
 pub(crate) fn nearest_half<const N: usize>(weights: &[f32; N], levels: f32) -> (f16, [f32; N]) {
