@@ -57,13 +57,6 @@ impl Heads<'_> {
         }
     }
 
-    /// Multiplies a head of keys or values by a Hadamard matrix if it is stored so.
-    fn mix(&self, mixed: bool, head: &mut [f32]) {
-        if mixed {
-            mix_rows(self.cpu(), head, head.len());
-        }
-    }
-
     /// Writes the separate biases of keys to `out`, (KV heads, padded dim), as [`Heads::raw`] returns
     /// keys. Returns nothing if they have none.
     fn key_biases<'b>(&self, tile: &QueryTile<'_>, out: &'b mut [f32]) -> &'b mut [f32] {
@@ -182,10 +175,14 @@ impl Heads<'_> {
                 let rotation = self.rope_row(layers, row.effective_length, row.position);
                 rotate(self.cpu(), head_buffer, rotation);
             }
-            self.mix(schedule.keys.is_mixed() && !self.keys_are_raw(), head_buffer);
+            if schedule.keys.is_mixed() && !self.keys_are_raw() {
+                mix_rows(self.cpu(), head_buffer, head_buffer.len());
+            }
             page.store_key(self.cpu(), claim, row.position, head_buffer);
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
-            self.mix(schedule.values.is_mixed(), head_buffer);
+            if schedule.values.is_mixed() {
+                mix_rows(self.cpu(), head_buffer, head_buffer.len());
+            }
             page.store_value(self.cpu(), claim, row.position, head_buffer);
         }
     }
