@@ -5,8 +5,8 @@ use rope_cpu_kernels::{
     Cpu, DType, Input, Matrix, Output, Regime, Scratch,
     activations::{Span, quantize, spans_for},
     attention::{
-        self, CacheRows, PAGE, Queries, Reading, Rotation, attend, attend_in_eight_bits, clear,
-        partial_len,
+        self, Arcs, CacheRows, PAGE, Queries, Reading, Rotation, attend, attend_in_eight_bits,
+        clear, partial_len,
     },
     cache::{CacheType, store},
     multiply,
@@ -83,6 +83,7 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
     let mut q: Vec<f32> = (0..queries * DIM).map(|i| (i as f32).sin() / 8.0).collect();
     let visible = vec![0..PAGE; queries];
     let angles: Vec<f32> = (0..PAGE * DIM).map(|i| (i as f32).cos()).collect();
+    let arcs = Arcs::new(&[0.1; DIM / 2], 1.0);
     let mut bytes = vec![0; PAGE * dtype.row_bytes(DIM)];
     for (i, row) in bytes.chunks_exact_mut(dtype.row_bytes(DIM)).enumerate() {
         let values: Vec<f32> = (0..DIM).map(|j| ((i * DIM + j) as f32).cos()).collect();
@@ -98,7 +99,7 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
             n_rot: DIM,
             group: 1,
             before: 0,
-            rotates_keys: reading == Reading::Rotated,
+            arcs: (reading == Reading::Biased).then_some(&arcs),
             bias: if reading == Reading::Biased { &bias } else { &[] },
         };
         let rotation = (reading != Reading::Stored).then_some(rotation);

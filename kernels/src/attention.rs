@@ -45,7 +45,10 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
-pub use self::rotation::{Reading, Rotation};
+pub use self::{
+    bias::Arcs,
+    rotation::{Reading, Rotation},
+};
 
 pub use self::queries::faster_regime;
 use self::{

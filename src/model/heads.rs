@@ -326,11 +326,13 @@ impl Heads<'_> {
         let (bias, n_rot) = (self.key_biases(tile, bias), self.attention.config.n_rot);
         let Some(group) = self.visibility().group(region) else {
             // A rotation of no values: raw keys are not mixed, as others of their type are.
-            let (rows, n_rot, group, before, rotates_keys) = (&[][..], 0, 1, 0, true);
-            let rotation = attention::Rotation { rows, n_rot, group, before, rotates_keys, bias };
+            let (rows, n_rot, group, before, arcs) = (&[][..], 0, 1, 0, None);
+            let rotation = attention::Rotation { rows, n_rot, group, before, arcs, bias };
             return tile.schedule.keys.is_mixed().then_some(rotation);
         };
+        let mut arcs = None;
         if !raw {
+            arcs = self.rope().arcs(layers, len);
             // Rotation to the page's start, and from there to a position, each multiply by this scale.
             let inverse = 1.0 / self.rope().scale(layers, len);
             for head in bias.chunks_exact_mut(tile.dim) {
@@ -339,7 +341,7 @@ impl Heads<'_> {
             }
         }
         let (rows, before) = (self.rope().first_rows(layers, len), start % group);
-        Some(attention::Rotation { rows, n_rot, group, before, rotates_keys: raw, bias })
+        Some(attention::Rotation { rows, n_rot, group, before, arcs, bias })
     }
 
     /// Rotates queries and passes them to the kernel. If `start` is set, keys are raw: queries that

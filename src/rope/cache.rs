@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
+use rope_cpu_kernels::attention::Arcs;
+
 use super::{FarKeys, Layers, Plan, Region, Table};
 
 /// The number of positions whose rows are computed together.
@@ -24,6 +26,7 @@ struct Rows {
     layers: Layers,
     effective_length: usize,
     table: Table,
+    arcs: Arcs,
     pages: BTreeMap<usize, Box<[f32]>>, // (PAGE, n_rot) each
 }
 
@@ -113,8 +116,8 @@ impl Rope {
             Some(i) => &mut self.tables[i],
             None => {
                 let table = Table::new(&self.plan, layers, effective_length);
-                let pages = BTreeMap::new();
-                self.tables.push(Rows { layers, effective_length, table, pages });
+                let (arcs, pages) = (Arcs::new(&table.inv_freq, table.scale), BTreeMap::new());
+                self.tables.push(Rows { layers, effective_length, table, arcs, pages });
                 let last = self.tables.len() - 1;
                 &mut self.tables[last]
             }
@@ -138,6 +141,12 @@ impl Rope {
     /// If the rows have not been prepared, as for [`Rope::row`].
     pub fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
         self.page(layers, effective_length, 0)
+    }
+
+    /// Returns the cosines and sines that rotate to all of the first 256 positions together; `None` if
+    /// no rows have been prepared for these layers and this length.
+    pub(crate) fn arcs(&self, layers: Layers, effective_length: usize) -> Option<&Arcs> {
+        self.rows(layers, effective_length).map(|rows| &rows.arcs)
     }
 
     /// Returns the attention scale, which all values of the rows are multiplied by; 1 if no rows have

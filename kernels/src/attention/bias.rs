@@ -1,61 +1,130 @@
 //! The scores of a few queries with the bias of keys, which are stored without it.
 //!
 //! ```text
-//! R_p: rotation by position p;  query: pairs (x, y), and other values z;  bias: pairs (u, v), and w
+//! query: pairs (x, y), other values z;  bias rotated to position c: pairs (u, v), other values w
 //!
-//! query . R_p bias = sum over pairs of cos_p (x u + y v) + sin_p (y u - x v), and z . w
+//!   query . bias at c + d = even(d) + odd(d) + z . w      even(d) = sum of (x u + y v) cos(d theta)
+//!                   c - d = even(d) - odd(d) + z . w      odd(d)  = sum of (y u - x v) sin(d theta)
 //! ```
-//! So for each query the pairs are multiplied once, and then with the cosines and sines of each
-//! position: these are the same for all pages, heads and layers, and stay in the L2 cache.
+//! A page is cut into arcs of 32 positions, each with a center c. The cosines and sines of the 16
+//! distances d are the same for all arcs, pages, heads and layers, and stay in the L1 cache.
 
-use super::{
-    PAGE, Page, Rotation,
-    block::{Block, ROWS},
-    few::{FloatTile, TILE},
-};
+use super::{PAGE, Page, Rotation};
 use crate::{
-    array::map,
-    cache::{CacheFormat, UNIT},
-    format::F32,
+    array::{from_fn, map},
     isa::{Isa, LANES},
-    tile::tiles,
+    tile::{Tile, float_tile, tiles},
+    vector::rotated,
 };
 
-/// Adds the scores with a head's bias to `scores`, (queries, PAGE): `queries` (queries, dim), `angles`
-/// as [`Rotation::bias_angles`] returns them. `buffer` is for (queries, `n_rot`).
+/// The number of positions of an arc: each lane is a distance from the center, to both sides.
+const ARC: usize = 2 * LANES;
+
+/// The cosines and sines that rotate a bias to all positions of a page.
+#[derive(Clone, Debug)]
+pub struct Arcs {
+    /// (arcs, `n_rot`): for each arc the row that rotates from the page's start to its center.
+    centers: Vec<f32>,
+    /// (`n_rot`): the cosines of all pairs, then their sines, where lanes are distances.
+    distances: Vec<[f32; LANES]>,
+}
+
+impl Arcs {
+    /// Computes the cosines and sines of pairs that rotate by `inv_freq` radians per position, and are
+    /// multiplied by `scale`.
+    pub fn new(inv_freq: &[f64], scale: f64) -> Self {
+        let angles = |distance: f64| inv_freq.iter().map(move |theta| distance * theta);
+        let centers = (0..PAGE / ARC).map(|arc| (arc * ARC + LANES) as f64 - 0.5);
+        let row = |c| angles(c).map(f64::cos).chain(angles(c).map(f64::sin));
+        let lanes = |function: fn(f64) -> f64| {
+            let lane = move |theta, lane| function((lane as f64 + 0.5) * theta) * scale;
+            inv_freq.iter().map(move |theta| std::array::from_fn(|i| lane(theta, i) as f32))
+        };
+        Arcs {
+            centers: centers.flat_map(row).map(|x| x as f32).collect(),
+            distances: lanes(f64::cos).chain(lanes(f64::sin)).collect(),
+        }
+    }
+}
+
+/// Adds the scores with a head's bias, which is rotated to the page's start, to `scores`, (queries,
+/// PAGE), in whole arcs that cover the span: `queries` (queries, dim). `buffer` is for two rows of
+/// `n_rot` values for each arc.
 #[inline(always)]
 pub(super) fn add_scores<I: Isa>(
     isa: I,
     page: &Page<'_>,
     queries: &[f32],
     rotation: Rotation<'_>,
-    angles: &[<F32 as CacheFormat>::Unit],
+    arcs: &Arcs,
     buffer: &mut [[f32; LANES]],
     scores: &mut [[f32; PAGE]],
 ) {
     let (dim, count) = (page.queries.dim, page.queries.count);
-    let Rotation { n_rot, bias, .. } = rotation;
-    let units = n_rot / UNIT;
-    let products = &mut buffer[..count * n_rot / LANES];
-    let (pairs, w) = bias.split_at(n_rot);
-    let each = products.as_flattened_mut().chunks_exact_mut(n_rot);
-    for ((query, products), scores) in queries.chunks_exact(dim).zip(each).zip(&mut *scores) {
-        let (query, z) = query.split_at(n_rot);
-        multiply(isa, query, pairs, products);
+    let (pairs, w) = rotation.bias.split_at(rotation.n_rot);
+    let (first, end) = (page.span.start / ARC, page.span.end.div_ceil(ARC));
+    let (biases, products) = buffer.as_flattened_mut().split_at_mut((end - first) * pairs.len());
+    let centers = arcs.centers.chunks_exact(pairs.len()).skip(first);
+    for (bias, center) in biases.chunks_exact_mut(pairs.len()).zip(centers) {
+        bias.copy_from_slice(pairs);
+        rotated(isa, bias, center);
+    }
+    let (biases, distances) = (&*biases, &arcs.distances[..]);
+    for (query, scores) in queries.chunks_exact(dim).zip(&mut scores[..count]) {
         let mut constant = 0.0;
-        for (z, w) in z.iter().zip(w) {
+        for (z, w) in query[pairs.len()..].iter().zip(w) {
             constant += z * w;
         }
-        for score in &mut scores[page.span.clone()] {
-            *score += constant;
-        }
+        let scores = &mut scores.as_chunks_mut::<ARC>().0[first..end];
+        let query = &query[..pairs.len()];
+        let mut tile = ArcTile { isa, query, biases, distances, constant, products, scores };
+        tiles(end - first, I::FLOAT_TILE, &mut tile);
     }
-    for position in page.span.clone().step_by(ROWS) {
-        let last = page.span.end.min(position + ROWS);
-        let keys = Block { position, units: &angles[position * units..last * units], next: &[] };
-        let (queries, add) = (&*products, true);
-        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, add, scores };
-        tiles(count, TILE, &mut tile);
+}
+
+/// The scores of a query with the bias in some arcs.
+struct ArcTile<'a, I> {
+    isa: I,
+    /// The values that rotate.
+    query: &'a [f32],
+    /// (arcs, `n_rot`): the bias rotated to the center of each arc.
+    biases: &'a [f32],
+    distances: &'a [[f32; LANES]],
+    /// The number that is added to all scores.
+    constant: f32,
+    /// Buffer: (arcs, `n_rot`).
+    products: &'a mut [f32],
+    scores: &'a mut [[f32; ARC]],
+}
+
+impl<I: Isa> Tile for ArcTile<'_, I> {
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let (isa, n_rot) = (self.isa, self.query.len());
+        for t in 0..N {
+            let bias = &self.biases[(first + t) * n_rot..][..n_rot];
+            multiply(isa, self.query, bias, &mut self.products[t * n_rot..][..n_rot]);
+        }
+        let products = &*self.products;
+        let half = |i: usize| -> [&[f32]; N] {
+            from_fn(
+                #[inline(always)]
+                |t| &products[(2 * t + i) * n_rot / 2..][..n_rot / 2],
+            )
+        };
+        let (cosines, sines) = self.distances.split_at(n_rot / 2);
+        let even = float_tile(isa, cosines, half(0), [isa.wide_splat(self.constant); N]);
+        let odd = float_tile(isa, sines, half(1), [isa.wide_splat(0.0); N]);
+        for (t, scores) in self.scores[first..][..N].iter_mut().enumerate() {
+            let after = isa.wide_to_f32s(isa.wide_add(even[t], odd[t]));
+            let one = isa.wide_splat(-1.0);
+            let mut before = isa.wide_to_f32s(isa.wide_mul_add(odd[t], one, even[t]));
+            before.reverse();
+            for (scores, bias) in scores.as_chunks_mut().0.iter_mut().zip([before, after]) {
+                let sum = isa.wide_add(isa.wide_load_f32(scores), isa.wide_load_f32(&bias));
+                *scores = isa.wide_to_f32s(sum);
+            }
+        }
     }
 }
 

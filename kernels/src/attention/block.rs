@@ -108,27 +108,20 @@ impl Page<'_> {
 }
 
 /// Writes the scores of `N` queries with `count` positions from `position` on: the sums over the
-/// lanes of `sums`. They are added to those that are there if `add`.
+/// lanes of `sums`.
 #[inline(always)]
 pub fn write_scores<I: Isa, const N: usize>(
     isa: I,
     sums: &[[I::Floats; ROWS]; N],
     count: usize,
     position: usize,
-    add: bool,
     scores: &mut [[f32; PAGE]],
 ) {
     for (sums, scores) in sums.iter().zip(scores) {
-        let sums = isa.sums(*sums);
+        let sums = isa.to_f32s(isa.sums(*sums));
         match scores[position..].first_chunk_mut() {
-            Some(all) if count == ROWS => {
-                *all = isa.to_f32s(if add { isa.add(isa.load_f32(all), sums) } else { sums });
-            }
-            _ => {
-                for (score, sum) in scores[position..][..count].iter_mut().zip(isa.to_f32s(sums)) {
-                    *score = if add { *score + sum } else { sum };
-                }
-            }
+            Some(all) if count == ROWS => *all = sums,
+            _ => scores[position..][..count].copy_from_slice(&sums[..count]),
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The largest number of queries in a tile, which share a block of rows.
-pub(super) const TILE: usize = 4;
+const TILE: usize = 4;
 
 /// Computes the scores of all queries with the keys of the span.
 pub(super) struct Scores<'a> {
@@ -62,8 +62,7 @@ impl CacheKernel for Scores<'_> {
             for keys in page.blocks::<C>(keys, next) {
                 match rotation {
                     None => {
-                        let add = false;
-                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, add, scores };
+                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
                         tiles(page.queries.count, TILE, &mut tile);
                     }
                     Some(rotation) if rotation.is_by_units() => {
@@ -88,9 +87,9 @@ impl CacheKernel for Scores<'_> {
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        let bias = match self.rotation.map(|rotation| (rotation, rotation.bias_angles())) {
+        let bias = match self.rotation.map(|rotation| (rotation, rotation.bias_arcs())) {
             Some((_, None)) => return self.run::<I, C>(isa),
-            Some((rotation, Some(angles))) => Some((rotation, angles)),
+            Some((rotation, Some(arcs))) => Some((rotation, arcs)),
             None => None,
         };
         let Scores { page, keys, next, rows, scores, .. } = self;
@@ -98,11 +97,11 @@ impl CacheKernel for Scores<'_> {
         for (first, keys, next) in page.heads(keys, next) {
             let (queries, scores) = (&page.queries.units[first * units..], &mut scores[first..]);
             transposed::scores::<I, C>(isa, page, queries, keys, next, rows, scores);
-            if let Some((rotation, angles)) = bias {
+            if let Some((rotation, arcs)) = bias {
                 let rotation = rotation.of_head(first / page.queries.count, dim);
                 let queries: &[f32] = must_cast_slice(&page.queries.floats[first * dim / LANES..]);
                 let rows = must_cast_slice_mut(rows);
-                bias::add_scores(isa, page, queries, rotation, angles, rows, scores);
+                bias::add_scores(isa, page, queries, rotation, arcs, rows, scores);
             }
         }
     }
@@ -126,22 +125,20 @@ impl Kernel for FloatScores<'_> {
         let FloatScores { page, queries, position, rows, scores } = self;
         let keys = Block { position, units: cast_slice(rows), next: &[] };
         let units = page.queries.dim / UNIT;
-        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, add: false, scores };
+        let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, scores };
         tiles(page.queries.count, TILE, &mut tile);
     }
 }
 
 /// Scores of a block of keys, computed in single precision.
-pub(super) struct FloatTile<'a, I, C: CacheFormat> {
-    pub isa: I,
+struct FloatTile<'a, I, C: CacheFormat> {
+    isa: I,
     /// (queries, dim)
-    pub queries: &'a [[f32; LANES]],
+    queries: &'a [[f32; LANES]],
     /// The number of units of a row.
-    pub units: usize,
-    pub keys: Block<'a, C::Unit>,
-    /// Whether the scores are added to those that are there.
-    pub add: bool,
-    pub scores: &'a mut [[f32; PAGE]],
+    units: usize,
+    keys: Block<'a, C::Unit>,
+    scores: &'a mut [[f32; PAGE]],
 }
 
 impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
@@ -162,7 +159,7 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
             _ => self.some_rows::<N, 1>(queries, &mut sums),
         }
         let count = keys.len() / units;
-        write_scores(self.isa, &sums, count, position, self.add, &mut self.scores[first..]);
+        write_scores(self.isa, &sums, count, position, &mut self.scores[first..]);
     }
 }
 

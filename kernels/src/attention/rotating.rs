@@ -84,6 +84,6 @@ impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
             }
         }
         let count = keys.len() / units;
-        write_scores(isa, &sums, count, position, false, &mut self.scores[first..]);
+        write_scores(isa, &sums, count, position, &mut self.scores[first..]);
     }
 }

@@ -5,11 +5,9 @@
 //! row of position p of a page = rows[(p + before) / group]        n_rot / 2 cosines, then sines
 //! ```
 
-use bytemuck::cast_slice;
-
+use super::bias::Arcs;
 use crate::{
     cache::{CacheFormat, UNIT, load_row},
-    format::F32,
     hadamard::mix_row,
     isa::{Isa, LANES},
     vector::{add_rotated, rotated},
@@ -32,8 +30,8 @@ pub struct Rotation<'a> {
     pub group: usize,
     /// The number of positions of the first group that lie before the page, less than `group`.
     pub before: usize,
-    /// Whether keys rotate. Otherwise they are stored rotated, and only their bias rotates.
-    pub rotates_keys: bool,
+    /// Set if keys are stored rotated, and only their bias rotates.
+    pub arcs: Option<&'a Arcs>,
     /// Vectors that are added, rotated, to each KV head's keys: (heads, dim), or empty.
     pub bias: &'a [f32],
 }
@@ -54,7 +52,7 @@ impl Reading {
     pub fn of(rotation: Option<Rotation<'_>>) -> Self {
         match rotation {
             None => Reading::Stored,
-            Some(Rotation { rotates_keys: false, .. }) => Reading::Biased,
+            Some(Rotation { arcs: Some(_), .. }) => Reading::Biased,
             Some(_) => Reading::Rotated,
         }
     }
@@ -89,15 +87,15 @@ impl<'a> Rotation<'a> {
     /// Returns whether the elements of a pair are a whole number of units apart, so that no unit
     /// contains both, and keys have only to be rotated.
     pub(super) fn is_by_units(&self) -> bool {
-        self.n_rot.is_multiple_of(2 * UNIT) && self.rotates_keys && self.bias.is_empty()
+        self.n_rot.is_multiple_of(2 * UNIT) && self.arcs.is_none() && self.bias.is_empty()
     }
 
-    /// Returns the rows of cosines and sines as units, (positions, `n_rot / UNIT`), if only the bias
-    /// rotates, and each position has a row of whole units.
+    /// Returns the cosines and sines for scores with the bias alone, if only the bias rotates, and its
+    /// pairs fill the lanes.
     #[inline(always)]
-    pub(super) fn bias_angles(&self) -> Option<&'a [<F32 as CacheFormat>::Unit]> {
-        let whole = self.n_rot > 0 && self.n_rot.is_multiple_of(UNIT) && self.group == 1;
-        (whole && !self.rotates_keys).then(|| cast_slice(self.rows))
+    pub(super) fn bias_arcs(&self) -> Option<&'a Arcs> {
+        let whole = self.n_rot > 0 && self.n_rot.is_multiple_of(2 * LANES) && self.group == 1;
+        self.arcs.filter(|_| whole)
     }
 
     /// Reads keys of `dim` values each, the first at `position` of the page, and writes them to `out`
@@ -114,11 +112,11 @@ impl<'a> Rotation<'a> {
         let keys = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
         for ((key, out), row) in keys.zip(self.rows_from(position)) {
             load_row::<I, C>(isa, key, out);
-            if C::MIXED && !self.rotates_keys {
+            if C::MIXED && self.arcs.is_some() {
                 mix_row(isa, out);
             }
             let out = out.as_flattened_mut();
-            if self.rotates_keys {
+            if self.arcs.is_none() {
                 rotated(isa, out, row);
             }
             if !self.bias.is_empty() {

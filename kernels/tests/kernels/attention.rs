@@ -7,8 +7,8 @@ use rope_cpu_kernels::{
     Cpu, Regime,
     activations::{Span, quantize, spans_for},
     attention::{
-        CacheRows, PAGE, Queries, Reading, Rotation, Scratch, attend, attend_in_eight_bits, clear,
-        finish, merge, partial_len,
+        Arcs, CacheRows, PAGE, Queries, Reading, Rotation, Scratch, attend, attend_in_eight_bits,
+        clear, finish, merge, partial_len,
     },
     cache::{CacheType, load, store},
     hadamard::mix_rows,
@@ -149,11 +149,17 @@ impl Case {
     fn angles(&self) -> Vec<f32> {
         let Some([n_rot, ..]) = self.rotation else { return Vec::new() };
         let row = |position: usize| {
-            let angle = move |pair: usize| (position * (pair + 3)) as f32 * 0.1;
-            let angles = || (0..n_rot / 2).map(angle);
-            angles().map(f32::cos).chain(angles().map(f32::sin))
+            let angle = move |theta: f64| position as f64 * theta;
+            let angles = || frequencies(n_rot).into_iter().map(angle);
+            angles().map(f64::cos).chain(angles().map(f64::sin)).map(|x| x as f32)
         };
         (0..PAGE).flat_map(row).collect()
+    }
+
+    /// Returns the cosines and sines of the same angles for a bias that rotates alone.
+    fn arcs(&self) -> Option<Arcs> {
+        let [n_rot, ..] = self.rotation.filter(|_| !self.rotates_keys)?;
+        Some(Arcs::new(&frequencies(n_rot), 1.0))
     }
 
     /// Returns what is added to keys: (dim), or nothing.
@@ -172,13 +178,13 @@ impl Case {
         // Queries that are stored in 8 bits, too, attend in single precision as before.
         let eight_bits = regime == Regime::Many;
         let q = Queries { queries, regime, eight_bits, heads: 1, dim, soft_cap };
-        let (rows, rotates_keys, bias) = (&self.angles(), self.rotates_keys, &self.bias());
+        let (rows, arcs, bias) = (&self.angles(), &self.arcs(), &self.bias());
         let rotation = self.rotation.map(|[n_rot, group, before]| Rotation {
             rows,
             n_rot,
             group,
             before,
-            rotates_keys,
+            arcs: arcs.as_ref(),
             bias,
         });
         scratch.prepare(cpu, q, self.keys, Reading::of(rotation));
@@ -289,6 +295,11 @@ impl Case {
         }
         out
     }
+}
+
+/// Returns arbitrary inverse frequencies of the pairs of `n_rot` values.
+fn frequencies(n_rot: usize) -> Vec<f64> {
+    (0..n_rot / 2).map(|pair| (pair + 3) as f64 * 0.1).collect()
 }
 
 /// Rotates the first values of a row by a row of cosines and sines.
@@ -411,10 +422,10 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
     let queries = Random(41).floats(heads * n * dim);
     let angles: Vec<f32> = (0..PAGE * dim).map(|i| (i as f32).sin()).collect();
     let biases = Random(44).floats(heads * dim);
-    let rotation =
-        Rotation { rows: &angles, n_rot: dim, group: 1, before: 0, rotates_keys: true, bias: &[] };
+    let (arcs, n_rot) = (Arcs::new(&frequencies(dim), 1.0), dim);
+    let rotation = Rotation { rows: &angles, n_rot, group: 1, before: 0, arcs: None, bias: &[] };
     let biased = Rotation { bias: &biases, ..rotation };
-    let only_biased = Rotation { rotates_keys: false, ..biased };
+    let only_biased = Rotation { arcs: Some(&arcs), ..biased };
     let rotations = [None, Some(rotation), Some(biased), Some(only_biased)];
     for (dtype, rotation) in
         CacheType::ALL.into_iter().flat_map(|dtype| rotations.map(|rotation| (dtype, rotation)))
