@@ -115,7 +115,8 @@ pub trait Isa: Copy + 'static {
     const WEIGHING_TILE: usize = Self::KEY_TILE;
     /// A few queries: accumulators of float scores, one for each pair of a query and a key.
     const FEW_SCORE_SUMS: usize = 4;
-    /// A few queries: queries in a tile of weighted values.
+    /// A few queries: queries in a tile of weighted values, if it computes whole units of 32 values.
+    /// Tiles of more queries, up to [`Isa::FLOAT_TILE`], compute half units.
     const FEW_VALUE_QUERIES: usize = 2;
 
     /// 32 bytes.
@@ -245,6 +246,9 @@ pub trait Isa: Copy + 'static {
     fn floats_from_bf16(self, p: &[Half; 8]) -> Self::Floats;
     /// Converts bytes to f32.
     fn floats_from_i8(self, p: &[i8; 8]) -> Self::Floats;
+    /// Converts nibbles to floats less 8: the low nibbles of 8 bytes if `SHIFT` is 0, the high ones if it
+    /// is 4.
+    fn floats_from_nibbles<const SHIFT: i32>(self, p: &[u8; 8]) -> Self::Floats;
     /// Rounds to the nearest integers, ties to even; `|a| <= 127` in every lane.
     fn i8_from_floats(self, a: Self::Floats) -> [i8; 8];
     /// Rounds to the nearest integers, ties to even, and stores them as signed bytes, four to a

@@ -297,11 +297,16 @@ impl CacheKernel for Values<'_> {
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Values { page, values, next, scores, partials } = self;
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
+        let count = page.queries.count;
+        // More queries to a tile unpack values fewer times, but read each row twice.
+        let packed = size_of::<C::Unit>() < UNIT;
+        let many = packed || count.is_multiple_of(I::FLOAT_TILE);
+        let largest = if many { I::FLOAT_TILE } else { I::FEW_VALUE_QUERIES };
         for (first, values, next) in page.heads(values, next) {
             let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
             for values in page.blocks::<C>(values, next) {
                 let mut tile = ValueTile::<I, C> { isa, units, values, scores, partials };
-                tiles(page.queries.count, I::FEW_VALUE_QUERIES, &mut tile);
+                tiles(count, largest, &mut tile);
             }
         }
     }
@@ -329,20 +334,22 @@ impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
                 None => probabilities[t][..count].copy_from_slice(all),
             }
         }
-        if count == ROWS {
-            self.some_rows::<N, ROWS>(first, 0, &probabilities);
-        } else {
+        if count < ROWS {
             for p in 0..count {
-                self.some_rows::<N, 1>(first, p, &probabilities);
+                self.some_rows::<N, 1, 2>(first, p, &probabilities);
             }
+        } else if N <= I::FEW_VALUE_QUERIES {
+            self.some_rows::<N, ROWS, 2>(first, 0, &probabilities);
+        } else {
+            self.some_rows::<N, ROWS, 1>(first, 0, &probabilities);
         }
     }
 }
 
 impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
-    /// Adds rows `from .. from + P` of the block.
+    /// Adds rows `from .. from + P` of the block, `H` halves of their units at a time.
     #[inline(always)]
-    fn some_rows<const N: usize, const P: usize>(
+    fn some_rows<const N: usize, const P: usize, const H: usize>(
         &mut self,
         first: usize,
         from: usize,
@@ -357,25 +364,33 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
             partials[t] = &mut partial.as_chunks_mut().0.as_chunks_mut().0[..units];
         }
         for u in 0..units {
-            let mut acc = [[isa.wide_splat(0.0); 2]; N];
-            for t in 0..N {
-                for half in 0..2 {
-                    acc[t][half] = isa.wide_load_f32(&partials[t][u][half]);
-                }
-            }
-            for p in 0..P {
-                self.values.prefetch(isa, from * units + u * P + p);
-                let v = [C::load(isa, &values[p][u], 0), C::load(isa, &values[p][u], 1)];
+            for part in 0..2 / H {
+                let first_half = part * H;
+                let mut acc = [[isa.wide_splat(0.0); H]; N];
                 for t in 0..N {
-                    let factor = isa.wide_splat(probabilities[t][from + p]);
-                    for half in 0..2 {
-                        acc[t][half] = isa.wide_mul_add(v[half], factor, acc[t][half]);
+                    for h in 0..H {
+                        acc[t][h] = isa.wide_load_f32(&partials[t][u][first_half + h]);
                     }
                 }
-            }
-            for t in 0..N {
-                for half in 0..2 {
-                    partials[t][u][half] = isa.wide_to_f32s(acc[t][half]);
+                for p in 0..P {
+                    if part == 0 {
+                        self.values.prefetch(isa, from * units + u * P + p);
+                    }
+                    let mut v = [isa.wide_splat(0.0); H];
+                    for h in 0..H {
+                        v[h] = C::load(isa, &values[p][u], first_half + h);
+                    }
+                    for t in 0..N {
+                        let factor = isa.wide_splat(probabilities[t][from + p]);
+                        for h in 0..H {
+                            acc[t][h] = isa.wide_mul_add(v[h], factor, acc[t][h]);
+                        }
+                    }
+                }
+                for t in 0..N {
+                    for h in 0..H {
+                        partials[t][u][first_half + h] = isa.wide_to_f32s(acc[t][h]);
+                    }
                 }
             }
         }

@@ -114,6 +114,12 @@ macro_rules! on_32_bytes {
             fn floats_from_i8(self, p: &[i8; 8]) -> __m256 {
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(must_cast(*p))))
             }
+            fn floats_from_nibbles<const SHIFT: i32>(self, p: &[u8; 8]) -> __m256 {
+                let x = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(must_cast(*p)));
+                let low = _mm256_and_si256(x, _mm256_set1_epi32(15));
+                let nibbles = if SHIFT == 0 { low } else { _mm256_srli_epi32::<4>(x) };
+                _mm256_sub_ps(_mm256_cvtepi32_ps(nibbles), _mm256_set1_ps(8.0))
+            }
             fn i8_from_floats(self, a: __m256) -> [i8; 8] {
                 let i = _mm256_cvtps_epi32(a);
                 let i = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256::<1>(i));

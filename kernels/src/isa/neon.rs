@@ -42,6 +42,14 @@ fn sdot(mut acc: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     acc
 }
 
+/// Converts signed bytes to floats.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn floats_from_bytes(bytes: int8x8_t) -> Floats {
+    let h = vmovl_s8(bytes);
+    [vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), vcvtq_f32_s32(vmovl_high_s16(h))]
+}
+
 type Bytes = [uint8x16_t; 2];
 type Ints = [int32x4_t; 2];
 type Floats = [float32x4_t; 2];
@@ -169,8 +177,12 @@ impl Isa for Neon {
             [vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(h))), vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_high_u16(h)))]
         }
         fn floats_from_i8(self, p: &[i8; 8]) -> Floats {
-            let h = vmovl_s8(must_cast(*p));
-            [vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(h)))]
+            floats_from_bytes(must_cast(*p))
+        }
+        fn floats_from_nibbles<const SHIFT: i32>(self, p: &[u8; 8]) -> Floats {
+            let x: uint8x8_t = must_cast(*p);
+            let nibbles = if SHIFT == 0 { vand_u8(x, vdup_n_u8(15)) } else { vshr_n_u8::<4>(x) };
+            floats_from_bytes(vreinterpret_s8_u8(vsub_u8(nibbles, vdup_n_u8(8))))
         }
         fn i8_from_floats(self, a: Floats) -> [i8; 8] {
             let i = vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a[0])), vqmovn_s32(vcvtnq_s32_f32(a[1])));

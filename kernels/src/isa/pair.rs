@@ -133,8 +133,11 @@ macro_rules! wide_as_pair {
         }
         #[inline(always)]
         fn wide_from_nibbles<const SHIFT: i32>(self, p: &[u8; 16]) -> Self::WideFloats {
-            let bytes = self.to_bytes(self.sub(self.nibbles(p), self.splat(8)));
-            self.wide_from_i8(&bytes.as_chunks::<16>().0[SHIFT as usize / 4])
+            let halves: [[u8; 8]; 2] = bytemuck::must_cast(*p);
+            [
+                self.floats_from_nibbles::<SHIFT>(&halves[0]),
+                self.floats_from_nibbles::<SHIFT>(&halves[1]),
+            ]
         }
         #[inline(always)]
         fn wide_load_ints(self, p: &[i32; 16]) -> Self::WideInts {

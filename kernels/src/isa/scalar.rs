@@ -195,6 +195,9 @@ impl Isa for Scalar {
     fn floats_from_i8(self, p: &[i8; 8]) -> Floats {
         p.map(f32::from)
     }
+    fn floats_from_nibbles<const SHIFT: i32>(self, p: &[u8; 8]) -> Floats {
+        p.map(|x| f32::from(x >> SHIFT & 15) - 8.0)
+    }
     fn i8_from_floats(self, a: Floats) -> [i8; 8] {
         a.map(|x| x.round_ties_even() as i8)
     }
