@@ -30,11 +30,15 @@ def arguments():
                         help=f"measure the row {LONG} too: 16,000 tokens with all layers, for more than an hour")
     parser.add_argument("--ik", action="store_true", help="measure ik_llama.cpp too")
     parser.add_argument("--mistralrs", action="store_true", help="measure mistral.rs too, in the row coder")
+    parser.add_argument("--isa", choices=["avx2"], help="hold all programs to this instruction set")
     parser.add_argument("--write", action="store_true",
                         help="replace the table of this instruction set in docs/performance.md")
     parser.add_argument("-r", "--repetitions", type=int, default=2, help="samples a round and program [2]")
     parser.add_argument("-t", "--threads", type=int, help="for all programs [what rope-cpu machine chooses]")
-    return parser.parse_args()
+    a = parser.parse_args()
+    if a.isa and (a.mistralrs or a.lengths):
+        parser.error("--isa is not for --mistralrs (which chooses by itself) and --lengths")
+    return a
 
 
 def selected(a):
@@ -51,7 +55,7 @@ def measure(m, threads, a):
     """{engine: {test: samples}}, the programs one after the other in each round."""
     samples = {}
     for _ in range(1 if a.quick else m.rounds):
-        for engine in [RopeCpu(), *peers(m, a.ik, a.mistralrs)]:
+        for engine in [RopeCpu(), *peers(m, a)]:
             if m.start:
                 MODELS[m.model].path().read_bytes()  # starts from a warm page cache are compared
             for test, values in engine.measure(m, threads, a.repetitions).items():
@@ -61,6 +65,8 @@ def measure(m, threads, a):
 
 def main():
     a = arguments()
+    if a.isa:
+        os.environ["ROPE_CPU_ISA"] = a.isa
     if a.list:
         for name, m in MEASUREMENTS.items():
             rows = ", ".join(label for _, label in m.rows())
@@ -72,7 +78,7 @@ def main():
     chosen = selected(a)
     for m in chosen.values():
         MODELS[m.model].path()
-        for engine in peers(m, a.ik, a.mistralrs):
+        for engine in peers(m, a):
             engine.python()
 
     # What was built and written just now is not to be counted as others' work.

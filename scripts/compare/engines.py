@@ -61,7 +61,6 @@ class RopeCpu:
             command = [BINARY, "-m", MODELS[m.model].path(), "-t", threads, "-no-cnv", "-p", "a", "-n", 1]
             return {"start": [run(command).seconds for _ in range(repetitions)]}
         command = [BINARY, "bench", "-o", "jsonl", "-ctk", m.cache, "-ctv", m.cache]
-        command += ["--isa", m.isa] if m.isa else []
         command += ["--rope-freq-scale", m.rope_freq_scale] if m.rope_freq_scale else []
         if m.sequences > 1:
             return self.measure_sequences(command, m, threads, repetitions)
@@ -117,10 +116,11 @@ class Llama:
     def check(self, system_info, isa):
         """Refuses a build that has more than what it is compared with, or less than the machine."""
         features = {name for name, has in re.findall(r"(\w+) = (\d)", system_info) if has == "1"}
-        wrong = "AVX512" if self.environment == "avx2" else "AMX"
+        held = self in (LLAMA_AVX2, IK_AVX2)
+        wrong = "AVX512" if held else "AMX"
         if any(feature.startswith(wrong) for feature in features):
             sys.exit(f"compare: {self.name} was compiled with {wrong}: {system_info}")
-        if isa == "avx512" and self.environment != "avx2" and "AVX512_VNNI" not in features:
+        if isa == "avx512" and not held and "AVX512_VNNI" not in features:
             sys.exit(f"compare: {self.name} was compiled without AVX-512: {system_info}")
 
 
@@ -146,13 +146,13 @@ def machine():
 LLAMA = Llama("llama.cpp", "")
 LLAMA_AVX2 = Llama("llama.cpp", "avx2")
 IK = Llama("ik_llama.cpp", "ik")
+IK_AVX2 = Llama("ik_llama.cpp", "ik-avx2")
 MISTRAL_RS = MistralRs()
 
 
-def peers(m, ik, mistralrs):
-    """What `m` is compared with. (There is no build of ik_llama.cpp for AVX2 alone.)"""
+def peers(m, a):
+    """What `m` is compared with."""
     if not m.theirs:
         return []
-    if m.isa:
-        return [LLAMA_AVX2]
-    return [LLAMA, *([IK] if ik else []), *([MISTRAL_RS] if mistralrs and m.mistralrs else [])]
+    llama, ik = (LLAMA_AVX2, IK_AVX2) if a.isa else (LLAMA, IK)
+    return [llama, *([ik] if a.ik else []), *([MISTRAL_RS] if a.mistralrs and m.mistralrs else [])]

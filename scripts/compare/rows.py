@@ -13,7 +13,6 @@ class Measurement:
     depth: int = 0
     sequences: int = 1       # that generate together, each behind its own depth
     cache: str = "f16"
-    isa: str = ""            # held to this one
     theirs: bool = True      # whether llama.cpp has the like
     mistralrs: bool = False  # whether mistral.rs is measured, which needs a model with a vocabulary
     rope_freq_scale: float = 0.0
@@ -95,9 +94,6 @@ MEASUREMENTS = {
     **{f"batch-{n}": batch("q4_0", n) for n in (2, 4, 8, 16)},
     **{f"coder-batch-{n}": batch("coder", n) for n in (2, 4, 8)},
     **{quant: Measurement(quant, rounds=1) for quant in FORMATS},
-    "avx2-q4_0": Measurement("q4_0", "AVX2", isa="avx2"),
-    "avx2-q4_k_m": Measurement("q4_k_m", "AVX2", isa="avx2"),
-    "avx2-q8_0": Measurement("q8_0", "AVX2", isa="avx2"),
 }
 
 QUICK = ("q4_0", "q4_k_m", "smollm2")
