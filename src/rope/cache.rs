@@ -1,6 +1,10 @@
 //! Cos/sin rows, computed once for each set of layers, effective length and position.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use rope_cpu_kernels::attention::Arcs;
 
@@ -26,7 +30,8 @@ struct Rows {
     layers: Layers,
     effective_length: usize,
     table: Table,
-    arcs: Arcs,
+    /// Computed when a bias is added first.
+    arcs: OnceLock<Arcs>,
     pages: BTreeMap<usize, Box<[f32]>>, // (PAGE, n_rot) each
 }
 
@@ -116,7 +121,7 @@ impl Rope {
             Some(i) => &mut self.tables[i],
             None => {
                 let table = Table::new(&self.plan, layers, effective_length);
-                let (arcs, pages) = (Arcs::new(&table.inv_freq, table.scale), BTreeMap::new());
+                let (arcs, pages) = (OnceLock::new(), BTreeMap::new());
                 self.tables.push(Rows { layers, effective_length, table, arcs, pages });
                 let last = self.tables.len() - 1;
                 &mut self.tables[last]
@@ -146,7 +151,8 @@ impl Rope {
     /// Returns the cosines and sines that rotate to all of the first 256 positions together; `None` if
     /// no rows have been prepared for these layers and this length.
     pub(crate) fn arcs(&self, layers: Layers, effective_length: usize) -> Option<&Arcs> {
-        self.rows(layers, effective_length).map(|rows| &rows.arcs)
+        let rows = self.rows(layers, effective_length)?;
+        Some(rows.arcs.get_or_init(|| Arcs::new(&rows.table.inv_freq, rows.table.scale)))
     }
 
     /// Returns the attention scale, which all values of the rows are multiplied by; 1 if no rows have

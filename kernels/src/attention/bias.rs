@@ -117,8 +117,8 @@ impl<I: Isa> Tile for ArcTile<'_, I> {
         let odd = float_tile(isa, sines, half(1), [isa.wide_splat(0.0); N]);
         for (t, scores) in self.scores[first..][..N].iter_mut().enumerate() {
             let after = isa.wide_to_f32s(isa.wide_add(even[t], odd[t]));
-            let one = isa.wide_splat(-1.0);
-            let mut before = isa.wide_to_f32s(isa.wide_mul_add(odd[t], one, even[t]));
+            let one = isa.wide_splat(1.0);
+            let mut before = isa.wide_to_f32s(isa.wide_neg_mul_add(odd[t], one, even[t]));
             before.reverse();
             for (scores, bias) in scores.as_chunks_mut().0.iter_mut().zip([before, after]) {
                 let sum = isa.wide_add(isa.wide_load_f32(scores), isa.wide_load_f32(&bias));

@@ -87,17 +87,16 @@ impl CacheKernel for Scores<'_> {
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        let bias = match self.rotation.map(|rotation| (rotation, rotation.bias_arcs())) {
-            Some((_, None)) => return self.run::<I, C>(isa),
-            Some((rotation, Some(arcs))) => Some((rotation, arcs)),
-            None => None,
-        };
+        let bias = self.rotation.map(|rotation| (rotation, rotation.bias_arcs()));
+        if let Some((_, None)) = bias {
+            return self.run::<I, C>(isa);
+        }
         let Scores { page, keys, next, rows, scores, .. } = self;
         let (dim, units) = (page.queries.dim, page.queries.dim / UNIT);
         for (first, keys, next) in page.heads(keys, next) {
             let (queries, scores) = (&page.queries.units[first * units..], &mut scores[first..]);
             transposed::scores::<I, C>(isa, page, queries, keys, next, rows, scores);
-            if let Some((rotation, arcs)) = bias {
+            if let Some((rotation, Some(arcs))) = bias {
                 let rotation = rotation.of_head(first / page.queries.count, dim);
                 let queries: &[f32] = must_cast_slice(&page.queries.floats[first * dim / LANES..]);
                 let rows = must_cast_slice_mut(rows);
