@@ -11,10 +11,10 @@ use crate::{
     architectures::{ROUNDING, apart, rounding},
     build::{Builder, F32, STRING, U32, string},
     reference::{Frequencies, forward},
-    tiny::{
-        How, Tiny, add_tensor, difference, load, logits, tokens, with_adapters, with_file,
-        with_model, with_session,
+    session::{
+        How, difference, load, logits, tokens, with_adapters, with_file, with_model, with_session,
     },
+    tiny::{Tiny, add_tensor},
 };
 
 /// The bound of `architectures`: one more product of 5 terms does not round by more.

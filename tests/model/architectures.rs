@@ -8,7 +8,8 @@ use rope_cpu::{gguf::Gguf, json, model::Config};
 use crate::{
     build::{ARRAY, BOOL, F32, array},
     reference::{Frequencies, Rules, forward, forward_by},
-    tiny::{How, Tiny, difference, logits, tokens, with_file, with_session},
+    session::{How, difference, logits, tokens, with_file, with_session},
+    tiny::Tiny,
 };
 
 /// The bound of `meaning`: logits of order 1 and some 10 products of about 100 terms in single

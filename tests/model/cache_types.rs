@@ -5,7 +5,10 @@ use rope_cpu::{
     rope::{ATTENTION_SINKS, Flags, SCALE, rerope, self_extend},
 };
 
-use crate::tiny::{How, Tiny, tokens, with_session};
+use crate::{
+    session::{How, mean_difference, tokens, with_session},
+    tiny::Tiny,
+};
 
 const FEW_BITS: [CacheType; 2] = [CacheType::Q5_0, CacheType::Q4_0];
 
@@ -19,14 +22,6 @@ pub fn step(dtype: CacheType) -> f64 {
         CacheType::Q5_0 => 1.0 / 16.0,
         CacheType::Q4_0 => 1.0 / 8.0,
     }
-}
-
-/// Returns the mean difference of two sets of logits.
-pub fn mean_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let pairs = a.iter().flatten().zip(b.iter().flatten());
-    let differences: Vec<_> = pairs.map(|(a, b)| f64::from((a - b).abs())).collect();
-    differences.iter().sum::<f64>() / differences.len() as f64
 }
 
 /// Returns the mean difference that keys of type `keys` make to the logits of `count` tokens.

@@ -10,9 +10,10 @@ use rope_cpu::{
 };
 
 use crate::{
-    cache_types::{mean_difference, step},
+    cache_types::step,
     reference::{Frequencies, forward},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    session::{How, difference, logits, mean_difference, tokens, with_session},
+    tiny::Tiny,
 };
 
 /// Twice the bound of `meaning`: two ways to round are each that far from the exact result.

@@ -7,10 +7,11 @@ use rope_cpu::{
 };
 
 use crate::{
-    cache_types::{mean_difference, step},
+    cache_types::step,
     position,
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    session::{How, difference, logits, mean_difference, tokens, with_session},
+    tiny::Tiny,
 };
 
 /// The bound of `consistency`.

@@ -5,7 +5,8 @@ use rope_cpu::model::{Feed, Output, Role};
 use crate::{
     engine::read,
     reference::logits_of_embedding,
-    tiny::{How, Tiny, difference, tokens, with_engine},
+    session::{How, difference, tokens, with_engine},
+    tiny::Tiny,
 };
 
 /// The error of a product of about 100 terms in single precision, of order 1.

@@ -8,7 +8,8 @@ use rope_cpu::{
 
 use crate::{
     position,
-    tiny::{How, Tiny, tokens, with_engine, with_model},
+    session::{How, tokens, with_engine, with_model},
+    tiny::Tiny,
 };
 
 /// The tokens of a sequence: prompts and answers in turn, each with its role.

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use crate::{
     build::{ARRAY, Builder, F32, STRING, U32, array, string},
-    tiny::{How, Tiny, add_tensor, load, tokens, with_session},
+    session::{How, load, tokens, with_session},
+    tiny::{Tiny, add_tensor},
 };
 
 /// Returns the message of the error that loading the file gives, without its name.

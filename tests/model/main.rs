@@ -17,6 +17,7 @@ mod position;
 mod reference;
 mod run;
 mod saved;
+mod session;
 mod shift;
 mod speculation;
 mod tiny;

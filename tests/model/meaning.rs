@@ -4,7 +4,8 @@ use rope_cpu::rope::{FREQ_SCALE, Flags};
 
 use crate::{
     reference::{Frequencies, forward},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    session::{How, difference, logits, tokens, with_session},
+    tiny::Tiny,
 };
 
 /// The largest permitted error. Logits are of order 1 and pass through some 10 products of about

@@ -9,7 +9,8 @@ use rope_cpu::{
 use crate::{
     engine::{Random, read},
     position,
-    tiny::{How, Tiny, with_engine},
+    session::{How, with_engine},
+    tiny::Tiny,
 };
 
 const CONTEXT: usize = 600;

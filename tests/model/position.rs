@@ -9,9 +9,10 @@ use rope_cpu::{
 use safetensors::{Dtype, tensor::TensorView};
 
 use crate::{
-    cache_types::{mean_difference, step},
+    cache_types::step,
     reference::{Frequencies, Rules, forward_by},
-    tiny::{How, Tiny, difference, logits, tokens, with_session},
+    session::{How, difference, logits, mean_difference, tokens, with_session},
+    tiny::Tiny,
 };
 
 /// The bound of `consistency`.

@@ -4,7 +4,7 @@ use rope_cpu::rope::POLICY;
 
 use crate::{
     position::Case,
-    tiny::{How, difference, logits, tokens, with_session},
+    session::{How, difference, logits, tokens, with_session},
 };
 
 /// The bound of `consistency`.

@@ -9,7 +9,8 @@ use rope_cpu::{
 
 use crate::{
     build::Builder,
-    tiny::{How, Tiny, difference, load, logits, tokens, with_session},
+    session::{How, difference, load, logits, tokens, with_session},
+    tiny::Tiny,
 };
 
 const MODEL: u128 = 17;

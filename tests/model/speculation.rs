@@ -19,7 +19,8 @@ use crate::{
     build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     engine::Random,
     position,
-    tiny::{How, Tiny, load, tokens, with_file, with_model},
+    session::{How, load, tokens, with_file, with_model},
+    tiny::Tiny,
 };
 
 /// The token that ends an answer.
