@@ -31,6 +31,13 @@ pub enum ToolChoice {
     Required,
     /// This one.
     Named(String),
+    /// Only these, though the prompt describes all tools: at least one if `required`.
+    Among {
+        /// The names.
+        names: Vec<String>,
+        /// Whether the answer must call one of them.
+        required: bool,
+    },
 }
 
 /// The tools of an answer, and their choice.
@@ -64,10 +71,19 @@ impl Tools {
             ToolChoice::Required | ToolChoice::Named(_) if all.is_empty() => {
                 return Err(Error::ToolsMissing);
             }
-            ToolChoice::Named(name) if !all.iter().any(|tool| tool.name == *name) => {
-                return Err(Error::ToolUnknown { name: name.clone(), known: names() });
+            ToolChoice::Among { names, required: true } if names.is_empty() => {
+                return Err(Error::ToolsMissing);
             }
             _ => {}
+        }
+        let exists = |name: &&String| all.iter().any(|tool| tool.name == **name);
+        let chosen = match &choice {
+            ToolChoice::Named(name) => std::slice::from_ref(name),
+            ToolChoice::Among { names, .. } => names,
+            _ => &[],
+        };
+        if let Some(name) = chosen.iter().find(|name| !exists(name)) {
+            return Err(Error::ToolUnknown { name: name.clone(), known: names() });
         }
         Ok(Self { all, choice, parallel })
     }
@@ -83,12 +99,16 @@ impl Tools {
             ToolChoice::Auto | ToolChoice::Required => true,
             ToolChoice::None => false,
             ToolChoice::Named(name) => tool.name == *name,
+            ToolChoice::Among { names, .. } => names.contains(&tool.name),
         })
     }
 
     /// Returns whether the answer must call a tool.
     pub(super) fn required(&self) -> bool {
-        matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
+        matches!(
+            self.choice,
+            ToolChoice::Required | ToolChoice::Named(_) | ToolChoice::Among { required: true, .. }
+        )
     }
 
     /// Returns whether the answer may have several calls.
@@ -161,8 +181,18 @@ mod tests {
         for choice in [ToolChoice::Required, ToolChoice::Named("a".into())] {
             assert!(new(&[], choice).unwrap_err().contains("no tools"));
         }
-        let error = new(&["a", "b"], ToolChoice::Named("c".into())).unwrap_err();
-        assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
+        let among = |names: &[&str], required| ToolChoice::Among {
+            names: names.iter().map(|name| name.to_string()).collect(),
+            required,
+        };
+        for choice in [ToolChoice::Named("c".into()), among(&["a", "c"], false)] {
+            let error = new(&["a", "b"], choice).unwrap_err();
+            assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
+        }
+        assert!(new(&["a"], among(&[], true)).is_err());
+        let tools = new(&["a", "b"], among(&["b"], true)).unwrap();
+        let callable: Vec<_> = tools.callable().map(|tool| tool.name.as_str()).collect();
+        assert_eq!((callable, tools.required(), tools.all().len()), (vec!["b"], true, 2));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use rope_cpu::{
     json::parse,
 };
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::{
     app::App,
@@ -15,6 +16,7 @@ use super::{
     error::ApiError,
     fields::{Fields, TEMPLATE_ARGUMENTS, objects},
     grammars,
+    openai::tools::{custom_arguments, custom_function},
     parameters::Parameters,
     reasoning::{self, Reasoning},
 };
@@ -220,12 +222,24 @@ fn message(fields: &Fields) -> Result<Message, ApiError> {
     for name in ["reasoning_content", "tool_call_id", "name"] {
         fields.text(name)?;
     }
+    let mut calls = Vec::new();
     for call in fields.objects("tool_calls")?.unwrap_or_default() {
         call.text("id")?;
+        if let Some(custom) = call.within("custom")? {
+            let (name, input) = (custom.required_text("name")?, custom.required_text("input")?);
+            let function = json!({ "name": name, "arguments": custom_arguments(input) });
+            calls.push(json!({ "id": call.get("id"), "type": "function", "function": function }));
+            continue;
+        }
         let function = call.within("function")?;
         function.ok_or_else(|| call.error("function", "an object"))?.required_text("name")?;
+        calls.push(json!(call));
     }
-    parse(&json!(fields).to_string()).map_err(|e| fields.invalid(e))
+    let mut message = json!(fields);
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    parse(&message.to_string()).map_err(|e| fields.invalid(e))
 }
 
 /// Returns the role of a message.
@@ -243,33 +257,57 @@ pub fn role<'f>(message: &'f Fields, permitted: &[Role]) -> Result<&'f str, ApiE
 
 /// Returns the tools of a request in OpenAI's form, and their choice.
 fn tools(fields: &Fields) -> Result<Tools, ApiError> {
-    let all = fields.objects("tools")?.unwrap_or_default();
-    let all: Vec<_> = all.iter().map(tool).collect::<Result<_, _>>()?;
+    let given = fields.objects("tools")?.unwrap_or_default();
+    let mut all = Vec::new();
+    for given in &given {
+        all.extend(tool(given)?);
+    }
     let choice = match fields.get("tool_choice") {
         None => ToolChoice::Auto,
         Some(Value::String(choice)) if choice == "auto" => ToolChoice::Auto,
         Some(Value::String(choice)) if choice == "none" => ToolChoice::None,
         Some(Value::String(choice)) if choice == "required" => ToolChoice::Required,
-        Some(choice) => match choice["function"]["name"].as_str() {
-            Some(name) => ToolChoice::Named(name.into()),
-            None => {
-                return Err(fields.error(
-                    "tool_choice",
-                    "auto, none, required, or an object with the name of a function",
-                ));
-            }
-        },
+        Some(choice) => tool_choice(choice).ok_or_else(|| {
+            fields.error(
+                "tool_choice",
+                "auto, none, required, or an object that names a function, a custom tool or allowed tools",
+            )
+        })?,
     };
     let parallel = fields.switch("parallel_tool_calls", false)?;
     Tools::new(all, choice, parallel).map_err(ApiError::invalid)
 }
 
-fn tool(given: &Fields) -> Result<Tool, ApiError> {
-    if given.text("type")? != Some("function") {
-        return Err(given.error("type", "function"));
-    }
-    let function = given.within("function")?;
-    function_tool(&function.ok_or_else(|| given.error("function", "an object"))?)
+/// Returns the choice of one tool, or of several: `{"type": "allowed_tools", ...}`.
+fn tool_choice(choice: &Value) -> Option<ToolChoice> {
+    let name = |tool: &Value| {
+        let name = tool["function"]["name"].as_str().or_else(|| tool["custom"]["name"].as_str());
+        name.map(str::to_string)
+    };
+    let Some(allowed) = choice.get("allowed_tools") else {
+        return name(choice).map(ToolChoice::Named);
+    };
+    let names = allowed["tools"].as_array()?.iter().map(name).collect::<Option<_>>()?;
+    let required = match allowed["mode"].as_str()? {
+        "auto" => false,
+        "required" => true,
+        _ => return None,
+    };
+    Some(ToolChoice::Among { names, required })
+}
+
+/// Returns a tool; `None` if it does not run on the client.
+fn tool(given: &Fields) -> Result<Option<Tool>, ApiError> {
+    let function = match given.text("type")? {
+        Some("function") => given.within("function")?,
+        Some("custom") => Fields::of_value(given.place("custom"), &custom_function(given)?)?.into(),
+        Some(kind) => {
+            warn!(target: "tools", kind, "skipped: it does not run on the client");
+            return Ok(None);
+        }
+        None => return Err(given.error("type", "function or custom")),
+    };
+    function_tool(&function.ok_or_else(|| given.error("function", "an object"))?).map(Some)
 }
 
 /// Returns a tool from the fields of its function.

@@ -4,6 +4,7 @@ mod chat;
 mod completions;
 mod models;
 mod responses;
+pub mod tools;
 
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/v1/models", get(models::models))
         .route("/models", get(models::models))
+        .route("/v1/models/{id}", get(models::model))
+        .route("/models/{id}", get(models::model))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/chat/completions", post(chat::chat))

@@ -10,6 +10,7 @@ use axum::{
 use rope_cpu::{generate::End, sample::Probabilities};
 use serde_json::{Value, json};
 
+use super::tools::custom_input;
 use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
@@ -50,6 +51,7 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
         reports_timings: fields.switch("timings_per_token", false)?,
         prompt_tokens: request.prompt.len(),
         readers: (0..copies).map(|_| request.reader()).collect(),
+        custom: custom_tools(&fields)?,
         cached: 0,
         generated: 0,
         times: Value::Null,
@@ -81,6 +83,8 @@ struct Chat {
     /// llama-server's form of the answer, if it is wanted too.
     verbose: Option<Completion>,
     readers: Vec<Reader>,
+    /// The names of custom tools.
+    custom: Vec<String>,
     cached: usize,
     generated: usize,
     /// The timings of the answer that ended last.
@@ -119,7 +123,7 @@ impl Chat {
             let blocks = reader.read(&answer.text);
             let mut choice = json!({
                 "index": index,
-                "message": message(&blocks),
+                "message": self.message(&blocks),
                 "finish_reason": chat_finish_reason(&outcome.end, &blocks),
             });
             if !answer.probabilities.is_empty() {
@@ -140,6 +144,33 @@ impl Chat {
         json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
     }
 
+    fn is_custom(&self, name: &str) -> bool {
+        self.custom.iter().any(|custom| custom == name)
+    }
+
+    /// Returns the message of a whole answer.
+    fn message(&self, blocks: &[Block]) -> Value {
+        let mut message = json!({ "role": "assistant", "content": text(blocks, &Kind::Text) });
+        let reasoning = text(blocks, &Kind::Reasoning);
+        if !reasoning.is_empty() {
+            message["reasoning_content"] = reasoning.into();
+        }
+        let calls = calls(blocks).map(|(id, name, text)| self.call(id, name, text));
+        let calls: Vec<_> = calls.collect();
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.into();
+        }
+        message
+    }
+
+    fn call(&self, id: &str, name: &str, arguments: &str) -> Value {
+        if self.is_custom(name) {
+            let custom = json!({ "name": name, "input": custom_input(arguments) });
+            return json!({ "id": id, "type": "custom", "custom": custom });
+        }
+        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+
     fn chunks(&self, index: usize, changes: Vec<Change>) -> Vec<Value> {
         let blocks = self.readers[index].blocks();
         let delta = |change: Change| {
@@ -147,8 +178,16 @@ impl Chat {
             match (&block.kind, change.step) {
                 (Kind::Text, Step::More(text)) => Some(json!({ "content": text })),
                 (Kind::Reasoning, Step::More(text)) => Some(json!({ "reasoning_content": text })),
-                (Kind::Call { id, name }, Step::Begin) => {
-                    let mut call = call(id, name, "");
+                // The text of a custom tool is known at the end of its arguments.
+                (Kind::Call { name, .. }, Step::Begin | Step::More(_)) if self.is_custom(name) => {
+                    None
+                }
+                (Kind::Call { id, name }, step @ (Step::Begin | Step::End)) => {
+                    if matches!(step, Step::End) && !self.is_custom(name) {
+                        return None;
+                    }
+                    let text = if matches!(step, Step::End) { block.text.as_str() } else { "" };
+                    let mut call = self.call(id, name, text);
                     call["index"] = calls(&blocks[..change.block]).count().into();
                     Some(json!({ "tool_calls": [call] }))
                 }
@@ -234,24 +273,6 @@ impl Form for Chat {
     }
 }
 
-/// Returns the message of a whole answer.
-fn message(blocks: &[Block]) -> Value {
-    let mut message = json!({ "role": "assistant", "content": text(blocks, &Kind::Text) });
-    let reasoning = text(blocks, &Kind::Reasoning);
-    if !reasoning.is_empty() {
-        message["reasoning_content"] = reasoning.into();
-    }
-    let calls: Vec<_> = calls(blocks).map(|(id, name, text)| call(id, name, text)).collect();
-    if !calls.is_empty() {
-        message["tool_calls"] = calls.into();
-    }
-    message
-}
-
-fn call(id: &str, name: &str, arguments: &str) -> Value {
-    json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
-}
-
 /// Returns OpenAI's name for the end of an answer with these blocks.
 fn chat_finish_reason(end: &End, blocks: &[Block]) -> &'static str {
     match finish_reason(end) {
@@ -272,4 +293,15 @@ pub fn finish_reason(end: &End) -> &'static str {
 pub fn stream_options(fields: &Fields) -> Result<bool, ApiError> {
     let options = fields.within("stream_options")?;
     options.map_or(Ok(false), |options| options.switch("include_usage", false))
+}
+
+/// Returns the names of the custom tools of a request.
+fn custom_tools(fields: &Fields) -> Result<Vec<String>, ApiError> {
+    let mut names = Vec::new();
+    for tool in fields.objects("tools")?.unwrap_or_default() {
+        if let Some(custom) = tool.within("custom")? {
+            names.push(custom.required_text("name")?.to_string());
+        }
+    }
+    Ok(names)
 }

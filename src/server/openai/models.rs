@@ -1,31 +1,47 @@
 //! `/v1/models`: the list with the one model.
 
-use axum::Json;
+use axum::{Json, extract::Path};
 use serde_json::{Value, json};
 
-use crate::server::{app::Loaded, error::ApiError};
+use crate::server::{
+    app::{App, Loaded},
+    error::ApiError,
+};
 
 /// Answers `GET /v1/models`.
 pub async fn models(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
+    // Codex reads `models`, in a form of its own; if it is empty, Codex keeps its own settings.
+    Ok(Json(json!({ "object": "list", "data": [entry(&app)], "models": [] })))
+}
+
+/// Answers `GET /v1/models/{id}`.
+pub async fn model(Loaded(app): Loaded, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if id != app.alias && !app.options.aliases.contains(&id) {
+        let alias = &app.alias;
+        return Err(ApiError::not_found(format_args!(
+            "the model {id:?} does not exist: this server has {alias:?}"
+        )));
+    }
+    Ok(Json(entry(&app)))
+}
+
+fn entry(app: &App) -> Value {
     let config = app.model.config();
-    Ok(Json(json!({
-        "object": "list",
-        "data": [{
-            "id": app.alias,
-            "object": "model",
-            "created": app.created(),
-            "owned_by": "rope-cpu",
-            "aliases": app.options.aliases,
-            "tags": app.options.tags,
-            "meta": {
-                "n_vocab": config.vocabulary,
-                "n_ctx": app.context,
-                "n_ctx_train": config.context_train,
-                "n_embd": config.embedding,
-                "n_params": app.parameters(),
-                "size": app.model.weights_bytes(),
-                "rope": app.rope,
-            },
-        }],
-    })))
+    json!({
+        "id": app.alias,
+        "object": "model",
+        "created": app.created(),
+        "owned_by": "rope-cpu",
+        "aliases": app.options.aliases,
+        "tags": app.options.tags,
+        "meta": {
+            "n_vocab": config.vocabulary,
+            "n_ctx": app.context,
+            "n_ctx_train": config.context_train,
+            "n_embd": config.embedding,
+            "n_params": app.parameters(),
+            "size": app.model.weights_bytes(),
+            "rope": app.rope,
+        },
+    })
 }

@@ -22,12 +22,13 @@ use crate::server::{
     fields::Fields,
     identifier,
     job::{Outcome, Update},
+    openai::tools::{self, Declared},
     timings::{progress, timings},
 };
 
 /// Answers `POST /v1/responses`.
 pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = convert(Fields::parse(&body)?)?;
+    let (fields, declared) = convert(Fields::parse(&body)?)?;
     let request = Request::read(&fields, &app).await?;
     let form = Responses {
         id: identifier("resp_"),
@@ -38,6 +39,7 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
         reports_timings: fields.switch("timings_per_token", false)?,
         prompt_tokens: request.prompt.len(),
         reader: request.reader(),
+        declared,
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
@@ -52,7 +54,7 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
 
 /// Answers `POST /v1/responses/input_tokens`.
 pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    count(app, &convert(Fields::parse(&body)?)?).await
+    count(app, &convert(Fields::parse(&body)?)?.0).await
 }
 
 /// Returns the number of tokens of a conversation in the form of chat completions.
@@ -73,6 +75,8 @@ struct Responses {
     reports_timings: bool,
     prompt_tokens: usize,
     reader: Reader,
+    /// The tools as the client declared them.
+    declared: Declared,
 }
 
 impl Responses {
@@ -92,7 +96,8 @@ impl Responses {
     }
 
     fn ended(&self, blocks: &[Block], outcome: &Outcome) -> Value {
-        let items = blocks.iter().zip(&self.items).map(|(block, id)| item(block, id, "completed"));
+        let items = blocks.iter().zip(&self.items);
+        let items = items.map(|(block, id)| self.item(block, id, "completed"));
         let (cached, generated) = (outcome.timings.reused, outcome.timings.generated);
         let mut response = self.response();
         response["completed_at"] = crate::server::now().into();
@@ -115,7 +120,7 @@ impl Responses {
 
     fn whole(mut self, text: &str, outcome: &Outcome) -> Value {
         let blocks = std::mem::take(&mut self.reader).read(text);
-        self.items = blocks.iter().map(|block| identifier(prefix(&block.kind))).collect();
+        self.items = blocks.iter().map(|block| identifier(self.prefix(&block.kind))).collect();
         self.ended(&blocks, outcome)
     }
 
@@ -125,7 +130,8 @@ impl Responses {
         for Change { block: index, step } in changes {
             let block = &self.reader.blocks()[index];
             if step == Step::Begin {
-                self.items.push(identifier(prefix(&block.kind)));
+                let prefix = self.prefix(&block.kind);
+                self.items.push(identifier(prefix));
             }
             let id = &self.items[index];
             let mut event = |kind: &str, name: &str, value: Value| {
@@ -144,7 +150,7 @@ impl Responses {
             match (step, &block.kind) {
                 (Step::Begin, kind) => {
                     let empty = Block { kind: kind.clone(), text: String::new() };
-                    event("output_item.added", "item", item(&empty, id, "in_progress"));
+                    event("output_item.added", "item", self.item(&empty, id, "in_progress"));
                     if *kind == Kind::Text {
                         event("content_part.added", "part", part(""));
                     }
@@ -155,8 +161,11 @@ impl Responses {
                 (Step::More(text), Kind::Reasoning) => {
                     event("reasoning_text.delta", "delta", text.into());
                 }
-                (Step::More(text), Kind::Call { .. }) => {
-                    event("function_call_arguments.delta", "delta", text.into());
+                (Step::More(text), Kind::Call { name, .. }) => {
+                    // The text of other tools is known at the end of their arguments.
+                    if self.declared.origin(name).kind == tools::Kind::Function {
+                        event("function_call_arguments.delta", "delta", text.into());
+                    }
                 }
                 (Step::End, kind) => {
                     match kind {
@@ -165,15 +174,83 @@ impl Responses {
                             event("content_part.done", "part", part(text));
                         }
                         Kind::Reasoning => event("reasoning_text.done", "text", text.into()),
-                        Kind::Call { .. } => {
-                            event("function_call_arguments.done", "arguments", text.into());
-                        }
+                        Kind::Call { name, .. } => match self.declared.origin(name).kind {
+                            tools::Kind::Function => {
+                                event("function_call_arguments.done", "arguments", text.into());
+                            }
+                            tools::Kind::Custom => {
+                                let input = tools::custom_input(text);
+                                event(
+                                    "custom_tool_call_input.delta",
+                                    "delta",
+                                    input.clone().into(),
+                                );
+                                event("custom_tool_call_input.done", "input", input.into());
+                            }
+                            tools::Kind::LocalShell => {}
+                        },
                     }
-                    event("output_item.done", "item", item(block, id, "completed"));
+                    event("output_item.done", "item", self.item(block, id, "completed"));
                 }
             }
         }
         events
+    }
+
+    /// Returns the prefix of the identifier of an item.
+    fn prefix(&self, kind: &Kind) -> &'static str {
+        match kind {
+            Kind::Text => "msg_",
+            Kind::Reasoning => "rs_",
+            Kind::Call { name, .. } => match self.declared.origin(name).kind {
+                tools::Kind::Function => "fc_",
+                tools::Kind::Custom => "ctc_",
+                tools::Kind::LocalShell => "lsh_",
+            },
+        }
+    }
+
+    /// Returns a block as an item.
+    fn item(&self, block: &Block, id: &str, status: &str) -> Value {
+        let text = block.text.as_str();
+        let parts = |part: Value| if text.is_empty() { json!([]) } else { json!([part]) };
+        let (call, name) = match &block.kind {
+            Kind::Text => {
+                return json!({
+                    "id": id, "type": "message", "status": status, "role": "assistant",
+                    "content": parts(part(text)),
+                });
+            }
+            Kind::Reasoning => {
+                return json!({
+                    "id": id, "type": "reasoning", "status": status, "summary": [],
+                    "content": parts(json!({ "type": "reasoning_text", "text": text })),
+                });
+            }
+            Kind::Call { id, name } => (id, name),
+        };
+        let origin = self.declared.origin(name);
+        let mut item = json!({ "id": id, "type": "", "status": status, "call_id": call });
+        match origin.kind {
+            tools::Kind::Function => {
+                item["type"] = "function_call".into();
+                item["name"] = origin.name.into();
+                item["arguments"] = text.into();
+            }
+            tools::Kind::Custom => {
+                item["type"] = "custom_tool_call".into();
+                item["name"] = origin.name.into();
+                item["input"] = tools::custom_input(text).into();
+            }
+            tools::Kind::LocalShell => {
+                item["type"] = "local_shell_call".into();
+                item["action"] = tools::shell_action(text);
+            }
+        }
+        if let Some(namespace) = origin.namespace {
+            item["namespace"] = namespace.into();
+        }
+        item
     }
 
     /// Numbers events.
@@ -234,35 +311,6 @@ impl Form for Responses {
             "response": response,
             "sequence_number": self.events,
         })
-    }
-}
-
-/// Returns the prefix of the identifier of an item.
-fn prefix(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Text => "msg_",
-        Kind::Reasoning => "rs_",
-        Kind::Call { .. } => "fc_",
-    }
-}
-
-/// Returns a block as an item.
-fn item(block: &Block, id: &str, status: &str) -> Value {
-    let text = block.text.as_str();
-    let parts = |part: Value| if text.is_empty() { json!([]) } else { json!([part]) };
-    match &block.kind {
-        Kind::Text => json!({
-            "id": id, "type": "message", "status": status, "role": "assistant",
-            "content": parts(part(text)),
-        }),
-        Kind::Reasoning => json!({
-            "id": id, "type": "reasoning", "status": status, "summary": [],
-            "content": parts(json!({ "type": "reasoning_text", "text": text })),
-        }),
-        Kind::Call { id: call, name } => json!({
-            "id": id, "type": "function_call", "status": status, "call_id": call, "name": name,
-            "arguments": text,
-        }),
     }
 }
 

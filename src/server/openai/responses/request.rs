@@ -2,10 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
+use tracing::warn;
+
 use crate::server::{
-    chat::{ROLES, content, function_tool, role},
+    chat::{ROLES, content, role},
     error::ApiError,
     fields::{Fields, objects},
+    openai::tools::{Declared, LOCAL_SHELL, custom_arguments, flat},
 };
 
 /// Fields that need an earlier response or another server.
@@ -15,11 +18,29 @@ const UNSUPPORTED: [(&str, &str); 3] = [
     ("prompt", "prompt templates are not stored: send the text as \"input\""),
 ];
 
-/// Returns a request in the form of chat completions. Fields that both have stay.
+/// Items of tools that run on OpenAI's servers, which a client may send back from another model's
+/// answer. The model cannot read them.
+const SERVER_ITEMS: [&str; 12] = [
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "computer_call",
+    "computer_call_output",
+    "image_generation_call",
+    "mcp_list_tools",
+    "mcp_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "tool_search_call",
+    "tool_search_output",
+];
+
+/// Returns a request in the form of chat completions, with its tools as the client declared them. Fields
+/// that both have stay.
 ///
 /// # Errors
 /// If a field that differs is of another form, or requires that responses are stored.
-pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
+pub fn convert(mut fields: Fields) -> Result<(Fields, Declared), ApiError> {
     for (name, reason) in UNSUPPORTED {
         if fields.get(name).is_some() {
             return Err(ApiError::invalid(format_args!("\"{name}\" is not supported: {reason}")));
@@ -28,24 +49,32 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     if fields.switch("background", false)? {
         return Err(ApiError::invalid("\"background\": must be false: responses are not stored"));
     }
-    let mut messages = Vec::new();
+    let (mut messages, mut declared) = (Vec::new(), Declared::default());
+    for tool in fields.objects("tools")?.unwrap_or_default() {
+        declared.add(&tool)?;
+    }
     if let Some(instructions) = fields.text("instructions")? {
         messages.push(json!({ "role": "system", "content": instructions }));
     }
     match fields.get("input") {
         Some(Value::String(text)) => messages.push(json!({ "role": "user", "content": text })),
-        Some(Value::Array(items)) if !items.is_empty() => {
+        // A probe of a client may have nothing but instructions.
+        Some(Value::Array(items)) if !items.is_empty() || !messages.is_empty() => {
             for item in objects("input", items)? {
-                add(&mut messages, &item)?;
+                match item.text("type")? {
+                    Some("additional_tools") => {
+                        for tool in item.objects("tools")?.unwrap_or_default() {
+                            declared.add(&tool)?;
+                        }
+                    }
+                    _ => add(&mut messages, &item)?,
+                }
             }
         }
         _ => return Err(fields.error("input", "a string or a list of at least one item")),
     }
     fields.set("messages", messages);
-    if let Some(tools) = fields.objects("tools")? {
-        let tools: Result<Vec<_>, _> = tools.into_iter().map(tool).collect();
-        fields.set("tools", tools?);
-    }
+    fields.set("tools", declared.functions.clone());
     if fields.get("tool_choice").is_some_and(Value::is_object)
         && let Some(choice) = fields.within("tool_choice")?
     {
@@ -62,7 +91,7 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     {
         fields.set_from("response_format", response_format(&format)?, text.place("format"));
     }
-    Ok(fields)
+    Ok((fields, declared))
 }
 
 /// Adds an item to the messages. What the model wrote in one turn is one message.
@@ -89,33 +118,71 @@ fn add(messages: &mut Vec<Value>, item: &Fields) -> Result<(), ApiError> {
             messages.push(json!({ "role": "assistant", "reasoning_content": text }));
         }
         "function_call" => {
-            let call = json!({
-                "id": item.required_text("call_id")?,
-                "type": "function",
-                "function": {
-                    "name": item.required_text("name")?,
-                    "arguments": item.required_text("arguments")?,
-                },
-            });
-            match turn(messages).map(|turn| turn.entry("tool_calls").or_insert_with(|| json!([]))) {
-                Some(Value::Array(calls)) => calls.push(call),
-                _ => messages.push(json!({ "role": "assistant", "tool_calls": [call] })),
-            }
+            let name = flat(item.text("namespace")?, item.required_text("name")?);
+            add_call(messages, item, &name, item.required_text("arguments")?)?;
         }
-        "function_call_output" => {
+        "custom_tool_call" => {
+            let name = flat(item.text("namespace")?, item.required_text("name")?);
+            add_call(messages, item, &name, &custom_arguments(item.required_text("input")?))?;
+        }
+        "local_shell_call" => {
+            let action = item.within("action")?;
+            let mut action = action.ok_or_else(|| item.error("action", "an object"))?;
+            for name in ["type", "env", "user"] {
+                action.remove(name);
+            }
+            add_call(messages, item, LOCAL_SHELL, &json!(action).to_string())?;
+        }
+        "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" => {
             content(item, "output", "")?;
             messages.push(json!({
                 "role": "tool",
-                "tool_call_id": item.required_text("call_id")?,
+                "tool_call_id": call_id(item)?,
                 "content": item.get("output"),
             }));
         }
+        kind if SERVER_ITEMS.contains(&kind) => {
+            warn!(target: "tools", kind, "skipped: an item of a tool that does not run on the client");
+        }
         _ => {
-            let expected = "message, reasoning, function_call or function_call_output";
+            let expected = "message, reasoning, function_call, custom_tool_call, local_shell_call or one \
+                            of their outputs";
             return Err(item.error("type", expected));
         }
     }
     Ok(())
+}
+
+/// Adds a call to the message of the model's turn.
+fn add_call(
+    messages: &mut Vec<Value>,
+    item: &Fields,
+    name: &str,
+    arguments: &str,
+) -> Result<(), ApiError> {
+    let call = json!({
+        "id": call_id(item)?,
+        "type": "function",
+        "function": { "name": name, "arguments": arguments },
+    });
+    match turn(messages).map(|turn| turn.entry("tool_calls").or_insert_with(|| json!([]))) {
+        Some(Value::Array(calls)) => calls.push(call),
+        _ => messages.push(json!({ "role": "assistant", "tool_calls": [call] })),
+    }
+    Ok(())
+}
+
+/// Returns the identifier of a call. Items of shells may have only their own.
+fn call_id(item: &Fields) -> Result<&str, ApiError> {
+    match (item.text("call_id")?, item.text("id")?) {
+        (Some(id), _) => Ok(id),
+        (None, Some(id))
+            if item.text("type")?.is_some_and(|kind| kind.starts_with(LOCAL_SHELL)) =>
+        {
+            Ok(id)
+        }
+        _ => item.required_text("call_id"),
+    }
 }
 
 /// Returns the last message if it is the model's.
@@ -124,22 +191,30 @@ fn turn(messages: &mut [Value]) -> Option<&mut Map<String, Value>> {
     last.get("role").is_some_and(|role| role == "assistant").then_some(last)
 }
 
-fn tool(mut tool: Fields) -> Result<Value, ApiError> {
-    if tool.text("type")? != Some("function") {
-        return Err(tool.error("type", "function"));
+fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
+    if choice.text("type")? != Some("allowed_tools") {
+        return chosen(choice);
     }
-    function_tool(&tool)?;
-    tool.remove("type");
-    Ok(json!({ "type": "function", "function": tool }))
+    let tools = choice.objects("tools")?;
+    let tools = tools.ok_or_else(|| choice.error("tools", "a list of tools"))?;
+    // A tool that does not run on the client cannot be called, whether it is allowed or not.
+    let tools: Vec<_> = tools.iter().filter_map(|tool| chosen(tool).ok()).collect();
+    let allowed = json!({ "mode": choice.text("mode")?.unwrap_or("auto"), "tools": tools });
+    Ok(json!({ "type": "allowed_tools", "allowed_tools": allowed }))
 }
 
-fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
-    match choice.text("type")?.unwrap_or_default() {
-        "function" => {
-            Ok(json!({ "type": "function", "function": { "name": choice.required_text("name")? } }))
+/// Returns a choice of one tool.
+fn chosen(choice: &Fields) -> Result<Value, ApiError> {
+    let name = match choice.text("type")?.unwrap_or_default() {
+        "function" | "custom" => flat(choice.text("namespace")?, choice.required_text("name")?),
+        LOCAL_SHELL => LOCAL_SHELL.into(),
+        _ => {
+            let expected = "function, custom, local_shell or allowed_tools: other tools do not run on the \
+                            client";
+            return Err(choice.error("type", expected));
         }
-        _ => Err(choice.error("type", "function")),
-    }
+    };
+    Ok(json!({ "type": "function", "function": { "name": name } }))
 }
 
 /// Returns the format of a text: a JSON schema has a field of its own in chat completions.
@@ -159,7 +234,7 @@ mod tests {
 
     fn converted(request: Value) -> Result<Value, String> {
         let fields = Fields::of_value("", &request).unwrap();
-        convert(fields).map(|fields| json!(fields)).map_err(|e| e.message)
+        convert(fields).map(|(fields, _)| json!(fields)).map_err(|e| e.message)
     }
 
     #[test]
@@ -191,6 +266,41 @@ mod tests {
             { "role": "assistant", "content": "z" },
         ]);
         assert_eq!(converted(request).unwrap()["messages"], messages);
+    }
+
+    #[test]
+    fn calls_of_every_kind_of_tool_are_calls_of_functions() {
+        let request = json!({
+            "input": [
+                { "type": "function_call", "call_id": "1", "namespace": "n", "name": "f", "arguments": "{}" },
+                { "type": "custom_tool_call", "call_id": "2", "name": "patch", "input": "a\nb" },
+                { "type": "local_shell_call", "id": "3", "action": { "type": "exec", "command": ["ls"], "env": {} } },
+                { "type": "web_search_call", "id": "4", "status": "completed" },
+                { "type": "custom_tool_call_output", "call_id": "2", "output": "done" },
+                { "type": "local_shell_call_output", "id": "3", "output": "src" },
+            ],
+            "tools": [{ "type": "custom", "name": "patch" }, { "type": "web_search" }],
+            "tool_choice": {
+                "type": "allowed_tools", "mode": "required",
+                "tools": [{ "type": "custom", "name": "patch" }, { "type": "web_search" }],
+            },
+        });
+        let converted = converted(request).unwrap();
+        let calls = &converted["messages"][0]["tool_calls"];
+        let call = |index: usize| {
+            let function = &calls[index]["function"];
+            (calls[index]["id"].clone(), function["name"].clone(), function["arguments"].clone())
+        };
+        assert_eq!(call(0), (json!("1"), json!("n__f"), json!("{}")));
+        assert_eq!(call(1), (json!("2"), json!("patch"), json!("{\"input\":\"a\\nb\"}")));
+        assert_eq!(call(2), (json!("3"), json!("local_shell"), json!("{\"command\":[\"ls\"]}")));
+        assert_eq!(calls.as_array().unwrap().len(), 3);
+        assert_eq!(converted["messages"][2]["tool_call_id"], "3");
+        assert_eq!(converted["tools"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            converted["tool_choice"]["allowed_tools"],
+            json!({ "mode": "required", "tools": [{ "type": "function", "function": { "name": "patch" } }] })
+        );
     }
 
     #[test]
@@ -232,13 +342,13 @@ mod tests {
             (json!({ "input": [] }), "at least one item"),
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
             (json!({ "input": "", "background": true }), "\"background\": must be false"),
-            (json!({ "input": [{ "type": "web_search_call" }] }), "not \"web_search_call\""),
+            (json!({ "input": [{ "type": "item_reference" }] }), "not \"item_reference\""),
             (
                 json!({ "input": [{ "type": "reasoning", "content": [1] }] }),
                 "\"input[0].content\": must be",
             ),
-            (json!({ "input": "", "tools": [{ "type": "mcp" }] }), "function, not \"mcp\""),
-            (json!({ "input": "", "tool_choice": { "type": "mcp" } }), "function, not \"mcp\""),
+            (json!({ "input": "", "tools": [{}] }), "\"tools[0].type\": must be given"),
+            (json!({ "input": "", "tool_choice": { "type": "mcp" } }), "not \"mcp\""),
         ] {
             let error = converted(request).unwrap_err();
             assert!(error.contains(expected), "{error}");
