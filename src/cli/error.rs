@@ -13,6 +13,9 @@ pub enum Error {
     /// Invalid arguments or an invalid file: exit code 2.
     #[error("{0}")]
     Usage(String),
+    /// A prompt that does not fit in the context: exit code 2.
+    #[error("{0}")]
+    TooLong(String),
     /// A failure while running: exit code 1.
     #[error("{0}")]
     Failed(String),
@@ -40,7 +43,7 @@ impl Error {
         match self {
             Error::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Error::Interrupted => ExitCode::from(interrupt::exit_code()),
-            Error::Usage(_) => {
+            Error::Usage(_) | Error::TooLong(_) => {
                 super::note(format_args!("error: {self}"));
                 ExitCode::from(2)
             }

@@ -5,6 +5,7 @@ mod command;
 mod constraint;
 mod conversation;
 mod converse;
+mod files;
 mod line;
 mod prompt;
 mod prompt_cache;
@@ -31,6 +32,7 @@ use super::{
 };
 use conversation::{Conversation, Question};
 use converse::{Dialogue, answer_once};
+use files::Files;
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
@@ -202,7 +204,7 @@ fn converse(
     }
     match (first, lines) {
         (first, Some(lines)) => {
-            let files = Vec::new();
+            let files = Files::default();
             Dialogue { conversation, writer, lines, args, files }.hold(first)
         }
         (Some(first), None) => answer_once(conversation, &Question::new(first), writer),

@@ -1,12 +1,14 @@
 //! Reading text from files and standard input.
 
 use std::{
-    fs,
+    fmt::Display,
+    fs::{self, File},
     io::{self, Read},
     path::Path,
 };
 
 use super::{error::Error, note, unicode};
+use rope_cpu::platform::interrupt;
 
 /// Reads the text of a file, without the newline (LF or CRLF) that editors add at its end.
 ///
@@ -23,10 +25,41 @@ pub fn file(path: &Path) -> Result<String, Error> {
 /// If the input cannot be read.
 pub fn input(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }?;
+    Ok(noted(path, bytes))
+}
+
+/// Reads a file as [`input`] does, unless it is binary. Reading stops at the first byte 0, and at Ctrl-C.
+///
+/// # Errors
+/// If the file cannot be read, or has a byte 0, which no text has.
+pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
+    let unreadable =
+        |e: &dyn Display| Error::usage(format_args!("cannot read {}: {e}", path.display()));
+    let mut file = File::open(path).map_err(|e| unreadable(&e))?;
+    let (mut bytes, mut part) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        let count = file.read(&mut part).map_err(|e| unreadable(&e))?;
+        let read = &part[..count];
+        if let Some(at) = read.iter().position(|byte| *byte == 0) {
+            let at = bytes.len() + at;
+            return Err(unreadable(&format_args!("it is binary (byte {at} is 0); give a text")));
+        }
+        if interrupt::raised() {
+            return Err(unreadable(&"interrupted"));
+        }
+        if read.is_empty() {
+            return Ok(noted(path, bytes));
+        }
+        bytes.extend_from_slice(read);
+    }
+}
+
+/// Notes if a text is not entirely UTF-8, and removes a newline at its end.
+fn noted(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
     if let Some(invalid) = unicode::note(&name(path), &bytes) {
         note(invalid);
     }
-    Ok(without_newline(bytes))
+    without_newline(bytes)
 }
 
 fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {

@@ -131,6 +131,50 @@ fn a_file_is_read_before_the_question_and_stays_when_it_is_edited() {
     exit(terminal);
 }
 
+#[test]
+fn a_file_that_does_not_fit_is_dropped_and_the_rest_stays() {
+    let model = tiny_reader(7, true);
+    let options = ["-no-cnv", "--temp", "0", "--ignore-eos", "-n", "4", "-c", "64"];
+    let mut terminal = Terminal::new(&[&["-m", name(model.path())], &options[..]].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let [one, two, long, binary, latin] = ["one", "two", "long", "binary", "latin"].map(|file| {
+        let path = folder.path().join(file);
+        let text = match file {
+            "long" => "the rain in the north ".repeat(100_000).into(),
+            // A file of a gigabyte, which is not read whole.
+            "binary" => b"GGUF\0".to_vec(),
+            "latin" => b"the r\xe4in".to_vec(),
+            _ => b"the rain in the north on a train to the inn in the rain".to_vec(),
+        };
+        fs::write(&path, text).unwrap();
+        path
+    });
+    fs::OpenOptions::new().write(true).open(&binary).unwrap().set_len(1 << 30).unwrap();
+    terminal.enter(&format!("/read {}", name(&binary)));
+    terminal.until("binary: it is binary (byte 4 is 0); give a text");
+    terminal.enter(&format!("/read {}", name(&long)));
+    terminal.until("long: over ");
+    terminal.until(" tokens do not fit in the context of 64; give a shorter file");
+    for path in [&one, &two] {
+        terminal.enter(&format!("/read {}", name(path)));
+        terminal.until(" tokens, before the next question)");
+    }
+    terminal.enter("the rain");
+    terminal.until("does not fit in the context of 64");
+    let dropped = terminal.until(" so that the next question can fit; 1 file left before it)");
+    assert!(dropped.contains("(dropped ") && dropped.contains("/two, "), "{dropped}");
+    terminal.enter("the rain");
+    let with = number_before(&terminal.timings(), " tokens in");
+    // The queue is empty after the answer.
+    terminal.enter("/clear");
+    terminal.enter("the rain");
+    assert!(number_before(&terminal.timings(), " tokens in") < with);
+    terminal.enter(&format!("/read {}", name(&latin)));
+    terminal.until("is not entirely UTF-8");
+    terminal.until(" tokens, before the next question)");
+    exit(terminal);
+}
+
 /// The terminal may be one of another encoding.
 #[test]
 fn a_line_that_is_not_utf8_is_dropped_with_a_note() {

@@ -217,7 +217,7 @@ impl Conversation {
     /// begins is not added.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the question is too long, or the chat template refuses it.
+    /// [`Error::TooLong`] if the question does not fit, [`Error::Usage`] if the chat template refuses it.
     pub fn ask(&mut self, question: &Question, writer: &mut Writer) -> Result<Generated, Error> {
         let (prompt, before) = self.prompt(&question.text(), writer.tokenizer)?;
         let mut answer = writer.write(&prompt)?;

@@ -4,15 +4,15 @@ use super::{
     Args,
     command::{self, Command},
     conversation::{Conversation, Question, is_begun},
+    files::Files,
     line::{LineEditor, UserInput},
     saved, settings, stats, summary,
     writer::Writer,
 };
-use crate::cli::{error::Error, note, text};
+use crate::cli::{error::Error, note};
 use rope_cpu::{
     generate::{End, Generated},
     platform::processors::plural,
-    tokenizer::{Ends, Special},
 };
 
 /// The commands that make room if the context is full.
@@ -21,7 +21,7 @@ const DROP_HINT: &str = "/drop removes the oldest turn, /clear all turns";
 /// Answers one message.
 ///
 /// # Errors
-/// If generating fails, [`Error::Usage`] if the message is too long, and [`Error::Interrupted`].
+/// If generating fails, [`Error::TooLong`] if the message does not fit, and [`Error::Interrupted`].
 pub fn answer_once(
     conversation: &mut Conversation,
     question: &Question,
@@ -43,8 +43,18 @@ pub struct Dialogue<'d, 'm> {
     pub lines: LineEditor,
     /// The command line.
     pub args: &'d Args,
-    /// The texts of files for the next question.
-    pub files: Vec<u8>,
+    /// The files before the next question.
+    pub files: Files,
+}
+
+/// The result of a question.
+enum Asked {
+    /// Its answer has begun, so that the turn was added.
+    Answered,
+    /// Its answer was stopped before it began, or the question was refused.
+    Unanswered,
+    /// It does not fit in the context.
+    TooLong,
 }
 
 impl Dialogue<'_, '_> {
@@ -63,14 +73,14 @@ impl Dialogue<'_, '_> {
                 UserInput::Command(command) => self.run(command),
                 UserInput::Invalid(message) => Err(Error::Usage(message)),
                 UserInput::Text(typed) => {
-                    let question = Question { files: self.files.clone(), typed: typed.into() };
+                    let question = Question { files: self.files.text(), typed: typed.into() };
                     if self.args.prompt.single_turn {
                         return answer_once(self.conversation, &question, self.writer);
                     }
-                    self.ask(question).map(|answered| {
-                        if answered {
-                            self.files.clear();
-                        }
+                    self.ask(question).map(|asked| match asked {
+                        Asked::Answered => self.files.clear(),
+                        Asked::TooLong => self.files.drop_last(),
+                        Asked::Unanswered => {}
                     })
                 }
             };
@@ -104,18 +114,8 @@ impl Dialogue<'_, '_> {
                 self.conversation.clear();
                 self.files.clear();
             }
-            Command::Read(path) if text::is_stdin(&path) => {
-                return Err(Error::usage("/read -: standard input is this terminal; give a file"));
-            }
             Command::Read(path) => {
-                let read = text::input(&path)?;
-                let tokens = self.writer.tokenizer.encode(&read, Special::Parse, Ends::Omit).len();
-                self.files.extend([&read[..], b"\n\n"].concat());
-                note(format_args!(
-                    "(read {}: {}, before the next question)",
-                    path.display(),
-                    plural(tokens, "token")
-                ));
+                self.files.read(path, self.writer.tokenizer, self.writer.session.capacity())?;
             }
             Command::System(text) => match &text[..] {
                 "" => match self.conversation.system() {
@@ -155,32 +155,36 @@ impl Dialogue<'_, '_> {
         let question = change(&mut self.lines, &turn.question);
         let answered = match question {
             Ok(Some(question)) => self.ask(question),
-            Ok(None) => Ok(false),
+            Ok(None) => Ok(Asked::Unanswered),
             Err(error) => Err(error),
         };
-        if !matches!(answered, Ok(true)) {
+        if !matches!(answered, Ok(Asked::Answered)) {
             self.conversation.push(turn);
             note("(the last question and its answer stay as they were)");
         }
         answered.map(drop)
     }
 
-    /// Answers a question. Returns whether the answer has begun, so that the turn was added.
-    fn ask(&mut self, question: Question) -> Result<bool, Error> {
+    /// Answers a question.
+    fn ask(&mut self, question: Question) -> Result<Asked, Error> {
         match self.conversation.ask(&question, self.writer) {
             Ok(answer) => {
                 self.note_end(&answer);
-                Ok(is_begun(&answer))
+                Ok(if is_begun(&answer) { Asked::Answered } else { Asked::Unanswered })
             }
             // After a message that is too long, the user may enter another one.
-            Err(error @ Error::Usage(_)) => {
+            Err(error @ Error::TooLong(_)) => {
                 note(&error);
                 if self.conversation.turns() > 0 {
                     let shifts = self.writer.session.rope().plan().shifts;
                     let or = if shifts { "" } else { "; --context-shift avoids this" };
                     note(format_args!("({DROP_HINT}{or})"));
                 }
-                Ok(false)
+                Ok(Asked::TooLong)
+            }
+            Err(error @ Error::Usage(_)) => {
+                note(&error);
+                Ok(Asked::Unanswered)
             }
             Err(error) => Err(error),
         }

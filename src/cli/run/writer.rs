@@ -41,7 +41,8 @@ impl Writer<'_> {
     /// [`End::Caller`].
     ///
     /// # Errors
-    /// [`Error::Usage`] if the prompt is empty or too long, after which another one may be written.
+    /// [`Error::Usage`] if the prompt is empty and [`Error::TooLong`] if it does not fit, after which
+    /// another one may be written.
     pub fn write(&mut self, prompt: &[Token]) -> Result<Generated, Error> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
@@ -66,7 +67,8 @@ impl Writer<'_> {
         }
         self.screen.finish()?;
         let answer = answer.map_err(|e| match e {
-            generate::Error::PromptEmpty | generate::Error::PromptTooLong { .. } => Error::usage(e),
+            generate::Error::PromptEmpty => Error::usage(e),
+            generate::Error::PromptTooLong { .. } => Error::TooLong(e.to_string()),
             generate::Error::Model(_)
             | generate::Error::Sample(_)
             | generate::Error::Constraint(_) => Error::failed(e),
