@@ -108,10 +108,10 @@ const EXAMPLES: &str = "\
 Examples:
   rope-cpu -m model.gguf
       converse with the model
-  rope-cpu -m model.gguf --ctx 16384 --rope-freq-scale 0.5 -f long.txt
-      continue a text twice as long as the model was trained for
-  rope-cpu -m model.gguf -cnv -st -p 'Why is the sky blue?'
+  rope-cpu -m model.gguf -st -p 'Why is the sky blue?'
       one answer
+  rope-cpu -m model.gguf --ctx 16384 --rope-freq-scale 0.5 -no-cnv -f long.txt
+      continue a text twice as long as the model was trained for
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
       show the memory that this needs, and exit";
 

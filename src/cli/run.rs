@@ -36,7 +36,7 @@ use files::Files;
 use line::LineEditor;
 use prompt_cache::PromptCache;
 use rope_cpu::{
-    generate::{End, Timings},
+    generate::{self, End, Timings},
     model::{self, Model, Session},
     platform::interrupt,
     rope::Flags,
@@ -88,7 +88,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let speculation = speculation(&args.speculation, &model, draft.as_ref().zip(draft_rope))?;
 
     let prompt = prompt::prompt(typed)?;
-    let mut conversation = match mode(args, &model, system.is_some(), prompt.is_some())? {
+    let mode = mode(args, &model, prompt.is_some())?;
+    if mode == Mode::Chat && prompt.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Error::usage(generate::Error::PromptEmpty));
+    }
+    let mut conversation = match mode {
         Mode::Complete => None,
         Mode::Chat => Some(Conversation::chat(typed.template.of(&args.model, &model)?, system)),
         Mode::Continue => Some(Conversation::plain()),
@@ -100,6 +104,11 @@ pub fn run(args: &Args) -> Result<(), Error> {
         note(rope.plan());
         if let Some(draft) = &draft {
             note(draft.line());
+        }
+        if mode == Mode::Chat && prompt.is_some() && conversation_flag(args).is_none() {
+            note(
+                "Chat: the prompt is a message in the model's template; -no-cnv continues it instead",
+            );
         }
     }
     let input_left = prompt::notes_input_left(typed);
@@ -161,9 +170,24 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 /// Returns the mode that the flags select, else the one that suits the prompt and the model.
-fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, Error> {
+fn mode(args: &Args, model: &Model, prompt: bool) -> Result<Mode, Error> {
+    let has_template = model.metadata().get("tokenizer.chat_template").is_some();
+    match (conversation_flag(args), args.prompt.no_conversation) {
+        (Some(flag), true) => Err(Error::usage(format_args!(
+            "{flag} starts a conversation and -no-cnv excludes one: remove one of the two flags"
+        ))),
+        (Some(_), false) => Ok(Mode::Chat),
+        (None, false) if has_template => Ok(Mode::Chat),
+        (None, _) if prompt => Ok(Mode::Complete),
+        (None, _) => Ok(Mode::Continue),
+    }
+}
+
+/// Returns a given flag that starts a conversation, whether or not the model has a template.
+fn conversation_flag(args: &Args) -> Option<&'static str> {
     let typed = &args.prompt;
-    let conversation_flags = [
+    let system = typed.system_prompt.is_some() || typed.system_prompt_file.is_some();
+    let flags = [
         (typed.conversation, "-cnv"),
         (typed.single_turn, "-st"),
         (system, "-sys"),
@@ -171,22 +195,15 @@ fn mode(args: &Args, model: &Model, system: bool, prompt: bool) -> Result<Mode, 
         (typed.template.chat_template_file.is_some(), "--chat-template-file"),
         (typed.template.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
     ];
-    let given = conversation_flags.iter().find(|(given, _)| *given).map(|(_, flag)| flag);
-    let has_template = model.metadata().get("tokenizer.chat_template").is_some();
-    match (given, typed.no_conversation) {
-        (Some(flag), true) => Err(Error::usage(format_args!(
-            "{flag} starts a conversation and -no-cnv excludes one: remove one of the two flags"
-        ))),
-        (Some(_), false) => Ok(Mode::Chat),
-        (None, _) if prompt => Ok(Mode::Complete),
-        (None, false) if has_template => Ok(Mode::Chat),
-        (None, _) => Ok(Mode::Continue),
-    }
+    flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
 }
 
-/// Returns a line editor if standard input is a terminal and further input is expected.
+/// Returns a line editor if standard input is a terminal and further input is expected. After a prompt
+/// without -cnv, standard output must be one too: `-p TEXT > FILE` is one answer.
 fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor>, Error> {
-    let typing = io::stdin().is_terminal() && !(args.prompt.single_turn && prompt);
+    let redirected = !args.prompt.conversation && !io::stdout().is_terminal();
+    let once = prompt && (args.prompt.single_turn || redirected);
+    let typing = io::stdin().is_terminal() && !once;
     typing.then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
 }
 

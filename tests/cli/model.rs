@@ -7,9 +7,9 @@ use std::{
 
 use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
 
-/// Runs the model greedily after `-p`.
+/// Runs the model greedily to continue the text of `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {
-    let arguments = [&["-m", model, "--temp", "0"], options].concat();
+    let arguments = [&["-m", model, "--temp", "0", "-no-cnv"], options].concat();
     run(&arguments)
 }
 
@@ -38,7 +38,7 @@ fn text_goes_to_stdout_and_all_else_to_stderr() {
     std::fs::write(&file, format!("{PROMPT}\n")).unwrap();
     let options = ["-f", file.to_str().unwrap(), "-n", "12", "--no-display-prompt"];
     assert_eq!(text(&model, &options), answer);
-    let quiet = ["-m", &model, "--temp", "0", "-n", "12", "--no-display-prompt"];
+    let quiet = ["-m", &model, "--temp", "0", "-n", "12", "--no-display-prompt", "-no-cnv"];
     let mut piped = rope_cpu(&[&quiet[..], &["--no-show-timings"]].concat());
     piped.write_stdin(PROMPT);
     let piped = finish(piped);
@@ -146,8 +146,7 @@ fn stop_strings_end_the_text_wherever_tokens_end() {
 fn the_same_seed_gives_the_same_text() {
     let Some(model) = smollm2() else { return };
     let draw = |seed| {
-        let options = ["-m", &model, "-p", "Once", "-n", "12", "--temp", "1.5", "-s", seed];
-        let run = run(&options);
+        let run = likeliest(&model, &["-p", "Once", "-n", "12", "--temp", "1.5", "-s", seed]);
         run.said(&[&format!("seed    {seed}")]);
         run.stdout
     };
@@ -165,18 +164,28 @@ fn threads_do_not_change_the_text() {
 #[test]
 fn one_answer_in_the_chat_template() {
     let Some(model) = smollm2() else { return };
+    let asked = |options: &[&str]| run(&[&["-m", &model, "--temp", "0"], options].concat());
     let options = ["-st", "-p", "What is 2+2?", "-n", "40"];
-    let plain = text(&model, &options);
+    let plain = asked(&options).stdout;
     assert!(plain.contains('4') && !plain.contains("<|im_end|>"), "{plain}");
-    let special = text(&model, &[&options[..], &["-sp"]].concat());
+    let special = asked(&[&options[..], &["-sp"]].concat()).stdout;
     assert_eq!(special, format!("{}<|im_end|>\n", plain.strip_suffix('\n').unwrap()));
 
-    let shown =
-        likeliest(&model, &[&options[..], &["--verbose-prompt", "-sys", "Be brief."]].concat());
+    let shown = asked(&[&options[..], &["--verbose-prompt", "-sys", "Be brief."]].concat());
     shown.said(&["1 -> '<|im_start|>'", " brief'"]);
 
-    likeliest(&model, &["-no-cnv", "-sys", "x", "-p", "x"]).refused(2, &["-sys", "-no-cnv"]);
-    likeliest(&model, &["--chat-template", "{% if %}", "-p", "x"]).refused(2, &["--chat-template"]);
+    // A template makes a question of the prompt, wherever it comes from.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "What is 2+2?").unwrap();
+    for source in [["-p", "What is 2+2?"], ["-f", file.path().to_str().unwrap()]] {
+        let run = asked(&[&source[..], &["-n", "40"]].concat());
+        assert_eq!(run.stdout, plain);
+        run.said(&["Chat: the prompt is a message in the model's template; -no-cnv continues it"]);
+    }
+    asked(&["-p", ""]).refused(2, &["the prompt is empty"]);
+
+    asked(&["-no-cnv", "-sys", "x", "-p", "x"]).refused(2, &["-sys", "-no-cnv"]);
+    asked(&["--chat-template", "{% if %}", "-p", "x"]).refused(2, &["--chat-template"]);
 }
 
 #[test]
@@ -191,7 +200,8 @@ fn escapes_are_processed_unless_disabled() {
 #[cfg(unix)]
 fn a_closed_pipe_ends_the_text_quietly() {
     let Some(model) = smollm2() else { return };
-    let (code, stderr) = with_closed_stdout(&["-m", &model, "-p", "Once upon a time", "-n", "400"]);
+    let (code, stderr) =
+        with_closed_stdout(&["-m", &model, "-no-cnv", "-p", "Once upon a time", "-n", "400"]);
     assert_eq!(code, Some(0));
     assert!(!stderr.contains("error") && !stderr.contains("tokens/s"), "{stderr}");
 }

@@ -175,8 +175,16 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
 #[test]
 fn ctrl_c_ends_a_single_answer_with_130() {
     let Some(model) = smollm2() else { return };
-    let mut terminal =
-        Terminal::new(&["-m", &model, "--ignore-eos", "-p", "Once upon a time", "-s", "1"]);
+    let mut terminal = Terminal::new(&[
+        "-m",
+        &model,
+        "-no-cnv",
+        "--ignore-eos",
+        "-p",
+        "Once upon a time",
+        "-s",
+        "1",
+    ]);
     terminal.until("Once upon a time");
     terminal.until(" ");
     terminal.signal(Signal::SIGINT);
@@ -222,7 +230,8 @@ fn after_a_message_that_is_too_long_another_may_follow() {
 fn long_prompts_show_a_progress_bar() {
     let Some(model) = smollm2() else { return };
     let prompt = "All work and no play makes Jack a dull boy. ".repeat(12);
-    let arguments = ["-m", &model, "-ub", "32", "-n", "1", "--no-display-prompt", "-p", &prompt];
+    let arguments =
+        ["-m", &model, "-no-cnv", "-ub", "32", "-n", "1", "--no-display-prompt", "-p", &prompt];
     let mut terminal = Terminal::new(&arguments);
     terminal.until("reading [");
     terminal.until("tokens/s, ");
@@ -282,6 +291,19 @@ fn the_system_message_stays_where_turns_are_dropped() {
     let again = terminal.timings();
     let read = number_before(&first, " tokens in");
     assert!(number_before(&again, " reused") >= read - 1, "{first} {again}");
+    terminal.enter("/exit");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn a_conversation_follows_the_question_of_the_command_line() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "-p", "Who are you?", "-n", "4", "-c", "256"]);
+    terminal.until("> \x1b[32mWho are you?\x1b[0m\r\n");
+    let first = terminal.timings();
+    terminal.enter("And who am I?");
+    let second = terminal.timings();
+    assert!(number_before(&second, " reused") > number_before(&first, " tokens in"), "{second}");
     terminal.enter("/exit");
     terminal.ends_with(0);
 }

@@ -49,8 +49,9 @@ pub struct Args {
 pub struct PromptArgs {
     /// Prompt text; may be repeated
     ///
-    /// The model continues it or, with -cnv, answers it as the first message. Each further text, and
-    /// last that of -f, follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
+    /// A model with a chat template answers it, as the first message of a conversation. Any other
+    /// model continues it, and so does every model with -no-cnv. Each further text, and last the one
+    /// of -f, follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
     ///
     /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
     /// conversation begins.
@@ -87,13 +88,15 @@ pub struct PromptArgs {
 
     /// Conversation mode (chat template) [-cnv]
     ///
-    /// This is the default on a terminal without -p and -f, if the model has a template. With -p
-    /// or -f, that text is the first message; the conversation then continues if standard input
-    /// is a terminal.
+    /// This is the default if the model has a template. With -p or -f, that text is the first
+    /// message. The conversation then continues if standard input is a terminal (without -cnv:
+    /// standard output too), unless -st is given.
     #[arg(long, overrides_with = "no_conversation")]
     pub conversation: bool,
 
     /// Continue plain text, no template [-no-cnv]
+    ///
+    /// With -p or -f, the text is continued once.
     #[arg(long, overrides_with = "conversation")]
     pub no_conversation: bool,
 
