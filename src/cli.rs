@@ -115,6 +115,19 @@ Examples:
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
       show the memory that this needs, and exit";
 
+/// What a command line without arguments prints.
+const START: &str = "\
+rope-cpu runs GGUF language models on the CPU, past the context they were trained for.
+
+  rope-cpu -hf bartowski/Llama-3.2-1B-Instruct-GGUF     fetch a model once; converse with it
+  rope-cpu -m model.gguf                                converse with a model in a file
+  rope-cpu -m model.gguf -st -p 'Why is the sky blue?'  one answer
+  rope-cpu -m model.gguf -c 32k --rope-scaling auto     a longer context than the trained one
+  rope-cpu open -m model.gguf                           converse in the browser
+  rope-cpu serve -m model.gguf                          serve OpenAI's interface over HTTP
+
+rope-cpu -h lists the options and all commands; rope-cpu help COMMAND explains one.";
+
 /// Returns the sections at the end of the long help of `run`.
 fn run_details() -> String {
     let commands = run::command_list().replace('\n', "\n  ");
@@ -141,6 +154,10 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
     let line = with(&variables).map_err(|together| {
         // The arguments are wrong, or else a variable, or the combination of several.
         if let Err(message) = with(&[]) {
+            if argv.len() <= 1 {
+                note(START);
+                return ExitCode::from(2);
+            }
             // A request for help is printed to stdout, which may be closed early.
             let _ = message.print();
             return ExitCode::from(message.exit_code().clamp(0, 255) as u8);

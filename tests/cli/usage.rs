@@ -37,8 +37,13 @@ fn long_help_is_more_detailed() {
 }
 
 #[test]
-fn without_arguments_the_usage_is_shown() {
-    run(&[]).refused(2, &["Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>"]);
+fn without_arguments_the_first_commands_are_shown() {
+    let start = run(&[]);
+    start
+        .refused(2, &["rope-cpu -m model.gguf ", "rope-cpu -hf ", "rope-cpu serve -m model.gguf "]);
+    assert_eq!(start.stderr.lines().count(), 10, "{}", start.stderr);
+    let usage = "Usage: rope-cpu [OPTIONS] <--model <FILE>|--hf-repo <REPO>>";
+    assert!(run(&["-h"]).stdout.contains(usage));
 }
 
 #[test]
