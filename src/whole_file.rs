@@ -22,7 +22,7 @@ pub fn whole_file<T, E: From<io::Error>>(
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
 ) -> Result<T, E> {
     let buffered = |file| BufWriter::with_capacity(1 << 20, file);
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path = target(path);
     let existing = fs::metadata(&path).ok();
     if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
         let mut file = buffered(File::options().write(true).open(&path)?);
@@ -30,9 +30,7 @@ pub fn whole_file<T, E: From<io::Error>>(
         file.flush()?;
         return Ok(written);
     }
-    let mut partial = path.clone().into_os_string();
-    partial.push(format!(".{}.partial", process::id()));
-    let partial = PathBuf::from(partial);
+    let partial = partial(&path);
     let unfinished = interrupt::unfinished(&partial);
     let file = File::create_new(&partial)?;
     let _registered = mapping_fault::remove_on_fault(&partial);
@@ -51,6 +49,36 @@ pub fn whole_file<T, E: From<io::Error>>(
     }
     drop(unfinished);
     result
+}
+
+/// Checks that [`whole_file`] can write a file, before a long computation of its content. A file that exists
+/// stays as it is.
+///
+/// # Errors
+/// If `path` is a folder, or its folder cannot be written to.
+pub fn writable(path: &Path) -> io::Result<()> {
+    let path = target(path);
+    match fs::metadata(&path) {
+        Ok(existing) if existing.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        // Opening a pipe could wait for its reader.
+        Ok(existing) if !existing.is_file() => return Ok(()),
+        _ => {}
+    }
+    let partial = partial(&path);
+    File::create_new(&partial)?;
+    fs::remove_file(&partial)
+}
+
+/// Returns the file that is replaced: where a link leads, else `path`.
+fn target(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.into())
+}
+
+/// Returns the path of a file until it is complete.
+fn partial(path: &Path) -> PathBuf {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", process::id()));
+    partial.into()
 }
 
 #[cfg(all(test, unix))]
@@ -75,6 +103,21 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_check_changes_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        fs::write(&old, "old").unwrap();
+        for path in [&old, &new, Path::new("/dev/null")] {
+            writable(path).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        assert!(!new.exists());
+        for path in [folder.path(), Path::new("/no/such/file")] {
+            assert!(writable(path).is_err(), "{}", path.display());
+        }
     }
 
     #[test]

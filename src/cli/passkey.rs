@@ -93,7 +93,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         prompts(args, tokenizer, run.length)?;
     }
     let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
-    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let work = Cost::new(&model);
     let todo: Vec<Vec<Test>> = runs.iter().map(|run| todo(args, run, &log)).collect();

@@ -3,7 +3,6 @@
 mod heat_map;
 
 use std::{
-    fs::File,
     io::Write,
     path::{Path, PathBuf},
 };
@@ -12,6 +11,7 @@ use plotters::{element::DashedPathElement, prelude::*};
 
 use super::{args::named, error::Error};
 pub use heat_map::{HeatMap, heat_maps};
+use rope_cpu::whole_file::{whole_file, writable};
 
 /// A curve of a chart.
 pub struct Curve {
@@ -66,30 +66,26 @@ const COLORS: [RGBColor; 10] = [
 const FONT: (&str, u32) = ("sans-serif", 14);
 
 /// The file of a drawing.
-pub struct Drawing {
-    path: PathBuf,
-    file: File,
-}
+pub struct Drawing(PathBuf);
 
 impl Drawing {
-    /// Creates the file, before the long computation of its content.
+    /// Checks that the file can be written, before the long computation of its content.
     ///
     /// # Errors
-    /// If the file cannot be created.
-    pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|e| named(path, e))?;
-        Ok(Drawing { path: path.into(), file })
+    /// If the file cannot be written.
+    pub fn to(path: &Path) -> Result<Self, Error> {
+        writable(path).map_err(|e| named(path, e))?;
+        Ok(Drawing(path.into()))
     }
 
-    /// Writes the drawing.
+    /// Writes the drawing. A file that exists is replaced only now.
     ///
     /// # Errors
     /// If drawing failed, or the file cannot be written.
-    pub fn write(mut self, svg: Result<String, String>) -> Result<(), Error> {
+    pub fn write(self, svg: Result<String, String>) -> Result<(), Error> {
         let svg = svg.map_err(Error::failed)?;
-        self.file
-            .write_all(svg.as_bytes())
-            .map_err(|e| Error::failed(format_args!("cannot write {}: {e}", self.path.display())))
+        whole_file(&self.0, |file| file.write_all(svg.as_bytes()))
+            .map_err(|e| Error::failed(format_args!("cannot write {}: {e}", self.0.display())))
     }
 }
 

@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             options.context
         )));
     }
-    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     note(&resources);
     note(rope.plan());

@@ -93,7 +93,7 @@ pub fn run(
     }
     let mut log: Log<ScoredRun> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
-    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     let text_crc = crc32fast::hash(&bytes);

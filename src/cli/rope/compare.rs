@@ -98,7 +98,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     for reason in reasons {
         note(format_args!("note: {reason}"));
     }
-    let drawing = args.plot.as_deref().map(Drawing::create).transpose()?;
+    let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
     if args.json {
         let views = compared.iter().flat_map(|(_, views)| views);
         let objects: Vec<_> = views.map(|view| object(&baseline, view)).collect();
