@@ -197,7 +197,8 @@ impl Round<'_> {
             let measured = measure(&mut engine, *test, args.repetitions, warm_up, &mut stage)
                 .map_err(Error::failed)?;
             let optional = args.optional_columns();
-            self.print(&batched::row(subject, &measured, positions_max, &optional))?;
+            let context = args.context.unwrap_or(positions_max);
+            self.print(&batched::row(subject, &measured, context, &optional))?;
         }
         Ok(())
     }

@@ -122,10 +122,26 @@ fn each_format_has_a_row_for_each_test() {
 }
 
 #[test]
+fn the_context_limits_all_sequences_together() {
+    let few = ["-npp", "8", "-ntg", "2", "-npl", "1,2,4", "-r", "1", "-o", "jsonl"];
+    let run = bench(&[&few[..], &["-c", "20"]].concat());
+    run.said(&["note: skipped 1 test of 3, with more tokens than --ctx 20"]);
+    let rows: Vec<Value> =
+        run.stdout.lines().map(|line| rope_cpu::json::parse(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[1]["pl"], &rows[1]["n_kv"]), (&2.into(), &20.into()));
+    assert_eq!(rows[0]["n_kv_max"], 20);
+    let model = tiny();
+    let small = [&["bench", "-m", model.path().to_str().unwrap()], &few[..], &["-c", "9"]].concat();
+    crate::run(&small).refused(2, &["--ctx 9: the smallest test has 10 tokens in all sequences"]);
+}
+
+#[test]
 fn invalid_measurements_are_reported() {
     let file = tiny();
     let model = file.path().to_str().unwrap();
-    let cases: [(&[&str], &[&str]); 6] = [
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&["-c", "64"], &["--n-parallel"]),
         (&["-npl", "0"], &["--n-parallel", "must be at least 1"]),
         (&["-npl", "4-1"], &["4 is larger than 1"]),
         (&["-npl", "2", "-pg", "4,2"], &["--n-parallel", "--prompt-gen", "cannot be used with"]),

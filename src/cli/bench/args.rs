@@ -64,6 +64,13 @@ pub struct Args {
     #[arg(conflicts_with_all = ["prompt_gen", "n_depth"], help_heading = "Tests")]
     pub n_parallel: Vec<Numbers>,
 
+    /// Skip tests with more tokens in all sequences [-c]
+    ///
+    /// As in llama-batched-bench. By default there is no limit; each test takes the memory that it needs.
+    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", requires = "n_parallel")]
+    #[arg(value_parser = args::at_least_one, help_heading = "Tests")]
+    pub context: Option<usize>,
+
     /// Share one prompt among the sequences [-pps]
     ///
     /// The prompt is read once, and its keys and values are shared.

@@ -8,7 +8,7 @@ use super::{
 };
 use rope_cpu::eval::batched::{Measured, Sample, Test};
 
-/// Returns the row of a test; in the largest one, all sequences have `positions_max` positions.
+/// Returns the row of a test; all sequences together have `positions_max` positions at most.
 pub fn row(
     subject: &Subject<'_>,
     measured: &Measured,

@@ -2,10 +2,14 @@
 
 use super::{
     Args,
+    batched::positions,
     lists::{self, Pair},
 };
-use crate::cli::error::Error;
-use rope_cpu::eval::{batched, bench};
+use crate::cli::{error::Error, note};
+use rope_cpu::{
+    eval::{batched, bench},
+    platform::processors::plural,
+};
 
 /// The tests of each model in each setting.
 pub enum Tests {
@@ -19,7 +23,7 @@ impl Tests {
     /// Returns the tests, in the order of llama-bench or of llama-batched-bench.
     ///
     /// # Errors
-    /// If there are no tests.
+    /// If there are no tests, or all need more than the context.
     pub fn of(args: &Args) -> Result<Self, Error> {
         let prompts = lists::all(&args.n_prompt, 512);
         let generations = lists::all(&args.n_gen, 128);
@@ -27,7 +31,8 @@ impl Tests {
             true => Tests::Single(single(&prompts, &generations, &args.prompt_gen)),
             false => {
                 let sequences = lists::all(&args.n_parallel, 1);
-                Tests::Batched(batched(&prompts, &generations, &sequences, args.shared_prompt))
+                let tests = batched(&prompts, &generations, &sequences, args.shared_prompt);
+                Tests::Batched(within(args.context.unwrap_or(usize::MAX), tests)?)
             }
         };
         match tests.len() {
@@ -54,6 +59,27 @@ impl Tests {
         };
         longest.unwrap_or(0)
     }
+}
+
+/// Returns the tests that need at most `context` tokens in all sequences. A note counts the others.
+fn within(context: usize, tests: Vec<batched::Test>) -> Result<Vec<batched::Test>, Error> {
+    let all = tests.len();
+    let least = tests.iter().map(positions).min().unwrap_or(0);
+    let fitting: Vec<_> = tests.into_iter().filter(|test| positions(test) <= context).collect();
+    match all - fitting.len() {
+        0 => {}
+        skipped if skipped < all => note(format_args!(
+            "note: skipped {} of {all}, with more tokens than --ctx {context}",
+            plural(skipped, "test")
+        )),
+        _ => {
+            return Err(Error::usage(format_args!(
+                "--ctx {context}: the smallest test has {least} tokens in all sequences; give at \
+                 least that"
+            )));
+        }
+    }
+    Ok(fitting)
 }
 
 fn single(prompts: &[usize], generations: &[usize], pairs: &[Pair]) -> Vec<bench::Test> {
