@@ -54,7 +54,7 @@ use rope_cpu::{platform::interrupt, rope::Plan};
 #[derive(Debug, Parser)]
 #[command(
     name = "rope-cpu",
-    version,
+    version = env!("BUILD_VERSION"),
     term_width = 79,
     args_conflicts_with_subcommands = true,
     args_override_self = true,

@@ -58,7 +58,7 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
     let bytes_per_second = measured.bytes_per_second(work, options);
     let operations_per_second = measured.operations_per_second(work);
     vec![
-        ("build_commit", text(concat!("rope-cpu-", env!("CARGO_PKG_VERSION")))),
+        ("build_commit", text(env!("BUILD_ID"))),
         ("build_number", integer(0)),
         ("cpu_info", text(topology::model().unwrap_or_else(|| "CPU".into()))),
         ("gpu_info", text("")),

@@ -87,9 +87,7 @@ impl Printer {
     pub fn end(&mut self) -> io::Result<()> {
         match self.format {
             Format::Json => self.write("\n]\n"),
-            Format::Md => {
-                self.write(concat!("\nbuild: rope-cpu-", env!("CARGO_PKG_VERSION"), " (0)\n"))
-            }
+            Format::Md => self.write(concat!("\nbuild: ", env!("BUILD_ID"), " (0)\n")),
             Format::Csv | Format::Jsonl | Format::Sql => Ok(()),
         }
     }
