@@ -15,6 +15,7 @@ mod settings;
 mod stand_ins;
 mod stats;
 mod summary;
+mod wrap;
 mod writer;
 
 use std::{

@@ -9,7 +9,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::args::When;
+use super::{
+    args::When,
+    wrap::{self, Wrap},
+};
 use crate::cli::{error::Error, note, time};
 use rope_cpu::{generate::Event, platform::interrupt};
 
@@ -21,6 +24,7 @@ pub struct Screen {
     out: io::Stdout,
     color: bool,
     terminal: bool,
+    wrap: Wrap,
     /// Whether the cursor of stdout is at the start of a line.
     line_start: bool,
     failure: Option<io::Error>,
@@ -50,6 +54,7 @@ impl Screen {
             out,
             color,
             terminal,
+            wrap: Wrap::default(),
             line_start: true,
             failure: None,
             bar: None,
@@ -88,10 +93,9 @@ impl Screen {
     /// Shows text of the user, as opposed to generated text.
     pub fn user_text(&mut self, text: &str) {
         if self.color && !text.is_empty() {
-            self.write(USER_COLOR.0);
+            self.print(USER_COLOR.0);
             self.write(text);
-            self.write(USER_COLOR.1);
-            self.line_start = text.ends_with('\n');
+            self.print(USER_COLOR.1);
         } else {
             self.write(text);
         }
@@ -129,12 +133,27 @@ impl Screen {
         ));
     }
 
+    /// Writes text, in a terminal with its lines wrapped at words.
     fn write(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.line_start = text.ends_with('\n');
+        match wrap::columns().filter(|_| self.terminal) {
+            Some(columns) => {
+                let shown = self.wrap.push(text, columns);
+                self.print(&shown);
+            }
+            None => self.print(text),
+        }
+    }
+
+    /// Writes characters as they are.
+    fn print(&mut self, text: &str) {
         if text.is_empty() || self.failure.is_some() {
             return;
         }
         self.bar = None;
-        self.line_start = text.ends_with('\n');
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         self.failure = written.err();
     }
