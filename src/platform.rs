@@ -4,6 +4,7 @@
 //! Written for Linux. On other systems every function returns `None` or a plain default where the
 //! system is not queried; a port to another system changes this module only.
 
+pub mod echo;
 pub mod input;
 pub mod interrupt;
 #[cfg(unix)]

@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+use super::echo;
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 /// Whether the program waits for a line, which only a signal interrupts.
@@ -111,6 +113,7 @@ fn exit_now() -> ! {
     if let Some(warning) = &actions.warning {
         let _ = writeln!(io::stderr(), "{warning}");
     }
+    echo::restore();
     process::exit(exit_code().into());
 }
 

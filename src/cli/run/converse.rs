@@ -12,7 +12,7 @@ use super::{
 use crate::cli::{error::Error, note};
 use rope_cpu::{
     generate::{End, Generated},
-    platform::processors::plural,
+    platform::{echo, processors::plural},
 };
 
 /// The commands that make room if the context is full.
@@ -75,6 +75,7 @@ impl Dialogue<'_, '_> {
                 UserInput::Text(typed) => {
                     let question = Question { files: self.files.text(), typed: typed.into() };
                     if self.args.prompt.single_turn {
+                        let _kept = echo::stop();
                         return answer_once(self.conversation, &question, self.writer);
                     }
                     self.ask(question).map(|asked| match asked {
@@ -167,7 +168,11 @@ impl Dialogue<'_, '_> {
 
     /// Answers a question.
     fn ask(&mut self, question: Question) -> Result<Asked, Error> {
-        match self.conversation.ask(&question, self.writer) {
+        // What is typed during the answer is shown in the next line, and not in the answer.
+        let typed = echo::stop();
+        let asked = self.conversation.ask(&question, self.writer);
+        drop(typed);
+        match asked {
             Ok(answer) => {
                 self.note_end(&answer);
                 Ok(if is_begun(&answer) { Asked::Answered } else { Asked::Unanswered })
