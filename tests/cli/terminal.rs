@@ -9,8 +9,11 @@ use std::{
 };
 
 use nix::{
-    pty::openpty,
-    sys::signal::{Signal, kill},
+    pty::{Winsize, openpty},
+    sys::{
+        signal::{Signal, kill},
+        termios::{LocalFlags, tcgetattr},
+    },
     unistd::Pid,
 };
 
@@ -28,8 +31,13 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn new(arguments: &[&str]) -> Self {
+        Self::of_size(None, arguments)
+    }
+
+    /// The program on a terminal of a size.
+    pub fn of_size(size: Option<Winsize>, arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let pty = openpty(None, None).unwrap();
+        let pty = openpty(size.as_ref(), None).unwrap();
         let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
         let child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
             .args(arguments)
@@ -158,6 +166,50 @@ fn lines_typed_ahead_are_not_lost() {
     terminal.timings();
     terminal.timings();
     terminal.ends_with(0);
+}
+
+#[test]
+fn what_is_typed_during_an_answer_is_kept_and_not_mixed_into_it() {
+    let Some(model) = smollm2() else { return };
+    let mut terminal = Terminal::new(&["-m", &model, "--ignore-eos", "--temp", "0", "-n", "40"]);
+    terminal.enter("Tell me about the sea.");
+    terminal.until(" "); // the answer has begun
+    terminal.press("/exQ");
+    let answer = terminal.until("(the answer is cut after 40 tokens (-n 40); /set n N changes");
+    assert!(!answer.contains('Q'), "{answer}");
+    terminal.ready();
+    terminal.until("/exQ");
+    terminal.press("\u{7f}it\r"); // backspace
+    terminal.ends_with(0);
+}
+
+#[test]
+fn words_are_wrapped_at_the_edge_of_the_terminal() {
+    let Some(model) = smollm2() else { return };
+    let size = Winsize { ws_row: 24, ws_col: 32, ws_xpixel: 0, ws_ypixel: 0 };
+    let ask = ["-m", &model, "--temp", "0", "-n", "30", "-q", "-st", "-p", "Why is the sky blue?"];
+    let mut wrapped = Terminal::of_size(Some(size), &ask);
+    wrapped.until("Why is the sky blue?");
+    let lines = wrapped.until("note: the answer is cut after 30 tokens (-n 30)");
+    wrapped.ends_with(0);
+    let mut plain = Terminal::new(&ask);
+    plain.until("Why is the sky blue?");
+    let whole = plain.until("note: ");
+    plain.ends_with(0);
+    assert!(lines.matches('\n').count() > whole.matches('\n').count(), "{lines}");
+    // The erased part of a word is before `\x1b[ND\x1b[K`.
+    let mut kept = String::new();
+    for part in lines.split("\x1b[K") {
+        let (text, back) = part.rsplit_once("\x1b[").unwrap_or((part, "0D"));
+        let (text, back) = match back.strip_suffix('D').and_then(|back| back.parse().ok()) {
+            Some(back) => (text, back),
+            None => (part, 0),
+        };
+        kept += &text[..text.len() - back];
+    }
+    assert!(kept.lines().all(|line| line.trim_end_matches('\r').len() < 32), "{kept}");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(&kept), words(&whole));
 }
 
 #[test]
@@ -376,6 +428,9 @@ fn a_second_ctrl_c_exits_at_once_with_a_warning() {
     terminal.signal(Signal::SIGINT);
     terminal.until("warning: --prompt-cache ");
     terminal.until("kept was not saved");
-    terminal.ends_with(130);
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(130));
+    // The echo, which was off, is on again.
+    let settings = tcgetattr(&terminal.keys).unwrap();
+    assert!(settings.local_flags.contains(LocalFlags::ECHO));
     assert!(files(&folder).is_empty());
 }

@@ -29,8 +29,18 @@ pub fn answer_once(
 ) -> Result<(), Error> {
     match conversation.ask(question, writer)?.end {
         End::Caller => Err(Error::Interrupted),
+        End::TokensMax => {
+            note(format_args!("note: {}; a larger N allows more", cut(writer)));
+            Ok(())
+        }
         _ => Ok(()),
     }
+}
+
+/// Returns the sentence about an answer that -n has ended.
+fn cut(writer: &Writer) -> String {
+    let tokens = writer.limits.tokens_max.unwrap_or_default();
+    format!("the answer is cut after {} (-n {tokens})", plural(tokens, "token"))
 }
 
 /// A conversation with the user at the terminal.
@@ -198,6 +208,9 @@ impl Dialogue<'_, '_> {
     fn note_end(&self, answer: &Generated) {
         if answer.end == End::ContextFull {
             note(format_args!("({DROP_HINT})"));
+        }
+        if answer.end == End::TokensMax {
+            note(format_args!("({}; /set n N changes that, -1: no limit)", cut(self.writer)));
         }
         if self.args.answer.timings() {
             note(summary::turn(&answer.timings));
