@@ -90,6 +90,17 @@ fn conversations_are_saved_and_continued() {
     terminal.enter("/system");
     terminal.until("(no system message)");
 
+    // A file is replaced after a yes only.
+    let before = fs::read_to_string(&path).unwrap();
+    terminal.enter("/clear");
+    for (answer, said) in [("", "(nothing was written)"), ("y", "(wrote 0 turns to ")] {
+        terminal.enter(&format!("/save '{}'", name(&path)));
+        terminal.until(" exists: replace it? [y/N] ");
+        terminal.press(format!("{answer}\r"));
+        terminal.until(said);
+        assert_eq!(fs::read_to_string(&path).unwrap() == before, answer.is_empty());
+    }
+
     for (content, reason) in [
         ("", "not JSON: "),
         ("{}", r#"no conversation: {"messages": [...]} or a list of messages is one"#),

@@ -139,7 +139,13 @@ impl Dialogue<'_, '_> {
             Command::Set(typed) => settings::run(&typed, self.writer, self.args)?,
             Command::Stats => note(stats::stats(self.writer)),
             Command::Save(path) => {
-                saved::write(&path, &self.conversation.messages()?)?;
+                let messages = self.conversation.messages()?;
+                let question = format!("{} exists: replace it?", path.display());
+                if path.is_file() && !self.lines.confirm(&question)? {
+                    note("(nothing was written)");
+                    return Ok(());
+                }
+                saved::write(&path, &messages)?;
                 let turns = plural(self.conversation.turns(), "turn");
                 note(format_args!("(wrote {turns} to {})", path.display()));
             }

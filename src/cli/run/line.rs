@@ -96,18 +96,35 @@ impl LineEditor {
         })
     }
 
+    /// Asks a question, and returns whether the answer is yes.
+    ///
+    /// # Errors
+    /// If the terminal fails.
+    pub fn confirm(&mut self, question: &str) -> Result<bool, Error> {
+        Ok(match self.read_after(&format!("{question} [y/N] "), "")? {
+            Line::Entered(line) => ["y", "yes"].contains(&&*line.trim().to_lowercase()),
+            Line::Interrupted | Line::End => false,
+        })
+    }
+
     /// Reads a line that begins as `text`, and saves it in the history.
     fn read_line(&mut self, text: &str) -> Result<Line, Error> {
+        let line = self.read_after("> ", text)?;
+        if let Line::Entered(line) = &line
+            && !line.trim().is_empty()
+        {
+            self.remember(line);
+        }
+        Ok(line)
+    }
+
+    /// Reads a line that begins as `text`, after a prompt.
+    fn read_after(&mut self, prompt: &str, text: &str) -> Result<Line, Error> {
         loop {
-            let read = || self.editor.readline_with_initial("> ", (text, ""));
+            let read = || self.editor.readline_with_initial(prompt, (text, ""));
             let Some(line) = interrupt::read_line(read) else { return Ok(Line::End) };
             return Ok(match line {
-                Ok(line) => {
-                    if !line.trim().is_empty() {
-                        self.remember(&line);
-                    }
-                    Line::Entered(line)
-                }
+                Ok(line) => Line::Entered(line),
                 Err(ReadlineError::Interrupted) => Line::Interrupted,
                 Err(ReadlineError::Eof) => Line::End,
                 Err(ReadlineError::Signal(_)) => continue, // a resized window, or SIGTERM, which is handled above
