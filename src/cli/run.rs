@@ -1,6 +1,7 @@
 //! `rope-cpu run`: generates text, or holds a conversation.
 
 mod args;
+mod bar;
 mod command;
 mod constraint;
 mod conversation;

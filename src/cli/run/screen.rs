@@ -4,16 +4,14 @@ use std::{
     env,
     io::{self, IsTerminal, Write},
     ops::ControlFlow,
-    time::{Duration, Instant},
 };
-
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     args::When,
+    bar::ReadingBar,
     wrap::{self, Wrap},
 };
-use crate::cli::{error::Error, note, time};
+use crate::cli::{error::Error, note};
 use rope_cpu::{generate::Event, platform::interrupt};
 
 /// The escape sequences before and after the user's text: green, and reset.
@@ -31,12 +29,6 @@ pub struct Screen {
     bar: Option<ReadingBar>,
     bar_from: usize,
     noted_recompute: bool,
-}
-
-/// The progress bar of a prompt, with its start time.
-struct ReadingBar {
-    bar: ProgressBar,
-    began: Instant,
 }
 
 impl Screen {
@@ -159,62 +151,17 @@ impl Screen {
     }
 
     fn progress(&mut self, done: usize, reused: usize, total: usize) {
-        if total - reused <= self.bar_from || !io::stderr().is_terminal() {
+        if total - reused <= self.bar_from {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| ReadingBar::new(reused, total));
-        bar.set_position(done - reused);
+        if self.bar.is_none() {
+            self.bar = ReadingBar::new(total - reused);
+        }
+        if let Some(bar) = &mut self.bar {
+            bar.set_position(done - reused);
+        }
         if done == total {
             self.bar = None;
         }
-    }
-}
-
-impl ReadingBar {
-    fn new(reused: usize, total: usize) -> Self {
-        let bar = ProgressBar::new((total - reused) as u64);
-        // The template is a valid constant; if it were not, the default style would be used.
-        if let Ok(style) = ProgressStyle::with_template("reading [{bar:24}] {pos}/{len} {msg}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        ReadingBar { bar, began: Instant::now() }
-    }
-
-    /// Shows that `read` tokens have been read.
-    fn set_position(&self, read: usize) {
-        let total = self.bar.length().unwrap_or_default() as usize;
-        self.bar.set_message(pace(read, total, self.began.elapsed()));
-        self.bar.set_position(read as u64);
-    }
-}
-
-impl Drop for ReadingBar {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// Formats the rate so far in tokens per second, and the time left at that rate.
-fn pace(done: usize, total: usize, time: Duration) -> String {
-    if done == 0 || time.is_zero() {
-        return "tokens".into();
-    }
-    let per_second = done as f64 / time.as_secs_f64();
-    let left = time::wait((total - done) as f64 / per_second);
-    format!("tokens, {per_second:.1} tokens/s, {left} left")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_follows_from_the_pace() {
-        let pace = |done, total, seconds| pace(done, total, Duration::from_secs(seconds));
-        assert_eq!(pace(0, 100, 3), "tokens");
-        assert_eq!(pace(512, 2048, 4), "tokens, 128.0 tokens/s, 12 s left");
-        assert_eq!(pace(100, 10_000, 10), "tokens, 10.0 tokens/s, 16:30 min left");
-        assert_eq!(pace(1, 5401, 1), "tokens, 1.0 tokens/s, 1:30 h left");
-        assert_eq!(pace(5, 5, 1), "tokens, 5.0 tokens/s, 0 s left");
     }
 }
