@@ -1,5 +1,6 @@
 //! Line charts as SVG; `heat_map` draws grids of shares.
 
+mod axis;
 mod heat_map;
 
 use std::{
@@ -7,9 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use plotters::{element::DashedPathElement, prelude::*};
+use plotters::{
+    element::DashedPathElement,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
 use super::{args::named, error::Error};
+use axis::Axis;
 pub use heat_map::{HeatMap, heat_maps};
 use rope_cpu::whole_file::{whole_file, writable};
 
@@ -22,10 +28,13 @@ pub struct Curve {
 
 /// Curves over one pair of axes.
 pub struct Chart {
+    pub title: String,
     pub x: String,
     pub y: String,
     /// The end of the x axis, which begins at 0.
     pub x_to: f64,
+    /// The trained length in tokens, if that is what the x axis counts: a dashed line.
+    pub trained: Option<f64>,
     /// Whether points have marks.
     pub marks: bool,
     /// Whether the y axis is logarithmic.
@@ -64,6 +73,7 @@ const COLORS: [RGBColor; 10] = [
 ];
 
 const FONT: (&str, u32) = ("sans-serif", 14);
+const CAPTION: (&str, u32) = ("sans-serif", 17);
 
 /// The file of a drawing.
 pub struct Drawing(PathBuf);
@@ -91,17 +101,21 @@ impl Drawing {
 
 /// The width of a chart in points, without the legend.
 const WIDTH: i32 = 840;
+/// The width of the lines from the curves to their names in points.
+const LEADER: i32 = 64;
 /// The largest width of a letter in points.
 const LETTER: i32 = 8;
-/// The distance between the lines of a legend in points.
-const LEADING: i32 = 20;
+/// The least distance between the names of curves in points.
+const LEADING: i32 = 18;
+/// The space above and below the curves in points.
+const AROUND: (i32, i32) = (40, 60);
 
 /// Returns the width of the longest of `names`, in points.
 fn width<'n>(names: impl Iterator<Item = &'n String>) -> i32 {
     names.map(|name| LETTER * name.chars().count() as i32).max().unwrap_or_default()
 }
 
-/// Draws charts below each other, each 400 points high, or more if a legend needs it.
+/// Draws charts below each other, each 400 points high, or more if the names of curves need it.
 ///
 /// # Errors
 /// If drawing fails.
@@ -109,9 +123,9 @@ pub fn draw(charts: &[Chart]) -> Result<String, String> {
     let mut svg = String::new();
     {
         let most = charts.iter().map(|chart| chart.lines.len()).max().unwrap_or_default();
-        let height = 400.max(40 + LEADING * most as i32);
+        let height = 400.max(AROUND.0 + LEADING * most as i32 + AROUND.1);
         let names = charts.iter().flat_map(|chart| &chart.lines).map(|line| &line.name);
-        let legend = 200.max(48 + width(names));
+        let legend = 200.max(LEADER + 8 + width(names));
         let size = ((WIDTH + legend) as u32, height as u32 * charts.len() as u32);
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(|e| e.to_string())?;
@@ -129,50 +143,104 @@ type Failure<'s> = DrawingAreaErrorKind<<SVGBackend<'s> as DrawingBackend>::Erro
 
 impl Chart {
     fn draw<'s>(&self, area: &Area<'s>) -> Result<(), Failure<'s>> {
-        let all = || self.lines.iter().flat_map(|line| &line.points);
-        let logarithmic = self.logarithmic;
-        let scaled = |y: f64| if logarithmic { y.log10() } else { y };
-        let highest = all().map(|(_, y)| scaled(*y)).fold(f64::MIN_POSITIVE, f64::max);
-        let y_from = match logarithmic {
-            true => all().map(|(_, y)| scaled(*y)).fold(highest, f64::min) - 0.02,
-            false => 0.0,
+        let all = || self.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+        let highest = all().fold(f64::MIN_POSITIVE, f64::max);
+        let (from, to) = match self.logarithmic {
+            true => (0.95 * all().fold(highest, f64::min), 1.05 * highest),
+            false => (0.0, 1.05 * highest),
         };
-        let y_to = y_from + 1.05 * (highest - y_from);
         let (area, legend) = area.split_horizontally(WIDTH);
         let mut chart = ChartBuilder::on(&area)
-            .margin(16)
-            .x_label_area_size(40)
-            .y_label_area_size(70)
-            .build_cartesian_2d(0.0..self.x_to, y_from..y_to)?;
-        let mut mesh = chart.configure_mesh();
-        let power = |y: &f64| format!("{:.*}", (2.0 - y.floor()).max(0.0) as usize, 10f64.powf(*y));
-        if logarithmic {
-            mesh.y_label_formatter(&power);
-        }
-        mesh.x_desc(&self.x)
+            .margin(8)
+            .caption(&self.title, CAPTION)
+            .x_label_area_size(44)
+            .y_label_area_size(90)
+            .build_cartesian_2d(
+                Axis { from: 0.0, to: self.x_to, logarithmic: false },
+                Axis { from, to, logarithmic: self.logarithmic },
+            )?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.x)
             .y_desc(&self.y)
             .axis_desc_style(FONT)
             .label_style(FONT)
-            .x_label_formatter(&|x| format!("{x:.0}"))
             .light_line_style(TRANSPARENT)
             .draw()?;
-        for (i, Curve { name, style: Style(color, dash), points }) in (0..).zip(&self.lines) {
-            let points: Vec<_> = points.iter().map(|(x, y)| (*x, scaled(*y))).collect();
-            let y = 24 + LEADING * i;
-            let (sample, stroke) = ([(0, y), (34, y)], color.stroke_width(2));
-            if *dash == 0 {
-                chart.draw_series(LineSeries::new(points.clone(), stroke))?;
-                legend.draw(&PathElement::new(sample, stroke))?;
-            } else {
-                chart.draw_series(DashedLineSeries::new(points.clone(), *dash, GAP, stroke))?;
-                legend.draw(&DashedPathElement::new(sample, *dash, GAP, stroke))?;
-            }
+        if let Some(trained) = self.trained.filter(|trained| (0.0..self.x_to).contains(trained)) {
+            let line = [(trained, from), (trained, to)];
+            chart.draw_series([DashedPathElement::new(line, 2, GAP, BLACK.stroke_width(1))])?;
+            let name = Text::new(format!("trained: {trained}"), (4, 0), FONT);
+            chart.draw_series([EmptyElement::at((trained, to)) + name])?;
+        }
+        let mut ends = Vec::new();
+        for Curve { style: Style(color, dash), points, .. } in &self.lines {
+            let stroke = color.stroke_width(2);
+            match *dash {
+                0 => chart.draw_series(LineSeries::new(points.clone(), stroke))?,
+                dash => {
+                    chart.draw_series(DashedLineSeries::new(points.clone(), dash, GAP, stroke))?
+                }
+            };
             if self.marks {
-                let mark = |point| Circle::new(point, 2, color.filled());
-                chart.draw_series(points.into_iter().map(mark))?;
+                let mark = |point: &(f64, f64)| Circle::new(*point, 2, color.filled());
+                chart.draw_series(points.iter().map(mark))?;
             }
-            legend.draw(&Text::new(name.clone(), (40, y - 7), FONT))?;
+            ends.push(points.last().map_or((WIDTH, 0), |end| chart.backend_coord(end)));
+        }
+        self.name_curves(&legend, &ends)
+    }
+
+    /// Writes the name of each curve beside its end, with a line from there.
+    fn name_curves<'s>(&self, area: &Area<'s>, ends: &[(i32, i32)]) -> Result<(), Failure<'s>> {
+        let ((left, top), (_, height)) = (area.get_base_pixel(), area.dim_in_pixel());
+        let ends: Vec<_> = ends.iter().map(|(x, y)| (x - left, y - top)).collect();
+        let wanted: Vec<_> = ends.iter().map(|(_, y)| *y).collect();
+        let bottom = height as i32 - AROUND.1;
+        for ((curve, end), y) in self.lines.iter().zip(ends).zip(spread(&wanted, bottom)) {
+            let Style(color, dash) = curve.style;
+            let from = LEADER - 30;
+            let thin = color.mix(0.6).stroke_width(1);
+            area.draw(&PathElement::new([end, (4, end.1), (from, y)], thin))?;
+            let (sample, stroke) = ([(from, y), (LEADER, y)], color.stroke_width(2));
+            match dash {
+                0 => area.draw(&PathElement::new(sample, stroke))?,
+                dash => area.draw(&DashedPathElement::new(sample, dash, GAP, stroke))?,
+            }
+            let style = FONT.into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(curve.name.clone(), (LEADER + 6, y), style.color(&color)))?;
         }
         Ok(())
+    }
+}
+
+/// Returns places near the wanted ones, in the same order, with a distance of [`LEADING`].
+fn spread(wanted: &[i32], bottom: i32) -> Vec<i32> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|i| wanted[*i]);
+    let mut places = wanted.to_vec();
+    let mut free = AROUND.0;
+    for &i in &order {
+        places[i] = places[i].max(free);
+        free = places[i] + LEADING;
+    }
+    let mut free = bottom;
+    for &i in order.iter().rev() {
+        places[i] = places[i].min(free);
+        free = places[i] - LEADING;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn names_keep_their_order_and_a_distance() {
+        assert_eq!(spread(&[100, 300, 200], 400), [100, 300, 200]);
+        assert_eq!(spread(&[200, 100, 100, 105], 400), [200, 100, 118, 136]);
+        assert_eq!(spread(&[395, 400, 398], 400), [364, 400, 382]);
+        assert_eq!(spread(&[0, 0], 400), [40, 58]);
     }
 }

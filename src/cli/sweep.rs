@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let team = Threads::new(options.threads).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);
+    let trained = rope.plan().context_train.value;
     let mut session = Session::new(&model, rope, options.clone()).map_err(Error::failed)?;
     let batch = args.memory.batch_size;
     let run = SweepSettings { options: &options, batch, work: &work, read_bandwidth };
@@ -116,5 +117,5 @@ pub fn run(args: &Args) -> Result<(), Error> {
     })
     .map_err(Error::failed)?;
     written?;
-    drawing.map_or(Ok(()), |drawing| drawing.write(plot::draw(&run, &points)))
+    drawing.map_or(Ok(()), |drawing| drawing.write(plot::draw(&run, trained, &points)))
 }

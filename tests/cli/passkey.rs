@@ -84,7 +84,7 @@ fn json_and_drawings_have_the_same() {
     let cell = rope_cpu::json::parse::<Value>(r#"{"depth_percent": 50, "found": 0, "keys": 1}"#);
     assert_eq!(length["cells"][0], cell.unwrap());
     let svg = std::fs::read_to_string(&path).unwrap();
-    for part in ["as given: keys found", "600", "50 %", "0 %", "#E25C50"] {
+    for part in ["as given: keys found, trained for 256 tokens", "600", "50 %", "0 %", "#E25C50"] {
         assert!(svg.contains(part), "{part} is not in {svg}");
     }
 }

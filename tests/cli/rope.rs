@@ -250,22 +250,24 @@ fn compare_shows_methods_side_by_side() {
 }
 
 #[test]
-fn compare_draws_four_charts_of_each_length() {
+fn compare_draws_three_charts_of_each_length() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rope.svg");
     shown(rope("compare", &["-c", "512,1024", "--plot", path.to_str().unwrap()]));
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     for (part, times) in [
-        ("inverse frequency, radians a token", 2),
         ("frequency over the trained one", 2),
-        ("pair, 512 tokens", 2),
-        ("pair, 1024 tokens", 2),
-        ("angle of pair 4 in degrees, 512 tokens", 1),
-        ("angle of pair 4 in degrees, 1024 tokens", 1),
+        ("Frequency of each pair: 512 tokens, trained for 256", 1),
+        ("Frequency of each pair: 1024 tokens, trained for 256", 1),
+        ("Angles of pair 4: 512 tokens", 1),
+        ("Angles of pair 4: 1024 tokens", 1),
         ("bound of the attention score", 2),
-        ("as trained", 4),
-        ("dynamic-yarn", 8),
+        ("trained: 256", 2),
+        ("in training", 2),
+        // Methods with the same frequencies share a line in each chart.
+        ("\nlinear, dynamic-linear\n", 6),
+        ("\nyarn, dynamic-yarn\n", 6),
     ] {
         assert_eq!(svg.matches(part).count(), times, "{part}");
     }

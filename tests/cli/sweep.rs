@@ -66,8 +66,15 @@ fn a_plot_has_both_speeds() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    for part in ["prompt", "answer", "limit of the memory bandwidth", "tokens/s", "depth in tokens"]
-    {
+    for part in [
+        "Prompt processing by depth, trained for 256 tokens",
+        "Generation by depth",
+        "prompt",
+        "answer",
+        "limit of the memory bandwidth",
+        "tokens/s",
+        "depth in tokens",
+    ] {
         assert!(svg.contains(part), "{part}: {svg}");
     }
     // One mark for each of three points, on each of three lines.

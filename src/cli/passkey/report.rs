@@ -16,6 +16,7 @@ use rope_cpu::{eval::passkey::effective_window, rope::short};
 pub struct Grid {
     method: String,
     rope: String,
+    trained: usize,
     length: usize,
     /// The keys found at each depth, from the start of the text to its end.
     cells: Vec<usize>,
@@ -33,6 +34,7 @@ impl Grid {
         });
         Grid {
             method: run.method.clone(),
+            trained: run.plan.context_train.value,
             length: run.length,
             cells: cells.collect(),
             keys: args.keys,
@@ -132,7 +134,10 @@ pub fn json(args: &Args, grids: &[Grid], out: &mut dyn Write) -> io::Result<()> 
 /// If drawing fails.
 pub fn svg(args: &Args, grids: &[Grid]) -> Result<String, String> {
     let maps = by_method(grids).into_iter().map(|(method, grids)| HeatMap {
-        title: format!("{method}: keys found"),
+        title: match grids.first() {
+            Some(first) => format!("{method}: keys found, trained for {} tokens", first.trained),
+            None => format!("{method}: keys found"),
+        },
         x: "length in tokens".into(),
         y: "depth of the key".into(),
         columns: grids.iter().map(|grid| grid.length.to_string()).collect(),

@@ -149,7 +149,9 @@ pub fn run(
         }
     };
     if let Some(drawing) = drawing {
-        let charts: Vec<_> = windows.iter().map(|windows| chart(*windows, &rows)).collect();
+        let trained = model.config().context_train;
+        let charts = windows.iter().map(|windows| chart(*windows, trained, &rows));
+        let charts: Vec<_> = charts.collect();
         drawing.write(plot::draw(&charts))?;
     }
     Ok(shown?)
@@ -232,7 +234,7 @@ fn json(rows: &[&ScoredRun], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Returns a chart of perplexity by position in windows of one length.
-fn chart(windows: Windows, rows: &[&ScoredRun]) -> Chart {
+fn chart(windows: Windows, trained: usize, rows: &[&ScoredRun]) -> Chart {
     let lines = rows_with(windows, rows).enumerate().map(|(i, row)| {
         let points = row.scored.buckets.iter().map(|bucket| {
             let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
@@ -241,6 +243,11 @@ fn chart(windows: Windows, rows: &[&ScoredRun]) -> Chart {
         Curve { name: row.method.clone(), style: style(i), points: points.collect() }
     });
     Chart {
+        title: format!(
+            "Perplexity by position: windows of {} tokens, trained for {trained}",
+            windows.window()
+        ),
+        trained: Some(trained as f64),
         x: format!("position in a window of {}", windows.window()),
         y: "perplexity, logarithmic".into(),
         x_to: windows.window() as f64,

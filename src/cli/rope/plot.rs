@@ -10,45 +10,41 @@ use rope_cpu::eval::rope::{Baseline, View, decay, shares};
 /// The number of intervals of the circle, few enough to be distinguished.
 const INTERVALS: usize = 72;
 
-/// The number of ranges of the distance whose mean decay is drawn.
-const DISTANCES: usize = 200;
+/// The number of ranges of the distance whose mean decay is drawn, few enough for smooth lines.
+const DISTANCES: usize = 40;
 /// The number of distances in each range.
-const OF_EACH: usize = 32;
+const OF_EACH: usize = 256;
 
-/// Returns four charts of methods at one length: the frequency of each pair; its ratio to the trained
-/// one; the angles of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE
-/// paper); the bound of attention scores. Without methods there are no charts.
+/// Returns three charts of methods at one length: the ratio of each pair's frequency to the trained one;
+/// the angles of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE paper);
+/// the bound of attention scores. Methods with the same frequencies share a line. Without methods there
+/// are no charts.
 pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
     let Some(first) = views.first() else { return Vec::new() };
     let length = first.length;
+    let groups = groups(views);
     let lines = |points: &dyn Fn(&View) -> Vec<(f64, f64)>| -> Vec<Curve> {
-        views
-            .iter()
-            .enumerate()
-            .map(|(i, view)| Curve {
-                name: view.name.clone(),
-                style: style(i),
-                points: points(view),
-            })
-            .collect()
+        let curve = |(i, (name, view)): (usize, &(String, &View))| Curve {
+            name: name.clone(),
+            style: style(i),
+            points: points(view),
+        };
+        groups.iter().enumerate().map(curve).collect()
     };
+    let title = |what: &str| format!("{what}: {length} tokens, trained for {}", baseline.context);
     let numbered = |values: &[f64]| -> Vec<(f64, f64)> {
         values.iter().enumerate().map(|(i, value)| (i as f64, *value)).collect()
     };
-    let by_pair = |y: &str, logarithmic, lines| Chart {
-        x: format!("pair, {length} tokens"),
-        y: y.into(),
+    let ratios = Chart {
+        title: title("Frequency of each pair"),
+        x: "pair of dimensions, from the fastest to the slowest".into(),
+        y: "frequency over the trained one".into(),
         x_to: (first.ratios.len().max(2) - 1) as f64,
+        trained: None,
         marks: false,
-        logarithmic,
-        lines,
+        logarithmic: false,
+        lines: lines(&|view| numbered(&view.ratios)),
     };
-    let trained = |points| Curve { name: "as trained".into(), style: Style(BLACK, 0), points };
-    let mut frequencies = lines(&|view| numbered(&view.table.inv_freq));
-    frequencies.push(trained(numbered(&baseline.inv_freq)));
-    let frequencies = by_pair("inverse frequency, radians a token", true, frequencies);
-    let ratios = lines(&|view| numbered(&view.ratios));
-    let ratios = by_pair("frequency over the trained one", false, ratios);
 
     let worst = worst(baseline);
     let degrees = |shares: Vec<f64>| -> Vec<(f64, f64)> {
@@ -57,11 +53,14 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
     };
     let mut angles =
         lines(&|view| degrees(shares(view.table.inv_freq[worst], view.length, INTERVALS)));
-    angles.push(trained(degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS))));
+    let points = degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS));
+    angles.push(Curve { name: "in training".into(), style: Style(BLACK, 4), points });
     let angles = Chart {
-        x: format!("angle of pair {worst} in degrees, {length} tokens"),
+        title: title(&format!("Angles of pair {worst}")),
+        x: "angle in degrees".into(),
         y: "share of positions".into(),
         x_to: 360.0,
+        trained: None,
         marks: false,
         logarithmic: false,
         lines: angles,
@@ -69,9 +68,11 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
 
     let distance = |i: f64| length as f64 * i / DISTANCES as f64;
     let decay = Chart {
+        title: title("Decay of attention with distance"),
         x: "distance in tokens".into(),
         y: "bound of the attention score".into(),
         x_to: length as f64,
+        trained: Some(baseline.context as f64),
         marks: false,
         logarithmic: false,
         lines: lines(&|view| {
@@ -83,7 +84,23 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
             (0..DISTANCES).map(at).collect()
         }),
     };
-    vec![frequencies, ratios, angles, decay]
+    vec![ratios, angles, decay]
+}
+
+/// Groups the methods that give all pairs the same frequencies and the same attention scale.
+fn groups(views: &[View]) -> Vec<(String, &View)> {
+    let mut groups: Vec<(String, &View)> = Vec::new();
+    for view in views {
+        let table = &view.table;
+        let same = |(_, known): &&mut (String, &View)| {
+            known.table.inv_freq == table.inv_freq && known.table.scale == table.scale
+        };
+        match groups.iter_mut().find(same) {
+            Some((name, _)) => *name += &format!(", {}", view.name),
+            None => groups.push((view.name.clone(), view)),
+        }
+    }
+    groups
 }
 
 /// Returns the first pair that turns less than once in training: of the pairs that a longer context

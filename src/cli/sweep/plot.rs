@@ -8,22 +8,27 @@ use rope_cpu::eval::sweep::Point;
 ///
 /// # Errors
 /// If drawing fails.
-pub fn draw(run: &SweepSettings<'_>, points: &[Point]) -> Result<String, String> {
+pub fn draw(run: &SweepSettings<'_>, trained: usize, points: &[Point]) -> Result<String, String> {
     let line = |name: &str, color, speed: &dyn Fn(&Point) -> f64| Curve {
         name: name.into(),
         style: Style(color, 0),
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
     };
-    let chart = |lines| {
+    let chart = |what: &str, lines| {
+        let title = format!("{what} by depth, trained for {trained} tokens");
         let (x, y) = ("depth in tokens".into(), "tokens/s".into());
         let x_to = run.options.context as f64;
-        Chart { x, y, x_to, marks: true, logarithmic: false, lines }
+        let trained = Some(trained as f64);
+        Chart { title, x, y, x_to, trained, marks: true, logarithmic: false, lines }
     };
     plot::draw(&[
-        chart(vec![line("prompt", BLUE, &Point::prompt_per_second)]),
-        chart(vec![
-            line("answer", RED, &Point::generation_per_second),
-            line("limit of the memory bandwidth", GREY, &|point| run.limit(point)),
-        ]),
+        chart("Prompt processing", vec![line("prompt", BLUE, &Point::prompt_per_second)]),
+        chart(
+            "Generation",
+            vec![
+                line("answer", RED, &Point::generation_per_second),
+                line("limit of the memory bandwidth", GREY, &|point| run.limit(point)),
+            ],
+        ),
     ])
 }

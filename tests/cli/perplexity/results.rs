@@ -35,8 +35,13 @@ fn several_methods_and_windows_are_shown_side_by_side() {
     assert!(line.ends_with(&last), "{last} is not in {line}");
     assert_eq!(run.stdout.matches("PPL by position in windows of").count(), 2);
     let svg = fs::read_to_string(&plot).unwrap();
-    for part in ["position in a window of 64", "position in a window of 260", "linear:rope-scale=2"]
-    {
+    for part in [
+        "Perplexity by position: windows of 260 tokens, trained for 256",
+        "position in a window of 64",
+        "position in a window of 260",
+        "trained: 256",
+        "linear:rope-scale=2",
+    ] {
         assert!(svg.contains(part), "{part}");
     }
     // Saved results are not computed again, and new ones are.
@@ -90,14 +95,17 @@ fn every_method_of_a_drawing_is_distinguishable() {
     let run = case.run(&[&window[..], &["--methods", &methods, "--plot", &plot]].concat());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let svg = fs::read_to_string(&plot).unwrap();
-    // A legend of 22 lines, of 36 letters at most.
-    assert!(svg.starts_with(r#"<svg width="1176" height="480""#), "{}", &svg[..80]);
-    // In it, the second line has no gaps, the twelfth has many and the last has longer dashes.
+    // 22 names, of 36 letters at most.
+    assert!(svg.starts_with(r#"<svg width="1200" height="496""#), "{}", &svg[..80]);
+    // The sample beside the second name has no gaps, the twelfth has many and the last has longer dashes.
     let dashes = |i: usize| {
-        let at = |x: i32| format!("points=\"{x},{} ", 24 + 20 * i);
-        (840..876).filter(|x| svg.contains(&at(*x))).count()
+        let name = format!("\nyarn:rope-scale={}:yarn-beta-fast=16\n", i + 2);
+        let before = &svg[..svg.find(&name).unwrap()];
+        let text = &before[before.rfind("<text").unwrap()..];
+        let y = text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap();
+        (874..904).filter(|x| svg.contains(&format!("points=\"{x},{y} "))).count()
     };
-    assert_eq!([1, 11, 21].map(dashes), [1, 5, 3]);
+    assert_eq!([1, 11, 21].map(dashes), [1, 4, 3]);
 }
 
 /// A device to which nothing can be written.
