@@ -218,8 +218,15 @@ fn compare_shows_methods_side_by_side() {
     }
     assert_eq!(pairs(1, "interpolated"), 8.0, "{within}");
 
-    let text = shown(rope("compare", &["-c", "128", "--methods", "none"]));
-    assert!(text.contains("128 tokens, within the 256 of training"), "{text}");
+    let text = shown(rope("compare", &["-c", "128,1024", "--methods", "none"]));
+    for part in [
+        "128 tokens, within the 256 of training",
+        "D is the disturbance of DPRoPE: how far the angles at this length are from those of training",
+        "Recommended for 128 tokens: no scaling.",
+        "else --rope-scaling auto, here yarn with factor 4.",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 
     // The reason for an omitted method is printed once for all lengths.
     let run = rope("compare", &["--json"]);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     Error, Method, ModelArgs, acts_on_frequencies, every_method, intervals, length, load,
-    own_baseline, plot::charts, short, views,
+    own_baseline, plot::charts, resolve, short, views,
 };
 use crate::cli::{
     flags,
@@ -17,7 +17,8 @@ use crate::cli::{
 };
 use rope_cpu::{
     eval::rope::{Baseline, FrequencyChange, View, mean},
-    rope::METHODS,
+    model::Model,
+    rope::{Flags, METHODS},
 };
 
 /// The options of `rope compare`.
@@ -112,10 +113,46 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             };
             section(out, Some(&title), &rows(&baseline, views))?;
         }
+        writeln!(out, "\n{EXPLANATION}\n")?;
+        for (length, views) in &compared {
+            writeln!(out, "{}", advice(&model, &baseline, *length, views)?)?;
+        }
     }
     let Some(drawing) = drawing else { return Ok(()) };
     let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views));
     drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
+}
+
+/// What the columns of the table mean.
+const EXPLANATION: &str = "\
+D is the disturbance of DPRoPE: how far the angles at this length are from those of training, as a divergence
+in nats, the mean of all pairs; 0 if they are the same. D (code) counts trained angles that are no longer used,
+as the authors' program does. D (paper) counts angles that did not occur in training. D says nothing about
+near tokens: linear has a small D, and yet bad text without fine-tuning. The next four columns count pairs by
+what becomes of their frequency; extrapolated pairs reach angles that are new to the model.";
+
+/// Returns what to choose for a length.
+fn advice(
+    model: &Model,
+    baseline: &Baseline,
+    length: usize,
+    views: &[View],
+) -> Result<String, Error> {
+    let flags = baseline.flags(&Flags::method("auto"));
+    let auto = resolve(model, &flags, Some(length)).map_err(Error::usage)?;
+    let (scaling, factor) = (auto.effective_scaling().name, short(auto.factor.value));
+    if scaling == "none" {
+        return Ok(format!("Recommended for {length} tokens: no scaling."));
+    }
+    let least = views.iter().min_by(|a, b| mean(&a.code).total_cmp(&mean(&b.code)));
+    let least = least.filter(|view| views.len() > 1 && view.name != scaling).map(|view| {
+        format!("\nThe smallest D is that of {}; compare both with rope-cpu perplexity.", view.name)
+    });
+    Ok(format!(
+        "Recommended for {length} tokens: the method that the model was fine-tuned with, else --rope-scaling auto, \
+         here {scaling} with factor {factor}.{}",
+        least.unwrap_or_default()
+    ))
 }
 
 /// Returns the number of pairs of each change.
