@@ -1,18 +1,18 @@
 //! Answers as they come from the scheduler: collected, or as a stream of JSON values.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, future::pending, time::Instant};
 
 use axum::{
     body::Body,
     http::header::CONTENT_TYPE,
     response::{
         IntoResponse, Response,
-        sse::{Event, KeepAlive, Sse},
+        sse::{Event, Sse},
     },
 };
 use rope_cpu::{Token, sample::Probabilities};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep_until};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{
@@ -20,9 +20,6 @@ use super::{
     job::{Outcome, Update},
     updates::Updates,
 };
-
-/// The time after which an idle connection gets a comment, so that proxies do not close it.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// The values that wait for a slow client.
 const BUFFERED: usize = 64;
@@ -85,6 +82,12 @@ pub trait Form: Send + 'static {
         Vec::new()
     }
 
+    /// Returns the value that a client gets after a silence, while its prompt is read. For null it gets a
+    /// comment, which proxies count as traffic, but some clients do not.
+    fn alive(&mut self) -> Value {
+        Value::Null
+    }
+
     /// Returns the value for an error.
     fn error(&mut self, error: &ApiError) -> Value {
         error.to_json()
@@ -110,12 +113,13 @@ pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing)
     tokio::spawn(send(updates, count, form, values));
     let values = ReceiverStream::new(receiver);
     if framing == Framing::Lines {
-        let lines = values.filter_map(|value| Some(Ok::<_, Infallible>(format!("{}\n", value?))));
+        let values = values.filter_map(|value| value.filter(|value| !value.is_null()));
+        let lines = values.map(|value| Ok::<_, Infallible>(format!("{value}\n")));
         return ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines))
             .into_response();
     }
     let events = values.filter_map(move |value| event(value, framing).map(Ok::<_, Infallible>));
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(events).into_response()
 }
 
 /// Returns the event of a value, or of the end of the answers if there is none.
@@ -123,6 +127,9 @@ fn event(value: Option<Value>, framing: Framing) -> Option<Event> {
     let Some(value) = value else {
         return (framing == Framing::EventsUntilDone).then(|| Event::default().data("[DONE]"));
     };
+    if value.is_null() {
+        return Some(Event::default().comment(""));
+    }
     let event = match value["type"].as_str() {
         Some(name) if framing == Framing::NamedEvents => Event::default().event(name),
         _ => Event::default(),
@@ -139,7 +146,11 @@ async fn send(
 ) {
     let mut open = count;
     let mut next = form.begin();
+    let mut spoken = Instant::now();
     loop {
+        if !next.is_empty() {
+            spoken = Instant::now();
+        }
         for value in next {
             if values.send(Some(value)).await.is_err() {
                 return;
@@ -150,9 +161,20 @@ async fn send(
             let _ = values.send(None).await;
             return;
         }
+        let silence_end = updates.keep_alive.and_then(|interval| spoken.checked_add(interval));
+        let silence = async {
+            match silence_end {
+                Some(end) => sleep_until(end.into()).await,
+                None => pending().await,
+            }
+        };
         let update = tokio::select! {
             () = values.closed() => return,
             update = updates.next() => update,
+            () = silence => {
+                next = vec![form.alive()];
+                continue;
+            }
         };
         let stopped = || ApiError::unavailable("the scheduler has stopped");
         let error = match update {

@@ -50,6 +50,8 @@ pub struct Options {
     pub queue_max: usize,
     /// The longest time until a request has arrived, and for which a client reads nothing of an answer.
     pub timeout: Duration,
+    /// The time after which a silent stream gets a sign of life; `None` for never.
+    pub keep_alive: Option<Duration>,
     /// The largest body of a request in bytes.
     pub body_max: usize,
     /// The largest number of tokens of an answer whose request gives none; `None` for no limit except
@@ -242,7 +244,7 @@ impl App {
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
         }
         let (updates, receiver) = unbounded_channel();
-        let receiver = Updates::new(receiver, prompts.len(), self.status.clone());
+        let receiver = Updates::new(receiver, prompts.len(), self.status.clone(), self.options.keep_alive);
         for (index, prompt) in prompts.into_iter().enumerate() {
             let Parameters {
                 sampling,

@@ -1,6 +1,9 @@
 //! The updates of the answers to a request.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rope_cpu::generate::Timings;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -14,6 +17,8 @@ pub struct Updates {
     record: Option<Arc<Record>>,
     status: Arc<Status>,
     arrived: Instant,
+    /// The time after which a silent stream gets a sign of life; `None` for never.
+    pub keep_alive: Option<Duration>,
     /// The timings of each answer at its last token.
     tokens: Vec<Timings>,
 }
@@ -24,11 +29,13 @@ impl Updates {
         receiver: UnboundedReceiver<(usize, Update)>,
         count: usize,
         status: Arc<Status>,
+        keep_alive: Option<Duration>,
     ) -> Self {
         let record = Record::current();
         record.iter().for_each(|record| record.expect(count));
         let arrived = record.as_ref().map_or_else(Instant::now, |record| record.arrived());
-        Updates { receiver, record, status, arrived, tokens: vec![Timings::default(); count] }
+        let tokens = vec![Timings::default(); count];
+        Updates { receiver, record, status, arrived, keep_alive, tokens }
     }
 
     /// Waits for the next update; `None` if the scheduler has stopped.

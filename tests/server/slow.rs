@@ -74,3 +74,31 @@ fn a_client_that_reads_nothing_is_cut_off() {
     let answer = json!({ "prompt": PROMPT, "n_predict": 3000 });
     assert_eq!(server.stream("/completion", answer).last().unwrap()["tokens_predicted"], 3000);
 }
+
+/// While a long prompt is read, each interface has a value that its clients count.
+#[test]
+fn a_silent_stream_gets_signs_of_life() {
+    let server = serve(&["-c", "100000", "-ub", "16", "--sse-ping-interval", "1"]);
+    let prompt = format!("{PROMPT} ").repeat(3000);
+    let message = json!([{ "role": "user", "content": prompt }]);
+    for (path, body, sign) in [
+        ("/v1/chat/completions", json!({ "messages": message, "max_tokens": 1 }), r#""delta":{}"#),
+        ("/v1/messages", json!({ "messages": message, "max_tokens": 1 }), r#""type":"ping""#),
+        (
+            "/v1/responses",
+            json!({ "input": prompt, "max_output_tokens": 16 }),
+            r#""type":"response.in_progress""#,
+        ),
+    ] {
+        // Nothing of it is in the cache.
+        let mut body = body;
+        body["cache_prompt"] = false.into();
+        let began = Instant::now();
+        let signs = server.stream(path, body).filter(|event| event.to_string().contains(sign));
+        let signs = signs.count();
+        // Two are part of every stream: the one at its beginning, or the one at its end.
+        let seconds = began.elapsed().as_secs() as usize;
+        assert!(signs + 1 >= seconds && signs <= seconds + 2, "{path}: {signs} in {seconds} s");
+        assert!(seconds > 2, "{path}: too short to tell");
+    }
+}

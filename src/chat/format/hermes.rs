@@ -26,12 +26,16 @@ impl Dialect for Hermes {
     fn begin(&self, cursor: &mut Cursor, _: Place, tools: &[Tool]) -> Read<Block> {
         cursor.eat("<tool_call>")?;
         cursor.space();
+        json_call::doubled(cursor)?;
         json_call::begin(cursor, &["arguments"], tools)
     }
 
     fn end(&self, cursor: &mut Cursor) -> Read<bool> {
         json_call::end(cursor)?;
         let mut ahead = cursor.clone();
+        ahead.space();
+        // The end of a doubled brace.
+        ahead.maybe("}")?;
         ahead.space();
         ahead.eat("</tool_call>")?;
         *cursor = ahead;

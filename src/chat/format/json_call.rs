@@ -40,6 +40,17 @@ pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<
     }
 }
 
+/// Reads the first of two braces, and returns whether there are two. The template of Qwen2.5-Coder shows
+/// calls as `{{"name": ..., "arguments": ...}}`, and its model writes them so.
+pub(super) fn doubled(cursor: &mut Cursor) -> Read<bool> {
+    let mut ahead = cursor.clone();
+    let doubled = ahead.maybe("{{")?;
+    if doubled {
+        cursor.eat("{")?;
+    }
+    Ok(doubled)
+}
+
 /// A call that is the whole answer, which models write that forget the markers of their format.
 #[derive(Debug)]
 pub(in crate::chat) struct WholeAnswer {
@@ -59,6 +70,8 @@ struct Begun {
     call: WholeAnswer,
     /// Whether it is in a block of code.
     fenced: bool,
+    /// Whether its braces are doubled.
+    doubled: bool,
     /// The bytes up to the place.
     read: usize,
     object: JsonObject,
@@ -93,6 +106,7 @@ impl Begun {
             cursor.maybe("json")?;
             cursor.space();
         }
+        let doubled = doubled(&mut cursor)?;
         let Block::Call { name, id, .. } = begin(&mut cursor, &["arguments"], tools)? else {
             return Err(Stop::Other);
         };
@@ -102,6 +116,7 @@ impl Begun {
         Ok(Begun {
             call: WholeAnswer { name, id, arguments: String::new() },
             fenced,
+            doubled,
             read: cursor.position(),
             object: JsonObject::default(),
             done: false,
@@ -122,6 +137,10 @@ impl Begun {
         let mut cursor = Cursor::new(&text[self.read..], complete);
         end(&mut cursor)?;
         cursor.space();
+        if self.doubled {
+            cursor.eat("}")?;
+            cursor.space();
+        }
         if self.fenced {
             cursor.eat(FENCE)?;
             cursor.space();

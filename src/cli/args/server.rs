@@ -151,6 +151,14 @@ pub struct ListenArgs {
     #[arg(value_parser = numbers::between::<u64>(1, 1_000_000))]
     pub timeout: u64,
 
+    /// Seconds between signs of life on a silent stream
+    ///
+    /// While a long prompt is read, a stream has nothing to send, and many clients give up after a time. They
+    /// get `response.in_progress`, `ping` or an empty delta, as their interface has it. -1: none.
+    #[arg(long, value_name = "N", default_value = "10", allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::between::<i64>(-1, 1_000_000), hide_short_help = true)]
+    pub sse_ping_interval: i64,
+
     /// Seconds that the end may take after SIGTERM
     ///
     /// The server takes no more requests, and stops when all answers have ended or after N seconds. What
@@ -313,6 +321,10 @@ impl ServeArgs {
             step_max: Duration::from_millis(requests.step_time),
             queue_max: requests.max_queue,
             timeout: Duration::from_secs(listen.timeout),
+            keep_alive: u64::try_from(listen.sse_ping_interval)
+                .ok()
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
             body_max: listen.body_max << 20,
             predict_max: usize::try_from(requests.predict).ok(),
             slot_folder: listen.slot_save_path.clone(),

@@ -150,6 +150,10 @@ impl Form for Messages {
         }
     }
 
+    fn alive(&mut self) -> Value {
+        json!({ "type": "ping" })
+    }
+
     fn error(&mut self, error: &ApiError) -> Value {
         super::error(error)
     }

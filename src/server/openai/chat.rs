@@ -261,6 +261,10 @@ impl Form for Chat {
         }
     }
 
+    fn alive(&mut self) -> Value {
+        self.chunk(0, json!({}))
+    }
+
     fn end(&mut self) -> Vec<Value> {
         if !self.usage {
             return Vec::new();

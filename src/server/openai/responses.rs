@@ -302,6 +302,11 @@ impl Form for Responses {
         self.numbered(events)
     }
 
+    fn alive(&mut self) -> Value {
+        let event = json!({ "type": "response.in_progress", "response": self.response() });
+        self.numbered(vec![event]).pop().unwrap_or_default()
+    }
+
     fn error(&mut self, error: &ApiError) -> Value {
         let mut response = self.response();
         response["status"] = "failed".into();

@@ -30,6 +30,14 @@ fn answers_are_text_reasoning_and_calls() {
             two.clone(),
         ),
         ("hermes", "<tool_call>{\"name\": \"add\"}</tool_call>", "", "", vec![("add", "{}")]),
+        // As the template of Qwen2.5-Coder shows it.
+        (
+            "hermes",
+            "<tool_call>\n{{\"name\": \"add\", \"arguments\": {\"a\": 1}}}\n</tool_call>",
+            "",
+            "",
+            one.clone(),
+        ),
         // Not calls: not JSON, a tool that is not there, arguments that are no object, no name.
         ("hermes", "<tool_call>add</tool_call>", "<tool_call>add</tool_call>", "", vec![]),
         (

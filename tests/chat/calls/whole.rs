@@ -14,6 +14,8 @@ fn a_whole_answer_in_json_is_a_call() {
             format!("\n```{call}```\n"),
             format!("```\n{call}\n```"),
             format!(" {call}\n"),
+            format!("{{{call}}}"),
+            format!("```json\n{{{call}}}\n```"),
             r#"{"type": "function", "name": "add", "arguments": ARGUMENTS}"#
                 .replace("ARGUMENTS", arguments),
         ] {
@@ -38,6 +40,7 @@ fn json_that_is_not_a_whole_call_is_text() {
         format!("```json\n{call}\n``"),
         format!("```python\n{call}\n```"),
         format!("{call} {call}"),
+        format!("{{{call}"),
         format!("[{call}]"),
         call.replace("add", "no"),
         call.replace(r#"{"a": 1}"#, "1"),
