@@ -79,6 +79,12 @@ impl CacheType {
         values.next_multiple_of(UNIT) / block * bytes
     }
 
+    /// Returns whether keys are stored without the bias of models that have one: the types that store
+    /// integers. A bias that is far larger than what distinguishes keys would set their scale.
+    pub fn separates_bias(self) -> bool {
+        self.is_quantized()
+    }
+
     /// Returns whether values are stored as integers with a scale for each [`UNIT`].
     pub(crate) fn is_quantized(self) -> bool {
         self.format().is_quantized()

@@ -125,13 +125,19 @@ impl Heads<'_> {
     /// is added as they are read.
     ///
     /// Some models (Qwen 2) have biases that are far larger than what distinguishes their keys: a
-    /// step of a type of few bits would be larger than the differences. Layers whose cosines and
-    /// sines are not prepared from the first position on keep the bias in their keys.
+    /// step of 4 bits would be larger than the differences. Layers whose cosines and sines are not
+    /// prepared from the first position on keep the bias in their keys.
     fn separate_key_bias(&self) -> Option<&[f32]> {
         let bias = self.attention.query_key_value.segments[Projection::Key as usize].bias?;
-        let few_bits = self.pass.schedules[Role::Answer as usize].keys.is_mixed();
-        let separate = few_bits && self.follows_methods() && self.attention.key_norm.is_none();
+        let by_type = self.pass.schedules[Role::Answer as usize].keys.separates_bias();
+        let separate = by_type && self.follows_methods() && self.attention.key_norm.is_none();
         separate.then_some(bias)
+    }
+
+    /// Returns whether raw keys that do not rotate cannot be read as stored keys are: they are not
+    /// mixed, as others of their type are, or lack their bias.
+    fn raw_keys_differ(&self, schedule: &Schedule<'_>) -> bool {
+        schedule.keys.is_mixed() || self.separate_key_bias().is_some()
     }
 
     /// Returns the keys that queries of this layer attend to.
@@ -325,10 +331,10 @@ impl Heads<'_> {
         let (layers, len) = (self.layers(region)?, tile.rows[0].effective_length);
         let (bias, n_rot) = (self.key_biases(tile, bias), self.attention.config.n_rot);
         let Some(group) = self.visibility().group(region) else {
-            // A rotation of no values: raw keys are not mixed, as others of their type are.
+            // A rotation of no values.
             let (rows, n_rot, group, before, arcs) = (&[][..], 0, 1, 0, None);
             let rotation = attention::Rotation { rows, n_rot, group, before, arcs, bias };
-            return tile.schedule.keys.is_mixed().then_some(rotation);
+            return self.raw_keys_differ(tile.schedule).then_some(rotation);
         };
         let mut arcs = None;
         if !raw {
@@ -382,7 +388,7 @@ impl Heads<'_> {
         }
         let soft_cap = self.pass.config.attention_soft_cap;
         let reading = match start {
-            Some(_) if group.is_some() || schedule.keys.is_mixed() => Reading::Rotated,
+            Some(_) if group.is_some() || self.raw_keys_differ(schedule) => Reading::Rotated,
             None if self.separate_key_bias().is_some() => Reading::Biased,
             _ => Reading::Stored,
         };

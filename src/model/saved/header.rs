@@ -9,7 +9,7 @@ use crate::json;
 
 /// The first bytes; the last of them is the version of the format. Versions differ in at least two
 /// bits, so that a single wrong bit is reported as damage.
-const MAGIC: &[u8; 8] = b"ropecpu4";
+const MAGIC: &[u8; 8] = b"ropecpu7";
 /// The first bytes of all versions.
 const MAGIC_STEM: &[u8] = b"ropecpu";
 /// The largest size of a header in bytes.
