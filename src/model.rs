@@ -13,6 +13,7 @@ mod config;
 mod engine;
 mod error;
 mod experts;
+mod finite;
 mod forward;
 mod heads;
 pub mod memory;
@@ -40,6 +41,7 @@ pub use self::{
     config::{Attention, Config, FeedForward, Layer, Mixture, Pairing, Rotation},
     engine::{ANSWER_ROWS_MAX, Engine, Feed, Options, Output},
     error::Error,
+    finite::Place,
     open::OpenOptions,
     pooling::{Pooler, Pooling, normalized},
     sequence::Sequence,

@@ -51,6 +51,10 @@ pub enum Error {
         DType::ALL.map(DType::name).join(", ")
     )]
     Format { tensor: String, found: &'static str },
+    #[error(
+        "tensor {tensor} has {value} in row {row}: must be finite; the adapter is damaged, download it again"
+    )]
+    NotFinite { tensor: String, row: usize, value: f32 },
     #[error("tensor {tensor}: {reason}")]
     Matrix { tensor: String, reason: String },
     #[error("the file is not a LoRA adapter: it has no tensors .lora_a and .lora_b")]
@@ -247,6 +251,15 @@ fn matrix<'a>(tensor: &Tensor<'a>) -> Result<Matrix<'a>, Error> {
     let name = tensor.ggml_type.name;
     let dtype = DType::named(name)
         .ok_or_else(|| Error::Format { tensor: tensor.name.into(), found: name })?;
-    Matrix::new(dtype, tensor.rows() as usize, tensor.row_len() as usize, tensor.bytes)
-        .map_err(|reason| Error::Matrix { tensor: tensor.name.into(), reason })
+    let matrix =
+        Matrix::new(dtype, tensor.rows() as usize, tensor.row_len() as usize, tensor.bytes)
+            .map_err(|reason| Error::Matrix { tensor: tensor.name.into(), reason })?;
+    let mut values = vec![0.0; matrix.columns()];
+    for row in 0..matrix.rows() {
+        matrix.decode_row(row, &mut values);
+        if let Some(value) = values.iter().find(|x| !x.is_finite()) {
+            return Err(Error::NotFinite { tensor: tensor.name.into(), row, value: *value });
+        }
+    }
+    Ok(matrix)
 }

@@ -9,6 +9,7 @@ use super::{
     allocator::Allocator,
     attention::Schedule,
     batch::{Batch, Role, Row},
+    finite::{Fault, Place, are_finite},
     forward::Forward,
     state::{LOGIT_ROWS, State},
 };
@@ -232,7 +233,8 @@ impl Engine {
     /// # Errors
     /// Before anything is computed: if a token is not in the vocabulary, or a sequence does not fit
     /// in the context or the pool, is of another engine, or has other
-    /// [`adapter_scales`](Sequence::adapter_scales) than the first one.
+    /// [`adapter_scales`](Sequence::adapter_scales) than the first one. After it, if a value is not
+    /// finite: [`Error::NotFinite`]. The sequences then have the tokens that they had.
     pub fn step(
         &mut self,
         feeds: &mut [Feed<'_, '_>],
@@ -260,7 +262,7 @@ impl Engine {
             return Ok(());
         }
         self.prepare_rope();
-        self.compute(feeds, each);
+        self.compute(feeds, each)?;
         for part in &self.batch.parts {
             let Feed { sequence, tokens, role, .. } = &mut feeds[part.feed];
             let count = part.rows.len();
@@ -384,7 +386,11 @@ impl Engine {
     }
 
     /// Computes all rows of the batch, and passes the wanted logits to `each`.
-    fn compute(&mut self, feeds: &[Feed<'_, '_>], each: &mut dyn FnMut(usize, usize, &[f32])) {
+    fn compute(
+        &mut self,
+        feeds: &[Feed<'_, '_>],
+        each: &mut dyn FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
         let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
         let tables = &tables[..];
         let scales = feeds.first().map_or(&[][..], |feed| feed.sequence.adapter_scales());
@@ -414,15 +420,24 @@ impl Engine {
             state.reserve_partials(team, role, schedules[role as usize].partials_len());
         }
         let schedules = &schedules;
+        let checked = |fault: Option<Fault>| match fault {
+            None => Ok(()),
+            Some(Fault { place, row }) => {
+                Err(Error::NotFinite { feed: batch.rows[row].sequence, place })
+            }
+        };
+        state.fault.clear();
         let forward =
             Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules };
         forward.layers(team);
+        checked(state.fault.found())?;
         let (embeddings, wanted): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|(feed, ..)| feeds[*feed].output == Output::Embedding);
         for wanted in embeddings.chunks(LOGIT_ROWS) {
             let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
             Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules }
                 .output(team, &rows);
+            checked(state.fault.found())?;
             let embeddings = state.normed.floats.all().chunks(config.embedding);
             for ((feed, token, _), embedding) in wanted.iter().zip(embeddings) {
                 each(*feed, *token, embedding);
@@ -433,10 +448,16 @@ impl Engine {
             Forward { config, weights, state, tables, rope, cpu, batch, scales, schedules }
                 .logits(team, &rows);
             let width = state.logits.width();
-            let logits = state.logits.all().chunks(width);
+            let logits = state.logits.all().chunks(width).map(|row| &row[..config.vocabulary]);
+            let infinite = |(row, logits): (&usize, &[f32])| {
+                let fault = Fault { place: Place::Output, row: *row };
+                (!are_finite(logits)).then_some(fault)
+            };
+            checked(rows.iter().zip(logits.clone()).find_map(infinite))?;
             for ((feed, token, _), logits) in wanted.iter().zip(logits) {
-                each(*feed, *token, &logits[..config.vocabulary]);
+                each(*feed, *token, logits);
             }
         }
+        Ok(())
     }
 }

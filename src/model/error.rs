@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use rope_cpu_kernels::DType;
 use thiserror::Error;
 
-use super::{Architecture, adapter};
+use super::{Architecture, Place, adapter};
 use crate::{chat, gguf, kv_cache, rope, tokenizer};
 
 /// An error while loading a model, or while a session reads tokens.
@@ -50,6 +50,11 @@ pub enum Error {
     Format { tensor: String, found: String },
     #[error("tensor {tensor} is of type {found}, where f32 is expected")]
     NotF32 { tensor: String, found: String },
+    #[error(
+        "tensor {tensor} has {value} at index {index}: must be finite; the file is damaged, download it \
+         again or compare its checksum"
+    )]
+    TensorNotFinite { tensor: String, index: usize, value: f32 },
     #[error("tensor {tensor}: {reason}")]
     Matrix { tensor: String, reason: String },
     #[error("token {token} is not in the model's vocabulary of {vocabulary}")]
@@ -63,6 +68,11 @@ pub enum Error {
     Keep { tokens: usize, needed: usize, context: usize },
     #[error("sequence {feed} of the step cannot grow: {full}")]
     PoolFull { feed: usize, full: kv_cache::Full },
+    #[error(
+        "{place} computed a value that is not finite, for sequence {feed} of the step: its weights are damaged; \
+         download the model again or compare its checksum"
+    )]
+    NotFinite { feed: usize, place: Place },
     #[error(
         "{tokens} answer tokens are given to one pass: the sequence has room for at most {room} that can be \
          removed again"

@@ -12,9 +12,9 @@ use std::ops::Range;
 use super::{
     allocator::Amount,
     batch::RoleRows,
-    forward::Step,
+    forward::{At, Step},
     products::{Inputs, SegmentOutput},
-    state::Activations,
+    state::{Activations, WorkerBuffers},
     weights::{Linear, Mixture},
 };
 use crate::threads::Phased;
@@ -95,6 +95,8 @@ impl Step<'_, '_> {
         let scores = experts.scores.read(&phase);
         phase.for_each(|claim| {
             let scores = &scores[claim.task() * experts.scores.width()..][..count];
+            // Comparisons would pass over scores that are not numbers.
+            self.pass.check(scores, At { place: self.place, row: claim.task() });
             choose(scores, experts.choices.write(claim, used));
         });
         drop(phase);
@@ -118,7 +120,8 @@ impl Step<'_, '_> {
         self.expert_products(&linears, &experts.input, &experts.gate_up);
 
         let (network, slots) = (&mixture.experts[0], tokens * used);
-        self.activate(network, slots, &experts.gate_up, &experts.gated);
+        let token = |buffers: &WorkerBuffers, slot: usize| buffers.slots.tokens[slot];
+        self.activate(network, slots, &experts.gate_up, &experts.gated, token);
 
         let linears = |expert: usize| Some(&mixture.experts[expert].down);
         self.expert_products(&linears, &experts.gated, &experts.output);

@@ -25,6 +25,7 @@ use super::{
     Config,
     attention::Schedule,
     batch::{Batch, Role, RoleRows},
+    finite::Place,
     heads::Heads,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
@@ -52,9 +53,18 @@ pub struct Forward<'a> {
     pub schedules: &'a [Schedule<'a>; 2],
 }
 
+/// The place and the row of the batch that values belong to.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub place: Place,
+    pub row: usize,
+}
+
 /// One worker's part of a forward pass.
 pub struct Step<'s, 'w> {
     pub pass: &'s Forward<'s>,
+    /// The place that is computed.
+    pub place: Place,
     pub worker: &'s mut Worker<'w>,
     pub buffers: &'s mut WorkerBuffers,
 }
@@ -82,34 +92,46 @@ impl Forward<'_> {
         team.step(|worker| {
             let buffers = self.state.workers[worker.index()].lock();
             let mut buffers = buffers.unwrap_or_else(PoisonError::into_inner);
-            work(Step { pass: self, worker, buffers: &mut buffers });
+            work(Step { pass: self, place: Place::Embedding, worker, buffers: &mut buffers });
         });
     }
 
-    /// Normalizes a row of `hidden` and writes it to `normed`.
-    fn norm(&self, claim: &mut Claim<'_>, x: &mut [f32], weight: &[f32]) {
+    /// Normalizes a row of `hidden`, which `at` computed, and writes it to `normed`.
+    fn norm(&self, claim: &mut Claim<'_>, x: &mut [f32], weight: &[f32], at: At) {
         rms_norm(self.cpu, x, weight, self.config.epsilon);
-        self.put(claim, x, &self.state.normed);
+        self.put(claim, x, &self.state.normed, at);
     }
 
     /// Writes a row to the inputs of the next phase's products, as floats and quantized.
-    fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations) {
+    fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations, at: At) {
+        self.check(x, at);
         to.floats.write(claim, x.len()).copy_from_slice(x);
         quantize(self.cpu, x, to.spans.write(claim, spans_for(x.len())));
+    }
+
+    /// Checks that values which belong to a row are finite, before they are rounded.
+    pub fn check(&self, values: &[f32], At { place, row }: At) {
+        self.state.fault.check(values, place, row);
     }
 }
 
 impl Step<'_, '_> {
     fn layers(&mut self) {
-        let mut branches = self.pass.weights.layers.iter().flatten().peekable();
-        self.embed(branches.peek().map(|first| first.norm));
-        while let Some(branch) = branches.next() {
+        let layers = self.pass.weights.layers.iter().enumerate();
+        let branches = layers.flat_map(|(layer, all)| all.iter().map(move |one| (layer, one)));
+        let mut branches = branches.peekable();
+        self.embed(branches.peek().map(|(_, first)| first.norm));
+        while let Some((layer, branch)) = branches.next() {
+            self.place = match &branch.mixer {
+                Mixer::Attention(_) => Place::Attention { layer },
+                Mixer::Dense(_) | Mixer::Experts(_) => Place::FeedForward { layer },
+            };
             match &branch.mixer {
                 Mixer::Attention(attention) => self.attention(attention),
                 Mixer::Dense(network) => self.gated(network),
                 Mixer::Experts(mixture) => self.experts(mixture),
             }
-            self.add_projected(branch.post_norm, branches.peek().map(|next| next.norm));
+            self.add_projected(branch.post_norm, branches.peek().map(|(_, next)| next.norm));
         }
     }
 
@@ -137,7 +159,8 @@ impl Step<'_, '_> {
             }
             state.hidden.write(claim, config.embedding).copy_from_slice(x);
             if let Some(next) = next {
-                self.pass.norm(claim, x, next);
+                let at = At { place: self.place, row: claim.task() };
+                self.pass.norm(claim, x, next, at);
             }
         });
     }
@@ -174,16 +197,21 @@ impl Step<'_, '_> {
 
         let phase = self.worker.phase(batch.rows.len());
         let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
+        let query_key_value = state.query_key_value.read(&phase);
         phase.for_each(|claim| {
             let out = &mut self.buffers.row[..config.query_width()];
             let row = claim.task();
+            let at = At { place: self.place, row };
+            // The softmax may turn scores that are not finite into ordinary numbers.
+            let inputs = &query_key_value[row * state.query_key_value.width()..];
+            self.pass.check(&inputs[..attention.query_key_value.width], at);
             let (role, row) = match row.checked_sub(batch.roles.answers) {
                 None => (Role::Answer, row),
                 Some(row) => (Role::Prompt, row),
             };
             let schedule = &schedules[role as usize];
             schedule.gather(cpu, partials[role as usize], row, config.head_dim, out);
-            self.pass.put(claim, out, &state.attended);
+            self.pass.put(claim, out, &state.attended, at);
         });
         drop(phase);
 
@@ -194,30 +222,32 @@ impl Step<'_, '_> {
     fn gated(&mut self, network: &Gated<'_>) {
         let (state, rows) = (self.pass.state, self.pass.batch.roles);
         self.product(&network.gate_up, rows, &state.normed, &state.gate_up);
-        self.activate(network, rows.total(), &state.gate_up, &state.gated);
+        self.activate(network, rows.total(), &state.gate_up, &state.gated, |_, row| row);
         self.product(&network.down, rows, &state.gated, &state.projected);
     }
 
     /// Computes `gated = activation(gate) * up` for rows of `gate_up`, the output of the network's
-    /// first product.
+    /// first product. `batch_row` returns the row of the batch that one of these belongs to.
     pub fn activate(
         &mut self,
         network: &Gated<'_>,
         rows: usize,
         gate_up: &Phased<f32>,
         gated: &Activations,
+        batch_row: impl Fn(&WorkerBuffers, usize) -> usize,
     ) {
         let (pass, feed_forward) = (self.pass, network.feed_forward);
         let ([gates, ups], width) = (network.gate_up.columns(), gate_up.width());
         let phase = self.worker.phase(rows);
         let gate_up = gate_up.read(&phase);
         phase.for_each(|claim| {
+            let at = At { place: self.place, row: batch_row(self.buffers, claim.task()) };
             let x = &gate_up[claim.task() * width..][..width];
             let out = &mut self.buffers.row[..feed_forward];
             out.copy_from_slice(&x[gates..][..feed_forward]);
             let activation = pass.config.architecture.activation;
             gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
-            pass.put(claim, out, gated);
+            pass.put(claim, out, gated, at);
         });
     }
 
@@ -237,8 +267,10 @@ impl Step<'_, '_> {
             let hidden = state.hidden.write(claim, embedding);
             add(cpu, hidden, x);
             x.copy_from_slice(hidden);
-            if let Some(next) = next {
-                self.pass.norm(claim, x, next);
+            let at = At { place: self.place, row: claim.task() };
+            match next {
+                Some(next) => self.pass.norm(claim, x, next, at),
+                None => self.pass.check(x, at),
             }
         });
     }
@@ -251,8 +283,9 @@ impl Step<'_, '_> {
         let hidden = state.hidden.read(&phase);
         phase.for_each(|claim| {
             let x = &mut self.buffers.row[..embedding];
-            x.copy_from_slice(&hidden[wanted[claim.task()] * embedding..][..embedding]);
-            self.pass.norm(claim, x, weights.output_norm);
+            let at = At { place: Place::Output, row: wanted[claim.task()] };
+            x.copy_from_slice(&hidden[at.row * embedding..][..embedding]);
+            self.pass.norm(claim, x, weights.output_norm, at);
         });
     }
 

@@ -17,6 +17,7 @@ use super::{
     batch::Role,
     config,
     experts::{Choice, Slots},
+    finite::FirstFault,
     weights::{Addition, Linear, Mixer, Mixture, Weights},
 };
 use crate::{
@@ -135,17 +136,18 @@ impl ExpertState {
 
 /// The buffers of a forward pass, for up to `rows` tokens at a time.
 pub struct State {
-    pub hidden: Phased<f32>,                // (rows, embedding)
-    pub normed: Activations,                // (rows, embedding)
-    pub query_key_value: Phased<f32>,       // (rows, heads + 2 kv_heads)
-    pub partials: [Phased<f32>; 2],         // of each role: (tasks of attention, queries of a tile)
-    pub attended: Activations,              // (rows, heads)
-    pub gate_up: Phased<f32>,               // (rows, 2 feed_forward)
-    pub gated: Activations,                 // (rows, feed_forward)
-    pub projected: Phased<f32>,             // (rows, embedding)
-    pub experts: Option<ExpertState>,       // of a model with experts
-    pub low_rank: Phased<f32>,              // (rows or slots, low-rank width): adapters' A x
-    pub logits: Phased<f32>,                // (LOGIT_ROWS, vocabulary)
+    pub hidden: Phased<f32>,          // (rows, embedding)
+    pub normed: Activations,          // (rows, embedding)
+    pub query_key_value: Phased<f32>, // (rows, heads + 2 kv_heads)
+    pub partials: [Phased<f32>; 2],   // of each role: (tasks of attention, queries of a tile)
+    pub attended: Activations,        // (rows, heads)
+    pub gate_up: Phased<f32>,         // (rows, 2 feed_forward)
+    pub gated: Activations,           // (rows, feed_forward)
+    pub projected: Phased<f32>,       // (rows, embedding)
+    pub experts: Option<ExpertState>, // of a model with experts
+    pub low_rank: Phased<f32>,        // (rows or slots, low-rank width): adapters' A x
+    pub logits: Phased<f32>,          // (LOGIT_ROWS, vocabulary)
+    pub fault: FirstFault,
     pub workers: Vec<Mutex<WorkerBuffers>>, // one for each worker
 }
 
@@ -194,6 +196,7 @@ impl State {
             experts,
             low_rank: allocator.shared(slots_or_logits, weights.low_rank_width),
             logits: allocator.shared(logit_rows, weights.output.width),
+            fault: FirstFault::default(),
             workers: allocator
                 .workers(|allocator| WorkerBuffers::new(allocator, config, weights, dim)),
         }

@@ -311,8 +311,9 @@ impl<'t> Scheduler<'t> {
         let slots = slots.iter_mut().filter(|slot| slot.takes_part(scales));
         let mut order: Vec<_> = slots.map(|slot| (key(slot), slot)).collect();
         order.sort_by_key(|(key, _)| *key);
-        let feeds = order.into_iter().filter_map(|(_, slot)| slot.feed());
-        let (mut feeds, mut takers): (Vec<_>, Vec<_>) = feeds.unzip();
+        let feeds = order.into_iter().filter_map(|(_, slot)| Some((slot.id, slot.feed()?)));
+        let (ids, feeds): (Vec<_>, Vec<_>) = feeds.unzip();
+        let (mut feeds, mut takers): (Vec<_>, Vec<_>) = feeds.into_iter().unzip();
         if feeds.is_empty() {
             return;
         }
@@ -348,7 +349,10 @@ impl<'t> Scheduler<'t> {
             }
             Err(e) => {
                 self.slots.iter_mut().for_each(Slot::drop_drafts);
-                self.recover(&e, drafts > 0, scales);
+                match e {
+                    model::Error::NotFinite { feed, .. } => self.fail(ids[feed], &e),
+                    _ => self.recover(&e, drafts > 0, scales),
+                }
             }
         }
     }
@@ -422,9 +426,17 @@ impl<'t> Scheduler<'t> {
         if full && running > 1 {
             self.suspended.extend(slot.suspend());
             self.crowd = running - 1;
+            slot.sequence = self.engine.sequence();
         } else {
-            slot.fail(ApiError::internal(error));
+            let id = slot.id;
+            self.fail(id, error);
         }
+    }
+
+    /// Ends the answer of a slot with an error.
+    fn fail(&mut self, slot: usize, error: &model::Error) {
+        let slot = &mut self.slots[slot];
+        slot.fail(ApiError::internal(error));
         slot.sequence = self.engine.sequence();
     }
 }

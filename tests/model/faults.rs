@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::{
     build::{ARRAY, Builder, F32, STRING, U32, array, string},
-    session::{How, load, tokens, with_session},
+    session::{How, load, tokens, with_file, with_session},
     tiny::{Tiny, add_tensor},
 };
 
@@ -103,6 +103,69 @@ fn a_format_that_is_not_supported_is_named() {
     let expected =
         "tensor blk.0.attn_v.weight is of type i8, which is not supported; supported: f32";
     assert!(error(b).starts_with(expected));
+}
+
+/// Returns the model's file with `value` as the element `at` of the tensor `name`.
+fn damaged(tiny: &Tiny, (name, shape): &(String, Vec<usize>), at: usize, value: f32) -> Builder {
+    let mut b = tiny.builder();
+    let entry = |entry: &Vec<u8>| entry[8..].starts_with(name.as_bytes());
+    b.tensors.retain(|tensor| !entry(tensor));
+    let mut values = tiny.weights()[name].clone();
+    values[at] = value;
+    let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
+    add_tensor(b, name, &dims, &values)
+}
+
+#[test]
+fn a_vector_that_is_not_finite_is_named_when_the_model_is_loaded() {
+    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+        for tensor in tiny.tensors().iter().filter(|(_, shape)| shape.len() == 1) {
+            for value in [f32::NAN, f32::NEG_INFINITY] {
+                let expected = format!(
+                    "tensor {} has {value} at index 3: must be finite; the file is damaged, download \
+                     it again or compare its checksum",
+                    tensor.0
+                );
+                assert_eq!(error(damaged(&tiny, tensor, 3, value)), expected);
+            }
+        }
+    }
+}
+
+/// Products in 8 bits and the softmax would turn such a value into an ordinary one.
+#[test]
+fn a_matrix_that_is_not_finite_is_an_error_that_names_its_place() {
+    let models = [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen3moe")];
+    for tiny in models {
+        let tokens = tokens(&tiny, 40);
+        let is_matrix = |(_, shape): &&(String, Vec<usize>)| shape.len() > 1;
+        for tensor in tiny.tensors().iter().filter(is_matrix) {
+            let (name, shape) = tensor;
+            let place = match name.strip_prefix("blk.").and_then(|name| name.split_once('.')) {
+                None if name == "token_embd.weight" => "the embedding (token_embd)".into(),
+                None => "the output".into(),
+                Some((layer, name)) if name.starts_with("attn") => {
+                    format!("attention in layer {layer} (blk.{layer}.attn)")
+                }
+                Some((layer, _)) => {
+                    format!("the feed-forward network in layer {layer} (blk.{layer}.ffn)")
+                }
+            };
+            // The row of the last token, or one of the first rows.
+            let row = if name == "token_embd.weight" { tokens[39] as usize } else { 1 };
+            for value in [f32::NAN, f32::INFINITY] {
+                let file = damaged(&tiny, tensor, row * shape[shape.len() - 1] + 2, value);
+                with_file(&file, &[], &How::default(), |session| {
+                    let go_on = &mut |_| ControlFlow::Continue(());
+                    let error = session.extend(&tokens, go_on).unwrap_err().to_string();
+                    let expected = "computed a value that is not finite, for sequence 0 of the step: its \
+                                    weights are damaged; download the model again or compare its checksum";
+                    assert_eq!(error, format!("{place} {expected}"), "{name}");
+                    assert!(session.tokens().is_empty());
+                });
+            }
+        }
+    }
 }
 
 #[test]

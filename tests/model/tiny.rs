@@ -203,7 +203,7 @@ impl Tiny {
     }
 
     /// Returns the names and shapes of all tensors: rows, then columns; one dimension for vectors.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let e = self.embedding;
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut all = vec![

@@ -14,14 +14,20 @@ use crate::{
     },
 };
 
-/// Returns the elements of a tensor of type `f32`.
+/// Returns the elements of a tensor of type `f32`, which must be finite.
 fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
     let floats = (tensor.ggml_type.name.eq_ignore_ascii_case("f32"))
         .then(|| bytemuck::try_cast_slice(tensor.bytes).ok());
-    floats.flatten().ok_or_else(|| Error::NotF32 {
+    let floats: &[f32] = floats.flatten().ok_or_else(|| Error::NotF32 {
         tensor: tensor.name.into(),
         found: tensor.ggml_type.name.into(),
-    })
+    })?;
+    match floats.iter().position(|x| !x.is_finite()) {
+        None => Ok(floats),
+        Some(index) => {
+            Err(Error::TensorNotFinite { tensor: tensor.name.into(), index, value: floats[index] })
+        }
+    }
 }
 
 /// Reads tensors by name, and records which ones were read.
