@@ -49,7 +49,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 pub use adapters::scales_of;
 pub use app::{App, Options, Server};
-pub use command::Command;
+pub use command::{Command, remove_incomplete};
 pub use disk::Disk;
 pub use scheduler::Scheduler;
 pub use status::Status;

@@ -1,13 +1,23 @@
-//! Atomic writing of files.
+//! Atomic writing of files, and folders that others may write to.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Metadata, OpenOptions, TryLockError},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     process,
 };
 
 use crate::platform::{interrupt, mapping_fault};
+
+/// The extension of files that are not complete yet.
+const PARTIAL: &str = "partial";
+
+/// The permissions of a new file, less those that the process's mask removes.
+#[derive(Clone, Copy)]
+enum Access {
+    All,
+    Owner,
+}
 
 /// Writes a file that gets its name only when it is complete; until then it is `PATH.PID.partial`. If
 /// `write` fails, the program exits immediately, or a mapped file that `write` reads is shortened, the
@@ -21,7 +31,96 @@ pub fn whole_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let buffered = |file| BufWriter::with_capacity(1 << 20, file);
+    follow(path, Access::All, write)
+}
+
+/// Writes a file like [`whole_file`], but only its owner can read it if it is new: for what people
+/// have written.
+///
+/// # Errors
+/// As for [`whole_file`].
+pub fn private_file<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
+    follow(path, Access::Owner, write)
+}
+
+/// Writes a file like [`private_file`] in a folder that others may write to: a `path` that is a link,
+/// a pipe, or anything else but a regular file is refused. A replaced file becomes private, too.
+///
+/// # Errors
+/// As for [`whole_file`], and if `path` exists and is not a regular file.
+pub fn regular_file<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => return Err(not_regular().into()),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e.into()),
+        _ => {}
+    }
+    // What takes the place of the file from now on is replaced, and never written to.
+    replace(path, Access::Owner, None, write)
+}
+
+/// Opens a file in a folder that others may write to. It does not follow a link, and never waits for
+/// the other end of a pipe.
+///
+/// # Errors
+/// If `path` is not a regular file, or cannot be opened.
+pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    {
+        use nix::fcntl::OFlag;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
+    }
+    if fs::symlink_metadata(path)?.is_symlink() {
+        return Err(not_regular());
+    }
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+/// Removes a file that [`whole_file`] left incomplete because its program was killed. Returns
+/// whether it did: not if `path` has another name, or its program still writes it.
+///
+/// # Errors
+/// If the file cannot be opened or removed.
+pub fn remove_abandoned(path: &Path) -> io::Result<bool> {
+    let process = path.extension().filter(|extension| *extension == PARTIAL);
+    let process = process.and_then(|_| Path::new(path.file_stem()?).extension()?.to_str());
+    if !process.is_some_and(|process| process.parse::<u32>().is_ok()) {
+        return Ok(false);
+    }
+    let gone = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Ok(false),
+        _ => Err(e),
+    };
+    // The writer holds a lock, which ends with it.
+    let file = match open_regular(path, File::options().read(true)) {
+        Ok(file) => file,
+        Err(e) => return gone(e),
+    };
+    match file.try_lock() {
+        Ok(()) => fs::remove_file(path).map(|()| true).or_else(gone),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
+fn not_regular() -> io::Error {
+    let message = "it is not a regular file, and links are not followed here";
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// Writes the file that `path` or a link there names.
+fn follow<T, E: From<io::Error>>(
+    path: &Path,
+    access: Access,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
     let path = target(path);
     let existing = fs::metadata(&path).ok();
     if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
@@ -30,9 +129,37 @@ pub fn whole_file<T, E: From<io::Error>>(
         file.flush()?;
         return Ok(written);
     }
-    let partial = partial(&path);
+    replace(&path, access, existing, write)
+}
+
+fn buffered(file: File) -> BufWriter<File> {
+    BufWriter::with_capacity(1 << 20, file)
+}
+
+/// Writes a file and gives it its name, with the permissions of an `existing` one.
+fn replace<T, E: From<io::Error>>(
+    path: &Path,
+    access: Access,
+    existing: Option<Metadata>,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
+    let partial = partial(path);
     let unfinished = interrupt::unfinished(&partial);
-    let file = File::create_new(&partial)?;
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(
+        &mut options,
+        match access {
+            Access::All => 0o666,
+            Access::Owner => 0o600,
+        },
+    );
+    #[cfg(not(unix))]
+    let _ = access;
+    let file = options.open(&partial)?;
+    // For `remove_abandoned`. Where files have no locks, it removes none.
+    let _ = file.try_lock();
     let _registered = mapping_fault::remove_on_fault(&partial);
     // Set before the file has content that others must not read.
     let permitted =
@@ -41,7 +168,7 @@ pub fn whole_file<T, E: From<io::Error>>(
     let result = permitted.map_err(E::from).and_then(|()| write(&mut file)).and_then(|written| {
         file.flush()?;
         file.get_ref().sync_all()?;
-        fs::rename(&partial, &path)?;
+        fs::rename(&partial, path)?;
         Ok(written)
     });
     if result.is_err() {
@@ -77,7 +204,7 @@ fn target(path: &Path) -> PathBuf {
 /// Returns the path of a file until it is complete.
 fn partial(path: &Path) -> PathBuf {
     let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", process::id()));
+    partial.push(format!(".{}.{PARTIAL}", process::id()));
     partial.into()
 }
 
@@ -118,6 +245,64 @@ mod tests {
         for path in [folder.path(), Path::new("/no/such/file")] {
             assert!(writable(path).is_err(), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn new_private_files_are_for_their_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        private_file(&path, |file| file.write_all(b"new")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        private_file(&path, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(mode(&path), 0o640);
+        regular_file(&path, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn links_and_pipes_are_no_regular_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link, dangling, pipe] =
+            ["target", "link", "dangling", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&target, "old").unwrap();
+        symlink("target", &link).unwrap();
+        symlink("nowhere", &dangling).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [&link, &dangling, &pipe, &folder.path().into()] {
+            let written = regular_file(path, |file| file.write_all(b"new"));
+            let opened = open_regular(path, File::options().read(true)).map(drop);
+            for result in [written, opened] {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("not a regular file"), "{}: {error}", path.display());
+            }
+        }
+        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        open_regular(&target, File::options().read(true)).unwrap();
+    }
+
+    #[test]
+    fn incomplete_files_are_removed_unless_they_are_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_folder = |name: &str| folder.path().join(name);
+        for name in ["dead.7.partial", "of.someone.partial", "other.7"] {
+            fs::write(in_folder(name), "").unwrap();
+        }
+        whole_file(&in_folder("file"), |_| {
+            let mine = in_folder(&format!("file.{}.partial", process::id()));
+            assert!(mine.exists() && !remove_abandoned(&mine).unwrap());
+            for (name, removed) in
+                [("dead.7.partial", true), ("of.someone.partial", false), ("other.7", false)]
+            {
+                assert_eq!(remove_abandoned(&in_folder(name)).unwrap(), removed);
+                assert_eq!(in_folder(name).exists(), !removed);
+            }
+            io::Result::Ok(())
+        })
+        .unwrap();
+        assert!(!remove_abandoned(&in_folder("missing.7.partial")).unwrap());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     error::Error,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Command, Disk, Scheduler, Server, Status};
+use crate::server::{self, App, Command, Disk, Scheduler, Server, Status, remove_incomplete};
 use rope_cpu::{
     chat::Template,
     model::{Engine, Model, Pooling},
@@ -161,6 +161,9 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let status = Arc::new(Status::default());
     let engine = Engine::new(&model, rope, options).map_err(Error::failed)?;
     let capacity = engine.capacity();
+    if let Some(folder) = &server.options.slot_folder {
+        remove_incomplete(folder);
+    }
     let on_disk = args.requests.cache_disk.as_ref();
     let saves = server.options.slot_folder.is_some() || on_disk.is_some();
     let fingerprint = saves.then(|| model.fingerprint());

@@ -7,8 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rope_cpu::{model::Engine, whole_file::whole_file};
+use rope_cpu::{
+    model::Engine,
+    whole_file::{open_regular, regular_file, remove_abandoned},
+};
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::{adapters::Scales, error::ApiError, job::Job, slot::Slot};
 
@@ -70,13 +74,15 @@ impl SlotAction {
         let started = Instant::now();
         let (tokens, bytes) = match self {
             SlotAction::Save { path, model } => {
-                let saved =
-                    whole_file(path, |file| engine.save(&slot.sequence, *model, usize::MAX, file));
+                let saved = regular_file(path, |file| {
+                    engine.save(&slot.sequence, *model, usize::MAX, file)
+                });
                 (saved.map_err(|e| failed(path, e))?, size(path)?)
             }
             SlotAction::Restore { path, model, scales } => {
-                let file = File::open(path).map_err(|e| failed(path, e))?;
-                let size = size(path)?;
+                let file = open_regular(path, File::options().read(true));
+                let file = file.map_err(|e| failed(path, e))?;
+                let size = file.metadata().map_err(|e| failed(path, e))?.len();
                 let from = BufReader::new(file);
                 slot.sequence.set_adapter_scales(scales).map_err(|e| failed(path, e))?;
                 let restored = engine.restore(&mut slot.sequence, *model, from, size);
@@ -90,6 +96,15 @@ impl SlotAction {
             }
         };
         Ok(SlotResult { tokens, bytes, time: started.elapsed() })
+    }
+}
+
+/// Removes the files that servers which were killed left incomplete in the folder of saved slots.
+pub fn remove_incomplete(folder: &Path) {
+    for file in folder.read_dir().into_iter().flatten().flatten() {
+        if let Err(e) = remove_abandoned(&file.path()) {
+            warn!(target: "cache", "cannot remove {}: {e}", file.path().display());
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The cache on disk.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use nix::sys::signal::Signal;
 use serde::Serialize;
@@ -105,6 +105,8 @@ fn damaged_files_are_removed_and_others_are_not_touched() {
     fs::write(cut, &fs::read(cut).unwrap()[..1000]).unwrap();
     fs::write(folder.path().join("strange.sequence"), "not a sequence").unwrap();
     fs::write(folder.path().join("notes"), "of someone else").unwrap();
+    fs::write(folder.path().join("a.sequence.1.partial"), "of a server that was killed").unwrap();
+    assert_eq!(fs::metadata(damaged).unwrap().permissions().mode() & 0o777, 0o600);
 
     let server = serve(&options(&folder, &[]));
     assert_eq!(server.stderr().matches("ignored and removed").count(), 2, "{}", server.stderr());

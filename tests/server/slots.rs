@@ -1,5 +1,7 @@
 //! Saving, restoring and erasing the sequences of slots.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use crate::harness::{PROMPT, Server, serve};
@@ -39,7 +41,9 @@ fn files_outside_the_folder_and_damaged_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("inside");
     std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("slot.1.partial"), "of a server that was killed").unwrap();
     let server = serve(&["-c", "512", "--slot-save-path", inside.to_str().unwrap()]);
+    assert!(!inside.join("slot.1.partial").exists());
     let act = |action: &str, name: &str| {
         server.post(&format!("/slots/0?action={action}"), json!({ "filename": name }))
     };
@@ -47,14 +51,27 @@ fn files_outside_the_folder_and_damaged_ones_are_refused() {
         act("save", name).refused(400, &["\"filename\""]);
     }
     act("restore", "missing").refused(400, &["missing"]);
+    // Neither is a link followed, nor is a pipe waited for.
+    let target = folder.path().join("target");
+    std::fs::write(&target, "of someone else").unwrap();
+    std::os::unix::fs::symlink("../target", inside.join("link")).unwrap();
+    nix::unistd::mkfifo(&inside.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for action in ["save", "restore"] {
+        for name in ["link", "pipe"] {
+            act(action, name).refused(400, &[name, "not a regular file"]);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "of someone else");
     server.post("/completion", json!({ "prompt": PROMPT, "n_predict": 4 })).json();
     act("save", "whole").json();
+    let mode = std::fs::metadata(inside.join("whole")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     let mut bytes = std::fs::read(inside.join("whole")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(inside.join("damaged"), bytes).unwrap();
     act("restore", "damaged").refused(400, &["damaged"]);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     serve(&["-c", "512"])
         .post("/slots/0?action=save", json!({ "filename": "a" }))
         .refused(501, &["--slot-save-path"]);

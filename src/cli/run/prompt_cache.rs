@@ -14,7 +14,7 @@ use rope_cpu::{
         saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope, Size, Version},
     },
     platform::interrupt,
-    whole_file::whole_file,
+    whole_file::private_file,
 };
 
 /// The cache file and its options.
@@ -78,7 +78,7 @@ impl PromptCache {
             return Ok(());
         }
         let failed = |e: std::io::Error| Error::failed(format_args!("{}: {e}", self.name()));
-        let written = whole_file(&self.path, |file| session.save(self.model, len, file));
+        let written = private_file(&self.path, |file| session.save(self.model, len, file));
         let written = written.map_err(failed)?;
         interrupt::warn_on_exit(None);
         if written == 0 && len > 0 {

@@ -10,7 +10,7 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use rope_cpu::{
@@ -18,7 +18,7 @@ use rope_cpu::{
         Sequence,
         saved::{Archive, Error},
     },
-    whole_file::whole_file,
+    whole_file::{open_regular, regular_file, remove_abandoned},
 };
 use tracing::{info, warn};
 
@@ -26,12 +26,6 @@ use super::{Entry, State};
 
 /// The extension of files.
 const EXTENSION: &str = "sequence";
-
-/// The extension of files that are not complete yet.
-const INCOMPLETE: &str = "partial";
-
-/// The age from which an incomplete file is one of a program that was killed.
-const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The folder of the cache.
 pub struct Files {
@@ -82,7 +76,11 @@ impl Files {
                     Ok(entry) => entries.extend(entry),
                     Err(e) => discard(&path, &e),
                 },
-                Some(INCOMPLETE) if is_abandoned(&path) => fs::remove_file(&path)?,
+                _ if is_of_cache(&path) => {
+                    if let Err(e) = remove_abandoned(&path) {
+                        warn!(target: "cache", "cannot remove {}: {e}", path.display());
+                    }
+                }
                 _ => {}
             }
         }
@@ -91,8 +89,9 @@ impl Files {
 
     fn entry(&self, path: &Path) -> Result<Option<Entry>, Error> {
         let Some(name) = path.file_stem().and_then(OsStr::to_str) else { return Ok(None) };
-        let metadata = path.metadata()?;
-        let tokens = match self.archive.tokens(BufReader::new(File::open(path)?), metadata.len()) {
+        let file = open_regular(path, File::options().read(true))?;
+        let metadata = file.metadata()?;
+        let tokens = match self.archive.tokens(BufReader::new(file), metadata.len()) {
             Ok(tokens) => tokens,
             Err(
                 Error::Model | Error::Rope { .. } | Error::Cache { .. } | Error::Context { .. },
@@ -133,7 +132,7 @@ impl Files {
 
     fn save(&self, name: &str, sequence: &Sequence, used: SystemTime) -> u64 {
         let (path, started) = (self.path(name), Instant::now());
-        let saved = whole_file(&path, |file| self.archive.save(sequence, usize::MAX, file));
+        let saved = regular_file(&path, |file| self.archive.save(sequence, usize::MAX, file));
         let saved = saved.and_then(|tokens| {
             let file = File::options().write(true).open(&path)?;
             file.set_modified(used)?;
@@ -158,7 +157,7 @@ impl Files {
 
     fn load(&self, name: &str) -> Option<Box<Sequence>> {
         let (path, started) = (self.path(name), Instant::now());
-        let read = File::options().read(true).write(true).open(&path).map_err(Error::from);
+        let read = open_regular(&path, File::options().read(true).write(true)).map_err(Error::from);
         let read = read.and_then(|file| {
             let bytes = file.metadata()?.len();
             let sequence = self.archive.sequence(BufReader::new(&file), bytes)?;
@@ -194,12 +193,9 @@ fn discard(path: &Path, error: &Error) {
     warn!(target: "cache", "{} is ignored{removed}: {error}", path.display());
 }
 
-/// Returns whether an incomplete file is left from a program that was killed.
-fn is_abandoned(path: &Path) -> bool {
-    let of_cache = path.to_string_lossy().contains(&format!(".{EXTENSION}."));
-    let modified = path.metadata().and_then(|metadata| metadata.modified());
-    let age = modified.ok().and_then(|modified| modified.elapsed().ok());
-    of_cache && age.is_some_and(|age| age > ABANDONED)
+/// Returns whether an incomplete file would become one of the cache.
+fn is_of_cache(path: &Path) -> bool {
+    path.to_string_lossy().contains(&format!(".{EXTENSION}."))
 }
 
 fn log(what: &str, path: &Path, tokens: usize, bytes: u64, started: Instant) {
