@@ -51,6 +51,8 @@ const FILES: &[(&str, &str)] = files![
     "imported.js",
     "keys.js",
     "markdown.js",
+    "math.css",
+    "math.js",
     "messages.js",
     "panel.css",
     "panel.js",
@@ -60,6 +62,7 @@ const FILES: &[(&str, &str)] = files![
     "store.js",
     "tree.js",
     "vendor-licenses.txt",
+    "vendor-math.js",
     "vendor.js",
 ];
 

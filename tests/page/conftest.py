@@ -1,5 +1,6 @@
 """A server with SmolLM2, and its page in headless Chromium."""
 
+import mimetypes
 import os
 import re
 import socket
@@ -113,10 +114,12 @@ def inside(page, requested, url):
 
 
 def from_disk(route):
-    """With PAGE_FILES, the files of the page are those in the sources, so that nothing is to be compiled."""
-    response = route.fetch()
+    """With PAGE_FILES, the files of the page are those in the sources, also new ones, so that nothing is to be compiled."""
     name = route.request.url.rsplit("/", 1)[1] or "index.html"
-    route.fulfill(response=response, body=(ROOT / "src/server/page" / name).read_bytes())
+    root = route.fetch(url=route.request.url.split("/page/")[0])
+    headers = {name: value for name, value in root.headers.items() if name != "content-encoding"}
+    headers["content-type"] = f"{mimetypes.guess_type(name)[0]}; charset=utf-8"
+    route.fulfill(status=200, headers=headers, body=(ROOT / "src/server/page" / name).read_bytes())
 
 
 class Chat:

@@ -16,6 +16,11 @@ Rotary embeddings turn **pairs** of dimensions; see [the paper](https://arxiv.or
 1. Scale
 2. Rotate
 
+- [x] Scale
+- [ ] Measure
+
+$$\\theta_i = b^{-2i/d}$$
+
 > A quote with `code`.
 
 ```rust
@@ -32,8 +37,8 @@ fn angle(position: usize, frequency: f64) -> f64 {
 """
 
 
-def with_answer(page):
-    """Shows a conversation with `ANSWER`, without a model."""
+def with_answer(page, text=ANSWER):
+    """Shows a conversation with an answer, without a model."""
     page.evaluate(
         """async (answer) => {
             const { add, newConversation } = await import('/page/tree.js');
@@ -54,10 +59,10 @@ def with_answer(page):
             await store.keep(conversation);
             store.set('shown', conversation.id);
         }""",
-        ANSWER,
+        text,
     )
     page.reload()
-    expect(page.locator(".message.assistant .code")).to_be_visible()
+    expect(page.locator(".message.assistant .body .block").first).to_be_visible()
     Chat(page).ready()
 
 

@@ -2,6 +2,7 @@
 
 import { DOMPurify, Marked, hljs } from './vendor.js';
 import { announce, element, icon } from './dom.js';
+import { formulas, showFormulas } from './math.js';
 
 const marked = new Marked({
     gfm: true,
@@ -9,8 +10,10 @@ const marked = new Marked({
         // HTML in an answer is shown as text.
         html: ({ text }) => escaped(text),
         image: ({ text, href }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+        checkbox: ({ checked }) => `<span class="task-box${checked ? ' done' : ''}"></span> `,
     },
 });
+marked.use(formulas);
 
 // What answers may consist of. Nothing loads from elsewhere, and nothing looks like a part of the page.
 const PERMITTED = {
@@ -71,6 +74,14 @@ function block(token, links) {
         const language = /language-(\S+)/.exec(nested.className)?.[1];
         nested.parentElement.replaceWith(code({ text: nested.textContent.replace(/\n$/, ''), lang: language }));
     }
+    for (const box of fragment.querySelectorAll('.task-box')) {
+        const done = box.classList.contains('done');
+        box.closest('li')?.classList.add('task');
+        box.replaceWith(element('input', { type: 'checkbox', disabled: true, checked: done, 'aria-label': done ? 'Done' : 'To do' }));
+    }
+    showFormulas(fragment);
+    // Each block has the direction of its text, right to left in Arabic or Hebrew.
+    for (const part of fragment.children) if (!part.matches('.code')) part.dir = 'auto';
     return fragment;
 }
 

@@ -180,7 +180,7 @@ class Message {
 
     #edit() {
         const { node, actions } = this;
-        const field = element('textarea', { 'aria-label': 'The edited message', rows: 1 });
+        const field = element('textarea', { 'aria-label': 'The edited message', rows: 1, dir: 'auto' });
         field.value = node.content;
         const close = () => {
             form.replaceWith(this.body);

@@ -22,7 +22,7 @@ export function showList(list, conversations, { current, running, open }) {
                 'aria-current': conversation === current ? 'true' : null,
                 onclick: () => open(conversation),
             },
-            element('span', { class: 'title' }, conversation.title || 'New conversation'),
+            element('span', { class: 'title', dir: 'auto' }, conversation.title || 'New conversation'),
             running(conversation) && element('span', { class: 'pulse', role: 'img', 'aria-label': 'is being answered' }),
         ),
     );
