@@ -182,3 +182,38 @@ def test_the_rope_plan_is_shown(long, visit):
     )
     expect(page.locator("#context")).to_contain_text("16,384 tokens (2 × trained)")
     expect(page.locator("#memory")).to_contain_text("Weights")
+
+
+@pytest.mark.parametrize("width", [1360, 900, 390, 320])
+def test_the_export_menu_is_below_its_button(long, visit, width):
+    page = visit(long.url, viewport={"width": width, "height": 800})
+    with_answer(page)
+    button = page.get_by_role("button", name="Export")
+    button.click()
+    menu = page.locator("#export")
+    expect(menu).to_be_visible()
+    above, box = button.bounding_box(), menu.bounding_box()
+    assert 0 <= box["y"] - above["y"] - above["height"] <= 10, (above, box)
+    assert box["x"] <= above["x"] + above["width"] and above["x"] <= box["x"] + box["width"], (above, box)
+    assert box["x"] >= 8 and box["x"] + box["width"] <= width - 8, box
+    if width > 500:
+        assert abs(box["x"] + box["width"] - above["x"] - above["width"]) < 1, (above, box)
+
+
+def test_escape_closes_the_menu_first(long, visit):
+    page = visit(long.url)
+    with_answer(page)
+    chat = Chat(page).limit(400, temperature=0)
+    chat.send("Count to a thousand.")
+    expect(chat.answers.last.locator(".body")).not_to_be_empty()
+    page.get_by_role("button", name="Export").click()
+    page.keyboard.press("Escape")
+    expect(page.locator("#export")).to_be_hidden()
+    expect(page.get_by_role("button", name="Export")).to_be_focused()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(chat.complete().locator(".notice")).to_contain_text("stopped")
+    expect(chat.field).to_be_focused()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(chat.field).to_be_focused()

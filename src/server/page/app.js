@@ -173,6 +173,11 @@ $('#rename').addEventListener('click', async () => {
     const title = await askTitle($('#title-dialog'), chat.current.title);
     if (title) chat.rename(title);
 });
+$('#export').addEventListener('beforetoggle', () => {
+    const { right, bottom } = $('[popovertarget="export"]').getBoundingClientRect();
+    $('#export').style.setProperty('--right', `${right}px`);
+    $('#export').style.setProperty('--bottom', `${bottom}px`);
+});
 $('#export-markdown').addEventListener('click', () => exportConversation(chat.current, 'md'));
 $('#export-json').addEventListener('click', () => exportConversation(chat.current, 'json'));
 $('#import').addEventListener('click', () => $('#import-file').click());
@@ -190,7 +195,9 @@ $('#import-file').addEventListener('change', async ({ target }) => {
     target.value = '';
 });
 $('#delete').addEventListener('click', async () => {
-    if (await askDeletion($('#delete-dialog'), chat.current.title)) await chat.remove();
+    if (!(await askDeletion($('#delete-dialog'), chat.current.title))) return;
+    await chat.remove();
+    composer.field.focus();
 });
 
 for (const button of document.querySelectorAll('dialog .cancel')) {
@@ -222,7 +229,10 @@ shortcuts({
     escape: () => {
         if (narrow.matches && document.body.dataset.sidebar === 'open') toggle('sidebar', false);
         else if (middle.matches && document.body.dataset.panel === 'open') toggle('panel', false);
-        else chat.stop();
+        else {
+            chat.stop();
+            composer.field.focus();
+        }
     },
 });
 $('#show-help').addEventListener('click', () => $('#help').showModal());

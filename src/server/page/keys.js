@@ -3,7 +3,8 @@
 /** Calls `actions` by keys: new, sidebar, panel, regenerate, message, help, escape. */
 export function shortcuts(actions) {
     addEventListener('keydown', (event) => {
-        if (event.isComposing || document.querySelector('dialog[open]')) return;
+        // What is open above the page closes by the browser's own keys.
+        if (event.isComposing || document.querySelector('dialog[open], :popover-open')) return;
         const action = named(event);
         if (!action) return;
         event.preventDefault();
