@@ -60,6 +60,7 @@ const FILES: &[(&str, &str)] = files![
     "settings.js",
     "sidebar.js",
     "store.js",
+    "touch.css",
     "tree.js",
     "vendor-licenses.txt",
     "vendor-math.js",

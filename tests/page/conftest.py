@@ -156,6 +156,20 @@ class Chat:
         return self
 
 
+def drop(page, name, text):
+    """Drops a file onto the page, as a user does with the mouse."""
+    data = page.evaluate_handle(
+        """({ name, text }) => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], name, { type: 'text/plain' }));
+            return data;
+        }""",
+        {"name": name, "text": text},
+    )
+    for event in ["dragenter", "dragover", "drop"]:
+        page.dispatch_event("body", event, {"dataTransfer": data})
+
+
 def statistics(answer):
     """The numbers below an answer: tokens read, and those that were in the cache."""
     text = answer.locator(".statistics").inner_text()

@@ -2,8 +2,8 @@
 
 import re
 
-from conftest import PATIENCE, ROOT, Chat, expect
-from test_conversation import document, drop
+from conftest import PATIENCE, ROOT, Chat, drop, expect
+from test_conversation import document
 
 DOCS = ROOT / "docs"
 SIZE = {"width": 1240, "height": 800}

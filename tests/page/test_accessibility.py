@@ -1,7 +1,7 @@
 """Screen readers, keyboards, themes, narrow screens."""
 
 import pytest
-from conftest import AXE, Chat, expect
+from conftest import AXE, Chat, drop, expect
 
 # An answer with all that Markdown has.
 ANSWER = """# Positions
@@ -182,6 +182,41 @@ def test_the_rope_plan_is_shown(long, visit):
     )
     expect(page.locator("#context")).to_contain_text("16,384 tokens (2 × trained)")
     expect(page.locator("#memory")).to_contain_text("Weights")
+
+
+@pytest.mark.parametrize("width", [1360, 390])
+def test_what_fingers_press_is_large_enough(long, visit, width):
+    page = visit(long.url, viewport={"width": width, "height": 844}, has_touch=True, is_mobile=True)
+    with_answer(page)
+    drop(page, "notes.txt", "Notes.")
+    expect(page.locator("#composer .chip")).to_contain_text("tokens")
+    page.locator("details:not([open]) > summary").evaluate_all("all => all.forEach((one) => one.click())")
+    small = """() => [...document.querySelectorAll('button, summary, input:not([type=checkbox]), textarea, select')]
+        .filter((one) => one.checkVisibility())
+        .map((one) => [one.ariaLabel ?? one.textContent.trim() ?? one.id, one.getBoundingClientRect()])
+        .filter(([_, { width, height }]) => Math.min(width, height) < 44 && width > 1)
+        .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)"""
+    assert page.evaluate(small) == []
+    page.get_by_role("button", name="Export").click()
+    assert page.evaluate(small) == [], "the menu"
+    page.keyboard.press("Escape")
+    for name in ["Conversations", "Context and model"] if width < 500 else []:
+        page.get_by_role("button", name=name).click()
+        assert page.evaluate(small) == [], name
+        page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_the_panel_lies_over_the_conversation(long, visit, width):
+    page = visit(long.url, viewport={"width": width, "height": 844})
+    with_answer(page)
+    before = page.locator("main").bounding_box()
+    page.get_by_role("button", name="Context and model").click()
+    expect(page.get_by_role("complementary")).to_be_visible()
+    assert page.locator("main").bounding_box() == before
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("complementary")).to_be_hidden()
+    expect(page.get_by_role("button", name="Context and model")).to_be_focused()
 
 
 @pytest.mark.parametrize("width", [1360, 900, 390, 320])

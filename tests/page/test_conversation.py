@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import LONG, ROOT, Chat, expect, statistics
+from conftest import LONG, ROOT, Chat, drop, expect, statistics
 
 
 def document(tokens):
@@ -12,20 +12,6 @@ def document(tokens):
     # SmolLM2 has about 4.5 letters in a token of it.
     text = (text * 9)[: int(4.5 * tokens)]
     return {"name": "jargon.txt", "text": text}
-
-
-def drop(page, name, text):
-    """Drops a file onto the page, as a user does with the mouse."""
-    data = page.evaluate_handle(
-        """({ name, text }) => {
-            const data = new DataTransfer();
-            data.items.add(new File([text], name, { type: 'text/plain' }));
-            return data;
-        }""",
-        {"name": name, "text": text},
-    )
-    for event in ["dragenter", "dragover", "drop"]:
-        page.dispatch_event("body", event, {"dataTransfer": data})
 
 
 def test_a_long_document_is_read_once(serve, visit):
