@@ -1,20 +1,25 @@
 //! The web page: files in memory, which request nothing from elsewhere.
 
-use std::sync::Arc;
+use std::{
+    io::Write,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     Router,
+    body::Bytes,
     extract::{Path, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
-            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+            ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY,
+            CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
         },
     },
     response::{IntoResponse, Response},
     routing::get,
 };
+use flate2::{Compression, write::GzEncoder};
 use twox_hash::XxHash3_128;
 
 use super::{app::Server, error::ApiError};
@@ -28,14 +33,22 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
 
+struct File {
+    name: &'static str,
+    text: &'static str,
+    /// The text in gzip, compressed for the first client that accepts it: the program has each text once.
+    gzip: OnceLock<Option<Bytes>>,
+}
+
 macro_rules! files {
     ($($name:literal,)*) => {
-        &[$(($name, include_str!(concat!("page/", $name))),)*]
+        /// The files, `index.html` first.
+        static FILES: [File; [$($name),*].len()] =
+            [$(File { name: $name, text: include_str!(concat!("page/", $name)), gzip: OnceLock::new() },)*];
     };
 }
 
-/// The files, `index.html` first.
-const FILES: &[(&str, &str)] = files![
+files! {
     "index.html",
     "answer.js",
     "app.js",
@@ -65,7 +78,7 @@ const FILES: &[(&str, &str)] = files![
     "vendor-licenses.txt",
     "vendor-math.js",
     "vendor.js",
-];
+}
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {
@@ -84,14 +97,18 @@ async fn file(
     if !server.options.shows_page {
         return Err(ApiError::not_found("the server was started without its web page"));
     }
-    let found = FILES.iter().find(|(known, _)| *known == name);
-    let (_, text) = found.ok_or_else(|| ApiError::not_found("File Not Found"))?;
-    // Browsers ask each time, and load what another version of the program has changed.
-    let tag = format!("\"{:032x}\"", XxHash3_128::oneshot(text.as_bytes()));
+    let found = FILES.iter().find(|file| file.name == name);
+    let file = found.ok_or_else(|| ApiError::not_found("File Not Found"))?;
+    let gzip = if accepts_gzip(&headers) { file.gzip() } else { None };
+    // Browsers ask each time, and load what another version of the program has changed. Each encoding has a tag.
+    let suffix = if gzip.is_some() { "-gzip" } else { "" };
+    let tag = format!("\"{:032x}{suffix}\"", XxHash3_128::oneshot(file.text.as_bytes()));
     let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = match known {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => text.into_response(),
+    let encoded = gzip.is_some() && !known;
+    let mut response = match (known, gzip) {
+        (true, _) => StatusCode::NOT_MODIFIED.into_response(),
+        (false, Some(gzip)) => gzip.into_response(),
+        (false, None) => file.text.into_response(),
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -99,14 +116,40 @@ async fn file(
         (CACHE_CONTROL, "no-cache"),
         (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, "no-referrer"),
+        (VARY, "accept-encoding"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    if encoded {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
     }
     Ok(response)
+}
+
+impl File {
+    /// Returns the text in gzip.
+    fn gzip(&self) -> Option<Bytes> {
+        let compressed = self.gzip.get_or_init(|| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(self.text.as_bytes()).ok()?;
+            encoder.finish().ok().map(Bytes::from)
+        });
+        compressed.clone()
+    }
+}
+
+/// Returns whether `Accept-Encoding` permits gzip.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip") && weight.is_ok_and(|weight| weight > 0.0)
+    })
 }
 
 fn content_type(name: &str) -> &'static str {

@@ -1,5 +1,11 @@
 //! The web page, and what the server has for it.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use flate2::read::GzDecoder;
 use rope_cpu::json::parse;
 use serde_json::Value;
 
@@ -22,8 +28,9 @@ fn the_page_is_complete_and_loads_nothing_from_elsewhere() {
         assert_eq!(file.status, 200, "{name}");
         if name.ends_with(".js") {
             assert_eq!(file.header("content-type"), Some("text/javascript; charset=utf-8"));
-            let imports = file.text.split("from './").skip(1);
-            let modules = imports.filter_map(|rest| rest.split_once('\'').map(|(name, _)| name));
+            let imports = |start| file.text.split(start).skip(1);
+            let modules = imports("from './").chain(imports("import('./"));
+            let modules = modules.filter_map(|rest| rest.split_once('\'').map(|(name, _)| name));
             for module in modules.map(|name| format!("page/{name}")) {
                 if !names.contains(&module) {
                     names.push(module);
@@ -48,6 +55,49 @@ fn files_are_sent_again_only_if_they_changed() {
     assert_eq!((again.status, again.text.as_str()), (304, ""));
     let other = server.send("GET", "/page/app.js", &[("if-none-match", "\"0\"")], "");
     assert_eq!((other.status, other.text), (200, first.text));
+}
+
+#[test]
+fn files_are_compressed_for_clients_that_accept_it() {
+    let server = serve(&["-c", "256"]);
+    let get = |accepted: &str, tag: &str| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        let request = format!(
+            "GET /page/vendor.js HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{accepted}If-None-Match: {tag}\r\n\r\n",
+            server.address()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        let end = reply.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+        (String::from_utf8_lossy(&reply[..end]).to_lowercase(), reply[end + 4..].to_vec())
+    };
+    let tag = |head: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix("etag: "));
+        line.unwrap().to_string()
+    };
+    let (head, plain) = get("", "x");
+    assert!(head.contains("vary: accept-encoding") && !head.contains("content-encoding"), "{head}");
+    let none = ["gzip;q=0", "br", "x-gzip, deflate", "gzip;q=much"];
+    for accepted in none.map(|names| format!("Accept-Encoding: {names}\r\n")) {
+        let (head, body) = get(&accepted, "x");
+        assert!(body == plain && !head.contains("content-encoding"), "{accepted}: {head}");
+    }
+    for names in ["gzip", "deflate, GZIP, br", "br;q=1.0, gzip;q=0.8"] {
+        let accepted = format!("Accept-Encoding: {names}\r\n");
+        let (head, compressed) = get(&accepted, "x");
+        assert!(head.contains("content-encoding: gzip\r\n"), "{names}: {head}");
+        assert!(compressed.len() * 2 < plain.len(), "{names}: {}", compressed.len());
+        let mut text = Vec::new();
+        GzDecoder::new(&compressed[..]).read_to_end(&mut text).unwrap();
+        assert!(text == plain, "{names}");
+        // The same file in another encoding is another one.
+        let (head, body) = get(&accepted, &tag(&head));
+        assert!(head.starts_with("http/1.1 304") && body.is_empty(), "{head}");
+        assert!(!head.contains("content-encoding"), "{head}");
+        let (head, _) = get(&accepted, &tag(&get("", "x").0));
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+    }
 }
 
 #[test]
