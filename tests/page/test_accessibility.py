@@ -1,7 +1,7 @@
 """Screen readers, keyboards, themes, narrow screens."""
 
 import pytest
-from conftest import AXE, Chat, drop, expect
+from conftest import AXE, MODEL, Chat, drop, expect
 
 # An answer with all that Markdown has.
 ANSWER = """# Positions
@@ -182,6 +182,19 @@ def test_the_rope_plan_is_shown(long, visit):
     )
     expect(page.locator("#context")).to_contain_text("16,384 tokens (2 × trained)")
     expect(page.locator("#memory")).to_contain_text("Weights")
+    expect(page.locator("#memory")).to_contain_text(MODEL.name)
+
+
+def test_a_plan_that_scales_nothing_is_folded(serve, visit):
+    page = visit(serve("--ctx", "512").url)
+    Chat(page).ready()
+    heading = page.get_by_role("heading", name="RoPE plan")
+    panel = page.locator("#rope")
+    expect(page.locator("#memory")).to_contain_text("Weights")
+    expect(panel.locator("dt").first).to_be_attached()
+    expect(panel).to_be_hidden()
+    heading.click()
+    expect(panel).to_contain_text("none")
 
 
 @pytest.mark.parametrize("width", [1360, 390])

@@ -1,9 +1,16 @@
 // An answer, from the request to its end: the text, the progress of reading, the speed.
 
 import { Fault, events, fault, send } from './server.js';
+import { set, setting } from './store.js';
 
 /** The time over which the present speed is taken, in milliseconds. */
 const RECENT = 3000;
+
+/** The time between two estimates of the time left, in milliseconds. */
+const ESTIMATE_EVERY = 1000;
+
+/** The fewest tokens with a speed of reading that later estimates take. */
+const READ_MIN = 32;
 
 /**
  * Requests an answer to `messages`, and writes it to `node`. `changed(progress)` is called after each
@@ -15,6 +22,9 @@ export async function answer(node, messages, settings, signal, changed) {
     const state = (node.answer = { samples: node.answer?.samples ?? [] });
     const speed = new Speed();
     let began = false;
+    let reading = null;
+    // A batch can take many seconds, in which the time left goes down.
+    const estimates = setInterval(() => reading && changed(reading()), ESTIMATE_EVERY);
     try {
         for await (const event of events(await send('v1/chat/completions', { body, signal }))) {
             if (event.error) throw fault(event.error.code, event);
@@ -22,14 +32,20 @@ export async function answer(node, messages, settings, signal, changed) {
             node.reasoning = joined(node.reasoning, delta.reasoning_content);
             node.content += delta.content ?? '';
             state.finish = event.choices?.[0]?.finish_reason ?? state.finish;
-            const reading = event.prompt_progress;
+            state.model = event.model ?? state.model;
             if (event.timings) state.timings = event.timings;
-            if (reading && reading.processed < reading.total) {
-                changed(progress(reading, speed));
+            const { prompt_progress: read } = event;
+            if (read && read.processed < read.total) {
+                reading = progress(read, state.model);
+                changed(reading());
                 continue;
             }
+            reading = null;
             if (event.timings?.predicted_n > 0) {
-                if (!began) speed.restart();
+                if (!began) {
+                    speed.restart();
+                    remember(state.model, event.timings);
+                }
                 began = true;
                 const { cache_n, prompt_n, predicted_n, predicted_ms } = event.timings;
                 speed.add(predicted_ms, predicted_n);
@@ -43,16 +59,32 @@ export async function answer(node, messages, settings, signal, changed) {
         if (error.name === 'AbortError') state.stopped = true;
         else throw Object.assign(error, { shown: state.fault });
     } finally {
+        clearInterval(estimates);
         delete state.now;
     }
 
-    function progress(reading) {
-        const { total, cache, processed, time_ms } = reading;
+    /** Returns a function of the progress with the time left, which counts down. */
+    function progress({ total, cache, processed, time_ms }, model) {
         speed.add(time_ms, processed - cache);
         const perSecond = speed.perSecond();
         if (perSecond) sample(state.samples, 'read', processed, perSecond);
-        return { total, cache, processed, perSecond, left: perSecond ? (total - processed) / perSecond : null };
+        // In the first batch, the speed of the last prompt is all that is known.
+        const assumed = perSecond ?? remembered(model);
+        const at = performance.now();
+        const left = () => Math.max(0, (total - processed) / assumed - (performance.now() - at) / 1000);
+        return () => ({ total, cache, processed, perSecond, left: assumed ? left() : null });
     }
+}
+
+/** Keeps the speed of reading a prompt, for estimates. */
+function remember(model, { prompt_n, prompt_per_second }) {
+    if (prompt_n >= READ_MIN && prompt_per_second > 0) set('reading', { model, perSecond: prompt_per_second });
+}
+
+/** Returns the tokens per second with which the model read the last prompt, null if it is not known. */
+function remembered(model) {
+    const last = setting('reading');
+    return last?.model === model ? last.perSecond : null;
 }
 
 /** Returns what is shown below an answer that did not end by itself, null if nothing. */

@@ -24,7 +24,7 @@ const connection = new Connection({
     dialog: $('#key'),
     changed: (properties) => {
         showSampling($('#sampling'), properties.default_generation_settings.params);
-        showMemory($('#memory'), properties.memory);
+        showMemory($('#memory'), properties);
         rope.load();
         showUse();
     },
@@ -111,7 +111,7 @@ function sent() {
 async function ended(fault) {
     if (fault?.kind === 'key') await connection.askKey();
     await connection.look();
-    showMemory($('#memory'), connection.properties?.memory);
+    showMemory($('#memory'), connection.properties);
     rope.follow(Math.min(used(path(chat.current)), connection.properties?.default_generation_settings.n_ctx ?? 0));
 }
 

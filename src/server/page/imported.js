@@ -34,10 +34,10 @@ function isFile(file) {
 }
 
 function isAnswer(answer) {
-    const { timings, samples = [], fault = null, finish = null } = isObject(answer) ? answer : { samples: null };
+    const { timings, samples = [], fault = null, finish = null, model = null } = isObject(answer) ? answer : { samples: null };
     const isSample = (sample) => isObject(sample) && isText(sample.kind) && [sample.depth, sample.perSecond].every(Number.isFinite);
     return (
-        [fault, finish].every((text) => text === null || isText(text)) &&
+        [fault, finish, model].every((text) => text === null || isText(text)) &&
         (timings === undefined || (isObject(timings) && isTimed(timings))) &&
         Array.isArray(samples) &&
         samples.every(isSample)

@@ -75,10 +75,11 @@ class Message {
         this.status = element('div', { class: 'reading', hidden: true });
         this.foot = element('div', { class: 'foot' });
         const name = user ? 'You' : 'Model';
+        this.author = element('h2', { class: 'visually-hidden' }, name);
         this.article = element(
             'article',
             { class: `message ${node.role}`, 'aria-label': `${name}`, 'data-role': node.role },
-            element('h2', { class: 'visually-hidden' }, name),
+            this.author,
             files(node),
             !user && [this.thought, this.status],
             this.body,
@@ -109,6 +110,9 @@ class Message {
             this.body.textContent = node.content;
             return;
         }
+        const { model } = node.answer ?? {};
+        this.author.className = model ? 'author' : 'visually-hidden';
+        if (model) this.author.textContent = modelName(model);
         this.markdown.show(node.content);
         this.thought.hidden = !node.reasoning;
         if (node.reasoning) this.thinking.show(node.reasoning);
@@ -127,7 +131,7 @@ class Message {
         const details = [
             cache > 0 && `${whole(cache)} from the cache`,
             perSecond && `${short(perSecond)} tokens/s`,
-            left !== null && `${duration(left)} left`,
+            left !== null && `about ${duration(left)} left`,
         ];
         let bar = this.status.querySelector('progress');
         if (!bar) {
@@ -238,6 +242,11 @@ function files(node) {
             element('pre', { tabindex: 0, role: 'group', 'aria-label': `Text of ${name}` }, text),
         );
     return element('div', { class: 'files' }, node.files.map(file));
+}
+
+/** Returns a model's name without the ending of its file. */
+function modelName(model) {
+    return model.replace(/\.gguf$/i, '');
 }
 
 /** Returns what an answer cost. */

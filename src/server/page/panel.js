@@ -44,6 +44,8 @@ export class Rope {
     }
 
     show(plan) {
+        // A plan that changes nothing is folded.
+        if (plan.method !== this.plan?.method) this.place.closest('details').open = scales(plan);
         this.plan = plan;
         const warnings = plan.warnings.map((warning) => element('p', { class: 'notice' }, warning));
         this.place.replaceChildren(
@@ -62,6 +64,11 @@ export class Rope {
             element('details', { class: 'origins' }, element('summary', {}, 'Settings and their origins'), element('p', {}, plan.plan.replace(/^RoPE: /, ''))),
         );
     }
+}
+
+/** Returns whether a plan changes positions or frequencies. */
+function scales({ method, factor, base, base_trained: trained }) {
+    return method !== 'none' || factor !== 1 || base !== trained;
 }
 
 /** Returns a formula, null if it changes nothing. */
@@ -164,11 +171,12 @@ export function showSpeed(place, nodes, context) {
     }));
 }
 
-/** Shows the memory. */
-export function showMemory(place, memory) {
-    if (!memory) return;
-    const { weights_bytes, context_bytes, cache_bytes, buffers_bytes } = memory;
+/** Shows the model and its memory. */
+export function showMemory(place, properties) {
+    if (!properties?.memory) return;
+    const { weights_bytes, context_bytes, cache_bytes, buffers_bytes } = properties.memory;
     place.replaceChildren(facts([
+        ['Model', properties.model_alias],
         ['Weights', bytes(weights_bytes)],
         ['Keys and values', `${bytes(cache_bytes)} in use`],
         ['of a full context', bytes(context_bytes)],
