@@ -51,22 +51,49 @@ def test_a_page_that_is_left_in_the_middle_of_an_answer(serve, visit):
     assert continued.startswith(text[:20]) and len(continued) > len(text)
 
 
-def test_a_message_that_does_not_fit(serve, visit):
+def test_a_message_that_does_not_fit_is_not_sent(serve, visit):
     page = visit(serve("--ctx", "512").url)
     chat = Chat(page).ready().limit(4)
     chat.ask("Say yes.")
-    text = (ROOT / "tests/data/jargon.txt").read_text()[:4000]
+    text = (ROOT / "tests/data/jargon.txt").read_text()[:3900]
     chat.field.fill(text)
-    expect(page.locator("#gauge")).to_contain_text("the message does not fit")
+    expect(page.locator("#gauge")).to_contain_text(re.compile(r"about \d+ too many: the message does not fit"))
     chat.field.press("Enter")
-    notice = chat.complete().locator(".notice")
-    expect(notice).to_contain_text("The context is full: the conversation has 8")
-    expect(notice).to_contain_text("tokens, and 512 fit. Shorten the message, begin a new conversation, or restart")
-    # The message is there, to be shortened.
-    page.get_by_role("button", name="Edit the message").last.click()
+    notice = page.locator("#composer .notice")
+    expect(notice).to_contain_text(re.compile(r"The message was not sent: it has \d+ tokens too many for the context of 512."))
+    excess = int(re.search(r"\d+", notice.inner_text())[0])
+    expect(page.locator(".message")).to_have_count(2)
+    expect(chat.field).to_have_value(text)
+    # The number is exact: the message fits without so many tokens.
+    cut = """async ({ text, excess }) => {
+        const post = async (path, body) => (await fetch(path, { method: 'POST', body: JSON.stringify(body) })).json();
+        const { tokens } = await post('tokenize', { content: text });
+        return (await post('detokenize', { tokens: tokens.slice(0, tokens.length - excess) })).content;
+    }"""
+    for less, fits in [(excess - 3, False), (excess, True)]:
+        chat.field.fill(page.evaluate(cut, {"text": text, "excess": less}))
+        chat.field.press("Enter")
+        if not fits:
+            expect(notice).to_contain_text("it has 3 tokens too many")
+    expect(page.locator(".message")).to_have_count(4)
+    expect(chat.complete().locator(".fault")).to_have_count(0)
+    # An edited message is checked, too.
+    page.get_by_role("button", name="Edit the message").first.click()
+    page.get_by_label("The edited message").fill(text)
+    page.keyboard.press("Enter")
+    expect(page.locator(".edit .notice")).to_contain_text("too many for the context of 512")
     page.get_by_label("The edited message").fill("Say no.")
     page.keyboard.press("Enter")
+    expect(page.locator(".message.user .body")).to_have_text("Say no.")
     expect(chat.complete().locator(".fault")).to_have_count(0)
+
+
+def test_a_context_that_rolls_takes_any_message(serve, visit):
+    page = visit(serve("--ctx", "512", "--attention-sinks", "4").url)
+    chat = Chat(page).ready().limit(4)
+    answer = chat.ask((ROOT / "tests/data/jargon.txt").read_text()[:3900])
+    expect(answer.locator(".fault")).to_have_count(0)
+    expect(answer.locator(".body")).not_to_be_empty()
 
 
 def test_a_context_that_an_answer_fills(serve, visit):

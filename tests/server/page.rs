@@ -137,6 +137,13 @@ fn the_plan_has_the_numbers_of_a_length() {
 }
 
 #[test]
+fn the_properties_say_whether_the_context_rolls() {
+    let rolls = |options: &[&str]| serve(options).get("/props").json()["context_rolls"].take();
+    assert_eq!(rolls(&["-c", "512"]), false);
+    assert_eq!(rolls(&["-c", "512", "--attention-sinks", "4"]), true);
+}
+
+#[test]
 fn the_properties_have_the_memory() {
     let server = serve(&["-c", "512"]);
     let memory = server.get("/props").json()["memory"].take();

@@ -29,6 +29,7 @@ pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
         "eos_token": text(tokenizer.eos()),
         "build_info": concat!("rope-cpu ", env!("CARGO_PKG_VERSION")),
         "is_sleeping": false,
+        "context_rolls": app.capacity > app.context,
         "n_ctx_train": app.model.config().context_train,
         "rope": app.rope,
         "memory": {

@@ -3,6 +3,8 @@
 import { Chat } from './chat.js';
 import { Composer } from './composer.js';
 import { Connection } from './connection.js';
+import { Drafts, withdrawn } from './drafts.js';
+import { refusal } from './fit.js';
 import { Gauge } from './gauge.js';
 import { shortcuts } from './keys.js';
 import { Messages } from './messages.js';
@@ -16,6 +18,7 @@ const $ = (selector) => document.querySelector(selector);
 
 applyTheme();
 
+const drafts = new Drafts();
 const rope = new Rope($('#rope'));
 const gauge = new Gauge($('#gauge'));
 
@@ -38,6 +41,7 @@ const messages = new Messages($('#messages'), $('#scroller'), {
         messages.focus(node, label);
     },
     edit: (node, content) => chat.edit(node, content),
+    refusal: (node, content) => refusal(chat.asked({ ...node, content }, node), connection.properties),
     regenerate: (node, instead) => chat.regenerate(node, instead),
     resume: (node) => chat.resume(node),
     limit: (node) => chat.limit(node),
@@ -45,14 +49,25 @@ const messages = new Messages($('#messages'), $('#scroller'), {
 
 const composer = new Composer($('#composer'), {
     send: (message) => chat.send(message),
+    refusal: (message) => refusal(chat.asked(message), connection.properties),
     stop: () => chat.stop(),
-    changed: () => showUse(),
+    changed: () => {
+        if (written) drafts.set(written, composer.draft);
+        showUse();
+    },
     editLast: () => [...document.querySelectorAll('[aria-label="Edit the message"]')].at(-1)?.click(),
 });
+
+/** The conversation that the field's message is for. */
+let written = null;
 
 /** Shows the conversation. */
 function show() {
     const { current, conversations } = chat;
+    if (current !== written) {
+        written = current;
+        composer.show(drafts.of(current));
+    }
     const writing = chat.writing();
     messages.show(current, writing);
     composer.setBusy(writing !== null);
@@ -108,11 +123,29 @@ function sent() {
     if (document.activeElement === document.body) composer.field.focus();
 }
 
-async function ended(fault) {
+/** Called when an answer has ended. If it was complete, the first message that waits for it is sent. */
+async function ended(conversation, node, fault) {
+    next(conversation, !fault && !node.answer.stopped);
     if (fault?.kind === 'key') await connection.askKey();
     await connection.look();
     showMemory($('#memory'), connection.properties);
     rope.follow(Math.min(used(path(chat.current)), connection.properties?.default_generation_settings.n_ctx ?? 0));
+}
+
+/** Sends the first message that waits, or puts all of them back into the draft. */
+async function next(conversation, complete) {
+    const [message] = drafts.of(conversation).waiting;
+    if (!message || !chat.conversations.includes(conversation)) return;
+    const sentence = complete ? await refusal(chat.asked(message, null, conversation), connection.properties) : null;
+    if (chat.writing(conversation)) return;
+    const draft = drafts.of(conversation);
+    const sends = complete && !sentence;
+    drafts.set(conversation, sends ? { ...draft, waiting: draft.waiting.filter((other) => other !== message) } : withdrawn(draft));
+    if (conversation === written) {
+        composer.show(drafts.of(conversation));
+        composer.say(sentence ?? '');
+    }
+    if (sends) chat.send(message, conversation);
 }
 
 // ---- Panels, dialogs, themes.
@@ -241,6 +274,7 @@ $('#show-help').addEventListener('click', () => $('#help').showModal());
 
 showPanels();
 const keeps = await store.open();
+await drafts.open();
 await chat.load();
 messages.toEnd();
 if (!keeps) composer.say('This browser keeps no data for the page: conversations are lost when it is left.');

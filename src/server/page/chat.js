@@ -16,7 +16,7 @@ export class Chat {
     current = newConversation();
     #running = new Map();
 
-    /** `view` has show, progress(node, reading), and ended(fault). `connection` gives the context. */
+    /** `view` has show, progress(node, reading), sent, ended(conversation, node, fault) and say. `connection` gives the context. */
     constructor(view, connection) {
         Object.assign(this, { view, connection });
     }
@@ -77,14 +77,20 @@ export class Chat {
         return this.#running.get(conversation.id)?.node ?? null;
     }
 
-    send({ content, files }) {
-        const { current } = this;
-        const parent = path(current).at(-1)?.id ?? '';
-        const node = add(current, parent, 'user', content, files.length > 0 ? { files } : {});
-        if (!this.conversations.includes(current)) this.conversations.unshift(current);
-        if (!current.title) current.title = titleOf(node);
-        store.set('shown', current.id);
-        this.#answer(node);
+    send({ content, files }, conversation = this.current) {
+        const parent = path(conversation).at(-1)?.id ?? '';
+        const node = add(conversation, parent, 'user', content, files.length > 0 ? { files } : {});
+        if (!this.conversations.includes(conversation)) this.conversations.unshift(conversation);
+        if (!conversation.title) conversation.title = titleOf(node);
+        if (conversation === this.current) store.set('shown', conversation.id);
+        this.#answer(node, conversation);
+    }
+
+    /** Returns what would be sent with a message, at the end of a conversation or in the place of a node. */
+    asked(message, instead = null, conversation = this.current) {
+        const nodes = path(conversation);
+        const before = instead ? nodes.slice(0, nodes.indexOf(instead)) : nodes;
+        return messages(conversation, [...before, { ...message, role: 'user' }]);
     }
 
     /** Sends a message again with another text, as a version of it. */
@@ -150,13 +156,12 @@ export class Chat {
         return 'The answer has reached the most tokens that the settings permit: continue it, or change them under Sampling.';
     }
 
-    #answer(asked) {
-        const node = add(this.current, asked.id, 'assistant', '');
-        this.#run(node);
+    #answer(asked, conversation = this.current) {
+        const node = add(conversation, asked.id, 'assistant', '');
+        this.#run(node, conversation);
     }
 
-    async #run(node) {
-        const conversation = this.current;
+    async #run(node, conversation = this.current) {
         const controller = new AbortController();
         const nodes = path(conversation);
         const until = nodes.indexOf(node);
@@ -165,7 +170,7 @@ export class Chat {
         this.#running.set(conversation.id, { node, controller });
         this.#keep(conversation, own);
         this.view.show();
-        this.view.sent();
+        if (this.current === conversation) this.view.sent();
         announce('The model is answering.');
         // The beginning of the answer is kept at once.
         let kept = -Infinity;
@@ -187,7 +192,7 @@ export class Chat {
         this.view.show();
         const words = node.answer.timings?.predicted_n ?? 0;
         announce(failed ? failed.shown : node.answer.stopped ? 'Stopped.' : `The answer is complete: ${whole(words)} tokens.`);
-        this.view.ended(failed);
+        this.view.ended(conversation, node, failed);
     }
 
     /** Keeps a conversation, whose nodes `own` were written here. */

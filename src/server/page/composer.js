@@ -1,45 +1,53 @@
-// The field for a message, with files of text.
+// The field for a message, its files, and the messages that wait for the present answer.
 
-import { announce, bytes, element, icon, iconButton, whole } from './dom.js';
+import { Attachments } from './attachments.js';
+import { announce, element, icon, iconButton } from './dom.js';
+import { withdrawn } from './drafts.js';
 import { count } from './server.js';
-
-/** The largest file in bytes: more than any context holds. */
-const FILE_MAX = 8 << 20;
 
 /** The time without a key press after which the tokens of a message are counted. */
 const COUNT_AFTER = 300;
 
 export class Composer {
-    #files = [];
+    #waiting = [];
     #counting = null;
+    #checking = false;
+    #typed = 0;
     /** The number of tokens of the message that is being written. */
     tokens = 0;
 
-    /** `actions` has send, stop, and changed, which is called when the number of tokens has changed. */
+    /**
+     * `actions` has send(message), refusal(message), stop, editLast, and changed, which is called when the draft or its
+     * number of tokens has changed.
+     */
     constructor(form, actions) {
         this.form = form;
         this.actions = actions;
         this.field = form.querySelector('textarea');
-        this.chips = form.querySelector('.files');
         this.notice = form.querySelector('.notice');
+        this.list = form.querySelector('.waiting');
         this.button = form.querySelector('.send');
+        this.later = form.querySelector('.later');
         this.busy = false;
+        this.attachments = new Attachments(form.querySelector('.files'), {
+            say: (sentence) => this.say(sentence),
+            insert: (text) => this.#insert(text),
+            changed: () => this.#changed(),
+        });
         const chooser = form.querySelector('input[type=file]');
         form.querySelector('.attach').addEventListener('click', () => chooser.click());
         chooser.addEventListener('change', () => this.attach([...chooser.files]).then(() => (chooser.value = '')));
         this.field.addEventListener('input', () => this.#edited());
         this.field.addEventListener('keydown', (event) => this.#key(event));
         this.field.addEventListener('paste', (event) => {
-            const files = [...event.clipboardData.files];
-            if (files.length === 0) return;
-            event.preventDefault();
-            this.attach(files);
+            if (this.attachments.paste(event.clipboardData)) event.preventDefault();
         });
         form.addEventListener('submit', (event) => {
             event.preventDefault();
             this.#submit();
         });
         this.button.addEventListener('click', () => (this.busy ? actions.stop() : this.#submit()));
+        this.later.addEventListener('click', () => this.#submit());
         this.setBusy(false);
     }
 
@@ -51,32 +59,26 @@ export class Composer {
         this.button.setAttribute('aria-label', label);
         this.button.title = busy ? 'Stop (Esc)' : 'Send (Enter)';
         this.button.disabled = !busy && this.#empty();
+        this.later.hidden = !busy || this.#empty();
+    }
+
+    /** What is being written. */
+    get draft() {
+        return { content: this.field.value, files: this.attachments.files, waiting: this.#waiting };
+    }
+
+    /** Shows what is being written to another conversation. */
+    show({ content, files, waiting }) {
+        this.#waiting = waiting;
+        this.field.value = content;
+        this.attachments.set(files);
+        this.#showWaiting();
+        this.#edited();
     }
 
     /** Adds the files that are text. */
-    async attach(files) {
-        for (const file of files) {
-            if (file.size > FILE_MAX) {
-                this.say(`${file.name} has ${bytes(file.size)}; files may have up to ${bytes(FILE_MAX)}: attach a part of it.`);
-                continue;
-            }
-            const text = await read(file);
-            if (text === null) {
-                this.say(`${file.name} is not text in UTF-8 or UTF-16: convert it to text, then attach that.`);
-                continue;
-            }
-            if (text.trim() === '') {
-                this.say(`${file.name} is empty.`);
-                continue;
-            }
-            this.#files.push({ name: file.name, text, tokens: null });
-            announce(`${file.name} is attached.`);
-        }
-        this.#changed();
-        for (const file of this.#files.filter((file) => file.tokens === null)) {
-            file.tokens = await count(file.text).catch(() => null);
-            this.#changed();
-        }
+    attach(files) {
+        return this.attachments.attach(files);
     }
 
     /** Shows a sentence above the field; an empty one removes it. */
@@ -85,15 +87,15 @@ export class Composer {
         this.notice.hidden = !sentence;
     }
 
-    /** Puts a message into the field. */
-    fill(text) {
-        this.field.value = text;
-        this.#edited();
+    /** Puts a text where the cursor is. */
+    #insert(text) {
         this.field.focus();
+        this.field.setRangeText(text, this.field.selectionStart, this.field.selectionEnd, 'end');
+        this.#edited();
     }
 
     #empty() {
-        return this.field.value.trim() === '' && this.#files.length === 0;
+        return this.field.value.trim() === '' && this.attachments.files.length === 0;
     }
 
     #key(event) {
@@ -107,12 +109,32 @@ export class Composer {
     }
 
     #submit() {
-        if (this.busy || this.#empty()) return;
-        const message = { content: this.field.value, files: this.#files };
-        this.#files = [];
-        this.field.value = '';
+        if (this.#checking || this.#empty()) return;
+        const message = { content: this.field.value, files: this.attachments.files };
+        if (this.busy) {
+            this.show({ content: '', files: [], waiting: [...this.#waiting, message] });
+            announce('The message is sent after this answer.');
+            return;
+        }
+        const refusal = this.actions.refusal(message);
+        if (refusal) this.#check(refusal, message);
+        else this.#send(message);
+    }
+
+    /** Sends a message if its refusal turns out to be none. */
+    async #check(refusal, message) {
+        this.#checking = true;
+        this.field.readOnly = true;
+        const sentence = await refusal;
+        this.#checking = false;
+        this.field.readOnly = false;
+        if (sentence) this.say(sentence);
+        else this.#send(message);
+    }
+
+    #send(message) {
+        this.show({ content: '', files: [], waiting: this.#waiting });
         this.say('');
-        this.#edited();
         this.actions.send(message);
     }
 
@@ -126,42 +148,28 @@ export class Composer {
         }, COUNT_AFTER);
     }
 
-    #changed(typed = this.field.value ? this.typed : 0) {
-        this.typed = typed ?? 0;
-        const files = this.#files.reduce((sum, file) => sum + (file.tokens ?? 0), 0);
-        this.tokens = this.typed + files;
-        this.chips.replaceChildren(...this.#files.map((file) => this.#chip(file)));
-        this.chips.hidden = this.#files.length === 0;
+    #changed(typed = this.field.value ? this.#typed : 0) {
+        this.#typed = typed;
+        const files = this.attachments.files.reduce((sum, file) => sum + (file.tokens ?? 0), 0);
+        this.tokens = this.#typed + files;
         this.setBusy(this.busy);
         this.actions.changed();
     }
 
-    #chip(file) {
-        const remove = () => {
-            this.#files = this.#files.filter((other) => other !== file);
-            this.#changed();
+    #showWaiting() {
+        this.list.hidden = this.#waiting.length === 0;
+        const withdraw = () => {
+            this.show(withdrawn(this.draft));
             this.field.focus();
         };
-        const size = file.tokens === null ? 'counting …' : `${whole(file.tokens)} tokens`;
-        return element(
-            'span',
+        const row = ({ content, files }) => element(
+            'li',
             { class: 'chip' },
-            icon('file'),
-            element('span', { class: 'name' }, file.name),
-            element('span', { class: 'muted' }, size),
-            iconButton('remove', `Remove ${file.name}`, remove),
+            element('span', { class: 'muted' }, 'After this answer:'),
+            element('span', { class: 'name', dir: 'auto' }, content || files.map(({ name }) => name).join(', ')),
         );
-    }
-}
-
-/** Returns the text of a file, null if it is none. */
-async function read(file) {
-    const data = new Uint8Array(await file.arrayBuffer());
-    const encoding = data[0] === 0xff && data[1] === 0xfe ? 'utf-16le' : data[0] === 0xfe && data[1] === 0xff ? 'utf-16be' : 'utf-8';
-    try {
-        const text = new TextDecoder(encoding, { fatal: true }).decode(data);
-        return text.includes('\0') ? null : text;
-    } catch {
-        return null;
+        const rows = this.#waiting.map(row);
+        rows[0]?.append(iconButton('edit', 'Take back the messages that wait', withdraw));
+        this.list.replaceChildren(...rows);
     }
 }

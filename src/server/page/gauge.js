@@ -40,7 +40,7 @@ export class Gauge {
         if (trained < context) parts.push(`trained for ${whole(trained)}, extended to ${whole(context)}`);
         else if (trained > context) parts.push(`trained for ${whole(trained)}`);
         else parts.push('as trained');
-        if (beyond) parts.push('the message does not fit');
+        if (beyond) parts.push(`about ${whole(used + pending - context)} too many: the message does not fit`);
         const text = parts.join(' · ');
         this.bar.setAttribute('aria-valuemax', context);
         this.bar.setAttribute('aria-valuenow', Math.min(used, context));

@@ -4,7 +4,7 @@ import { bytes, duration, element, icon, iconButton, short, whole } from './dom.
 import { Markdown, copyButton } from './markdown.js';
 import { path, versions } from './tree.js';
 
-/** The view of a conversation. `actions` has choose, edit, regenerate, resume and retry. */
+/** The view of a conversation. `actions` has choose, edit, refusal, regenerate, resume and limit. */
 export class Messages {
     #views = new Map();
     #pending = new Set();
@@ -186,6 +186,7 @@ class Message {
         const { node, actions } = this;
         const field = element('textarea', { 'aria-label': 'The edited message', rows: 1, dir: 'auto' });
         field.value = node.content;
+        const notice = element('p', { class: 'notice', role: 'alert', hidden: true });
         const close = () => {
             form.replaceWith(this.body);
             this.foot.hidden = false;
@@ -195,8 +196,12 @@ class Message {
             'form',
             {
                 class: 'edit',
-                onsubmit: (event) => {
+                onsubmit: async (event) => {
                     event.preventDefault();
+                    const sentence = await actions.refusal(node, field.value);
+                    notice.textContent = sentence ?? '';
+                    notice.hidden = !sentence;
+                    if (sentence) return;
                     close();
                     actions.edit(node, field.value);
                 },
@@ -211,6 +216,7 @@ class Message {
                 },
             },
             field,
+            notice,
             element(
                 'div',
                 { class: 'row' },

@@ -1,43 +1,33 @@
 // Conversations are kept in the browser's IndexedDB, and settings in its localStorage.
 
+import { openTable } from './table.js';
 import { merged } from './tree.js';
 
-const STORE = 'conversations';
-let opened = null;
+let act = null;
 
 /** The page in the other tabs. */
 const others = new BroadcastChannel('rope-cpu');
 
 /** Opens the database. Returns whether the browser keeps anything. */
 export async function open() {
-    try {
-        opened = await new Promise((resolve, reject) => {
-            const request = indexedDB.open('rope-cpu', 1);
-            request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: 'id' });
-            request.onsuccess = () => resolve(request.result);
-            request.onerror = () => reject(request.error);
-            request.onblocked = () => reject(new Error('another tab holds an older version'));
-        });
-    } catch {
-        opened = null;
-    }
-    return opened !== null;
+    act = await openTable('rope-cpu', 'conversations').catch(() => null);
+    return act !== null;
 }
 
 /** Returns all conversations, the latest first. */
 export async function all() {
-    const found = opened ? await act('readonly', (store) => store.getAll()) : [];
+    const found = act ? await act('readonly', (store) => store.getAll()) : [];
     return found.sort((a, b) => b.changed - a.changed);
 }
 
 /** Returns a conversation as it is kept, undefined if it is not. */
 export async function one(id) {
-    return opened ? act('readonly', (store) => store.get(id)) : undefined;
+    return act ? act('readonly', (store) => store.get(id)) : undefined;
 }
 
 /** Keeps a conversation. Its nodes are kept as another tab may have written them, but `own` as they are here. */
 export async function keep(conversation, own) {
-    if (!opened) return;
+    if (!act) return;
     await act('readwrite', (store) => {
         const request = store.get(conversation.id);
         request.onsuccess = () => store.put(merged(request.result, conversation, own));
@@ -48,7 +38,7 @@ export async function keep(conversation, own) {
 
 /** Removes a conversation. */
 export async function remove(id) {
-    if (!opened) return;
+    if (!act) return;
     await act('readwrite', (store) => store.delete(id));
     others.postMessage(id);
 }
@@ -56,15 +46,6 @@ export async function remove(id) {
 /** Calls `changed` with the identifier of each conversation that another tab keeps or removes. */
 export function follow(changed) {
     others.onmessage = (event) => changed(event.data);
-}
-
-function act(mode, work) {
-    return new Promise((resolve, reject) => {
-        const transaction = opened.transaction(STORE, mode);
-        const request = work(transaction.objectStore(STORE));
-        transaction.oncomplete = () => resolve(request.result);
-        transaction.onabort = () => reject(transaction.error);
-    });
 }
 
 /** Returns a setting, or `otherwise` if it was never set. */
