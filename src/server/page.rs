@@ -77,6 +77,7 @@ files! {
     "sidebar.js",
     "store.js",
     "table.js",
+    "tabs.js",
     "touch.css",
     "tree.js",
     "vendor-licenses.txt",

@@ -156,6 +156,14 @@ class Chat:
         return self
 
 
+def document(tokens):
+    """A text of about so many tokens, as a file that is dropped."""
+    text = (ROOT / "tests/data/jargon.txt").read_text()
+    # SmolLM2 has about 4.5 letters in a token of it.
+    text = (text * 9)[: int(4.5 * tokens)]
+    return {"name": "jargon.txt", "text": text}
+
+
 def drop(page, name, text):
     """Drops a file onto the page, as a user does with the mouse."""
     data = page.evaluate_handle(

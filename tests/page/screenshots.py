@@ -2,8 +2,7 @@
 
 import re
 
-from conftest import PATIENCE, ROOT, Chat, drop, expect
-from test_conversation import document
+from conftest import PATIENCE, ROOT, Chat, document, drop, expect
 
 DOCS = ROOT / "docs"
 SIZE = {"width": 1240, "height": 800}

@@ -3,15 +3,7 @@
 import json
 
 import pytest
-from conftest import LONG, ROOT, Chat, drop, expect, statistics
-
-
-def document(tokens):
-    """A text of about so many tokens, as a file that is dropped."""
-    text = (ROOT / "tests/data/jargon.txt").read_text()
-    # SmolLM2 has about 4.5 letters in a token of it.
-    text = (text * 9)[: int(4.5 * tokens)]
-    return {"name": "jargon.txt", "text": text}
+from conftest import LONG, Chat, document, drop, expect, statistics
 
 
 def test_a_long_document_is_read_once(serve, visit):

@@ -68,12 +68,13 @@ function show() {
         written = current;
         composer.show(drafts.of(current));
     }
-    const writing = chat.writing();
-    messages.show(current, writing);
-    composer.setBusy(writing !== null);
+    const own = chat.writing();
+    const elsewhere = chat.writtenElsewhere();
+    messages.show(current, [own, elsewhere], own === null);
+    composer.setBusy(own !== null || elsewhere !== null);
     showList($('#conversations'), conversations, {
         current,
-        running: (conversation) => chat.writing(conversation) !== null,
+        running: (conversation) => chat.writing(conversation) !== null || chat.writtenElsewhere(conversation) !== null,
         open: (conversation) => {
             chat.open(conversation);
             messages.toEnd();
@@ -125,7 +126,7 @@ function sent() {
 
 /** Called when an answer has ended. If it was complete, the first message that waits for it is sent. */
 async function ended(conversation, node, fault) {
-    next(conversation, !fault && !node.answer.stopped);
+    next(conversation, !fault && !node.answer.stopped && !node.answer.fault);
     if (fault?.kind === 'key') await connection.askKey();
     await connection.look();
     showMemory($('#memory'), connection.properties);
@@ -137,7 +138,7 @@ async function next(conversation, complete) {
     const [message] = drafts.of(conversation).waiting;
     if (!message || !chat.conversations.includes(conversation)) return;
     const sentence = complete ? await refusal(chat.asked(message, null, conversation), connection.properties) : null;
-    if (chat.writing(conversation)) return;
+    if (chat.writing(conversation) || chat.writtenElsewhere(conversation)) return;
     const draft = drafts.of(conversation);
     const sends = complete && !sentence;
     drafts.set(conversation, sends ? { ...draft, waiting: draft.waiting.filter((other) => other !== message) } : withdrawn(draft));

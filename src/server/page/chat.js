@@ -4,10 +4,14 @@ import { answer } from './answer.js';
 import { announce, whole } from './dom.js';
 import { given } from './settings.js';
 import * as store from './store.js';
+import { Tabs } from './tabs.js';
 import { absorb, add, choose, depth, messages, newConversation, path, titleOf } from './tree.js';
 
 /** The time between two copies of an answer that is being written, in milliseconds. */
 const KEEP_EVERY = 1000;
+
+/** The time between two looks of other tabs at an answer that is being written, in milliseconds. */
+const SHOW_EVERY = 200;
 
 export class Chat {
     /** The conversations that the browser keeps, the latest first. */
@@ -15,6 +19,13 @@ export class Chat {
     /** The conversation that is shown. */
     current = newConversation();
     #running = new Map();
+    #tabs = new Tabs({
+        kept: (id) => this.#follow(id),
+        progress: (...written) => this.#progress(...written),
+        ended: (id, node) => this.#ended(id, node),
+        stop: (id) => this.#running.get(id)?.controller.abort(),
+        writing: () => [...this.#running].map(([id, { node }]) => ({ id, node })),
+    });
 
     /** `view` has show, progress(node, reading), sent, ended(conversation, node, fault) and say. `connection` gives the context. */
     constructor(view, connection) {
@@ -24,11 +35,11 @@ export class Chat {
     /** Loads what the browser keeps, and shows the conversation that was shown last. */
     async load() {
         this.conversations = await store.all();
-        this.conversations.forEach(markLeft);
+        if (this.conversations.some(({ nodes }) => nodes.some(isUnfinished))) await this.#tabs.ask();
+        for (const { id, nodes } of this.conversations) markLeft(nodes.filter((node) => node.id !== this.#tabs.writes(id)));
         const shown = store.setting('shown');
         const last = this.conversations.find((conversation) => conversation.id === shown);
         this.open(last ?? this.#empty());
-        store.follow((id) => this.#follow(id));
     }
 
     /** Adds a conversation, and shows it. */
@@ -46,9 +57,31 @@ export class Chat {
             this.#forget(known);
             return;
         }
-        if (known) absorb(known, stored, this.writing(known));
+        if (known) absorb(known, stored, [this.writing(known), this.writtenElsewhere(known)]);
         else if (stored) this.conversations.unshift(stored);
         this.view.show();
+    }
+
+    /** Shows what another tab has written of an answer. */
+    #progress(id, written, reading, isNew) {
+        const conversation = this.conversations.find((conversation) => conversation.id === id);
+        const node = conversation?.nodes.find((node) => node.id === written.id);
+        // A new one comes with its conversation.
+        if (!node) return;
+        Object.assign(node, written);
+        if (isNew) this.view.show();
+        if (conversation === this.current) this.view.progress(node, reading);
+    }
+
+    /** Shows that another tab writes an answer no more. If that was not its end, the tab was left. */
+    async #ended(id, written) {
+        await this.#follow(id);
+        const conversation = this.conversations.find((conversation) => conversation.id === id);
+        const node = conversation?.nodes.find((node) => node.id === written);
+        if (!node) return;
+        markLeft([node]);
+        this.view.show();
+        this.view.ended(conversation, node, null);
     }
 
     #forget(conversation) {
@@ -75,6 +108,12 @@ export class Chat {
     /** Returns the node of a conversation that is being written, null if none. */
     writing(conversation = this.current) {
         return this.#running.get(conversation.id)?.node ?? null;
+    }
+
+    /** Returns the shown node of a conversation that another tab is writing, null if none. */
+    writtenElsewhere(conversation = this.current) {
+        const written = this.#tabs.writes(conversation.id);
+        return written ? (path(conversation).find(({ id }) => id === written) ?? null) : null;
     }
 
     send({ content, files }, conversation = this.current) {
@@ -140,7 +179,9 @@ export class Chat {
     }
 
     stop() {
-        this.#running.get(this.current.id)?.controller.abort();
+        const own = this.#running.get(this.current.id);
+        if (own) own.controller.abort();
+        else if (this.writtenElsewhere()) this.#tabs.stop(this.current.id);
     }
 
     /** Returns why an answer ended early, if its length was the reason. */
@@ -174,12 +215,18 @@ export class Chat {
         announce('The model is answering.');
         // The beginning of the answer is kept at once.
         let kept = -Infinity;
+        let shown = -Infinity;
         let failed = null;
         try {
             await answer(node, asked, given(), controller.signal, (reading) => {
                 if (this.current === conversation) this.view.progress(node, reading);
-                if (performance.now() - kept > KEEP_EVERY) {
-                    kept = performance.now();
+                const now = performance.now();
+                if (now - shown > SHOW_EVERY) {
+                    shown = now;
+                    this.#tabs.progress(conversation.id, node, reading);
+                }
+                if (now - kept > KEEP_EVERY) {
+                    kept = now;
                     this.#keep(conversation, own);
                 }
             });
@@ -188,7 +235,7 @@ export class Chat {
         }
         this.#running.delete(conversation.id);
         conversation.changed = Date.now();
-        this.#keep(conversation, own);
+        this.#keep(conversation, own).then(() => this.#tabs.ended(conversation.id, node));
         this.view.show();
         const words = node.answer.timings?.predicted_n ?? 0;
         announce(failed ? failed.shown : node.answer.stopped ? 'Stopped.' : `The answer is complete: ${whole(words)} tokens.`);
@@ -196,17 +243,19 @@ export class Chat {
     }
 
     /** Keeps a conversation, whose nodes `own` were written here. */
-    #keep(conversation, own = []) {
+    async #keep(conversation, own = []) {
         if (!this.conversations.includes(conversation)) return;
-        store.keep(conversation, own).catch(() => this.view.say('The browser cannot keep the conversation: its storage is full.'));
+        await store.keep(conversation, own).catch(() => this.view.say('The browser cannot keep the conversation: its storage is full.'));
     }
 }
 
 /** Marks answers that were being written when the page was left. */
-function markLeft({ nodes }) {
-    for (const { answer } of nodes) {
-        if (answer && !answer.finish && !answer.fault && !answer.stopped) {
-            answer.fault = 'The page was left before the answer was complete. The text so far is kept: continue it, or try again.';
-        }
+function markLeft(nodes) {
+    for (const { answer } of nodes.filter(isUnfinished)) {
+        answer.fault = 'The page was left before the answer was complete. The text so far is kept: continue it, or try again.';
     }
+}
+
+function isUnfinished({ answer }) {
+    return answer && !answer.finish && !answer.fault && !answer.stopped;
 }

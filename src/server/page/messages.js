@@ -13,15 +13,15 @@ export class Messages {
         Object.assign(this, { list, scroller, actions });
     }
 
-    /** Shows a conversation. `busy` is the node that is being written, null if none. */
-    show(conversation, busy) {
+    /** Shows a conversation. `writing` has the nodes that are being written; `idle` is whether none is by this tab. */
+    show(conversation, writing, idle) {
         const follows = this.#atEnd();
         const nodes = path(conversation);
         const views = nodes.map((node) => this.#views.get(node.id)?.of(node) ?? new Message(node, this.actions));
         this.#views = new Map(views.map((view) => [view.node.id, view]));
         views.forEach((view, index) => {
             const all = versions(conversation, view.node.parent);
-            view.update({ all, busy: view.node === busy, last: index === views.length - 1, idle: !busy });
+            view.update({ all, busy: writing.includes(view.node), last: index === views.length - 1, idle });
         });
         const shown = views.map((view) => view.article);
         if (shown.length !== this.list.children.length || shown.some((a, i) => a !== this.list.children[i])) {

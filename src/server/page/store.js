@@ -1,12 +1,10 @@
 // Conversations are kept in the browser's IndexedDB, and settings in its localStorage.
 
 import { openTable } from './table.js';
+import { tellKept } from './tabs.js';
 import { merged } from './tree.js';
 
 let act = null;
-
-/** The page in the other tabs. */
-const others = new BroadcastChannel('rope-cpu');
 
 /** Opens the database. Returns whether the browser keeps anything. */
 export async function open() {
@@ -33,19 +31,14 @@ export async function keep(conversation, own) {
         request.onsuccess = () => store.put(merged(request.result, conversation, own));
         return request;
     });
-    others.postMessage(conversation.id);
+    tellKept(conversation.id);
 }
 
 /** Removes a conversation. */
 export async function remove(id) {
     if (!act) return;
     await act('readwrite', (store) => store.delete(id));
-    others.postMessage(id);
-}
-
-/** Calls `changed` with the identifier of each conversation that another tab keeps or removes. */
-export function follow(changed) {
-    others.onmessage = (event) => changed(event.data);
+    tellKept(id);
 }
 
 /** Returns a setting, or `otherwise` if it was never set. */

@@ -77,13 +77,13 @@ export function merged(stored, conversation, own) {
     return { ...conversation, nodes: [...new Set([...nodes, ...own])] };
 }
 
-/** Takes over what another tab has stored, but not which versions it shows, nor the node that is being written here, null if none. */
-export function absorb(conversation, { nodes, chosen, ...rest }, writing) {
+/** Takes over what another tab has stored, but not which versions it shows, nor the nodes `newer`, which are newer here. */
+export function absorb(conversation, { nodes, chosen, ...rest }, newer) {
     Object.assign(conversation, rest, { chosen: { ...chosen, ...conversation.chosen } });
     for (const node of nodes) {
         const known = conversation.nodes.find(({ id }) => id === node.id);
         if (!known) conversation.nodes.push(node);
-        else if (known !== writing) Object.assign(known, node);
+        else if (!newer.includes(known)) Object.assign(known, node);
     }
 }
 
