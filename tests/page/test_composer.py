@@ -83,6 +83,17 @@ def test_a_message_that_waits_is_sent_in_a_conversation_that_is_not_shown(serve,
     expect(chat.complete().locator(".body")).not_to_be_empty()
 
 
+def test_messages_that_wait_fit_on_a_narrow_screen(serve, visit):
+    page = visit(serve("--ctx", "4096").url, viewport={"width": 320, "height": 640})
+    chat = Chat(page).ready().limit(1000, temperature=0)
+    chat.send(LONG)
+    for _ in range(2):
+        chat.send(LONG * 3)
+    box = page.get_by_role("button", name="Take back the messages that wait").bounding_box()
+    assert box["x"] + box["width"] <= 320, box
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
 @pytest.mark.parametrize("way", ["stopped", "taken back", "reloaded"])
 def test_messages_that_wait_become_the_draft_again(serve, visit, way):
     page = visit(serve("--ctx", "4096").url)
