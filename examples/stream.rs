@@ -12,7 +12,7 @@ use std::{
 
 use rope_cpu::{
     chat::{Message, Role},
-    generate::{Event, Limits, generate},
+    generate::{Event, Limits, Stops, generate},
     model::Model,
     rope::Flags,
     sample::{Sampler, Settings},
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prompt = template.render(&[Message::new(Role::User, text)], &[], true)?;
     let prompt = model.tokenizer()?.encode_chat(&prompt);
     // The answer ends before its second paragraph.
-    let limits = Limits { stops: vec!["\n\n".into()], ..Limits::default() };
+    let limits = Limits { stops: Stops::new(["\n\n"]), ..Limits::default() };
     let started = Instant::now();
     let answer = generate(&mut session, &mut sampler, &prompt, &limits, &mut |event| {
         if let Event::Text(text) = event {

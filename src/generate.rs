@@ -21,6 +21,7 @@ use crate::{
 };
 pub use answer::{Answer, Step};
 use speculation::Speculation;
+pub use stop::Stops;
 
 /// The limits and options of an answer.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub struct Limits {
     /// The largest number of tokens to generate; `None` for no limit except the context.
     pub tokens_max: Option<usize>,
     /// Stop strings: the answer ends before any of these texts.
-    pub stops: Vec<String>,
+    pub stops: Stops,
     /// Whether tokens that end the answer are never chosen.
     pub ignore_end: bool,
     /// Whether control tokens are reported as text.

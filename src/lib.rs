@@ -18,6 +18,7 @@
 //! | [`threads`] | worker threads: steps, phases, barriers, and the buffers shared between them |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |
+//! | `patterns` | many texts found in one pass |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
 //! | [`gguf`] | the memory map of a model file, and its validated contents |
 //! | [`settings`] | the names and descriptions of settings, from which front ends derive theirs |
@@ -46,6 +47,7 @@ pub mod hub;
 pub mod json;
 pub mod kv_cache;
 pub mod model;
+mod patterns;
 pub mod platform;
 pub mod quantize;
 pub mod rope;

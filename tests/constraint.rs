@@ -9,7 +9,7 @@ use std::{
 use rope_cpu::{
     Token,
     constraint::{Constraint, Error, Grammar, Position, Vocabulary},
-    generate::{End, Generated, Limits, generate},
+    generate::{End, Generated, Limits, Stops, generate},
     gguf::{File, Gguf},
     json,
     kv_cache::CacheType,
@@ -170,7 +170,7 @@ fn answers_follow_regular_expressions_and_grammars() {
     let answered = answer(&Grammar::from_text(r#"root ::= "ab" "c"?"#), limits);
     assert_eq!((answered.text.as_str(), answered.end), ("abc", End::Complete));
     // Each answer begins with the grammar's beginning, and the limits are not changed.
-    let limits = Limits { stops: vec!["2".into()], ..Limits::default() };
+    let limits = Limits { stops: Stops::new(["2"]), ..Limits::default() };
     let answered = answer(&Grammar::from_text("root ::= \"1\" \"2\" \"3\""), limits);
     assert_eq!((answered.text.as_str(), answered.end), ("1", End::Stop("2".into())));
 }

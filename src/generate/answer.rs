@@ -2,7 +2,7 @@
 
 use std::{mem, ops::ControlFlow};
 
-use super::{End, Error, Limits, stop::Stops};
+use super::{End, Error, Limits, stop::Scanner};
 use crate::{
     Token,
     sample::Sampler,
@@ -17,7 +17,7 @@ use crate::{
 pub struct Answer {
     limits: Limits,
     stream: Stream,
-    stops: Stops,
+    stops: Scanner,
     text: String,
     tokens: Vec<Token>,
     /// Whether the constraint does not apply to the next tokens.
@@ -41,7 +41,7 @@ impl Answer {
     /// [`Sampler::accept`].
     pub fn new(limits: Limits) -> Self {
         Answer {
-            stops: Stops::new(&limits.stops),
+            stops: Scanner::new(limits.stops.clone()),
             limits,
             stream: Stream::default(),
             text: String::new(),
@@ -187,10 +187,11 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::Stops;
 
     #[test]
     fn text_that_may_become_a_stop_string_is_held_back_until_the_end() {
-        let stops = vec!["?ZZZ".into()];
+        let stops = Stops::new(["?ZZZ"]);
         let mut answer = Answer::new(Limits { stops, ..Limits::default() });
         let released = answer.stops.push(&answer.stream.push(b"with?"));
         answer.text += &released.text;

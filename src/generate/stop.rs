@@ -1,9 +1,38 @@
 //! Stop strings, which may begin and end within tokens.
 
+use std::sync::Arc;
+
+use crate::patterns::{Node, Patterns, ROOT};
+
+/// Stop strings: an answer ends before any of these texts. Clones are cheap.
+///
+/// ```
+/// use rope_cpu::generate::{Limits, Stops};
+///
+/// let limits = Limits { stops: Stops::new(["\n\n", "User:"]), ..Limits::default() };
+/// assert_eq!(limits.stops.texts(), ["\n\n", "User:"]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Stops(Arc<Patterns>);
+
+impl Stops {
+    /// Prepares stop strings, in time linear in their length. Empty ones are never found.
+    pub fn new<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
+        Stops(Arc::new(Patterns::new(texts.into_iter().map(Into::into).collect())))
+    }
+
+    /// Returns the texts.
+    pub fn texts(&self) -> &[String] {
+        self.0.texts()
+    }
+}
+
 /// A scanner for stop strings, which holds text back as long as it may become one.
 #[derive(Debug)]
-pub struct Stops {
-    stops: Vec<String>,
+pub struct Scanner {
+    stops: Stops,
+    /// The longest prefix of a stop string at the end of the text.
+    node: Node,
     held: String,
 }
 
@@ -16,54 +45,46 @@ pub struct Released {
     pub stop: Option<String>,
 }
 
-impl Stops {
-    /// Creates a scanner for `stops`; empty ones are never found.
-    pub fn new(stops: &[String]) -> Self {
-        let stops = stops.iter().filter(|stop| !stop.is_empty()).cloned().collect();
-        Stops { stops, held: String::new() }
+impl Scanner {
+    /// Creates a scanner.
+    pub fn new(stops: Stops) -> Self {
+        Scanner { stops, node: ROOT, held: String::new() }
     }
 
     /// Adds a piece of text. The text ends at the first character that completes a stop string, so
     /// that the result does not depend on the division into pieces. If several are complete there,
     /// the longest counts.
     pub fn push(&mut self, piece: &str) -> Released {
+        let patterns = &self.stops.0;
+        let before = self.held.len();
         self.held.push_str(piece);
-        let found = self
-            .stops
-            .iter()
-            .filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)))
-            .min_by_key(|&(start, stop)| (start + stop.len(), start));
-        if let Some((start, stop)) = found {
-            let stop = stop.clone();
-            self.held.truncate(start);
-            return Released { text: std::mem::take(&mut self.held), stop: Some(stop) };
+        for (index, byte) in piece.bytes().enumerate() {
+            self.node = patterns.step(self.node, byte);
+            if let Some(stop) = patterns.found(self.node) {
+                let stop = stop.to_string();
+                self.held.truncate(before + index + 1 - stop.len());
+                return Released { text: self.finish(), stop: Some(stop) };
+            }
         }
-        let kept = self.held.split_off(self.held.len() - self.stop_prefix_len());
+        let kept = self.held.split_off(self.held.len() - patterns.depth(self.node));
         Released { text: std::mem::replace(&mut self.held, kept), stop: None }
     }
 
     /// Returns the text held back, at the end of the text.
     pub fn finish(&mut self) -> String {
+        self.node = ROOT;
         std::mem::take(&mut self.held)
-    }
-
-    /// Returns the number of bytes at the end of the text that are the beginning of a stop string.
-    fn stop_prefix_len(&self) -> usize {
-        let starts_a_stop = |tail: &str| self.stops.iter().any(|stop| stop.starts_with(tail));
-        self.held
-            .char_indices()
-            .map(|(i, _)| &self.held[i..])
-            .find(|tail| starts_a_stop(tail))
-            .map_or(0, str::len)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
-        let mut matcher = Stops::new(&stops.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+        let mut matcher = Scanner::new(Stops::new(stops.iter().copied()));
         let mut text = String::new();
         for piece in pieces {
             let released = matcher.push(piece);
@@ -98,12 +119,62 @@ mod tests {
 
     #[test]
     fn text_is_held_only_while_it_may_become_a_stop() {
-        let mut stops = Stops::new(&["\n\nä".to_string()]);
+        let mut stops = Scanner::new(Stops::new(["\n\nä"]));
         assert_eq!(stops.push("a\n"), Released { text: "a".into(), stop: None });
         assert_eq!(stops.push("\n\n"), Released { text: "\n".into(), stop: None });
         assert_eq!(stops.push("b"), Released { text: "\n\nb".into(), stop: None });
         assert_eq!(stops.push("\n"), Released { text: "".into(), stop: None });
         assert_eq!(stops.finish(), "\n");
+    }
+
+    /// The definition: of the stops that are complete first, the longest.
+    fn by_definition(stops: &[String], text: &str) -> (String, Option<String>) {
+        let found = stops.iter().filter(|stop| !stop.is_empty());
+        let found = found.filter_map(|stop| Some((text.find(stop.as_str())?, stop)));
+        match found.min_by_key(|&(start, stop)| (start + stop.len(), start)) {
+            Some((start, stop)) => (text[..start].into(), Some(stop.clone())),
+            None => (text.into(), None),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stops_are_found_by_the_definition(
+            stops in prop::collection::vec("[abä]{0,5}", 0..8),
+            pieces in prop::collection::vec("[abäc]{0,4}", 0..12),
+        ) {
+            let given: Vec<_> = stops.iter().map(String::as_str).collect();
+            let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
+            prop_assert_eq!(run(&given, &pieces), by_definition(&stops, &pieces.concat()));
+            // What is held is the longest end of the text that begins a stop.
+            let mut scanner = Scanner::new(Stops::new(stops.clone()));
+            let mut released = String::new();
+            for piece in &pieces {
+                let Released { text, stop } = scanner.push(piece);
+                released += &text;
+                if stop.is_some() {
+                    return Ok(());
+                }
+            }
+            let whole = pieces.concat();
+            let starts = |tail: &str| stops.iter().any(|stop| stop.starts_with(tail));
+            let tails = whole.char_indices().map(|(i, _)| &whole[i..]);
+            let held = tails.into_iter().find(|tail| starts(tail)).unwrap_or_default();
+            prop_assert_eq!(released + held, whole);
+        }
+    }
+
+    #[test]
+    fn many_stops_take_no_longer_than_one() {
+        let stops = Stops::new((0..100_000).map(|number| format!("<{number}>")));
+        let (mut scanner, text) = (Scanner::new(stops), "< <1 <99 ".repeat(20_000));
+        let began = std::time::Instant::now();
+        for piece in text.split_inclusive(' ') {
+            assert_eq!(scanner.push(piece).stop, None);
+        }
+        // One after the other, they take minutes.
+        assert!(began.elapsed().as_secs() < 10);
+        assert_eq!(scanner.push("<99999>!").stop.as_deref(), Some("<99999>"));
     }
 
     #[test]

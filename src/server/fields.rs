@@ -235,6 +235,30 @@ impl Fields {
         Ok(self.read(name, "a string or a list of strings", texts)?.unwrap_or_default())
     }
 
+    /// Returns a text, or the texts of a list, of which there are at most `count`, of `bytes` together.
+    ///
+    /// # Errors
+    /// If the field is neither, or has more.
+    pub fn limited_texts(
+        &self,
+        name: &str,
+        (count, bytes): (usize, usize),
+    ) -> Result<Vec<String>, ApiError> {
+        let texts = self.texts(name)?;
+        let length: usize = texts.iter().map(String::len).sum();
+        if texts.len() > count || length > bytes {
+            return Err(ApiError::field(
+                &self.place(name),
+                format_args!(
+                    "at most {count} strings of at most {bytes} bytes together, not {} strings of \
+                     {length} bytes",
+                    texts.len()
+                ),
+            ));
+        }
+        Ok(texts)
+    }
+
     fn read<'v, T>(
         &'v self,
         name: &str,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rope_cpu::{
-    generate::{Limits, speculation::DRAFTS_MAX},
+    generate::{Limits, Stops, speculation::DRAFTS_MAX},
     model::Pooling,
     sample::Settings,
 };
@@ -21,6 +21,9 @@ use super::{
 
 /// The most tokens whose probabilities are reported.
 const TOP_MAX: usize = 1024;
+
+/// The most stop strings, and the most bytes of them together.
+const STOPS_MAX: (usize, usize) = (1024, 64 << 10);
 
 /// The parameters of an answer.
 #[derive(Clone, Debug)]
@@ -74,7 +77,7 @@ impl Parameters {
             sampling: sampling::settings(fields, &app.sampling, tokenizer)?,
             limits: Limits {
                 tokens_max,
-                stops: fields.texts("stop")?,
+                stops: stops(fields)?,
                 ignore_end: fields.switch("ignore_eos", false)?,
                 show_special: false,
                 preserved: Vec::new(),
@@ -90,4 +93,8 @@ impl Parameters {
             time_max: time_max.map(Duration::from_millis),
         })
     }
+}
+
+fn stops(fields: &Fields) -> Result<Stops, ApiError> {
+    Ok(Stops::new(fields.limited_texts("stop", STOPS_MAX)?))
 }

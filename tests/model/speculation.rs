@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use rope_cpu::{
     Token,
     generate::{
-        End, Event, Limits, speculate,
+        End, Event, Limits, Stops, speculate,
         speculation::{Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Speculation},
     },
     kv_cache::CacheType,
@@ -215,7 +215,7 @@ fn answers_end_at_the_same_token() {
     let text = open.check().text;
     for at in [5, 17, 40] {
         let mut case = open.clone();
-        case.limits.stops = vec![text[at..at + 3].into()];
+        case.limits.stops = Stops::new([&text[at..at + 3]]);
         assert!(matches!(case.check().end, End::Stop(_)), "{at}");
         case = open.clone();
         case.limits.tokens_max = Some(at);

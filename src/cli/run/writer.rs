@@ -4,7 +4,9 @@ use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen};
 use crate::cli::{error::Error, escapes::unescaped, note};
 use rope_cpu::{
     Token,
-    generate::{self, End, Event, Generated, Limits, Timings, speculate, speculation::Speculation},
+    generate::{
+        self, End, Event, Generated, Limits, Stops, Timings, speculate, speculation::Speculation,
+    },
     model::Session,
     sample::{Sampler, Settings},
     tokenizer::Tokenizer,
@@ -128,7 +130,7 @@ pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
         .collect();
     Ok(Limits {
         tokens_max: usize::try_from(args.predict).ok(),
-        stops: stops?,
+        stops: Stops::new(stops?),
         ignore_end: args.ignore_eos,
         show_special: args.special,
         constraint: None,

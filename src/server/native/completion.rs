@@ -248,7 +248,7 @@ pub fn generation_settings(
     settings.insert("max_tokens".into(), max.into());
     settings.insert("n_predict".into(), max.into());
     settings.insert("seed".into(), sampling.seed.unwrap_or(u32::MAX).into());
-    settings.insert("stop".into(), json!(limits.stops));
+    settings.insert("stop".into(), json!(limits.stops.texts()));
     settings.insert("ignore_eos".into(), limits.ignore_end.into());
     settings.insert("n_probs".into(), probabilities.map_or(0, |wanted| wanted.top).into());
     settings.insert("lora".into(), adapters::to_json(&parameters.adapter_scales));
