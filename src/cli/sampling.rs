@@ -67,7 +67,7 @@ pub fn set_breakers(
             .map(|text| escapes::unescaped("--dry-sequence-breaker", text, no_escape))
             .collect::<Result<_, _>>()?,
     };
-    settings.dry_breakers = breakers(tokenizer, &texts);
+    settings.dry_breakers = breakers(tokenizer, &texts).into();
     Ok(())
 }
 

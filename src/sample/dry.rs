@@ -2,7 +2,10 @@
 //! that would continue a sequence that occurred before. The penalty grows with the length of the
 //! sequence.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet, VecDeque},
+};
 
 use super::{
     SamplerSetting, StageKind,
@@ -13,6 +16,7 @@ use super::{
 };
 use crate::{
     Token,
+    patterns::{Node, Patterns, ROOT},
     settings::Values,
     tokenizer::{Ends, Special, Tokenizer},
 };
@@ -77,7 +81,7 @@ pub(super) static SAMPLER: StageKind = StageKind {
             return None;
         }
         let mut breakers: HashMap<Token, Vec<Vec<Token>>> = HashMap::new();
-        for (first, others) in &settings.dry_breakers {
+        for (first, others) in &*settings.dry_breakers {
             breakers.entry(*first).or_default().push(others.clone());
         }
         Some(Box::new(Dry {
@@ -100,24 +104,55 @@ pub type Breaker = (Token, Vec<Token>);
 /// Returns all ways in which tokens can spell one of `texts`: a token that contains the text, or a
 /// token that ends with its beginning, followed by the tokens of the rest.
 pub fn breakers(tokenizer: &Tokenizer, texts: &[String]) -> Vec<Breaker> {
-    let mut breakers = Vec::new();
+    let mut given = HashSet::new();
+    let texts = texts.iter().filter(|text| !text.is_empty() && given.insert(text.as_str()));
+    let patterns = Patterns::new(texts.cloned().collect());
+    // The texts that begin with the prefix of each node.
+    let mut with_prefix: HashMap<Node, Vec<usize>> = HashMap::new();
+    for (text, bytes) in patterns.texts().iter().enumerate() {
+        let mut node = ROOT;
+        for byte in bytes.bytes() {
+            node = patterns.step(node, byte);
+            with_prefix.entry(node).or_default().push(text);
+        }
+    }
+    let mut rests: HashMap<(usize, usize), Vec<Token>> = HashMap::new();
+    let (mut breakers, mut contained, mut ways) = (Vec::new(), Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
     for token in 0..tokenizer.len() as Token {
-        let piece = tokenizer.decode(&[token], true);
-        for text in texts.iter().filter(|text| !text.is_empty()) {
-            let bytes = text.as_bytes();
-            if piece.windows(bytes.len()).any(|part| part == bytes) {
-                breakers.push((token, Vec::new()));
-                continue;
-            }
-            for shared in (1..bytes.len().min(piece.len() + 1)).rev() {
-                if piece.ends_with(&bytes[..shared])
-                    && let Some(rest) = text.get(shared..)
-                {
-                    let breaker = (token, tokenizer.encode(rest, Special::AsText, Ends::Omit));
-                    if !breakers.contains(&breaker) {
-                        breakers.push(breaker);
-                    }
-                }
+        let mut node = ROOT;
+        contained.clear();
+        for byte in tokenizer.decode(&[token], true) {
+            node = patterns.step(node, byte);
+            contained.extend(patterns.suffixes(node).filter_map(|node| patterns.text(node)));
+        }
+        contained.sort_unstable();
+        contained.dedup();
+        // In the order of texts, the longest part first.
+        ways.clear();
+        ways.extend(contained.iter().map(|text| (*text, Reverse(usize::MAX))));
+        for node in patterns.suffixes(node) {
+            let shared = patterns.depth(node);
+            let texts = with_prefix.get(&node).into_iter().flatten();
+            let begun = texts.filter(|text| contained.binary_search(text).is_err());
+            ways.extend(begun.map(|text| (*text, Reverse(shared))));
+        }
+        ways.sort_unstable();
+        seen.clear();
+        for &(text, Reverse(shared)) in &ways {
+            let rest = match shared {
+                usize::MAX => Vec::new(),
+                // A part of a character has no tokens.
+                _ => match patterns.texts()[text].get(shared..) {
+                    Some(rest) => rests
+                        .entry((text, shared))
+                        .or_insert_with(|| tokenizer.encode(rest, Special::AsText, Ends::Omit))
+                        .clone(),
+                    None => continue,
+                },
+            };
+            if seen.insert(rest.clone()) || shared == usize::MAX {
+                breakers.push((token, rest));
             }
         }
     }

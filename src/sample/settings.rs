@@ -1,5 +1,7 @@
 //! The settings of a chain of samplers.
 
+use std::sync::Arc;
+
 use super::{
     Error, Order, SAMPLERS, SamplerSetting, StageKind, dry::Breaker, mirostat, order::default_order,
 };
@@ -18,7 +20,7 @@ pub struct Settings {
     /// The values that are added to the logits of tokens before all samplers.
     pub logit_bias: Vec<(Token, f32)>,
     /// The texts that end a repetition for DRY ([`breakers`](super::breakers)).
-    pub dry_breakers: Vec<Breaker>,
+    pub dry_breakers: Arc<[Breaker]>,
     /// The values of the samplers' settings ([`settings`]) that are given.
     pub values: Values,
 }
@@ -29,7 +31,7 @@ impl Default for Settings {
             seed: None,
             samplers: default_order(),
             logit_bias: Vec::new(),
-            dry_breakers: Vec::new(),
+            dry_breakers: Arc::default(),
             values: Values::default(),
         }
     }

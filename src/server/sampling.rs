@@ -13,6 +13,10 @@ use super::{
     fields::{Fields, whole_number},
 };
 
+/// The most sequence breakers for DRY, and the most bytes of them together: the tokens that spell them
+/// are found for each request.
+const BREAKERS_MAX: (usize, usize) = (64, 1024);
+
 /// Returns `defaults` with the settings that the fields of a request give, under the names that
 /// llama-server has for them.
 ///
@@ -46,11 +50,14 @@ pub fn settings(
     if let Some(bias) = fields.get("logit_bias") {
         settings.logit_bias.extend(logit_bias(fields, bias, tokenizer)?);
     }
-    if fields.get("dry_sequence_breakers").is_some() {
-        let texts = fields.texts("dry_sequence_breakers")?;
-        settings.dry_breakers = breakers(tokenizer, &texts);
+    let given = fields.get("dry_sequence_breakers").is_some();
+    let texts = fields.limited_texts("dry_sequence_breakers", BREAKERS_MAX)?;
+    if dry::MULTIPLIER.real(&settings.values) == 0.0 {
+        // They have no effect.
+    } else if given {
+        settings.dry_breakers = breakers(tokenizer, &texts).into();
     } else if settings.dry_breakers.is_empty() {
-        settings.dry_breakers = breakers(tokenizer, &dry::BREAKERS.map(String::from));
+        settings.dry_breakers = breakers(tokenizer, &dry::BREAKERS.map(String::from)).into();
     }
     settings.check().map_err(ApiError::invalid)?;
     Ok(settings)

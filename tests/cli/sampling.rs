@@ -1,9 +1,10 @@
 //! Sampling options, and the values that a file recommends.
 
+use proptest::prelude::*;
 use rope_cpu::{
     gguf::File,
     sample::{Breaker, breakers},
-    tokenizer::Tokenizer,
+    tokenizer::{Ends, Special, Tokenizer},
 };
 
 use crate::{
@@ -92,6 +93,46 @@ fn breakers_are_found_however_tokens_spell_them() {
     assert_eq!(of(&[" t", ""]), [spelled("Ġ", &["t"]), spelled("Ġt", &[])]);
     // "ther" is "t", "he" and "r": the rest of the text is encoded as a whole.
     assert_eq!(of(&["ther"]), [spelled("t", &["he", "r"]), spelled("Ġt", &["he", "r"])]);
+}
+
+/// The definition of breakers, one text after the other.
+fn breakers_by_definition(tokenizer: &Tokenizer<'_>, texts: &[String]) -> Vec<Breaker> {
+    let mut breakers = Vec::new();
+    for token in 0..tokenizer.len() as u32 {
+        let piece = tokenizer.decode(&[token], true);
+        for text in texts.iter().filter(|text| !text.is_empty()) {
+            let bytes = text.as_bytes();
+            if piece.windows(bytes.len()).any(|part| part == bytes) {
+                breakers.push((token, Vec::new()));
+                continue;
+            }
+            for shared in (1..bytes.len().min(piece.len() + 1)).rev() {
+                if piece.ends_with(&bytes[..shared])
+                    && let Some(rest) = text.get(shared..)
+                {
+                    let breaker = (token, tokenizer.encode(rest, Special::AsText, Ends::Omit));
+                    if !breakers.contains(&breaker) {
+                        breakers.push(breaker);
+                    }
+                }
+            }
+        }
+    }
+    breakers
+}
+
+proptest! {
+    #[test]
+    fn breakers_are_found_by_their_definition(
+        texts in prop::collection::btree_set("[ther ,nä\n]{0,6}", 0..12),
+    ) {
+        let file = tiny_reader(3, true);
+        let file = File::open(file.path()).unwrap();
+        let gguf = file.parse(&[]).unwrap();
+        let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
+        let texts: Vec<_> = texts.into_iter().rev().collect();
+        prop_assert_eq!(breakers(&tokenizer, &texts), breakers_by_definition(&tokenizer, &texts));
+    }
 }
 
 /// After a line "zq", a "z" in another line is a repetition, unless the newline breaks it.

@@ -75,7 +75,7 @@ proptest! {
         text in prop::collection::vec(0u32..3, 3..40),
         breaker in 0u32..6,
     ) {
-        let settings = Settings { dry_breakers: vec![(breaker, vec![])], ..dry() };
+        let settings = Settings { dry_breakers: vec![(breaker, vec![])].into(), ..dry() };
         let limit = text.iter().rev().position(|t| *t == breaker).unwrap_or(text.len());
         let found = penalties(settings, &text, 3);
         for token in 0..3 {
