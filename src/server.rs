@@ -1,7 +1,8 @@
 //! The server: a model behind the interfaces of llama-server, OpenAI, Anthropic and ollama.
 //!
-//! Handlers of requests run on the threads of tokio and do no arithmetic. They send jobs to the
-//! scheduler, which owns the engine and runs on a thread of its own, and receive updates.
+//! Connections are served by two threads, which never do the work of a request: handlers run on threads
+//! of their own (`work`). They send jobs to the scheduler, which owns the engine and runs on a further
+//! thread, and receive updates.
 
 mod adapters;
 mod answers;
@@ -37,6 +38,7 @@ mod status;
 mod task;
 mod timings;
 mod updates;
+mod work;
 
 use std::{
     fmt::Write,

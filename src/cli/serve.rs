@@ -51,7 +51,7 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     args.speculation.draft_model()?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
-    let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?));
+    let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?)?);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // The addresses are taken before the model is loaded, and signals are handled.
     let listeners = runtime.block_on(listen(&args.listen))?;
@@ -87,9 +87,11 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
         // It is set here alone.
         let _ = status.end.set(end);
     }
-    drop((commands, server));
-    // Connections that are still open hold the commands' sender.
+    // Answers whose connections are still open are dropped with them.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    // A handler may still be at work, with a sender of commands. It has ended only if the scheduler has.
+    let _ = commands.send(Command::End);
+    drop((commands, server));
     let _ = scheduler.join();
     Ok(())
 }

@@ -19,6 +19,7 @@ use super::{
     error::ApiError,
     job::{Outcome, Update},
     updates::Updates,
+    work,
 };
 
 /// The values that wait for a slow client.
@@ -110,7 +111,9 @@ pub enum Framing {
 /// Returns a response that streams `count` answers. When the client closes it, they are abandoned.
 pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing) -> Response {
     let (values, receiver) = mpsc::channel(BUFFERED);
-    tokio::spawn(send(updates, count, form, values));
+    let connections = work::connections();
+    connections.spawn(send(updates, count, form, values));
+    let _timers = connections.enter();
     let values = ReceiverStream::new(receiver);
     if framing == Framing::Lines {
         let values = values.filter_map(|value| value.filter(|value| !value.is_null()));

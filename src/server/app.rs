@@ -1,6 +1,7 @@
 //! The state that all handlers of requests share.
 
 use std::{
+    io,
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -31,6 +32,7 @@ use super::{
     parameters::Parameters,
     status::Status,
     updates::Updates,
+    work::Work,
 };
 
 /// The settings of a server that do not depend on the model.
@@ -80,19 +82,24 @@ pub struct Options {
 }
 
 /// The state of a server: its options, and the model once it is loaded.
-#[derive(Default)]
 pub struct Server {
     /// The options.
     pub options: Options,
     /// Whether the server stops, and takes no more requests.
     pub stopping: AtomicBool,
+    /// The threads on which requests are handled.
+    pub work: Work,
     app: OnceLock<Arc<App>>,
 }
 
 impl Server {
     /// Creates the state of a server whose model is being loaded.
-    pub fn new(options: Options) -> Self {
-        Server { options, ..Server::default() }
+    ///
+    /// # Errors
+    /// If the threads on which requests are handled cannot be started.
+    pub fn new(options: Options) -> io::Result<Self> {
+        let (stopping, work, app) = (AtomicBool::new(false), Work::start()?, OnceLock::new());
+        Ok(Server { options, stopping, work, app })
     }
 
     /// Sets the model. A second call has no effect.

@@ -172,21 +172,17 @@ impl Conversation {
     /// # Errors
     /// If the model has no chat template, or it fails or refuses the conversation.
     pub async fn render(self, app: Arc<App>) -> Result<Rendered, ApiError> {
-        // A template may take a while: it must not block other requests.
-        let rendered = tokio::task::spawn_blocking(move || {
-            let template = app.template.as_ref().map_err(ApiError::unsupported)?;
-            let template = template.clone().now().arguments(&self.template_arguments);
-            let template = template.map_err(ApiError::invalid)?;
-            let tools = self.tools.all();
-            let text = template.render(&self.messages, tools, self.generation_prompt);
-            let mut text = text.map_err(ApiError::invalid)?;
-            if !(app.options.reasoning && self.reasons) && self.generation_prompt {
-                text = template.format().skip_reasoning(text);
-            }
-            text += self.begun.as_deref().unwrap_or_default();
-            Ok(Rendered { text, format: template.format(), tools: self.tools })
-        });
-        rendered.await.map_err(ApiError::internal)?
+        let template = app.template.as_ref().map_err(ApiError::unsupported)?;
+        let template = template.clone().now().arguments(&self.template_arguments);
+        let template = template.map_err(ApiError::invalid)?;
+        let tools = self.tools.all();
+        let text = template.render(&self.messages, tools, self.generation_prompt);
+        let mut text = text.map_err(ApiError::invalid)?;
+        if !(app.options.reasoning && self.reasons) && self.generation_prompt {
+            text = template.format().skip_reasoning(text);
+        }
+        text += self.begun.as_deref().unwrap_or_default();
+        Ok(Rendered { text, format: template.format(), tools: self.tools })
     }
 }
 

@@ -20,6 +20,8 @@ use super::{adapters::Scales, error::ApiError, job::Job, slot::Slot};
 pub enum Command {
     /// Computes an answer.
     Answer(Box<Job>),
+    /// Ends the scheduler. Answers that are left are cut off.
+    End,
     /// Does something with the sequence of an idle slot.
     Slot {
         /// The number of the slot.

@@ -125,9 +125,5 @@ pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {
-    // It may take a while: other requests go on meanwhile.
-    tokio::task::block_in_place(|| {
-        let compiled = Constraint::new(app.vocabulary()?, grammar);
-        compiled.map_err(ApiError::invalid)
-    })
+    Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)
 }

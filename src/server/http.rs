@@ -24,7 +24,7 @@ use super::{
     embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, page,
+    native, ollama, openai, page, work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -61,6 +61,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(page::routes())
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(server.clone(), work::handle))
         .layer(from_fn_with_state(server.clone(), read_body))
         .layer(DefaultBodyLimit::max(server.options.body_max))
         .layer(from_fn_with_state(server.clone(), check))

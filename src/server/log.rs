@@ -100,6 +100,17 @@ impl Record {
         RECORD.try_with(Arc::clone).ok()
     }
 
+    /// Returns a task that handles the request of the current task, on any thread.
+    pub fn with_current<T>(task: impl Future<Output = T>) -> impl Future<Output = T> {
+        let record = Self::current();
+        async move {
+            match record {
+                Some(record) => RECORD.scope(record, task).await,
+                None => task.await,
+            }
+        }
+    }
+
     /// Returns when the request arrived.
     pub fn arrived(&self) -> Instant {
         self.started

@@ -100,7 +100,8 @@ impl<'t> Scheduler<'t> {
         self
     }
 
-    /// Executes commands until their sender is dropped and all answers have ended.
+    /// Executes commands until [`Command::End`], or until their sender is dropped and all answers have
+    /// ended.
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut open = true;
         self.status.set(&self.slots, self.engine.pool());
@@ -108,13 +109,13 @@ impl<'t> Scheduler<'t> {
             let idle = self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0;
             if idle && open {
                 match commands.recv() {
-                    Ok(command) => self.execute(command),
+                    Ok(command) => open = self.execute(command),
                     Err(_) => open = false,
                 }
             }
             while open {
                 match commands.try_recv() {
-                    Ok(command) => self.execute(command),
+                    Ok(command) => open = self.execute(command),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => open = false,
                 }
@@ -133,8 +134,13 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    fn execute(&mut self, command: Command) {
+    /// Executes a command. Returns whether more may follow.
+    fn execute(&mut self, command: Command) -> bool {
         match command {
+            Command::End => {
+                self.end();
+                return false;
+            }
             Command::Answer(job) => self.waiting.push_back(*job),
             Command::Slot { id, action, reply } => {
                 let Scheduler { engine, slots, .. } = self;
@@ -154,6 +160,16 @@ impl<'t> Scheduler<'t> {
             }
         }
         self.status.set(&self.slots, self.engine.pool());
+        true
+    }
+
+    /// Ends all answers.
+    fn end(&mut self) {
+        let stops = || ApiError::unavailable("the server stops");
+        self.slots.iter_mut().for_each(|slot| slot.fail(stops()));
+        self.suspended.clear();
+        self.status.waiting.fetch_sub(self.waiting.len(), Relaxed);
+        self.waiting.drain(..).for_each(|job| job.report(Update::Failed(stops())));
     }
 
     /// Drops answers whose client is gone.

@@ -24,3 +24,4 @@ mod stop;
 #[path = "../cli/tiny.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod tiny;
+mod work;
