@@ -251,7 +251,8 @@ impl App {
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
         }
         let (updates, receiver) = unbounded_channel();
-        let receiver = Updates::new(receiver, prompts.len(), self.status.clone(), self.options.keep_alive);
+        let receiver =
+            Updates::new(receiver, prompts.len(), self.status.clone(), self.options.keep_alive);
         for (index, prompt) in prompts.into_iter().enumerate() {
             let Parameters {
                 sampling,

@@ -339,7 +339,8 @@ pub fn content(fields: &Fields, name: &str, separator: &str) -> Result<String, A
 fn part(part: &Fields) -> Result<&str, ApiError> {
     match part.text("type")? {
         Some("text" | "input_text" | "output_text") => part.required_text("text"),
-        Some("image_url" | "input_image") => Err(ApiError::no_images()),
+        Some("image_url" | "input_image") => Err(ApiError::no_media("image")),
+        Some("input_audio") => Err(ApiError::no_media("audio")),
         _ => Err(part.error("type", "\"text\"")),
     }
 }

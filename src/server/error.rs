@@ -18,6 +18,8 @@ pub struct ApiError {
     pub kind: &'static str,
     /// The message: what is wrong, what is permitted and what to do.
     pub message: String,
+    /// The field of the request that is wrong, if it is one.
+    pub field: Option<String>,
     /// Further fields of the error.
     pub details: Vec<(&'static str, Value)>,
     /// After how many seconds to try again.
@@ -27,7 +29,7 @@ pub struct ApiError {
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl ToString) -> Self {
         let message = message.to_string();
-        ApiError { status, kind, message, details: Vec::new(), retry_after: None }
+        ApiError { status, kind, message, field: None, details: Vec::new(), retry_after: None }
     }
 
     /// Creates an error in a request.
@@ -37,7 +39,8 @@ impl ApiError {
 
     /// Creates an error for a field of a request.
     pub fn field(name: &str, expected: impl std::fmt::Display) -> Self {
-        Self::invalid(format_args!("\"{name}\": must be {expected}"))
+        let error = Self::invalid(format_args!("\"{name}\": must be {expected}"));
+        ApiError { field: Some(name.into()), ..error }
     }
 
     /// Creates an error for a prompt that does not fit in the context.
@@ -91,12 +94,12 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// Creates an error for an image. The status is llama-server's.
-    pub fn no_images() -> Self {
-        Self::internal("image input is not supported: send text only")
+    /// Creates an error for a part of a message that is no text, such as an image.
+    pub fn no_media(kind: &str) -> Self {
+        Self::invalid(format_args!("{kind} input is not supported: send text only"))
     }
 
-    /// Returns the error as JSON.
+    /// Returns the error in llama-server's form.
     pub fn to_json(&self) -> Value {
         let code = self.status.as_u16();
         let mut error = json!({ "code": code, "message": self.message, "type": self.kind });

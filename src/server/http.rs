@@ -104,6 +104,7 @@ async fn form_error(request: Request, next: Next) -> Response {
     let form = match request.uri().path() {
         path if path.starts_with("/v1/messages") => anthropic::error,
         path if path.starts_with("/api/") => ollama::error,
+        path if path.starts_with("/v1/") => openai::error,
         _ => return next.run(request).await,
     };
     let mut response = next.run(request).await;
@@ -204,9 +205,10 @@ fn of_this_machine(origin: &str) -> bool {
 
 /// Returns whether a request has a valid key. The time does not depend on the characters that match.
 fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    let given = bearer.or_else(|| text(X_API_KEY)).unwrap_or_default();
-    let valid = keys.iter().map(|key| key.as_bytes().ct_eq(given.as_bytes()));
+    // Bytes, since a key may have any characters.
+    let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+    let bearer = bytes(header::AUTHORIZATION).and_then(|value| value.strip_prefix(b"Bearer "));
+    let given = bearer.or_else(|| bytes(X_API_KEY)).unwrap_or_default();
+    let valid = keys.iter().map(|key| key.as_bytes().ct_eq(given));
     keys.is_empty() || bool::from(valid.fold(Choice::from(0), |any, one| any | one))
 }

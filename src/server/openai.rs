@@ -13,7 +13,9 @@ use axum::{
     routing::{get, post},
 };
 
-use super::app::Server;
+use serde_json::{Value, json};
+
+use super::{app::Server, error::ApiError};
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {
@@ -31,4 +33,18 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/responses", post(responses::responses))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/responses/input_tokens", post(responses::input_tokens))
+}
+
+/// Returns an error in OpenAI's form, with llama-server's types, and its fields about the context.
+pub fn error(error: &ApiError) -> Value {
+    let code = match error.kind {
+        "authentication_error" => "invalid_api_key".into(),
+        "exceed_context_size_error" => "context_length_exceeded".into(),
+        "rate_limit_error" => "rate_limit_exceeded".into(),
+        _ => Value::Null,
+    };
+    let mut body = error.to_json();
+    body["error"]["code"] = code;
+    body["error"]["param"] = json!(error.field);
+    body
 }

@@ -1,8 +1,13 @@
 //! Who may send requests.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
 use serde_json::json;
 
-use crate::harness::{PROMPT, serve};
+use crate::harness::{PATIENCE, PROMPT, serve};
 
 #[test]
 fn a_key_is_required_except_for_health() {
@@ -28,6 +33,25 @@ fn a_key_is_required_except_for_health() {
     }
     for path in ["/props", "/slots", "/v1/models", "/metrics", "/nothing"] {
         server.get(path).refused(401, &[]);
+    }
+}
+
+/// Headers are bytes: clients send a key in UTF-8.
+#[test]
+fn a_key_may_have_any_letters() {
+    let server = serve(&["-c", "256", "--api-key", "schlüssel"]);
+    for (key, status) in [("schlüssel", "200"), ("schlussel", "401")] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "GET /props HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+             connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let head = String::from_utf8_lossy(&answer);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{key}: {head}");
     }
 }
 

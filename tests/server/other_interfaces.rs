@@ -186,7 +186,12 @@ fn errors_have_the_form_of_their_interface() {
     let message = anthropic["error"]["message"].as_str().unwrap();
     assert!(message.contains("messages"), "{message}");
     assert!(error("/api/nothing")["error"].is_string());
-    assert_eq!(error("/v1/responses")["error"]["code"], 400);
+    let openai = error("/v1/responses")["error"].take();
+    assert_eq!((&openai["param"], &openai["code"]), (&json!("input"), &Value::Null));
+    assert_eq!(error("/completion")["error"]["code"], 400);
+    let image = json!({ "type": "image_url", "image_url": { "url": "data:," } });
+    let request = json!({ "messages": [{ "role": "user", "content": [image] }] });
+    server.post("/v1/chat/completions", request).refused(400, &["image input is not supported"]);
 }
 
 /// Returns the embeddings of a list of texts.

@@ -58,7 +58,7 @@ fn text(fields: &Fields, name: &str) -> Result<String, ApiError> {
         Some(Value::Array(blocks)) => {
             let text = |block: &Fields| match block.text("type")? {
                 Some("text") => Ok(block.required_text("text")?.to_string()),
-                Some("image") => Err(ApiError::no_images()),
+                Some("image") => Err(ApiError::no_media("image")),
                 _ => Err(block.error("type", "\"text\"")),
             };
             objects(&fields.place(name), blocks)?.iter().map(text).collect()
@@ -95,7 +95,7 @@ fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
                 "tool_call_id": block.required_text("tool_use_id")?,
                 "content": text(&block, "content")?,
             })),
-            "image" => return Err(ApiError::no_images()),
+            "image" => return Err(ApiError::no_media("image")),
             _ => return Err(block.error("type", "text, thinking, tool_use or tool_result")),
         }
     }

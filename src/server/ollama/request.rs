@@ -88,7 +88,7 @@ pub fn message(mut message: Fields) -> Result<Value, ApiError> {
 pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     match fields.list("images")?.unwrap_or_default() {
         [] => Ok(()),
-        _ => Err(ApiError::no_images()),
+        _ => Err(ApiError::no_media("image")),
     }
 }
 

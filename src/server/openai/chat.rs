@@ -261,6 +261,10 @@ impl Form for Chat {
         }
     }
 
+    fn error(&mut self, error: &ApiError) -> Value {
+        crate::server::openai::error(error)
+    }
+
     fn alive(&mut self) -> Value {
         self.chunk(0, json!({}))
     }

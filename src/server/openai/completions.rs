@@ -126,6 +126,10 @@ impl Form for Completions {
         }
     }
 
+    fn error(&mut self, error: &ApiError) -> Value {
+        crate::server::openai::error(error)
+    }
+
     fn end(&mut self) -> Vec<Value> {
         if !self.usage {
             return Vec::new();

@@ -27,7 +27,7 @@ export async function answer(node, messages, settings, signal, changed) {
     const estimates = setInterval(() => reading && changed(reading()), ESTIMATE_EVERY);
     try {
         for await (const event of events(await send('v1/chat/completions', { body, signal }))) {
-            if (event.error) throw fault(event.error.code, event);
+            if (event.error) throw fault(event.error.type === 'unavailable_error' ? 503 : 500, event);
             const delta = event.choices?.[0]?.delta ?? {};
             node.reasoning = joined(node.reasoning, delta.reasoning_content);
             node.content += delta.content ?? '';
