@@ -115,7 +115,7 @@ Examples:
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
       show the memory that this needs, and exit";
 
-/// What a command line without arguments prints.
+/// The text that a command line without arguments prints.
 const START: &str = "\
 rope-cpu runs GGUF language models on the CPU, past the context they were trained for.
 

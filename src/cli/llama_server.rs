@@ -21,6 +21,18 @@ const COLORS: Treatment = Ignored("ignored, since rope-cpu detects terminals");
 const ONE: &str = "a server has one model";
 const PAGE: &str = "the web page has no such setting";
 
+const TEMPLATES: Treatment =
+    Ignored("ignored, since rope-cpu renders every chat template as Jinja; the same text");
+const WHOLE_PREFIXES: Treatment =
+    Ignored("ignored, since moved parts of a prompt change the answer: rope-cpu reuses whole prefixes");
+const BATCHED: Treatment =
+    Ignored("ignored, since answers are always batched; each is the same as alone");
+const CHECKED: Treatment =
+    Ignored("ignored, since rope-cpu checks values while it computes; inspect --verify checks a file");
+const PROPS: Treatment = Ignored("ignored, since POST /props changes nothing");
+const LOOKUPS: Treatment = Ignored("ignored, since drafts come from the conversation alone");
+const PROMPT_LOG: Treatment = Ignored("ignored, since --log-prompts writes prompts to the log");
+
 const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("-cb --cont-batching --embedding --embeddings --cache-prompt", No, ALWAYS),
     ("--prefill-assistant", No, ALWAYS),
@@ -29,11 +41,18 @@ const OPTIONS: &[(&str, Value, Treatment)] = &[
     ("--threads-http", Any, Ignored("ignored, since threads are not bound to connections")),
     ("--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps", No, LOG),
     ("--log-colors", Optional(&["on", "off", "auto"]), COLORS),
-    ("--log-prompts-dir", Any, Unsupported("--log-prompts writes prompts to the log")),
+    ("--no-jinja", No, TEMPLATES),
+    ("-nocb --no-cont-batching", No, BATCHED),
+    ("--cache-reuse", Any, WHOLE_PREFIXES),
+    ("--check-tensors", No, CHECKED),
+    ("--props", No, PROPS),
+    ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", Any, LOOKUPS),
+    ("--verbose-prompt", No, PROMPT_LOG),
     //
-    ("-nocb --no-cont-batching --no-prefill-assistant", No, Unsupported("")),
+    ("--log-prompts-dir", Any, Unsupported("--log-prompts writes prompts to the log")),
+    ("--no-prefill-assistant", No, Unsupported("")),
     ("--no-cache-prompt", No, Unsupported("give \"cache_prompt\": false in requests")),
-    ("--cache-reuse --sleep-idle-seconds --media-path --props", Any, Unsupported("")),
+    ("--sleep-idle-seconds --media-path", Any, Unsupported("")),
     ("--rerank --reranking --spm-infill", No, Unsupported("")),
     ("--ssl-key-file --ssl-cert-file --api-prefix", Any, Unsupported("use a proxy")),
     ("--path --ui-config --ui-config-file --ui-mcp-proxy --tools", Any, Unsupported(PAGE)),

@@ -54,7 +54,10 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
     let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?)?);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // The addresses are taken before the model is loaded, and signals are handled.
-    let listeners = runtime.block_on(listen(&args.listen))?;
+    let listeners = match args.memory.dry_run {
+        true => Vec::new(),
+        false => runtime.block_on(listen(&args.listen))?,
+    };
     let addresses: Result<Vec<_>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;
     let (stop, stopped) = oneshot::channel::<()>();

@@ -77,6 +77,12 @@ pub struct Options {
     pub tags: Vec<String>,
     /// Whether answers in OpenAI's form have llama-server's form with them.
     pub verbose: bool,
+    /// The form of reasoning in answers whose request gives none.
+    pub reasoning_format: String,
+    /// Whether calls of tools and reasoning stay in the text.
+    pub skips_parsing: bool,
+    /// The normalization of embeddings whose request gives none.
+    pub normalization: i64,
     /// Whether prompts are written to the log.
     pub logs_prompts: bool,
 }

@@ -94,7 +94,7 @@ impl Request {
     pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
         let mut rendered = Conversation::read(fields)?.render(app.clone()).await?;
         let with_reasoning = rendered.clone();
-        match fields.text("reasoning_format")?.unwrap_or("auto") {
+        match fields.text("reasoning_format")?.unwrap_or(&app.options.reasoning_format) {
             "none" => rendered.format = rendered.format.without_reasoning(),
             "auto" | "deepseek" | "deepseek-legacy" => {}
             _ => return Err(fields.error("reasoning_format", "none, auto or deepseek")),
@@ -114,7 +114,7 @@ impl Request {
             let reasoning = Reasoning::new(with_reasoning, tokens_max, is_free, tokenizer)?;
             request.parameters.reasoning = Some(reasoning);
         }
-        Ok(Request { rendered: Some(rendered), ..request })
+        Ok(Request { rendered: (!app.options.skips_parsing).then_some(rendered), ..request })
     }
 
     /// Returns a request to continue a prompt, without a chat template.

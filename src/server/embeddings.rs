@@ -93,7 +93,7 @@ pub async fn embed(app: &App, fields: &Fields, input: &Value) -> Result<Embeddin
     if whole("dimensions").is_some_and(|wanted| wanted != i64::try_from(length).ok()) {
         return Err(fields.error("dimensions", format_args!("{length}, those of the model")));
     }
-    let normalizes = match whole("embd_normalize").unwrap_or(Some(2)) {
+    let normalizes = match whole("embd_normalize").unwrap_or(Some(app.options.normalization)) {
         Some(-1) => false,
         Some(2) => app.pooling != Pooling::None,
         _ => return Err(fields.error("embd_normalize", "2 for unit length, or -1 for none")),

@@ -9,7 +9,7 @@ use rope_cpu::{
     Token,
     generate::{self, Answer, End, Step, Timings, speculation::Speculation},
     model::Pooler,
-    sample::{Probabilities, Sampler},
+    sample::{self, Probabilities, Sampler},
     tokenizer::Tokenizer,
 };
 
@@ -209,11 +209,12 @@ impl Task {
     }
 }
 
-/// Returns the error of an answer that cannot go on. A grammar that cannot be followed is one of the
-/// request.
+/// Returns the error of an answer that cannot go on. A grammar that cannot be followed, and settings that
+/// exclude every token, are errors of the request.
 fn failed(error: generate::Error) -> ApiError {
     match error {
         generate::Error::Constraint(error) => ApiError::invalid(error),
+        generate::Error::Sample(error @ sample::Error::NoCandidate) => ApiError::invalid(error),
         error => ApiError::internal(error),
     }
 }

@@ -138,6 +138,22 @@ pub struct ListenArgs {
     #[arg(short = 'v', long, alias = "log-verbose", hide_short_help = true)]
     pub verbose: bool,
 
+    /// Form of reasoning in answers without "reasoning_format"
+    ///
+    /// none: it stays in the text. auto, deepseek, deepseek-legacy: it is a field of its own.
+    #[arg(long, value_name = "FORM", default_value = "auto", hide_short_help = true)]
+    #[arg(value_parser = ["none", "auto", "deepseek", "deepseek-legacy"])]
+    pub reasoning_format: String,
+
+    /// Leave calls of tools and reasoning in the text
+    #[arg(long, hide_short_help = true)]
+    pub skip_chat_parsing: bool,
+
+    /// Length of embeddings without "embd_normalize": 2 for 1, -1 for no change
+    #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::between::<i64>(-1, 2), hide_short_help = true)]
+    pub embd_normalize: i64,
+
     /// Largest body of a request in MiB
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
     #[arg(value_parser = numbers::between::<usize>(1, 4096))]
@@ -336,6 +352,9 @@ impl ServeArgs {
             reasoning: requests.reasoning != Reasoning::Off,
             reasoning_max: usize::try_from(requests.reasoning_budget).ok(),
             verbose: listen.verbose,
+            reasoning_format: listen.reasoning_format.clone(),
+            skips_parsing: listen.skip_chat_parsing,
+            normalization: listen.embd_normalize,
             logs_prompts: self.log.log_prompts,
         })
     }

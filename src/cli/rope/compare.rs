@@ -123,7 +123,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
 }
 
-/// What the columns of the table mean.
+/// The meaning of the columns of the table.
 const EXPLANATION: &str = "\
 D is the disturbance of DPRoPE: how far the angles at this length are from those of training, as a divergence
 in nats, the mean of all pairs; 0 if they are the same. D (code) counts trained angles that are no longer used,

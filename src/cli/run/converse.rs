@@ -63,7 +63,7 @@ enum Asked {
     Answered,
     /// Its answer was stopped before it began, or the question was refused.
     Unanswered,
-    /// It does not fit in the context.
+    /// The question does not fit in the context.
     TooLong,
 }
 
