@@ -38,6 +38,7 @@ mod status;
 mod task;
 mod timings;
 mod updates;
+mod volatile;
 mod work;
 
 use std::{

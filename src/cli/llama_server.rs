@@ -23,12 +23,14 @@ const PAGE: &str = "the web page has no such setting";
 
 const TEMPLATES: Treatment =
     Ignored("ignored, since rope-cpu renders every chat template as Jinja; the same text");
-const WHOLE_PREFIXES: Treatment =
-    Ignored("ignored, since moved parts of a prompt change the answer: rope-cpu reuses whole prefixes");
+const WHOLE_PREFIXES: Treatment = Ignored(
+    "ignored, since moved parts of a prompt change the answer: rope-cpu reuses whole prefixes",
+);
 const BATCHED: Treatment =
     Ignored("ignored, since answers are always batched; each is the same as alone");
-const CHECKED: Treatment =
-    Ignored("ignored, since rope-cpu checks values while it computes; inspect --verify checks a file");
+const CHECKED: Treatment = Ignored(
+    "ignored, since rope-cpu checks values while it computes; inspect --verify checks a file",
+);
 const PROPS: Treatment = Ignored("ignored, since POST /props changes nothing");
 const LOOKUPS: Treatment = Ignored("ignored, since drafts come from the conversation alone");
 const PROMPT_LOG: Treatment = Ignored("ignored, since --log-prompts writes prompts to the log");

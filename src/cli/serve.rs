@@ -182,11 +182,12 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let scheduler = {
         let (model, status) = (model.clone(), status.clone());
         let step_max = server.options.step_max;
+        let quotes = server.options.logs_prompts;
         thread::Builder::new().name("scheduler".into()).spawn(move || {
             // It was checked above.
             if let Ok(tokenizer) = model.tokenizer() {
                 let scheduler = Scheduler::new(engine, tokenizer, speculations, step_max, status);
-                scheduler.with_disk(disk).run(&received);
+                scheduler.with_disk(disk).quoting(quotes).run(&received);
             }
         })?
     };

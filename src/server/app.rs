@@ -83,6 +83,8 @@ pub struct Options {
     pub skips_parsing: bool,
     /// The normalization of embeddings whose request gives none.
     pub normalization: i64,
+    /// Whether parts of prompts that change at each request are kept.
+    pub keeps_volatile: bool,
     /// Whether prompts are written to the log.
     pub logs_prompts: bool,
 }

@@ -19,6 +19,7 @@ use super::{
     openai::tools::{custom_arguments, custom_function},
     parameters::Parameters,
     reasoning::{self, Reasoning},
+    volatile,
 };
 
 /// The names of the largest number of tokens of an answer.
@@ -171,7 +172,10 @@ impl Conversation {
     ///
     /// # Errors
     /// If the model has no chat template, or it fails or refuses the conversation.
-    pub async fn render(self, app: Arc<App>) -> Result<Rendered, ApiError> {
+    pub async fn render(mut self, app: Arc<App>) -> Result<Rendered, ApiError> {
+        if !app.options.keeps_volatile {
+            volatile::remove(&mut self.messages);
+        }
         let template = app.template.as_ref().map_err(ApiError::unsupported)?;
         let template = template.clone().now().arguments(&self.template_arguments);
         let template = template.map_err(ApiError::invalid)?;

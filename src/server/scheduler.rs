@@ -22,9 +22,10 @@ use std::{
 use rope_cpu::{
     Token,
     generate::speculation::{Costs, Speculation},
-    model::{self, Engine},
+    model::{self, Engine, Sequence},
     tokenizer::{Tokenizer, common_prefix},
 };
+use tracing::info;
 
 use super::{
     adapters::Scales,
@@ -40,6 +41,9 @@ use super::{
 
 /// A prompt waits for another one that is being read if it then saves reading this many tokens.
 const WORTH_WAITING: usize = 64;
+
+/// The tokens of a prompt and of the cache that the log shows where they differ.
+const SHOWN_TOKENS: usize = 16;
 
 /// The scheduler.
 pub struct Scheduler<'t> {
@@ -59,6 +63,8 @@ pub struct Scheduler<'t> {
     costs: Costs,
     /// Whether the next step has no drafts, because the memory was full with them.
     without_drafts: bool,
+    /// Whether the log may have texts of prompts.
+    quotes: bool,
     /// The number of steps.
     steps: u64,
     status: Arc<Status>,
@@ -89,9 +95,16 @@ impl<'t> Scheduler<'t> {
             pace,
             costs: Costs::default(),
             without_drafts: false,
+            quotes: false,
             steps: 0,
             status,
         }
+    }
+
+    /// Writes where prompts differ from the cache with their texts.
+    pub fn quoting(mut self, quotes: bool) -> Self {
+        self.quotes = quotes;
+        self
     }
 
     /// Saves sequences to disk, too.
@@ -285,7 +298,9 @@ impl<'t> Scheduler<'t> {
             Source::None => None,
         };
         let mut sequence = sequence.unwrap_or_else(|| engine.sequence());
-        sequence.truncate(reusable(engine, &sequence, tokens, scales));
+        let reused = reusable(engine, &sequence, tokens, scales);
+        self.log_difference(&sequence, tokens, reused);
+        sequence.truncate(reused);
         if let Err(e) = sequence.set_adapter_scales(scales) {
             running.job().report(Update::Failed(ApiError::internal(e)));
             return;
@@ -296,6 +311,23 @@ impl<'t> Scheduler<'t> {
         }
         self.slots[slot].last_use = self.steps;
         self.slots[slot].begin(running, sequence, &self.costs);
+    }
+
+    /// Writes to the log where a prompt first differs from the cached tokens that it could have continued.
+    fn log_difference(&self, cached: &Sequence, tokens: &[Token], reused: usize) {
+        // Less may be reused for another reason, such as a window that has moved on.
+        if cached.tokens().get(reused).is_none_or(|cached| *cached == tokens[reused]) {
+            return;
+        }
+        let text = |tokens: &[Token]| {
+            let end = tokens.len().min(reused + SHOWN_TOKENS);
+            let bytes = self.tokenizer.decode(&tokens[reused..end], true);
+            self.quotes.then(|| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        info!(
+            target: "cache", token = reused, of = tokens.len(), cached = text(cached.tokens()),
+            prompt = text(tokens), "a prompt differs from the cache"
+        );
     }
 
     /// Returns the slots that are in turn: those with the scales of adapters of the slot whose last step is

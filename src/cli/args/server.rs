@@ -194,6 +194,13 @@ pub struct RequestArgs {
     #[arg(value_parser = numbers::between::<i64>(-1, 256))]
     pub parallel: i64,
 
+    /// Keep parts of prompts that change at each request
+    ///
+    /// By default Claude Code's billing header and `<total_tokens>` are removed, since a change near the start of a prompt
+    /// makes the server read all of it again. The log says so.
+    #[arg(long, hide_short_help = true)]
+    pub keep_volatile: bool,
+
     /// MiB of memory for earlier conversations [-cram]
     ///
     /// Their tokens are not read again when they are continued. -1: no limit, 0: none.
@@ -352,6 +359,7 @@ impl ServeArgs {
             reasoning: requests.reasoning != Reasoning::Off,
             reasoning_max: usize::try_from(requests.reasoning_budget).ok(),
             verbose: listen.verbose,
+            keeps_volatile: requests.keep_volatile,
             reasoning_format: listen.reasoning_format.clone(),
             skips_parsing: listen.skip_chat_parsing,
             normalization: listen.embd_normalize,

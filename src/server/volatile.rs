@@ -1,0 +1,104 @@
+//! Parts of prompts that clients change at each request though the conversation only grows. A change near
+//! the start of a prompt costs all that was computed after it, so these parts are removed.
+//!
+//! | name | where | what |
+//! |---|---|---|
+//! | billing header | at the start of a system message | `x-anthropic-billing-header: cc_version=2.1; cch=1f3;` |
+//! | tokens left | anywhere | `<total_tokens>123456 tokens left</total_tokens>` |
+
+use rope_cpu::chat::{Message, Role};
+use tracing::info;
+
+/// The start of Claude Code's billing header.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// The marks around the number of tokens that are left, which some agents add to each turn.
+const TOKENS_LEFT: [&str; 2] = ["<total_tokens>", "</total_tokens>"];
+
+/// The longest text between [`TOKENS_LEFT`], in bytes. A longer one is no such number.
+const TOKENS_LEFT_MAX: usize = 64;
+
+/// Removes the volatile parts of messages, and writes their names to the log.
+pub fn remove(messages: &mut [Message]) {
+    let (mut headers, mut markers) = (0, 0);
+    for message in messages {
+        if matches!(message.role, Role::System | Role::Developer)
+            && let Some(length) = billing_header(&message.content)
+        {
+            message.content.drain(..length);
+            headers += 1;
+        }
+        while let Some((start, end)) = tokens_left(&message.content) {
+            message.content.replace_range(start..end, "");
+            markers += 1;
+        }
+    }
+    if headers + markers > 0 {
+        info!(
+            target: "cache", billing_headers = headers, tokens_left = markers,
+            "removed parts that change at each request; --keep-volatile keeps them"
+        );
+    }
+}
+
+/// Returns the length of a billing header: fields `name=value;`, and the space after them.
+fn billing_header(text: &str) -> Option<usize> {
+    let mut rest = text.strip_prefix(BILLING)?;
+    loop {
+        let field = rest.trim_start_matches(' ');
+        let Some((content, after)) = field.split_once(';') else { break };
+        if !content.contains('=') || content.contains(char::is_whitespace) {
+            break;
+        }
+        rest = after;
+    }
+    Some(text.len() - rest.trim_start().len())
+}
+
+/// Returns the range of the first number of tokens that are left.
+fn tokens_left(text: &str) -> Option<(usize, usize)> {
+    let [open, close] = TOKENS_LEFT;
+    let mut from = 0;
+    loop {
+        let start = from + text[from..].find(open)?;
+        let inner = start + open.len();
+        let length = text[inner..].find(close)?;
+        if length <= TOKENS_LEFT_MAX {
+            return Some((start, inner + length + close.len()));
+        }
+        from = inner;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn removed(role: &str, text: &str) -> String {
+        let message = serde_json::json!({ "role": role, "content": text }).to_string();
+        let mut messages = [rope_cpu::json::parse::<Message>(&message).unwrap()];
+        remove(&mut messages);
+        std::mem::take(&mut messages[0].content)
+    }
+
+    #[test]
+    fn prompts_that_differ_in_volatile_parts_are_the_same() {
+        let header =
+            "x-anthropic-billing-header: cc_version=2.1.15.a; cc_entrypoint=cli; cch=00a1;";
+        for (text, expected) in [
+            (format!("{header}You are an agent; be brief."), "You are an agent; be brief."),
+            (format!("{header}\n\nYou are x=y; so be it."), "You are x=y; so be it."),
+            ("x-anthropic-billing-header: cch=1;".into(), ""),
+            (format!("Not at the start: {header}"), &*format!("Not at the start: {header}")),
+        ] {
+            assert_eq!(removed("system", &text), expected);
+        }
+        // A user may ask about it.
+        assert_eq!(removed("user", header), header);
+        let left = "<total_tokens>199000 tokens left</total_tokens>";
+        assert_eq!(removed("user", &format!("a{left}b{left}")), "ab");
+        let long = format!("<total_tokens>{}</total_tokens>", "x".repeat(TOKENS_LEFT_MAX + 1));
+        assert_eq!(removed("user", &format!("{long}{left}")), long);
+        assert_eq!(removed("user", "<total_tokens>1"), "<total_tokens>1");
+    }
+}
