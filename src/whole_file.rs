@@ -91,7 +91,7 @@ pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 pub fn remove_abandoned(path: &Path) -> io::Result<bool> {
     let process = path.extension().filter(|extension| *extension == PARTIAL);
     let process = process.and_then(|_| Path::new(path.file_stem()?).extension()?.to_str());
-    if !process.is_some_and(|process| process.parse::<u32>().is_ok()) {
+    if process.and_then(|process| process.parse::<u32>().ok()).is_none() {
         return Ok(false);
     }
     let gone = |e: io::Error| match e.kind() {
