@@ -12,7 +12,10 @@ use rope_cpu_kernels::{
     isa::Cpu,
 };
 
-use crate::threads::{Claim, Memory, Phase, Phased, Threads};
+use crate::{
+    platform::memory::Refused,
+    threads::{Claim, Memory, Phase, Phased, Threads},
+};
 
 /// The positions of a page.
 pub const POSITIONS: usize = PAGE;
@@ -93,14 +96,21 @@ impl Half {
 
 impl Page {
     /// Allocates `count` pages of zeros.
-    pub fn zeros(team: &Threads, shape: Shape, count: usize) -> impl Iterator<Item = Page> {
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn zeros(
+        team: &Threads,
+        shape: Shape,
+        count: usize,
+    ) -> Result<impl Iterator<Item = Page>, Refused> {
         let halves = [shape.keys, shape.values];
         let bytes = (0..count).flat_map(|_| halves.map(|dtype| shape.half_bytes(dtype)));
-        let mut memory = Memory::for_buffers(bytes);
-        (0..count).map(move |_| {
+        let mut memory = Memory::for_buffers(bytes)?;
+        Ok((0..count).map(move |_| {
             let [keys, values] = halves.map(|dtype| Half::new(&mut memory, team, shape, dtype));
             Page { keys, values }
-        })
+        }))
     }
 
     /// Returns the keys of some heads, in a phase in which no worker stores keys.

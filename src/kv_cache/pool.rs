@@ -8,18 +8,24 @@ use std::{
 use thiserror::Error;
 
 use super::page::{Page, Shape};
-use crate::{rope::Visibility, threads::Threads};
+use crate::{platform::memory::Refused, rope::Visibility, threads::Threads};
 
 /// An error for a pool that has no memory left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{needed} more bytes are needed for keys and values, but {left} of {limit} are left")]
-pub struct Full {
-    /// The bytes that are needed.
-    pub needed: usize,
-    /// The bytes that are left.
-    pub left: usize,
-    /// The largest number of bytes in use.
-    pub limit: usize,
+pub enum Full {
+    /// The pool's limit is reached.
+    #[error("{needed} more bytes are needed for keys and values, but {left} of {limit} are left")]
+    Limit {
+        /// The bytes that are needed.
+        needed: usize,
+        /// The bytes that are left.
+        left: usize,
+        /// The largest number of bytes in use.
+        limit: usize,
+    },
+    /// The system has less memory than the limit.
+    #[error("no memory for keys and values: {0}")]
+    Refused(#[from] Refused),
 }
 
 /// The memory of all pages. Clones share it.
@@ -89,18 +95,20 @@ impl Pool {
     /// Takes `count` pages. Their contents are unspecified.
     ///
     /// # Errors
-    /// If the limit is too small; no page is taken then.
+    /// If the limit is too small, or the system has no memory left; no page is taken then.
     pub fn take(&self, team: &Threads, count: usize) -> Result<Vec<Arc<PooledPage>>, Full> {
         let Shared { shape, limit, .. } = *self.0;
         let mut pages = self.pages();
         let bytes = |pages: usize| pages.saturating_mul(shape.page_bytes());
         let left = limit.saturating_sub(bytes(pages.used));
         if bytes(count) > left {
-            return Err(Full { needed: bytes(count), left, limit });
+            return Err(Full::Limit { needed: bytes(count), left, limit });
         }
         // All new pages are cut from one block of memory.
         let new = count.saturating_sub(pages.free.len());
-        pages.free.extend(Page::zeros(team, shape, new));
+        if new > 0 {
+            pages.free.extend(Page::zeros(team, shape, new)?);
+        }
         pages.used += count;
         let rest = pages.free.len() - count;
         let taken = pages.free.drain(rest..);

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use super::{POSITIONS, PageTable};
-use crate::threads::Threads;
+use crate::{platform::memory::filled, threads::Threads};
 
 impl PageTable {
     /// Writes the pages that the token at `len` and later ones attend to. Pages that the table does
@@ -32,7 +32,8 @@ impl PageTable {
     /// truncated to 0.
     pub fn read(&mut self, team: &Threads, len: usize, from: &mut impl Read) -> io::Result<()> {
         self.truncate(0);
-        let mut copy = vec![0; self.pool.shape().page_bytes()];
+        let refused = |refused| io::Error::new(io::ErrorKind::OutOfMemory, refused);
+        let mut copy = filled(0, self.pool.shape().page_bytes()).map_err(refused)?;
         for layer in 0..self.layers.len() {
             let needed = self.needed_pages(layer, len);
             let new = self.pool.take(team, needed.clone().count());

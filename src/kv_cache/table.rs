@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::{
         kv_cache::{CacheType, Shape},
+        platform::memory::Refused,
         rope::FarKeys,
     };
 
@@ -326,12 +327,25 @@ mod tests {
         fill(&one, &team);
         let before: Vec<_> = (0..512).map(|position| rows(&one, &team, position)).collect();
         let (needed, left) = (2 * shape.page_bytes(), shape.page_bytes());
-        assert_eq!(two.reserve(&team, 0, 1), Err(Full { needed, left, limit }));
-        assert_eq!(one.reserve(&team, 512, 513), Err(Full { needed, left, limit }));
+        assert_eq!(two.reserve(&team, 0, 1), Err(Full::Limit { needed, left, limit }));
+        assert_eq!(one.reserve(&team, 512, 513), Err(Full::Limit { needed, left, limit }));
         for (position, before) in before.iter().enumerate() {
             assert_eq!(&rows(&one, &team, position), before, "{position}");
         }
         assert_eq!(one.truncate(256), 256);
         two.reserve(&team, 0, 1).unwrap();
+    }
+
+    #[test]
+    fn memory_that_the_system_refuses_is_an_error() {
+        // A page of 1 TiB: 512 of them exceed every address space.
+        let (kv_heads, head_dim) = (1 << 20, 1 << 10);
+        let shape = Shape { kv_heads, head_dim, keys: CacheType::F16, values: CacheType::F16 };
+        let pool = Pool::new(shape, vec![Visibility::ALL], usize::MAX);
+        let team = Threads::new(1).unwrap();
+        let bytes = 512 * shape.page_bytes();
+        let refused = pool.take(&team, 512).map(|_| ());
+        assert_eq!(refused, Err(Full::Refused(Refused { bytes })));
+        assert_eq!((pool.bytes(), pool.used_bytes()), (0, 0));
     }
 }

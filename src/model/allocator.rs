@@ -4,7 +4,10 @@ use std::{ops::AddAssign, sync::Mutex};
 
 use bytemuck::Zeroable;
 
-use crate::threads::{Phased, Threads};
+use crate::{
+    platform::memory::{Refused, filled},
+    threads::{Phased, Threads},
+};
 
 /// A number of rows or of bytes, which depends on the tokens of a micro-batch and on the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct Allocator<'t> {
     /// The number of buffers that the next one stands for: one for each worker, or one.
     copies: usize,
     bytes: Amount,
+    /// The first buffer that the system had no memory for.
+    refused: Option<Refused>,
 }
 
 #[derive(Clone, Copy)]
@@ -61,12 +66,12 @@ impl<'t> Allocator<'t> {
     /// Creates an allocator for micro-batches of `tokens`.
     pub fn new(team: &'t Threads, tokens: usize) -> Self {
         let run = Some(Run { team, tokens });
-        Allocator { run, workers: team.count(), copies: 1, bytes: Amount::default() }
+        Allocator { run, ..Allocator::counting(team.count()) }
     }
 
     /// Creates an allocator that only computes sizes.
     pub fn counting(workers: usize) -> Self {
-        Allocator { run: None, workers, copies: 1, bytes: Amount::default() }
+        Allocator { run: None, workers, copies: 1, bytes: Amount::default(), refused: None }
     }
 
     /// Returns the bytes of all buffers so far.
@@ -74,11 +79,27 @@ impl<'t> Allocator<'t> {
         self.bytes
     }
 
+    /// Checks that all buffers were allocated. Those that were not are empty, and unusable.
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn check(&self) -> Result<(), Refused> {
+        self.refused.map_or(Ok(()), Err)
+    }
+
+    /// Returns a buffer, or `empty` if the system has no memory left.
+    fn or<B>(&mut self, buffer: Result<B, Refused>, empty: B) -> B {
+        buffer.unwrap_or_else(|refused| {
+            self.refused.get_or_insert(refused);
+            empty
+        })
+    }
+
     /// Returns a buffer through which workers exchange data.
     pub fn shared<T: Zeroable + Copy>(&mut self, rows: Amount, columns: usize) -> Phased<T> {
         self.count(rows.times(columns * size_of::<T>()));
         match self.run {
-            Some(run) => Phased::new(run.team, self.rows(rows), columns),
+            Some(run) => self.or(Phased::new(run.team, self.rows(rows), columns), Phased::empty()),
             None => Phased::empty(),
         }
     }
@@ -86,7 +107,7 @@ impl<'t> Allocator<'t> {
     /// Returns a buffer of one worker.
     pub fn own<T: Zeroable + Clone>(&mut self, rows: Amount, columns: usize) -> Vec<T> {
         self.count(rows.times(columns * size_of::<T>()));
-        vec![T::zeroed(); self.rows(rows) * columns]
+        self.or(filled(T::zeroed(), self.rows(rows) * columns), Vec::new())
     }
 
     /// Returns a number of rows; 0 if only sizes are wanted.
@@ -114,6 +135,17 @@ impl<'t> Allocator<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_that_the_system_refuses_are_an_error() {
+        let team = Threads::new(1).unwrap();
+        let mut allocator = Allocator::new(&team, 1);
+        assert!(allocator.own::<u8>(Amount::fixed(1), 7).len() == 7 && allocator.check().is_ok());
+        let bytes = isize::MAX as usize / 2;
+        assert!(allocator.own::<u8>(Amount::fixed(1), bytes).is_empty());
+        assert_eq!(allocator.check(), Err(Refused { bytes }));
+        assert_eq!(allocator.shared::<u8>(Amount::fixed(1), bytes).all().len(), 0);
+    }
 
     #[test]
     fn sizes_are_those_of_the_buffers() {

@@ -103,7 +103,8 @@ impl Engine {
     /// Creates an engine.
     ///
     /// # Errors
-    /// If the worker threads cannot be started, or the context is too small to shift.
+    /// If the worker threads cannot be started, the system has no memory for the buffers, or the
+    /// context is too small to shift.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
         let config = model.config();
         let team = Arc::new(Threads::new(options.threads)?);
@@ -121,6 +122,7 @@ impl Engine {
         let options = Options { micro_batch, ..options };
         let mut allocator = Allocator::new(&team, micro_batch);
         let state = State::new(&mut allocator, config, model.weights(), shape.padded_dim());
+        allocator.check()?;
         let pool = Pool::new(shape, visibilities, options.cache_bytes);
         let engine = Engine {
             model: model.clone(),
@@ -234,7 +236,7 @@ impl Engine {
     /// Before anything is computed: if a token is not in the vocabulary, or a sequence does not fit
     /// in the context or the pool, is of another engine, or has other
     /// [`adapter_scales`](Sequence::adapter_scales) than the first one. After it, if a value is not
-    /// finite: [`Error::NotFinite`]. The sequences then have the tokens that they had.
+    /// finite: [`Error::NotFinite`], or the system has no memory left: [`Error::Memory`]. The sequences then have the tokens that they had.
     pub fn step(
         &mut self,
         feeds: &mut [Feed<'_, '_>],
@@ -261,7 +263,7 @@ impl Engine {
         if self.batch.rows.is_empty() {
             return Ok(());
         }
-        self.prepare_rope();
+        self.prepare_rope()?;
         self.compute(feeds, each)?;
         for part in &self.batch.parts {
             let Feed { sequence, tokens, role, .. } = &mut feeds[part.feed];
@@ -373,7 +375,7 @@ impl Engine {
     }
 
     /// Computes the cosines and sines that the batch needs.
-    fn prepare_rope(&mut self) {
+    fn prepare_rope(&mut self) -> Result<(), Error> {
         let Engine { model, rope, batch, .. } = self;
         let window = model.config().window(Rotation::Global);
         if let Some(first) = batch.rows.iter().map(|row| row.position).min() {
@@ -381,8 +383,9 @@ impl Engine {
         }
         for rows in batch.rows.chunk_by(Row::precedes) {
             let Row { position, effective_length, .. } = rows[0];
-            rope.prepare_for(effective_length, position..position + rows.len(), window);
+            rope.prepare_for(effective_length, position..position + rows.len(), window)?;
         }
+        Ok(())
     }
 
     /// Computes all rows of the batch, and passes the wanted logits to `each`.
@@ -417,7 +420,7 @@ impl Engine {
             )
         });
         for (role, _) in batch.roles.ranges() {
-            state.reserve_partials(team, role, schedules[role as usize].partials_len());
+            state.reserve_partials(team, role, schedules[role as usize].partials_len())?;
         }
         let schedules = &schedules;
         let checked = |fault: Option<Fault>| match fault {

@@ -4,7 +4,7 @@ use rope_cpu_kernels::DType;
 use thiserror::Error;
 
 use super::{Architecture, Place, adapter};
-use crate::{chat, gguf, kv_cache, rope, tokenizer};
+use crate::{chat, gguf, kv_cache, platform::memory::Refused, rope, tokenizer};
 
 /// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
@@ -89,6 +89,8 @@ pub enum Error {
     ScaleCount { found: usize, adapters: usize },
     #[error("the scale of adapter {adapter} is {scale}: must be a finite number")]
     Scale { adapter: usize, scale: f32 },
+    #[error(transparent)]
+    Memory(#[from] Refused),
     #[error("cannot start the worker threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
 }

@@ -241,8 +241,10 @@ impl fmt::Display for TooLarge {
             _ => write!(f, "{sequences} contexts of {context} tokens need {need}, ")?,
         }
         write!(f, "but {} is available", Bytes(self.available.bytes))?;
-        if self.available.limit == Limit::Cgroup {
-            write!(f, " within the limit of the control group")?;
+        match self.available.limit {
+            Limit::Machine => {}
+            Limit::Cgroup => write!(f, " within the limit of the control group")?,
+            Limit::Process => write!(f, " within the limits of this process (ulimit -v, -d)")?,
         }
         write!(f, ": {}.", self.need.parts(&self.request))?;
         match self.context {

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     kv_cache::POSITIONS,
+    platform::memory::Refused,
     threads::{Phased, Threads},
 };
 
@@ -203,11 +204,20 @@ impl State {
     }
 
     /// Enlarges the buffer of partial results of a role to `len` floats, if it is smaller.
-    pub fn reserve_partials(&mut self, team: &Threads, role: Role, len: usize) {
+    ///
+    /// # Errors
+    /// If the system has no memory left; the buffer stays as it is.
+    pub fn reserve_partials(
+        &mut self,
+        team: &Threads,
+        role: Role,
+        len: usize,
+    ) -> Result<(), Refused> {
         let partials = &mut self.partials[role as usize];
         if partials.width() < len {
-            *partials = Phased::new(team, 1, len);
+            *partials = Phased::new(team, 1, len)?;
         }
+        Ok(())
     }
 }
 

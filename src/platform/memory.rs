@@ -1,5 +1,30 @@
 //! The memory that is available, and the memory that this process has used.
 
+use thiserror::Error;
+
+/// An error for memory that the system refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the system refused {bytes} bytes of memory: raise its limit (ulimit -v, ulimit -d, or that of the \
+     container), or choose a smaller context, fewer sequences or smaller cache types"
+)]
+pub struct Refused {
+    /// The size in bytes.
+    pub bytes: usize,
+}
+
+/// Allocates a buffer of `len` copies of a value.
+///
+/// # Errors
+/// If the system has no memory left.
+pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Refused> {
+    let mut buffer = Vec::new();
+    let refused = |_| Refused { bytes: len.saturating_mul(size_of::<T>()) };
+    buffer.try_reserve_exact(len).map_err(refused)?;
+    buffer.resize(len, value);
+    Ok(buffer)
+}
+
 /// Memory that can be used without swapping or being killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
@@ -16,6 +41,8 @@ pub enum Limit {
     Machine,
     /// The limit of the control group of a container or service.
     Cgroup,
+    /// A limit of this process: of its address space or its data (`ulimit -v`, `ulimit -d`).
+    Process,
 }
 
 /// Returns the memory that is available now, or `None` on systems that are not queried.
@@ -57,6 +84,7 @@ mod linux {
             .iter()
             .filter_map(left_in)
             .map(|bytes| Available { bytes, limit: Limit::Cgroup })
+            .chain(left_to_process(root).map(|bytes| Available { bytes, limit: Limit::Process }))
             .chain([machine])
             .min_by_key(|available| available.bytes)
     }
@@ -82,6 +110,23 @@ mod linux {
             .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
             .sum();
         Some(limit.saturating_sub(usage.saturating_sub(cached)))
+    }
+
+    /// Returns the bytes that the limits of this process leave. A mapped model counts in its address
+    /// space, but not in its usage here: whoever plans the memory adds the weights.
+    fn left_to_process(root: &Path) -> Option<u64> {
+        let limits = fs::read_to_string(root.join("proc/self/limits")).ok()?;
+        let soft = |name: &str| {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let status = root.join("proc/self/status");
+        let used = |names: &[&str]| names.iter().filter_map(|name| kilobytes(&status, name)).sum();
+        let left = |limit: u64, used: u64| limit.saturating_sub(used);
+        let space = soft("Max address space")
+            .map(|limit| left(limit, used(&["VmData:", "VmStk:", "VmExe:", "VmLib:"])));
+        let data = soft("Max data size").map(|limit| left(limit, used(&["VmData:"])));
+        space.into_iter().chain(data).min()
     }
 
     /// Reads the value of a line `name: 123 kB`, in bytes.
@@ -145,6 +190,25 @@ mod linux {
                 ]),
                 Some(Available { bytes: 3096, limit: Limit::Cgroup })
             );
+        }
+
+        #[test]
+        fn limits_of_the_process_count() {
+            let status = ("proc/self/status", "VmSize: 999 kB\nVmData: 30 kB\nVmStk: 4 kB\n");
+            let with = |space: &str, data: &str| {
+                let limits = format!(
+                    "Limit                     Soft Limit           Hard Limit           Units\n\
+                     Max data size             {data:<20} unlimited            bytes\n\
+                     Max address space         {space:<20} unlimited            bytes\n"
+                );
+                available_in(&[status, ("proc/self/limits", &limits)])
+            };
+            let process = |bytes| Some(Available { bytes, limit: Limit::Process });
+            assert_eq!(with("204800", "unlimited"), process(204_800 - 34 * 1024));
+            assert_eq!(with("204800", "102400"), process(102_400 - 30 * 1024));
+            assert_eq!(with("1024", "unlimited"), process(0));
+            let machine = Available { bytes: 500 * 1024, limit: Limit::Machine };
+            assert_eq!(with("unlimited", "unlimited"), Some(machine));
         }
 
         #[test]

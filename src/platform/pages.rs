@@ -8,17 +8,27 @@ use std::alloc::{Layout, handle_alloc_error};
 
 use memmap2::{Mmap, MmapMut};
 
+use super::memory::Refused;
+
 /// Allocates zeroed memory, aligned to a page. Like a `Vec`, it aborts the program if the system
 /// has no memory left.
 pub fn zeros(bytes: usize) -> MmapMut {
-    let map = MmapMut::map_anon(bytes.max(1)).unwrap_or_else(|_| {
+    try_zeros(bytes).unwrap_or_else(|_| {
         let layout = Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>());
         handle_alloc_error(layout)
-    });
+    })
+}
+
+/// Allocates zeroed memory, aligned to a page.
+///
+/// # Errors
+/// If the system has no memory left.
+pub fn try_zeros(bytes: usize) -> Result<MmapMut, Refused> {
+    let map = MmapMut::map_anon(bytes.max(1)).map_err(|_| Refused { bytes })?;
     // The system may ignore this advice.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
-    map
+    Ok(map)
 }
 
 /// Advises the system to read a mapped file in large pages, if its file system supports that.

@@ -1,7 +1,7 @@
 //! Cos/sin rows, computed once for each set of layers, effective length and position.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -9,6 +9,7 @@ use std::{
 use rope_cpu_kernels::attention::Arcs;
 
 use super::{FarKeys, Layers, Plan, Region, Table};
+use crate::platform::memory::{Refused, filled};
 
 /// The number of positions whose rows are computed together.
 pub const PAGE: usize = 256;
@@ -82,18 +83,21 @@ impl Rope {
 
     /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding window
     /// of `window` tokens use the rows of global layers if they have no base of their own.
+    ///
+    /// # Errors
+    /// As for [`Rope::prepare`].
     pub fn prepare_for(
         &mut self,
         effective_length: usize,
         positions: Range<usize>,
         window: Option<usize>,
-    ) {
+    ) -> Result<(), Refused> {
         let (visibility, raw_keys) = (self.plan.visibility, self.plan.raw_keys());
         let (first, end) = (positions.start, positions.end);
         if self.plan.window_base.is_some() {
             // Without context shift, keys are rotated when they are stored.
             let from = if self.plan.shifts { 0 } else { first };
-            self.prepare(Layers::Window, effective_length, from..end);
+            self.prepare(Layers::Window, effective_length, from..end)?;
         }
         if !raw_keys {
             return self.prepare(Layers::Global, effective_length, 0..end);
@@ -101,22 +105,31 @@ impl Rope {
         // Keys rotate by their index in a page, and queries by their distance from its start.
         let near = visibility.near.max(window.unwrap_or(0));
         let near = end.min(near.saturating_add(PAGE));
-        self.prepare(Layers::Global, effective_length, 0..near);
+        self.prepare(Layers::Global, effective_length, 0..near)?;
         if visibility.first > 0 && end > 0 {
             let [from, to] =
                 [first, end - 1].map(|position| visibility.query(Region::Far, position));
             match visibility.far {
                 FarKeys::Divided(_) => {
-                    self.prepare(Layers::Far, effective_length, 0..PAGE);
-                    self.prepare(Layers::Far, effective_length, from - first..to + 1);
+                    self.prepare(Layers::Far, effective_length, 0..PAGE)?;
+                    self.prepare(Layers::Far, effective_length, from - first..to + 1)?;
                 }
-                _ => self.prepare(Layers::Global, effective_length, 0..to + 1),
+                _ => self.prepare(Layers::Global, effective_length, 0..to + 1)?,
             }
         }
+        Ok(())
     }
 
     /// Computes the rows of `positions` that are missing.
-    pub fn prepare(&mut self, layers: Layers, effective_length: usize, positions: Range<usize>) {
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn prepare(
+        &mut self,
+        layers: Layers,
+        effective_length: usize,
+        positions: Range<usize>,
+    ) -> Result<(), Refused> {
         let rows = match self.tables.iter().position(|r| r.matches(layers, effective_length)) {
             Some(i) => &mut self.tables[i],
             None => {
@@ -130,14 +143,15 @@ impl Rope {
         let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
         for i in pages {
             let (n_rot, table) = (self.plan.n_rot, &rows.table);
-            rows.pages.entry(i).or_insert_with(|| {
-                let mut page = vec![0.0; PAGE * n_rot].into_boxed_slice();
+            if let Entry::Vacant(entry) = rows.pages.entry(i) {
+                let mut page = filled(0.0, PAGE * n_rot)?;
                 for (j, row) in page.chunks_exact_mut(n_rot).enumerate() {
                     table.fill(i * PAGE + j, row);
                 }
-                page
-            });
+                entry.insert(page.into_boxed_slice());
+            }
         }
+        Ok(())
     }
 
     /// Returns the rows of the first 256 positions, `[256, n_rot]`.

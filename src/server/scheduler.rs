@@ -484,7 +484,12 @@ impl<'t> Scheduler<'t> {
     /// Ends the answer of a slot with an error.
     fn fail(&mut self, slot: usize, error: &model::Error) {
         let slot = &mut self.slots[slot];
-        slot.fail(ApiError::internal(error));
+        let error = match error {
+            // A smaller request, or a later one, may succeed.
+            model::Error::PoolFull { .. } | model::Error::Memory(_) => ApiError::unavailable(error),
+            _ => ApiError::internal(error),
+        };
+        slot.fail(error);
         slot.sequence = self.engine.sequence();
     }
 }

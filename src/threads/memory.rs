@@ -5,7 +5,7 @@ use std::{cell::UnsafeCell, marker::PhantomData, ops::Deref, sync::Arc};
 use bytemuck::Zeroable;
 use memmap2::MmapMut;
 
-use crate::platform::pages;
+use crate::platform::{memory::Refused, pages};
 
 /// The alignment of each buffer, in bytes: a cache line.
 const ALIGNMENT: usize = 64;
@@ -18,9 +18,12 @@ pub struct Memory {
 
 impl Memory {
     /// Allocates memory for buffers of the given sizes in bytes.
-    pub fn for_buffers(bytes: impl IntoIterator<Item = usize>) -> Self {
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn for_buffers(bytes: impl IntoIterator<Item = usize>) -> Result<Self, Refused> {
         let total = bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
-        Memory { map: Arc::new(pages::zeros(total)), used: 0 }
+        Ok(Memory { map: Arc::new(pages::try_zeros(total)?), used: 0 })
     }
 
     /// Cuts off the next buffer, of `len` zeros.
@@ -32,16 +35,24 @@ impl Memory {
         let start = self.used;
         self.used += (len * size_of::<T>()).next_multiple_of(ALIGNMENT);
         assert!(self.used <= self.map.len(), "no room for {len} more");
-        Cells { map: self.map.clone(), start, len, elements: PhantomData }
+        Cells { map: Some(self.map.clone()), start, len, elements: PhantomData }
     }
 }
 
 /// A buffer whose elements can be written through a shared reference, by unsafe code only.
 pub struct Cells<T> {
-    map: Arc<MmapMut>,
+    /// `None` if there are no elements.
+    map: Option<Arc<MmapMut>>,
     start: usize,
     len: usize,
     elements: PhantomData<UnsafeCell<T>>,
+}
+
+impl<T> Cells<T> {
+    /// Returns a buffer without elements, which needs no memory.
+    pub fn empty() -> Self {
+        Cells { map: None, start: 0, len: 0, elements: PhantomData }
+    }
 }
 
 impl<T> Deref for Cells<T> {
@@ -49,7 +60,8 @@ impl<T> Deref for Cells<T> {
 
     #[allow(unsafe_code, reason = "a memory map has bytes, not elements of type T")]
     fn deref(&self) -> &[UnsafeCell<T>] {
-        let start = self.map.as_ptr().wrapping_add(self.start).cast();
+        let Some(map) = &self.map else { return &[] };
+        let start = map.as_ptr().wrapping_add(self.start).cast();
         // SAFETY: `cut` reserved `len` aligned elements at `start` for this buffer alone; they were
         // zeros at first, which is a valid `T`; the map lives as long as `self`.
         unsafe { std::slice::from_raw_parts(start, self.len) }

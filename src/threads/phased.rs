@@ -12,6 +12,7 @@ use std::{
 use bytemuck::Zeroable;
 
 use super::{Claim, Memory, Phase, Threads, memory::Cells};
+use crate::platform::memory::Refused;
 
 /// A buffer of `rows` x `width` elements. In each phase of its team's steps it is used in one way:
 /// read as a whole, written in runs of `unit` elements, or written in columns `unit` wide. Task `i`
@@ -45,15 +46,17 @@ const UNIT_BITS: u32 = 24;
 
 impl<T: Zeroable + Copy> Phased<T> {
     /// Allocates a buffer of zeros.
-    pub fn new(team: &Threads, rows: usize, width: usize) -> Self {
-        let mut memory = Memory::for_buffers([rows * width * size_of::<T>()]);
-        Phased::within(&mut memory, team, rows, width)
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub fn new(team: &Threads, rows: usize, width: usize) -> Result<Self, Refused> {
+        let mut memory = Memory::for_buffers([rows * width * size_of::<T>()])?;
+        Ok(Phased::within(&mut memory, team, rows, width))
     }
 
     /// Returns a buffer without elements, which belongs to no team.
     pub fn empty() -> Self {
-        let elements = Memory::for_buffers([0]).cut(0);
-        Phased { elements, width: 0, team: 0, used: AtomicU64::new(0) }
+        Phased { elements: Cells::empty(), width: 0, team: 0, used: AtomicU64::new(0) }
     }
 
     /// Cuts a buffer of zeros from `memory`.
@@ -159,7 +162,8 @@ mod tests {
     fn every_task_is_done_once_and_seen_by_all_in_the_next_phase() {
         for count in [1, 2, 5] {
             let team = Threads::new(count).unwrap();
-            let (a, mut b) = (Phased::<u32>::new(&team, 3, 70), Phased::<u64>::new(&team, 1, 10));
+            let a = Phased::<u32>::new(&team, 3, 70).unwrap();
+            let mut b = Phased::<u64>::new(&team, 1, 10).unwrap();
             for round in 1..200 {
                 team.step(|worker| {
                     let phase = worker.phase(7);
@@ -183,7 +187,7 @@ mod tests {
     #[should_panic(expected = "two uses of a buffer in one phase")]
     fn reading_what_the_phase_writes_panics() {
         let team = Threads::new(1).unwrap();
-        let a = Phased::<u32>::new(&team, 1, 4);
+        let a = Phased::<u32>::new(&team, 1, 4).unwrap();
         team.step(|worker| {
             let phase = worker.phase(4);
             phase.for_each(|claim| a.write(claim, 1)[0] = 1);

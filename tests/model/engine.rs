@@ -1,7 +1,7 @@
 //! Several sequences in one engine: each has the bits that it has alone.
 
 use rope_cpu::{
-    kv_cache::CacheType,
+    kv_cache::{CacheType, Full},
     model::{Engine, Error, Feed, Options, Output, Role, Sequence},
     rope::{ATTENTION_SINKS, Flags, POLICY},
 };
@@ -353,7 +353,9 @@ fn a_full_pool_stops_the_sequence_that_cannot_grow() {
                 Feed { sequence, tokens, role: Role::Prompt, wanted: 0..0, output: Output::Logits }
             });
         let error = engine.step(&mut feeds, &mut |_, _, _| {}).unwrap_err();
-        assert!(matches!(error, Error::PoolFull { feed: 1, full } if full.limit == limit));
+        assert!(
+            matches!(error, Error::PoolFull { feed: 1, full: Full::Limit { limit: l, .. } } if l == limit)
+        );
         assert!(feeds.iter().all(|feed| feed.tokens.len() == 10), "tokens were lost");
         drop(one);
         read(engine, &mut two, Role::Prompt, &all[250..300], &mut found);

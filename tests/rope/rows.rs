@@ -22,7 +22,7 @@ fn smollm2(flags: Flags) -> Plan {
 fn prepared(plan: Plan, positions_end: usize) -> (Rope, usize) {
     let mut rope = Rope::new(plan);
     let length = rope.effective_length(positions_end);
-    rope.prepare(LAYERS, length, 0..positions_end);
+    rope.prepare(LAYERS, length, 0..positions_end).unwrap();
     (rope, length)
 }
 
@@ -100,7 +100,7 @@ fn rows_do_not_depend_on_how_they_were_computed() {
     let (at_once, length) = prepared(plan.clone(), 2000);
     let mut in_steps = Rope::new(plan);
     for end in [1, 7, 256, 257, 300, 100, 2000] {
-        in_steps.prepare(LAYERS, length, 0..end);
+        in_steps.prepare(LAYERS, length, 0..end).unwrap();
     }
     for position in 0..2000 {
         assert_eq!(
@@ -120,7 +120,7 @@ fn rows_are_kept_by_layers_and_by_effective_length() {
     let mut rope = Rope::new(plan);
     let lengths = [100, 10_000].map(|tokens| rope.effective_length(tokens));
     for layers in [Layers::Global, Layers::Window] {
-        lengths.iter().for_each(|length| rope.prepare(layers, *length, 0..20));
+        lengths.iter().for_each(|length| rope.prepare(layers, *length, 0..20).unwrap());
     }
     let first = |layers, length| rope.row(layers, length, 8)[32]; // the sine of the first pair
     assert_eq!(first(Layers::Global, lengths[0]), 8f64.sin() as f32);

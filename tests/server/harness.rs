@@ -180,9 +180,14 @@ impl Server {
         });
     }
 
+    /// Returns the identifier of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.id() as i32), signal).unwrap();
     }
 
     /// Waits until the server ends. Returns its exit code.

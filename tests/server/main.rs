@@ -12,6 +12,7 @@ mod harness;
 mod interfaces;
 mod load;
 mod log;
+mod memory;
 mod metrics;
 mod open;
 mod other_interfaces;
