@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use rope_cpu::model::{Engine, Error, Feed, Output, Place, Role};
+
 use crate::{
     build::{ARRAY, Builder, F32, STRING, U32, array, string},
-    session::{How, load, tokens, with_file, with_session},
+    session::{How, load, tokens, with_file, with_model, with_session},
     tiny::{Tiny, add_tensor},
 };
 
@@ -166,6 +168,31 @@ fn a_matrix_that_is_not_finite_is_an_error_that_names_its_place() {
             }
         }
     }
+}
+
+#[test]
+fn a_value_that_is_not_finite_ends_its_own_sequence_alone() {
+    let tiny = Tiny::llama();
+    let all = tiny.tensors();
+    let embeddings = all.iter().find(|(name, _)| name == "token_embd.weight").unwrap();
+    let file = damaged(&tiny, embeddings, 7 * embeddings.1[1], f32::NAN);
+    with_model(&file, &[], &How::default(), |model, rope, options| {
+        let engine = &mut Engine::new(model, rope, options).unwrap();
+        let (mut one, mut two) = (engine.sequence(), engine.sequence());
+        let mut feeds =
+            [(&mut one, &[1, 2][..]), (&mut two, &[3, 7][..])].map(|(sequence, tokens)| Feed {
+                sequence,
+                tokens,
+                role: Role::Prompt,
+                wanted: 0..9,
+                output: Output::Logits,
+            });
+        let error = engine.step(&mut feeds, &mut |_, _, _| panic!()).unwrap_err();
+        let expected = Error::NotFinite { feed: 1, place: Place::Embedding };
+        assert_eq!(error.to_string(), expected.to_string());
+        engine.step(&mut feeds[..1], &mut |_, _, _| {}).unwrap();
+        assert_eq!((one.tokens(), two.tokens()), (&[1, 2][..], &[][..]));
+    });
 }
 
 #[test]
