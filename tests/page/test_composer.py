@@ -52,6 +52,43 @@ def test_drafts_survive_a_reload(serve, visit):
     expect(chat.field).to_have_value("")
 
 
+def test_a_draft_is_deleted_with_its_conversation(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Say yes.")
+    chat.field.fill("A secret")
+    page.wait_for_timeout(500)
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(chat.field).to_have_value("")
+    page.wait_for_timeout(500)
+    kept = """async () => {
+        const { openTable } = await import('/page/table.js');
+        return (await openTable('rope-cpu-drafts', 'drafts'))('readonly', (table) => table.getAll());
+    }"""
+    assert page.evaluate(kept) == []
+
+
+def test_a_message_is_not_sent_to_a_conversation_that_is_shown_meanwhile(serve, visit):
+    page = visit(serve("--ctx", "2048").url)
+    chat = Chat(page).ready().limit(4)
+    chat.ask("Say yes.")
+    held = []
+    page.route("**/apply-template", lambda route: held.append(route))
+    text = "A long message. " * 150
+    chat.send(text)
+    page.wait_for_timeout(300)
+    page.keyboard.press("Control+Shift+O")
+    expect(chat.field).to_have_value("")
+    assert len(held) == 1
+    held[0].continue_()
+    page.wait_for_timeout(500)
+    expect(page.locator(".message")).to_have_count(0)
+    page.locator("#conversations button").click()
+    expect(chat.field).to_have_value(text)
+    expect(page.locator(".message.user")).to_have_count(1)
+
+
 def test_a_message_waits_for_the_answer(serve, visit):
     page = visit(serve("--ctx", "4096").url)
     chat = Chat(page).ready().limit(60, temperature=0)

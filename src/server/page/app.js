@@ -230,7 +230,9 @@ $('#import-file').addEventListener('change', async ({ target }) => {
 });
 $('#delete').addEventListener('click', async () => {
     if (!(await askDeletion($('#delete-dialog'), chat.current.title))) return;
+    const { current } = chat;
     await chat.remove();
+    drafts.remove(current);
     composer.field.focus();
 });
 

@@ -11,7 +11,7 @@ const COUNT_AFTER = 300;
 export class Composer {
     #waiting = [];
     #counting = null;
-    #checking = false;
+    #check = null;
     #typed = 0;
     /** The number of tokens of the message that is being written. */
     tokens = 0;
@@ -69,6 +69,7 @@ export class Composer {
 
     /** Shows what is being written to another conversation. */
     show({ content, files, waiting }) {
+        this.#endCheck();
         this.#waiting = waiting;
         this.field.value = content;
         this.attachments.set(files);
@@ -109,7 +110,7 @@ export class Composer {
     }
 
     #submit() {
-        if (this.#checking || this.#empty()) return;
+        if (this.#check || this.#empty()) return;
         const message = { content: this.field.value, files: this.attachments.files };
         if (this.busy) {
             this.show({ content: '', files: [], waiting: [...this.#waiting, message] });
@@ -117,19 +118,24 @@ export class Composer {
             return;
         }
         const refusal = this.actions.refusal(message);
-        if (refusal) this.#check(refusal, message);
+        if (refusal) this.#sendUnless(refusal, message);
         else this.#send(message);
     }
 
-    /** Sends a message if its refusal turns out to be none. */
-    async #check(refusal, message) {
-        this.#checking = true;
+    /** Sends a message if its refusal turns out to be none, and no other conversation is shown meanwhile. */
+    async #sendUnless(refusal, message) {
+        const check = (this.#check = {});
         this.field.readOnly = true;
         const sentence = await refusal;
-        this.#checking = false;
-        this.field.readOnly = false;
+        if (this.#check !== check) return;
+        this.#endCheck();
         if (sentence) this.say(sentence);
         else this.#send(message);
+    }
+
+    #endCheck() {
+        this.#check = null;
+        this.field.readOnly = false;
     }
 
     #send(message) {

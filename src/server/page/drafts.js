@@ -55,6 +55,10 @@ export class Drafts {
         else this.#timer = setTimeout(() => this.#keep(), KEEP_AFTER);
     }
 
+    remove(conversation) {
+        this.set(conversation, EMPTY);
+    }
+
     #keep() {
         const changed = [...this.#changed];
         this.#changed.clear();
