@@ -32,6 +32,8 @@ pub struct Collected {
     pub text: String,
     /// The tokens.
     pub tokens: Vec<Token>,
+    /// The probabilities of the prompt's tokens from the second one on, if they are wanted.
+    pub of_prompt: Vec<Probabilities>,
     /// The probabilities of the tokens, if they are wanted.
     pub probabilities: Vec<Probabilities>,
     /// The embedding of the text, or those of its tokens.
@@ -55,6 +57,7 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
         match update {
             Update::Started { seed } => answer.seed = seed,
             Update::Read(_) => {}
+            Update::Prompt(probabilities) => answer.of_prompt.push(probabilities),
             Update::Generated(generated) => {
                 answer.text += &generated.text;
                 answer.tokens.extend(generated.token);

@@ -60,6 +60,9 @@ pub struct Wanted {
     pub top: usize,
     /// Whether the probabilities are those after all samplers.
     pub after_sampling: bool,
+    /// Whether those of the prompt's tokens are reported, too. All of the prompt must be read then:
+    /// see [`Job::reuse`].
+    pub of_prompt: bool,
 }
 
 /// A report of the scheduler on an answer.
@@ -72,6 +75,8 @@ pub enum Update {
     },
     /// A part of the prompt was read.
     Read(Reading),
+    /// The probabilities of the prompt's next token, from the second one on.
+    Prompt(Probabilities),
     /// A token was generated.
     Generated(Generated),
     /// The embedding of the text, or those of its tokens, was computed.

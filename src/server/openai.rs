@@ -2,6 +2,7 @@
 
 mod chat;
 mod completions;
+mod legacy_logprobs;
 mod models;
 mod responses;
 pub mod tools;

@@ -57,12 +57,13 @@ pub struct Running {
 pub struct Taker<'s> {
     task: &'s mut Task,
     speculation: &'s mut Speculation,
+    prompt: &'s [Token],
 }
 
 impl Taker<'_> {
     /// Takes the output of the token with this index: see [`Task::push`].
     pub fn push(&mut self, tokenizer: &Tokenizer<'_>, token: usize, output: &[f32]) {
-        self.task.push(tokenizer, self.speculation, token, output);
+        self.task.push(tokenizer, self.speculation, self.prompt, token, output);
     }
 }
 
@@ -228,19 +229,20 @@ impl Slot {
     pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
         let Slot { sequence, speculation, running, .. } = self;
         let Running { tokens, prompt, drafts, task, .. } = running.as_mut()?;
-        let end = tokens.len();
+        let (all, end) = (&tokens[..], tokens.len());
         let len = sequence.tokens().len();
-        let (tokens, role) = match &tokens[len..] {
+        let (tokens, role) = match &all[len..] {
             answer if len >= *prompt => (answer, Role::Answer),
-            _ => (&tokens[len..*prompt], Role::Prompt),
+            _ => (&all[len..*prompt], Role::Prompt),
         };
         let (wanted, output) = match &task.pooler {
             Some(pooler) => (pooler.wanted(), Output::Embedding),
+            None if role == Role::Prompt && task.wants_prompt() => (len..end, Output::Logits),
             // The logits of the last token, and of all drafts.
             None => (end - 1 - *drafts..end, Output::Logits),
         };
         let feed = Feed { sequence, tokens, role, wanted, output };
-        Some((feed, Taker { task, speculation }))
+        Some((feed, Taker { task, speculation, prompt: &all[..*prompt] }))
     }
 
     /// Continues after a step, in a context of `capacity` tokens. Returns the answer if it ended.

@@ -36,6 +36,8 @@ pub struct Task {
     sampler: Sampler,
     answer: Answer,
     reasoning: Option<Following>,
+    /// The tokens of the prompt with reported probabilities. After a suspension they are read again.
+    prompt_reported: usize,
     generating_since: Option<Instant>,
 }
 
@@ -73,6 +75,7 @@ impl Task {
             sampler,
             started: Instant::now(),
             source: "none",
+            prompt_reported: 0,
             generating_since: None,
             timings: Timings::default(),
             choices: Choices::default(),
@@ -80,11 +83,13 @@ impl Task {
     }
 
     /// Takes the output of the token with this index: its embedding, or the logits that the next token
-    /// is chosen by. Those of drafts come after those of the last token, in order.
+    /// is chosen by. Those of drafts come after those of the last token, in order; those of earlier tokens of
+    /// the `prompt` are only reported.
     pub fn push(
         &mut self,
         tokenizer: &Tokenizer<'_>,
         speculation: &mut Speculation,
+        prompt: &[Token],
         token: usize,
         output: &[f32],
     ) {
@@ -97,6 +102,14 @@ impl Task {
                 self.timings.reading = self.started.elapsed();
                 self.choices.used = 1;
                 self.choices.end = Some(Ok(End::Model));
+            }
+            return;
+        }
+        if let (Some(wanted), Some(next)) = (self.job.probabilities, prompt.get(token + 1)) {
+            if token == self.prompt_reported {
+                self.prompt_reported += 1;
+                let probabilities = Probabilities::of_logits(output, *next, wanted.top);
+                self.job.report(Update::Prompt(probabilities));
             }
             return;
         }
@@ -121,6 +134,11 @@ impl Task {
                 return;
             }
         }
+    }
+
+    /// Returns whether the probabilities of the prompt's tokens are reported.
+    pub fn wants_prompt(&self) -> bool {
+        self.job.probabilities.is_some_and(|wanted| wanted.of_prompt)
     }
 
     /// Continues after a step of the answer. Returns whether its token is the next draft.

@@ -139,3 +139,54 @@ fn a_gap_is_filled_by_a_model_that_can() {
     let long = server.post("/infill", long).json();
     assert_eq!(long["tokens_evaluated"].as_u64().unwrap() + 12 + 1, 64, "what fits is read");
 }
+
+/// The log-likelihoods that evaluation harnesses ask for.
+#[test]
+fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
+    let server = serve(&["-c", "256", "-ub", "8"]);
+    let prompt = server.post("/tokenize", json!({ "content": PROMPT })).json()["tokens"].take();
+    let generated = json!({
+        "prompt": prompt, "max_tokens": 6, "logprobs": 1, "temperature": 0, "return_tokens": true,
+    });
+    let generated = server.post("/v1/completions", generated).json()["choices"][0].take();
+    let logprobs = &generated["logprobs"];
+    let mut tokens = prompt.as_array().unwrap().clone();
+    let first = tokens.len();
+    tokens.extend(logprobs["content"].as_array().unwrap().iter().map(|one| one["id"].clone()));
+    assert_eq!(tokens.len(), first + 6);
+
+    // Twice: a prompt in the cache is read again.
+    for _ in 0..2 {
+        let body = json!({ "prompt": tokens, "max_tokens": 0, "echo": true, "logprobs": 1 });
+        let echoed = server.post("/v1/completions", body.clone()).json()["choices"][0].take();
+        let list = |name: &str| echoed["logprobs"][name].as_array().unwrap().clone();
+        let texts: Vec<_> =
+            list("tokens").iter().map(|t| t.as_str().unwrap().to_string()).collect();
+        assert_eq!(echoed["text"], texts.concat());
+        assert_eq!(texts.len(), tokens.len());
+        assert_eq!(list("token_logprobs")[0], Value::Null);
+        assert_eq!(list("text_offset")[2], texts[..2].concat().chars().count());
+        for (index, value) in logprobs["token_logprobs"].as_array().unwrap().iter().enumerate() {
+            let of_prompt = &list("token_logprobs")[first + index];
+            // Sums over a prompt have another order than those of an answer.
+            let difference = value.as_f64().unwrap() - of_prompt.as_f64().unwrap();
+            assert!(difference.abs() < 1e-4, "{index}: {value} {of_prompt}");
+            // The generated token is the most likely one.
+            let top = list("top_logprobs")[first + index].clone();
+            assert_eq!(top.as_object().unwrap().keys().next(), Some(&texts[first + index]));
+        }
+        let streamed: Vec<_> = server.stream("/v1/completions", body).collect();
+        let offsets = streamed.iter().flat_map(|event| {
+            event["choices"][0]["logprobs"]["text_offset"].as_array().cloned().unwrap_or_default()
+        });
+        assert_eq!(offsets.collect::<Vec<_>>(), list("text_offset"));
+    }
+}
+
+#[test]
+fn a_model_is_found_by_its_name() {
+    let server = serve(&["-c", "256", "--alias", "tiny"]);
+    assert_eq!(server.get("/v1/models").json()["models"], json!([]));
+    assert_eq!(server.get("/v1/models/tiny").json()["id"], "tiny");
+    server.get("/v1/models/gpt").refused(404, &["\"gpt\" does not exist", "\"tiny\""]);
+}

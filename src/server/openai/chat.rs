@@ -32,7 +32,8 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
     let mut request = Request::read(&fields, &app).await?;
     if fields.switch("logprobs", false)? {
         let top = fields.count("top_logprobs", 20)?.unwrap_or(0);
-        request.parameters.probabilities = Some(Wanted { top, after_sampling: false });
+        request.parameters.probabilities =
+            Some(Wanted { top, after_sampling: false, of_prompt: false });
     } else if fields.get("top_logprobs").is_some() {
         return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
     }

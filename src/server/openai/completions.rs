@@ -7,10 +7,13 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::sample::Probabilities;
+use rope_cpu::{Token, sample::Probabilities};
 use serde_json::{Value, json};
 
-use super::chat::{finish_reason, stream_options};
+use super::{
+    chat::{finish_reason, stream_options},
+    legacy_logprobs::{Logprobs, text},
+};
 use crate::server::{
     answers::{Form, Framing, collect, stream},
     app::{App, Loaded},
@@ -19,7 +22,6 @@ use crate::server::{
     identifier,
     job::{Update, Wanted},
     parameters::Parameters,
-    probabilities::to_json,
     prompts::prompts,
     timings::{timings, usage},
 };
@@ -33,12 +35,17 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let prompt_tokens = prompts.iter().map(Vec::len).sum();
     let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
     let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
+    let echo = fields.switch("echo", false)?;
     if let Some(top) = fields.count("logprobs", 20)? {
-        parameters.probabilities = Some(Wanted { top, after_sampling: false });
+        parameters.probabilities = Some(Wanted { top, after_sampling: false, of_prompt: echo });
+        parameters.reuse &= !echo;
     }
     let form = Completions {
         id: identifier("cmpl-"),
         usage: stream_options(&fields)?,
+        prompts: if echo { prompts.clone() } else { Vec::new() },
+        offsets: vec![0; prompts.len()],
+        wants_logprobs: parameters.probabilities.is_some(),
         prompt_tokens,
         cached: 0,
         generated: 0,
@@ -57,10 +64,16 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         cached += outcome.timings.reused;
         generated += outcome.timings.generated;
         times = timings(&outcome.timings);
+        let mut logprobs = Logprobs::default();
+        if form.wants_logprobs {
+            form.push_first(index, &mut logprobs);
+            let all = answer.of_prompt.iter().chain(&answer.probabilities);
+            all.for_each(|one| logprobs.push(one, &app));
+        }
         choices.push(json!({
-            "text": answer.text,
+            "text": form.echoed(index) + &answer.text,
             "index": index,
-            "logprobs": form.logprobs(&answer.probabilities),
+            "logprobs": logprobs.to_json(),
             "finish_reason": finish_reason(&outcome.end),
         }));
     }
@@ -75,6 +88,11 @@ struct Completions {
     id: String,
     /// Whether a stream ends with the usage.
     usage: bool,
+    /// The prompts, if they are part of the answers.
+    prompts: Vec<Vec<Token>>,
+    /// The characters of each answer that a stream has sent with probabilities.
+    offsets: Vec<usize>,
+    wants_logprobs: bool,
     prompt_tokens: usize,
     cached: usize,
     generated: usize,
@@ -92,25 +110,61 @@ impl Completions {
         })
     }
 
-    /// Returns the probabilities in llama-server's form; null if there are none.
-    fn logprobs(&self, probabilities: &[Probabilities]) -> Value {
-        if probabilities.is_empty() {
-            return Value::Null;
+    /// Returns the text of a prompt, if it is part of the answer.
+    fn echoed(&self, index: usize) -> String {
+        let prompt = self.prompts.get(index).into_iter().flatten();
+        prompt.map(|token| text(*token, &self.app)).collect()
+    }
+
+    /// Adds the first token of a prompt that is part of the answer.
+    fn push_first(&self, index: usize, logprobs: &mut Logprobs) {
+        if let Some(first) = self.prompts.get(index).and_then(|prompt| prompt.first()) {
+            logprobs.push_first(*first, &self.app);
         }
-        json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
+    }
+
+    /// Returns the probabilities of a stream's next tokens.
+    fn next_logprobs(&mut self, index: usize, next: &[Probabilities], first: bool) -> Value {
+        let mut logprobs = Logprobs::after(self.offsets[index]);
+        if first {
+            self.push_first(index, &mut logprobs);
+        }
+        next.iter().for_each(|one| logprobs.push(one, &self.app));
+        self.offsets[index] = logprobs.offset();
+        logprobs.to_json()
+    }
+
+    fn chunk(&self, index: usize, text: &str, logprobs: Value) -> Value {
+        let choice = json!({
+            "text": text, "index": index, "logprobs": logprobs, "finish_reason": null,
+        });
+        self.body(vec![choice])
     }
 }
 
 impl Form for Completions {
+    fn begin(&mut self) -> Vec<Value> {
+        let echoed = 0..self.prompts.len();
+        let chunk = |index| {
+            let logprobs = match self.wants_logprobs {
+                true => self.next_logprobs(index, &[], true),
+                false => Value::Null,
+            };
+            self.chunk(index, &self.echoed(index), logprobs)
+        };
+        echoed.map(chunk).collect()
+    }
+
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         match update {
+            // The text was sent at the beginning.
+            Update::Prompt(probabilities) => {
+                let logprobs = self.next_logprobs(index, &[probabilities], false);
+                vec![self.chunk(index, "", logprobs)]
+            }
             Update::Generated(generated) => {
-                let logprobs = self.logprobs(generated.probabilities.as_slice());
-                let choice = json!({
-                    "text": generated.text, "index": index, "logprobs": logprobs,
-                    "finish_reason": null,
-                });
-                vec![self.body(vec![choice])]
+                let logprobs = self.next_logprobs(index, generated.probabilities.as_slice(), false);
+                vec![self.chunk(index, &generated.text, logprobs)]
             }
             Update::Ended(outcome) => {
                 self.cached += outcome.timings.reused;
