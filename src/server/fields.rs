@@ -130,6 +130,13 @@ impl Fields {
         }
     }
 
+    /// Creates an error for a field that cannot be used.
+    pub fn invalid_field(&self, name: &str, reason: impl std::fmt::Display) -> ApiError {
+        let place = self.place(name);
+        let error = ApiError::invalid(format_args!("\"{place}\": {reason}"));
+        ApiError { field: Some(place), ..error }
+    }
+
     /// Creates an error for the whole object.
     pub fn invalid(&self, reason: impl std::fmt::Display) -> ApiError {
         ApiError::invalid(format_args!("\"{}\": {reason}", self.place))

@@ -2,7 +2,7 @@
 
 mod adapters;
 pub mod completion;
-mod infill;
+pub mod infill;
 mod metrics;
 mod properties;
 mod rope;

@@ -184,6 +184,44 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
 }
 
 #[test]
+fn the_best_of_several_completions_is_chosen() {
+    let server = serve(&["-c", "256", "-np", "4"]);
+    let body = |more: Value| {
+        let mut body = json!({ "prompt": PROMPT, "max_tokens": 8, "seed": 1, "logprobs": 0 });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/completions", body)
+    };
+    let choices = |more| body(more).json()["choices"].as_array().unwrap().clone();
+    let mean = |choice: &Value| {
+        let all = choice["logprobs"]["token_logprobs"].as_array().unwrap().clone();
+        all.iter().map(|value| value.as_f64().unwrap()).sum::<f64>() / all.len() as f64
+    };
+    let mut all: Vec<_> = choices(json!({ "n": 4 }));
+    all.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    let best = choices(json!({ "n": 2, "best_of": 4 }));
+    let texts = |choices: &[Value]| choices.iter().map(|c| c["text"].clone()).collect::<Vec<_>>();
+    assert_eq!(texts(&best), texts(&all[..2]));
+    assert_eq!((&best[0]["index"], &best[1]["index"]), (&json!(0), &json!(1)));
+    body(json!({ "n": 3, "best_of": 2 })).refused(400, &["\"best_of\"", "from 3 to 64"]);
+    body(json!({ "best_of": 2, "stream": true })).refused(400, &["\"best_of\"", "stream"]);
+}
+
+#[test]
+fn a_completion_may_have_a_suffix() {
+    let model = tiny_infilling(7);
+    let server = Server::start(model.path(), &["-c", "256"]);
+    let completion =
+        json!({ "prompt": "rain", "suffix": "north", "max_tokens": 8, "temperature": 0 });
+    let infill = json!({
+        "input_prefix": "rain", "input_suffix": "north", "n_predict": 8, "temperature": 0,
+    });
+    let completed = server.post("/v1/completions", completion.clone()).json();
+    assert_eq!(completed["choices"][0]["text"], server.post("/infill", infill).json()["content"]);
+    let error = serve(&["-c", "256"]).post("/v1/completions", completion);
+    assert_eq!(error.refused(400, &["\"suffix\"", "no tokens for a"])["param"], "suffix");
+}
+
+#[test]
 fn a_model_is_found_by_its_name() {
     let server = serve(&["-c", "256", "--alias", "tiny"]);
     assert_eq!(server.get("/v1/models").json()["models"], json!([]));

@@ -13,6 +13,10 @@ use crate::server::{
     fields::{COUNT_MAX, Fields},
 };
 
+/// Why a model cannot fill a gap.
+pub const NO_MARKS: &str = "Infill is not supported by this model: its vocabulary has no tokens for a \
+                            prefix, a suffix and a middle";
+
 /// The names of the repository and of the file with the gap, which requests do not give. They are
 /// llama-server's.
 const REPOSITORY: &str = "myproject";
@@ -25,13 +29,11 @@ const SNIPPET: &str = "\n\n--- snippet ---\n\n";
 pub async fn infill(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
     let tokenizer = app.tokenizer()?;
-    let marks = tokenizer.fill_in_middle().ok_or_else(|| {
-        ApiError::unsupported(
-            "Infill is not supported by this model: its vocabulary has no tokens for a prefix, a \
-             suffix and a middle",
-        )
-    })?;
-    let gap = gap(&fields, tokenizer, marks)?;
+    let marks = tokenizer.fill_in_middle().ok_or_else(|| ApiError::unsupported(NO_MARKS))?;
+    let prefix = fields.required_text("input_prefix")?;
+    let suffix = fields.required_text("input_suffix")?;
+    let prompt = fields.text("prompt")?.unwrap_or_default();
+    let gap = gap(tokenizer, marks, prefix, prompt, suffix);
     let mut prompt = further_texts(&fields, tokenizer, marks)?;
     // Of further texts, those that fit are read; the last ones are the most important.
     let answer = fields.whole("n_predict", -1, COUNT_MAX)?;
@@ -46,15 +48,15 @@ fn encode(tokenizer: &Tokenizer<'_>, text: &str) -> Vec<Token> {
     tokenizer.encode(text, Special::AsText, Ends::Omit)
 }
 
-/// Returns the text with the gap, up to where its middle begins.
-fn gap(
-    fields: &Fields,
+/// Returns the text with the gap between `prefix` with `prompt` and `suffix`, up to where its middle
+/// begins.
+pub fn gap(
     tokenizer: &Tokenizer<'_>,
     marks: FillInMiddle,
-) -> Result<Vec<Token>, ApiError> {
-    let prefix = fields.required_text("input_prefix")?;
-    let suffix = fields.required_text("input_suffix")?;
-    let prompt = fields.text("prompt")?.unwrap_or_default();
+    prefix: &str,
+    prompt: &str,
+    suffix: &str,
+) -> Vec<Token> {
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let mut tokens: Vec<_> = bos.into_iter().chain([marks.prefix]).collect();
     tokens.extend(encode(tokenizer, prefix));
@@ -62,7 +64,7 @@ fn gap(
     tokens.push(marks.suffix);
     tokens.extend(encode(tokenizer, suffix));
     tokens.push(marks.middle);
-    Ok(tokens)
+    tokens
 }
 
 /// Returns the further texts of a request, each after the name of its file.

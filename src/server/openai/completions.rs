@@ -15,37 +15,54 @@ use super::{
     legacy_logprobs::{Logprobs, text},
 };
 use crate::server::{
-    answers::{Form, Framing, collect, stream},
+    answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
     fields::Fields,
     identifier,
     job::{Update, Wanted},
+    native::infill,
     parameters::Parameters,
     prompts::prompts,
     timings::{timings, usage},
 };
 
+/// The most answers to one prompt.
+const COPIES_MAX: i64 = 64;
+
 /// Answers `POST /v1/completions`.
 pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
     let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
-    let copies = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
-    let prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    let copies = fields.whole("n", 1, COPIES_MAX)?.unwrap_or(1);
+    let tried = fields.whole("best_of", copies, COPIES_MAX)?.unwrap_or(copies);
+    let [copies, tried] = [copies, tried].map(|count| usize::try_from(count).unwrap_or(1));
+    let prompts = match fields.text("suffix")? {
+        Some(suffix) => vec![gap(&fields, suffix, &app)?],
+        None => prompts("prompt", prompt, app.tokenizer()?)?,
+    };
     let prompt_tokens = prompts.iter().map(Vec::len).sum();
-    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
+    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; tried]).collect();
     let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
     let echo = fields.switch("echo", false)?;
     if let Some(top) = fields.count("logprobs", 20)? {
         parameters.probabilities = Some(Wanted { top, after_sampling: false, of_prompt: echo });
         parameters.reuse &= !echo;
     }
+    let wants_logprobs = parameters.probabilities.is_some();
+    if tried > copies {
+        if fields.switch("stream", false)? {
+            return Err(ApiError::field("best_of", "equal to \"n\" in a stream"));
+        }
+        let for_choice = Wanted { top: 0, after_sampling: false, of_prompt: false };
+        parameters.probabilities.get_or_insert(for_choice);
+    }
     let form = Completions {
         id: identifier("cmpl-"),
         usage: stream_options(&fields)?,
         prompts: if echo { prompts.clone() } else { Vec::new() },
         offsets: vec![0; prompts.len()],
-        wants_logprobs: parameters.probabilities.is_some(),
+        wants_logprobs,
         prompt_tokens,
         cached: 0,
         generated: 0,
@@ -59,11 +76,14 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let answers = collect(updates, count).await?;
     let mut choices = Vec::new();
     let (mut cached, mut generated, mut times) = (0, 0, Value::Null);
-    for (index, answer) in answers.iter().enumerate() {
-        let Some(outcome) = &answer.outcome else { continue };
+    for outcome in answers.iter().filter_map(|answer| answer.outcome.as_ref()) {
         cached += outcome.timings.reused;
         generated += outcome.timings.generated;
         times = timings(&outcome.timings);
+    }
+    for (place, index) in best(&answers, tried, copies).into_iter().enumerate() {
+        let answer = &answers[index];
+        let Some(outcome) = &answer.outcome else { continue };
         let mut logprobs = Logprobs::default();
         if form.wants_logprobs {
             form.push_first(index, &mut logprobs);
@@ -72,7 +92,7 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         }
         choices.push(json!({
             "text": form.echoed(index) + &answer.text,
-            "index": index,
+            "index": place,
             "logprobs": logprobs.to_json(),
             "finish_reason": finish_reason(&outcome.end),
         }));
@@ -81,6 +101,33 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     body["usage"] = usage(prompt_tokens, cached, generated);
     body["timings"] = times;
     Ok(Json(body).into_response())
+}
+
+/// Returns the tokens of a prompt with a gap before `suffix`.
+fn gap(fields: &Fields, suffix: &str, app: &App) -> Result<Vec<Token>, ApiError> {
+    let tokenizer = app.tokenizer()?;
+    let marks = tokenizer.fill_in_middle();
+    let marks = marks.ok_or_else(|| fields.invalid_field("suffix", infill::NO_MARKS))?;
+    Ok(infill::gap(tokenizer, marks, fields.required_text("prompt")?, "", suffix))
+}
+
+/// Returns the indices of the `copies` answers with the most likely tokens of each `tried` answers to
+/// one prompt, the best first. If all are wanted, they keep their order.
+fn best(answers: &[Collected], tried: usize, copies: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..answers.len()).collect();
+    if tried == copies {
+        return order;
+    }
+    let mean = |index: usize| {
+        let all = &answers[index].probabilities;
+        let sum: f32 = all.iter().map(|one| one.chosen.value).sum();
+        if all.is_empty() { f32::NEG_INFINITY } else { sum / all.len() as f32 }
+    };
+    let each = order.chunks_mut(tried).flat_map(|of_prompt| {
+        of_prompt.sort_by(|a, b| mean(*b).total_cmp(&mean(*a)));
+        of_prompt[..copies].to_vec()
+    });
+    each.collect()
 }
 
 struct Completions {
