@@ -31,10 +31,11 @@ const BYTES_MAX: usize = 256 << 10;
 /// what is used.
 const STACK_BYTES: usize = 512 << 20;
 
-/// The longest time for the tokens that may follow next: answers of others wait for it.
+/// The longest time for the tokens that may follow next, unless [`Constraint::with_step_max`] sets another:
+/// answers of others wait for it.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest time for each token in the long run.
+/// The longest time for each token in the long run, or a fifth of the longest step.
 const STEP_MEAN: Duration = Duration::from_millis(50);
 
 /// The text of a grammar.
@@ -65,6 +66,8 @@ impl Grammar {
 #[derive(Clone)]
 pub struct Constraint {
     matcher: Matcher,
+    /// The longest time for a step.
+    step_max: Duration,
     /// The longest time for the next step.
     time: Duration,
 }
@@ -103,6 +106,13 @@ impl Constraint {
         compiled.unwrap_or_else(|e| Err(Error::invalid(None, format!("cannot be compiled: {e}"))))
     }
 
+    /// Sets the longest time for a step, at most a second, which is the default. A step that takes longer
+    /// is an error, some 20 ms later. In the long run, a token takes at most 50 ms or a fifth of `step_max`.
+    pub fn with_step_max(self, step_max: Duration) -> Self {
+        let step_max = step_max.min(STEP_MAX);
+        Constraint { step_max, time: step_max, ..self }
+    }
+
     /// Sets the logits of tokens that the grammar does not permit next to minus infinity.
     ///
     /// # Errors
@@ -125,7 +135,7 @@ impl Constraint {
     /// # Errors
     /// Returns an error if the grammar does not permit the token.
     pub fn accept(&mut self, token: Token) -> Result<(), Error> {
-        self.time = STEP_MAX.min(self.time + STEP_MEAN);
+        self.time = self.step_max.min(self.time + STEP_MEAN.min(self.step_max / 5));
         self.timed(|matcher| matcher.consume_token(token))
     }
 
@@ -183,9 +193,9 @@ fn compile(vocabulary: &Vocabulary, grammar: &Grammar) -> Result<Constraint, Err
         return Err(Error::invalid(None, warnings.join("; ")));
     }
     // A rule that only refers to itself, for example, is valid but permits nothing.
-    let mut constraint = Constraint { matcher, time: STEP_MAX };
+    let mut constraint = Constraint { matcher, step_max: STEP_MAX, time: STEP_MAX };
     match constraint.timed(|matcher| matcher.compute_mask()) {
-        Ok(_) => Ok(Constraint { time: STEP_MAX, ..constraint }),
+        Ok(_) => Ok(constraint.with_step_max(STEP_MAX)),
         Err(Error::Step(reason)) => {
             Err(Error::in_grammar(format_args!("no answer can begin: {reason}")))
         }

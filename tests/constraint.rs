@@ -453,6 +453,34 @@ fn a_step_of_a_hostile_grammar_is_short_or_an_error() {
     });
 }
 
+/// Returns the number of tokens after which a step takes too long, and the time that it took.
+fn last_step(mut constraint: Constraint, token: Token, tokens: usize) -> (usize, Duration) {
+    for step in 0.. {
+        let mut logits = vec![0.0; tokens];
+        let began = Instant::now();
+        let result = constraint.restrict(&mut logits).and_then(|()| constraint.accept(token));
+        if let Err(e) = result {
+            assert!(e.to_string().contains("take too long to find"), "{e}");
+            return (step, began.elapsed());
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_step_has_the_time_that_is_set() {
+    with_smollm2(|tokenizer, vocabulary| {
+        let grammar = Grammar::Gbnf("root ::= s\ns ::= s s s | s s | \"a\" | \"\"".into());
+        let constraint = Constraint::new(vocabulary, &grammar).unwrap();
+        let last =
+            |constraint| last_step(constraint, tokenizer.token("a").unwrap(), tokenizer.len());
+        let (tokens, time) = last(constraint.clone().with_step_max(Duration::from_millis(50)));
+        let (more_tokens, longer) = last(constraint);
+        assert!(tokens < more_tokens, "{tokens} and {more_tokens}");
+        assert!(time < longer / 3, "{time:?} and {longer:?}");
+    });
+}
+
 #[test]
 fn constraints_can_be_sent_to_other_threads() {
     fn check<T: Send>() {}

@@ -125,5 +125,7 @@ pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {
-    Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)
+    let compiled = Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)?;
+    // Other answers wait for its steps.
+    Ok(compiled.with_step_max(app.options.step_max))
 }
