@@ -9,6 +9,7 @@ mod answers;
 mod anthropic;
 mod app;
 mod blocks;
+mod body;
 mod chat;
 mod command;
 mod connections;
@@ -74,9 +75,11 @@ pub async fn serve(
     let router = http::router(server.clone());
     let (stopped, draining) = watch::channel(());
     let mut served = JoinSet::new();
+    let places = connections::places(&server.options);
     for listener in listeners {
         let timeout = server.options.timeout;
-        served.spawn(connections::serve(listener, router.clone(), timeout, draining.clone()));
+        let (router, places, draining) = (router.clone(), places.clone(), draining.clone());
+        served.spawn(connections::serve(listener, router, places, timeout, draining));
     }
     stop.await;
     let end = Instant::now().checked_add(drain_max);

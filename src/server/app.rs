@@ -25,6 +25,7 @@ use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::{
     adapters::Scales,
+    body,
     command::{Command, SlotAction, SlotResult},
     error::ApiError,
     job::Job,
@@ -54,8 +55,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The time after which a silent stream gets a sign of life; `None` for never.
     pub keep_alive: Option<Duration>,
-    /// The largest body of a request in bytes.
-    pub body_max: usize,
+    /// The largest body of a request in bytes; `None` for one that follows from the context.
+    pub body_max: Option<usize>,
     /// The largest number of tokens of an answer whose request gives none; `None` for no limit except
     /// the context.
     pub predict_max: Option<usize>,
@@ -97,6 +98,8 @@ pub struct Server {
     pub stopping: AtomicBool,
     /// The threads on which requests are handled.
     pub work: Work,
+    /// The memory of the bodies of requests.
+    pub bodies: body::Memory,
     app: OnceLock<Arc<App>>,
 }
 
@@ -107,7 +110,7 @@ impl Server {
     /// If the threads on which requests are handled cannot be started.
     pub fn new(options: Options) -> io::Result<Self> {
         let (stopping, work, app) = (AtomicBool::new(false), Work::start()?, OnceLock::new());
-        Ok(Server { options, stopping, work, app })
+        Ok(Server { options, stopping, work, bodies: body::Memory::default(), app })
     }
 
     /// Sets the model. A second call has no effect.
@@ -121,6 +124,16 @@ impl Server {
             let waiting = app.status.waiting.load(Relaxed) > 0;
             waiting || app.status.state().slots.iter().any(|slot| slot.busy)
         })
+    }
+
+    /// Returns the context of a slot in positions; 0 before the model is loaded.
+    pub fn context(&self) -> usize {
+        self.app.get().map_or(0, |app| app.context)
+    }
+
+    /// Returns the size of the largest body of a request in bytes.
+    pub fn body_max(&self) -> usize {
+        body::largest(self.options.body_max, self.context())
     }
 
     /// Returns the model.

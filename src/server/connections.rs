@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -20,10 +21,12 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Sleep, sleep},
 };
+
+use super::app::Options;
 
 /// The time after which a listener that failed tries again: it may have been out of file descriptors,
 /// which the ends of other connections free.
@@ -33,11 +36,19 @@ const RETRY: Duration = Duration::from_millis(500);
 const LATE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// The answer to a connection when there are too many.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+                      content-length: 0\r\n\r\n";
+
+/// The most connections besides those of requests that are answered or wait.
+const OTHERS_MAX: usize = 256;
+
 /// Serves connections until `stop` changes, and then until their answers have ended. The head of a
 /// request must arrive within `timeout`, and a client must read something of an answer within it.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
+    places: Arc<Semaphore>,
     timeout: Duration,
     mut stop: watch::Receiver<()>,
 ) {
@@ -49,13 +60,37 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone(), timeout, stop.clone()));
-            }
+            Ok((stream, _)) => match places.clone().try_acquire_owned() {
+                Ok(place) => {
+                    let connection = connection(stream, router.clone(), timeout, stop.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(_) => drop(connections.spawn(refuse(stream))),
+            },
             Err(_) => sleep(RETRY).await,
         }
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// Returns a place for each connection that may be open: requests that are answered or wait, and others
+/// besides.
+pub fn places(options: &Options) -> Arc<Semaphore> {
+    let most = options.queue_max.saturating_add(options.slots).saturating_add(OTHERS_MAX);
+    Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))
+}
+
+/// Answers a connection for which there is no place.
+async fn refuse(stream: TcpStream) {
+    let written = async {
+        stream.writable().await?;
+        stream.try_write(FULL)
+    };
+    // The client learns it anyway: the connection ends.
+    let _ = tokio::time::timeout(RETRY, written).await;
 }
 
 async fn connection(

@@ -121,10 +121,7 @@ fn tokens(app: &App, input: &Value) -> Result<Vec<Vec<Token>>, ApiError> {
         Value::Array(texts) => texts.iter().map(text).collect::<Result<_, _>>()?,
         input => text(input)?,
     };
-    let prompts = prompts("input", &input, app.tokenizer()?)?;
-    if prompts.len() > TEXTS_MAX {
-        return Err(ApiError::field("input", format_args!("at most {TEXTS_MAX} texts")));
-    }
+    let prompts = prompts("input", &input, TEXTS_MAX, app.tokenizer()?)?;
     // The last position is not used: prompts of answers are limited alike.
     match prompts.iter().map(Vec::len).find(|tokens| *tokens >= app.context) {
         Some(tokens) => Err(ApiError::invalid(format_args!(

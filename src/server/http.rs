@@ -7,8 +7,7 @@ use std::{
 
 use axum::{
     Json, Router,
-    body::{Body, Bytes},
-    extract::{DefaultBodyLimit, FromRequest, Request, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -21,7 +20,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use super::{
     anthropic,
     app::{Loaded, Server},
-    embeddings,
+    body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
     native, ollama, openai, page, work,
@@ -62,8 +61,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .fallback(missing)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(server.clone(), work::handle))
-        .layer(from_fn_with_state(server.clone(), read_body))
-        .layer(DefaultBodyLimit::max(server.options.body_max))
+        .layer(from_fn_with_state(server.clone(), body::read))
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(server.clone(), check))
         .layer(from_fn(form_error))
         .layer(cors)
@@ -143,42 +142,13 @@ async fn check(
         return Ok(response);
     }
     // Before the body is read, if its length is known.
-    let body_max = server.options.body_max;
+    let body_max = server.body_max();
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: u64| length > body_max as u64) {
-        return Err(too_large(body_max));
+        return Err(body::too_large(body_max));
     }
-    let response = next.run(request).await;
-    match response.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Err(too_large(body_max)),
-        _ => Ok(response),
-    }
-}
-
-fn too_large(body_max: usize) -> ApiError {
-    ApiError {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        ..ApiError::invalid(format_args!(
-            "the body is too large: at most {} MiB are permitted (--body-max)",
-            body_max >> 20
-        ))
-    }
-}
-
-/// Reads the body of a request before it is handled, for a limited time.
-async fn read_body(
-    State(server): State<Arc<Server>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
-    let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &());
-    let timeout = server.options.timeout;
-    let body = tokio::time::timeout(timeout, body).await.map_err(|_| ApiError::late(timeout))?;
-    let body =
-        body.map_err(|e| ApiError { status: e.status(), ..ApiError::invalid(e.body_text()) })?;
-    Ok(next.run(Request::from_parts(parts, Body::from(body))).await)
+    Ok(next.run(request).await)
 }
 
 /// Returns whether a request is addressed to this server: to an address, to localhost, or to a

@@ -11,13 +11,20 @@ use super::{
     fields::{shown, whole_number},
 };
 
-/// Returns the tokens of each prompt.
+/// The most answers of a request.
+pub const ANSWERS_MAX: usize = 1024;
+
+/// The most tokens of the prompts of all answers of a request.
+const TOKENS_MAX: usize = 1 << 24;
+
+/// Returns the tokens of each prompt, of which there are at most `most`.
 ///
 /// # Errors
-/// If the value has another form, or a token is not in the vocabulary.
+/// If the value has another form or more prompts, or a token is not in the vocabulary.
 pub fn prompts(
     name: &str,
     value: &Value,
+    most: usize,
     tokenizer: &Tokenizer<'_>,
 ) -> Result<Vec<Vec<Token>>, ApiError> {
     match value {
@@ -26,9 +33,39 @@ pub fn prompts(
         Value::Array(list) if list.iter().any(Value::is_number) => {
             Ok(vec![mixture(name, list, tokenizer)?])
         }
+        Value::Array(list) if list.len() > most => {
+            Err(ApiError::field(name, format_args!("at most {most} prompts, not {}", list.len())))
+        }
         Value::Array(list) => list.iter().map(|value| prompt(name, value, tokenizer)).collect(),
         value => Ok(vec![prompt(name, value, tokenizer)?]),
     }
+}
+
+/// Returns the prompt of each answer: `copies` of each prompt, as a request's field `name` gives.
+///
+/// # Errors
+/// If there are too many.
+pub fn copies(
+    name: &str,
+    prompts: Vec<Vec<Token>>,
+    copies: usize,
+) -> Result<Vec<Vec<Token>>, ApiError> {
+    let answers = prompts.len().saturating_mul(copies);
+    if answers > ANSWERS_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "\"{name}\": {copies} answers to each of {} prompts are {answers}; a request has at most \
+             {ANSWERS_MAX}: divide it",
+            prompts.len()
+        )));
+    }
+    let tokens = prompts.iter().map(Vec::len).sum::<usize>().saturating_mul(copies);
+    if tokens > TOKENS_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "\"{name}\": the prompts of {answers} answers have {tokens} tokens; those of a request have at \
+             most {TOKENS_MAX}: divide it"
+        )));
+    }
+    Ok(prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect())
 }
 
 fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<Token>, ApiError> {

@@ -6,7 +6,7 @@ use rope_cpu::{
     settings::{Kind, Value as SettingValue},
     tokenizer::{Ends, Special, Tokenizer},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     error::ApiError,
@@ -94,6 +94,17 @@ fn logit_bias(
             ),
         )
     };
+    let too_many = || {
+        let most = tokenizer.len();
+        ApiError::field(
+            &fields.place("logit_bias"),
+            format_args!("for at most {most} tokens, the size of the vocabulary"),
+        )
+    };
+    let given = bias.as_array().map(Vec::len).or(bias.as_object().map(Map::len));
+    if given.is_some_and(|given| given > tokenizer.len()) {
+        return Err(too_many());
+    }
     let value = |value: &Value| match value {
         Value::Bool(false) => Some(f32::NEG_INFINITY),
         Value::Number(_) => value.as_f64().map(|number| number as f32),
@@ -103,6 +114,9 @@ fn logit_bias(
     let mut all = Vec::new();
     let mut add = |tokens: Vec<Token>, bias: &Value| {
         let bias = value(bias).ok_or_else(expected)?;
+        if all.len() + tokens.len() > tokenizer.len() {
+            return Err(too_many());
+        }
         all.extend(tokens.into_iter().map(|token| (token, bias)));
         Ok(())
     };

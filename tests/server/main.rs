@@ -10,6 +10,7 @@ mod disk;
 mod faults;
 mod harness;
 mod interfaces;
+mod limits;
 mod load;
 mod log;
 mod memory;

@@ -155,9 +155,11 @@ pub struct ListenArgs {
     pub embd_normalize: i64,
 
     /// Largest body of a request in MiB
-    #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
+    ///
+    /// By default 4, and 1 more for every 16,384 positions of the context.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     #[arg(value_parser = numbers::between::<usize>(1, 4096))]
-    pub body_max: usize,
+    pub body_max: Option<usize>,
 
     /// Seconds for a request to arrive, and for a client to read [-to]
     ///
@@ -348,7 +350,7 @@ impl ServeArgs {
                 .ok()
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
-            body_max: listen.body_max << 20,
+            body_max: listen.body_max.map(|mebibytes| mebibytes << 20),
             predict_max: usize::try_from(requests.predict).ok(),
             slot_folder: listen.slot_save_path.clone(),
             shows_slots: !listen.no_slots,

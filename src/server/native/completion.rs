@@ -19,7 +19,7 @@ use crate::server::{
     job::{Generated, Outcome, Update},
     parameters::Parameters,
     probabilities::to_json,
-    prompts::prompts,
+    prompts::{ANSWERS_MAX, copies, prompts},
     timings::{progress, timings, while_reading},
 };
 
@@ -27,7 +27,7 @@ use crate::server::{
 pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
     let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
-    let prompts = prompts("prompt", prompt, app.tokenizer()?)?;
+    let prompts = prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?;
     complete(app, &fields, prompts).await
 }
 
@@ -40,9 +40,9 @@ pub async fn complete(
     fields: &Fields,
     prompts: Vec<Vec<Token>>,
 ) -> Result<Response, ApiError> {
-    let copies = fields.whole("n_cmpl", 1, 64)?.or(fields.whole("n", 1, 64)?).unwrap_or(1);
-    let copies = usize::try_from(copies).unwrap_or(1);
-    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; copies]).collect();
+    let (name, _) = fields.first(&["n_cmpl", "n"]).unwrap_or(("n", &Value::Null));
+    let count = usize::try_from(fields.whole(name, 1, 64)?.unwrap_or(1)).unwrap_or(1);
+    let prompts = copies(name, prompts, count)?;
     let parameters = Parameters::read(fields, &app, &["n_predict", "max_tokens"])?;
     let form = Completion::new(fields, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();

@@ -22,6 +22,7 @@ use crate::server::{
     job::{Update, Wanted},
     native::completion::Completion,
     probabilities::to_json,
+    prompts::copies,
     timings::{progress, timings, usage, while_reading},
 };
 
@@ -37,32 +38,33 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
     } else if fields.get("top_logprobs").is_some() {
         return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
     }
-    let copies = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
+    let count = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
+    let prompt_tokens = request.prompt.len();
+    let prompts = copies("n", vec![std::mem::take(&mut request.prompt)], count)?;
     let form = Chat {
         id: identifier("chatcmpl-"),
         verbose: match fields.switch("verbose", app.options.verbose)? {
             true => {
-                let prompts = vec![request.prompt.clone(); copies];
-                Some(Completion::new(&fields, &request.parameters, prompts, app.clone())?)
+                Some(Completion::new(&fields, &request.parameters, prompts.clone(), app.clone())?)
             }
             false => None,
         },
         usage: stream_options(&fields)?,
         reports_progress: fields.switch("return_progress", false)?,
         reports_timings: fields.switch("timings_per_token", false)?,
-        prompt_tokens: request.prompt.len(),
-        readers: (0..copies).map(|_| request.reader()).collect(),
+        prompt_tokens,
+        readers: (0..count).map(|_| request.reader()).collect(),
         custom: custom_tools(&fields)?,
         cached: 0,
         generated: 0,
         times: Value::Null,
         app: app.clone(),
     };
-    let updates = app.submit(vec![request.prompt; copies], &request.parameters)?;
+    let updates = app.submit(prompts, &request.parameters)?;
     if fields.switch("stream", false)? {
-        return Ok(stream(updates, copies, form, Framing::EventsUntilDone));
+        return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
-    let answers = collect(updates, copies).await?;
+    let answers = collect(updates, count).await?;
     Ok(Json(form.whole(answers)).into_response())
 }
 

@@ -23,7 +23,7 @@ use crate::server::{
     job::{Update, Wanted},
     native::infill,
     parameters::Parameters,
-    prompts::prompts,
+    prompts::{ANSWERS_MAX, copies, prompts},
     timings::{timings, usage},
 };
 
@@ -34,15 +34,15 @@ const COPIES_MAX: i64 = 64;
 pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
     let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
-    let copies = fields.whole("n", 1, COPIES_MAX)?.unwrap_or(1);
-    let tried = fields.whole("best_of", copies, COPIES_MAX)?.unwrap_or(copies);
-    let [copies, tried] = [copies, tried].map(|count| usize::try_from(count).unwrap_or(1));
+    let wanted = fields.whole("n", 1, COPIES_MAX)?.unwrap_or(1);
+    let tried = fields.whole("best_of", wanted, COPIES_MAX)?.unwrap_or(wanted);
+    let [wanted, tried] = [wanted, tried].map(|count| usize::try_from(count).unwrap_or(1));
     let prompts = match fields.text("suffix")? {
         Some(suffix) => vec![gap(&fields, suffix, &app)?],
-        None => prompts("prompt", prompt, app.tokenizer()?)?,
+        None => prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?,
     };
     let prompt_tokens = prompts.iter().map(Vec::len).sum();
-    let prompts: Vec<_> = prompts.into_iter().flat_map(|prompt| vec![prompt; tried]).collect();
+    let prompts = copies(if tried > wanted { "best_of" } else { "n" }, prompts, tried)?;
     let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
     let echo = fields.switch("echo", false)?;
     if let Some(top) = fields.count("logprobs", 20)? {
@@ -50,7 +50,7 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         parameters.reuse &= !echo;
     }
     let wants_logprobs = parameters.probabilities.is_some();
-    if tried > copies {
+    if tried > wanted {
         if fields.switch("stream", false)? {
             return Err(ApiError::field("best_of", "equal to \"n\" in a stream"));
         }
@@ -81,7 +81,7 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         generated += outcome.timings.generated;
         times = timings(&outcome.timings);
     }
-    for (place, index) in best(&answers, tried, copies).into_iter().enumerate() {
+    for (place, index) in best(&answers, tried, wanted).into_iter().enumerate() {
         let answer = &answers[index];
         let Some(outcome) = &answer.outcome else { continue };
         let mut logprobs = Logprobs::default();
