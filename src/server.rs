@@ -25,6 +25,7 @@ mod log;
 mod native;
 mod ollama;
 mod openai;
+mod origins;
 mod pace;
 mod page;
 mod parameters;

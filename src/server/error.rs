@@ -59,6 +59,11 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", "Invalid API Key")
     }
 
+    /// Creates an error for a request that its sender may not send.
+    pub fn forbidden(message: impl ToString) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message)
+    }
+
     /// Creates an error for something that does not exist.
     pub fn not_found(message: impl ToString) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", message)

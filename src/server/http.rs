@@ -8,7 +8,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
@@ -23,7 +23,7 @@ use super::{
     body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, page, work,
+    native, ollama, openai, origins, page, work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -33,14 +33,9 @@ const PUBLIC: [&str; 5] = ["/health", "/v1/health", "/livez", "/readyz", "/"];
 
 /// Returns all routes, with the checks before them.
 pub fn router(server: Arc<Server>) -> Router {
-    let origins = server.options.origins.clone();
+    let permitted_origins = server.options.origins.clone();
     let permitted = move |origin: &HeaderValue, _: &Parts| {
-        let origin = origin.to_str().unwrap_or_default();
-        origins.iter().any(|permitted| match &permitted[..] {
-            "*" => true,
-            "localhost" => of_this_machine(origin),
-            permitted => permitted == origin,
-        })
+        origin.to_str().is_ok_and(|origin| origins::permitted(origin, &permitted_origins))
     };
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(permitted))
@@ -116,7 +111,7 @@ async fn form_error(request: Request, next: Next) -> Response {
     }
 }
 
-/// Checks the host, the key and the size of a request, and that the server does not stop.
+/// Checks the host, the origin, the key and the size of a request, and that the server does not stop.
 async fn check(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -124,15 +119,13 @@ async fn check(
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
     let headers = request.headers();
-    if !host_permitted(headers, &server.options.hosts) {
-        return Err(ApiError {
-            status: StatusCode::FORBIDDEN,
-            ..ApiError::invalid(
-                "the Host header names another host: start the server with --allowed-hosts to permit it",
-            )
-        });
+    if !host_permitted(host(headers)?, &server.options.hosts) {
+        return Err(ApiError::forbidden(
+            "the Host header names another host: start the server with --allowed-hosts to permit it",
+        ));
     }
     let public = PUBLIC.contains(&path) || path.starts_with(page::FOLDER);
+    origins::check(request.method(), headers, public, &server.options.origins)?;
     if !public && !key_valid(headers, &server.options.keys) {
         return Err(ApiError::unauthorized());
     }
@@ -151,12 +144,23 @@ async fn check(
     Ok(next.run(request).await)
 }
 
+/// Returns the Host header; `None` for a request of HTTP/1.0 without one.
+///
+/// # Errors
+/// If there are several, or one that is not ASCII, which a proxy may read in another way.
+fn host(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().map(HeaderValue::to_str).transpose();
+    match (host, hosts.next()) {
+        (Ok(host), None) => Ok(host),
+        _ => Err(ApiError::invalid("the Host header must be given once, in ASCII")),
+    }
+}
+
 /// Returns whether a request is addressed to this server: to an address, to localhost, or to a
 /// permitted name. A page of another name that resolves to this address (DNS rebinding) is refused.
-fn host_permitted(headers: &HeaderMap, permitted: &[String]) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else {
-        return true;
-    };
+fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
+    let Some(host) = host else { return true };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
@@ -165,12 +169,6 @@ fn host_permitted(headers: &HeaderMap, permitted: &[String]) -> bool {
     address
         || name.eq_ignore_ascii_case("localhost")
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
-}
-
-/// Returns whether a page comes from this machine, on any port.
-fn of_this_machine(origin: &str) -> bool {
-    let host = origin.parse::<Uri>().ok().and_then(|uri| Some(uri.authority()?.host().to_string()));
-    matches!(host.as_deref(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// Returns whether a request has a valid key. The time does not depend on the characters that match.

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, PROMPT, serve};
+use crate::harness::{PATIENCE, PROMPT, Server, serve};
 
 #[test]
 fn a_key_is_required_except_for_health() {
@@ -78,4 +78,100 @@ fn pages_of_other_origins_are_refused_by_default() {
     assert_eq!(reply.header(allowed), Some("https://page.example"));
     let reply = server.send("GET", "/health", &[("origin", "https://other.example")], "");
     assert_eq!(reply.header(allowed), None);
+}
+
+/// Returns the status of a request with these headers.
+fn status(server: &Server, request: &str, headers: &[(&str, &str)]) -> u16 {
+    let (method, path) = request.split_once(' ').unwrap();
+    let body = json!({ "prompt": PROMPT, "n_predict": 1 }).to_string();
+    server.send(method, path, headers, &body).status
+}
+
+#[test]
+fn requests_of_other_pages_are_refused_before_they_act() {
+    let server = serve(&["-c", "256", "--slot-save-path", "/tmp"]);
+    let own = format!("http://{}", server.address);
+    let json = ("content-type", "application/json");
+    let all = ["POST /completion", "POST /slots/0?action=erase", "GET /slots", "GET /props"];
+    for request in all {
+        let status = |headers: &[(&str, &str)]| status(&server, request, headers);
+        for origin in ["https://page.example", "null", "http://localhost:1", "http://127.0.0.1"] {
+            assert_eq!(status(&[json, ("origin", origin)]), 403, "{request} {origin}");
+            let same_site = ("sec-fetch-site", "same-site");
+            assert_eq!(status(&[json, ("origin", origin), same_site]), 403, "{request} {origin}");
+        }
+        assert_eq!(status(&[json, ("sec-fetch-site", "cross-site")]), 403, "{request}");
+        for headers in [
+            &[json][..],
+            &[json, ("origin", &own)],
+            &[json, ("sec-fetch-site", "none")],
+            // Behind a proxy that changes the Host header.
+            &[json, ("origin", "https://page.example"), ("sec-fetch-site", "same-origin")],
+        ] {
+            assert_eq!(status(headers), 200, "{request} {headers:?}");
+        }
+    }
+    // The page may be opened from anywhere.
+    let cross_site = ("sec-fetch-site", "cross-site");
+    for path in ["GET /", "GET /health", "GET /page/app.js"] {
+        assert_eq!(status(&server, path, &[cross_site]), 200, "{path}");
+    }
+    server
+        .send("POST", "/completion", &[("origin", "https://page.example")], "{}")
+        .refused(403, &["https://page.example", "--cors-origins"]);
+    for (origins, origin) in [
+        ("https://page.example", "https://page.example"),
+        ("localhost", "http://localhost:3000"),
+        ("*", "null"),
+    ] {
+        let server = serve(&["-c", "256", "--cors-origins", origins]);
+        let headers = [json, ("origin", origin), cross_site];
+        assert_eq!(status(&server, "POST /completion", &headers), 200, "{origins}");
+    }
+}
+
+#[test]
+fn bodies_of_pages_must_be_json() {
+    let server = serve(&["-c", "256"]);
+    let own = format!("http://{}", server.address);
+    let (own, mode) = (("origin", &own[..]), ("sec-fetch-mode", "no-cors"));
+    let forms =
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"];
+    for form in forms {
+        let form = ("content-type", form);
+        for of_page in [own, mode] {
+            let headers = [form, of_page];
+            assert_eq!(status(&server, "POST /completion", &headers), 415, "{headers:?}");
+        }
+        // curl sends a form by default.
+        assert_eq!(status(&server, "POST /completion", &[form]), 200, "{form:?}");
+    }
+    for form in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json"] {
+        let headers = [("content-type", form), own, mode];
+        assert_eq!(status(&server, "POST /completion", &headers), 200, "{form}");
+    }
+    server
+        .send("POST", "/completion", &[own], "{}")
+        .refused(415, &["Content-Type", "application/json"]);
+    // Without a body there is nothing to have a type.
+    assert_eq!(server.send("POST", "/slots/0?action=erase", &[own], "").status, 200);
+}
+
+#[test]
+fn a_host_that_is_not_clear_is_refused() {
+    let server = serve(&["-c", "256"]);
+    let status = |headers: &[u8]| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\n").unwrap();
+        stream.write_all(headers).unwrap();
+        stream.write_all(b"connection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()[9..12].to_string()
+    };
+    assert_eq!(status(b"host: localhost\r\n"), "200");
+    assert_eq!(status(b"host: localhost\r\nhost: localhost\r\n"), "400");
+    assert_eq!(status(b"host: localhost\r\nhost: evil.example\r\n"), "400");
+    assert_eq!(status(b"host: \xff\xfe\r\n"), "400");
+    assert_eq!(status("host: löcalhost\r\n".as_bytes()), "400");
 }
