@@ -37,13 +37,13 @@ fn other_requests_go_on_while_some_are_prepared() {
             let asked = Instant::now();
             server.get("/health").json();
             // The stream goes on, too.
-            (0..8).for_each(|_| drop(events.next().unwrap()));
+            events.next().unwrap();
             slowest = slowest.max(asked.elapsed());
         }
         (slowest, began.elapsed())
     });
-    // With threads for connections that do the work of requests, it takes as long as most of them.
-    assert!(slowest < whole / 3, "{slowest:?} of {whole:?}");
+    // If threads of connections do the work of requests, it takes most of the time.
+    assert!(slowest < whole / 4, "{slowest:?} of {whole:?}");
 }
 
 #[test]
@@ -62,6 +62,22 @@ fn a_server_stops_while_requests_are_prepared() {
     // Not even the requests that have a thread are waited for.
     assert!(began.elapsed() < one / 2, "{:?} of {one:?}", began.elapsed());
     drop(requests);
+}
+
+#[test]
+fn work_whose_client_has_gone_is_not_started() {
+    let server = serve(&["-c", "256"]);
+    let body = expensive().to_string();
+    let began = Instant::now();
+    tokenize(&server);
+    let one = began.elapsed();
+    let gone: Vec<_> = (0..REQUESTS).map(|_| open(&server.address, "/tokenize", &body)).collect();
+    thread::sleep(one / 8);
+    drop(gone);
+    let began = Instant::now();
+    server.post("/tokenize", json!({ "content": "a" })).json();
+    // All of them take six times as long as one, and the two that have begun as long as one.
+    assert!(began.elapsed() < one * 3, "{:?} of {one:?}", began.elapsed());
 }
 
 #[test]
