@@ -272,6 +272,17 @@ fn a_foreign_adapter_is_refused_by_what_is_foreign() {
                 .into(),
         ),
         (
+            add_tensor(
+                without("blk.0.ffn_gate.weight.lora_a"),
+                "blk.0.ffn_gate.weight.lora_a",
+                &[72, 5],
+                &std::array::from_fn::<_, 360, _>(|i| if i == 150 { f32::NAN } else { 0.0 }),
+            ),
+            "tensor blk.0.ffn_gate.weight.lora_a has NaN in row 2: must be finite; the adapter is \
+             damaged, download it again"
+                .into(),
+        ),
+        (
             without(".lora_"),
             "the file is not a LoRA adapter: it has no tensors .lora_a and .lora_b".into(),
         ),

@@ -78,7 +78,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
 /// While a request waits, each interface has a value that its clients count.
 #[test]
 fn a_silent_stream_gets_signs_of_life() {
-    let options = ["-c", "256", "-np", "1", "--context-shift", "--sse-ping-interval", "1"];
+    let options = ["-c", "512", "-np", "1", "--context-shift", "--sse-ping-interval", "1"];
     let server = serve(&[&options[..], &["--chat-template", "{{ messages[0].content }}"]].concat());
     // The only slot is in use.
     let mut endless = server.stream("/completion", json!({ "prompt": PROMPT, "n_predict": -1 }));
