@@ -135,8 +135,10 @@ class Chat:
         return self
 
     def send(self, text):
+        """Sends a message, which may be counted first, or lets it wait for the present answer."""
         self.field.fill(text)
         self.field.press("Enter")
+        expect(self.field).to_have_value("")
 
     def complete(self):
         """Waits until the last answer is complete. Returns it."""

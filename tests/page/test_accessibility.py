@@ -1,7 +1,7 @@
 """Screen readers, keyboards, themes, narrow screens."""
 
 import pytest
-from conftest import AXE, MODEL, Chat, drop, expect
+from conftest import AXE, LONG, MODEL, Chat, drop, expect
 
 # An answer with all that Markdown has.
 ANSWER = """# Positions
@@ -98,6 +98,21 @@ def test_axe_finds_no_violation(long, visit, scheme, width):
             page.keyboard.press("Escape")
     page.keyboard.press("Control+/")
     assert violations(page) == [], "a dialog"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_during_an_answer(long, visit, scheme):
+    page = visit(long.url, color_scheme=scheme, viewport={"width": 390, "height": 844}, bypass_csp=True)
+    chat = Chat(page).ready().limit(2000, temperature=0)
+    chat.send(LONG)
+    chat.send("Say yes.")
+    drop(page, "notes.txt", "Notes.")
+    expect(page.locator("#composer .files")).to_contain_text("tokens")
+    expect(page.get_by_role("button", name="Send after this answer")).to_be_visible()
+    expect(chat.answers.last.locator(".body")).not_to_be_empty()
+    assert violations(page) == []
+    page.get_by_role("button", name="Stop", exact=True).click()
+    chat.complete()
 
 
 def test_nothing_is_wider_than_a_narrow_screen(long, visit):

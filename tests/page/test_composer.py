@@ -76,7 +76,8 @@ def test_a_message_is_not_sent_to_a_conversation_that_is_shown_meanwhile(serve, 
     held = []
     page.route("**/apply-template", lambda route: held.append(route))
     text = "A long message. " * 150
-    chat.send(text)
+    chat.field.fill(text)
+    chat.field.press("Enter")
     page.wait_for_timeout(300)
     page.keyboard.press("Control+Shift+O")
     expect(chat.field).to_have_value("")
