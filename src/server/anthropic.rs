@@ -1,5 +1,6 @@
 //! Anthropic's interface.
 
+mod client_tools;
 mod messages;
 mod request;
 

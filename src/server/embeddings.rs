@@ -40,12 +40,7 @@ pub struct Embeddings {
 }
 
 async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    if app.pooling == Pooling::None {
-        return Err(ApiError::invalid(
-            "without pooling there is no embedding of a text: start the server with --pooling mean, \
-             or use /embeddings for those of the tokens",
-        ));
-    }
+    require_pooling(&app)?;
     let fields = Fields::parse(&body)?;
     let base64 = match fields.text("encoding_format")?.unwrap_or("float") {
         "float" => false,
@@ -81,6 +76,20 @@ async fn native(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
     let Embeddings { texts, .. } = embed(&app, &fields, input).await?;
     let texts = texts.iter().enumerate();
     Ok(Json(texts.map(|(index, text)| json!({ "index": index, "embedding": text })).collect()))
+}
+
+/// Refuses a request for embeddings of whole texts if there are none.
+///
+/// # Errors
+/// If the server has no pooling.
+pub fn require_pooling(app: &App) -> Result<(), ApiError> {
+    match app.pooling {
+        Pooling::None => Err(ApiError::invalid(
+            "without pooling there is no embedding of a text: start the server with --pooling mean, \
+             or use /embeddings for those of the tokens",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Computes the embeddings of one or more texts.

@@ -1,6 +1,7 @@
 //! Ollama's interface.
 
 mod answer;
+mod embed;
 mod models;
 mod request;
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use axum::{
     Json, Router,
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,7 +27,22 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/api/tags", get(models::tags))
         .route("/api/ps", get(models::running))
         .route("/api/show", post(models::show))
+        .route("/api/embed", post(embed::texts))
+        .route("/api/embeddings", post(embed::text))
+        .route("/api/pull", post(one_model))
+        .route("/api/push", post(one_model))
+        .route("/api/create", post(one_model))
+        .route("/api/copy", post(one_model))
+        .route("/api/delete", delete(one_model))
         .route("/api/version", get(|| async { Json(json!({ "version": VERSION })) }))
+}
+
+/// Refuses what changes the models of a server.
+async fn one_model() -> ApiError {
+    ApiError::unsupported(
+        "this server has one model, which requests cannot change: start another server with rope-cpu \
+         serve -m FILE or -hf REPOSITORY",
+    )
 }
 
 /// Returns an error in ollama's form.

@@ -274,3 +274,36 @@ fn embeddings_have_an_encoding_a_usage_and_limits() {
         embeddings(&server, json!(PROMPT))[0]
     );
 }
+
+#[test]
+fn ollamas_embeddings_are_those_of_openai() {
+    let server = serve(&["-c", "256", "--pooling", "mean"]);
+    let expected = embeddings(&server, json!([PROMPT, "rain"]));
+    let body = json!({ "model": "any", "input": [PROMPT, "rain"] });
+    let answer = server.post("/api/embed", body).json();
+    let close = |a: &Value, b: &[f64]| {
+        let pairs = a.as_array().unwrap().iter().zip(b);
+        pairs.map(|(a, b)| (a.as_f64().unwrap() - b).abs()).fold(0.0, f64::max) < 1e-6
+    };
+    for (index, expected) in expected.iter().enumerate() {
+        assert!(close(&answer["embeddings"][index], expected), "{index}");
+    }
+    // The older form keeps the length.
+    let older = server.post("/api/embeddings", json!({ "prompt": PROMPT })).json();
+    let numbers = older["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
+    let numbers: Vec<_> = numbers.collect();
+    let length = numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let unit: Vec<_> = numbers.iter().map(|x| x / length).collect();
+    assert!(close(&answer["embeddings"][0], &unit), "{length}");
+}
+
+#[test]
+fn ollamas_models_cannot_be_changed() {
+    let server = server();
+    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy"] {
+        let reply = server.post(path, json!({ "model": "other" }));
+        assert_eq!(reply.status, 501, "{path}");
+        assert!(reply.text.contains("this server has one model"), "{}", reply.text);
+    }
+    assert_eq!(server.send("DELETE", "/api/delete", &[], "{}").status, 501);
+}

@@ -71,6 +71,7 @@ impl Messages {
             "stop_reason": null,
             "stop_sequence": null,
             "usage": {
+                "cache_creation_input_tokens": 0,
                 "cache_read_input_tokens": cached,
                 "input_tokens": self.prompt_tokens - cached,
                 "output_tokens": 0,

@@ -3,6 +3,9 @@
 use rope_cpu::chat::Role;
 use serde_json::{Map, Value, json};
 
+use tracing::warn;
+
+use super::client_tools;
 use crate::server::{
     chat::role,
     error::ApiError,
@@ -32,7 +35,7 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     fields.set("messages", messages);
     if let Some(tools) = fields.objects("tools")? {
         let tools: Result<Vec<_>, _> = tools.iter().map(tool).collect();
-        fields.set("tools", tools?);
+        fields.set("tools", tools?.into_iter().flatten().collect::<Vec<_>>());
     }
     if let Some(choice) = fields.within("tool_choice")? {
         if choice.switch("disable_parallel_tool_use", false)? {
@@ -42,6 +45,14 @@ pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
     }
     if let Some(thinking) = fields.within("thinking")? {
         reason(&mut fields, &thinking)?;
+    }
+    if let Some(output) = fields.within("output_config")? {
+        if let Some(format) = output.within("format")? {
+            fields.set_from("response_format", response_format(&format)?, output.place("format"));
+        }
+        if let Some(effort) = output.text("effort")? {
+            fields.set("reasoning_effort", effort);
+        }
     }
     fields.rename("stop_sequences", "stop");
     if fields.get("max_tokens").is_none() {
@@ -81,6 +92,12 @@ fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
     for block in objects(&message.place("content"), blocks)? {
         match block.text("type")?.unwrap_or_default() {
             "text" => parts.push(json!({ "type": "text", "text": block.required_text("text")? })),
+            "document" => parts.push(json!({ "type": "text", "text": document(&block)? })),
+            // Encrypted: only Anthropic's models can read it.
+            "redacted_thinking" => {}
+            kind if of_server(kind) => {
+                warn!(target: "tools", kind, "skipped: a block of a tool that does not run on the client");
+            }
             "thinking" => reasoning += block.text("thinking")?.unwrap_or_default(),
             "tool_use" => calls.push(json!({
                 "id": block.required_text("id")?,
@@ -96,7 +113,10 @@ fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
                 "content": text(&block, "content")?,
             })),
             "image" => return Err(ApiError::no_media("image")),
-            _ => return Err(block.error("type", "text, thinking, tool_use or tool_result")),
+            _ => {
+                let expected = "text, document, thinking, redacted_thinking, tool_use or tool_result";
+                return Err(block.error("type", expected));
+            }
         }
     }
     if parts.is_empty() && calls.is_empty() && reasoning.is_empty() && !results.is_empty() {
@@ -115,17 +135,57 @@ fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
     Ok(results)
 }
 
-fn tool(tool: &Fields) -> Result<Value, ApiError> {
-    match tool.text("type")?.unwrap_or("custom") {
-        "custom" => Ok(json!({
-            "type": "function",
-            "function": {
-                "name": tool.required_text("name")?,
-                "description": tool.text("description")?.unwrap_or_default(),
-                "parameters": tool.object("input_schema")?.cloned().unwrap_or_default(),
-            },
-        })),
-        _ => Err(tool.error("type", "custom: tools of Anthropic's servers are not supported")),
+/// Returns whether a block is of a tool that runs on Anthropic's servers.
+fn of_server(kind: &str) -> bool {
+    kind == "server_tool_use" || (kind.ends_with("_tool_result") && kind != "tool_result")
+}
+
+/// Returns the text of a document, with its title.
+fn document(block: &Fields) -> Result<String, ApiError> {
+    let source = block.within("source")?.ok_or_else(|| block.error("source", "an object"))?;
+    let content = match source.text("type")?.unwrap_or_default() {
+        "text" => source.required_text("data")?.to_string(),
+        "content" => text(&source, "content")?,
+        _ => return Err(source.error("type", "text or content: the model reads only text")),
+    };
+    let mut whole = String::new();
+    for name in ["title", "context"] {
+        if let Some(line) = block.text(name)? {
+            whole += line;
+            whole += "\n\n";
+        }
+    }
+    Ok(whole + &content + "\n\n")
+}
+
+/// Returns a tool; `None` if it does not run on the client.
+fn tool(tool: &Fields) -> Result<Option<Value>, ApiError> {
+    let name = tool.required_text("name")?;
+    let (description, parameters) = match tool.text("type")?.unwrap_or("custom") {
+        "custom" => (
+            tool.text("description")?.unwrap_or_default(),
+            tool.object("input_schema")?.cloned().unwrap_or_default().into(),
+        ),
+        kind => match client_tools::function(kind) {
+            Some(function) => function,
+            None => {
+                warn!(target: "tools", kind, "skipped: it does not run on the client");
+                return Ok(None);
+            }
+        },
+    };
+    let function = json!({ "name": name, "description": description, "parameters": parameters });
+    Ok(Some(json!({ "type": "function", "function": function })))
+}
+
+/// Returns the format of an answer.
+fn response_format(format: &Fields) -> Result<Value, ApiError> {
+    match (format.text("type")?, format.object("schema")?) {
+        (Some("json_schema"), Some(schema)) => {
+            Ok(json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
+        }
+        (Some("json_schema"), None) => Err(format.error("schema", "a JSON schema")),
+        _ => Err(format.error("type", "json_schema")),
     }
 }
 
@@ -163,6 +223,48 @@ mod tests {
     fn converted(request: Value) -> Result<Value, String> {
         let fields = Fields::of_value("", &request).unwrap();
         convert(fields).map(|fields| json!(fields)).map_err(|e| e.message)
+    }
+
+    #[test]
+    fn documents_and_tools_of_the_client_are_converted() {
+        let source = |source: Value| json!({ "type": "document", "title": "T", "source": source });
+        let request = json!({
+            "messages": [
+                { "role": "user", "content": [
+                    source(json!({ "type": "text", "media_type": "text/plain", "data": "a" })),
+                    source(json!({ "type": "content", "content": [{ "type": "text", "text": "b" }] })),
+                ] },
+                { "role": "assistant", "content": [
+                    { "type": "redacted_thinking", "data": "x" },
+                    { "type": "server_tool_use", "id": "1", "name": "web_search", "input": {} },
+                    { "type": "web_search_tool_result", "tool_use_id": "1", "content": [] },
+                    { "type": "text", "text": "c" },
+                ] },
+            ],
+            "tools": [
+                { "type": "bash_20250124", "name": "bash" },
+                { "type": "text_editor_20250728", "name": "str_replace_based_edit_tool" },
+                { "type": "web_search_20250305", "name": "web_search" },
+            ],
+            "output_config": {
+                "effort": "low", "format": { "type": "json_schema", "schema": { "type": "object" } },
+            },
+        });
+        let converted = converted(request).unwrap();
+        let texts = |message: usize| converted["messages"][message]["content"].clone();
+        assert_eq!(texts(0)[0]["text"], "T\n\na\n\n");
+        assert_eq!(texts(0)[1]["text"], "T\n\nb\n\n");
+        assert_eq!(texts(1), json!([{ "type": "text", "text": "c" }]));
+        let tools = converted["tools"].as_array().unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+        assert_eq!(names, ["bash", "str_replace_based_edit_tool"]);
+        let required = &tools[1]["function"]["parameters"]["required"];
+        assert_eq!(required, &json!(["command", "path"]));
+        let schema = &converted["response_format"]["json_schema"]["schema"];
+        assert_eq!(
+            (schema, &converted["reasoning_effort"]),
+            (&json!({ "type": "object" }), &json!("low"))
+        );
     }
 
     #[test]
@@ -247,7 +349,7 @@ mod tests {
                 "image input is not supported",
             ),
             (json!({ "messages": [], "system": 1 }), "\"system\": must be"),
-            (json!({ "messages": [], "tools": [{ "type": "web_search" }] }), "not \"web_search\""),
+            (json!({ "messages": [], "tools": [{ "type": "web_search" }] }), "\"tools[0].name\""),
             (json!({ "messages": [], "tool_choice": { "type": "all" } }), "not \"all\""),
         ] {
             let error = converted(request).unwrap_err();

@@ -25,6 +25,7 @@ use crate::server::{
     error::ApiError,
     fields::Fields,
     job::{Outcome, Update},
+    native::infill,
 };
 
 /// Answers `POST /api/chat`.
@@ -48,7 +49,15 @@ pub async fn generate(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
     if prompt.is_empty() {
         return Ok(loaded(&app, Place::Response, &fields));
     }
+    let suffix = fields.text("suffix")?.unwrap_or_default();
     let request = match fields.switch("raw", false)? {
+        _ if !suffix.is_empty() => {
+            let tokenizer = app.tokenizer()?;
+            let marks = tokenizer.fill_in_middle();
+            let marks = marks.ok_or_else(|| fields.invalid_field("suffix", infill::NO_MARKS))?;
+            let prompt = infill::gap(tokenizer, marks, prompt, "", suffix);
+            Request::of_prompt(prompt, &fields, &app)?
+        }
         true => {
             let prompt = app.tokenizer()?.encode(prompt, Special::Parse, Ends::Add);
             Request::of_prompt(prompt, &fields, &app)?

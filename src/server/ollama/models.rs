@@ -41,6 +41,12 @@ pub async fn show(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiEr
     if app.template_source.contains("tools") {
         capabilities.push("tools");
     }
+    if app.tokenizer()?.fill_in_middle().is_some() {
+        capabilities.push("insert");
+    }
+    if app.template.as_ref().is_ok_and(|template| template.format().reasons()) {
+        capabilities.push("thinking");
+    }
     Ok(Json(json!({
         "modelfile": "",
         "parameters": format!("num_ctx {}", app.context),

@@ -118,7 +118,6 @@ pub fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
             "start the server with --chat-template, or set \"raw\" and send the whole text",
         ),
         ("context", "use /api/chat with all messages"),
-        ("suffix", "use /infill"),
     ] {
         let empty = |value: &Value| {
             value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
