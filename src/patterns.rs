@@ -23,7 +23,7 @@ pub struct Patterns {
     nodes: Vec<State>,
 }
 
-/// What a node stands for.
+/// A node: a prefix of some of the texts.
 #[derive(Clone, Copy, Default)]
 struct State {
     /// The length of the prefix in bytes.

@@ -33,6 +33,7 @@ mod prefixes;
 mod probabilities;
 mod prompts;
 mod reasoning;
+mod request_fields;
 mod sampling;
 mod scheduler;
 mod slot;

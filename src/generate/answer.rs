@@ -20,6 +20,8 @@ pub struct Answer {
     stops: Scanner,
     text: String,
     tokens: Vec<Token>,
+    /// The token that ended the answer, which is not part of it.
+    ending: Option<Token>,
     /// Whether the constraint does not apply to the next tokens.
     free: bool,
     /// A copy of the logits, if some are to be changed.
@@ -46,6 +48,7 @@ impl Answer {
             stream: Stream::default(),
             text: String::new(),
             tokens: Vec::new(),
+            ending: None,
             free: false,
             allowed: Vec::new(),
         }
@@ -120,6 +123,7 @@ impl Answer {
         self.text += &released.text;
         text += &released.text;
         if ends {
+            self.ending = Some(token);
             return Ok(self.end_after(text, End::Model));
         }
         self.tokens.push(token);
@@ -129,6 +133,11 @@ impl Answer {
             None if self.full() => self.end_after(text, End::TokensMax),
             None => Step { text, next: ControlFlow::Continue(token) },
         })
+    }
+
+    /// Returns the token with which the model ended the answer. It is not one of [`Answer::tokens`].
+    pub fn ending(&self) -> Option<Token> {
+        self.ending
     }
 
     /// Ends the answer, and returns the text that was held back.

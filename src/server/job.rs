@@ -63,6 +63,8 @@ pub struct Wanted {
     /// Whether those of the prompt's tokens are reported, too. All of the prompt must be read then:
     /// see [`Job::reuse`].
     pub of_prompt: bool,
+    /// Whether the one of the token that ends the answer is reported, too.
+    pub of_end: bool,
 }
 
 /// A report of the scheduler on an answer.

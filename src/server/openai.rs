@@ -32,6 +32,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/chat/completions/input_tokens", post(chat::input_tokens))
         .route("/v1/responses", post(responses::responses))
         .route("/responses", post(responses::responses))
+        .route("/v1/responses/{id}", get(responses::stored).delete(responses::stored))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/responses/input_tokens", post(responses::input_tokens))
 }

@@ -87,7 +87,12 @@ impl Parameters {
             slot: slot.and_then(|slot| usize::try_from(slot).ok()),
             reuse: fields.switch("cache_prompt", true)?,
             drafts_max: fields.count("speculative.n_max", DRAFTS_MAX)?,
-            probabilities: top.map(|top| Wanted { top, after_sampling, of_prompt: false }),
+            probabilities: top.map(|top| Wanted {
+                top,
+                after_sampling,
+                of_prompt: false,
+                of_end: false,
+            }),
             pooling: None,
             adapter_scales: adapters::of_fields(fields, app)?,
             time_max: time_max.map(Duration::from_millis),

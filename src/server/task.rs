@@ -173,9 +173,11 @@ impl Task {
     fn choose(&mut self, tokenizer: &Tokenizer<'_>, logits: &[f32]) -> Result<Step, ApiError> {
         let before = self.answer.tokens().len();
         let step = self.answer.push(tokenizer, &mut self.sampler, logits);
+        let wanted = self.job.probabilities;
         let chosen = self.answer.tokens().get(before).copied();
+        let ending = self.answer.ending().filter(|_| wanted.is_some_and(|wanted| wanted.of_end));
         let probabilities =
-            self.job.probabilities.zip(chosen).map(|(wanted, token)| match wanted.after_sampling {
+            wanted.zip(chosen.or(ending)).map(|(wanted, token)| match wanted.after_sampling {
                 true => Probabilities::of_candidates(self.sampler.candidates(), token, wanted.top),
                 false => Probabilities::of_logits(logits, token, wanted.top),
             });

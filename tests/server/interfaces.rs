@@ -183,6 +183,27 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
     }
 }
 
+/// Harnesses drop one generated token, which may be the one that ends the answer.
+#[test]
+fn a_token_that_ends_an_echoed_prompt_counts() {
+    let server = serve(&["-c", "256", "--override-kv", "tokenizer.ggml.eos_token_id=int:5"]);
+    let tokens = server.post("/tokenize", json!({ "content": PROMPT })).json()["tokens"].take();
+    let bias = json!({ "5": 1000 });
+    for (bias, reason) in [(json!({}), "length"), (bias, "stop")] {
+        let choice = server.post(
+            "/v1/completions",
+            json!({
+                "prompt": tokens, "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0,
+                "logit_bias": bias,
+            }),
+        );
+        let choice = choice.json()["choices"][0].take();
+        assert_eq!(choice["finish_reason"], reason);
+        let count = choice["logprobs"]["token_logprobs"].as_array().unwrap().len();
+        assert_eq!(count, tokens.as_array().unwrap().len() + 1, "{reason}");
+    }
+}
+
 #[test]
 fn the_best_of_several_completions_is_chosen() {
     let server = serve(&["-c", "256", "-np", "4"]);

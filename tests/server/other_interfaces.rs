@@ -80,6 +80,10 @@ fn openais_responses() {
     let expected = expected(&server);
     let body = json!({ "input": PROMPT, "max_output_tokens": 20, "seed": 5 });
     let whole = server.post("/v1/responses", body.clone()).json();
+    assert_eq!((&whole["store"], &whole["tools"]), (&json!(false), &json!([])));
+    assert_eq!(whole["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
+    let id = whole["id"].as_str().unwrap();
+    server.get(&format!("/v1/responses/{id}")).refused(404, &["are not stored"]);
     assert_eq!(whole["output"][0]["content"][0]["text"], expected);
     assert_eq!(whole["status"], "incomplete");
     assert_eq!(whole["incomplete_details"]["reason"], "max_output_tokens");
@@ -109,7 +113,9 @@ fn openais_responses() {
     let tokens = server.post("/v1/responses/input_tokens", body).json()["input_tokens"].take();
     assert_eq!(completed["response"]["usage"]["input_tokens"], tokens);
     let stored = json!({ "input": PROMPT, "previous_response_id": "resp_1" });
-    server.post("/v1/responses", stored).refused(400, &["previous_response_id", "not stored"]);
+    server
+        .post("/v1/responses", stored)
+        .refused(400, &["previous_response_id", "nothing is stored"]);
 }
 
 /// Returns the lines of a stream.

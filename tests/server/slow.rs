@@ -88,6 +88,7 @@ fn a_silent_stream_gets_signs_of_life() {
         ("/v1/chat/completions", json!({ "messages": messages }), r#""delta":{}"#),
         ("/v1/messages", json!({ "messages": messages, "max_tokens": 1 }), r#""type":"ping""#),
         ("/v1/responses", json!({ "input": PROMPT }), r#""type":"response.in_progress""#),
+        ("/v1/completions", json!({ "prompt": PROMPT }), r#""text":"""#),
     ] {
         let events = server.stream(path, body);
         let signs = events.filter(|event| event.to_string().contains(sign));

@@ -10,6 +10,7 @@ use crate::server::{
     chat::role,
     error::ApiError,
     fields::{COUNT_MAX, Fields, objects},
+    request_fields,
 };
 
 /// The largest number of tokens of an answer if the request gives none, as in llama-server.
@@ -23,6 +24,7 @@ const ROLES: [Role; 3] = [Role::User, Role::Assistant, Role::System];
 /// # Errors
 /// If a field that differs is of another form than Anthropic's.
 pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
+    request_fields::MESSAGES.check(&fields)?;
     let mut messages = Vec::new();
     if fields.get("system").is_some() {
         let text = text(&fields, "system")?;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     now,
-    request::{arguments, convert, message, prompt_messages, refuse_unsupported},
+    request::{arguments, convert, message, prompt_messages},
 };
 use crate::server::{
     answers::{Form, Framing, collect, stream},
@@ -44,7 +44,6 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
 /// Answers `POST /api/generate`.
 pub async fn generate(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = convert(Fields::parse(&body)?, &app)?;
-    refuse_unsupported(&fields)?;
     let prompt = fields.text("prompt")?.unwrap_or_default();
     if prompt.is_empty() {
         return Ok(loaded(&app, Place::Response, &fields));
@@ -190,6 +189,10 @@ impl Form for Lines {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn alive(&mut self) -> Value {
+        line(&self.app, self.place, false)
     }
 
     fn error(&mut self, error: &ApiError) -> Value {

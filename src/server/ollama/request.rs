@@ -6,6 +6,7 @@ use crate::server::{
     app::App,
     error::ApiError,
     fields::{COUNT_MAX, Fields},
+    request_fields,
 };
 
 /// Options for the hardware, which have no effect: the command line has them.
@@ -17,6 +18,7 @@ const HARDWARE: [&str; 8] =
 /// # Errors
 /// If one of them is of another form than ollama's, or requires a larger context.
 pub fn convert(mut fields: Fields, app: &App) -> Result<Fields, ApiError> {
+    request_fields::OLLAMA.check(&fields)?;
     if let Some(given) = fields.object("options")?.cloned() {
         fields.remove("options");
         for (name, value) in given {
@@ -81,11 +83,8 @@ pub fn message(mut message: Fields) -> Result<Value, ApiError> {
     Ok(json!(message))
 }
 
-/// Refuses a message or prompt with images.
-///
-/// # Errors
-/// If there are any.
-pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
+/// Refuses a message with images.
+fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     match fields.list("images")?.unwrap_or_default() {
         [] => Ok(()),
         _ => Err(ApiError::no_media("image")),
@@ -104,29 +103,6 @@ pub fn prompt_messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
     let prompt = fields.text("prompt")?.unwrap_or_default();
     messages.push(json!({ "role": "user", "content": prompt }));
     Ok(messages)
-}
-
-/// Refuses fields of `/api/generate` that require another template or a stored state.
-///
-/// # Errors
-/// If there are any.
-pub fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
-    refuse_images(fields)?;
-    for (name, instead) in [
-        (
-            "template",
-            "start the server with --chat-template, or set \"raw\" and send the whole text",
-        ),
-        ("context", "use /api/chat with all messages"),
-    ] {
-        let empty = |value: &Value| {
-            value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
-        };
-        if fields.get(name).is_some_and(|value| !empty(value)) {
-            return Err(ApiError::invalid(format_args!("\"{name}\" is not supported: {instead}")));
-        }
-    }
-    Ok(())
 }
 
 /// Returns the arguments of a call as an object; an empty one if the call was cut.
@@ -172,7 +148,7 @@ mod tests {
             (json!({ "context": [1] }), true),
         ] {
             let fields = Fields::of_value("", &given).unwrap();
-            assert_eq!(refuse_unsupported(&fields).is_err(), refused, "{given}");
+            assert_eq!(request_fields::OLLAMA.check(&fields).is_err(), refused, "{given}");
         }
     }
 }

@@ -23,18 +23,20 @@ use crate::server::{
     native::completion::Completion,
     probabilities::to_json,
     prompts::copies,
+    request_fields,
     timings::{progress, timings, usage, while_reading},
 };
 
 /// Answers `POST /v1/chat/completions`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
+    request_fields::CHAT.check(&fields)?;
     require_messages(&fields)?;
     let mut request = Request::read(&fields, &app).await?;
     if fields.switch("logprobs", false)? {
         let top = fields.count("top_logprobs", 20)?.unwrap_or(0);
         request.parameters.probabilities =
-            Some(Wanted { top, after_sampling: false, of_prompt: false });
+            Some(Wanted { top, after_sampling: false, of_prompt: false, of_end: false });
     } else if fields.get("top_logprobs").is_some() {
         return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
     }

@@ -24,6 +24,7 @@ use crate::server::{
     native::infill,
     parameters::Parameters,
     prompts::{ANSWERS_MAX, copies, prompts},
+    request_fields,
     timings::{timings, usage},
 };
 
@@ -33,11 +34,12 @@ const COPIES_MAX: i64 = 64;
 /// Answers `POST /v1/completions`.
 pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields = Fields::parse(&body)?;
+    request_fields::COMPLETIONS.check(&fields)?;
     let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
     let wanted = fields.whole("n", 1, COPIES_MAX)?.unwrap_or(1);
     let tried = fields.whole("best_of", wanted, COPIES_MAX)?.unwrap_or(wanted);
     let [wanted, tried] = [wanted, tried].map(|count| usize::try_from(count).unwrap_or(1));
-    let prompts = match fields.text("suffix")? {
+    let prompts = match fields.text("suffix")?.filter(|suffix| !suffix.is_empty()) {
         Some(suffix) => vec![gap(&fields, suffix, &app)?],
         None => prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?,
     };
@@ -46,7 +48,8 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
     let echo = fields.switch("echo", false)?;
     if let Some(top) = fields.count("logprobs", 20)? {
-        parameters.probabilities = Some(Wanted { top, after_sampling: false, of_prompt: echo });
+        parameters.probabilities =
+            Some(Wanted { top, after_sampling: false, of_prompt: echo, of_end: echo });
         parameters.reuse &= !echo;
     }
     let wants_logprobs = parameters.probabilities.is_some();
@@ -54,8 +57,8 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         if fields.switch("stream", false)? {
             return Err(ApiError::field("best_of", "equal to \"n\" in a stream"));
         }
-        let for_choice = Wanted { top: 0, after_sampling: false, of_prompt: false };
-        parameters.probabilities.get_or_insert(for_choice);
+        let for_choice = Wanted { top: 0, after_sampling: false, of_prompt: false, of_end: true };
+        parameters.probabilities.get_or_insert(for_choice).of_end = true;
     }
     let form = Completions {
         id: identifier("cmpl-"),
@@ -225,6 +228,10 @@ impl Form for Completions {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn alive(&mut self) -> Value {
+        self.chunk(0, "", Value::Null)
     }
 
     fn error(&mut self, error: &ApiError) -> Value {

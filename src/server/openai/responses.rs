@@ -7,10 +7,14 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Bytes,
+    extract::Path,
     response::{IntoResponse, Response},
 };
-use rope_cpu::generate::End;
-use serde_json::{Value, json};
+use rope_cpu::{
+    generate::End,
+    tokenizer::{Ends, Special},
+};
+use serde_json::{Map, Value, json};
 
 use self::request::convert;
 use crate::server::{
@@ -28,7 +32,9 @@ use crate::server::{
 
 /// Answers `POST /v1/responses`.
 pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let (fields, declared) = convert(Fields::parse(&body)?)?;
+    let fields = Fields::parse(&body)?;
+    let echoed = echoed(&fields);
+    let (fields, declared) = convert(fields)?;
     let request = Request::read(&fields, &app).await?;
     let form = Responses {
         id: identifier("resp_"),
@@ -40,6 +46,7 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
         prompt_tokens: request.prompt.len(),
         reader: request.reader(),
         declared,
+        echoed,
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
@@ -50,6 +57,37 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
     let answer = answers.pop().unwrap_or_default();
     let outcome = answer.outcome.ok_or_else(|| ApiError::internal("the answer has no end"))?;
     Ok(Json(form.whole(&answer.text, &outcome)).into_response())
+}
+
+/// The fields of a request that are part of the response, each with its value if it is not given.
+const ECHOED: [(&str, &str); 11] = [
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "false"),
+    ("reasoning", r#"{ "effort": null, "summary": null }"#),
+    ("temperature", "null"),
+    ("text", r#"{ "format": { "type": "text" } }"#),
+    ("tool_choice", r#""auto""#),
+    ("tools", "[]"),
+    ("top_p", "null"),
+    ("user", "null"),
+];
+
+/// Returns the fields of a request that are part of the response.
+fn echoed(fields: &Fields) -> Map<String, Value> {
+    let value = |name, default| {
+        let given = fields.get(name).cloned();
+        given.unwrap_or_else(|| rope_cpu::json::parse(default).unwrap_or_default())
+    };
+    ECHOED.iter().map(|(name, default)| (name.to_string(), value(name, default))).collect()
+}
+
+/// Answers `GET /v1/responses/{id}`: no response is stored.
+pub async fn stored(Path(id): Path<String>) -> ApiError {
+    ApiError::not_found(format_args!(
+        "the response {id:?} does not exist: responses are not stored, as \"store\": false in each says"
+    ))
 }
 
 /// Answers `POST /v1/responses/input_tokens`.
@@ -77,12 +115,14 @@ struct Responses {
     reader: Reader,
     /// The tools as the client declared them.
     declared: Declared,
+    /// The fields of the request that are part of the response.
+    echoed: Map<String, Value>,
 }
 
 impl Responses {
     /// Returns a response that is being computed.
     fn response(&self) -> Value {
-        json!({
+        let mut response = json!({
             "id": self.id,
             "object": "response",
             "created_at": self.created,
@@ -92,7 +132,25 @@ impl Responses {
             "model": self.app.alias,
             "output": [],
             "usage": null,
-        })
+            "store": false,
+            "background": false,
+            "previous_response_id": null,
+            "truncation": "disabled",
+        });
+        if let Some(fields) = response.as_object_mut() {
+            fields.extend(self.echoed.clone());
+        }
+        response
+    }
+
+    /// Returns the number of tokens of the reasoning in an answer.
+    fn reasoning_tokens(&self, blocks: &[Block]) -> usize {
+        let reasoning = blocks.iter().filter(|block| block.kind == Kind::Reasoning);
+        let Ok(tokenizer) = self.app.tokenizer() else { return 0 };
+        let count = |block: &Block| {
+            tokenizer.encode(block.text.as_bytes(), Special::AsText, Ends::Omit).len()
+        };
+        reasoning.map(count).sum()
     }
 
     fn ended(&self, blocks: &[Block], outcome: &Outcome) -> Value {
@@ -113,6 +171,7 @@ impl Responses {
             "input_tokens": self.prompt_tokens,
             "input_tokens_details": { "cached_tokens": cached },
             "output_tokens": generated,
+            "output_tokens_details": { "reasoning_tokens": self.reasoning_tokens(blocks) },
             "total_tokens": self.prompt_tokens + generated,
         });
         response

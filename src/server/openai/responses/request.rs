@@ -9,14 +9,8 @@ use crate::server::{
     error::ApiError,
     fields::{Fields, objects},
     openai::tools::{Declared, LOCAL_SHELL, custom_arguments, flat},
+    request_fields,
 };
-
-/// Fields that need an earlier response or another server.
-const UNSUPPORTED: [(&str, &str); 3] = [
-    ("previous_response_id", "responses are not stored: send the whole conversation as \"input\""),
-    ("conversation", "conversations are not stored: send the whole conversation as \"input\""),
-    ("prompt", "prompt templates are not stored: send the text as \"input\""),
-];
 
 /// Items of tools that run on OpenAI's servers, which a client may send back from another model's
 /// answer. The model cannot read them.
@@ -41,14 +35,7 @@ const SERVER_ITEMS: [&str; 12] = [
 /// # Errors
 /// If a field that differs is of another form, or requires that responses are stored.
 pub fn convert(mut fields: Fields) -> Result<(Fields, Declared), ApiError> {
-    for (name, reason) in UNSUPPORTED {
-        if fields.get(name).is_some() {
-            return Err(ApiError::invalid(format_args!("\"{name}\" is not supported: {reason}")));
-        }
-    }
-    if fields.switch("background", false)? {
-        return Err(ApiError::invalid("\"background\": must be false: responses are not stored"));
-    }
+    request_fields::RESPONSES.check(&fields)?;
     let (mut messages, mut declared) = (Vec::new(), Declared::default());
     for tool in fields.objects("tools")?.unwrap_or_default() {
         declared.add(&tool)?;
@@ -341,7 +328,7 @@ mod tests {
             (json!({}), "\"input\": must be"),
             (json!({ "input": [] }), "at least one item"),
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
-            (json!({ "input": "", "background": true }), "\"background\": must be false"),
+            (json!({ "input": "", "background": true }), "\"background\": not supported"),
             (json!({ "input": [{ "type": "item_reference" }] }), "not \"item_reference\""),
             (
                 json!({ "input": [{ "type": "reasoning", "content": [1] }] }),
