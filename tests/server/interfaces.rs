@@ -188,13 +188,12 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
 fn a_token_that_ends_an_echoed_prompt_counts() {
     let server = serve(&["-c", "256", "--override-kv", "tokenizer.ggml.eos_token_id=int:5"]);
     let tokens = server.post("/tokenize", json!({ "content": PROMPT })).json()["tokens"].take();
-    let bias = json!({ "5": 1000 });
-    for (bias, reason) in [(json!({}), "length"), (bias, "stop")] {
+    for (bias, reason) in [(-1000, "length"), (1000, "stop")] {
         let choice = server.post(
             "/v1/completions",
             json!({
                 "prompt": tokens, "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0,
-                "logit_bias": bias,
+                "logit_bias": { "5": bias },
             }),
         );
         let choice = choice.json()["choices"][0].take();
