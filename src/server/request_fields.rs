@@ -9,12 +9,12 @@ use super::{error::ApiError, fields::Fields};
 
 use Treatment::{Ignored, Refused, Used};
 
-/// What is done with a field.
+/// The treatment of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// It has the documented effect.
+    /// The field has the documented effect.
     Used,
-    /// It has no effect on an answer, for this reason.
+    /// The field has no effect on an answer, for this reason.
     Ignored(&'static str),
     /// A value other than an empty one or these is an error, for this reason.
     Refused(&'static str, &'static [&'static str]),

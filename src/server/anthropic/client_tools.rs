@@ -4,8 +4,10 @@
 
 use serde_json::{Value, json};
 
-/// The start of a type, before its date, with the description and schema of its function.
-const TOOLS: [(&str, &str, fn() -> Value); 4] = [
+/// A tool that the client runs: the start of its type, before the date, its description and its schema.
+type ClientTool = (&'static str, &'static str, fn() -> Value);
+
+const TOOLS: [ClientTool; 4] = [
     ("bash_", "Runs a command in a persistent shell, and returns its output.", bash),
     ("text_editor_", "Shows, creates and edits text files.", text_editor),
     ("memory_", "Shows, creates and edits files of notes below /memories.", memory),
