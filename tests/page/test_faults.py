@@ -66,7 +66,7 @@ def test_a_message_that_does_not_fit_is_not_sent(serve, visit):
     expect(chat.field).to_have_value(text)
     # The number is exact: the message fits without so many tokens.
     cut = """async ({ text, excess }) => {
-        const post = async (path, body) => (await fetch(path, { method: 'POST', body: JSON.stringify(body) })).json();
+        const post = async (path, body) => (await fetch(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) })).json();
         const { tokens } = await post('tokenize', { content: text });
         return (await post('detokenize', { tokens: tokens.slice(0, tokens.length - excess) })).content;
     }"""
