@@ -14,7 +14,7 @@ use crate::server::{
 };
 
 /// Why a model cannot fill a gap.
-pub const NO_MARKS: &str = "Infill is not supported by this model: its vocabulary has no tokens for a \
+const NO_MARKS: &str = "Infill is not supported by this model: its vocabulary has no tokens for a \
                             prefix, a suffix and a middle";
 
 /// The names of the repository and of the file with the gap, which requests do not give. They are
@@ -48,9 +48,24 @@ fn encode(tokenizer: &Tokenizer<'_>, text: &str) -> Vec<Token> {
     tokenizer.encode(text, Special::AsText, Ends::Omit)
 }
 
+/// Returns the tokens of a prompt with a gap between `prefix` and `suffix`, the field of other interfaces.
+///
+/// # Errors
+/// If the model has no tokens for a gap.
+pub fn before_suffix(
+    fields: &Fields,
+    tokenizer: &Tokenizer<'_>,
+    prefix: &str,
+    suffix: &str,
+) -> Result<Vec<Token>, ApiError> {
+    let marks = tokenizer.fill_in_middle();
+    let marks = marks.ok_or_else(|| fields.invalid_field("suffix", NO_MARKS))?;
+    Ok(gap(tokenizer, marks, prefix, "", suffix))
+}
+
 /// Returns the text with the gap between `prefix` with `prompt` and `suffix`, up to where its middle
 /// begins.
-pub fn gap(
+fn gap(
     tokenizer: &Tokenizer<'_>,
     marks: FillInMiddle,
     prefix: &str,

@@ -51,10 +51,7 @@ pub async fn generate(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
     let suffix = fields.text("suffix")?.unwrap_or_default();
     let request = match fields.switch("raw", false)? {
         _ if !suffix.is_empty() => {
-            let tokenizer = app.tokenizer()?;
-            let marks = tokenizer.fill_in_middle();
-            let marks = marks.ok_or_else(|| fields.invalid_field("suffix", infill::NO_MARKS))?;
-            let prompt = infill::gap(tokenizer, marks, prompt, "", suffix);
+            let prompt = infill::before_suffix(&fields, app.tokenizer()?, prompt, suffix)?;
             Request::of_prompt(prompt, &fields, &app)?
         }
         true => {

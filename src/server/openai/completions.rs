@@ -40,7 +40,10 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     let tried = fields.whole("best_of", wanted, COPIES_MAX)?.unwrap_or(wanted);
     let [wanted, tried] = [wanted, tried].map(|count| usize::try_from(count).unwrap_or(1));
     let prompts = match fields.text("suffix")?.filter(|suffix| !suffix.is_empty()) {
-        Some(suffix) => vec![gap(&fields, suffix, &app)?],
+        Some(suffix) => {
+            let prefix = fields.required_text("prompt")?;
+            vec![infill::before_suffix(&fields, app.tokenizer()?, prefix, suffix)?]
+        }
         None => prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?,
     };
     let prompt_tokens = prompts.iter().map(Vec::len).sum();
@@ -104,14 +107,6 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
     body["usage"] = usage(prompt_tokens, cached, generated);
     body["timings"] = times;
     Ok(Json(body).into_response())
-}
-
-/// Returns the tokens of a prompt with a gap before `suffix`.
-fn gap(fields: &Fields, suffix: &str, app: &App) -> Result<Vec<Token>, ApiError> {
-    let tokenizer = app.tokenizer()?;
-    let marks = tokenizer.fill_in_middle();
-    let marks = marks.ok_or_else(|| fields.invalid_field("suffix", infill::NO_MARKS))?;
-    Ok(infill::gap(tokenizer, marks, fields.required_text("prompt")?, "", suffix))
 }
 
 /// Returns the indices of the `copies` answers with the most likely tokens of each `tried` answers to
