@@ -180,6 +180,10 @@ impl Chat {
         let blocks = self.readers[index].blocks();
         let delta = |change: Change| {
             let block = &blocks[change.block];
+            let begun = |mut call: Value| {
+                call["index"] = calls(&blocks[..change.block]).count().into();
+                json!({ "tool_calls": [call] })
+            };
             match (&block.kind, change.step) {
                 (Kind::Text, Step::More(text)) => Some(json!({ "content": text })),
                 (Kind::Reasoning, Step::More(text)) => Some(json!({ "reasoning_content": text })),
@@ -187,15 +191,10 @@ impl Chat {
                 (Kind::Call { name, .. }, Step::Begin | Step::More(_)) if self.is_custom(name) => {
                     None
                 }
-                (Kind::Call { id, name }, step @ (Step::Begin | Step::End)) => {
-                    if matches!(step, Step::End) && !self.is_custom(name) {
-                        return None;
-                    }
-                    let text = if matches!(step, Step::End) { block.text.as_str() } else { "" };
-                    let mut call = self.call(id, name, text);
-                    call["index"] = calls(&blocks[..change.block]).count().into();
-                    Some(json!({ "tool_calls": [call] }))
+                (Kind::Call { id, name }, Step::End) if self.is_custom(name) => {
+                    Some(begun(self.call(id, name, &block.text)))
                 }
+                (Kind::Call { id, name }, Step::Begin) => Some(begun(self.call(id, name, ""))),
                 (Kind::Call { .. }, Step::More(text)) => {
                     let call = calls(&blocks[..change.block]).count();
                     let call = json!({ "index": call, "function": { "arguments": text } });
