@@ -60,10 +60,10 @@ pub struct Wanted {
     pub top: usize,
     /// Whether the probabilities are those after all samplers.
     pub after_sampling: bool,
-    /// Whether those of the prompt's tokens are reported, too. All of the prompt must be read then:
-    /// see [`Job::reuse`].
+    /// Whether the probabilities of the prompt's tokens are reported as well. The whole prompt must
+    /// be computed for that: see [`Job::reuse`].
     pub of_prompt: bool,
-    /// Whether the one of the token that ends the answer is reported, too.
+    /// Whether the probability of the token that ends the answer is reported as well.
     pub of_end: bool,
 }
 

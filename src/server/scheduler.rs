@@ -320,9 +320,11 @@ impl<'t> Scheduler<'t> {
             return;
         }
         let text = |tokens: &[Token]| {
-            let end = tokens.len().min(reused + SHOWN_TOKENS);
-            let bytes = self.tokenizer.decode(&tokens[reused..end], true);
-            self.quotes.then(|| String::from_utf8_lossy(&bytes).into_owned())
+            self.quotes.then(|| {
+                let end = tokens.len().min(reused + SHOWN_TOKENS);
+                let bytes = self.tokenizer.decode(&tokens[reused..end], true);
+                String::from_utf8_lossy(&bytes).into_owned()
+            })
         };
         info!(
             target: "cache", token = reused, of = tokens.len(), cached = text(cached.tokens()),
