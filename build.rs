@@ -7,9 +7,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let version = env!("CARGO_PKG_VERSION");
     let release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let target = env::var("TARGET").unwrap_or_default();
     let (shown, id) = match release.then(commit).flatten() {
-        Some(commit) => (format!("{version} ({commit})"), format!("{version}-{commit}")),
-        None => (version.into(), version.into()),
+        Some(commit) => (format!("{version} ({commit}, {target})"), format!("{version}-{commit}")),
+        None => (format!("{version} ({target})"), version.into()),
     };
     println!("cargo:rustc-env=BUILD_VERSION={shown}");
     println!("cargo:rustc-env=BUILD_ID=rope-cpu-{id}");

@@ -103,8 +103,15 @@ pub fn attention(dtype: CacheType, case: Attention) -> impl FnMut(Cpu) {
             bias: if reading == Reading::Biased { &bias } else { &[] },
         };
         let rotation = (reading != Reading::Stored).then_some(rotation);
-        let queries =
-            Queries { queries: &mut q, regime, eight_bits, heads: 1, dim: DIM, soft_cap: None };
+        let queries = Queries {
+            queries: &mut q,
+            regime,
+            eight_bits,
+            heads: 1,
+            dim: DIM,
+            values_from: 0,
+            soft_cap: None,
+        };
         scratch.prepare(cpu, queries, dtype, reading);
         let (visible, scratch, partials) = (&visible[..], &mut scratch, &mut partials[..]);
         if eight_bits {

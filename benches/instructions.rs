@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         } else if name == pass {
             let model = Model::open(model.ok_or("a model is missing")?)?;
             let rope = Rope::new(model.rope_plan(&Flags::default(), 256)?);
-            let options = Options { cpu, threads: 1, ..Options::new(256) };
+            let options = Options { cpu, threads: 1.into(), ..Options::new(256) };
             let mut session = Session::new(&model, rope, options)?;
             let tokens: Vec<u32> = (100..100 + (prompt + answer) as u32).collect();
             session.extend(&tokens[..prompt], &mut |_| Continue(()))?;

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 THREADS = int(os.environ.get("THREADS", "8"))
-# Of one connection and not of the request, which httpx sets itself.
+# These belong to one connection; httpx sets its own.
 HOP = {"connection", "content-length", "host", "keep-alive", "te", "transfer-encoding", "upgrade"}
 
 
 @serve.deployment(
-    # As many requests as a server answers at a time, and as many again that wait for a slot.
+    # The requests that a server answers at a time, and as many waiting ones.
     max_ongoing_requests=8,
     autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 4},
     ray_actor_options={"num_cpus": THREADS},

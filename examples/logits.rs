@@ -1,4 +1,4 @@
-//! Writes the logits that follow each token of a list, to compare with those of other programs.
+//! Writes the logits after each token of a list, to compare with other programs.
 //!
 //! ```text
 //! cargo run --release --example logits -- -m MODEL.gguf --tokens IDS.txt -o OUT.f32 --ctx 4096
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         micro_batch: args.batch,
         keys: args.cache_type,
         values: args.cache_type,
-        threads: args.threads,
+        threads: args.threads.into(),
         cpu,
         ..Options::new(args.ctx)
     };

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let template = model.chat_template()?.ok_or("the model has no chat template")?;
     let prompt = template.render(&[Message::new(Role::User, text)], &[], true)?;
     let prompt = model.tokenizer()?.encode_chat(&prompt);
-    // The answer ends before its second paragraph.
+    // The answer stops before its second paragraph.
     let limits = Limits { stops: Stops::new(["\n\n"]), ..Limits::default() };
     let started = Instant::now();
     let answer = generate(&mut session, &mut sampler, &prompt, &limits, &mut |event| {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             print!("{text}");
             let _ = io::stdout().flush();
         }
-        // Called after each micro-batch of the prompt and each token. Breaking ends the answer.
+        // Called after each micro-batch of the prompt and each token. Breaking stops the answer.
         match started.elapsed() < TIME_LIMIT {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),

@@ -1,11 +1,11 @@
-//! Writes the tokens of texts, to compare with those of other programs.
+//! Writes the tokens of texts, to compare with other programs.
 //!
 //! ```text
 //! cargo run --release --example tokens -- MODEL.gguf < TEXTS.json
 //! ```
-//! TEXTS.json is an array of strings, whose characters are bytes (Latin-1), since texts need not be
-//! UTF-8. For each there is a line of JSON: the tokens of the text as it
-//! is, and those with the names of control tokens taken for them.
+//! TEXTS.json is an array of strings. Their characters are bytes (Latin-1), since texts need not be
+//! UTF-8. For each there is a line of JSON: the tokens of the text as it is, and the tokens with
+//! control tokens parsed.
 
 use std::{
     error::Error,
@@ -22,7 +22,7 @@ use rope_cpu::{
 
 #[derive(Parser)]
 struct Args {
-    /// Model file, of which only the vocabulary is read
+    /// Model file; only its vocabulary is used
     model: PathBuf,
 }
 

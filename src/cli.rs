@@ -3,24 +3,30 @@
 mod args;
 mod argv;
 pub mod bench;
+mod documents;
 mod draft;
+pub mod embed;
 mod environment;
 mod error;
 mod escapes;
+pub mod eval;
 mod flags;
 pub mod inspect;
-mod llama_bench;
-mod llama_cli;
-mod llama_server;
+mod launch;
+mod llama;
 mod load;
 mod log;
 pub mod machine;
+mod method_runs;
 mod methods;
+mod names;
 pub mod open;
 pub mod passkey;
 pub mod perplexity;
 mod plot;
+mod progress;
 pub mod quantize;
+pub mod read;
 mod resources;
 pub mod rope;
 pub mod run;
@@ -48,12 +54,16 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use rope_cpu::{platform::interrupt, rope::Plan};
+use rope_cpu::{
+    platform::{self, interrupt},
+    rope::Plan,
+};
 
 /// Runs GGUF language models on the CPU, past the context they were trained for
 #[derive(Debug, Parser)]
 #[command(
     name = "rope-cpu",
+    bin_name = "rope-cpu",
     version = env!("BUILD_VERSION"),
     term_width = 79,
     args_conflicts_with_subcommands = true,
@@ -79,17 +89,22 @@ enum Subcommands {
     Serve(Box<serve::Args>),
     /// Converse with a model in the browser
     ///
-    /// Serves the model at a free port of this machine, as `rope-cpu serve` does, and opens the page there.
+    /// Serves the model at a free port of this machine, as `rope-cpu serve` does, and opens the
+    /// page there.
     #[command(mut_arg("port", |port| port.default_value("0")))]
     #[command(mut_arg("log_verbosity", |level| level.default_value("2")))]
     Open(Box<serve::Args>),
+    Launch(Box<launch::Args>),
+    Read(Box<read::Args>),
 
+    Embed(Box<embed::Args>),
     /// Measure the speed of a model, as llama-bench does
     Bench(Box<bench::Args>),
     /// Measure speed at increasing depths, as llama-sweep-bench does
     Sweep(Box<sweep::Args>),
     Perplexity(Box<perplexity::Args>),
     Passkey(Box<passkey::Args>),
+    Eval(Box<eval::Args>),
     /// Explain and compare RoPE methods
     Rope(Box<rope::Args>),
     /// Show the contents of a model file
@@ -115,7 +130,7 @@ Examples:
   rope-cpu -m model.gguf --ctx 32768 -ctk q8_0 -ctv q8_0 --dry-run
       show the memory that this needs, and exit";
 
-/// The text that a command line without arguments prints.
+/// Text printed for a command line without arguments.
 const START: &str = "\
 rope-cpu runs GGUF language models on the CPU, past the context they were trained for.
 
@@ -134,17 +149,24 @@ fn run_details() -> String {
     format!("{EXAMPLES}\n\nCommands in a conversation:\n  {commands}\n\n{}", environment::HELP)
 }
 
+/// Returns the definition of the command line, with the names of options in its help.
+fn definition() -> clap::Command {
+    let shown = |command: &str, option| environment::shown(command, names::shown(option));
+    names::change(CommandLine::command(), &shown)
+}
+
 /// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {
-    let mut command = environment::with_variable_names(CommandLine::command());
+    let mut command = definition();
     command.build();
     command
 }
 
 /// Parses the command line together with the environment variables that add to it.
 fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, ExitCode> {
+    let parser = names::for_clap(definition());
     let read = |argv: &[OsString]| {
-        let matches = command.clone().try_get_matches_from(argv);
+        let matches = parser.clone().try_get_matches_from(argv);
         let line = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
         line.map_err(|error| wording::reworded(error, argv))
     };
@@ -152,7 +174,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
     let variables = variables.map_err(|error| error.report())?;
     let with = |variables: &[_]| read(&environment::extended(command, argv, variables));
     let line = with(&variables).map_err(|together| {
-        // The arguments are wrong, or else a variable, or the combination of several.
+        // Finds out whether the arguments alone are wrong, or a variable.
         if let Err(message) = with(&[]) {
             if argv.len() <= 1 {
                 note(START);
@@ -177,6 +199,7 @@ fn parse(command: &clap::Command, argv: &[OsString]) -> Result<CommandLine, Exit
 
 /// Runs a command line; `argv` starts with the program's name.
 pub fn run(argv: Vec<OsString>) -> ExitCode {
+    platform::prepare_terminal();
     let command = command();
     let typed = match argv::normalize(&command, argv) {
         Ok(typed) => typed,
@@ -186,7 +209,12 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Ok(line) => line,
         Err(code) => return code,
     };
-    if let Some(Subcommands::Serve(args) | Subcommands::Open(args)) = &line.command
+    let serving = match &line.command {
+        Some(Subcommands::Serve(args) | Subcommands::Open(args)) => Some(&**args),
+        Some(Subcommands::Launch(args)) => Some(&args.serve),
+        _ => None,
+    };
+    if let Some(args) = serving
         && let Err(error) = args.log.start(args.listen.verbose)
     {
         return error.report();
@@ -200,12 +228,20 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Serve(args)) => serve::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
+        Some(Subcommands::Launch(args)) => match launch::run(&args) {
+            // An agent that a signal ended has no code.
+            Ok(status) => return ExitCode::from(status.code().unwrap_or(1).clamp(0, 255) as u8),
+            Err(error) => Err(error),
+        },
+        Some(Subcommands::Read(args)) => read::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Embed(args)) => embed::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Bench(args)) => bench::run(&args),
         Some(Subcommands::Sweep(args)) => sweep::run(&args),
         Some(Subcommands::Perplexity(args)) => {
             perplexity::run(&args, &mut std::io::stdout().lock())
         }
         Some(Subcommands::Passkey(args)) => passkey::run(&args, &mut std::io::stdout().lock()),
+        Some(Subcommands::Eval(args)) => eval::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Rope(args)) => rope::run(&args, &mut std::io::stdout().lock()),
         Some(Subcommands::Inspect(args)) => {
             inspect::run(&args, &mut std::io::stdout().lock()).map_err(Error::from)
@@ -229,7 +265,7 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Installs handlers by which Ctrl-C and SIGTERM stop the computation.
+/// Installs handlers, so that Ctrl-C and SIGTERM stop the computation.
 ///
 /// # Errors
 /// If the system rejects a handler.
@@ -237,7 +273,8 @@ fn handle_interrupts() -> Result<(), Error> {
     interrupt::install().map_err(|e| Error::failed(format_args!("cannot handle Ctrl-C: {e}")))
 }
 
-/// Prints a line to stderr, or to the log. A failure is ignored, since it could only be reported there.
+/// Prints a line to stderr, or to the log. A failure is ignored, since it could only be reported
+/// there.
 fn note(text: impl fmt::Display) {
     let text = text.to_string();
     let text = flags::with_flags(&text);

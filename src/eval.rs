@@ -1,28 +1,42 @@
 //! Measures models and machines. The functions return numbers and print nothing.
 //!
-//! Speed: [`mod@bench`] repeats tests at a depth, [`batched`] measures several sequences side by
-//! side, [`mod@sweep`] measures at every step through a context, [`cost`] counts the bytes and
-//! operations of a token, [`mod@probe`] measures the peaks of the machine, and [`statistics`]
-//! computes means and deviations.
+//! Speed: [`mod@bench`] repeats tests at a depth. [`batched`] measures several sequences side by
+//! side, and [`mod@sweep`] every step through a context. [`cost`] counts the bytes and operations
+//! of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`] computes means
+//! and deviations.
 //!
-//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies, and [`table3`] reproduces
-//! a table of the DPRoPE paper.
+//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies.
 //!
 //! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
-//! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`passkey`] measures
-//! retrieval from a long text.
+//! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`] compares
+//! sparse attention with dense attention. [`passkey`] measures
+//! retrieval from a long text. [`mod@ruler`] makes RULER's tasks, and [`task_file`] reads questions of
+//! a user's file. [`choices`] computes the likelihood of answers, and [`scores`] compares words.
 
 pub mod batched;
 pub mod bench;
+#[doc(hidden)]
+pub mod choices;
+#[doc(hidden)]
 pub mod cost;
+pub mod decode;
 pub mod kl;
 pub mod likelihood;
+#[doc(hidden)]
 pub mod logits_file;
 pub mod passkey;
 pub mod perplexity;
+#[doc(hidden)]
 pub mod probe;
 mod random;
+#[doc(hidden)]
 pub mod rope;
+#[doc(hidden)]
+pub mod ruler;
+#[doc(hidden)]
+pub mod scores;
+#[doc(hidden)]
 pub mod statistics;
 pub mod sweep;
-pub mod table3;
+#[doc(hidden)]
+pub mod task_file;

@@ -1,7 +1,9 @@
-//! Generation of text from a prompt. Nothing is printed: each step is reported to a callback, which
-//! can stop the generation.
+//! Generates text from a prompt. Nothing is printed: a callback receives each step, and can stop
+//! the generation.
 
 mod answer;
+mod generation;
+mod reasoning;
 pub mod speculation;
 mod stop;
 
@@ -17,64 +19,70 @@ use crate::{
     constraint::{self, Constraint},
     model::{self, Progress, Session},
     sample::{self, Sampler},
-    tokenizer::{Tokenizer, common_prefix},
+    tokenizer::common_prefix,
 };
 pub use answer::{Answer, Step};
-use speculation::Speculation;
+pub(crate) use generation::{Generation, Next, Writing, Written};
+pub use reasoning::Reasoning;
+use speculation::{Speculation, Target};
 pub use stop::Stops;
 
 /// The limits and options of an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// The largest number of tokens to generate; `None` for no limit except the context.
+    /// Maximum tokens to generate; `None` for no limit except the context.
     pub tokens_max: Option<usize>,
-    /// Stop strings: the answer ends before any of these texts.
+    /// Stop strings: the answer stops before any of these texts.
     pub stops: Stops,
-    /// Whether tokens that end the answer are never chosen.
+    /// Never chooses tokens that end the answer.
     pub ignore_end: bool,
-    /// Whether control tokens are reported as text.
+    /// Reports control tokens as text.
     pub show_special: bool,
-    /// The grammar that the answer follows, at its start.
+    /// The grammar that the answer follows, in its initial state.
     pub constraint: Option<Constraint>,
-    /// The control tokens whose names are part of the text, because they mark parts of an answer: see
+    /// Control tokens that are part of the text, because they mark parts of an answer: see
     /// [`Format::markers`](crate::chat::Format::markers).
     pub preserved: Vec<Token>,
+    /// The limit on the reasoning before the answer.
+    pub reasoning: Option<Reasoning>,
+    /// Maximum time for generating. The answer then ends as with [`tokens_max`](Self::tokens_max).
+    pub time_max: Option<Duration>,
 }
 
 /// A step of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'t> {
-    /// A part of the prompt was read.
+    /// Part of the prompt was processed.
     Reading {
-        /// The number of prompt tokens read so far, including reused ones.
+        /// The number of prompt tokens processed so far, including reused ones.
         done: usize,
-        /// The number of prompt tokens that were already in the cache.
+        /// The number of prompt tokens found in the cache.
         reused: usize,
         /// The number of prompt tokens.
         total: usize,
     },
-    /// The RoPE frequencies change at this length of the sequence, so all tokens are computed again.
+    /// The RoPE frequencies change at this length, so all tokens are computed again.
     Recomputing {
         /// The number of tokens computed again so far.
         done: usize,
         /// The number of tokens to compute again.
         total: usize,
     },
-    /// A token was generated. Its text may be empty: incomplete characters, and text that may become
-    /// a stop string, are held back.
+    /// A token was generated. Its text may be empty: incomplete characters, and text that may
+    /// become a stop string, are held back.
     Text(&'t str),
 }
 
-/// The reason why an answer ended.
+/// Why an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The model generated a token that ends the answer.
     Model,
-    /// This stop string followed; it is not part of the text.
+    /// A stop string followed. It is not part of the text.
     Stop(String),
-    /// The answer is complete: its constraint permits no further token.
+    /// The answer is complete: its constraint allows no further token.
     Complete,
-    /// `tokens_max` tokens were generated.
+    /// The answer has `tokens_max` tokens, or reached `time_max`.
     TokensMax,
     /// The context is full.
     ContextFull,
@@ -87,34 +95,34 @@ pub enum End {
 pub struct Generated {
     /// The text.
     pub text: String,
-    /// The generated tokens, including those that spell a stop string, but not one by which the
-    /// model ended the answer.
+    /// The generated tokens, including the ones that spell a stop string, but without the model's
+    /// end token.
     pub tokens: Vec<Token>,
-    /// The reason why the answer ended.
+    /// Why the answer ended.
     pub end: End,
     /// The timings.
     pub timings: Timings,
 }
 
-/// The number of tokens read and generated, and the times for them.
+/// Counts and times of prompt processing and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// The number of prompt tokens that were already in the cache.
+    /// The number of prompt tokens found in the cache.
     pub reused: usize,
-    /// The number of prompt tokens that were read: not all if the callback stopped it.
+    /// The number of prompt tokens processed: not all if the callback stopped it.
     pub read: usize,
-    /// The time for reading the prompt.
+    /// The time for prompt processing.
     pub reading: Duration,
     /// The number of generated tokens.
     pub generated: usize,
-    /// The number of forward passes. The first generated token follows from the prompt and takes no
-    /// pass; a token that ends the answer is not counted as generated, but takes one.
+    /// The number of forward passes. The first generated token needs no pass of its own. The
+    /// model's end token needs one, although it does not count as generated.
     pub steps: usize,
-    /// The number of these passes that computed drafts: see [`speculation`].
+    /// The number of passes with drafts: see [`speculation`].
     pub steps_with_drafts: usize,
-    /// The number of drafts that were computed in these passes.
+    /// The number of drafts in these passes.
     pub drafted: usize,
-    /// The number of drafts that were right, each of which has saved a pass.
+    /// The number of accepted drafts. Each saved a pass.
     pub accepted: usize,
     /// The time for the steps, including sampling and reporting each token.
     pub generating: Duration,
@@ -162,12 +170,37 @@ pub enum Error {
     Constraint(#[from] constraint::Error),
 }
 
-/// Reads `prompt`, except for the prefix that is already in `session`, then generates one token at a
-/// time. `on_event` is called for each step, and can stop the generation.
+/// Processes `prompt`, except for the prefix that is already in `session`, then generates one token
+/// at a time. `on_event` receives each step, and can stop the generation.
 ///
 /// # Errors
-/// If the model has no tokenizer, or the prompt is empty or too long, before anything is computed, or
-/// if the model, the sampler or the constraint fails.
+/// If the model has no tokenizer, or the prompt is empty or too long; then nothing is computed. If
+/// the model, the sampler or the constraint fails.
+///
+/// ```no_run
+/// use std::ops::ControlFlow::Continue;
+///
+/// use rope_cpu::{
+///     generate::{Event, Limits, Stops, generate},
+///     model::Model,
+///     rope::Flags,
+///     sample::{Sampler, Settings},
+///     tokenizer::{Ends, Special},
+/// };
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut session = model.session(&Flags::default(), 4096)?;
+/// let mut sampler = Sampler::new(Settings::default())?;
+/// let prompt = model.tokenizer()?.encode("Once upon", Special::AsText, Ends::Add);
+/// let limits = Limits { tokens_max: Some(64), stops: Stops::new(["\n"]), ..Limits::default() };
+/// generate(&mut session, &mut sampler, &prompt, &limits, &mut |event| {
+///     if let Event::Text(text) = event {
+///         print!("{text}");
+///     }
+///     Continue(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn generate(
     session: &mut Session,
     sampler: &mut Sampler,
@@ -178,11 +211,31 @@ pub fn generate(
     speculate(session, sampler, &mut Speculation::none(), prompt, limits, on_event)
 }
 
-/// Generates like [`generate`], with the same result, but computes several tokens in a pass where drafts of
-/// `speculation` are right.
+/// Generates like [`generate`], with the same result, but computes several tokens in a pass where
+/// drafts of `speculation` are accepted.
 ///
 /// # Errors
 /// As for [`generate`], or if a draft model fails.
+///
+/// ```no_run
+/// use std::ops::ControlFlow::Continue;
+///
+/// use rope_cpu::{
+///     generate::{Limits, speculate, speculation::{Count, Lookup, Speculation}},
+///     model::Model,
+///     rope::Flags,
+///     sample::{Sampler, Settings},
+/// };
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut session = model.session(&Flags::default(), 4096)?;
+/// let mut sampler = Sampler::new(Settings::default())?;
+/// let mut drafts = Speculation::new(vec![Box::new(Lookup::default())], Count::UpTo(8));
+/// let prompt = [1, 2, 3];
+/// let limits = Limits::default();
+/// speculate(&mut session, &mut sampler, &mut drafts, &prompt, &limits, &mut |_| Continue(()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn speculate(
     session: &mut Session,
     sampler: &mut Sampler,
@@ -197,22 +250,23 @@ pub fn speculate(
         return Err(Error::PromptEmpty);
     }
     let shared = common_prefix(prompt, session.tokens());
-    // In a context that shifts, only the tokens that are not yet read must fit.
+    // When the context shifts, only the new tokens must fit.
     let already_read = if session.rope().plan().shifts { shared } else { 0 };
     let (tokens, context) = (prompt.len() - already_read, session.capacity());
     if tokens > context {
         return Err(Error::PromptTooLong { tokens, context });
     }
 
-    // The last token is always read, since the logits follow from it.
+    // The last token is always computed, for its logits.
     let reused = session.truncate(shared.min(prompt.len() - 1));
     sampler.forget();
     for &token in prompt {
         sampler.accept(token);
     }
 
-    let started = Instant::now();
     let total = prompt.len();
+    let mut generation = Generation::new(prompt.to_vec(), limits.clone());
+    generation.reuse(reused);
     let mut stopped = false;
     let _ = on_event(Event::Reading { done: reused, reused, total });
     speculation.begin(prompt, &mut || {
@@ -228,102 +282,51 @@ pub fn speculate(
         })?,
     };
     let read_all = logits.is_some();
-    let reading = started.elapsed();
-
-    let started = Instant::now();
-    let (mut steps, mut steps_with_drafts, mut drafted, mut accepted) = (0, 0, 0, 0);
-    let answer = Answer::new(limits.clone());
-    let mut writing = Writing { answer, used: 0, tokenizer, sampler, speculation, on_event };
-    let mut next = writing.choose(logits.into_iter())?;
-    let mut fed = Vec::new();
+    let mut computed = read_all;
+    if let Some(logits) = logits {
+        let each = &mut |written: Written<'_>| on_event(Event::Text(&written.text));
+        generation.writing().push(tokenizer, sampler, speculation, logits, each);
+    }
+    let capacity = if session.rope().plan().shifts { usize::MAX } else { session.capacity() };
     let end = loop {
-        let token = match next {
-            ControlFlow::Break(end) => break end,
-            ControlFlow::Continue(_) if session.full() => break writing.end(End::ContextFull),
-            ControlFlow::Continue(token) => token,
-        };
-        let drafts = writing.speculation.propose(1, session.room() - 1)?;
-        fed.clear();
-        fed.push(token);
-        fed.extend_from_slice(drafts);
-
-        let (before, mut recomputed) = (session.tokens().len(), false);
+        if !computed {
+            break End::Caller;
+        }
+        if let Some(end) = generation.advance(session, capacity)? {
+            break end;
+        }
+        let room = session.room() - 1;
+        let (engine, sequence) = session.parts();
+        generation.draft(speculation, 1, room, Target { engine, sequence })?;
+        let (Next { tokens, .. }, _, writing) = generation.next(session.tokens().len());
+        let mut recomputed = false;
         let passing = Instant::now();
-        let logits = session.answer_all(&fed, &mut |progress| match progress {
+        let logits = session.answer_all(tokens, &mut |progress| match progress {
             Progress::Read(_) => ControlFlow::Continue(()),
             Progress::Recomputed { done, total } => {
                 recomputed = true;
-                (writing.on_event)(Event::Recomputing { done, total })
+                on_event(Event::Recomputing { done, total })
             }
         })?;
         let time = passing.elapsed();
-        let Some(chosen) = logits.map(|logits| writing.choose(logits)) else {
-            break writing.end(End::Caller);
-        };
-        session.truncate(before + writing.used);
-        next = chosen?;
-        if !recomputed {
-            writing.speculation.passed(fed.len(), time);
+        computed = logits.is_some();
+        for logits in logits.into_iter().flatten() {
+            let each = &mut |written: Written<'_>| on_event(Event::Text(&written.text));
+            writing.push(tokenizer, sampler, speculation, logits, each);
         }
-        steps += 1;
-        steps_with_drafts += usize::from(fed.len() > 1);
-        drafted += fed.len() - 1;
-        accepted += writing.used - 1;
+        if computed && !recomputed {
+            speculation.passed(tokens.len(), time);
+        }
     };
-    let generating = started.elapsed();
-    let read = if read_all { total } else { session.tokens().len() }.saturating_sub(reused);
-    let answer = writing.answer;
-    let generated = answer.tokens().len();
-    let timings = Timings {
-        reused,
-        read,
-        reading,
-        generated,
-        steps,
-        steps_with_drafts,
-        drafted,
-        accepted,
-        generating,
-    };
+    let rest = generation.end(&end);
+    if !rest.is_empty() {
+        let _ = on_event(Event::Text(&rest));
+    }
+    let mut timings = *generation.timings();
+    if !read_all {
+        timings.read = session.tokens().len().saturating_sub(reused);
+        timings.reading = generation.started().elapsed();
+    }
+    let answer = generation.answer();
     Ok(Generated { text: answer.text().into(), tokens: answer.tokens().into(), end, timings })
-}
-
-/// An answer that is being written, with what chooses its tokens.
-struct Writing<'w> {
-    answer: Answer,
-    /// The number of logits that the last choice used.
-    used: usize,
-    tokenizer: &'w Tokenizer<'w>,
-    sampler: &'w mut Sampler,
-    speculation: &'w mut Speculation,
-    on_event: &'w mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-}
-
-impl Writing<'_> {
-    /// Chooses tokens by the logits of the last token and of drafts, as long as the drafts are right.
-    /// Returns the last token, whose logits are not among them. Without logits, the caller has stopped.
-    fn choose<'l>(
-        &mut self,
-        logits: impl Iterator<Item = &'l [f32]>,
-    ) -> Result<ControlFlow<End, Token>, Error> {
-        self.used = 0;
-        for logits in logits {
-            self.used += 1;
-            let step = self.answer.push(self.tokenizer, self.sampler, logits)?;
-            let stopped = (self.on_event)(Event::Text(&step.text)).is_break();
-            match step.next {
-                ControlFlow::Continue(_) if stopped => break,
-                ControlFlow::Continue(token) if self.speculation.accept(token) => {}
-                next => return Ok(next),
-            }
-        }
-        Ok(ControlFlow::Break(self.end(End::Caller)))
-    }
-
-    /// Ends the answer, with the text that was held back.
-    fn end(&mut self, end: End) -> End {
-        let step = self.answer.end(end.clone());
-        let _ = (self.on_event)(Event::Text(&step.text));
-        end
-    }
 }

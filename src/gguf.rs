@@ -1,10 +1,11 @@
-//! GGUF files: memory-mapped, checked once, then only borrowed from.
+//! Opens GGUF files: maps them into memory, checks them once, and borrows their contents.
 //!
 //! A file is untrusted. [`Gguf::parse`] walks its header once, checks every count, length, type,
 //! shape and offset before it is used, and returns views into the map. The returned views need no
-//! further checks against the file; whether the values describe a usable model is checked by the
-//! code that loads one. [`File::parse`] also joins the parts of a model that is split into several
-//! files, after the same checks of each part.
+//! further checks against the file. Whether the values describe a usable model is checked by the
+//! code that loads one.
+//!
+//! [`File::parse`] also joins the parts of a split model, after the same checks of each part.
 //!
 //! ```no_run
 //! # use rope_cpu::gguf::File;
@@ -18,7 +19,10 @@
 //! # }
 //! ```
 
+#[doc(hidden)]
 pub mod copy;
+#[cfg(feature = "program")]
+#[doc(hidden)]
 pub mod cross_check;
 mod error;
 mod file;
@@ -29,7 +33,7 @@ mod scanner;
 mod split;
 mod tensors;
 mod types;
-pub mod writer;
+pub(crate) mod writer;
 
 use std::collections::HashMap;
 
@@ -59,12 +63,12 @@ pub struct Gguf<'a> {
 impl<'a> Gguf<'a> {
     /// Checks a whole file and borrows its contents; `overrides` replace or add metadata keys.
     ///
-    /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`, so that in a
-    /// memory map (or any buffer aligned to 8) it can be cast to blocks.
+    /// Tensor data starts at multiples of at least 8 bytes from the start of `bytes`. So in a
+    /// memory map, or any buffer aligned to 8, you can cast it to blocks.
     ///
     /// # Errors
     ///
-    /// Returns the first fault found, which names the key or tensor concerned.
+    /// The first fault found, with the key or tensor that has it.
     pub fn parse(bytes: &'a [u8], overrides: &'a [Override]) -> Result<Self, Error> {
         let mut scanner = Scanner::new(bytes);
         let header = scanner.header()?;

@@ -6,9 +6,9 @@
 //! models--USER--MODEL/refs/main                the commit that was downloaded last
 //! ```
 //!
-//! The crate hf-hub provides the hub's addresses and this layout. It does not download the files,
-//! since as of 0.5 it writes bytes twice if a resumed download breaks again, verifies no checksums,
-//! has no timeouts, and sends the token to the hosts that the hub redirects to.
+//! The crate hf-hub provides the hub's addresses and this layout. It does not download the files.
+//! As of 0.5 it writes bytes twice if a resumed download breaks again, and verifies no checksums.
+//! It has no timeouts, and sends the token to the hosts that the hub redirects to.
 
 mod choice;
 mod error;
@@ -34,6 +34,22 @@ use transfer::Transfer;
 use crate::platform;
 
 /// A client of the hub: its address, the cache folder and the access token.
+///
+/// ```no_run
+/// use rope_cpu::hub::{Hub, Options, Wanted};
+///
+/// # fn main() -> Result<(), rope_cpu::hub::Error> {
+/// let hub = Hub::new(Options {
+///     endpoint: "https://huggingface.co".into(),
+///     cache: "models".into(),
+///     token: None,
+///     offline: false,
+/// })?;
+/// let wanted: Wanted = "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M".parse()?;
+/// let path = hub.model(&wanted, &mut |_| {})?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Hub {
     endpoint: String,

@@ -7,6 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`batch`] | answers to many requests at a time: slots, prefix reuse, the cache on disk |
 //! | [`eval`] | measurements of a model: speed, the limits of the machine, prediction of a text |
 //! | [`generate`] | the loop from a prompt to text; stop rules |
 //! | [`sample`] | logits to a token |
@@ -15,14 +16,14 @@
 //! | [`chat`], [`tokenizer`] | turns to text, text to tokens and back |
 //! | [`kv_cache`] | keys and values of past tokens, in pages |
 //! | [`rope`] | the RoPE plan from settings and metadata, its frequencies and cos/sin tables |
-//! | [`threads`] | worker threads: steps, phases, barriers, and the buffers shared between them |
+//! | [`threads`] | worker threads: steps, phases, and the buffers shared between them |
 //! | [`rope_cpu_kernels`] | matrix products, attention, norms, for each format and instruction set |
 //! | [`quantize`] | conversion of a model into another format |
 //! | `patterns` | many texts found in one pass |
 //! | [`hub`] | download and storage of models of the Hugging Face Hub |
 //! | [`gguf`] | the memory map of a model file, and its validated contents |
 //! | [`settings`] | the names and descriptions of settings, from which front ends derive theirs |
-//! | [`platform`] | memory, processors, interrupts: everything that differs between systems |
+//! | `platform` | memory, processors, interrupts: everything that differs between systems |
 //!
 //! # Invariants
 //!
@@ -38,24 +39,34 @@
 //! - The same inputs give the same bits on any number of threads.
 //! - A file's bytes are untrusted: invalid contents give an error that names the key or tensor.
 
+pub mod batch;
 pub mod chat;
 pub mod constraint;
 pub mod eval;
 pub mod generate;
 pub mod gguf;
 pub mod hub;
-pub mod json;
 pub mod kv_cache;
 pub mod model;
 mod patterns;
-pub mod platform;
 pub mod quantize;
 pub mod rope;
 pub mod sample;
 pub mod settings;
 pub mod threads;
 pub mod tokenizer;
-pub mod whole_file;
 
 /// A token: an index into the vocabulary.
 pub type Token = u32;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/library.md")]
+struct LibraryGuide;
+
+// For the program `rope-cpu`: changed without notice.
+#[doc(hidden)]
+pub mod platform;
+#[doc(hidden)]
+pub mod whole_file;
+#[doc(hidden)]
+pub use rope_cpu_json as json;

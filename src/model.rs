@@ -1,8 +1,8 @@
-//! A model: its configuration, its weights, and the forward pass.
+//! Opens models and computes them: the configuration, the weights, and the forward pass.
 //!
-//! [`Model::open`] gives a value that owns the file. [`Config`] holds the metadata, `weights` the
-//! borrowed tensors, `state` the buffers of a step, and `forward` computes it. Callers use a
-//! [`Session`].
+//! [`Model::open`] returns a value that owns the file. Use a [`Session`] for one conversation, and
+//! an [`Engine`] for many sequences. Inside, [`Config`] has the metadata and `weights` the borrowed
+//! tensors; `state` has the buffers of a step, and `forward` computes it.
 
 mod adapter;
 mod allocator;
@@ -10,19 +10,28 @@ mod architecture;
 mod attention;
 mod batch;
 mod config;
+mod embed;
 mod engine;
 mod error;
 mod experts;
 mod finite;
 mod forward;
 mod heads;
+mod latent;
+mod layer_input;
+#[doc(hidden)]
 pub mod memory;
 mod open;
+mod pair;
 mod pooling;
+mod predictor;
 mod products;
+mod recurrence;
+mod runs;
 pub mod saved;
 mod sequence;
 mod session;
+mod sparse;
 mod state;
 mod weights;
 
@@ -34,34 +43,57 @@ use std::{
 
 use rope_cpu_kernels::DType;
 
+pub(crate) use self::engine::ANSWER_ROWS_MAX;
 pub use self::{
     adapter::{Adapter, Error as AdapterError},
     architecture::Architecture,
     batch::Role,
-    config::{Attention, Config, FeedForward, Layer, Mixture, Pairing, Rotation},
-    engine::{ANSWER_ROWS_MAX, Engine, Feed, Options, Output},
+    config::{
+        Attention, Config, Convolution, FeedForward, Gating, Latent, Layer, Mixture, Pairing,
+        Recurrence, Rotation, Routing, Scan,
+    },
+    embed::TEXTS_TOGETHER,
+    engine::{Engine, Feed, Options, Output},
     error::Error,
     finite::Place,
     open::OpenOptions,
     pooling::{Pooler, Pooling, normalized},
     sequence::Sequence,
     session::{Progress, Session},
+    sparse::SparseAttention,
 };
 use self::{
     open::{Loaded, LoadedTokenizer},
-    weights::Weights,
+    weights::{SplitKeys, Weights},
 };
 use crate::{
-    chat::Template,
+    chat::{self, Template},
     gguf::{Gguf, Metadata, Tensor},
     rope::{self, Flags, ModelInfo, Plan, Rope, Sourced},
     tokenizer::Tokenizer,
 };
 
-/// The name of the tensor whose rows are the tokens' embeddings.
+/// The name of the tensor of the tokens' embeddings.
 pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 
-/// A model: its files, checked, with the weights borrowed from them. A clone shares them.
+/// The name of the matrix of a predictor's inputs, in its layer.
+pub(crate) const PREDICTOR_INPUT: &str = "nextn.eh_proj";
+
+/// The name of the table of the layers' own inputs for each token.
+pub(crate) const LAYER_EMBEDDINGS: &str = "per_layer_token_embd.weight";
+
+/// A model: its checked files, with the weights borrowed from them. Clones are cheap and share
+/// them.
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, rope::Flags};
+///
+/// # fn main() -> Result<(), rope_cpu::model::Error> {
+/// let model = Model::open("model.gguf")?;
+/// let session = model.session(&Flags::default(), model.config().context_train)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Model {
     loaded: Arc<Loaded>,
@@ -72,7 +104,7 @@ impl Model {
     /// Opens the model at `path`; [`OpenOptions`] also override metadata and add adapters.
     ///
     /// # Errors
-    /// If the file cannot be read, is invalid, or is not a supported model. The error begins with
+    /// If the file cannot be read, is invalid, or is not a supported model. The error starts with
     /// the path.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         OpenOptions::new().open(path)
@@ -116,15 +148,31 @@ impl Model {
         self.gguf().tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
+    /// Returns the bytes of the tensors that all tokens use, without layers that predict further tokens.
+    /// Tokens also read single rows of a table, which the system need not keep in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        let table = self.gguf().tensor(LAYER_EMBEDDINGS);
+        let split = self.loaded.borrow_owner().split.get().map_or(0, SplitKeys::bytes);
+        let table = table.map_or(0, |table| table.bytes.len() as u64);
+        self.weights_bytes() + split as u64 - table - self.predictor_bytes()
+    }
+
+    /// Returns the bytes of the tensors of layers that predict further tokens.
+    pub(crate) fn predictor_bytes(&self) -> u64 {
+        let tensors = self.gguf().tensors().iter();
+        let own = tensors.filter(|tensor| self.config().skips(tensor.name));
+        own.map(|tensor| tensor.bytes.len() as u64).sum()
+    }
+
     /// Returns the size of the adapters' tensors in bytes.
     pub fn adapters_bytes(&self) -> u64 {
         self.adapters().iter().map(Adapter::bytes).sum()
     }
 
-    /// Returns the tokenizer, which is created by the first call.
+    /// Returns the tokenizer. The first call creates it.
     ///
     /// # Errors
-    /// If the file has no tokenizer, or one that is not supported. The error begins with the path.
+    /// If the file has no tokenizer, or an unsupported one. The error starts with the path.
     pub fn tokenizer(&self) -> Result<&Tokenizer<'_>, Error> {
         let tokenizer = match self.tokenizer.get() {
             Some(tokenizer) => tokenizer,
@@ -142,10 +190,22 @@ impl Model {
     /// Returns the chat template of the file; `None` if it has none.
     ///
     /// # Errors
-    /// If the template is invalid, or as for [`Model::tokenizer`]. The error begins with the path.
+    /// If the template is invalid, or as for [`Model::tokenizer`]. The error starts with the path.
+    ///
+    /// ```no_run
+    /// # use rope_cpu::{chat::{Message, Role}, model::Model};
+    /// # let model = Model::open("model.gguf")?;
+    /// if let Some(template) = model.chat_template()? {
+    ///     println!("{}", template.render(&[Message::new(Role::User, "Hello!")], &[], true)?);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn chat_template(&self) -> Result<Option<Template>, Error> {
-        Template::from_metadata(self.metadata(), self.tokenizer()?)
-            .map_err(|e| Error::from(e).of(self.path()))
+        let in_file = |e: Error| e.of(self.path());
+        let source = self.metadata().string("tokenizer.chat_template");
+        let Some(source) = source.map_err(|e| in_file(e.into()))? else { return Ok(None) };
+        let template = chat::template(source, self.tokenizer()?);
+        template.map(Some).map_err(|e| in_file(e.into()))
     }
 
     /// Resolves the RoPE plan of the model from its file's metadata, its divisors and `flags`.
@@ -153,18 +213,34 @@ impl Model {
     ///
     /// # Errors
     /// If flags or metadata are invalid or contradict each other.
+    ///
+    /// ```no_run
+    /// # use rope_cpu::{model::Model, rope::Flags};
+    /// # let model = Model::open("model.gguf")?;
+    /// let plan = model.rope_plan(&Flags::method("yarn"), 16384)?;
+    /// println!("{plan}");
+    /// for warning in &plan.warnings {
+    ///     eprintln!("{warning}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn rope_plan(
         &self,
         flags: &Flags,
         context: impl Into<Sourced<usize>>,
     ) -> Result<Plan, rope::Error> {
         let config = self.config();
+        // Layers that do not rotate have the number, too.
+        let n_rot = config.attention_max(|attention| attention.n_rot);
         let info = ModelInfo {
             architecture: config.architecture.name,
             family: config.architecture.rope,
-            n_rot: config.attention().n_rot,
+            causal: config.causal,
+            n_rot: config.n_rot(Rotation::Global).unwrap_or(n_rot),
+            window_n_rot: config.n_rot(Rotation::Window),
             context_train: config.context_train,
-            window_rope: config.has_rotation(Rotation::Window),
+            // Encoders with positions in their embeddings have no such layer, either.
+            rotates: config.n_rot(Rotation::Global).is_some() || !config.causal,
         };
         let factors = self.loaded.borrow_dependent().rope_factors.clone();
         Plan::resolve(&info, self.metadata(), factors, flags, context.into())

@@ -1,88 +1,73 @@
-//! Everything that differs between operating systems: memory, processors, input, interrupts,
-//! directories, links.
+//! Everything that differs between operating systems: memory, processors, the terminal, signals,
+//! files.
 //!
-//! Written for Linux. On other systems every function returns `None` or a plain default where the
-//! system is not queried; a port to another system changes this module only.
+//! `linux`, `macos` and `windows` each have the same functions; the modules here call them as
+//! `system`. Nothing else in the library and the program asks which system it runs on. To add a
+//! system, write its file and name it below.
 
 pub mod echo;
-pub mod input;
 pub mod interrupt;
-#[cfg(unix)]
-pub(crate) mod mapping_fault;
 pub mod memory;
 pub(crate) mod pages;
+pub mod priority;
 pub mod processors;
 pub mod topology;
 
 #[cfg(target_os = "linux")]
-mod cgroup;
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(target_os = "macos")]
+use macos as system;
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+use windows as system;
 
-use std::{
-    env, io,
-    path::{Path, PathBuf},
+#[cfg(unix)]
+mod unix;
+
+// Plain functions of what these systems answer, tested on all systems.
+#[cfg(all(test, not(target_os = "macos")))]
+#[path = "platform/macos/answers.rs"]
+mod macos_answers;
+#[cfg(all(test, not(windows)))]
+#[path = "platform/windows/records.rs"]
+mod windows_records;
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+compile_error!(
+    "rope-cpu runs on Linux, macOS and Windows: write src/platform/NAME.rs for another system"
+);
+#[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
+compile_error!("rope-cpu needs a 64-bit little-endian processor, such as x86-64 or aarch64");
+
+pub(crate) use system::mapping_fault;
+pub use system::{
+    PATH_ESCAPE, create_private_directory, input_is_ready, link, open_without_following,
+    prefer_fast_cores, prepare_terminal, set_new_file_access,
 };
 
-/// Does nothing: other systems refuse to shorten a file that is mapped, or raise no signal.
-#[cfg(not(unix))]
-pub(crate) mod mapping_fault {
-    use std::path::Path;
+use std::{env, path::PathBuf};
 
-    /// A file that would be watched.
-    #[derive(Debug)]
-    pub struct Registered;
-
-    /// Does nothing.
-    pub fn watch(_: &[u8], _: &Path) -> Registered {
-        Registered
-    }
-
-    /// Does nothing.
-    pub fn remove_on_fault(_: &Path) -> Option<Registered> {
-        None
-    }
+/// Who can read a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody, unless the process's mask removes the permission.
+    All,
+    /// Its owner alone.
+    Owner,
 }
 
 /// Returns the directory for data that may be lost, such as the history of typed lines; `None` if
 /// the environment names no home directory.
 pub fn state_directory() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let directory = if cfg!(windows) {
-        set("LOCALAPPDATA")?
-    } else if cfg!(target_os = "macos") {
-        set("HOME")?.join("Library/Application Support")
-    } else {
-        // https://specifications.freedesktop.org/basedir-spec: relative paths are to be ignored.
-        set("XDG_STATE_HOME")
-            .filter(|path| path.is_absolute())
-            .or_else(|| Some(set("HOME")?.join(".local/state")))?
-    };
-    Some(directory.join("rope-cpu"))
+    Some(system::state_directory()?.join("rope-cpu"))
 }
 
-/// Creates a link at `link` to `target`, a path relative to the directory of `link`: a symbolic
-/// link on Unix, a hard link elsewhere.
-///
-/// # Errors
-/// If the file system cannot create the link.
-pub fn link(target: &Path, link: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    return std::os::unix::fs::symlink(target, link);
-    #[cfg(not(unix))]
-    return std::fs::hard_link(link.parent().unwrap_or(link).join(target), link);
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use std::fs;
-
-    /// Creates a directory with `files` (path, text), to be used in place of a system's root.
-    pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+/// Returns the path in an environment variable, unless it is empty.
+fn path_variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

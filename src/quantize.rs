@@ -1,7 +1,7 @@
 //! Quantizes a model: chooses the format of each tensor, and writes the file.
 //!
-//! A tensor is read from the memory map a few rows at a time, and these rows are written before the
-//! next are read, so the memory used does not grow with the model.
+//! A few rows of a tensor are converted and written at a time, so memory use does not grow with the
+//! model.
 
 mod mixture;
 mod target;
@@ -106,6 +106,21 @@ pub type Progress<'p> = dyn FnMut(Report) -> ControlFlow<()> + 'p;
 ///
 /// Returns an error if a weight cannot be encoded, if writing to `out` fails, or if `progress`
 /// stops the work.
+///
+/// ```no_run
+/// use std::{fs, ops::ControlFlow::Continue};
+///
+/// use rope_cpu::{gguf::File, quantize::{self, Options, Target}};
+///
+/// let file = File::open("f16.gguf")?;
+/// let gguf = file.parse(&[])?;
+/// let planned = quantize::plan(&gguf, Target::Q4KM, &Options::default())?;
+/// let threads = rayon::ThreadPoolBuilder::new().build()?;
+/// let with = (&threads, rope_cpu_kernels::Cpu::best());
+/// let out = fs::File::create("q4_k_m.gguf")?;
+/// quantize::write(&gguf, Target::Q4KM, &planned, with, out, &mut |_| Continue(()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn write(
     gguf: &Gguf<'_>,
     target: Target,

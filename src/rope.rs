@@ -1,17 +1,17 @@
-//! Rotary position embedding: a [`Plan`] resolved from settings and metadata, its inverse frequencies,
-//! and the cos/sin rows that the forward pass rotates with.
+//! Rotary position embedding (RoPE): resolves settings and metadata into a [`Plan`], and computes
+//! its frequencies and the cos/sin rows that the forward pass rotates with.
 //!
 //! Reading order:
 //!
 //! - `flags`: the settings of a user, [`Flags`].
 //! - `plan`: the settings in force with their origins, [`Plan`].
-//! - `resolve`: makes a plan from settings, metadata and defaults. `keys` reads the metadata,
-//!   `family` holds the properties that files do not contain, `rule_inputs` the values that all rules
-//!   share, `sourced` pairs a value with its origin.
+//! - `resolve`: makes a plan from settings, metadata and defaults. `keys` reads the metadata, and
+//!   `family` has the properties that files do not contain. `rule_inputs` has the values that all
+//!   rules share; `sourced` pairs a value with its origin.
 //! - [`METHODS`]: the list of methods that a user can name. `scaling` describes one.
-//! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], [`ntk`],
-//!   [`ntk_mixed`], [`dynamic`], [`yarn`], [`dynamic_yarn`], [`llama3`], [`dprope`], [`clex`]).
-//!   [`longrope`] and `divisors` handle frequencies that a file stores as tensors. `disturbance` is the
+//! - `rule`: how the factor acts on frequencies, with a file for each rule ([`linear`], `ntk`,
+//!   [`ntk_mixed`], [`dynamic`], [`yarn`], `dynamic_yarn`, [`llama3`], [`dprope`], [`clex`]).
+//!   `longrope` and `divisors` handle frequencies that a file stores as tensors. `disturbance` is the
 //!   measure that DPRoPE minimizes.
 //! - `policy`: the sequence length that frequencies are computed for, if a rule depends on it.
 //! - `method`: methods that change attention instead of frequencies, with a file for each ([`rerope`],
@@ -24,7 +24,7 @@
 //!   draw. `bake`: a plan as tensors and metadata for a file.
 //!
 //! A new rule is a new file, with the method's name, help and parameters, and its line in
-//! [`METHODS`]. No other module changes, as the forward pass uses only [`Rope::row`] and
+//! [`METHODS`]. No other module changes: the forward pass uses only [`Rope::row`] and
 //! [`Visibility`], and front ends use the list.
 
 mod advice;
@@ -37,8 +37,8 @@ mod disturbance;
 mod divisors;
 pub mod dprope;
 pub mod dynamic;
-pub mod dynamic_linear;
-pub mod dynamic_yarn;
+mod dynamic_linear;
+mod dynamic_yarn;
 mod effect;
 mod error;
 mod family;
@@ -49,9 +49,9 @@ pub mod linear;
 pub mod llama3;
 mod llama_cpp;
 pub mod lm_infinite;
-pub mod longrope;
+mod longrope;
 mod method;
-pub mod ntk;
+mod ntk;
 pub mod ntk_mixed;
 mod plan;
 mod policy;
@@ -63,28 +63,30 @@ mod scaling;
 pub mod self_extend;
 mod sourced;
 mod table;
+mod temperature;
 mod visibility;
 mod warn;
 pub mod yarn;
 
-pub use attention_sinks::{ATTENTION_SINKS, Sinks};
+pub use attention_sinks::ATTENTION_SINKS;
 pub use bake::Baked;
 pub use cache::Rope;
 pub use disturbance::{Direction, Histogram, TrainedAngles};
-pub use divisors::{Divisors, Factors, LONG, ROPE_FREQS, SHORT};
+pub use divisors::{Divisors, Factors, ROPE_FREQS};
 pub use effect::{Distance, Effect};
 pub use error::Error;
 pub use family::{Family, LogMultiplier};
 pub use flags::{FREQ_BASE, FREQ_SCALE, Flags, LOG_N, SCALE};
-pub use longrope::LongRope;
+pub(crate) use longrope::{LONG, SHORT};
 pub use method::Method;
-pub use plan::Plan;
+pub use plan::{Plan, WindowRope};
 pub use policy::{POLICY, Policy};
 pub use resolve::ModelInfo;
 pub use rule::Rule;
 pub use scaling::{SCALING, Scaling, parameters};
 pub use sourced::{Origin, Sourced, short};
 pub use table::Table;
+pub use temperature::Temperature;
 pub use visibility::{FarKeys, Region, Visibility};
 
 /// The RoPE methods that a user can name.
@@ -112,8 +114,8 @@ pub static METHODS: &[&Scaling] = &[
 pub enum Layers {
     /// Layers that attend to the whole context. All RoPE settings act on them.
     Global,
-    /// Layers with a sliding window. They have a base of their own, and no setting scales them.
+    /// Layers with a sliding window. They have their own base, and no setting scales them.
     Window,
-    /// Far keys of global layers under [`FarKeys::Divided`], whose frequencies are divided by k.
+    /// Far keys of global layers under [`FarKeys::Divided`]: their frequencies are divided by k.
     Far,
 }

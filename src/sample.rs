@@ -1,9 +1,9 @@
 //! Chooses the next token from the logits, with llama.cpp's samplers, by default in its order.
 //!
-//! First the biases are added; then a chain of sampler stages ([`SAMPLERS`]) runs, each of
-//! which changes or narrows the candidates left by the previous one; then a token is drawn.
-//! Mirostat replaces the chain except for the temperature. Equal logits are ordered by token, so
-//! that the same logits, settings and seed always give the same tokens.
+//! First the biases are added. Then a chain of sampler stages ([`SAMPLERS`]) runs: each one changes
+//! or narrows the candidates that the previous one left. Then a token is drawn. Mirostat replaces
+//! the chain except for the temperature. Equal logits are ordered by token, so that the same
+//! logits, settings and seed always give the same tokens.
 
 mod candidates;
 pub mod dry;
@@ -57,7 +57,7 @@ pub static SAMPLERS: [&StageKind; 10] = [
     &temperature::SAMPLER,
 ];
 
-/// An error in the sampler's settings, or in logits from which no token can be drawn.
+/// An error in the sampler's settings, or in logits that allow no token.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum Error {
@@ -82,7 +82,21 @@ pub enum Error {
     },
 }
 
-/// A chain of samplers, with the last tokens for penalties and the state of the random numbers.
+/// Chooses tokens: a chain of samplers, the last tokens for penalties, and the state of the random
+/// numbers.
+///
+/// ```
+/// use rope_cpu::sample::{Sampler, Settings, temperature::TEMPERATURE};
+///
+/// # fn main() -> Result<(), rope_cpu::sample::Error> {
+/// let greedy = Settings::default().with(&TEMPERATURE, 0.0);
+/// let mut sampler = Sampler::new(greedy)?;
+/// let token = sampler.choose(&[0.5, 2.0, 1.0])?;
+/// assert_eq!(token, 1);
+/// sampler.accept(token); // for the penalties of later tokens
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Sampler {
     seed: u32,

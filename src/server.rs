@@ -1,8 +1,9 @@
-//! The server: a model behind the interfaces of llama-server, OpenAI, Anthropic and ollama.
+//! Serves a model over the interfaces of llama-server, OpenAI, Anthropic and ollama.
 //!
-//! Connections are served by two threads, which never do the work of a request: handlers run on threads
-//! of their own (`work`). They send jobs to the scheduler, which owns the engine and runs on a further
-//! thread, and receive updates.
+//! Two threads serve connections and never do the work of a request: handlers run on separate
+//! threads (`work`). A body is read as a type of its interface (`read`). Each chat interface fills
+//! one `ChatRequest` (`chat`), which gives the prompt and the parameters. Handlers send jobs to the
+//! scheduler and receive updates. The scheduler owns the engine and runs on its own thread.
 
 mod adapters;
 mod answers;
@@ -11,34 +12,29 @@ mod app;
 mod blocks;
 mod body;
 mod chat;
-mod command;
 mod connections;
-mod disk;
 mod embeddings;
 mod error;
 mod fields;
 mod grammars;
 mod histogram;
 mod http;
-mod job;
+mod latency;
 mod log;
 mod native;
 mod ollama;
 mod openai;
 mod origins;
-mod pace;
 mod page;
 mod parameters;
-mod prefixes;
 mod probabilities;
 mod prompts;
+mod read;
 mod reasoning;
 mod request_fields;
+mod rerank;
 mod sampling;
-mod scheduler;
-mod slot;
-mod status;
-mod task;
+mod slot_action;
 mod timings;
 mod updates;
 mod volatile;
@@ -51,23 +47,25 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use rope_cpu::platform::interrupt;
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, watch},
+    task::JoinSet,
+};
 
 pub use adapters::scales_of;
 pub use app::{App, Options, Server};
-pub use command::{Command, remove_incomplete};
-pub use disk::Disk;
-pub use scheduler::Scheduler;
-pub use status::Status;
+pub use slot_action::remove_incomplete;
 
-/// The time after which a server that stops looks again whether answers are being generated.
+/// Interval at which a stopping server checks whether answers are still being generated.
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 
-/// The name of the program in answers.
+/// Program name and version, as reported in answers.
 const FINGERPRINT: &str = concat!("rope-cpu-", env!("CARGO_PKG_VERSION"));
 
-/// Serves requests on all `listeners` until `stop` is ready, and then until all answers have ended, but
-/// at most for `drain_max`. Returns the end of that time, unless it is beyond that of clocks.
+/// Serves requests on all `listeners` until `stop` is ready, then finishes open answers for at most
+/// `drain_max`. Returns when that time is over; `None` if the clock cannot represent it.
 pub async fn serve(
     server: Arc<Server>,
     listeners: Vec<TcpListener>,
@@ -87,39 +85,28 @@ pub async fn serve(
     let end = Instant::now().checked_add(drain_max);
     server.stopping.store(true, Relaxed);
     let drained = async {
-        // Until then, requests are accepted, and refused with the reason.
+        // Meanwhile, new requests are accepted and refused with the reason.
         while server.busy() {
             tokio::time::sleep(DRAIN_STEP).await;
         }
         let _ = stopped.send(());
         while served.join_next().await.is_some() {}
     };
-    // What takes longer is cut off.
+    // Answers that take longer are cut off.
     let _ = tokio::time::timeout(drain_max, drained).await;
     end
 }
 
-/// Returns a future that is ready after SIGINT or SIGTERM. A second signal exits immediately.
+/// Returns a future that is ready after SIGTERM, or after Ctrl-C if `interrupts`. A second one exits
+/// immediately. Without `interrupts`, Ctrl-C does nothing.
 ///
 /// # Errors
 /// If the system rejects a handler.
-pub fn stop_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tokio::spawn(async move {
-            let code = tokio::select! {
-                _ = terminate.recv() => 143,
-                _ = interrupt.recv() => 130,
-            };
-            std::process::exit(code);
-        });
-    })
+pub fn stop_signal(interrupts: bool) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    let stop = Arc::new(Notify::new());
+    let stopped = stop.clone();
+    interrupt::install_with(interrupts, move || stop.notify_one())?;
+    Ok(async move { stopped.notified().await })
 }
 
 /// Returns the time in seconds since 1970.
@@ -130,7 +117,7 @@ fn now() -> u64 {
 /// Returns a random identifier with a prefix.
 fn identifier(prefix: &str) -> String {
     let mut bytes = [0; 16];
-    // Without random numbers, identifiers are not unique, which no answer depends on.
+    // Without random numbers, identifiers repeat. No answer depends on them.
     let _ = getrandom::fill(&mut bytes);
     bytes.iter().fold(prefix.to_string(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,8 +1,8 @@
 //! Settings of the library's functions, and their names.
 //!
 //! A user gives settings through a front end: flags of a command line, fields of a request, keyword
-//! arguments. Each front end derives its own names from the one of [`Setting`]. Messages of the
-//! library contain a setting in backquotes, which a front end may replace ([`renamed`]).
+//! arguments. Each front end derives its own names from [`Setting`]. Messages of the library
+//! contain a setting in backquotes, which a front end may replace ([`renamed`]).
 
 use std::{
     borrow::Cow,
@@ -25,7 +25,7 @@ impl fmt::Display for Setting {
 impl Setting {
     /// The path of the model file.
     pub const MODEL: Setting = Setting("model");
-    /// Metadata that replaces that of a model file.
+    /// Metadata that replaces values of a model file.
     pub const OVERRIDE_KV: Setting = Setting("override_kv");
     /// The address of the hub that models are downloaded from.
     pub const HUB_ENDPOINT: Setting = Setting("hub_endpoint");
@@ -49,10 +49,12 @@ impl Setting {
     pub const CACHE_TYPE_K: Setting = Setting("cache_type_k");
     /// The type that values are stored in.
     pub const CACHE_TYPE_V: Setting = Setting("cache_type_v");
+    /// The share of attention that sparse attention covers.
+    pub const SPARSE_ATTENTION: Setting = Setting("sparse_attention");
 
-    /// The settings above. [`rope`](crate::rope::parameters) and [`sample`](crate::sample::settings)
-    /// have lists of their own.
-    pub const ALL: [Setting; 13] = [
+    /// The settings above. [`rope`](crate::rope::parameters) and
+    /// [`sample`](crate::sample::settings) have lists of their own.
+    pub const ALL: [Setting; 14] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
@@ -66,11 +68,18 @@ impl Setting {
         Setting::CONTEXT_SHIFT,
         Setting::CACHE_TYPE_K,
         Setting::CACHE_TYPE_V,
+        Setting::SPARSE_ATTENTION,
     ];
 }
 
-/// Replaces each setting in a message of the library by `name` of it. Backquoted words that `name`
-/// returns `None` for are left unchanged.
+/// Replaces each backquoted setting in a message of the library by the result of `name`. `None`
+/// leaves a word unchanged.
+///
+/// ```
+/// # use rope_cpu::settings::renamed;
+/// let front_end = |name: &str| (name == "rope_scale").then(|| "ROPE_SCALE".into());
+/// assert_eq!(renamed("`rope_scale` is 0", front_end), "ROPE_SCALE is 0");
+/// ```
 pub fn renamed(message: &str, name: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
     let mut out = String::new();
     let (mut rest, mut copied) = (message, 0);
@@ -94,13 +103,16 @@ pub fn renamed(message: &str, name: impl Fn(&str) -> Option<String>) -> Cow<'_, 
     }
 }
 
-/// The description of a setting, from which front ends derive their options and documentation.
+/// The description of a setting. Front ends derive their options and documentation from it.
 #[derive(Debug)]
 pub struct Parameter {
     /// The name.
     pub setting: Setting,
-    /// Other names, as of other programs.
+    /// Other names, such as other programs have.
     pub aliases: &'static [&'static str],
+    /// The names that llama.cpp has for it outside settings: short options of several letters
+    /// (`-gan`) and environment variables (`LLAMA_ARG_GRP_ATTN_N`).
+    pub llama_cpp: &'static [&'static str],
     /// The kind of the value.
     pub kind: Kind,
     /// The name of the value in a synopsis, such as `N` or `FILE`.
@@ -145,6 +157,19 @@ impl Kind {
                 | (Kind::Path, Value::Path(_))
         )
     }
+
+    /// Returns the allowed values, as words that follow "must be".
+    pub fn expected(self) -> String {
+        match self {
+            Kind::Number => "a number".into(),
+            Kind::Integer(least, i64::MAX) => format!("a whole number of at least {least}"),
+            Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Whole(range) => format!("a whole number {range}"),
+            Kind::Word(words) => format!("one of {}", words.join(", ")),
+            Kind::Switch => "on or off".into(),
+            Kind::Path => "a path".into(),
+        }
+    }
 }
 
 impl Parameter {
@@ -157,6 +182,7 @@ impl Parameter {
         Parameter {
             setting: Setting(name),
             aliases: &[],
+            llama_cpp: &[],
             kind: Kind::Number,
             value_name,
             summary,
@@ -226,9 +252,45 @@ impl Parameter {
         Parameter { aliases, ..self }
     }
 
+    /// Adds the names that llama.cpp has for it on a command line and in an environment.
+    pub const fn llama_cpp(self, names: &'static [&'static str]) -> Self {
+        Parameter { llama_cpp: names, ..self }
+    }
+
     /// Marks the setting as one that most users never need.
     pub const fn rare(self) -> Self {
         Parameter { rare: true, ..self }
+    }
+
+    /// Parses a value. Returns `None` if `text` is no value of the setting's kind:
+    /// [`Kind::expected`] names the allowed ones.
+    ///
+    /// ```
+    /// use rope_cpu::{rope::SCALE, settings::Value};
+    ///
+    /// assert_eq!(SCALE.parse("4"), Some(Value::Number(4.0)));
+    /// assert_eq!(SCALE.parse("four"), None);
+    /// ```
+    pub fn parse(&self, text: &str) -> Option<Value> {
+        match self.kind {
+            Kind::Number => text.parse().ok().map(Value::Number),
+            Kind::Integer(least, most) => {
+                text.parse().ok().filter(|n| (least..=most).contains(n)).map(Value::Integer)
+            }
+            Kind::Whole(_) => text.parse().ok().map(Value::Whole),
+            Kind::Word(words) => words.iter().find(|word| **word == text).map(|w| Value::Word(w)),
+            Kind::Switch => match text {
+                "on" => Some(Value::Switch(true)),
+                "off" => Some(Value::Switch(false)),
+                _ => None,
+            },
+            Kind::Path => Some(Value::Path(text.into())),
+        }
+    }
+
+    /// Returns whether `name` is the name of the setting or one of its other names.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.setting.0 == name || self.aliases.contains(&name)
     }
 }
 
@@ -316,13 +378,13 @@ impl fmt::Display for Value {
 pub struct Values(BTreeMap<Setting, Value>);
 
 impl Values {
-    /// Returns these values with that of one more setting, in place of an earlier one.
+    /// Returns these values with the value of one more setting, which replaces an earlier one.
     ///
     /// # Panics
     /// If the value is not of the setting's kind.
     pub fn with(mut self, parameter: &Parameter, value: impl Into<Value>) -> Self {
         let value = match (parameter.kind, value.into()) {
-            // As the literal 4 is in Rust, unless its type is given.
+            // A literal such as 4 is an `i32`, unless its type is given.
             (Kind::Whole(_), Value::Integer(number)) => {
                 usize::try_from(number).map_or(Value::Integer(number), Value::Whole)
             }
@@ -337,7 +399,7 @@ impl Values {
         self
     }
 
-    /// Returns these values, and those of `others` for settings that are not among them.
+    /// Returns these values, and the values in `others` of settings that have none here.
     pub fn or(mut self, others: Values) -> Self {
         for (setting, value) in others.0 {
             self.0.entry(setting).or_insert(value);
@@ -345,7 +407,7 @@ impl Values {
         self
     }
 
-    /// Returns these values without that of a setting.
+    /// Returns these values without one setting.
     pub fn without(mut self, parameter: &Parameter) -> Self {
         self.0.remove(&parameter.setting);
         self

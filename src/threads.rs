@@ -1,43 +1,87 @@
 //! Worker threads that compute one step together: a single parallel region, in which every worker
 //! runs the same code, phase by phase.
 //!
-//! A [`Phase`] has a number of tasks. Workers claim consecutive tasks until none is left, so that
-//! each task is done exactly once; a barrier ends the phase. Workers exchange data through
-//! [`Phased`] buffers: in a phase a buffer is either read by all workers, or each worker writes the
-//! elements that belong to its tasks. Which worker gets which task varies from run to run, but what
-//! a task computes does not, so results have the same bits on any number of threads.
+//! A `Phase` has a number of tasks. Workers claim consecutive tasks until none is left, so that
+//! each task is done exactly once. The next phase begins when every worker that is in the phase has
+//! left it. A worker that comes later than that finds the phase over, and goes on to the next: so
+//! one that shares its core with another program does its share of the work, and the others do not
+//! wait for its turn.
+//!
+//! Workers exchange data through `Phased` buffers: in a phase a buffer is either read by all workers,
+//! or each worker writes the elements that belong to its tasks. Which worker gets which task varies
+//! from run to run. What a task computes does not, so results have the same bits on any number of
+//! threads.
 
-mod barrier;
+mod current;
 mod memory;
 mod phased;
+mod power;
 
 use std::{
     ops::Range,
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
-pub use memory::Memory;
-pub use phased::{Columns, Phased};
+pub(crate) use memory::Memory;
+pub(crate) use phased::{Columns, Phased};
+pub use power::Power;
 
-use self::barrier::Barrier;
+use self::{current::Current, power::Pace};
+use crate::platform::prefer_fast_cores;
 
 /// A team of worker threads.
+///
+/// ```
+/// assert_eq!(rope_cpu::threads::Threads::new(2)?.count(), 2);
+/// # Ok::<(), rayon::ThreadPoolBuildError>(())
+/// ```
 pub struct Threads {
     pool: rayon::ThreadPool,
     team: u64,
     step: Mutex<Shared>,
 }
 
+/// The number of workers for each kind of step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// For a step of answers alone, which waits for memory: slow cores do not make it faster.
+    pub answers: usize,
+    /// For a step with a prompt, which arithmetic bounds.
+    pub prompts: usize,
+}
+
+impl Workers {
+    /// Returns the number of workers of a team for all steps.
+    pub fn most(self) -> usize {
+        self.answers.max(self.prompts)
+    }
+}
+
+/// Takes the same number for all steps.
+impl From<usize> for Workers {
+    fn from(count: usize) -> Self {
+        Workers { answers: count, prompts: count }
+    }
+}
+
 /// The state that the workers of a step share.
 struct Shared {
-    barrier: Barrier,
-    /// The first task of the phase that is not claimed yet.
-    next: AtomicUsize,
-    /// The number of the current phase, never used twice by a team.
-    phase: AtomicU64,
+    current: Current,
+    /// The first task that is not claimed yet, and in the upper half the number of its phase.
+    next: AtomicU64,
+    /// `None` for a team that never rests.
+    pace: Option<Mutex<Pace>>,
+}
+
+impl Shared {
+    fn pace(&self) -> Option<MutexGuard<'_, Pace>> {
+        Some(self.pace.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Threads {
@@ -51,14 +95,20 @@ impl Threads {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(count)
             .thread_name(|i| format!("worker {i}"))
+            .start_handler(|_| prefer_fast_cores())
             .build()?;
-        let shared = Shared {
-            barrier: Barrier::new(pool.current_num_threads()),
-            next: AtomicUsize::new(0),
-            phase: AtomicU64::new(1),
-        };
+        let shared = Shared { current: Current::new(), next: AtomicU64::new(0), pace: None };
         let team = TEAMS.fetch_add(1, Ordering::Relaxed);
         Ok(Threads { pool, team, step: Mutex::new(shared) })
+    }
+
+    /// Returns the team with another share of the processors' time.
+    pub fn with_power(self, power: Power) -> Self {
+        let shared = self.step.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Threads {
+            step: Mutex::new(Shared { pace: power.pace().map(Mutex::new), ..shared }),
+            ..self
+        }
     }
 
     /// Returns the number of workers.
@@ -70,31 +120,58 @@ impl Threads {
     /// through the same phases. A team runs one step at a time.
     ///
     /// # Panics
-    /// If a worker panics: the others stop at their next barrier and the panic is propagated. The
+    /// If a worker panics: the others stop at their next phase and the panic is propagated. The
     /// team cannot be used after that: every further step panics.
-    pub fn step(&self, work: impl Fn(&mut Worker<'_>) + Sync) {
+    pub(crate) fn step(&self, work: impl Fn(&mut Worker<'_>) + Sync) {
+        self.step_of(self.count(), work);
+    }
+
+    /// Does what [`Threads::step`] does, on `workers` of the workers, or on one if that is 0.
+    pub(crate) fn step_of(&self, workers: usize, work: impl Fn(&mut Worker<'_>) + Sync) {
+        let count = workers.clamp(1, self.count());
         let shared = self.step.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.barrier.refuse_poison();
+        shared.current.refuse_poison();
+        let first = shared.current.number();
+        if let Some(mut pace) = shared.pace() {
+            pace.begin();
+        }
         self.pool.broadcast(|context| {
-            let poison = shared.barrier.poison_on_panic();
+            if context.index() >= count {
+                return;
+            }
+            let poison = shared.current.poison_on_panic();
             let mut worker = Worker {
                 shared: &shared,
                 team: self.team,
                 index: context.index(),
-                count: context.num_threads(),
+                count,
+                next: first,
+                since: Instant::now(),
             };
             work(&mut worker);
             drop(poison);
         });
+        if let Some(mut pace) = shared.pace() {
+            pace.end();
+        }
     }
 }
 
+/// The time after which a worker lets other programs have its core, before a phase. The system would
+/// take the core away from it some milliseconds later, in the middle of a task, and all others would
+/// wait for that. Where no other program waits for the core, this costs nothing.
+const TURN: Duration = Duration::from_millis(1);
+
 /// One of the threads that compute a step.
-pub struct Worker<'s> {
+pub(crate) struct Worker<'s> {
     shared: &'s Shared,
     team: u64,
     index: usize,
     count: usize,
+    /// The number of its next phase, never used twice by a team.
+    next: u64,
+    /// The beginning of its turn on a core.
+    since: Instant,
 }
 
 impl Worker<'_> {
@@ -103,20 +180,22 @@ impl Worker<'_> {
         self.index
     }
 
-    /// Begins the next phase, of `tasks` tasks. All workers must pass the same number.
-    pub fn phase(&mut self, tasks: usize) -> Phase<'_> {
-        Phase {
-            shared: self.shared,
-            team: self.team,
-            number: self.shared.phase.load(Ordering::Acquire),
-            tasks,
-            workers: self.count,
+    /// Enters the next phase, of `tasks` tasks, when the one before is over. Returns `None` if the
+    /// others have done all tasks. All workers must pass the same number.
+    pub fn phase(&mut self, tasks: usize) -> Option<Phase<'_>> {
+        if self.count > 1 && self.since.elapsed() >= TURN {
+            thread::yield_now();
+            self.since = Instant::now();
         }
+        let number = self.next;
+        self.next += 1;
+        let (shared, team, workers) = (self.shared, self.team, self.count);
+        shared.current.enter(number).then(|| Phase { shared, team, number, tasks, workers })
     }
 }
 
-/// A phase, as one worker holds it. Dropping it waits for the other workers.
-pub struct Phase<'w> {
+/// A phase that one worker is in. Dropping it leaves the phase, when no task is left.
+pub(crate) struct Phase<'w> {
     shared: &'w Shared,
     team: u64,
     number: u64,
@@ -129,15 +208,20 @@ impl Phase<'_> {
     /// them. Returns `None` if no task is left.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let size = |left: usize| left.div_ceil(2 * self.workers);
-        let start = self
-            .shared
-            .next
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-                (next < self.tasks).then(|| next + size(self.tasks - next))
-            })
-            .ok()?;
-        let tasks = start..start + size(self.tasks - start);
-        Some(Claim { phase: self, tasks })
+        let claim = |word| {
+            let next = self.next(word);
+            (next < self.tasks).then(|| self.number << 32 | (next + size(self.tasks - next)) as u64)
+        };
+        let word =
+            self.shared.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok()?;
+        let start = self.next(word);
+        Some(Claim { phase: self, tasks: start..start + size(self.tasks - start) })
+    }
+
+    /// Returns the first task that is not claimed. A word of an earlier phase says nothing about
+    /// this one.
+    fn next(&self, word: u64) -> usize {
+        if word >> 32 == self.number & u64::from(u32::MAX) { word as u32 as usize } else { 0 }
     }
 
     /// Claims tasks until none is left, and calls `work` for each of them.
@@ -152,28 +236,27 @@ impl Phase<'_> {
 
 impl Drop for Phase<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             return;
         }
-        self.shared.barrier.wait(|| {
-            self.shared.next.store(0, Ordering::Relaxed);
-            self.shared.phase.fetch_add(1, Ordering::Release);
-        });
+        assert!(self.claim().is_none(), "a worker left tasks undone");
+        if self.shared.current.has_one()
+            && let Some(mut pace) = self.shared.pace()
+        {
+            // The others wait for the next phase.
+            pace.rest();
+        }
+        self.shared.current.leave();
     }
 }
 
 /// Consecutive tasks of a phase that one worker has claimed, and no other worker can claim.
-pub struct Claim<'p> {
+pub(crate) struct Claim<'p> {
     phase: &'p Phase<'p>,
     tasks: Range<usize>,
 }
 
 impl Claim<'_> {
-    /// Returns the claimed tasks.
-    pub fn tasks(&self) -> Range<usize> {
-        self.tasks.clone()
-    }
-
     /// Returns the first claimed task. In [`Phase::for_each`] it is the only one.
     pub fn task(&self) -> usize {
         self.tasks.start

@@ -1,8 +1,9 @@
 //! Converts text to tokens and back, with the vocabulary in a GGUF file.
 //!
-//! There are two algorithms, both equal to llama.cpp's token for token: `spm` merges pieces by
-//! score; `bpe` splits text into words (`pre`) and merges the symbols of each word by rank. Before
-//! either runs, `special` cuts out the tokens that are written out in full, such as `<|im_end|>`.
+//! There are three algorithms: `spm` merges pieces by score; `bpe` splits text into words (`pre`)
+//! and merges the symbols of each word by rank; `wordpiece` cuts words into the longest tokens. The
+//! first two give llama.cpp's tokens. Before any runs, `special` cuts out tokens that are written
+//! out, such as `<|im_end|>`.
 //!
 //! Token texts are borrowed from the file; loading a vocabulary of 262,144 takes tens of
 //! milliseconds.
@@ -17,6 +18,7 @@ mod spm;
 mod stream;
 mod utf8;
 mod vocabulary;
+mod wordpiece;
 
 use std::borrow::Cow;
 
@@ -40,7 +42,7 @@ pub enum Special {
     AsText,
 }
 
-/// The treatment of the tokens that mark the beginning and the end of a text.
+/// Whether to add the tokens that mark the beginning and the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// The tokens are added if the vocabulary requires them.
@@ -49,12 +51,29 @@ pub enum Ends {
     Omit,
 }
 
-/// Returns the number of first tokens that two texts share.
+/// Returns the number of tokens that two texts share at their start.
+///
+/// ```
+/// # use rope_cpu::tokenizer::common_prefix;
+/// assert_eq!(common_prefix(&[1, 2, 3], &[1, 2, 4]), 2);
+/// ```
 pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The tokenizer of one model.
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, tokenizer::{Ends, Special}};
+///
+/// # fn main() -> Result<(), rope_cpu::model::Error> {
+/// let model = Model::open("model.gguf")?;
+/// let tokenizer = model.tokenizer()?;
+/// let tokens = tokenizer.encode("Hello", Special::AsText, Ends::Add);
+/// assert_eq!(tokenizer.decode(&tokens, false), b"Hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Tokenizer<'a> {
     vocabulary: Vocabulary<'a>,
@@ -67,6 +86,7 @@ pub struct Tokenizer<'a> {
 enum Algorithm {
     Spm(spm::Spm),
     Bpe(bpe::Bpe),
+    WordPiece(wordpiece::WordPiece),
 }
 
 impl<'a> Tokenizer<'a> {
@@ -93,6 +113,10 @@ impl<'a> Tokenizer<'a> {
                 let defaults = roles::Defaults::bpe(pre.add_bos);
                 let bpe = bpe::Bpe::from_metadata(metadata, &vocabulary, pre, spelling)?;
                 (Algorithm::Bpe(bpe), defaults)
+            }
+            "bert" => {
+                let wordpiece = wordpiece::WordPiece::from_metadata(metadata, &vocabulary)?;
+                (Algorithm::WordPiece(wordpiece), roles::Defaults::WORDPIECE)
             }
             other => return Err(Error::Model { name: other.into() }),
         };
@@ -123,6 +147,9 @@ impl<'a> Tokenizer<'a> {
                         spm.encode(text, after_special, &self.vocabulary, &mut tokens)
                     }
                     Algorithm::Bpe(bpe) => bpe.encode(text, &self.vocabulary, &mut tokens),
+                    Algorithm::WordPiece(wordpiece) => {
+                        wordpiece.encode(text, &self.vocabulary, &mut tokens)
+                    }
                 },
             }
             after_special = matches!(fragment, Fragment::Token(_));
@@ -164,7 +191,7 @@ impl<'a> Tokenizer<'a> {
             Kind::Unknown | Kind::Control | Kind::UserDefined => Cow::Borrowed(text.as_bytes()),
             Kind::Byte => vocabulary::byte_of(text).map_or(empty, |byte| Cow::Owned(vec![byte])),
             Kind::Normal => match &self.algorithm {
-                Algorithm::Spm(_) => spm::decode(text),
+                Algorithm::Spm(_) | Algorithm::WordPiece(_) => spm::decode(text),
                 Algorithm::Bpe(bpe) => bpe.decode(text),
             },
             Kind::Unused | Kind::Undefined => empty,
@@ -179,6 +206,9 @@ impl<'a> Tokenizer<'a> {
         for (i, &token) in tokens.iter().enumerate() {
             let piece = self.piece(token, show_special);
             let piece = match &self.algorithm {
+                Algorithm::WordPiece(_) if bytes.is_empty() => {
+                    piece.strip_prefix(b" ").unwrap_or(&piece)
+                }
                 Algorithm::Spm(spm) if i == 0 && spm.add_space_prefix => {
                     piece.strip_prefix(b" ").unwrap_or(&piece)
                 }
@@ -209,27 +239,27 @@ impl<'a> Tokenizer<'a> {
         self.token(text).filter(|token| self.kind(*token) == Kind::Control)
     }
 
-    /// Returns the token that begins a text.
+    /// Returns the beginning-of-sequence token (BOS).
     pub fn bos(&self) -> Option<Token> {
         self.roles.bos
     }
 
-    /// Returns the token that ends a text.
+    /// Returns the end-of-sequence token (EOS).
     pub fn eos(&self) -> Option<Token> {
         self.roles.eos
     }
 
-    /// Returns whether [`Ends::Add`] begins a text with [`bos`](Self::bos).
+    /// Returns whether [`Ends::Add`] adds [`bos`](Self::bos).
     pub fn adds_bos(&self) -> bool {
         self.roles.add_bos
     }
 
-    /// Returns whether [`Ends::Add`] ends a text with [`eos`](Self::eos).
+    /// Returns whether [`Ends::Add`] adds [`eos`](Self::eos).
     pub fn adds_eos(&self) -> bool {
         self.roles.add_eos
     }
 
-    /// Returns whether this token ends an answer.
+    /// Returns whether the model uses this token to end an answer.
     pub fn is_end_of_generation(&self, token: Token) -> bool {
         self.roles.ends_generation.contains(&token)
     }

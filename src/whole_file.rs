@@ -7,17 +7,10 @@ use std::{
     process,
 };
 
-use crate::platform::{interrupt, mapping_fault};
+use crate::platform::{self, Access, interrupt, mapping_fault};
 
 /// The extension of files that are not complete yet.
 const PARTIAL: &str = "partial";
-
-/// The permissions of a new file, less those that the process's mask removes.
-#[derive(Clone, Copy)]
-enum Access {
-    All,
-    Owner,
-}
 
 /// Writes a file that gets its name only when it is complete; until then it is `PATH.PID.partial`. If
 /// `write` fails, the program exits immediately, or a mapped file that `write` reads is shortened, the
@@ -46,8 +39,9 @@ pub fn private_file<T, E: From<io::Error>>(
     follow(path, Access::Owner, write)
 }
 
-/// Writes a file like [`private_file`] in a folder that others may write to: a `path` that is a link,
-/// a pipe, or anything else but a regular file is refused. A replaced file becomes private, too.
+/// Writes a file like [`private_file`] in a folder that others may write to: a `path` that is a
+/// link, a pipe, or anything else but a regular file is refused. A replaced file also becomes
+/// private.
 ///
 /// # Errors
 /// As for [`whole_file`], and if `path` exists and is not a regular file.
@@ -70,12 +64,7 @@ pub fn regular_file<T, E: From<io::Error>>(
 /// # Errors
 /// If `path` is not a regular file, or cannot be opened.
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    #[cfg(unix)]
-    {
-        use nix::fcntl::OFlag;
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
-    }
+    platform::open_without_following(options);
     if fs::symlink_metadata(path)?.is_symlink() {
         return Err(not_regular());
     }
@@ -98,7 +87,7 @@ pub fn remove_abandoned(path: &Path) -> io::Result<bool> {
         io::ErrorKind::NotFound => Ok(false),
         _ => Err(e),
     };
-    // The writer holds a lock, which ends with it.
+    // The writer holds a lock until it is dropped.
     let file = match open_regular(path, File::options().read(true)) {
         Ok(file) => file,
         Err(e) => return gone(e),
@@ -147,16 +136,7 @@ fn replace<T, E: From<io::Error>>(
     let unfinished = interrupt::unfinished(&partial);
     let mut options = File::options();
     options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(
-        &mut options,
-        match access {
-            Access::All => 0o666,
-            Access::Owner => 0o600,
-        },
-    );
-    #[cfg(not(unix))]
-    let _ = access;
+    platform::set_new_file_access(&mut options, access);
     let file = options.open(&partial)?;
     // For `remove_abandoned`. Where files have no locks, it removes none.
     let _ = file.try_lock();
@@ -208,8 +188,67 @@ fn partial(path: &Path) -> PathBuf {
     partial.into()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_changes_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        fs::write(&old, "old").unwrap();
+        writable(&old).unwrap();
+        writable(&new).unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        assert!(!new.exists());
+        for path in [folder.path(), Path::new("/no/such/file")] {
+            assert!(writable(path).is_err(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn incomplete_files_are_removed_unless_they_are_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_folder = |name: &str| folder.path().join(name);
+        for name in ["dead.7.partial", "of.someone.partial", "other.7"] {
+            fs::write(in_folder(name), "").unwrap();
+        }
+        whole_file(&in_folder("file"), |_| {
+            let mine = in_folder(&format!("file.{}.partial", process::id()));
+            assert!(mine.exists() && !remove_abandoned(&mine).unwrap());
+            for (name, removed) in
+                [("dead.7.partial", true), ("of.someone.partial", false), ("other.7", false)]
+            {
+                assert_eq!(remove_abandoned(&in_folder(name)).unwrap(), removed);
+                assert_eq!(in_folder(name).exists(), !removed);
+            }
+            io::Result::Ok(())
+        })
+        .unwrap();
+        assert!(!remove_abandoned(&in_folder("missing.7.partial")).unwrap());
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, other] = ["file", "file.partial"].map(|name| folder.path().join(name));
+        for path in [&file, &other] {
+            fs::write(path, "old").unwrap();
+        }
+        let failed = whole_file(&file, |file| {
+            file.write_all(b"half")?;
+            Err::<(), _>(io::Error::other("no more"))
+        });
+        assert!(failed.is_err());
+        for path in [&file, &other] {
+            assert_eq!(fs::read_to_string(path).unwrap(), "old");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
+
+#[cfg(all(test, unix))]
+mod unix_tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
@@ -230,21 +269,6 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn a_check_changes_no_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
-        fs::write(&old, "old").unwrap();
-        for path in [&old, &new, Path::new("/dev/null")] {
-            writable(path).unwrap();
-        }
-        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
-        assert!(!new.exists());
-        for path in [folder.path(), Path::new("/no/such/file")] {
-            assert!(writable(path).is_err(), "{}", path.display());
-        }
     }
 
     #[test]
@@ -284,51 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_files_are_removed_unless_they_are_being_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let in_folder = |name: &str| folder.path().join(name);
-        for name in ["dead.7.partial", "of.someone.partial", "other.7"] {
-            fs::write(in_folder(name), "").unwrap();
-        }
-        whole_file(&in_folder("file"), |_| {
-            let mine = in_folder(&format!("file.{}.partial", process::id()));
-            assert!(mine.exists() && !remove_abandoned(&mine).unwrap());
-            for (name, removed) in
-                [("dead.7.partial", true), ("of.someone.partial", false), ("other.7", false)]
-            {
-                assert_eq!(remove_abandoned(&in_folder(name)).unwrap(), removed);
-                assert_eq!(in_folder(name).exists(), !removed);
-            }
-            io::Result::Ok(())
-        })
-        .unwrap();
-        assert!(!remove_abandoned(&in_folder("missing.7.partial")).unwrap());
-    }
-
-    #[test]
     fn a_device_is_written_to_directly() {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("null");
+        writable(Path::new("/dev/null")).unwrap();
         symlink("/dev/null", &link).unwrap();
         written(&link).unwrap();
         assert!(link.is_symlink() && !Path::new("/dev/null").is_file());
-    }
-
-    #[test]
-    fn a_failure_leaves_the_old_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, other] = ["file", "file.partial"].map(|name| folder.path().join(name));
-        for path in [&file, &other] {
-            fs::write(path, "old").unwrap();
-        }
-        let failed = whole_file(&file, |file| {
-            file.write_all(b"half")?;
-            Err::<(), _>(io::Error::other("no more"))
-        });
-        assert!(failed.is_err());
-        for path in [&file, &other] {
-            assert_eq!(fs::read_to_string(path).unwrap(), "old");
-        }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use rope_cpu::{
     Token,
-    constraint::{Constraint, Error, Grammar, Position, Vocabulary},
+    constraint::{Constraint, Error, Grammar, Position, Vocabulary, vocabulary},
     generate::{End, Generated, Limits, Stops, generate},
     gguf::{File, Gguf},
     json,
@@ -38,7 +38,7 @@ fn with_vocabulary(name: &str, script: &str, test: impl FnOnce(&Tokenizer, &Voca
     let file = File::open(&path).unwrap();
     let gguf = Gguf::parse(file.bytes(), &[]).unwrap();
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).unwrap();
-    let vocabulary = Vocabulary::new(&tokenizer).unwrap();
+    let vocabulary = vocabulary(&tokenizer).unwrap();
     test(&tokenizer, &vocabulary);
 }
 
@@ -68,11 +68,11 @@ impl Answering {
         let options = Options {
             keys: CacheType::F32,
             values: CacheType::F32,
-            threads: 2,
+            threads: 2.into(),
             ..Options::new(1024)
         };
         let session = Session::new(&model, Rope::new(plan), options).unwrap();
-        let vocabulary = Vocabulary::new(model.tokenizer().unwrap()).unwrap();
+        let vocabulary = vocabulary(model.tokenizer().unwrap()).unwrap();
         Some(Answering { model, session, vocabulary })
     }
 
@@ -453,15 +453,13 @@ fn a_step_of_a_hostile_grammar_is_short_or_an_error() {
     });
 }
 
-/// Returns the number of tokens after which a step takes too long, and the time that it took.
-fn last_step(mut constraint: Constraint, token: Token, tokens: usize) -> (usize, Duration) {
+/// Returns the number of tokens after which a step takes too long.
+fn last_step(mut constraint: Constraint, token: Token, tokens: usize) -> usize {
     for step in 0.. {
         let mut logits = vec![0.0; tokens];
-        let began = Instant::now();
-        let result = constraint.restrict(&mut logits).and_then(|()| constraint.accept(token));
-        if let Err(e) = result {
+        if let Err(e) = constraint.restrict(&mut logits).and_then(|()| constraint.accept(token)) {
             assert!(e.to_string().contains("take too long to find"), "{e}");
-            return (step, began.elapsed());
+            return step;
         }
     }
     unreachable!()
@@ -474,10 +472,10 @@ fn a_step_has_the_time_that_is_set() {
         let constraint = Constraint::new(vocabulary, &grammar).unwrap();
         let last =
             |constraint| last_step(constraint, tokenizer.token("a").unwrap(), tokenizer.len());
-        let (tokens, time) = last(constraint.clone().with_step_max(Duration::from_millis(50)));
-        let (more_tokens, longer) = last(constraint);
+        // Counted in tokens, since each takes more time than those before: a busy machine changes little.
+        let tokens = last(constraint.clone().with_step_max(Duration::ZERO));
+        let more_tokens = last(constraint);
         assert!(tokens < more_tokens, "{tokens} and {more_tokens}");
-        assert!(time < longer / 3, "{time:?} and {longer:?}");
     });
 }
 

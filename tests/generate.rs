@@ -58,7 +58,7 @@ fn with_model(test: impl Fn(&dyn Fn(usize) -> Generator, &Tokenizer)) {
             micro_batch: 8,
             keys: CacheType::F32,
             values: CacheType::F32,
-            threads: 2,
+            threads: 2.into(),
             ..Options::new(context)
         };
         let settings = Settings::default().with(&temperature::TEMPERATURE, 0.0);
@@ -89,9 +89,9 @@ fn turns_that_reuse_the_cache_equal_one_long_prompt() {
         assert_eq!(second.timings.reused, tokens(tokenizer, PROMPT).len() + 11);
         assert_eq!(make(512).answer(&text, 12).tokens, second.tokens);
 
-        // The same beginning with another end: the tokens that differ are removed. The continuation is
-        // unambiguous, since sums in another order round some activations to another 8-bit step,
-        // which changes logits of this model by up to 0.7 (of the F32 model by 4e-5).
+        // The same beginning with another end: the tokens that differ are removed. The continuation
+        // is unambiguous. Sums in another order round some activations to another 8-bit step, which
+        // changes logits of this model by up to 0.7 (of the F32 model by 4e-5).
         let mut other = text[..10].to_vec();
         other.extend(tokens(tokenizer, " 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,"));
         let third = turns.answer(&other, 12);

@@ -1,4 +1,6 @@
-//! The list of the public API in `tests/data/public-api.txt`, by which a review sees every change of it.
+//! The list of the public API in `tests/data/public-api.txt`. A review sees every change of it
+//! there.
+//! Items that are `#[doc(hidden)]` are for the program alone, and are not in the list.
 //!
 //! After an intended change, this command writes the list:
 //!
@@ -9,8 +11,8 @@
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
 use syn::{
-    Attribute, Block, Fields, File, ImplItem, ImplItemConst, Item, ItemConst, ItemImpl, ItemMod,
-    ItemStruct, Path, Type, UseTree, Visibility, parse_quote,
+    Attribute, Block, Fields, File, Ident, ImplItem, ImplItemConst, Item, ItemConst, ItemImpl,
+    ItemMod, ItemStatic, ItemStruct, Path, Type, UseTree, Visibility, parse_quote,
     visit_mut::{self, VisitMut},
 };
 
@@ -35,7 +37,10 @@ fn the_public_api_is_the_one_in_the_list() {
     }
 }
 
-/// The path of a module from the root of the crate.
+/// The crates that the library re-exports. Their items are listed where it does.
+const CRATES: [&str; 3] = ["chat", "constraint", "json"];
+
+/// The path of a module from the root of the library. The root of another crate is `[rope_cpu_NAME]`.
 type Module = [String];
 
 /// The place of a definition: its module, and its name in it.
@@ -52,6 +57,7 @@ impl Sources {
     fn read() -> Self {
         let mut sources = Self::default();
         sources.add_module(&[]);
+        CRATES.iter().for_each(|name| sources.add_module(&[format!("rope_cpu_{name}")]));
         let all = sources.modules.iter().flat_map(|(m, items)| items.iter().map(move |i| (m, i)));
         let mut implementations: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (module, item) in all {
@@ -69,16 +75,23 @@ impl Sources {
         sources
     }
 
-    /// Adds a module and those in it. Modules within a file, which are tests or stand in for a module
-    /// that another system has, are left out.
+    /// Adds a module and its modules. Modules within a file are left out, and files by another path:
+    /// they are tests, or replace a module that another system has.
     fn add_module(&mut self, module: &Module) {
-        let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
-        path.extend(module);
-        let path = if module.is_empty() { path.join("lib") } else { path }.with_extension("rs");
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let (crate_root, inner) = module.split_at(root_of(module).len());
+        let mut path = match crate_root {
+            [name] => root.join("crates").join(&name["rope_cpu_".len()..]).join("src"),
+            _ => root.join("src"),
+        };
+        path.extend(inner);
+        let path = if inner.is_empty() { path.join("lib") } else { path }.with_extension("rs");
         let text = fs::read_to_string(&path).unwrap();
         let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for item in &file.items {
-            if let Item::Mod(ItemMod { ident, content: None, .. }) = item {
+            if let Item::Mod(ItemMod { ident, content: None, attrs, .. }) = item
+                && !attrs.iter().any(|attribute| attribute.path().is_ident("path"))
+            {
                 self.add_module(&[module, &[ident.to_string()]].concat());
             }
         }
@@ -102,12 +115,15 @@ impl Sources {
             return if path.len() > 1 { self.definition(module, &path) } else { None };
         }
         match &first[..] {
-            "crate" => self.definition(&[], rest),
+            "crate" => self.definition(root_of(module), rest),
             "self" => self.definition(module, rest),
             "super" => self.definition(module.split_last()?.1, rest),
             child => {
-                let child = [module, &[child.to_string()]].concat();
-                self.modules.contains_key(&child).then(|| self.definition(&child, rest))?
+                let child = [child.to_string()];
+                let inner = [module, &child].concat();
+                let known =
+                    [&inner[..], &child].into_iter().find(|m| self.modules.contains_key(*m))?;
+                self.definition(known, rest)
             }
         }
     }
@@ -115,7 +131,7 @@ impl Sources {
     /// Returns the public items of a module, without bodies and comments.
     fn public(&self, module: &Module) -> Vec<Item> {
         let mut found = Vec::new();
-        for item in &self.modules[module] {
+        for item in self.modules[module].iter().filter(|item| !is_hidden(item)) {
             match item {
                 Item::Mod(item) if is_public(&item.vis) && item.content.is_none() => {
                     let (name, ident) = (item.ident.to_string(), &item.ident);
@@ -123,9 +139,16 @@ impl Sources {
                     found.push(parse_quote!(pub mod #ident { #(#items)* }));
                 }
                 Item::Use(item) if is_public(&item.vis) => {
-                    for (_, path) in imports(&item.tree) {
+                    for (name, path) in imports(&item.tree) {
+                        let known = self.modules.contains_key(&path[..1]);
                         match self.definition(module, &path) {
                             Some(place) => found.extend(self.listed(&place)),
+                            None if known && name == "*" => found.extend(self.public(&path[..1])),
+                            None if known && path.len() == 1 => {
+                                let ident = syn::parse_str::<Ident>(&name).unwrap();
+                                let items = self.public(&path);
+                                found.push(parse_quote!(pub mod #ident { #(#items)* }));
+                            }
                             // Of another crate.
                             None => {
                                 let path = syn::parse_str::<Path>(&path.join("::")).unwrap();
@@ -154,6 +177,12 @@ impl Sources {
     }
 }
 
+/// Returns the root of a module's crate.
+fn root_of(module: &Module) -> &Module {
+    let foreign = module.first().is_some_and(|name| name.starts_with("rope_cpu_"));
+    &module[..usize::from(foreign)]
+}
+
 /// Returns the names that a `use` declares, each with its path.
 fn imports(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     match tree {
@@ -169,8 +198,8 @@ fn imports(tree: &UseTree) -> Vec<(String, Vec<String>)> {
         }
         UseTree::Name(item) => vec![(item.ident.to_string(), vec![item.ident.to_string()])],
         UseTree::Rename(item) => vec![(item.rename.to_string(), vec![item.ident.to_string()])],
+        UseTree::Glob(_) => vec![("*".into(), vec!["*".into()])],
         UseTree::Group(group) => group.items.iter().flat_map(imports).collect(),
-        _ => Vec::new(),
     }
 }
 
@@ -186,6 +215,19 @@ fn name(item: &Item) -> Option<String> {
         Item::Type(item) => item.ident.to_string(),
         _ => return None,
     })
+}
+
+/// Returns whether a module or a re-export is `#[doc(hidden)]`.
+fn is_hidden(item: &Item) -> bool {
+    let attributes = match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => return false,
+    };
+    let hidden = |a: &Attribute| {
+        a.path().is_ident("doc") && a.parse_args::<Ident>().is_ok_and(|word| word == "hidden")
+    };
+    attributes.iter().any(hidden)
 }
 
 fn is_public(visibility: &Visibility) -> bool {
@@ -235,6 +277,11 @@ impl VisitMut for Interface {
     fn visit_item_const_mut(&mut self, item: &mut ItemConst) {
         *item.expr = parse_quote!(_);
         visit_mut::visit_item_const_mut(self, item);
+    }
+
+    fn visit_item_static_mut(&mut self, item: &mut ItemStatic) {
+        *item.expr = parse_quote!(_);
+        visit_mut::visit_item_static_mut(self, item);
     }
 
     fn visit_impl_item_const_mut(&mut self, item: &mut ImplItemConst) {

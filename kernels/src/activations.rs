@@ -40,7 +40,7 @@ pub fn spans_for(columns: usize) -> usize {
     columns.div_ceil(SPAN)
 }
 
-/// Rounds `x` (columns) to `out` ([`spans_for`] columns), whose last span is padded with zeros. The
+/// Rounds `x` (columns) to `out` ([`spans_for`] columns). The last span is padded with zeros. The
 /// scale of a group is its largest magnitude / 127, so the error of an activation is at most half
 /// of that.
 pub fn quantize(cpu: Cpu, x: &[f32], out: &mut [Span]) {
@@ -54,6 +54,7 @@ struct Quantize<'a> {
 }
 
 impl Kernel for Quantize<'_> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {

@@ -13,55 +13,61 @@
 //! (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax".) Partials over
 //! different pages can be merged, so a long cache can be split among threads.
 //!
-//! Queries that attend to the same keys (those of a group of query heads, and of neighbouring
-//! tokens) are computed together. In [`Regime::Few`], rows of the cache are read as they are stored
-//! (`few`); in [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a
-//! floating-point cache, scores are computed in single precision; for quantized keys, queries are
-//! rounded to 8 bits, as activations are for quantized weights. Values are weighted in single
-//! precision. Many queries can be computed in 8 bits ([`attend_in_eight_bits`]), if they are enough
-//! that rounding keys and values for them is worth it.
+//! Queries that attend to the same keys (a group of query heads, for neighbouring tokens) are
+//! computed together. In [`Regime::Few`], rows of the cache are used as they are stored (`few`). In
+//! [`Regime::Many`], rows are unpacked once and multiplied by tiles (`many`). With a floating-point
+//! cache, scores are computed in single precision; for quantized keys, queries are rounded to 8
+//! bits, as activations are for quantized weights. Values are weighted in single precision. Many
+//! queries can be computed in 8 bits ([`attend_in_eight_bits`]), if there are enough of them to
+//! make rounding keys and values worth it.
 //!
-//! Keys that are stored before rotation are rotated as they are read ([`Rotation`]), in single
-//! precision for every cache type. Keys can be stored without their bias, which is added as they
-//! are read, or as its own part of the scores of a few queries (`bias`).
+//! Keys that are stored before rotation are rotated when they are used ([`Rotation`]), in single
+//! precision for every cache type. Keys can be stored without their bias. It is then added when
+//! they are used, or as its own part of the scores of a few queries (`bias`).
 //!
-//! Rows of some cache types are mixed, multiplied by a Hadamard matrix, before they are rounded
-//! ([`CacheType::is_mixed`]), except keys that rotate as they are read: multiplying these back would
-//! take longer than all else. Queries are mixed, too, where scores are computed from the integers of
-//! mixed keys, and so are the results of mixed values.
+//! Rows of some cache types are mixed before they are rounded ([`CacheType::is_mixed`]): multiplied
+//! by a Hadamard matrix. Keys that rotate when they are used are not, since multiplying these back
+//! would take longer than all else. Queries are also mixed where scores are computed from the
+//! integers of mixed keys, and so are the results of mixed values.
+//!
+//! Attention to a part of the keys estimates from summaries which blocks of them matter
+//! (`summary`).
 
+mod arcs;
 mod bias;
 mod block;
 mod eight_bits;
 mod few;
 mod many;
+mod partial;
 mod queries;
 mod rotating;
 mod rotation;
 mod rounded;
+mod softmax;
+mod summary;
 mod transposed;
+mod value_tile;
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
 pub use self::{
-    bias::Arcs,
+    arcs::Arcs,
+    partial::{clear, finish, merge, partial_len},
+    queries::faster_regime,
     rotation::{Reading, Rotation},
+    summary::{BLOCK, estimate, summarize, summary_bytes},
 };
-
-pub use self::queries::faster_regime;
 use self::{
     queries::Prepared,
     rounded::{RoundedKeys, RoundedValues},
 };
 use crate::{
-    array::map,
     cache::{self, CacheType},
-    hadamard::mix_rows,
-    isa::{Cpu, Isa, Kernel, LANES},
+    isa::{Cpu, LANES},
     regime::Regime,
-    vector::exp,
 };
 
 /// The number of positions of a page.
@@ -84,13 +90,16 @@ pub struct Queries<'a> {
     pub queries: &'a mut [f32],
     /// The order of the sums.
     pub regime: Regime,
-    /// Whether queries of [`Regime::Many`] are stored for [`attend_in_eight_bits`], too.
+    /// Whether queries of [`Regime::Many`] are also stored for [`attend_in_eight_bits`].
     pub eight_bits: bool,
     /// The number of KV heads: more than one only in [`Regime::Few`].
     pub heads: usize,
     /// The number of values of a head, including zeros that pad it to a multiple of
     /// [`cache::UNIT`].
     pub dim: usize,
+    /// The first element of a row of values that is summed, a multiple of [`cache::UNIT`]: more than
+    /// 0 if rows hold keys and values together, and values are their last elements.
+    pub values_from: usize,
     /// The limit `cap` of scores, which become `cap * tanh(score / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
 }
@@ -118,8 +127,8 @@ pub struct Scratch {
     values: RoundedValues,
 }
 
-/// The most queries of [`Regime::Many`] that are computed together, so that their scores stay in the
-/// L2 cache.
+/// Maximum queries of [`Regime::Many`] that are computed together: their scores stay in the L2
+/// cache.
 const TOGETHER: usize = 64;
 
 impl Scratch {
@@ -136,22 +145,9 @@ impl Scratch {
         }
     }
 
-    /// Stores the queries for following calls of [`attend`], whose keys have the format `keys`.
+    /// Stores the queries for following calls of [`attend`], with keys of the format `keys`.
     pub fn prepare(&mut self, cpu: Cpu, queries: Queries<'_>, keys: CacheType, reading: Reading) {
         self.queries.fill(cpu, queries, keys, reading, &mut self.panel);
-    }
-}
-
-/// Returns the number of floats of a query's partial result: `dim` values, maximum and sum.
-pub const fn partial_len(dim: usize) -> usize {
-    dim + 2
-}
-
-/// Resets partials to those of no keys.
-pub fn clear(partials: &mut [f32], dim: usize) {
-    partials.fill(0.0);
-    for partial in partials.chunks_exact_mut(partial_len(dim)) {
-        partial[dim] = f32::NEG_INFINITY;
     }
 }
 
@@ -159,8 +155,8 @@ pub fn clear(partials: &mut [f32], dim: usize) {
 /// prepared with.
 ///
 /// `visible` holds for each query of a head the positions of the page that it attends to. Keys are
-/// read as `rotation` describes, or as they are stored if it is `None`. `next` holds the keys of the
-/// next page, whose first bytes are prefetched, or is empty.
+/// rotated by `rotation`, or used as they are stored if it is `None`. `next` holds the keys of the
+/// next page, to prefetch their first bytes, or is empty.
 #[expect(clippy::too_many_arguments, reason = "a page, its queries, and the next page")]
 pub fn attend(
     cpu: Cpu,
@@ -182,7 +178,7 @@ pub fn attend(
     let scoring =
         few::Scores { page, keys: keys.bytes, next: values.bytes, rotation, rows, scores };
     cache::run(cpu, keys.dtype, scoring);
-    cpu.call(few::Softmax { page, scores, partials });
+    cpu.call(softmax::Few { page, scores, partials });
     let weighing = few::Values { page, values: values.bytes, next, scores, partials };
     cache::run(cpu, values.dtype, weighing);
 }
@@ -238,7 +234,7 @@ fn attend_many(
             let scoring = many::Scores { page, keys: keys.bytes, rotation, rows, scores };
             cache::run(cpu, keys.dtype, scoring);
         }
-        cpu.call(many::Softmax { page, scores, partials });
+        cpu.call(softmax::Many { page, scores, partials });
         if rounds(values) {
             cpu.call(eight_bits::Values { page, values: rounded_values, scores, partials });
         } else {
@@ -265,58 +261,5 @@ impl<'a> Page<'a> {
         let ranges = visible.iter().filter(|v| !v.is_empty());
         let (start, end) = (ranges.clone().map(|v| v.start).min()?, ranges.map(|v| v.end).max()?);
         Some(Page { queries, first, visible, span: start..end })
-    }
-}
-
-/// Adds partial `from` to partial `into`, as if its query had attended to the pages of both. A
-/// partial of no keys changes no bit of the other.
-pub fn merge(cpu: Cpu, into: &mut [f32], from: &[f32]) {
-    cpu.call(Merge { into, from });
-}
-
-struct Merge<'a> {
-    into: &'a mut [f32],
-    from: &'a [f32],
-}
-
-impl Kernel for Merge<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let dim = self.into.len() - 2;
-        let (a, b) = (self.into[dim], self.from[dim]);
-        if b == f32::NEG_INFINITY {
-            return;
-        }
-        if a == f32::NEG_INFINITY {
-            return self.into.copy_from_slice(self.from);
-        }
-        let maximum = a.max(b);
-        let [wa, wb] = map(
-            [a, b],
-            #[inline(always)]
-            |old| exp(isa, isa.wide_splat(old - maximum)),
-        );
-        let to = self.into[..dim].as_chunks_mut().0;
-        for (to, from) in to.iter_mut().zip(self.from.as_chunks().0) {
-            let scaled = isa.wide_mul(isa.wide_load_f32(to), wa);
-            *to = isa.wide_to_f32s(isa.wide_mul_add(isa.wide_load_f32(from), wb, scaled));
-        }
-        self.into[dim] = maximum;
-        let [wa, wb] = [isa.wide_to_f32s(wa)[0], isa.wide_to_f32s(wb)[0]];
-        self.into[dim + 1] = self.into[dim + 1] * wa + self.from[dim + 1] * wb;
-    }
-}
-
-/// Writes the result of a partial, which is overwritten, to `out`: its first `out.len()` values,
-/// divided by its sum. `values` is the format of the values.
-pub fn finish(cpu: Cpu, values: CacheType, partial: &mut [f32], out: &mut [f32]) {
-    let dim = partial.len() - 2;
-    if values.is_mixed() {
-        mix_rows(cpu, &mut partial[..dim], dim);
-    }
-    let inverse = 1.0 / partial[dim + 1];
-    for (out, value) in out.iter_mut().zip(&*partial) {
-        *out = value * inverse;
     }
 }

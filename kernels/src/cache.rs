@@ -1,4 +1,4 @@
-//! Formats of the KV cache, in units of 32 values: those of weights whose values can be written
+//! Formats of the KV cache, in units of 32 values: the formats of weights that can be written
 //! quickly.
 
 use std::{marker::PhantomData, str::FromStr};
@@ -26,12 +26,12 @@ macro_rules! cache_types {
         }
 
         impl CacheType {
-            /// All formats, the most precise first.
+            /// All formats, in order of precision, the finest first.
             pub const ALL: [CacheType; [$(stringify!($float),)* $(stringify!($quantized),)*].len()] =
                 [$(CacheType::$float,)* $(CacheType::$quantized,)*];
 
-            /// Returns whether attention expects rows that are mixed, multiplied by a Hadamard matrix
-            /// ([`crate::hadamard`]): all but those of keys that rotate as they are read.
+            /// Returns whether attention expects rows that are mixed, multiplied by a Hadamard
+            /// matrix ([`crate::hadamard`]): all rows but keys that rotate when they are used.
             pub fn is_mixed(self) -> bool {
                 match self {
                     $(CacheType::$float => $float::MIXED,)*
@@ -125,6 +125,10 @@ pub(crate) trait Quantized: CacheFormat {
 /// A computation that reads or writes the cache, written once and compiled for every format and
 /// instruction set.
 pub(crate) trait CacheKernel: Sized {
+    /// Whether [`CacheKernel::run`] has no dot products of integers ([`Kernel::FLOATS`]).
+    const FLOATS: bool = true;
+    /// Whether [`CacheKernel::run_quantized`] has none either.
+    const FLOATS_QUANTIZED: bool = Self::FLOATS;
     /// Runs the computation for any format.
     fn run<I: Isa, C: CacheFormat>(self, isa: I);
     /// Runs the computation for a quantized format, by default as for any format.
@@ -138,6 +142,7 @@ pub(crate) trait CacheKernel: Sized {
 struct FloatCacheKernel<C, K>(K, PhantomData<C>);
 
 impl<C: CacheFormat, K: CacheKernel> Kernel for FloatCacheKernel<C, K> {
+    const FLOATS: bool = K::FLOATS;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -149,6 +154,7 @@ impl<C: CacheFormat, K: CacheKernel> Kernel for FloatCacheKernel<C, K> {
 struct QuantizedCacheKernel<C, K>(K, PhantomData<C>);
 
 impl<C: Quantized, K: CacheKernel> Kernel for QuantizedCacheKernel<C, K> {
+    const FLOATS: bool = K::FLOATS_QUANTIZED;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -177,8 +183,8 @@ impl<F: FloatCache> CacheFormat for F {
     }
 }
 
-/// Writes a row of values, whose number is a multiple of [`UNIT`], to `out`
-/// ([`CacheType::row_bytes`]).
+/// Writes a row of values to `out` ([`CacheType::row_bytes`]). Their number is a multiple of
+/// [`UNIT`].
 pub fn store(cpu: Cpu, dtype: CacheType, values: &[f32], out: &mut [u8]) {
     assert_eq!((values.len() % UNIT, out.len()), (0, dtype.row_bytes(values.len())));
     run(cpu, dtype, Store { values, out });
@@ -199,7 +205,7 @@ impl CacheKernel for Store<'_> {
     }
 }
 
-/// Reads a row to `out`, whose length is a multiple of [`UNIT`].
+/// Reads a row to `out`. Its length is a multiple of [`UNIT`].
 pub fn load(cpu: Cpu, dtype: CacheType, row: &[u8], out: &mut [f32]) {
     assert_eq!((out.len() % UNIT, row.len()), (0, dtype.row_bytes(out.len())));
     run(cpu, dtype, Load { row, out });

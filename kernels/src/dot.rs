@@ -1,8 +1,9 @@
 //! Few tokens: each row of weights is read once, as it is stored.
 //!
-//! One token is multiplied with weights that are unpacked in registers (`single`), several with those
-//! of a span that is unpacked for all of them (`together`), and floating-point weights are converted
-//! for a tile of tokens (`floats`). The sums of a token do not depend on the other tokens.
+//! One token is multiplied with weights that are unpacked in registers (`single`). For several
+//! tokens, a span of weights is unpacked once for all of them (`together`). Floating-point weights
+//! are converted for a tile of tokens (`floats`). The sums of a token do not depend on the other
+//! tokens.
 //!
 //! Two rows are read side by side, from places far apart: a core prefetches each such stream
 //! separately, and a single stream uses only a small part of the memory bandwidth of a core.
@@ -11,12 +12,14 @@ mod floats;
 mod single;
 mod together;
 
+use std::ops::Range;
+
 use bytemuck::from_bytes;
 
 use crate::{
     format::{Format, spans, tail},
     isa::{Isa, LANES},
-    product::{Matrix, Output, Product},
+    operands::{Matrix, Output},
 };
 
 pub(crate) use floats::FloatDot;
@@ -49,34 +52,24 @@ impl<'a> Row<'a> {
         let ahead = onward.get(AHEAD..).filter(|_| token == 0);
         Row { bytes: weights.row(row), onward, ahead: ahead.unwrap_or_default() }
     }
-}
 
-/// A product of several rows with `N` tokens.
-trait Dots<const N: usize> {
-    /// Returns the dot products of each row with tokens `first .. first + N`.
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], first: usize) -> [[f32; N]; R];
-}
-
-/// Calls `multiply` with up to 16 rows of each stream at a time; multiplies rows that are left with
-/// one token after the other.
-#[inline(always)]
-fn multiply_rows(
-    product: Product<'_>,
-    one: &impl Dots<1>,
-    mut multiply: impl FnMut(&Block<'_>, &mut dyn Output),
-) {
-    let Product { weights, rows, input, out, .. } = product;
-    let length = rows.len() / STREAMS;
-    for first in (0..length).step_by(LANES) {
-        let places = [0, 1].map(|s| rows.start + s * length + first);
-        multiply(&Block { weights, places, count: LANES.min(length - first) }, out);
-    }
-    for row in rows.start + STREAMS * length..rows.end {
-        for token in 0..input.tokens {
-            let [sums] = one.dots([Row::new(weights, row, token)], token);
-            out.put(token, row, &sums);
+    /// Returns the span that starts after the whole spans: in place, where it includes the first
+    /// blocks of the next row, or as a copy padded with zeros at the end of the matrix.
+    #[inline(always)]
+    fn last<'s, F: Format>(&'s self, copy: &'s mut Option<F::Span>) -> &'s F::Span {
+        let (whole, rest) = spans::<F>(self.bytes);
+        let start = size_of_val(whole);
+        match self.onward.get(start..start + size_of::<F::Span>()) {
+            Some(place) => from_bytes(place),
+            None => copy.insert(tail::<F>(rest)),
         }
     }
+}
+
+/// A product of a row of each stream with `N` tokens.
+trait Dots<const N: usize> {
+    /// Returns the dot products of each row with tokens `first .. first + N`.
+    fn dots(&self, rows: [Row<'_>; STREAMS], first: usize) -> [[f32; N]; STREAMS];
 }
 
 /// Up to 16 rows from each of several places.
@@ -84,20 +77,48 @@ struct Block<'a> {
     weights: &'a Matrix<'a>,
     /// The first row at each place.
     places: [usize; STREAMS],
+    /// The number of rows at each place.
     count: usize,
+    /// The number of places that differ: one for a row that is left, which is multiplied beside
+    /// itself, since code for single rows would take long to compile.
+    streams: usize,
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    /// Returns all rows of a product in blocks.
+    #[inline(always)]
+    fn all(weights: &'a Matrix<'a>, rows: Range<usize>) -> impl Iterator<Item = Block<'a>> {
+        let length = rows.len() / STREAMS;
+        let blocks = (0..length).step_by(LANES).map(
+            #[inline(always)]
+            move |first| {
+                let places = [0, 1].map(|s| rows.start + s * length + first);
+                Block { weights, places, count: LANES.min(length - first), streams: STREAMS }
+            },
+        );
+        let left = (rows.start + STREAMS * length..rows.end).map(
+            #[inline(always)]
+            move |row| Block { weights, places: [row; STREAMS], count: 1, streams: 1 },
+        );
+        blocks.chain(left)
+    }
+
+    /// Returns the `i`-th row at each place, for products with tokens from `token` on.
+    #[inline(always)]
+    fn rows(&self, i: usize, token: usize) -> [Row<'a>; STREAMS] {
+        let mut rows = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
+        for s in 0..STREAMS {
+            rows[s] = Row::new(self.weights, self.places[s] + i, token);
+        }
+        rows
+    }
+
     /// Multiplies the rows with tokens `first .. first + N`.
     #[inline(always)]
     fn multiply<const N: usize>(&self, dots: &impl Dots<N>, first: usize, out: &mut dyn Output) {
         let mut values = [[[0.0; LANES]; STREAMS]; N];
         for i in 0..self.count {
-            let mut side_by_side = [Row { bytes: &[], onward: &[], ahead: &[] }; STREAMS];
-            for s in 0..STREAMS {
-                side_by_side[s] = Row::new(self.weights, self.places[s] + i, first);
-            }
-            let sums = dots.dots(side_by_side, first);
+            let sums = dots.dots(self.rows(i, first), first);
             for s in 0..STREAMS {
                 for t in 0..N {
                     values[t][s][i] = sums[s][t];
@@ -105,9 +126,15 @@ impl Block<'_> {
             }
         }
         for t in 0..N {
-            for s in 0..STREAMS {
-                out.put(first + t, self.places[s], &values[t][s][..self.count]);
-            }
+            self.put(first + t, &values[t], out);
+        }
+    }
+
+    /// Puts out the products of the rows with a token.
+    #[inline(always)]
+    fn put(&self, token: usize, values: &[[f32; LANES]; STREAMS], out: &mut dyn Output) {
+        for (place, values) in self.places.iter().zip(values).take(self.streams) {
+            out.put(token, *place, &values[..self.count]);
         }
     }
 }
@@ -120,14 +147,43 @@ fn prefetch<I: Isa>(isa: I, ahead: &[u8], i: usize, bytes: usize) {
     }
 }
 
-/// Returns the span that begins after a row's whole spans: in place, where it includes the first
-/// blocks of the next row, or as a copy padded with zeros at the end of the matrix.
-#[inline(always)]
-fn last<'s, F: Format>(row: &Row<'s>, copy: &'s mut Option<F::Span>) -> &'s F::Span {
-    let (whole, rest) = spans::<F>(row.bytes);
-    let start = size_of_val(whole);
-    match row.onward.get(start..start + size_of::<F::Span>()) {
-        Some(place) => from_bytes(place),
-        None => copy.insert(tail::<F>(rest)),
+/// A row of each stream, in spans of 256 weights.
+struct Spans<'a, F: Format> {
+    rows: [Row<'a>; STREAMS],
+    whole: [&'a [F::Span]; STREAMS],
+}
+
+impl<'a, F: Format> Spans<'a, F> {
+    #[inline(always)]
+    fn new(rows: [Row<'a>; STREAMS]) -> Self {
+        let mut whole = [&[][..]; STREAMS];
+        for r in 0..STREAMS {
+            whole[r] = spans::<F>(rows[r].bytes).0;
+        }
+        Spans { rows, whole }
+    }
+
+    /// Returns the number of whole spans of a row.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.whole[0].len()
+    }
+
+    /// Returns whole span `s` of each row, and prefetches as many bytes ahead.
+    #[inline(always)]
+    fn whole<I: Isa>(&self, isa: I, s: usize) -> [&'a F::Span; STREAMS] {
+        let mut w = [&self.whole[0][s]; STREAMS];
+        for r in 0..STREAMS {
+            prefetch(isa, self.rows[r].ahead, s, size_of::<F::Span>());
+            w[r] = &self.whole[r][s];
+        }
+        w
+    }
+
+    /// Returns [`Row::last`] of each row.
+    #[inline(always)]
+    fn last<'s>(&'s self, copies: &'s mut [Option<F::Span>; STREAMS]) -> [&'s F::Span; STREAMS] {
+        let [a, b] = copies;
+        [self.rows[0].last::<F>(a), self.rows[1].last::<F>(b)]
     }
 }

@@ -1,5 +1,5 @@
-//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel whose lanes are
-//! rows, and a register tile multiplies the panel with a few tokens at a time.
+//! Many tokens, floating-point weights: 16 rows are unpacked once into a panel with a row in each
+//! lane. A register tile multiplies the panel with a few tokens at a time.
 //!
 //! ```text
 //! for each 16 rows:  unpack them into a panel (columns) of 16 lanes
@@ -14,19 +14,25 @@ use bytemuck::cast_slice;
 use crate::{
     format::FloatFormat,
     isa::{Isa, Kernel, LANES},
-    product::{Input, Output, Product},
+    operands::{Input, Output, Product},
     tile::{Tile, float_tile, tiles},
 };
 
-/// Products of rows of floating-point weights with each token.
-pub(crate) struct FloatGemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
+/// Products of rows of floating-point weights with each token. Its buffer is a panel: (columns),
+/// where lanes are rows.
+pub(crate) struct FloatGemm<'a, F>(
+    pub(crate) Product<'a>,
+    pub(crate) &'a mut [[f32; LANES]],
+    pub(crate) PhantomData<F>,
+);
 
 impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Product { weights, rows, input, scratch, out } = self.0;
-        let panel = &mut scratch.floats[..weights.columns()];
+        let Product { weights, rows, input, out } = self.0;
+        let panel = &mut self.1[..weights.columns()];
         for first in rows.clone().step_by(LANES) {
             let count = LANES.min(rows.end - first);
             for lane in 0..LANES {
@@ -35,7 +41,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
             }
             let columns = weights.columns();
             let mut tile = RowsTile { isa, panel, input, columns, first, count, out };
-            tiles(input.tokens, I::FLOAT_TILE, &mut tile);
+            tiles(input.tokens, &mut tile);
         }
     }
 }
@@ -49,9 +55,10 @@ fn unpack_floats<I: Isa, F: FloatFormat>(
     panel: &mut [[f32; LANES]],
 ) {
     let (eights, rest) = row.as_chunks::<8>();
-    for (w, to) in eights.iter().zip(panel.chunks_mut(8)) {
-        for (w, to) in isa.to_f32s(F::load(isa, w)).into_iter().zip(to) {
-            to[lane] = w;
+    for (w, to) in eights.iter().zip(panel.as_chunks_mut::<8>().0) {
+        let values = isa.to_f32s(F::load(isa, w));
+        for i in 0..8 {
+            to[i][lane] = values[i];
         }
     }
     for (w, to) in rest.iter().zip(&mut panel[8 * eights.len()..]) {
@@ -71,6 +78,7 @@ struct RowsTile<'a, I> {
 }
 
 impl<I: Isa> Tile for RowsTile<'_, I> {
+    const LARGEST: usize = I::FLOAT_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, token: usize) {
         let isa = self.isa;

@@ -15,6 +15,8 @@ mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
 mod nvfp4;
+mod q1_0;
+mod q2_0;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -44,6 +46,8 @@ pub use self::{
     iq4_xs::Iq4Xs,
     mxfp4::Mxfp4,
     nvfp4::Nvfp4,
+    q1_0::Q1_0,
+    q2_0::Q2_0,
     q2_k::Q2K,
     q3_k::Q3K,
     q4_0::Q4_0,
@@ -119,7 +123,7 @@ pub type Shared<I> = [<I as Isa>::Bytes; 2];
 pub trait Format: 'static {
     /// The name as GGUF spells it, in lower case.
     const NAME: &'static str;
-    /// The number of weights in one block of the file: 32, 64 or 256.
+    /// The number of weights in one block of the file: 32, 64, 128 or 256.
     const BLOCK: usize;
     /// 256 weights as stored in the file: one block of 256, or several smaller blocks.
     type Span: Pod;
@@ -172,8 +176,7 @@ pub(crate) fn spans<F: Format>(row: &[u8]) -> (&[F::Span], &[u8]) {
     (cast_slice(whole), rest)
 }
 
-/// Returns a span whose first blocks are `rest`, padded with zero blocks, which represent zero
-/// weights.
+/// Returns a span of the blocks `rest`, padded with zero blocks, which represent zero weights.
 #[inline(always)]
 pub(crate) fn tail<F: Format>(rest: &[u8]) -> F::Span {
     let mut span = F::Span::zeroed();
@@ -232,8 +235,8 @@ macro_rules! formats {
 
 formats! {
     float: F32 F16 Bf16;
-    quantized: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4 Nvfp4 Tq2_0 Tq1_0
-        Iq3Xxs Iq3S Iq2Xxs Iq2Xs Iq2S Iq1S Iq1M;
+    quantized: Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2K Q3K Q4K Q5K Q6K Iq4Nl Iq4Xs Mxfp4 Nvfp4
+        Tq2_0 Tq1_0 Iq3Xxs Iq3S Iq2Xxs Iq2Xs Iq2S Iq1S Iq1M;
 }
 
 impl DType {

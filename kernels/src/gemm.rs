@@ -1,5 +1,5 @@
 //! Many tokens, quantized weights: 128 or 256 rows by 1024 columns at a time are unpacked into
-//! panels whose lanes are rows, and a register tile multiplies one or two panels with a few tokens
+//! panels with a row in each lane. A register tile multiplies one or two panels with a few tokens
 //! at a time. (256 rows, 6 tokens and 2 panels with AVX-512; fewer rows for few tokens.)
 //!
 //! ```text
@@ -22,22 +22,22 @@ use crate::{
     activations::Span,
     format::{Format, Quants, SPAN},
     isa::{CacheLine, Isa, Kernel, LANES},
+    operands::{Input, Output, Product},
     panel::{FOURS, GROUPS, STRIDE_MAX, part, parts, stride, unpack},
-    product::{Input, Output, Product},
     tile::{Tile, tiles},
 };
 
 /// The float that integer sums are added to: `1.5 * 2^23`. The last bit of all floats within `2^22`
-/// of it is worth 1, and the magnitude of a sum is less than `32 * 128 * 128 < 2^22`.
+/// of it is worth 1. The magnitude of a sum is less than `32 * 128 * 128 < 2^22`.
 const FLOATED: f32 = 12582912.0;
 
 /// The number of tiles of panels that are multiplied with the same tokens in the L1 cache.
 const TILES: usize = 8;
 /// The largest number of panels of these tiles.
 const PANELS: usize = 2 * TILES;
-/// The number of spans of columns that are unpacked at a time, and by which prefetches are ahead.
+/// The number of spans of columns that are unpacked at a time. Prefetches are as many spans ahead.
 const SPANS: usize = 4;
-/// The number of tokens up to which fewer panels are unpacked at a time: [`FEW_TILES`]. They stay in
+/// Up to this number of tokens, fewer panels are unpacked at a time: [`FEW_TILES`]. They stay in
 /// the L1 cache, and memory is read at shorter intervals.
 const FEW: usize = 32;
 /// See [`FEW`].
@@ -69,16 +69,21 @@ impl Scratch {
 }
 
 /// Products of rows of quantized weights with each token.
-pub(crate) struct Gemm<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
+pub(crate) struct Gemm<'a, F>(
+    pub(crate) Product<'a>,
+    pub(crate) &'a mut Scratch,
+    pub(crate) PhantomData<F>,
+);
 
 impl<F: Format> Kernel for Gemm<'_, F> {
+    const PANELS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         const { assert!(F::CENTER == 0 || !(F::Quants::OFFSET || F::Quants::SIGNED)) };
         const { assert!(F::Quants::SIGNED || F::Quants::BITS <= 7) };
-        let Product { weights, rows, input, scratch, out } = self.0;
-        let Scratch { panels, sums } = &mut scratch.gemm;
+        let Product { weights, rows, input, out } = self.0;
+        let Scratch { panels, sums } = self.1;
         let (columns, width) = (weights.columns(), I::TILE_PANELS);
         let block = width * LANES * if input.tokens > FEW { TILES } else { FEW_TILES };
         let size = size_of::<F::Span>();
@@ -150,13 +155,15 @@ struct Panels<'a, Q> {
 }
 
 impl<Q: Quants> Kernel for Panels<'_, Q> {
+    const PANELS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let tokens = self.input.tokens;
-        match I::TILE_PANELS {
-            2 => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 2> { isa, panels: self }),
-            _ => tiles(tokens, I::INT_TILE, &mut IntTile::<I, Q, 1> { isa, panels: self }),
+        if const { I::TILE_PANELS == 2 } {
+            tiles(tokens, &mut IntTile::<I, Q, 2> { isa, panels: self });
+        } else {
+            tiles(tokens, &mut IntTile::<I, Q, 1> { isa, panels: self });
         }
     }
 }
@@ -168,6 +175,7 @@ struct IntTile<'a, I, Q, const W: usize> {
 }
 
 impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
+    const LARGEST: usize = I::INT_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, token: usize) {
         let IntTile { isa, panels } = self;
@@ -176,6 +184,20 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
             #[inline(always)]
             |t| &input.spans_of(token + t, columns)[panels.spans.clone()],
         );
+        let mut arranged = [[[[0; 32]; GROUPS]; SPANS]; N];
+        if const { I::ARRANGES_TOKENS } {
+            for s in 0..panels.spans.len() {
+                for g in 0..GROUPS {
+                    let tokens: [[u8; 32]; N] = isa.arrange(from_fn(
+                        #[inline(always)]
+                        |t| &x[t][s].quants[g],
+                    ));
+                    for t in 0..N {
+                        arranged[t][s][g] = tokens[t];
+                    }
+                }
+            }
+        }
         // The initial values of the integer sums subtract the center: `center` times the sum of the
         // token's quants, for each span, part, token and group.
         let mut starts = [[[[0; GROUPS]; N]; 2]; SPANS];
@@ -210,7 +232,14 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                     |t| &x[t][s],
                 );
                 for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<Q>())) {
-                    group_tile::<I, Q, W, N>(isa, lines, x, g, &starts[s], &mut acc);
+                    let quants: [&[u8; 32]; N] = from_fn(
+                        #[inline(always)]
+                        |t| match I::ARRANGES_TOKENS {
+                            true => &arranged[t][s][g],
+                            false => &x[t].quants[g],
+                        },
+                    );
+                    group_tile::<I, Q, W, N>(isa, lines, x, quants, g, &starts[s], &mut acc);
                 }
             }
             for w in 0..W {
@@ -238,6 +267,7 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     isa: I,
     panels: &[CacheLine],
     x: [&Span; N],
+    quants: [&[u8; 32]; N],
     g: usize,
     starts: &[[[i32; GROUPS]; N]; 2],
     acc: &mut [[I::WideFloats; N]; W],
@@ -251,17 +281,17 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     for index in 0..parts::<Q>() {
         let a: [&[[u8; 4]]; N] = from_fn(
             #[inline(always)]
-            |t| &x[t].quants[g].as_chunks::<4>().0[fours * index..][..fours],
+            |t| &quants[t].as_chunks::<4>().0[fours * index..][..fours],
         );
         let start: [i32; N] = from_fn(
             #[inline(always)]
             |t| if Q::OFFSET { FLOATED.to_bits() as i32 } else { starts[index][t][g] },
         );
-        let quants: [&[CacheLine]; W] = from_fn(
+        let w: [&[CacheLine]; W] = from_fn(
             #[inline(always)]
             |w| &lines[w][fours * index..][..fours],
         );
-        let sums = isa.wide_dots(Q::SIGNED, Q::BITS, quants, a, start);
+        let sums = isa.panel_dots(Q::SIGNED, Q::BITS, w, a, start);
         for w in 0..W {
             let scale = isa.wide_load_f32(lines[w][FOURS + index].floats());
             let floated = isa.wide_mul(scale, isa.wide_splat(-FLOATED));

@@ -5,9 +5,9 @@
 //! H_1 = 1,   H_2n = [ H_n  H_n ]       (H_n)^2 = n:   H_n / sqrt(n) is orthogonal
 //!                   [ H_n -H_n ]                      and its own inverse
 //! ```
-//! A row is cut into runs, as long as the largest power of two that divides its length, and each
-//! run is multiplied by a matrix of its size. Products of two rows do not change if both are
-//! multiplied. (Ashkboos and others 2024, "QuaRot", section 3.)
+//! A row is cut into runs, and each run is multiplied by a matrix of its size. A run is as long as
+//! the largest power of two that divides the length of the row. Products of two rows do not change
+//! if both are multiplied. (Ashkboos and others 2024, "QuaRot", section 3.)
 
 use crate::{
     array::map,
@@ -30,6 +30,7 @@ struct Rows<'a> {
 }
 
 impl Kernel for Rows<'_> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {

@@ -2,17 +2,17 @@
 //!
 //! A value of a type that implements [`Isa`] is proof that the running CPU has the instruction set,
 //! so every operation on it is safe. The only `unsafe` arithmetic of the program is in the macros
-//! below, in the dot product of NEON, and in an empty assembly block of AVX2 that hides a value
-//! from the optimizer.
+//! below, in the integer products of NEON and I8MM, and in AVX2's empty assembly block that hides a
+//! value from the optimizer.
 
 use bytemuck::{Pod, Zeroable, must_cast_mut, must_cast_ref};
 
-use crate::array::map;
+use crate::array::{from_fn, map};
 
 /// Defines operations of an instruction set in terms of its intrinsics.
 ///
-/// Each operation becomes a method whose body is compiled with the instruction set enabled, so
-/// that calling its intrinsics is safe. The method itself is safe because `self` is proof.
+/// Each operation becomes a method. Its body is compiled with the instruction set enabled, so that
+/// calling its intrinsics is safe. The method itself is safe because `self` is proof.
 macro_rules! operations {
     ($features:literal: $(
         fn $name:ident $(<const $n:ident: i32>)? (self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty $body:block
@@ -29,15 +29,19 @@ macro_rules! operations {
     )* };
 }
 
-/// Implements [`Isa::call`] for a type that is proof of `$features`.
+/// Implements [`Isa::call`] for a type that is proof of `$features`. Kernels `K` with `$other` run with
+/// the instruction set `self.$isa`, if it is given.
 macro_rules! call_with {
-    ($features:literal) => {
+    ($features:literal $(, $other:expr => $isa:tt)?) => {
         #[inline(never)]
         #[allow(
             unsafe_code,
             reason = "the value this is called on is proof of the instruction set"
         )]
         fn call<K: Kernel>(self, kernel: K) -> K::Output {
+            $(if const { $other } {
+                return self.$isa.call(kernel);
+            })?
             #[target_feature(enable = $features)]
             fn enabled<K: Kernel>(isa: impl Isa, kernel: K) -> K::Output {
                 kernel.run(isa)
@@ -55,7 +59,7 @@ macro_rules! instruction_sets {
     ($callback:ident, $argument:ident) => {
         $callback! { $argument:
             "x86_64": avx2::Avx2 avxvnni::AvxVnni avx512::Avx512;
-            "aarch64": neon::Neon;
+            "aarch64": neon::Neon i8mm::I8mm;
         }
     };
 }
@@ -64,6 +68,7 @@ mod avx2;
 mod avx512;
 mod avxvnni;
 mod cpu;
+mod i8mm;
 mod neon;
 mod pair;
 mod scalar;
@@ -80,6 +85,12 @@ pub type Half = [u8; 2];
 /// that is not inlined is compiled without the instruction set, and each of its operations becomes
 /// a call.
 pub trait Kernel {
+    /// Whether the computation has no dot products of integers: instruction sets that differ only
+    /// in these share its code.
+    const FLOATS: bool = false;
+    /// Whether the computation unpacks or multiplies panels: instruction sets that differ only in
+    /// [`Isa::panel_dots`] share the code of others.
+    const PANELS: bool = false;
     /// The result of the computation.
     type Output;
     /// Runs the computation.
@@ -89,7 +100,8 @@ pub trait Kernel {
 /// The vector operations of an instruction set.
 ///
 /// Narrow vectors are 32 bytes, 8 `i32` or 8 `f32`, and wide vectors have [`LANES`] lanes, whatever
-/// the width of a register. Wide vectors are for tiles whose lanes are independent of each other.
+/// the width of a register. Wide vectors are for tiles with lanes that are independent of each
+/// other.
 ///
 /// Every operation returns the same bits on every instruction set. Lanes and bytes are counted from
 /// the lowest address, and 16-bit and 32-bit elements of byte vectors are little-endian.
@@ -97,6 +109,12 @@ pub trait Isa: Copy + 'static {
     /// The value that is added (modulo 256) to signed weights in a panel: 128 if the dot product of
     /// the instruction set takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;
+
+    /// Whether [`Isa::arrange`] changes the order of a token's quants.
+    const ARRANGES_TOKENS: bool = false;
+
+    /// Whether code is to be small rather than fast.
+    const SMALL_CODE: bool = false;
 
     // Sizes of tiles, such that their accumulators stay in registers. No result depends on them.
 
@@ -113,6 +131,8 @@ pub trait Isa: Copy + 'static {
     const KEY_TILE: usize = Self::INT_TILE;
     /// Many queries in 8 bits: queries in a tile of weighted values.
     const WEIGHING_TILE: usize = Self::KEY_TILE;
+    /// A few queries: queries in a tile of float scores, which share a block of rows.
+    const FEW_TILE: usize = 4;
     /// A few queries: accumulators of float scores, one for each pair of a query and a key.
     const FEW_SCORE_SUMS: usize = 4;
     /// A few queries: queries in a tile of weighted values, if it computes whole units of 32 values.
@@ -166,8 +186,8 @@ pub trait Isa: Copy + 'static {
     fn narrow(self, a: [Self::Bytes; 2]) -> Self::Bytes;
     /// Returns the first 16 bytes twice, and the last 16 bytes twice.
     fn repeat_halves(self, a: Self::Bytes) -> [Self::Bytes; 2];
-    /// Expands 32 bits of `bits` as [`Isa::bit_mask`] does: those of bytes `4 * word ..`.
-    /// `word <= 3`, and both halves of `bits` must hold the same 16 bytes.
+    /// Expands 32 bits of `bits` like [`Isa::bit_mask`], from bytes `4 * word ..`. `word <= 3`, and
+    /// both halves of `bits` must hold the same 16 bytes.
     fn bit_mask_of(self, bits: Self::Bytes, word: usize) -> Self::Bytes;
     /// Returns for each byte `a + b` if the byte of `negative` is 0, and `a - b` if it is 255,
     /// wrapping around.
@@ -206,7 +226,7 @@ pub trait Isa: Copy + 'static {
     /// Multiplies bytes, wrapping around.
     #[inline(always)]
     fn mul_bytes(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        // Even and odd bytes are multiplied as 16-bit elements, of which one byte is used.
+        // Even and odd bytes are multiplied as 16-bit elements, and one byte of each is used.
         let (low, high) = (self.splat32(0x00ff00ff), self.splat32(0xff00ff00));
         let even = self.mul16(a, self.and(b, low));
         let odd = self.mul16(self.and(a, high), self.shr16::<8>(b));
@@ -252,7 +272,7 @@ pub trait Isa: Copy + 'static {
     /// Rounds to the nearest integers, ties to even; `|a| <= 127` in every lane.
     fn i8_from_floats(self, a: Self::Floats) -> [i8; 8];
     /// Rounds to the nearest integers, ties to even, and stores them as signed bytes, four to a
-    /// lane: byte `i` of a lane is that of `a[i]`; `|a| <= 127`.
+    /// lane: byte `i` of a lane comes from `a[i]`; `|a| <= 127`.
     fn bytes_from_floats(self, a: [Self::Floats; 4]) -> [u8; 32];
     /// Converts one f16 to f32. (The conversion of the `half` crate detects the CPU at every call.)
     fn f32_from_f16(self, x: Half) -> f32;
@@ -324,9 +344,9 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
-    /// Computes for each of `W` panels and `N` tokens `start` plus the products of all cache lines
-    /// of quants with the bytes of `a`, four to a cache line, by [`Isa::wide_dot_signed`] if
-    /// `signed`, otherwise by [`Isa::wide_dot_unsigned`]. Unsigned quants have at most `bits` bits.
+    /// Computes `start` plus products for each of `W` panels and `N` tokens: all cache lines of
+    /// quants with the bytes of `a`, four to a cache line. The product is [`Isa::wide_dot_signed`]
+    /// if `signed`, otherwise [`Isa::wide_dot_unsigned`]. Unsigned quants have at most `bits` bits.
     #[inline(always)]
     fn wide_dots<const W: usize, const N: usize>(
         self,
@@ -354,6 +374,34 @@ pub trait Isa: Copy + 'static {
             }
         }
         sums
+    }
+    /// Returns the quants of eight rows, for half of the lanes of eight cache lines of a panel. Cache
+    /// line `j` holds columns `4 * j .. 4 * j + 4`, or what [`Isa::panel_dots`] reads instead.
+    #[inline(always)]
+    fn panel(self, rows: [Self::Bytes; 8]) -> [Self::Bytes; 8] {
+        self.transpose(rows)
+    }
+    /// Returns 32 quants of each token in the order that [`Isa::panel_dots`] reads. Used only if
+    /// [`Isa::ARRANGES_TOKENS`].
+    #[inline(always)]
+    fn arrange<const N: usize>(self, tokens: [&[u8; 32]; N]) -> [[u8; 32]; N] {
+        map(
+            tokens,
+            #[inline(always)]
+            |token| *token,
+        )
+    }
+    /// Computes [`Isa::wide_dots`] of quants in the order of [`Isa::panel`] and [`Isa::arrange`].
+    #[inline(always)]
+    fn panel_dots<const W: usize, const N: usize>(
+        self,
+        signed: bool,
+        bits: u32,
+        w: [&[CacheLine]; W],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[Self::WideInts; N]; W] {
+        self.wide_dots(signed, bits, w, a, start)
     }
     /// Returns the bytes of `a`, then the bytes of `b`.
     fn wide_join(self, a: Self::Bytes, b: Self::Bytes) -> Self::WideBytes;
@@ -394,14 +442,23 @@ pub trait Isa: Copy + 'static {
 
     // Operations of attention, and of the element-wise steps.
 
+    /// Returns `a[i] + a[i + 4]` for the four lanes of a half, then the same of `b`.
+    fn add_halves(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// Returns in each half `a[i] + a[i + 2]` for two lanes of that half, then the same of `b`.
+    fn add_quarters(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// Returns in each half `a[2 * i] + a[2 * i + 1]` for two pairs of that half, then the same of `b`.
+    fn add_pairs(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// Returns the [`Isa::sum`] of each vector.
     #[inline(always)]
-    fn sums(self, a: [Self::Floats; 8]) -> Self::Floats {
-        self.load_f32(&map(
-            a,
+    fn sums(self, a: &[Self::Floats; 8]) -> Self::Floats {
+        // Sums of four lanes of two vectors, then of two lanes of four vectors.
+        let halves = from_fn::<_, 4>(
             #[inline(always)]
-            |a| self.sum(a),
-        ))
+            |i| self.add_halves(a[i], a[i + 4]),
+        );
+        let low = self.add_quarters(halves[0], halves[1]);
+        let high = self.add_quarters(halves[2], halves[3]);
+        self.add_pairs(low, high)
     }
     /// Returns the lower eight lanes and the upper eight lanes.
     fn wide_halves(self, a: Self::WideFloats) -> [Self::Floats; 2];
@@ -433,7 +490,7 @@ pub trait Isa: Copy + 'static {
         a: &[u8; 4],
     ) -> Self::WideInts;
     /// Rounds to the nearest integers, ties to even, and stores them as signed bytes, four to a
-    /// lane: byte `i` of a lane is that of `a[i]`; `|a| <= 127`.
+    /// lane: byte `i` of a lane comes from `a[i]`; `|a| <= 127`.
     fn wide_bytes(self, a: [Self::WideFloats; 4]) -> [u8; 4 * LANES];
     /// Computes `a + b`.
     fn wide_add(self, a: Self::WideFloats, b: Self::WideFloats) -> Self::WideFloats;

@@ -1,10 +1,10 @@
 //! Vector kernels of rope-cpu: products of GGUF weights, attention over a cache, and the
 //! element-wise steps between them.
 //!
-//! Reading order: [`isa`] (the vector operations of a CPU), [`mod@format`] (the meaning of the
-//! bytes of a file), then the drivers, each written once for all formats and instruction sets:
+//! Reading order: [`isa`] has the vector operations of a CPU, and [`mod@format`] the meaning of the
+//! bytes of a file. Then come the drivers, each written once for all formats and instruction sets:
 //! [`activations`]; [`product`] with its two implementations `dot` (few tokens, bound by memory)
-//! and `gemm` (many tokens, bound by arithmetic); [`attention`]; [`vector`]. [`probe`] measures the
+//! and `gemm` (many tokens, bound by arithmetic); [`attention`]; [`recurrence`]; [`vector`]. [`probe`] measures the
 //! upper limits of a CPU.
 //!
 //! Invariants:
@@ -12,8 +12,8 @@
 //! - A format is described once and an instruction set once; no function exists for a pair of them.
 //! - Every function returns the same bits on every instruction set. Lanes, the order of groups and
 //!   the order of reductions are fixed by [`isa::Isa`], not by the width of a register.
-//! - `unsafe` is confined to `isa`: the macro that calls intrinsics, [`isa::Isa::call`], one NEON
-//!   instruction, an empty assembly block of AVX2, and [`isa::Isa::prefetch`] of x86.
+//! - `unsafe` is confined to `isa`: the macro that calls intrinsics, [`isa::Isa::call`], two
+//!   instructions of aarch64, an empty assembly block of AVX2, and [`isa::Isa::prefetch`] of x86.
 
 pub mod activations;
 mod array;
@@ -25,10 +25,12 @@ pub mod format;
 mod gemm;
 pub mod hadamard;
 pub mod isa;
+mod operands;
 mod panel;
 pub mod probe;
 pub mod product;
 pub mod quantize;
+pub mod recurrence;
 mod regime;
 mod tile;
 pub mod vector;
@@ -36,7 +38,8 @@ pub mod vector;
 pub use crate::{
     format::DType,
     isa::Cpu,
-    product::{Input, Matrix, Output, Scratch, multiply},
+    operands::{Input, Matrix, Output},
+    product::{Scratch, multiply},
     quantize::Encoder,
     regime::Regime,
 };

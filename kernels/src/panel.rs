@@ -1,9 +1,10 @@
 //! Panels: quantized weights of 16 rows, unpacked for many tokens so that lanes are rows.
 //!
-//! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes: eight of quants (cache
-//! line `j` holds columns `4 j .. 4 j + 4` of all rows), one of scales for each part of a group
-//! that has its own scale, and one of negated offsets for each part if the format has offsets. In a
-//! tile of several panels, the cache lines of the same group of all panels are adjacent.
+//! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes. Eight have quants:
+//! cache line `j` holds columns `4 j .. 4 j + 4` of all rows, or what [`Isa::panel`] returns instead.
+//! Each part of a group with its own scale has one of scales, and one of negated offsets if the
+//! format has offsets. In a tile of several panels, the cache lines of the same group of all panels
+//! are adjacent.
 
 use bytemuck::must_cast_mut;
 
@@ -43,8 +44,8 @@ pub(crate) const fn stride<Q: Quants>() -> usize {
 /// The largest number of cache lines of a group of any format.
 pub(crate) const STRIDE_MAX: usize = FOURS + 4;
 
-/// Unpacks span `span` of 16 rows into panel `w` of the `width` panels in `panels`. The number of
-/// groups that are unpacked is that of `panels`.
+/// Unpacks span `span` of 16 rows into panel `w` of the `width` panels in `panels`. It unpacks as
+/// many groups as `panels` has.
 #[inline(always)]
 pub(crate) fn unpack<I: Isa, F: Format>(
     isa: I,
@@ -55,20 +56,21 @@ pub(crate) fn unpack<I: Isa, F: Format>(
     width: usize,
 ) {
     for (half, rows) in rows.as_chunks::<EIGHT>().0.iter().enumerate() {
+        let tails: [F::Span; EIGHT];
         // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
-        if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
-            let whole: [&F::Span; EIGHT] = from_fn(
+        let eight = if F::BLOCK == SPAN || span < spans::<F>(rows[0]).0.len() {
+            from_fn(
                 #[inline(always)]
                 |r| &spans::<F>(rows[r]).0[span],
-            );
-            unpack_eight::<I, F>(isa, whole, half, panels, w, width);
+            )
         } else {
-            let tails: [F::Span; EIGHT] = from_fn(
+            tails = from_fn(
                 #[inline(always)]
                 |r| tail::<F>(spans::<F>(rows[r]).1),
             );
-            unpack_eight::<I, F>(isa, tails.each_ref(), half, panels, w, width);
-        }
+            tails.each_ref()
+        };
+        unpack_eight::<I, F>(isa, eight, half, panels, w, width);
     }
 }
 
@@ -111,15 +113,15 @@ fn unpack_eight<I: Isa, F: Format>(
     );
     for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
         let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
-        let fours = isa.transpose(from_fn(
+        let lines = isa.panel(from_fn(
             #[inline(always)]
             |r| {
                 let quants = F::quants(isa, rows[r], shared[r], g);
                 if F::Quants::SIGNED { isa.xor(quants, isa.splat(I::SIGNED_BIAS)) } else { quants }
             },
         ));
-        for (four, line) in fours.into_iter().zip(group) {
-            line.0.as_chunks_mut::<32>().0[half] = isa.to_bytes(four);
+        for (quants, line) in lines.into_iter().zip(group) {
+            line.0.as_chunks_mut::<32>().0[half] = isa.to_bytes(quants);
         }
     }
 }

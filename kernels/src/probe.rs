@@ -6,7 +6,7 @@
 
 use std::{array::from_fn, hint::black_box};
 
-use crate::isa::{Cpu, Isa, Kernel, LANES};
+use crate::isa::{CacheLine, Cpu, Isa, Kernel, LANES};
 
 /// The number of steps of a round: enough that its overhead is small, and few enough for the L1
 /// cache.
@@ -19,8 +19,8 @@ const STREAMS: usize = 4;
 /// Computes `rounds` rounds of independent int8 dot products, and returns the number of operations:
 /// a multiplication and an addition for each pair of bytes.
 ///
-/// The factors are full bytes. AVX2 without VNNI can be faster than this with weights of few bits,
-/// several products of which can be added in 16 bits.
+/// The factors are full bytes. AVX2 without VNNI can be faster than this with weights of few bits:
+/// it can add several of their products in 16 bits.
 pub fn int8_dot(cpu: Cpu, rounds: usize) -> u64 {
     cpu.call(Int8Dot { rounds })
 }
@@ -41,6 +41,7 @@ struct Int8Dot {
 }
 
 impl Kernel for Int8Dot {
+    const PANELS: bool = true;
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
@@ -54,25 +55,18 @@ impl Kernel for Int8Dot {
 
 #[inline(always)]
 fn int8_rounds<I: Isa, const ROWS: usize, const TOKENS: usize>(isa: I, rounds: usize) -> u64 {
-    let weights = [[[1u8; 4 * LANES]; ROWS]; STEPS];
-    // The products cancel, so that no accumulator overflows.
-    let tokens = [[[1i8, -1, 1, -1].map(|a| a as u8); TOKENS]; STEPS];
-    let mut acc = [[isa.wide_ints(0); TOKENS]; ROWS];
+    // In any order of quants, the products cancel, so that no accumulator overflows.
+    let weights = [[CacheLine([1; 4 * LANES]); STEPS]; ROWS];
+    let tokens = [[[1i8, -1, 1, -1].map(|a| a as u8); STEPS]; TOKENS];
     for _ in 0..rounds {
         // Hidden from the optimizer, which would otherwise compute the products once for all
         // rounds.
         let (weights, tokens) = (black_box(&weights), black_box(&tokens));
-        for step in 0..STEPS {
-            for r in 0..ROWS {
-                let w = isa.wide_load(&weights[step][r]);
-                for t in 0..TOKENS {
-                    acc[r][t] = isa.wide_dot_unsigned(acc[r][t], w, &tokens[step][t]);
-                }
-            }
+        let weights = weights.each_ref().map(|row| &row[..]);
+        let tokens = tokens.each_ref().map(|token| &token[..]);
+        for lanes in isa.panel_dots(false, 7, weights, tokens, [0; TOKENS]).into_iter().flatten() {
+            black_box(isa.wide_to_f32s(isa.wide_to_floats(lanes)));
         }
-    }
-    for lanes in acc.into_iter().flatten() {
-        black_box(isa.wide_to_f32s(isa.wide_to_floats(lanes)));
     }
     (rounds * STEPS * ROWS * TOKENS * LANES * 4 * 2) as u64
 }
@@ -82,6 +76,7 @@ struct F32Fma {
 }
 
 impl Kernel for F32Fma {
+    const FLOATS: bool = true;
     type Output = u64;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u64 {
@@ -123,6 +118,7 @@ struct Read<'a> {
 }
 
 impl Kernel for Read<'_> {
+    const FLOATS: bool = true;
     type Output = u8;
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> u8 {

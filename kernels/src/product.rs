@@ -2,165 +2,22 @@
 
 use std::{marker::PhantomData, ops::Range};
 
-use bytemuck::cast_slice;
-
 use crate::{
-    activations::{self, Span},
-    dot, float_gemm,
-    format::{DType, FloatFormat, Format, SPAN, Visitor, spans, tail},
+    activations, dot, float_gemm,
+    format::{FloatFormat, Format, SPAN, Visitor},
     gemm,
-    isa::{Cpu, Isa, LANES},
+    isa::{Cpu, LANES},
+    operands::{Input, Matrix, Output, Product},
     regime::Regime,
 };
 
-/// A matrix of weights with the bytes of the file: `rows` x `columns`, in row-major order.
-#[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
-    dtype: DType,
-    rows: usize,
-    columns: usize,
-    bytes: &'a [u8],
-}
-
-impl<'a> Matrix<'a> {
-    /// Creates a matrix.
-    ///
-    /// # Errors
-    ///
-    /// If the number of columns is not a multiple of the block, or `bytes` does not match the
-    /// shape.
-    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, String> {
-        let (block, block_bytes) = dtype.block();
-        let name = dtype.name();
-        if !columns.is_multiple_of(block) {
-            return Err(format!(
-                "{columns} columns of {name} are not a multiple of its block of {block}"
-            ));
-        }
-        let expected = (columns / block).checked_mul(block_bytes).and_then(|n| n.checked_mul(rows));
-        if expected != Some(bytes.len()) {
-            let found = bytes.len();
-            return Err(format!("{rows} x {columns} weights of {name} do not take {found} bytes"));
-        }
-        Ok(Matrix { dtype, rows, columns, bytes })
-    }
-
-    /// Returns the number of rows, which is the number of outputs of the product.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Returns the number of columns, which is the number of inputs of the product.
-    pub fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Returns the matrix of rows `rows`.
-    pub fn part(&self, rows: Range<usize>) -> Self {
-        let row_bytes = self.bytes.len() / self.rows.max(1);
-        let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
-        Matrix { rows: rows.len(), bytes, ..*self }
-    }
-
-    /// Returns the bytes of `row`.
-    pub(crate) fn row(&self, row: usize) -> &'a [u8] {
-        let bytes = self.bytes.len() / self.rows;
-        &self.bytes[row * bytes..][..bytes]
-    }
-
-    /// Prefetches `len` bytes of `row`, from byte `at` on.
-    #[inline(always)]
-    pub(crate) fn prefetch<I: Isa>(&self, isa: I, row: usize, at: usize, len: usize) {
-        let start = row * (self.bytes.len() / self.rows) + at;
-        for line in (start..start + len).step_by(64) {
-            isa.prefetch(self.bytes, line);
-        }
-    }
-
-    /// Returns the bytes of `row` and all following rows.
-    pub(crate) fn rows_from(&self, row: usize) -> &'a [u8] {
-        &self.bytes[row * (self.bytes.len() / self.rows)..]
-    }
-
-    /// Writes the weights of `row` to `out` (columns).
-    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        assert_eq!(out.len(), self.columns);
-        decode_row(self.dtype, self.row(row), out);
-    }
-}
-
-/// Writes the weights of a row to `out` (columns).
-pub(crate) fn decode_row(dtype: DType, row: &[u8], out: &mut [f32]) {
-    dtype.visit(Decode { row, out });
-}
-
-struct Decode<'a> {
-    row: &'a [u8],
-    out: &'a mut [f32],
-}
-
-impl Visitor for Decode<'_> {
-    type Output = ();
-    fn quantized<F: Format>(self) {
-        let (whole, rest) = spans::<F>(self.row);
-        let tail = tail::<F>(rest);
-        let all = whole.iter().chain([&tail]);
-        let mut values = [0.0; SPAN];
-        for (span, out) in all.zip(self.out.chunks_mut(SPAN)) {
-            F::decode(span, &mut values);
-            out.copy_from_slice(&values[..out.len()]);
-        }
-    }
-    fn float<F: FloatFormat>(self) {
-        let elements: &[F::Element] = cast_slice(self.row);
-        for (x, out) in elements.iter().zip(self.out) {
-            *out = F::decode(*x);
-        }
-    }
-}
-
-/// The activations of all tokens. Products with quantized weights read `spans`, products with
-/// floating-point weights read `floats`.
-#[derive(Clone, Copy)]
-pub struct Input<'a> {
-    /// The order of the sums.
-    pub regime: Regime,
-    /// The number of tokens.
-    pub tokens: usize,
-    /// The activations as floats: (tokens, columns).
-    pub floats: &'a [f32],
-    /// The activations rounded to 8 bits: (tokens, [`activations::spans_for`] columns).
-    pub spans: &'a [Span],
-}
-
-impl<'a> Input<'a> {
-    /// Returns the floats of `token`.
-    #[inline(always)]
-    pub(crate) fn floats_of(&self, token: usize, columns: usize) -> &'a [f32] {
-        &self.floats[token * columns..][..columns]
-    }
-
-    /// Returns the spans of `token`.
-    #[inline(always)]
-    pub(crate) fn spans_of(&self, token: usize, columns: usize) -> &'a [Span] {
-        let n = activations::spans_for(columns);
-        &self.spans[token * n..][..n]
-    }
-}
-
-/// The destination of a product.
-pub trait Output {
-    /// Writes the products of `token` with the rows from `row` on.
-    fn put(&mut self, token: usize, row: usize, values: &[f32]);
-}
-
 /// A worker thread's buffers for products.
 pub struct Scratch {
-    pub(crate) gemm: gemm::Scratch,
+    gemm: gemm::Scratch,
     /// Activations of several tokens in the order of a format: (tokens, spans).
-    pub(crate) arranged: Vec<dot::Arranged>,
+    arranged: Vec<dot::Arranged>,
     /// A panel of floats: (columns), where lanes are rows.
-    pub(crate) floats: Vec<[f32; LANES]>,
+    floats: Vec<[f32; LANES]>,
 }
 
 impl Scratch {
@@ -183,9 +40,9 @@ impl Scratch {
 
 /// Multiplies `rows` of `weights` with every token of `input`.
 ///
-/// The product of a row of quantized weights with a token is the sum of exact integer sums of 32
-/// (or 16) products, each times its scales. The order of the additions depends on
-/// [`Input::regime`], and not on the instruction set, nor on other rows and tokens.
+/// The product of a row of quantized weights with a token is a sum of exact integer sums, of 32 (or
+/// 16) products each, times their scales. The order of the additions depends on [`Input::regime`],
+/// but not on the instruction set, or on other rows and tokens.
 pub fn multiply(
     cpu: Cpu,
     weights: &Matrix<'_>,
@@ -194,41 +51,36 @@ pub fn multiply(
     scratch: &mut Scratch,
     out: &mut dyn Output,
 ) {
-    assert!(rows.end <= weights.rows);
-    weights.dtype.visit(Multiply { cpu, product: Product { weights, rows, input, scratch, out } });
-}
-
-/// The arguments of [`multiply`].
-pub(crate) struct Product<'a> {
-    pub(crate) weights: &'a Matrix<'a>,
-    pub(crate) rows: Range<usize>,
-    pub(crate) input: Input<'a>,
-    pub(crate) scratch: &'a mut Scratch,
-    pub(crate) out: &'a mut dyn Output,
+    assert!(rows.end <= weights.rows());
+    let product = Product { weights, rows, input, out };
+    weights.dtype().visit(Multiply { cpu, product, scratch });
 }
 
 struct Multiply<'a> {
     cpu: Cpu,
     product: Product<'a>,
+    scratch: &'a mut Scratch,
 }
 
 impl Visitor for Multiply<'_> {
     type Output = ();
     fn quantized<F: Format>(self) {
-        let Multiply { cpu, product } = self;
+        let Multiply { cpu, product, scratch } = self;
         match product.input.regime {
             Regime::Few if product.input.tokens > 1 => {
-                cpu.call(dot::Together::<F>(product, PhantomData));
+                cpu.call(dot::Together::<F>(product, &mut scratch.arranged, PhantomData));
             }
             Regime::Few => cpu.call(dot::Dot::<F>(product, PhantomData)),
-            Regime::Many => cpu.call(gemm::Gemm::<F>(product, PhantomData)),
+            Regime::Many => cpu.call(gemm::Gemm::<F>(product, &mut scratch.gemm, PhantomData)),
         }
     }
     fn float<F: FloatFormat>(self) {
-        let Multiply { cpu, product } = self;
+        let Multiply { cpu, product, scratch } = self;
         match product.input.regime {
             Regime::Few => cpu.call(dot::FloatDot::<F>(product, PhantomData)),
-            Regime::Many => cpu.call(float_gemm::FloatGemm::<F>(product, PhantomData)),
+            Regime::Many => {
+                cpu.call(float_gemm::FloatGemm::<F>(product, &mut scratch.floats, PhantomData))
+            }
         }
     }
 }

@@ -18,9 +18,9 @@ pub(crate) use self::{
 };
 use crate::{
     DType,
-    format::{Bf16, F16, F32, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
+    format::{Bf16, F16, F32, Q1_0, Q2_0, Q4_0, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0},
     isa::{Cpu, Isa, Kernel},
-    product::decode_row,
+    operands::decode_row,
 };
 
 /// A format that weights can be quantized to, with `N` weights in a block.
@@ -47,6 +47,8 @@ impl Encoder {
             DType::F32 => encode_row::<1, F32>,
             DType::F16 => encode_row::<1, F16>,
             DType::Bf16 => encode_row::<1, Bf16>,
+            DType::Q1_0 => encode_row::<128, Q1_0>,
+            DType::Q2_0 => encode_row::<64, Q2_0>,
             DType::Q4_0 => encode_row::<32, Q4_0>,
             DType::Q5_0 => encode_row::<32, Q5_0>,
             DType::Q5_1 => encode_row::<32, Q5_1>,
@@ -64,8 +66,8 @@ impl Encoder {
         self.dtype
     }
 
-    /// Quantizes a row of weights, which must be whole blocks, to `out`, whose length must match.
-    /// The bytes are the same on every instruction set.
+    /// Quantizes a row of weights to `out`. The row must be whole blocks, and the length of `out`
+    /// must match. The bytes are the same on every instruction set.
     pub fn encode(self, cpu: Cpu, weights: &[f32], out: &mut [u8]) {
         let (block, bytes) = self.dtype.block();
         assert!(weights.len().is_multiple_of(block));
@@ -93,6 +95,7 @@ struct EncodedRow<'a, const N: usize, F: Encode<N>> {
 }
 
 impl<const N: usize, F: Encode<N>> Kernel for EncodedRow<'_, N, F> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, _: I) {

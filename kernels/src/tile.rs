@@ -8,14 +8,22 @@ use crate::{
 
 /// A computation that [`tiles`] splits into tiles of a few tokens.
 pub(crate) trait Tile {
+    /// Maximum tokens of a tile: 8, 6, 4, 3, 2 or 1. Larger tiles are not compiled.
+    const LARGEST: usize;
     /// Computes the tile of tokens `first .. first + N`.
     fn run<const N: usize>(&mut self, first: usize);
 }
 
-/// Runs `tile` for all of `tokens` tokens, at most `largest` (8, 6, 4, 3, 2 or 1) at a time, in tiles
-/// of about the same size.
+/// Runs `tile` for all of `tokens` tokens, in tiles of about the same size.
 #[inline(always)]
-pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
+pub(crate) fn tiles<T: Tile>(tokens: usize, tile: &mut T) {
+    tiles_up_to(T::LARGEST, tokens, tile);
+}
+
+/// Runs `tile` for all of `tokens` tokens, in tiles of about the same size and of at most `largest`
+/// tokens.
+#[inline(always)]
+pub(crate) fn tiles_up_to<T: Tile>(largest: usize, tokens: usize, tile: &mut T) {
     let mut first = 0;
     while first < tokens {
         let left = tokens - first;
@@ -24,14 +32,22 @@ pub(crate) fn tiles(tokens: usize, largest: usize, tile: &mut impl Tile) {
         let mut sizes = [1, 2, 3, 4, 6, 8].into_iter().filter(fits);
         let size = sizes.clone().find(|&n| n >= even).or(sizes.next_back());
         match size {
-            Some(8) => tile.run::<8>(first),
-            Some(6) => tile.run::<6>(first),
-            Some(4) => tile.run::<4>(first),
-            Some(3) => tile.run::<3>(first),
-            Some(2) => tile.run::<2>(first),
-            _ => tile.run::<1>(first),
+            Some(8) => fitting::<8, T>(tile, first),
+            Some(6) => fitting::<6, T>(tile, first),
+            Some(4) => fitting::<4, T>(tile, first),
+            Some(3) => fitting::<3, T>(tile, first),
+            Some(2) => fitting::<2, T>(tile, first),
+            _ => fitting::<1, T>(tile, first),
         }
         first += size.unwrap_or(1);
+    }
+}
+
+/// Runs a tile of `N` tokens. The condition is a constant, so that no larger tile is compiled.
+#[inline(always)]
+fn fitting<const N: usize, T: Tile>(tile: &mut T, first: usize) {
+    if const { N <= T::LARGEST } {
+        tile.run::<N>(first);
     }
 }
 

@@ -1,5 +1,8 @@
-//! Element-wise operations between products, RMS norm, and rotation.
+//! Element-wise operations between products, norms, and rotation.
 
+mod activation;
+
+pub use self::activation::{Activation, Ungated, activate, gate};
 use crate::isa::{Cpu, Isa, Kernel, LANES};
 
 /// Computes `e^x`, to about one unit in the last place; exactly 0 below -87.7, and at most `e^88`.
@@ -29,7 +32,7 @@ fn sigmoid<I: Isa>(isa: I, x: I::WideFloats) -> I::WideFloats {
 
 /// Returns floats `N i .. N i + N` of `x`, padded with zeros past the end.
 #[inline(always)]
-fn lanes<const N: usize>(x: &[f32], i: usize) -> [f32; N] {
+pub(crate) fn lanes<const N: usize>(x: &[f32], i: usize) -> [f32; N] {
     let rest = &x[N * i..];
     rest.first_chunk().copied().unwrap_or_else(|| {
         let mut padded = [0.0; N];
@@ -54,6 +57,65 @@ pub fn rms_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
     cpu.call(RmsNorm { x, weight, epsilon });
 }
 
+/// Computes the norm of a layer in place (Ba et al., arXiv:1607.06450, equation 4, without a bias):
+/// `x = (x - mean(x)) * weight / sqrt(variance(x) + epsilon)`.
+pub fn layer_norm(cpu: Cpu, x: &mut [f32], weight: &[f32], epsilon: f32) {
+    let mean = cpu.call(Sum(x)) / x.len() as f32;
+    x.iter_mut().for_each(|x| *x -= mean);
+    rms_norm(cpu, x, weight, epsilon);
+}
+
+/// Computes `x = scale x / sqrt(sum(x^2) + epsilon)`.
+pub fn normalize(cpu: Cpu, x: &mut [f32], scale: f32, epsilon: f32) {
+    cpu.call(Normalize { x, scale, epsilon });
+}
+
+struct Normalize<'a> {
+    x: &'a mut [f32],
+    scale: f32,
+    epsilon: f32,
+}
+
+impl Kernel for Normalize<'_> {
+    const FLOATS: bool = true;
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let scale = self.scale / (squares(isa, self.x) + self.epsilon).sqrt();
+        let scale = isa.splat_f32(scale);
+        for i in 0..self.x.len().div_ceil(8) {
+            let v = isa.mul(isa.load_f32(&lanes(self.x, i)), scale);
+            put(self.x, i, isa.to_f32s(v));
+        }
+    }
+}
+
+/// Returns the sum of squares.
+#[inline(always)]
+fn squares<I: Isa>(isa: I, x: &[f32]) -> f32 {
+    let mut sums = [isa.splat_f32(0.0); 4];
+    for i in 0..x.len().div_ceil(8) {
+        let v = isa.load_f32(&lanes(x, i));
+        sums[i % 4] = isa.mul_add(v, v, sums[i % 4]);
+    }
+    isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])))
+}
+
+struct Sum<'a>(&'a [f32]);
+
+impl Kernel for Sum<'_> {
+    const FLOATS: bool = true;
+    type Output = f32;
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> f32 {
+        let mut sums = [isa.splat_f32(0.0); 4];
+        for i in 0..self.0.len().div_ceil(8) {
+            sums[i % 4] = isa.add(isa.load_f32(&lanes(self.0, i)), sums[i % 4]);
+        }
+        isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])))
+    }
+}
+
 struct RmsNorm<'a> {
     x: &'a mut [f32],
     weight: &'a [f32],
@@ -61,17 +123,13 @@ struct RmsNorm<'a> {
 }
 
 impl Kernel for RmsNorm<'_> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let n = self.x.len();
-        let mut sums = [isa.splat_f32(0.0); 4];
-        for i in 0..n.div_ceil(8) {
-            let v = isa.load_f32(&lanes(self.x, i));
-            sums[i % 4] = isa.mul_add(v, v, sums[i % 4]);
-        }
-        let sum = isa.sum(isa.add(isa.add(sums[0], sums[1]), isa.add(sums[2], sums[3])));
-        let scale = isa.splat_f32(1.0 / (sum / n as f32 + self.epsilon).sqrt());
+        let mean = squares(isa, self.x) / n as f32;
+        let scale = isa.splat_f32(1.0 / (mean + self.epsilon).sqrt());
         for i in 0..n.div_ceil(8) {
             let v = isa.mul(isa.load_f32(&lanes(self.x, i)), scale);
             let v = isa.mul(v, isa.load_f32(&lanes(self.weight, i)));
@@ -92,6 +150,7 @@ struct Map<'a, E> {
 }
 
 impl<E: ElementWise> Kernel for Map<'_, E> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -116,59 +175,39 @@ pub fn add(cpu: Cpu, x: &mut [f32], y: &[f32]) {
     cpu.call(Map { x, y, op: Add });
 }
 
-/// The activation function of a gated feed-forward network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x / (1 + e^-x)`.
-    Silu,
-    /// The tanh approximation of GELU.
-    GeluTanh,
+/// A function of each element.
+trait Function: Copy {
+    fn apply<I: Isa>(self, isa: I, x: I::WideFloats) -> I::WideFloats;
 }
 
-/// Computes `gate = activation(gate) * up`.
-pub fn gate(cpu: Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
-    struct Silu;
-    impl ElementWise for Silu {
-        #[inline(always)]
-        fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
-            isa.wide_mul(isa.wide_mul(x, sigmoid(isa, x)), up)
-        }
-    }
-    // 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-    struct GeluTanh;
-    impl ElementWise for GeluTanh {
-        #[inline(always)]
-        fn apply<I: Isa>(&self, isa: I, x: I::WideFloats, up: I::WideFloats) -> I::WideFloats {
-            let cube = isa.wide_mul(isa.wide_mul(x, x), isa.wide_splat(0.044_715));
-            let u = isa.wide_mul(isa.wide_mul_add(cube, x, x), isa.wide_splat(2.0 * 0.797_884_6));
-            isa.wide_mul(isa.wide_mul(x, sigmoid(isa, u)), up)
-        }
-    }
-    match activation {
-        Activation::Silu => cpu.call(Map { x: gate, y: up, op: Silu }),
-        Activation::GeluTanh => cpu.call(Map { x: gate, y: up, op: GeluTanh }),
-    }
-}
-
-/// Computes `x = cap * tanh(x / cap)`.
-pub fn soft_cap(cpu: Cpu, x: &mut [f32], cap: f32) {
-    cpu.call(SoftCap { x, cap });
-}
-
-struct SoftCap<'a> {
+struct Apply<'a, F> {
     x: &'a mut [f32],
-    cap: f32,
+    function: F,
 }
 
-impl Kernel for SoftCap<'_> {
+impl<F: Function> Kernel for Apply<'_, F> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         for i in 0..self.x.len().div_ceil(LANES) {
             let x = isa.wide_load_f32(&lanes(self.x, i));
-            put(self.x, i, isa.wide_to_f32s(soft_capped(isa, x, self.cap)));
+            put(self.x, i, isa.wide_to_f32s(self.function.apply(isa, x)));
         }
     }
+}
+
+/// Computes `x = cap * tanh(x / cap)`.
+pub fn soft_cap(cpu: Cpu, x: &mut [f32], cap: f32) {
+    #[derive(Clone, Copy)]
+    struct SoftCap(f32);
+    impl Function for SoftCap {
+        #[inline(always)]
+        fn apply<I: Isa>(self, isa: I, x: I::WideFloats) -> I::WideFloats {
+            soft_capped(isa, x, self.0)
+        }
+    }
+    cpu.call(Apply { x, function: SoftCap(cap) });
 }
 
 /// Computes `cap * tanh(x / cap)`, with tanh y = 2 sigmoid(2y) - 1.
@@ -178,8 +217,8 @@ pub(crate) fn soft_capped<I: Isa>(isa: I, x: I::WideFloats, cap: f32) -> I::Wide
     isa.wide_mul_add(s, isa.wide_splat(2.0 * cap), isa.wide_splat(-cap))
 }
 
-/// Rotates a head, whose pairs are elements `i` and `i + n/2` for `n = row.len()`, by the angles
-/// whose cosines and sines are `row[i]` and `row[n/2 + i]`. Elements past `n` do not change.
+/// Rotates a head. A pair is elements `i` and `i + n/2` for `n = row.len()`; the cosine and sine of
+/// its angle are `row[i]` and `row[n/2 + i]`. Elements past `n` do not change.
 pub fn rotate(cpu: Cpu, head: &mut [f32], row: &[f32]) {
     cpu.call(Rotate { head, row });
 }
@@ -190,6 +229,7 @@ struct Rotate<'a> {
 }
 
 impl Kernel for Rotate<'_> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -228,7 +268,7 @@ pub(crate) fn add_rotated<I: Isa>(isa: I, head: &mut [f32], other: &[f32], row: 
     );
 }
 
-/// Returns pairs `16 i .. 16 i + 16`, whose elements are `a` and `b`, rotated by `row`.
+/// Returns pairs `16 i .. 16 i + 16`, with elements `a` and `b`, rotated by `row`.
 #[inline(always)]
 fn rotated_pairs<I: Isa>(
     isa: I,

@@ -34,7 +34,7 @@ def slots(arguments):
     rates = {1: [], 4: []}
     with Server(rope_cpu(1, workload.context(arguments.long))) as one, Server(rope_cpu(4, workload.context(arguments.long))) as four:
         servers = {1: one.wait(), 4: four.wait()}
-        # In turns, as other programs run, too. The first turn warms up.
+        # In turns, since other programs also run. The first turn warms up.
         for turn in range(4):
             for count, server in servers.items():
                 bodies = [workload.body(workload.SHORT, TOKENS, 100 * turn + index) for index in range(4)]

@@ -10,7 +10,8 @@ WORDS = (
     "story fact month lot right study book eye job word business issue side kind head house service friend father power"
 ).split()
 SHORT, SHORT_ANSWER, LONG_ANSWER = 24, 48, 16
-# Of 16 requests: well-formed ones, and those whose clients leave, at once, while the prompt is read, or in the answer.
+# Of 16 requests: well-formed ones, and ones with clients that disconnect: at once, during prompt processing, or in
+# the answer.
 BLOCK = ["short"] * 11 + ["long"] * 2 + ["leaves at once", "leaves while reading", "leaves in the answer"]
 
 

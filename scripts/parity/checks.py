@@ -58,8 +58,8 @@ def exact_weights(ours, report):
                 compared(report, f"1 {name}, {rule}", theirs, mine, (2 * table.mean_kl, 2 * table.diff_999))
 
 
-# What the drift of llama.cpp's angles does to the last 256 of 9,000 tokens under YaRN x 4, by the reference
-# computed with exact angles and with ggml's: `scripts/parity --measure-drift` prints it (ten minutes).
+# The effect of llama.cpp's drifting angles on the last 256 of 9,000 tokens under YaRN x 4. It is the difference of
+# the reference with exact angles and with ggml's: `scripts/parity --measure-drift` prints it (ten minutes).
 DRIFT_MEAN_KL, DRIFT_DIFFERENCE = 2.3e-8, 3.0e-3
 LONG = 9000
 
@@ -198,7 +198,7 @@ def baked_scaling(ours, report):
 
 
 def every_format(ours, report):
-    """6. A toy of random weights in each format with code books, base-3 digits or small floats: no further from the exact
+    """6. A toy of random weights in each format with code books, base-3 digits, small floats or few bits: no further from the exact
     model than llama.cpp is, plus a tenth. (Activations are rounded 32 at a time; llama.cpp does so for 32 or 256.)
     """
     tokens = np.random.default_rng(0).integers(3, 320, 256).tolist()
@@ -235,11 +235,12 @@ def other_formats(ours, report):
         report.at_most(f"7 {kind}: a tensor's largest error, relative to llama-quantize's", worst, 1.0)
 
 
-# Of the logarithm of a perplexity, whose distance is at most the root mean square of those of the log-likelihoods. If the text
-# is what the model expects, that is the root of twice the mean KL: 1.4e-4, and 2e-3 with what the table does.
+# Of the logarithm of a perplexity. Its distance is at most the root mean square of the distances of the
+# log-likelihoods. If the text is what the model expects, that is the root of twice the mean KL: 1.4e-4, and 2e-3 with
+# what the table does.
 SAME_PERPLEXITY, TABLE_PERPLEXITY = 2e-4, 2e-3
-# Two programs that round activations to 8 bits are 4e-3 apart in mean KL (check 3 prints what each is from F32), so that
-# a log-likelihood differs by 0.09, and the mean of 1,020 independent ones by 0.3 %.
+# Two programs that round activations to 8 bits are 4e-3 apart in mean KL (check 3 prints the distance of each from
+# F32). So a log-likelihood differs by 0.09, and the mean of 1,020 independent ones by 0.3 %.
 ROUNDED_PERPLEXITY = 1e-2
 
 
@@ -269,7 +270,8 @@ def frequencies_by_length(ours, report):
     by_length = Rope(yarn_orig_ctx=256, rope_policy="run", rope_step=1)
     for rule, rope in {
         "dynamic": replace(by_length, rope_scaling="dynamic"),
-        "dynamic, factor 4": replace(by_length, rope_scaling="dynamic", rope_freq_scale=0.25),
+        # A factor is at most the window / the trained length.
+        "dynamic, factor 4": replace(by_length, yarn_orig_ctx=64, rope_scaling="dynamic", rope_freq_scale=0.25),
         "dynamic-yarn": replace(by_length, rope_scaling="dynamic-yarn"),
     }.items():
         tokens, mine = ours.log_probabilities(path, TEXT, window, rope, last=128)

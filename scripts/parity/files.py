@@ -8,6 +8,8 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.quants import dequantize
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "scripts"))
+import gguf_types  # noqa: E402, F401 (adds Q1_0 and Q2_0)
 CACHE = ROOT / ".cache/parity"
 QUANTIZED = {
     "smollm2": ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -20,7 +22,7 @@ def f32_twin(name):
     return made(f"{name}-f32.gguf", lambda out: rewrite(QUANTIZED[name], out))
 
 
-FORMATS = ("iq4_nl iq4_xs mxfp4 nvfp4 tq2_0 tq1_0 iq3_xxs iq3_s iq2_xxs iq2_xs iq2_s iq1_s iq1_m").split()
+FORMATS = ("iq4_nl iq4_xs mxfp4 nvfp4 tq2_0 tq1_0 iq3_xxs iq3_s iq2_xxs iq2_xs iq2_s iq1_s iq1_m q1_0 q2_0").split()
 
 
 def toy(quant):

@@ -9,6 +9,7 @@ import numpy as np
 from measure import log_softmax
 
 CACHE_TYPES = {"f32": C.GGML_TYPE_F32, "f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0}
+POOLING = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
 SCALING = {None: -1, "none": 0, "linear": 1, "yarn": 2}
 FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18}
 
@@ -76,6 +77,17 @@ class Model:
                     out[i - (len(tokens) - last)] = row
         return out
 
+    def embeddings(self, tokens, pooling="none", **options):
+        """(rows, embedding): the embedding of each token or, with pooling, of the text; of a reranker its scores."""
+        with Context(self, len(tokens), Rope(), pooling=pooling, **options) as context:
+            context.decode(tokens, 0, range(len(tokens)), output=None)
+            if pooling == "none":
+                width, rows = C.llama_model_n_embd(self.pointer), range(len(tokens))
+                return np.array([np.ctypeslib.as_array(C.llama_get_embeddings_ith(context.pointer, i), (width,))
+                                 for i in rows])
+            of = C.llama_model_n_cls_out if pooling == "rank" else C.llama_model_n_embd
+            return np.array([np.ctypeslib.as_array(C.llama_get_embeddings_seq(context.pointer, 0), (of(self.pointer),))])
+
     def perplexity(self, text, window, windows, rope=Rope(), **options):
         """What llama-perplexity, which the package lacks, says of a text's first windows: e to the mean negative
         log-likelihood of the tokens in the second half of each, but for the first there.
@@ -105,9 +117,13 @@ class Model:
 class Context:
     """A model's cache and buffers, for one sequence."""
 
-    def __init__(self, model, length, rope, cache_type="f32", flash_attention=False, threads=2, adapter=None):
+    def __init__(self, model, length, rope, cache_type="f32", flash_attention=False, threads=2, adapter=None,
+                 pooling=None):
         c = C.llama_context_default_params()
         c.n_ctx, c.n_batch, c.n_ubatch = max(256, length), 512, 512
+        if pooling:
+            # An encoder reads a text in one micro-batch.
+            c.embeddings, c.pooling_type, c.n_batch, c.n_ubatch = True, POOLING[pooling], c.n_ctx, c.n_ctx
         c.n_threads = c.n_threads_batch = threads
         c.type_k = c.type_v = CACHE_TYPES[cache_type]
         c.flash_attn_type = int(flash_attention)
@@ -132,7 +148,7 @@ class Context:
     def __exit__(self, *_):
         C.llama_free(self.pointer)
 
-    def decode(self, tokens, position, wanted):
+    def decode(self, tokens, position, wanted, output="logits"):
         """Feed `tokens` from `position` on; the logits after each of the `wanted` ones, valid until the next call."""
         batch = C.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)
@@ -145,6 +161,8 @@ class Context:
         C.llama_batch_free(batch)
         if failed:
             raise SystemExit(f"llama_decode failed with {failed} at position {position}")
+        if output != "logits":
+            return []
         return [np.ctypeslib.as_array(C.llama_get_logits_ith(self.pointer, i), (self.vocab_size,)) for i in sorted(wanted)]
 
 

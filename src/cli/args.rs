@@ -6,10 +6,12 @@ mod hub;
 mod hub_environment;
 pub mod log;
 pub mod numbers;
+mod opening;
 pub mod parameters;
 mod rope;
 mod sampling;
 mod server;
+mod sparse;
 mod speculation;
 mod template;
 
@@ -18,9 +20,11 @@ pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
 pub use log::LogArgs;
 pub use numbers::{at_least_one, up_to_limit};
+pub use opening::OpeningArgs;
 pub use rope::{RopeArgs, on_or_off};
 pub use sampling::SamplingArgs;
 pub use server::{ListenArgs, Reasoning, ServeArgs};
+pub use sparse::SparseArgs;
 pub use speculation::SpeculationArgs;
 pub use template::TemplateArgs;
 
@@ -38,6 +42,7 @@ use rope_cpu::{
     gguf::Override,
     kv_cache::CacheType,
     platform::processors::{self, Threads, plural},
+    threads::Power,
 };
 
 /// The options that select a model.
@@ -47,11 +52,10 @@ pub struct ModelArgs {
     /// Model file (GGUF)
     ///
     /// `rope-cpu FILE` is short for `rope-cpu -m FILE`.
-    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
+    #[arg(short, long, alias = "LLAMA_ARG_MODEL", value_name = "FILE", help_heading = "Model")]
     pub model: Option<PathBuf>,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub hub: HubArgs,
 
     /// Override metadata: KEY=TYPE:VALUE[,...]
@@ -80,7 +84,7 @@ impl ModelArgs {
         }
     }
 
-    /// Returns a usage error that begins with the name of the model file.
+    /// Returns a usage error that starts with the name of the model file.
     pub fn named(&self, error: impl Display) -> Error {
         named(self.known().unwrap_or("".as_ref()), error)
     }
@@ -90,7 +94,7 @@ impl ModelArgs {
     }
 }
 
-/// Returns a usage error that begins with the name of a file.
+/// Returns a usage error that starts with the name of a file.
 pub fn named(file: &Path, error: impl Display) -> Error {
     Error::usage(format_args!("{}: {error}", file.display()))
 }
@@ -120,30 +124,34 @@ pub struct MemoryArgs {
     /// By default the length that the model was trained for, or the largest that fits in memory if
     /// that is less. A context longer than the trained one requires one of the RoPE methods below.
     /// 32k means 32 x 1024 and 1m means 1024 x 1024, here and for other numbers of tokens.
-    #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", default_value = "0")]
-    #[arg(value_parser = up_to_limit, hide_default_value = true)]
+    #[arg(short, long = "ctx", aliases = ["ctx-size", "LLAMA_ARG_CTX_SIZE"], value_name = "N")]
+    #[arg(default_value = "0", value_parser = up_to_limit, hide_default_value = true)]
     pub context: usize,
 
-    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctk]
+    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0
     ///
     /// The data type of the keys in the KV cache.
-    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
+    #[arg(long, aliases = ["-ctk", "LLAMA_ARG_CACHE_TYPE_K"], value_name = "TYPE")]
+    #[arg(default_value = "f16", hide_default_value = true)]
     pub cache_type_k: CacheType,
 
-    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctv]
+    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0
     ///
     /// The data type of the values in the KV cache.
-    #[arg(long, value_name = "TYPE", default_value = "f16", hide_default_value = true)]
+    #[arg(long, aliases = ["-ctv", "LLAMA_ARG_CACHE_TYPE_V"], value_name = "TYPE")]
+    #[arg(default_value = "f16", hide_default_value = true)]
     pub cache_type_v: CacheType,
 
-    /// Micro-batch size in tokens [-ub]
+    /// Micro-batch size in tokens
     ///
     /// The number of prompt tokens that are computed in one pass.
-    #[arg(long, value_name = "N", default_value = "512", value_parser = at_least_one)]
+    #[arg(long, aliases = ["-ub", "LLAMA_ARG_UBATCH"], value_name = "N")]
+    #[arg(default_value = "512", value_parser = at_least_one)]
     pub ubatch_size: usize,
 
     /// Upper limit of the micro-batch
-    #[arg(short, long, value_name = "N", default_value = "2048", value_parser = at_least_one)]
+    #[arg(short, long, alias = "LLAMA_ARG_BATCH", value_name = "N", default_value = "2048")]
+    #[arg(value_parser = at_least_one)]
     pub batch_size: usize,
 
     /// Show the memory that a run needs, and exit
@@ -160,8 +168,8 @@ pub struct MemoryArgs {
 #[command(next_help_heading = "Machine")]
 pub struct MachineArgs {
     /// Threads; -1: one per performance core
-    #[arg(short, long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
-    #[arg(value_parser = threads)]
+    #[arg(short, long, alias = "LLAMA_ARG_THREADS", value_name = "N", default_value = "-1")]
+    #[arg(value_parser = threads, allow_negative_numbers = true)]
     pub threads: i64,
 
     /// Instruction set [default: the best supported]
@@ -169,22 +177,91 @@ pub struct MachineArgs {
     pub isa: Option<Cpu>,
 }
 
+/// The options of the machine for commands that run a model.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Machine")]
+pub struct EngineArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// Threads of prompts; -1: as -t if set, else also efficiency cores
+    #[arg(long, alias = "-tb", value_name = "N", default_value = "-1")]
+    #[arg(value_parser = threads, allow_negative_numbers = true, hide_short_help = true)]
+    pub threads_batch: i64,
+
+    /// Percent of the processors' time to use, 1 to 100
+    ///
+    /// Threads rest in proportion to their work: less heat and noise, and slower answers.
+    #[arg(long, value_name = "PERCENT", default_value = "100", hide_default_value = true)]
+    #[arg(value_parser = power, hide_short_help = true)]
+    pub power: Power,
+
+    /// Priority below other programs, 0 to 19
+    ///
+    /// As by `nice -n N`: other programs run first, and what they leave is used.
+    #[arg(long, value_name = "N", value_parser = numbers::between::<u8>(0, 19), hide_short_help = true)]
+    pub nice: Option<u8>,
+}
+
 impl MachineArgs {
-    /// Returns the number of threads, with the reason for it. Warns if it exceeds the number of
+    /// Returns the numbers of threads, with the reason for them. Warns if they exceed the number of
     /// processors.
     pub fn threads(&self) -> Threads {
         match usize::try_from(self.threads) {
             Ok(count) => {
                 warn_of_threads(count);
-                Threads { count, reason: format!("--threads {count}") }
+                Threads { workers: count.into(), reason: format!("--threads {count}") }
             }
             Err(_) => processors::default_threads(),
         }
     }
+
+    /// Returns the instruction set. See [`cpu`].
+    pub fn cpu(&self) -> Cpu {
+        cpu(self.isa)
+    }
 }
 
-/// Warns, once, if there are more threads than processors: each barrier then waits for threads that
-/// are not scheduled.
+/// Returns the instruction set `isa`, or else the best that this CPU supports. Warns, once, if this is
+/// none: the program runs, but slowly.
+pub fn cpu(isa: Option<Cpu>) -> Cpu {
+    static WARNED: Once = Once::new();
+    let cpu = isa.unwrap_or_else(Cpu::best);
+    if isa.is_none()
+        && let Some(warning) = slow(cpu)
+    {
+        WARNED.call_once(|| note(warning));
+    }
+    cpu
+}
+
+/// Returns a warning if `cpu` is portable code.
+fn slow(cpu: Cpu) -> Option<String> {
+    if cpu.name() != "scalar" {
+        return None;
+    }
+    let vectors = Cpu::NAMES[1..].join(", ");
+    Some(format!(
+        "warning: this CPU supports none of the instruction sets that rope-cpu uses ({vectors}), so \
+         portable code runs: AVX2 generates tokens 20 times as fast, and reads prompts 70 times as fast"
+    ))
+}
+
+impl EngineArgs {
+    /// Returns the numbers of threads, with the reason for them.
+    pub fn threads(&self) -> Threads {
+        let mut threads = self.machine.threads();
+        if let Ok(prompts) = usize::try_from(self.threads_batch) {
+            warn_of_threads(prompts);
+            threads.workers.prompts = prompts;
+            threads.reason += &format!("; --threads-batch {prompts}");
+        }
+        threads
+    }
+}
+
+/// Warns, once, if there are more threads than processors: threads then take turns on a processor,
+/// and a task waits for its thread's turn.
 pub fn warn_of_threads(count: usize) {
     static WARNED: Once = Once::new();
     if let Some(usable) = processors::usable().filter(|usable| count > *usable) {
@@ -195,6 +272,10 @@ pub fn warn_of_threads(count: usize) {
             ));
         });
     }
+}
+
+fn power(text: &str) -> Result<Power, String> {
+    text.parse().ok().and_then(Power::percent).ok_or("must be from 1 to 100".into())
 }
 
 fn threads(text: &str) -> Result<i64, String> {
@@ -210,8 +291,37 @@ fn threads(text: &str) -> Result<i64, String> {
 /// # Errors
 /// If no instruction set has this name, or the CPU does not support it.
 pub fn isa(name: &str) -> Result<Cpu, String> {
-    if !Cpu::NAMES.contains(&name) {
-        return Err(format!("choose one of {}", Cpu::NAMES.join(", ")));
+    Cpu::named(name).ok_or_else(|| {
+        let usable: Vec<_> = Cpu::available().into_iter().map(Cpu::name).collect();
+        let reason = match Cpu::NAMES.contains(&name) {
+            true => "not supported by this CPU",
+            false => "no instruction set of this name",
+        };
+        format!("{reason}; choose one of {}", usable.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rope_cpu_kernels::Cpu;
+
+    use super::{isa, slow};
+
+    #[test]
+    fn only_portable_code_is_slow() {
+        for cpu in Cpu::available() {
+            assert_eq!(slow(cpu).is_some(), cpu.name() == "scalar", "{cpu:?}");
+        }
     }
-    Cpu::named(name).ok_or_else(|| "not supported by this CPU".into())
+
+    #[test]
+    fn instruction_sets_that_are_refused_come_with_those_to_choose_from() {
+        let usable: Vec<_> = Cpu::available().into_iter().map(Cpu::name).collect();
+        for name in Cpu::NAMES.iter().chain(&["sse9"]) {
+            match isa(name) {
+                Ok(cpu) => assert_eq!(cpu.name(), *name),
+                Err(e) => assert!(e.ends_with(&format!("choose one of {}", usable.join(", ")))),
+            }
+        }
+    }
 }

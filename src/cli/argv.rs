@@ -1,11 +1,10 @@
-//! Conversion of a command line in llama-cli's form to one that clap parses.
+//! Rewrites a command line in llama.cpp's form to one that clap parses.
 //!
-//! llama-cli has short options of several letters (`-ctk`), takes the next argument as the value of an
-//! option even if it begins with a dash (`-n -1`, `-p "- a list"`), and has many options about GPUs.
-//! Each option of rope-cpu becomes `--its-long-name=value`, and llama-cli's other options are ignored
-//! or rejected. `bench` treats llama-bench's options in this way, and those of llama-batched-bench, and `perplexity` llama-perplexity's.
-//! All commands accept the short options of several letters. In `run`, the path of a model may be
-//! given without `-m`. `help COMMAND` becomes `COMMAND --help`.
+//! llama.cpp's programs have short options of several letters (`-ctk`). The word after an option is
+//! its value even if it starts with a dash (`-n -1`, `-p "- a list"`). clap has neither. Each
+//! option becomes `--its-long-name=value` here, and [`llama`] drops or rejects options that
+//! rope-cpu does not have. In `run` and `serve`, a model needs no `-m`, and `help COMMAND` becomes
+//! `COMMAND --help`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,106 +18,35 @@ use clap::{Arg, Command};
 use super::{
     environment,
     error::Error,
-    llama_bench,
-    llama_cli::{self, Treatment, Value},
-    llama_server,
+    llama::{self, Program},
+    names::find,
 };
-
-/// Short options of several letters, with their long options.
-pub const SHORT_FORMS: &[(&str, &str)] = &[
-    ("-hf", "hf-repo"),
-    ("-hfr", "hf-repo"),
-    ("-hff", "hf-file"),
-    ("-hft", "hf-token"),
-    ("-sys", "system-prompt"),
-    ("-sysf", "system-prompt-file"),
-    ("-cnv", "conversation"),
-    ("-no-cnv", "no-conversation"),
-    ("-st", "single-turn"),
-    ("-sp", "special"),
-    ("-ub", "ubatch-size"),
-    ("-ctk", "cache-type-k"),
-    ("-ctv", "cache-type-v"),
-    ("-gan", "grp-attn-n"),
-    ("-gaw", "grp-attn-w"),
-    ("-co", "color"),
-    ("-jf", "json-schema-file"),
-    ("-pg", "prompt-gen"),
-    ("-npp", "n-prompt"),
-    ("-ntg", "n-gen"),
-    ("-npl", "n-parallel"),
-    ("-pps", "shared-prompt"),
-    ("-oe", "output-err"),
-    ("-np", "parallel"),
-    ("-cram", "cache-ram"),
-    ("-to", "timeout"),
-    ("-lv", "log-verbosity"),
-    ("-rea", "reasoning"),
-    ("-md", "spec-draft-model"),
-    ("-ctkd", "spec-draft-type-k"),
-    ("-ctvd", "spec-draft-type-v"),
-];
-
-/// Options whose value is free text, which may have the form of an option.
-const FREE_TEXT: &[&str] = &[
-    "prompt",
-    "system-prompt",
-    "reverse-prompt",
-    "chat-template",
-    "chat-template-kwargs",
-    "dry-sequence-breaker",
-    "grammar",
-    "json-schema",
-];
-
-/// The options of a command, and those of the program whose command lines it accepts.
-struct Dialect<'c> {
-    command: &'c Command,
-    /// The number of words that name the command, including the program's name.
-    words: usize,
-    program: &'static str,
-    foreign: fn(&str) -> Option<(Value, Treatment)>,
-}
-
-impl<'c> Dialect<'c> {
-    /// Returns the dialect of a command line, which starts with the program's name.
-    fn of(root: &'c Command, argv: &[OsString]) -> Self {
-        let (command, words) = environment::command_of(root, argv);
-        let (program, foreign): (_, fn(&str) -> _) = match command.get_name() {
-            "bench" => ("llama-bench", llama_bench::find),
-            "perplexity" => ("llama-perplexity", llama_cli::find),
-            "serve" | "open" => ("llama-server", llama_server::find),
-            "rope-cpu" | "run" | "sweep" | "passkey" => ("llama-cli", llama_cli::find),
-            _ => ("", |_| None),
-        };
-        Dialect { command, words, program, foreign }
-    }
-}
 
 /// A command line for clap, and notes about ignored options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Normalized {
     /// The program's name and the arguments.
     pub argv: Vec<OsString>,
-    /// The notes, of one sentence each.
+    /// The notes, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Converts `argv`, which starts with the program's name, for `command`.
+/// Converts `argv`, which starts with the program's name, for clap.
 ///
 /// # Errors
-/// If an option of the other program is not supported.
-pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalized, Error> {
+/// If an option of llama.cpp's program is not supported.
+pub fn normalize(root: &Command, mut argv: Vec<OsString>) -> Result<Normalized, Error> {
     // clap's own help command would have a manual page for each of its subcommands.
     if argv.get(1).is_some_and(|word| word == "help") {
         argv.remove(1);
         argv.push("--help".into());
     }
-    let dialect = Dialect::of(command, &argv);
+    let (command, words) = environment::command_of(root, &argv);
+    let program = Program::of(command.get_name());
     let mut typed = argv.into_iter().peekable();
     let mut argv: Vec<OsString> = typed.by_ref().take(1).collect();
     let mut left_out = Vec::new();
-    let takes_file = matches!(dialect.command.get_name(), "rope-cpu" | "run" | "serve" | "open");
+    let takes_file = matches!(command.get_name(), "rope-cpu" | "run" | "serve" | "open");
     let is_model = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"--model=");
 
     while let Some(arg) = typed.next() {
@@ -128,74 +56,33 @@ pub fn normalize(command: &Command, mut argv: Vec<OsString>) -> Result<Normalize
             break;
         }
         let Some(text) = arg.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
-            let may_be_model = takes_file && argv.len() >= dialect.words;
+            let may_be_model = takes_file && argv.len() >= words;
             let bare = may_be_model && !argv.iter().any(is_model) && is_gguf(arg.as_ref());
             argv.push(if bare { joined("model", &arg) } else { arg });
             continue;
         };
-        let name = text.split_once('=').map_or(text, |(name, _)| name);
-        let inline = name.len() < text.len();
-
-        if let Some(option) = find(dialect.command, name) {
+        let (name, inline) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let next = typed.peek().map(OsString::as_os_str);
+        if let Some(option) = find(command, name) {
             let long = option.get_long().unwrap_or_default();
-            let follows =
-                !inline && typed.peek().is_some_and(|next| is_value(&dialect, option, long, next));
-            argv.push(match typed.next_if(|_| follows) {
-                Some(value) => joined(long, &value),
-                None if inline => format!("--{long}{}", &text[name.len()..]).into(),
-                None => format!("--{long}").into(),
-            });
-            continue;
-        }
-        let Some((value, treatment)) = (dialect.foreign)(name) else {
+            let is_value = |next| is_value(command, program, option, next);
+            let follows = inline.is_none() && next.is_some_and(is_value);
+            let following = typed.next_if(|_| follows);
+            let value = inline.map(OsStr::new).or(following.as_deref());
+            argv.push(
+                value.map_or_else(|| format!("--{long}").into(), |value| joined(long, value)),
+            );
+        } else if let Some((treatment, takes_next)) = program.ignored(name, inline, next)? {
+            left_out.push((name.to_string(), treatment));
+            typed.next_if(|_| takes_next);
+        } else {
             argv.push(arg); // clap reports the error
-            continue;
-        };
-        let refused = |hint: &str| {
-            let hint = if hint.is_empty() { String::new() } else { format!(": {hint}") };
-            Error::usage(format_args!(
-                "{name} is a {} option that rope-cpu does not support{hint}",
-                dialect.program
-            ))
-        };
-        if let Treatment::Unsupported(hint) = treatment {
-            return Err(refused(hint));
         }
-        let is_listed = |list: &[&str], value: &OsStr| list.iter().any(|v| value == *v);
-        match value {
-            Value::OneOf(list) | Value::Optional(list) if inline => {
-                if !is_listed(list, OsStr::new(&text[name.len() + 1..])) {
-                    return Err(refused(&format!(
-                        "only {name} {} is supported",
-                        list.join(" or ")
-                    )));
-                }
-            }
-            _ if inline => {}
-            Value::No => {}
-            Value::Any => drop(typed.next()),
-            Value::OneOf(list) => {
-                if typed.next().is_some_and(|value| !is_listed(list, &value)) {
-                    return Err(refused(&format!(
-                        "only {name} {} is supported",
-                        list.join(" or ")
-                    )));
-                }
-            }
-            Value::Optional(list) => match typed.peek() {
-                Some(next) if is_listed(list, next) => drop(typed.next()),
-                Some(next) if !next.as_encoded_bytes().starts_with(b"-") => {
-                    return Err(refused(&format!(
-                        "only {name} {} is supported",
-                        list.join(" or ")
-                    )));
-                }
-                _ => {}
-            },
-        }
-        left_out.push((name.to_string(), treatment));
     }
-    Ok(Normalized { argv, notes: llama_cli::notes(&left_out) })
+    Ok(Normalized { argv, notes: llama::notes(&left_out) })
 }
 
 /// Returns whether a word is the path of a model, by its extension or the first bytes of the file.
@@ -209,32 +96,8 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf")) || begins_so()
 }
 
-/// Returns the option of `command` that has this name, short form or alias.
-fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
-    let has = |long: &str| {
-        command.get_arguments().find(|arg| {
-            arg.get_long() == Some(long)
-                || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
-        })
-    };
-    if let Some(long) = name.strip_prefix("--") {
-        return has(long);
-    }
-    if let Some((_, long)) = SHORT_FORMS.iter().find(|(short, _)| *short == name) {
-        return has(long);
-    }
-    let mut letters = name.chars().skip(1);
-    match (letters.next(), letters.next()) {
-        // -h is shorter than --help, so it is not replaced.
-        (Some(letter), None) if letter != 'h' => {
-            command.get_arguments().find(|arg| arg.get_short() == Some(letter))
-        }
-        _ => None,
-    }
-}
-
 /// Returns whether `next` is the value of the `option` before it.
-fn is_value(dialect: &Dialect<'_>, option: &Arg, long: &str, next: &OsStr) -> bool {
+fn is_value(command: &Command, program: Program, option: &Arg, next: &OsStr) -> bool {
     let Some(range) = option.get_num_args().filter(|range| range.takes_values()) else {
         return false;
     };
@@ -243,9 +106,9 @@ fn is_value(dialect: &Dialect<'_>, option: &Arg, long: &str, next: &OsStr) -> bo
         return option.get_possible_values().iter().any(|v| v.matches(&text, false));
     }
     // If the value is missing, an error is better than the next option as the value.
-    let is_option = text.starts_with('-')
-        && (find(dialect.command, &text).is_some() || (dialect.foreign)(&text).is_some());
-    FREE_TEXT.contains(&long) || !is_option
+    let is_option =
+        text.starts_with('-') && (find(command, &text).is_some() || program.find(&text).is_some());
+    option.is_allow_hyphen_values_set() || !is_option
 }
 
 fn joined(long: &str, value: &OsStr) -> OsString {
@@ -256,15 +119,8 @@ fn joined(long: &str, value: &OsStr) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
-    use crate::cli::command;
-
-    fn dialects(command: &Command) -> [Dialect<'_>; 4] {
-        ["run", "serve", "bench", "sweep"]
-            .map(|name| Dialect::of(command, &["rope-cpu", name].map(Into::into)))
-    }
+    use crate::cli::{command, names};
 
     fn normalized(typed: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
         let argv = ["rope-cpu"].iter().chain(typed).map(OsString::from).collect();
@@ -280,22 +136,6 @@ mod tests {
         let (argv, notes) = normalized(typed).unwrap();
         assert!(notes.is_empty(), "{notes:?}");
         argv
-    }
-
-    #[test]
-    fn each_short_form_is_an_option_and_its_help_shows_the_first() {
-        let command = command();
-        let mut seen = HashSet::new();
-        for (short, long) in SHORT_FORMS.iter().filter(|(_, long)| seen.insert(long)) {
-            let dialects = dialects(&command);
-            let options: Vec<_> =
-                dialects.iter().filter_map(|dialect| find(dialect.command, short)).collect();
-            assert!(!options.is_empty(), "--{long} is missing");
-            for option in options {
-                let help = option.get_help().unwrap().to_string();
-                assert!(help.contains(&format!("[{short}]")), "{long}: {help}");
-            }
-        }
     }
 
     #[test]
@@ -342,7 +182,7 @@ mod tests {
 
     #[test]
     fn options_that_do_not_change_the_text_are_ignored_with_the_reason() {
-        let typed = "--mlock --no-mmap -lm mlock -tb 4 --prio 2 --numa distribute -C 0xff --poll 0 \
+        let typed = "--mlock --no-mmap -lm mlock --prio 2 --numa distribute -C 0xff --poll 0 \
                      --swa-full -dt 0.1 --log-disable -v -lv 3 --log-colors off --log-file x \
                      --simple-io --warmup -m x";
         let (argv, notes) = normalized(&typed.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -352,7 +192,6 @@ mod tests {
             [
                 "ignored, since rope-cpu maps weights and uses them as they are stored: --mlock, \
                  --no-mmap, -lm",
-                "ignored, since -t sets the threads for both prompts and answers: -tb",
                 "ignored, since the operating system schedules the threads of rope-cpu: --prio, \
                  --numa, -C, --poll",
                 "ignored, since the KV cache of rope-cpu has another layout: --swa-full, -dt",
@@ -402,19 +241,17 @@ mod tests {
 
     #[test]
     fn no_option_of_rope_cpu_is_listed_as_unsupported() {
-        let command = command();
-        let [run, _, bench, _] = dialects(&command); // sweep is like run, but with -o
-        for dialect in [run, bench] {
-            for arg in dialect.command.get_arguments() {
-                let long = arg.get_long().into_iter().map(|long| format!("--{long}"));
-                let short = arg.get_short().into_iter().map(|short| format!("-{short}"));
-                for name in long.chain(short) {
-                    assert_eq!((dialect.foreign)(&name), None, "{name}");
+        let root = command();
+        // sweep is like run, but with -o
+        for command in ["run", "bench"].map(|name| root.find_subcommand(name).unwrap()) {
+            let program = Program::of(command.get_name());
+            for option in command.get_arguments() {
+                let long = option.get_long().into_iter().map(|long| format!("--{long}"));
+                let short = option.get_short().map(|short| format!("-{short}"));
+                let letters = names::several_letters(option).map(String::from);
+                for name in long.chain(short).chain(letters) {
+                    assert_eq!(program.find(&name), None, "{name}");
                 }
-            }
-            let short_forms = SHORT_FORMS.iter().map(|(short, _)| short);
-            for short in short_forms.filter(|short| find(dialect.command, short).is_some()) {
-                assert_eq!((dialect.foreign)(short), None, "{short}");
             }
         }
     }

@@ -20,7 +20,7 @@ use rope_cpu_kernels::Cpu;
 
 pub use args::Args;
 
-use super::{args::all_overrides, error::Error};
+use super::{args::all_overrides, error::Error, note, resources::warn_of_experts};
 use format::{Printer, Row};
 use progress::Progress;
 use rope_cpu::{
@@ -88,6 +88,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
             printers.push(Printer::new(format, to, table));
         }
     }
+    if let Some(sparse) = args.sparse.sparse_attention {
+        note(sparse);
+    }
     let progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let mut round = Round { args, tests: &tests, probes: HashMap::new(), printers, progress };
     for (path, file) in models.iter().zip(files) {
@@ -100,7 +103,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 fn cpu(args: &Args) -> Cpu {
-    args.isa.unwrap_or_else(Cpu::best)
+    super::args::cpu(args.isa)
 }
 
 /// The tests that run with every model in every setting, and the output of their results.
@@ -127,8 +130,9 @@ impl Round<'_> {
                 micro_batch: setting.micro_batch.min(setting.batch),
                 keys: setting.keys,
                 values: setting.values,
-                threads: setting.threads,
+                threads: setting.threads.into(),
                 cpu: cpu(args),
+                sparse_attention: args.sparse.sparse_attention,
                 ..Options::new(context)
             };
             let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));
@@ -137,7 +141,7 @@ impl Round<'_> {
             self.progress.warn(&plan);
             let work = all.clone().within(&plan.visibility);
             if !args.no_memory_check {
-                check_memory(&model, work.weights_bytes, &options, self.tests)?;
+                check_memory(&model, &options, self.tests)?;
             }
             let subject = Subject {
                 path,
@@ -214,7 +218,7 @@ impl Round<'_> {
         })
     }
 
-    /// Begins the next test.
+    /// Starts the next test.
     fn next(&mut self) {
         self.progress.next();
         std::thread::sleep(Duration::from_secs(self.args.delay));
@@ -227,19 +231,14 @@ impl Round<'_> {
 }
 
 /// Checks that enough memory is available for the tests, if that is known.
-fn check_memory(
-    model: &Model,
-    weights_bytes: u64,
-    options: &Options,
-    tests: &Tests,
-) -> Result<(), Error> {
-    let Options { context, micro_batch, keys, values, .. } = *options;
+fn check_memory(model: &Model, options: &Options, tests: &Tests) -> Result<(), Error> {
+    let Options { context, micro_batch, keys, values, sparse_attention, .. } = *options;
     let Some(available) = platform::memory::available() else { return Ok(()) };
-    let mut shape = Shape::of(model, weights_bytes, options.threads);
+    let mut shape = Shape::of(model, model.resident_bytes(), options.threads.most(), false);
     let (mut sequences, mut shared) = (1, 0);
     match tests {
         // Sliding windows retain the keys at the depth during a test.
-        Tests::Single(_) => shape.window = shape.window.saturating_add(tests.longest()),
+        Tests::Single(_) => shape = shape.retaining(tests.longest()),
         Tests::Batched(tests) => {
             // The largest numbers are combined in one of the tests.
             let most =
@@ -248,8 +247,12 @@ fn check_memory(
             shared = most(|test| if test.shared { test.prompt } else { 0 });
         }
     }
-    let request = Request { context, sequences, shared, rolling: false, micro_batch, keys, values };
-    shape.check(&request, available).map(drop).map_err(Error::failed)
+    let (rolling, sparse) = (false, sparse_attention.is_some());
+    let request =
+        Request { context, sequences, shared, rolling, micro_batch, keys, values, sparse };
+    shape.check(&request, available).map_err(Error::failed)?;
+    warn_of_experts(&shape, &request, available);
+    Ok(())
 }
 
 /// Describes the model: `llama 135M Q4_1`.
@@ -257,7 +260,7 @@ fn describe(model: &Model) -> String {
     let gguf = model.gguf();
     let label = gguf.metadata().string("general.size_label").ok().flatten();
     let label = label.filter(|label| label.len() <= 16 && !label.contains(char::is_control));
-    // The format of the most weights.
+    // The format that most weights have.
     let mut formats: Vec<(&str, u64)> = Vec::new();
     for tensor in gguf.tensors() {
         let name = tensor.ggml_type.name;

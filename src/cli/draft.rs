@@ -1,12 +1,12 @@
 //! The drafts that the options of a command line select.
 
 use super::{
-    args::{MachineArgs, MemoryArgs, SpeculationArgs, named},
+    args::{EngineArgs, MemoryArgs, SpeculationArgs, named},
     error::Error,
     resources::{self, Resources},
 };
 use rope_cpu::{
-    generate::speculation::{DraftModel, Drafter, Lookup, Speculation},
+    generate::speculation::{DraftModel, Drafter, Lookup, Predictor, Speculation},
     model::{Model, Session},
     rope::{Flags, Rope},
 };
@@ -18,14 +18,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Opens the draft model, if there is one, for a model that takes its resources first.
+    /// Opens the optional draft model in the memory that `target` leaves.
     ///
     /// # Errors
     /// If options contradict each other, or the file is not a supported model.
     pub fn open(
         args: &SpeculationArgs,
         memory: &MemoryArgs,
-        machine: &MachineArgs,
+        machine: &EngineArgs,
         target: &Resources,
     ) -> Result<Option<Self>, Error> {
         let Some(path) = args.draft_model()? else { return Ok(None) };
@@ -66,15 +66,14 @@ impl Draft {
 
     /// Creates the drafter for `target`.
     fn drafter(&self, target: &Model, rope: Rope) -> Result<DraftModel, Error> {
-        // No more than was checked: where it is full, there are no drafts.
+        // The context is the one that was checked; once it is full, there are no drafts.
         let session = Session::new(&self.model, rope, self.resources.server_options(0));
         let drafter = DraftModel::new(target, session.map_err(Error::failed)?);
         drafter.map_err(|e| named(self.model.path(), e))
     }
 }
 
-/// Returns the speculation of answers of `target`, with the draft model and its RoPE if there is
-/// one.
+/// Returns the speculation for answers of `target`, with an optional draft model and its RoPE.
 ///
 /// # Errors
 /// If the draft model has another vocabulary, or its threads cannot be started.
@@ -100,8 +99,11 @@ pub fn speculations(
     let model = draft.map(|(draft, rope)| draft.drafter(target, rope)).transpose()?;
     let speculation = |_| {
         let lookup = args.lookup().then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
+        let predictor =
+            args.predictor().then(|| Box::new(Predictor::default()) as Box<dyn Drafter>);
         let model = model.as_ref().map(|model| Box::new(model.beside()) as Box<dyn Drafter>);
-        Speculation::new(lookup.into_iter().chain(model).collect(), args.count())
+        let drafters = lookup.into_iter().chain(predictor).chain(model);
+        Speculation::new(drafters.collect(), args.count())
     };
     Ok((0..count).map(speculation).collect())
 }

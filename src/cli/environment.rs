@@ -12,7 +12,8 @@ use clap::{Arg, Command};
 
 use super::{
     error::Error,
-    llama_cli::{self, Treatment, Value},
+    llama::{self, Program, Treatment, Value},
+    names,
 };
 
 /// The section on variables at the end of the long help.
@@ -29,64 +30,28 @@ Environment:
 /// The prefix of rope-cpu's variables.
 const OURS: &str = "ROPE_CPU_";
 
-/// The prefix of llama.cpp's variables.
-const PREFIX: &str = "LLAMA_ARG_";
-
-/// The options that llama.cpp has variables for, with the rest of the name after `LLAMA_ARG_`.
-const LLAMA_CPP: [(&str, &str); 39] = [
-    ("batch-size", "BATCH"),
-    ("cache-type-k", "CACHE_TYPE_K"),
-    ("cache-type-v", "CACHE_TYPE_V"),
-    ("chat-template", "CHAT_TEMPLATE"),
-    ("chat-template-file", "CHAT_TEMPLATE_FILE"),
-    ("chat-template-kwargs", "CHAT_TEMPLATE_KWARGS"),
-    ("context-shift", "CONTEXT_SHIFT"),
-    ("ctx", "CTX_SIZE"),
-    ("frequency-penalty", "FREQUENCY_PENALTY"),
-    ("grp-attn-n", "GRP_ATTN_N"),
-    ("grp-attn-w", "GRP_ATTN_W"),
-    ("hf-file", "HF_FILE"),
-    ("hf-repo", "HF_REPO"),
-    ("min-p", "MIN_P"),
-    ("model", "MODEL"),
-    ("offline", "OFFLINE"),
-    ("predict", "N_PREDICT"),
-    ("presence-penalty", "PRESENCE_PENALTY"),
-    ("repeat-penalty", "REPEAT_PENALTY"),
-    ("rope-freq-base", "ROPE_FREQ_BASE"),
-    ("rope-freq-scale", "ROPE_FREQ_SCALE"),
-    ("rope-scale", "ROPE_SCALE"),
-    ("rope-scaling", "ROPE_SCALING_TYPE"),
-    ("show-timings", "SHOW_TIMINGS"),
-    ("spec-draft-model", "SPEC_DRAFT_MODEL"),
-    ("spec-draft-n-max", "SPEC_DRAFT_N_MAX"),
-    ("spec-draft-type-k", "SPEC_DRAFT_CACHE_TYPE_K"),
-    ("spec-draft-type-v", "SPEC_DRAFT_CACHE_TYPE_V"),
-    ("spec-type", "SPEC_TYPE"),
-    ("temp", "TEMPERATURE"),
-    ("threads", "THREADS"),
-    ("top-k", "TOP_K"),
-    ("top-p", "TOP_P"),
-    ("ubatch-size", "UBATCH"),
-    ("yarn-attn-factor", "YARN_ATTN_FACTOR"),
-    ("yarn-beta-fast", "YARN_BETA_FAST"),
-    ("yarn-beta-slow", "YARN_BETA_SLOW"),
-    ("yarn-ext-factor", "YARN_EXT_FACTOR"),
-    ("yarn-orig-ctx", "YARN_ORIG_CTX"),
+/// The commands that share option meanings with llama-cli.
+const LIKE_LLAMA_CLI: [&str; 10] = [
+    "rope-cpu",
+    "run",
+    "serve",
+    "open",
+    "launch",
+    "read",
+    "sweep",
+    "passkey",
+    "perplexity",
+    "eval",
 ];
 
-/// The commands whose options have the meaning of llama-cli's.
-const LIKE_LLAMA_CLI: [&str; 7] =
-    ["rope-cpu", "run", "serve", "open", "sweep", "passkey", "perplexity"];
-
-/// The commands of `rope`. Their --ctx is not set by variables, since that of a run may be 0.
-const ROPE: [&str; 4] = ["explain", "compare", "disturbance", "bake"];
+/// The commands of `rope`. Variables do not set their --ctx: a value for `run` may be 0.
+const ROPE: [&str; 5] = ["explain", "compare", "disturbance", "bake", "advise"];
 
 /// The options with the same meaning in every command.
 const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];
 
-/// Returns whether a variable can set an option of a command. In commands whose options differ from
-/// llama-cli's, only those that have the same meaning everywhere can be set.
+/// Returns whether a variable can set an option of a command. Commands with other options than
+/// llama-cli accept only the variables in [`EVERYWHERE`].
 fn can_be_set(command: &str, option: &Arg) -> bool {
     let all = LIKE_LLAMA_CLI.contains(&command);
     match option.get_long() {
@@ -133,7 +98,9 @@ pub fn variables(
     let mut found = Vec::new();
     for option in options(command).filter(|option| !is_overridden(option)) {
         let set = |name: String| Some((value(&name).filter(|value| !value.is_empty())?, name));
-        let Some((value, name)) = names(option).into_iter().find_map(set) else { continue };
+        let Some((value, name)) = variable_names(option).into_iter().find_map(set) else {
+            continue;
+        };
         if let Some(option) = argument(command, option, &name, &value)? {
             found.push(Variable { name, option });
         }
@@ -172,9 +139,10 @@ pub fn extended(root: &Command, argv: &[OsString], variables: &[Variable]) -> Ve
     command.iter().chain(options).chain(typed).cloned().collect()
 }
 
-/// Returns the notes on variables in `environment` that match no option: those with rope-cpu's prefix
-/// and, for commands like llama-cli, those with llama.cpp's. They are not errors, since other versions
-/// and other programs may use them.
+/// Returns notes on variables in `environment` that match no option. They are not errors, since
+/// other versions and other programs may use them.
+///
+/// A variable counts if it has rope-cpu's prefix or, in commands like llama-cli, llama.cpp's.
 pub fn notes(
     root: &Command,
     argv: &[OsString],
@@ -186,7 +154,7 @@ pub fn notes(
     add_names(root, &mut known);
     let left_out = environment.filter_map(|(name, value)| {
         let name = name.into_string().ok().filter(|name| !known.contains(name))?;
-        let treatment = match name.strip_prefix(PREFIX) {
+        let treatment = match name.strip_prefix(names::VARIABLE) {
             Some(ending) if like_llama_cli => treatment(ending, &value),
             _ if name.starts_with(OURS) => UNKNOWN,
             _ => return None,
@@ -195,7 +163,7 @@ pub fn notes(
     });
     let mut left_out: Vec<_> = left_out.collect();
     left_out.sort_by(|(a, _), (b, _)| a.cmp(b));
-    llama_cli::notes(&left_out)
+    llama::notes(&left_out)
 }
 
 /// The treatment of a variable with rope-cpu's prefix that matches no option.
@@ -203,7 +171,7 @@ const UNKNOWN: Treatment = Treatment::Ignored("ignored, since rope-cpu has no su
 
 /// Adds the names of the variables of all options of a command and its subcommands.
 fn add_names(command: &Command, all: &mut Vec<String>) {
-    all.extend(options(command).flat_map(names));
+    all.extend(options(command).flat_map(variable_names));
     command.get_subcommands().for_each(|command| add_names(command, all));
 }
 
@@ -214,8 +182,8 @@ fn treatment(ending: &str, value: &OsStr) -> Treatment {
         _ => ending.replace('_', "-").to_lowercase(),
     };
     let on = switch(value);
-    let option = llama_cli::find(&format!("--{name}"));
-    let opposite = llama_cli::find(&format!("--no-{name}"));
+    let option = Program::CLI.find(&format!("--{name}"));
+    let opposite = Program::CLI.find(&format!("--no-{name}"));
     match (option, opposite) {
         (Some((Value::No, _)), Some((_, opposite))) if on == Some(false) => opposite,
         (Some((Value::OneOf(list) | Value::Optional(list), treatment)), _) => {
@@ -228,20 +196,16 @@ fn treatment(ending: &str, value: &OsStr) -> Treatment {
     }
 }
 
-/// Adds the names of llama.cpp's variables to the help of a command.
-pub fn with_variable_names(root: Command) -> Command {
-    let with_names = |command: Command| {
-        let name = command.get_name().to_string();
-        command.mut_args(|option| match llama_cpp(&option).filter(|_| can_be_set(&name, &option)) {
-            Some(variable) => {
-                let help = option.get_long_help().or(option.get_help());
-                let help = format!("{}\n\n[env: {variable}]", help.cloned().unwrap_or_default());
-                option.long_help(help)
-            }
-            None => option,
-        })
-    };
-    with_names(root).mut_subcommands(|command| with_names(command).mut_subcommands(with_names))
+/// Adds llama.cpp's variable to the long help of an option that it can set in a command.
+pub fn shown(command: &str, option: Arg) -> Arg {
+    match names::variable(&option).filter(|_| can_be_set(command, &option)) {
+        Some(variable) => {
+            let help = option.get_long_help().or(option.get_help());
+            let help = format!("{}\n\n[env: {variable}]", help.cloned().unwrap_or_default());
+            option.long_help(help)
+        }
+        None => option,
+    }
 }
 
 /// Returns the command that `argv` names, and the number of words that name it, including the
@@ -266,23 +230,13 @@ fn is_given(option: &Arg, argv: &[OsString]) -> bool {
 }
 
 /// Returns the names of an option's variables, in order of priority.
-fn names(option: &Arg) -> Vec<String> {
+fn variable_names(option: &Arg) -> Vec<String> {
     let ours = |long: &str| format!("{OURS}{}", long.replace('-', "_").to_uppercase());
-    let longs = option.get_long().into_iter().chain(option.get_all_aliases().unwrap_or_default());
-    longs.map(ours).chain(llama_cpp(option)).collect()
+    names::longs(option).map(ours).chain(names::variable(option).map(String::from)).collect()
 }
 
-fn llama_cpp(option: &Arg) -> Option<String> {
-    let long = option.get_long()?;
-    let (no, positive) = match long.strip_prefix("no-") {
-        Some(positive) => ("NO_", positive),
-        None => ("", long),
-    };
-    let (_, ending) = LLAMA_CPP.iter().find(|(name, _)| *name == positive)?;
-    Some(format!("{PREFIX}{no}{ending}"))
-}
-
-/// Returns the argument for an option that a variable sets; `None` for a switch that is off by default.
+/// Returns the argument for an option that a variable sets; `None` for a switch that is off by
+/// default.
 fn argument(
     command: &Command,
     option: &Arg,

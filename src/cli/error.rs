@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::{inspect, tokenize};
 use rope_cpu::platform::interrupt;
 
-/// An error that ends a command.
+/// An error that stops a command.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Invalid arguments or an invalid file: exit code 2.

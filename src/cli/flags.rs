@@ -1,4 +1,4 @@
-//! The names that users of the program have for the library's settings.
+//! The flags and environment variables for the library's settings.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use rope_cpu::{
     settings::{self, Parameter, Setting},
 };
 
-/// The names that do not follow from those of the settings.
+/// The names that cannot be derived from a setting's name.
 const OTHER_NAMES: [(&str, &str); 5] = [
     ("model", "-m"),
     ("hub_endpoint", "HF_ENDPOINT"),
@@ -43,7 +43,7 @@ pub fn line(plan: &Plan) -> String {
     with_flags(&plan.to_string()).into_owned()
 }
 
-/// Returns a message of the library with its settings as users of the program name them.
+/// Replaces settings in a message of the library by flags and environment variables.
 pub fn with_flags(message: &str) -> Cow<'_, str> {
     settings::renamed(message, |name| {
         all().any(|Setting(setting)| setting == name).then(|| shown(name).into())

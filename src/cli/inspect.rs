@@ -123,7 +123,7 @@ impl<'a> Report<'a> {
         self.gguf.tensors().iter().filter(move |tensor| known(tensor.name))
     }
 
-    /// Returns the algorithm that `tokenizer.ggml.model` stands for.
+    /// Returns the algorithm that `tokenizer.ggml.model` names.
     fn tokenizer_type(&self) -> Option<&'static str> {
         Some(match self.string("tokenizer.ggml.model")? {
             "llama" => "SPM",

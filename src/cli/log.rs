@@ -30,7 +30,7 @@ struct Provenance {
     cache_type_v: String,
 }
 
-/// The beginning of every line.
+/// The start of every line.
 const LINE_START: &[u8] = br#"{"model":"#;
 
 /// A line of the file.
@@ -56,11 +56,11 @@ struct LogFile {
 }
 
 impl<T: Serialize + DeserializeOwned> Log<T> {
-    /// Reads the file at `path`, if there is one. An incomplete last line is removed.
+    /// Reads the optional file at `path`. An incomplete last line is removed.
     ///
     /// # Errors
-    /// If the file cannot be read or written, or has results of another command or model; the file is
-    /// then not changed.
+    /// If the file cannot be read or written, or has results of another command or model. The file
+    /// is not changed then.
     pub fn open(
         path: Option<&Path>,
         model: &ModelArgs,
@@ -131,8 +131,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
     }
 }
 
-/// Returns the length of a model's file, and a checksum that changes with the weights: of its first
-/// MiB, then of 64 KiB at each of 16 evenly spaced places, the last of which is the end of the file.
+/// Returns the length of a model's file, and a checksum that changes with the weights. It covers
+/// the first MiB and 16 evenly spaced blocks of 64 KiB; the last block is the end of the file.
 fn crc(path: &Path) -> io::Result<(u64, u32)> {
     const PART: u64 = 64 << 10;
     let mut file = File::open(path)?;

@@ -82,8 +82,9 @@ struct PeakRates {
 impl Report {
     fn of(args: &Args) -> Result<Self, Error> {
         let threads = args.machine.threads();
-        let chosen = args.machine.isa.unwrap_or_else(Cpu::best);
-        let counts = if threads.count == 1 { vec![1] } else { vec![1, threads.count] };
+        let chosen = args.machine.cpu();
+        let mut counts = vec![1, threads.workers.answers, threads.workers.prompts];
+        counts.dedup();
         Ok(Report {
             topology: topology::topology(),
             memory: memory::available().map(|available| available.bytes),
@@ -128,7 +129,8 @@ impl Report {
         }
         let isas: Vec<_> = Cpu::available().into_iter().map(Cpu::name).collect();
         has.add_row(["ISA", &format!("{} (usable: {})", self.chosen.name(), isas.join(", "))]);
-        let Threads { count, reason } = &self.threads;
+        let Threads { workers, reason } = &self.threads;
+        let count = workers.answers;
         has.add_row(["threads", &format!("{count} ({reason})")]);
         writeln!(out, "{}\n\nPeak rates", has.trim_fmt())?;
 
@@ -214,7 +216,8 @@ impl Report {
             "memory_available": self.memory,
             "isa": self.chosen.name(),
             "isas": Cpu::available().into_iter().map(Cpu::name).collect::<Vec<_>>(),
-            "threads": self.threads.count,
+            "threads": self.threads.workers.answers,
+            "threads_batch": self.threads.workers.prompts,
             "threads_reason": self.threads.reason,
             "measured": self.measured.iter().map(measured).collect::<Vec<_>>(),
         })

@@ -10,17 +10,16 @@ use rope_cpu::{
     rope::{self, Flags, Origin, Plan, Scaling, Sourced},
 };
 
-/// A method in the form `METHOD[:FLAG=VALUE]...`, where the flags are the RoPE flags without their
-/// dashes.
+/// A method in the form `METHOD[:FLAG=VALUE]...`, with RoPE flags without dashes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
     /// The text that the user gave.
     pub name: String,
-    /// The RoPE flags that it stands for.
+    /// The RoPE flags of the method and of its `:FLAG=VALUE` parts.
     pub flags: Flags,
 }
 
-/// The command line that the flags of a method are parsed as.
+/// A command line of the flags of a method only.
 #[derive(Parser)]
 #[command(disable_help_flag = true, no_binary_name = true)]
 struct MethodCommandLine {
@@ -68,9 +67,9 @@ pub fn each_once(methods: &[Method]) -> Result<(), Error> {
     }
 }
 
-/// The methods of a command: those of `--methods`, or the one of the RoPE flags.
+/// The methods of a command, from `--methods` or from the RoPE flags.
 pub enum Methods<'a> {
-    /// The methods of `--methods`. Without a factor, a method has the one that the length needs.
+    /// The methods of `--methods`. A method without a factor gets the factor that the length needs.
     Listed(&'a [Method]),
     /// The method of the RoPE flags.
     FromFlags(Box<Method>),

@@ -9,10 +9,13 @@ use super::{error::Error, note, serve};
 /// # Errors
 /// As for [`serve::run`].
 pub fn run(args: &serve::Args) -> Result<(), Error> {
-    serve::serve(args, |addresses| addresses.first().copied().map_or((), show))
+    serve::serve(args, serve::Stop::OnSignal, |addresses, _| {
+        addresses.first().copied().into_iter().for_each(show);
+        Ok(())
+    })
 }
 
-/// Opens the page at an address, and prints where it is and how to stop.
+/// Opens the page at an address, and prints its URL and how to stop the server.
 fn show(address: SocketAddr) {
     let page = format!("http://{}/", SocketAddr::new(reachable(address.ip()), address.port()));
     match open::that_detached(&page) {
@@ -22,8 +25,8 @@ fn show(address: SocketAddr) {
     note("press Ctrl-C here to stop");
 }
 
-/// Returns the address by which this machine reaches one that it listens on.
-fn reachable(address: IpAddr) -> IpAddr {
+/// Returns an address that a browser on this machine can open: `::` and `0.0.0.0` become loopback.
+pub fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),

@@ -1,7 +1,6 @@
 //! `rope-cpu passkey`: tests whether a model finds a number in a long text.
 
 mod args;
-mod progress;
 mod report;
 
 use std::{io::Write, time::Instant};
@@ -11,33 +10,25 @@ use serde::{Deserialize, Serialize};
 pub use args::Args;
 
 use super::{
-    args::MemoryArgs, error::Error, flags, load, log::Log, methods::Methods, note, plot::Drawing,
-    resources, warn,
+    error::Error,
+    flags, load,
+    log::Log,
+    method_runs::{MethodRun, method_runs},
+    note,
+    plot::Drawing,
+    progress::Progress,
+    warn,
 };
-use progress::Progress;
 use report::Grid;
-use resources::Resources;
 use rope_cpu::{
     eval::{
         cost::Cost,
         passkey::{Outcome, Prompts, Test, ask},
     },
     model::{Model, Session},
-    rope::{Plan, Rope},
+    rope::Rope,
     tokenizer::{Tokenizer, common_prefix},
 };
-
-/// A method at a length.
-struct MethodRun {
-    method: String,
-    length: usize,
-    plan: Plan,
-    resources: Resources,
-    /// The RoPE plans of all methods that are equivalent at this length, in words.
-    equivalent: Vec<String>,
-    /// The first equivalent method, if it is another one: its answers are used.
-    same_as: Option<String>,
-}
 
 /// The answer to a prompt, as in the `--output` file.
 #[derive(Serialize, Deserialize)]
@@ -58,7 +49,7 @@ struct Record {
 }
 
 impl Record {
-    /// The answer to `test` in `run`, if there is one.
+    /// Returns the answer to `test` in `run`, or `None` if it has not been computed.
     fn of<'l>(
         args: &Args,
         run: &MethodRun,
@@ -76,7 +67,8 @@ impl Record {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage or a bad file, too little memory, or output that cannot be written.
+/// On invalid arguments or an invalid file, without enough memory, or if the output cannot be
+/// written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
@@ -100,7 +92,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
     let planned = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), tests)| {
         let first = tests.first().copied();
-        tests.iter().map(move |test| (work, run.length, *test, Some(*test) == first))
+        tests.iter().map(move |test| operations(work, run.length, *test, Some(*test) == first))
     });
     let mut progress = Progress::new(planned);
     if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
@@ -128,7 +120,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         for test in tests {
             let key = test.key(args.seed);
             let tokens = prompts.tokens(test.depth, key);
-            progress.begin(method, *test);
+            let depth = test.depth;
+            progress.begin(&format!("{method}, {length} tokens, key at {depth} %"));
             let began = Instant::now();
             let Outcome { answer, found, reused } =
                 ask(&mut session, &tokens, key, &mut |done| progress.reading(done))
@@ -162,49 +155,25 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(shown?)
 }
 
+/// Returns the operations of the prompt of a test, which is the first of a session or not.
+fn operations(work: &Cost, length: usize, test: Test, first: bool) -> f64 {
+    let shared = if first { 0 } else { length * test.depth as usize / 100 };
+    // The question, at the end, is computed for every prompt.
+    work.prompt_operations(shared.min(length.saturating_sub(32))..length).total()
+}
+
 /// Returns every method at every length, the shortest first.
 fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
-    let methods = Methods::new(&args.methods, &args.rope)?;
-    let mut lengths = args.lengths.clone();
-    if args.memory.context > 0 {
-        lengths = vec![args.memory.context];
-    } else if lengths.is_empty() {
-        let trained = model.config().context_train;
-        lengths = vec![trained / 2, trained, trained.saturating_mul(2)];
-    }
-    lengths.sort_unstable();
-    lengths.dedup();
-    let mut runs = Vec::new();
-    for length in lengths {
-        let plans = methods.all().iter().map(|method| {
-            // A rolling context is at most the trained length.
-            let rolls = method.flags.rolls();
-            let trained = if rolls { model.config().context_train } else { usize::MAX };
-            let plan = methods.plan(method, model, length.min(trained))?;
-            // A single method is not compared with others.
-            let alone = methods.all().len() == 1;
-            let identity = if alone { Vec::new() } else { plan.identity_up_to(length) };
-            Ok((&method.name, plan, identity))
-        });
-        let plans = plans.collect::<Result<Vec<_>, Error>>()?;
-        for (method, plan, identity) in &plans {
-            let equivalent = || plans.iter().filter(|(_, _, other)| other == identity);
-            let memory = MemoryArgs { context: plan.context.value, ..args.memory.clone() };
-            let resources = resources::plan(&memory, &args.machine, model, plan.rolls());
-            runs.push(MethodRun {
-                method: method.to_string(),
-                length,
-                plan: plan.clone(),
-                resources: if plan.rolls() { resources } else { resources.retaining_all() },
-                equivalent: equivalent().map(|(_, plan, _)| flags::line(plan)).collect(),
-                same_as: equivalent()
-                    .map(|(name, ..)| name.to_string())
-                    .next()
-                    .filter(|n| n != *method),
-            });
-        }
-    }
-    Ok(runs)
+    let Args { memory, machine, .. } = args;
+    let runs = method_runs(&args.methods, &args.rope, &args.lengths, memory, machine, model)?;
+    let retaining = runs.into_iter().map(|run| {
+        let resources = match run.plan.rolls() {
+            true => run.resources,
+            false => run.resources.retaining_all(),
+        };
+        MethodRun { resources, ..run }
+    });
+    Ok(retaining.collect())
 }
 
 fn prompts<'t, 'a>(
@@ -220,8 +189,8 @@ fn prompts<'t, 'a>(
     })
 }
 
-/// Returns the tests of a run that have no answer yet, the deepest first, so that each reuses most of
-/// the tokens of the one before.
+/// Returns the tests of a run without an answer, deepest key first: each reuses most tokens of the
+/// test before it.
 fn todo(args: &Args, run: &MethodRun, log: &Log<Record>) -> Vec<Test> {
     let tests = args.tests(run.length).rev().filter(|_| run.same_as.is_none());
     tests.filter(|test| Record::of(args, run, log, *test).is_none()).collect()

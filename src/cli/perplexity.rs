@@ -27,9 +27,13 @@ use super::{
 use rope_cpu::{
     Token,
     eval::{
+        decode::{Decoded, decode},
         kl,
         logits_file::Reader,
-        perplexity::{self, Settings, side_by_side, windows::Windows},
+        perplexity::{
+            self, Settings, side_by_side,
+            windows::{self, Windows},
+        },
     },
     model::{Engine, Model},
     rope::{Origin, Sourced},
@@ -47,6 +51,8 @@ enum Task<'a> {
     Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
     /// Score a text with several methods, or in windows of several lengths.
     Several { text: &'a Path, windows: Vec<Windows> },
+    /// Compare sparse attention with dense attention in windows of a text.
+    Decode { text: &'a Path, window: usize, steps: usize },
     /// Compare with the probabilities in a file.
     Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },
 }
@@ -54,7 +60,8 @@ enum Task<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
+/// On invalid arguments or an invalid file, without enough memory, or if the output cannot be
+/// written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let task = task(args)?;
     let model = load::adapted(&args.model, &args.adapters)?;
@@ -72,6 +79,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         resources.context = Sourced { value: context, origin };
     }
     let resources = resources.for_sequences(windows_together(args, window));
+    let resources = resources.with_attention(args.sparse);
     let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
@@ -109,10 +117,31 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             }
         }
         Task::Several { .. } => {} // done above
+        Task::Decode { text: path, window, steps } => {
+            let tokens = tokens(path, tokenizer)?;
+            let mut found = Decoded::default();
+            let windows = windows::halves(tokens.len(), window);
+            for window in windows.take(windows_max.unwrap_or(usize::MAX)) {
+                let mut text = tokens[window.tokens].to_vec();
+                text[0] = bos.unwrap_or(text[0]);
+                let each = &mut |_| ();
+                decode(&mut engine, &text, steps, &mut found, each)
+                    .map_err(|e| named(args, path, e))?;
+            }
+            if found.seconds.is_empty() {
+                let (tokens, needed) = (tokens.len(), window);
+                let error = perplexity::Error::ShortText { tokens, window, needed };
+                return Err(named(args, path, error));
+            }
+            match args.json {
+                true => divergence::decoded_json(&found, window, &rope_line, out)?,
+                false => divergence::decoded(&found, out)?,
+            }
+        }
         Task::Compare { base, mut reader } => {
             if args.file.is_some() {
                 note(format_args!(
-                    "note: --file is ignored: the text is that of {}",
+                    "note: --file is ignored: the text comes from {}",
                     base.display()
                 ));
             }
@@ -147,6 +176,19 @@ fn task(args: &Args) -> Result<Task<'_>, Error> {
         .ok_or_else(|| Error::usage("no text is given: give one with -f FILE"))?;
     let context = args.memory.context;
     let or = |context, other| if context == 0 { other } else { context };
+    if let (Some(steps), Some(sparse)) = (args.decode, args.sparse.sparse_attention) {
+        // The prompt, the steps, and the token after the last one.
+        let needed = sparse.length_min.saturating_add(steps).saturating_add(1);
+        let window = or(context, WINDOW);
+        if window < needed {
+            return Err(Error::usage(format_args!(
+                "windows of {window} tokens are too short for --decode {steps}: attention is dense in the \
+                 first {}; choose -c {needed} or more",
+                sparse.length_min
+            )));
+        }
+        return Ok(Task::Decode { text, window, steps });
+    }
     let sliding = |window: usize| {
         let stride = args.stride.unwrap_or(STRIDE.min(window));
         Windows::Sliding { window, stride }
@@ -178,13 +220,14 @@ impl Task<'_> {
             Task::Several { windows, .. } => {
                 windows.iter().map(|windows| windows.window()).max().unwrap_or_default()
             }
+            Task::Decode { window, .. } => *window,
             Task::Compare { reader, .. } => reader.window(),
         }
     }
 }
 
-/// Returns the context for windows of `window` tokens. A rolling one may be smaller, and is at most the
-/// trained length by default.
+/// Returns the context for windows of `window` tokens. A rolling context may be smaller, and by
+/// default is at most the trained length.
 fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize, Error> {
     let (typed, stride) = (args.memory.context, args.ppl_stride);
     if let Some(model) = rolling {
@@ -207,7 +250,7 @@ fn context(args: &Args, window: usize, rolling: Option<&Model>) -> Result<usize,
     Ok(typed)
 }
 
-/// Returns the number of windows of `window` tokens that are read side by side.
+/// Returns the number of windows of `window` tokens that are processed side by side.
 fn windows_together(args: &Args, window: usize) -> usize {
     side_by_side(window, args.memory.ubatch_size.min(args.memory.batch_size))
 }

@@ -24,6 +24,8 @@ pub struct Curve {
     pub name: String,
     pub style: Style,
     pub points: Vec<(f64, f64)>,
+    /// Vertical lines: x, and the lower and the upper end.
+    pub intervals: Vec<(f64, f64, f64)>,
 }
 
 /// Curves over one pair of axes.
@@ -31,9 +33,9 @@ pub struct Chart {
     pub title: String,
     pub x: String,
     pub y: String,
-    /// The end of the x axis, which begins at 0.
+    /// The end of the x axis, which starts at 0.
     pub x_to: f64,
-    /// The trained length in tokens, if that is what the x axis counts: a dashed line.
+    /// The trained length in tokens, drawn as a dashed line if the x axis counts tokens.
     pub trained: Option<f64>,
     /// Whether points have marks.
     pub marks: bool,
@@ -50,7 +52,8 @@ pub const GREY: RGBColor = RGBColor(127, 127, 127);
 #[derive(Clone, Copy)]
 pub struct Style(pub RGBColor, pub i32);
 
-/// Returns the style of curve `i`: each color as a solid line, then dashed, then with longer dashes.
+/// Returns the style of curve `i`: each color as a solid line, then dashed, then with longer
+/// dashes.
 pub fn style(i: usize) -> Style {
     Style(COLORS[i % COLORS.len()], 4 * (i / COLORS.len()) as i32)
 }
@@ -79,7 +82,7 @@ const CAPTION: (&str, u32) = ("sans-serif", 17);
 pub struct Drawing(PathBuf);
 
 impl Drawing {
-    /// Checks that the file can be written, before the long computation of its content.
+    /// Checks that the file can be written. Call it before a long computation.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -103,9 +106,9 @@ impl Drawing {
 const WIDTH: i32 = 840;
 /// The width of the lines from the curves to their names in points.
 const LEADER: i32 = 64;
-/// The largest width of a letter in points.
+/// Maximum width of a letter in points.
 const LETTER: i32 = 8;
-/// The least distance between the names of curves in points.
+/// Minimum distance between the names of curves in points.
 const LEADING: i32 = 18;
 /// The space above and below the curves in points.
 const AROUND: (i32, i32) = (40, 60);
@@ -143,7 +146,12 @@ type Failure<'s> = DrawingAreaErrorKind<<SVGBackend<'s> as DrawingBackend>::Erro
 
 impl Chart {
     fn draw<'s>(&self, area: &Area<'s>) -> Result<(), Failure<'s>> {
-        let all = || self.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+        let all = || {
+            self.lines.iter().flat_map(|line| {
+                let ends = line.intervals.iter().flat_map(|(_, low, high)| [*low, *high]);
+                line.points.iter().map(|(_, y)| *y).chain(ends)
+            })
+        };
         let highest = all().fold(f64::MIN_POSITIVE, f64::max);
         let (from, to) = match self.logarithmic {
             true => (0.95 * all().fold(highest, f64::min), 1.05 * highest),
@@ -174,7 +182,13 @@ impl Chart {
             chart.draw_series([EmptyElement::at((trained, to)) + name])?;
         }
         let mut ends = Vec::new();
-        for Curve { style: Style(color, dash), points, .. } in &self.lines {
+        for Curve { style: Style(color, dash), points, intervals, .. } in &self.lines {
+            let thin = color.mix(0.6).stroke_width(1);
+            chart.draw_series(
+                intervals
+                    .iter()
+                    .map(|&(x, low, high)| PathElement::new([(x, low), (x, high)], thin)),
+            )?;
             let stroke = color.stroke_width(2);
             match *dash {
                 0 => chart.draw_series(LineSeries::new(points.clone(), stroke))?,
@@ -214,7 +228,7 @@ impl Chart {
     }
 }
 
-/// Returns places near the wanted ones, in the same order, with a distance of [`LEADING`].
+/// Moves places apart, in the same order, to a distance of [`LEADING`].
 fn spread(wanted: &[i32], bottom: i32) -> Vec<i32> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| wanted[*i]);

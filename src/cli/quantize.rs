@@ -8,7 +8,7 @@ use std::{
 };
 
 use rayon::ThreadPoolBuilder;
-use rope_cpu_kernels::{Cpu, DType};
+use rope_cpu_kernels::DType;
 
 use super::{
     Error,
@@ -61,7 +61,6 @@ pub struct Args {
     dry_run: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     machine: MachineArgs,
 }
 
@@ -107,11 +106,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
         return summary(out, "would become", &planned);
     }
-    let count = args.nthreads.unwrap_or_else(|| args.machine.threads().count);
+    let count = args.nthreads.unwrap_or_else(|| args.machine.threads().workers.most());
     warn_of_threads(count);
     let pool = ThreadPoolBuilder::new().num_threads(count).build();
     let pool = pool.map_err(|e| Error::failed(format_args!("cannot start threads: {e}")))?;
-    let cpu = args.machine.isa.unwrap_or_else(Cpu::best);
+    let cpu = args.machine.cpu();
     handle_interrupts()?;
 
     let bar = bar(planned.iter().map(|tensor| tensor.source.elements()).sum());

@@ -5,18 +5,20 @@ use std::{fmt, io::Write};
 use rope_cpu_kernels::Cpu;
 
 use super::{
-    args::{MachineArgs, MemoryArgs},
+    args::{EngineArgs, MemoryArgs, SparseArgs, SpeculationArgs},
     environment,
     error::Error,
-    flags, warn,
+    flags, note, warn,
 };
 use rope_cpu::{
+    kv_cache::CacheType,
     model::{
-        Model, Options,
+        Model, Options, SparseAttention,
         memory::{Bytes, Need, Request, Shape},
     },
-    platform::{self, memory::Available, processors::Threads},
+    platform::{self, memory::Available, priority, processors::Threads},
     rope::{Flags, Origin, Plan, Rope, Sourced},
+    threads::Power,
 };
 
 /// Memory, threads and instruction set of a run.
@@ -31,25 +33,46 @@ pub struct Resources {
     dry_run: bool,
     threads: Threads,
     cpu: Cpu,
+    power: Power,
+    sparse_attention: Option<SparseAttention>,
+    predict: bool,
 }
 
 /// Plans the resources of a run, with defaults for the flags that are not given.
-pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, model: &Model, rolling: bool) -> Resources {
+pub fn plan(memory: &MemoryArgs, machine: &EngineArgs, model: &Model, rolling: bool) -> Resources {
     let config = model.config();
+    if let Some(nice) = machine.nice
+        && let Err(e) = priority::lower(nice)
+    {
+        note(format_args!("warning: --nice {nice}: {e}"));
+    }
     let threads = machine.threads();
-    let weights_bytes = model.weights_bytes() + model.adapters_bytes();
-    let shape = Shape::of(model, weights_bytes, threads.count);
+    let shape = shape(model, &threads, false);
     let available = platform::memory::available();
     let MemoryArgs { cache_type_k, cache_type_v, ubatch_size, batch_size, .. } = *memory;
+    let chosen = ![CacheType::F16, cache_type_k].contains(&cache_type_v);
+    if chosen && config.attention().all(|attention| attention.latent.is_some()) {
+        note(format_args!(
+            "warning: --cache-type-v {} has no effect: in {} models, values are a part of keys \
+             (--cache-type-k {})",
+            cache_type_v.name(),
+            config.architecture.name,
+            cache_type_k.name()
+        ));
+    }
 
+    let micro_batch = ubatch_size.min(batch_size);
+    let wanted = if memory.context == 0 { config.context_train } else { memory.context };
     let mut request = Request {
         context: config.context_train,
         sequences: 1,
         shared: 0,
         rolling,
-        micro_batch: ubatch_size.min(batch_size),
+        // An encoder reads a text in one pass.
+        micro_batch: if config.causal { micro_batch } else { micro_batch.max(wanted) },
         keys: cache_type_k,
         values: cache_type_v,
+        sparse: false,
     };
     let context = match (memory.context, available) {
         (0, Some(available)) => {
@@ -74,8 +97,17 @@ pub fn plan(memory: &MemoryArgs, machine: &MachineArgs, model: &Model, rolling: 
         must_fit: !memory.no_memory_check,
         dry_run: memory.dry_run,
         threads,
-        cpu: machine.isa.unwrap_or_else(Cpu::best),
+        cpu: machine.machine.cpu(),
+        power: machine.power,
+        sparse_attention: None,
+        predict: false,
     }
+}
+
+/// Returns the shape of a model's memory; with its predictor if that `predicts`.
+fn shape(model: &Model, threads: &Threads, predicts: bool) -> Shape {
+    let weights_bytes = model.resident_bytes() + model.adapters_bytes();
+    Shape::of(model, weights_bytes, threads.workers.most(), predicts)
 }
 
 /// Returns the length that a model was trained for.
@@ -86,12 +118,13 @@ pub fn trained(model: &Model) -> Sourced<usize> {
 }
 
 fn describe(model: &Model) -> String {
-    // A name of another type is omitted here; `inspect` shows it.
+    // A name that is not a string is omitted here; `inspect` shows it.
     let name = model.metadata().string("general.name").ok().flatten().unwrap_or("unnamed");
     let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
     format!(
-        "{name} ({}), {} of weights, trained for {} tokens",
+        "{name} ({}{}), {} of weights, trained for {} tokens",
         model.config().architecture.name,
+        if model.config().causal { "" } else { ", for embeddings" },
         Bytes(model.weights_bytes()),
         model.config().context_train
     )
@@ -101,16 +134,51 @@ impl Resources {
     /// Returns the options for the session.
     pub fn options(&self) -> Options {
         let Request { context, micro_batch, keys, values, .. } = self.request;
-        let (threads, cpu) = (self.threads.count, self.cpu);
-        Options { micro_batch, keys, values, threads, cpu, ..Options::new(context) }
+        let Resources { cpu, power, sparse_attention, predict, .. } = *self;
+        let threads = self.threads.workers;
+        let expert_bytes = self.expert_bytes();
+        Options {
+            micro_batch,
+            keys,
+            values,
+            threads,
+            cpu,
+            power,
+            sparse_attention,
+            expert_bytes,
+            predict,
+            ..Options::new(context)
+        }
     }
 
-    /// Returns the resources for a session whose sliding windows retain all keys
+    /// Returns the resources with the memory of sparse attention, if that is chosen.
+    pub fn with_attention(mut self, args: SparseArgs) -> Self {
+        self.sparse_attention = args.sparse_attention;
+        self.request.sparse = args.sparse_attention.is_some();
+        self
+    }
+
+    /// Returns the resources with the memory of the model's predictor, if that drafts.
+    ///
+    /// # Errors
+    /// If the model has no predictor.
+    pub fn with_drafts(mut self, model: &Model, args: &SpeculationArgs) -> Result<Self, Error> {
+        self.predict = args.predictor();
+        if self.predict && model.config().predictor.is_none() {
+            let reason = "--spec-type draft-mtp needs a layer that predicts further tokens \
+                          (nextn), which this model does not have";
+            return Err(Error::usage(reason));
+        }
+        self.shape = shape(model, &self.threads, self.predict);
+        Ok(self)
+    }
+
+    /// Returns the resources for a session with sliding windows that retain all keys
     /// ([`Session::retain_from`]).
     ///
     /// [`Session::retain_from`]: rope_cpu::model::Session::retain_from
     pub fn retaining_all(mut self) -> Self {
-        self.shape.window = usize::MAX;
+        self.shape = self.shape.retaining(usize::MAX);
         self
     }
 
@@ -142,8 +210,8 @@ impl Resources {
         self
     }
 
-    /// Returns the resources for up to `sequences` sequences that share their pages: the memory must
-    /// suffice for all of them if `all`, else for one.
+    /// Returns the resources for up to `sequences` sequences that share pages. The memory must hold
+    /// all of them if `all`, else one.
     pub fn for_server(self, sequences: usize, all: bool) -> Self {
         let mut resources = self.for_sequences(sequences);
         let least = if all { sequences } else { 1 };
@@ -153,9 +221,20 @@ impl Resources {
         resources
     }
 
+    /// Returns the number of sequences side by side.
+    pub fn sequences(&self) -> usize {
+        self.request.sequences
+    }
+
     /// Returns the memory for one full context.
     pub fn of_one_context(&self) -> Need {
         self.shape.need(&Request { sequences: 1, ..self.request })
+    }
+
+    /// Returns the bytes of experts that memory holds, if it is known.
+    fn expert_bytes(&self) -> Option<u64> {
+        let Available { bytes, .. } = self.available?;
+        Some(self.shape.expert_bytes(&self.request, bytes))
     }
 
     fn exceeds(&self) -> bool {
@@ -163,13 +242,13 @@ impl Resources {
         self.available.is_some_and(|available| need > available.bytes)
     }
 
-    /// Returns the options for the engine of a server, whose earlier conversations may have up to
-    /// `more` bytes of keys and values, as far as the memory permits.
+    /// Returns the options for the engine of a server. Earlier conversations may use up to `more`
+    /// bytes of keys, values and states, as far as memory allows.
     pub fn server_options(&self, more: usize) -> Options {
         let need = self.shape.need(&self.request);
         let left = self.available.map_or(u64::MAX, |available| available.bytes);
         let more = left.saturating_sub(need.total()).min(more as u64);
-        let bytes = need.keys.saturating_add(need.values).saturating_add(more);
+        let bytes = need.cache().saturating_add(more);
         Options { cache_bytes: usize::try_from(bytes).unwrap_or(usize::MAX), ..self.options() }
     }
 
@@ -177,7 +256,7 @@ impl Resources {
     /// `--dry-run` it prints the plan instead, and returns `None`.
     ///
     /// # Errors
-    /// If flags or metadata are invalid or contradict each other, or as for [`Resources::check`].
+    /// If flags or metadata are invalid or contradict each other; also see [`Resources::check`].
     pub fn rope(&self, model: &Model, flags: &Flags) -> Result<Option<Rope>, Error> {
         let plan = model.rope_plan(flags, self.context.clone()).map_err(Error::usage)?;
         if self.dry_run {
@@ -194,19 +273,22 @@ impl Resources {
     pub fn check(&self) -> Result<(), Error> {
         match self.available {
             Some(available) if self.must_fit => {
-                let fits = self.shape.check(&self.request, available).map(drop);
-                fits.map_err(|e| {
+                self.shape.check(&self.request, available).map_err(|e| {
                     Error::failed(format_args!("{e} To try anyway: --no-memory-check"))
-                })
+                })?;
             }
-            _ => Ok(()),
+            _ => {}
         }
+        if let Some(available) = self.available {
+            warn_of_experts(&self.shape, &self.request, available);
+        }
+        Ok(())
     }
 
     /// Prints the plan to stdout, for `--dry-run`.
     ///
     /// # Errors
-    /// As [`Resources::check`], after the plan is printed.
+    /// See [`Resources::check`]; the plan is printed before.
     pub fn show_and_stop(&self, plan: &Plan) -> Result<(), Error> {
         let shown = format!("{self}\n{plan}");
         writeln!(std::io::stdout(), "{}", flags::with_flags(&shown))?;
@@ -215,7 +297,20 @@ impl Resources {
     }
 }
 
-/// Formats three lines: the model, the memory, the threads.
+/// Warns if the experts of a mixture do not all fit in memory.
+pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
+    let (bytes, all) = (shape.expert_bytes(request, available.bytes), shape.experts_bytes);
+    if bytes < all {
+        note(format_args!(
+            "warning: memory holds {} of {} of experts: the others are read from the file when tokens \
+             choose them, which is slow",
+            Bytes(bytes),
+            Bytes(all)
+        ));
+    }
+}
+
+/// Formats three lines: the model, the memory, the threads; and a fourth one if attention is sparse.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
@@ -230,6 +325,16 @@ impl fmt::Display for Resources {
             Some(available) => writeln!(f, "{} available", Bytes(available.bytes))?,
             None => writeln!(f, "available memory unknown")?,
         }
-        write!(f, "Threads: {} ({}), {}", self.threads.count, self.threads.reason, self.cpu.name())
+        write!(
+            f,
+            "Threads: {} ({}), {}",
+            self.threads.workers.answers,
+            self.threads.reason,
+            self.cpu.name()
+        )?;
+        match self.sparse_attention {
+            Some(sparse) => write!(f, "\n{sparse}"),
+            None => Ok(()),
+        }
     }
 }

@@ -1,10 +1,14 @@
-//! `rope-cpu rope`: the effect of RoPE methods on a model's frequencies, as text, numbers and drawings.
+//! `rope-cpu rope`: the effect of RoPE methods on a model's frequencies, as text, numbers and
+//! drawings.
 
+mod advise;
 mod bake;
 mod compare;
 mod disturbance;
 mod explain;
+mod layers;
 mod plot;
+mod table3;
 
 use std::io::Write;
 
@@ -28,7 +32,6 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     command: Subcommands,
 }
 
@@ -42,6 +45,7 @@ enum Subcommands {
     Compare(Box<compare::Args>),
     /// Measure how much a longer context disturbs trained angles
     Disturbance(Box<disturbance::Args>),
+    Advise(Box<advise::Args>),
 }
 
 /// Runs the command.
@@ -54,6 +58,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         Subcommands::Bake(args) => bake::run(args, out),
         Subcommands::Compare(args) => compare::run(args, out),
         Subcommands::Disturbance(args) => disturbance::run(args, out),
+        Subcommands::Advise(args) => advise::run(args, out),
     }
 }
 
@@ -118,7 +123,7 @@ fn baseline(plan: &rope::Plan, intervals: usize) -> Result<Baseline, Error> {
     })
 }
 
-/// Parses a length whose angles can be counted.
+/// Parses a length, up to the limit for counting angles.
 fn length(text: &str) -> Result<usize, String> {
     match args::at_least_one(text)? {
         tokens if tokens <= POSITIONS_MAX => Ok(tokens),

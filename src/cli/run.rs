@@ -25,14 +25,19 @@ use std::{
 };
 
 pub use args::Args;
+pub use bar::ReadingBar;
 pub use command::list as command_list;
+pub use conversation::Conversation;
+pub use prompt::joined;
 
 use super::{
+    documents::Documents,
     draft::{Draft, speculation},
     error::Error,
     handle_interrupts, load, note, resources, sampling, warn,
 };
-use conversation::{Conversation, Question};
+use args::PromptArgs;
+use conversation::Question;
 use converse::{Dialogue, answer_once};
 use files::Files;
 use line::LineEditor;
@@ -48,7 +53,7 @@ use rope_cpu::{
 use screen::Screen;
 use writer::Writer;
 
-/// The way in which the prompt is used.
+/// The use of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// A text that is continued once.
@@ -62,24 +67,26 @@ enum Mode {
 /// Runs the command.
 ///
 /// # Errors
-/// On invalid arguments or an invalid file, a failure while running, Ctrl-C during a single answer, or
-/// SIGTERM.
+/// On invalid arguments or an invalid file, a failure while running, Ctrl-C during a single answer,
+/// or SIGTERM.
 pub fn run(args: &Args) -> Result<(), Error> {
     let started = Instant::now();
     let typed = &args.prompt;
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     args.speculation.draft_model()?;
-    let mut limits = writer::limits(&args.answer, typed.no_escape)?;
-    let system = prompt::system(typed)?;
+    let mut limits = writer::limits(&args.answer, typed.opening.no_escape)?;
+    let system = typed.opening.system()?;
 
     let model = load::adapted(&args.model, &args.adapters)?;
+    model.config().require_logits().map_err(|e| args.model.named(e))?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let no_escape = typed.no_escape;
+    let no_escape = typed.opening.no_escape;
     let sampling =
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     limits.constraint = constraint::constraint(args, tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
+    let resources = resources.with_attention(args.sparse).with_drafts(&model, &args.speculation)?;
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };
@@ -96,7 +103,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
     let mut conversation = match mode {
         Mode::Complete => None,
-        Mode::Chat => Some(Conversation::chat(typed.template.of(&args.model, &model)?, system)),
+        Mode::Chat => {
+            Some(Conversation::chat(typed.opening.template.of(&args.model, &model)?, system))
+        }
         Mode::Continue => Some(Conversation::plain()),
     };
 
@@ -128,6 +137,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     if let Some(cache) = &prompt_cache {
         cache.load(&mut session)?;
     }
+    let documents = typed.cache_disk.as_ref();
+    let documents = documents.map(|path| Documents::open("--cache-disk", path, &session, false));
     let sampler = Sampler::new(sampling.clone()).map_err(Error::failed)?;
     let bar_from = if answer.quiet { usize::MAX } else { resources.options().micro_batch };
     let screen = Screen::new(answer.color, bar_from);
@@ -143,6 +154,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         verbose_prompt: typed.verbose_prompt,
         keep: context_shift.then_some(answer.keep),
         prompt_cache,
+        documents: documents.transpose()?,
         total: Timings::default(),
     };
 
@@ -173,44 +185,30 @@ pub fn run(args: &Args) -> Result<(), Error> {
 
 /// Returns the mode that the flags select, else the one that suits the prompt and the model.
 fn mode(args: &Args, model: &Model, prompt: bool) -> Result<Mode, Error> {
-    let has_template = model.metadata().get("tokenizer.chat_template").is_some();
-    match (conversation_flag(args), args.prompt.no_conversation) {
-        (Some(flag), true) => Err(Error::usage(format_args!(
-            "{flag} starts a conversation and -no-cnv excludes one: remove one of the two flags"
-        ))),
-        (Some(_), false) => Ok(Mode::Chat),
-        (None, false) if has_template => Ok(Mode::Chat),
-        (None, _) if prompt => Ok(Mode::Complete),
-        (None, _) => Ok(Mode::Continue),
-    }
+    Ok(match args.prompt.opening.is_chat(conversation_flag(args), model)? {
+        true => Mode::Chat,
+        false if prompt => Mode::Complete,
+        false => Mode::Continue,
+    })
 }
 
 /// Returns a given flag that starts a conversation, whether or not the model has a template.
 fn conversation_flag(args: &Args) -> Option<&'static str> {
-    let typed = &args.prompt;
-    let system = typed.system_prompt.is_some() || typed.system_prompt_file.is_some();
-    let flags = [
-        (typed.conversation, "-cnv"),
-        (typed.single_turn, "-st"),
-        (system, "-sys"),
-        (typed.template.chat_template.is_some(), "--chat-template"),
-        (typed.template.chat_template_file.is_some(), "--chat-template-file"),
-        (typed.template.chat_template_kwargs.is_some(), "--chat-template-kwargs"),
-    ];
-    flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+    let PromptArgs { opening, single_turn, .. } = &args.prompt;
+    opening.conversation_flag().or(single_turn.then_some("-st"))
 }
 
-/// Returns a line editor if standard input is a terminal and further input is expected. After a prompt
-/// without -cnv, standard output must be one too: `-p TEXT > FILE` is one answer.
+/// Returns a line editor if standard input is a terminal and further input is expected. After a
+/// prompt without -cnv, standard output must be one too: `-p TEXT > FILE` is one answer.
 fn lines(args: &Args, prompt: bool, writer: &Writer) -> Result<Option<LineEditor>, Error> {
-    let redirected = !args.prompt.conversation && !io::stdout().is_terminal();
+    let redirected = !args.prompt.opening.conversation && !io::stdout().is_terminal();
     let once = prompt && (args.prompt.single_turn || redirected);
     let typing = io::stdin().is_terminal() && !once;
     typing.then(|| LineEditor::new(writer.screen.color(), io::stdout().is_terminal())).transpose()
 }
 
-/// Answers `first`, if there is one, then what the user enters. Without `lines`, or with `-st`, it ends after
-/// one answer.
+/// Answers the optional `first` message, then what the user enters. Stops after one answer without
+/// `lines`, or with `-st`.
 fn converse(
     conversation: &mut Conversation,
     first: Option<Vec<u8>>,

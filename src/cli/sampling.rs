@@ -43,7 +43,7 @@ pub fn settings(
     Ok(settings)
 }
 
-/// Sets the texts that end a repetition for DRY, if it is on.
+/// Sets DRY's breakers, the texts that stop a repetition, if DRY is on.
 ///
 /// # Errors
 /// If a text of the command line has an invalid escape.

@@ -1,6 +1,7 @@
 //! `rope-cpu serve`: serves a model over HTTP.
 
 use std::{
+    future,
     net::SocketAddr,
     sync::{Arc, Mutex, OnceLock, mpsc},
     thread,
@@ -12,12 +13,14 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 pub use super::args::ServeArgs as Args;
 use super::{
     args::{ListenArgs, MemoryArgs, Reasoning, named},
+    documents::mismatch,
     draft::{Draft, speculations},
     error::Error,
     flags, load, note, resources, sampling, warn,
 };
-use crate::server::{self, App, Command, Disk, Scheduler, Server, Status, remove_incomplete};
+use crate::server::{self, App, Server, remove_incomplete};
 use rope_cpu::{
+    batch::{self, Disk, Handle, Scheduler, Status},
     chat::Template,
     model::{Engine, Model, Pooling},
     rope::Flags,
@@ -27,41 +30,61 @@ use rope_cpu::{
 /// The number of slots by default.
 const SLOTS: usize = 4;
 
-/// The most tokens that a draft model reads in a step.
+/// Maximum tokens of a draft model in a step.
 const DRAFT_MICRO_BATCH: usize = 64;
 
 /// Runs the command, until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// On invalid arguments or an invalid file, if the address cannot be listened on, or if the model does
-/// not fit in memory.
+/// On invalid arguments or an invalid file, if the address cannot be listened on, or if the model
+/// does not fit in memory.
 pub fn run(args: &Args) -> Result<(), Error> {
-    serve(args, |addresses| {
+    serve(args, Stop::OnSignal, |addresses, _| {
         for address in addresses {
             note(format_args!("listening on http://{address}"));
         }
+        Ok(())
     })
 }
 
-/// Serves a model until SIGINT or SIGTERM. `ready` is called with the addresses when the model is loaded.
+/// When a server stops.
+pub enum Stop {
+    /// After SIGINT or SIGTERM.
+    OnSignal,
+    /// After a message, or SIGTERM. SIGINT does nothing.
+    OnMessage(oneshot::Receiver<()>),
+}
+
+/// Serves a model. Calls `ready` with the addresses and the size of the context once the model is
+/// loaded.
 ///
 /// # Errors
-/// As for [`run`].
-pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error> {
+/// As for [`run`], and the errors of `ready`.
+pub fn serve(
+    args: &Args,
+    stop: Stop,
+    ready: impl FnOnce(&[SocketAddr], usize) -> Result<(), Error>,
+) -> Result<(), Error> {
     args.sampling.applied_to(Settings::default()).check().map_err(Error::usage)?;
     args.speculation.draft_model()?;
     let slots = usize::try_from(args.requests.parallel).ok().filter(|slots| *slots > 0);
     let server = Arc::new(Server::new(args.options(slots.unwrap_or(SLOTS))?)?);
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // The addresses are taken before the model is loaded, and signals are handled.
+    // Listens, and handles signals, before it loads the model.
     let listeners = match args.memory.dry_run {
         true => Vec::new(),
         false => runtime.block_on(listen(&args.listen))?,
     };
     let addresses: Result<Vec<_>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let stop_signal = runtime.block_on(async { server::stop_signal() })?;
+    let interrupts = matches!(stop, Stop::OnSignal);
+    let stop_signal = server::stop_signal(interrupts)?;
+    let message = async {
+        match stop {
+            Stop::OnSignal => future::pending().await,
+            Stop::OnMessage(message) => _ = message.await,
+        }
+    };
     let drain_max = Duration::from_secs(args.listen.drain_timeout);
     let serving = runtime.spawn(server::serve(
         server.clone(),
@@ -69,33 +92,21 @@ pub fn serve(args: &Args, ready: impl FnOnce(&[SocketAddr])) -> Result<(), Error
         async {
             tokio::select! {
                 () = stop_signal => {}
-                // The model could not be loaded.
-                _ = stopped => {}
+                () = message => {}
             }
         },
         drain_max,
     ));
 
-    let loaded = load(args, &server);
-    let (commands, scheduler, status) = match loaded {
-        Ok(Some(loaded)) => loaded,
-        Ok(None) => return Ok(()),
-        Err(e) => {
-            drop(stop);
-            return Err(e);
-        }
-    };
-    ready(&addresses);
-    if let Some(end) = runtime.block_on(serving).map_err(Error::failed)? {
-        // It is set here alone.
-        let _ = status.end.set(end);
-    }
-    // Answers whose connections are still open are dropped with them.
+    let Some((scheduler, running, context)) = load(args, &server)? else { return Ok(()) };
+    ready(&addresses, context)?;
+    let end = runtime.block_on(serving).map_err(Error::failed)?;
+    // Drops connections that are still open, with their answers.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    // A handler may still be at work, with a sender of commands. It has ended only if the scheduler has.
-    let _ = commands.send(Command::End);
-    drop((commands, server));
-    let _ = scheduler.join();
+    // A request may still hold a handle, so dropping this one would not stop the scheduler.
+    scheduler.stop(end);
+    drop(server);
+    let _ = running.join();
     Ok(())
 }
 
@@ -114,20 +125,24 @@ async fn listen(args: &ListenArgs) -> Result<Vec<TcpListener>, Error> {
     Ok(listeners)
 }
 
-/// A loaded model: the sender of commands to its scheduler, which owns it.
-type Running = (mpsc::Sender<Command>, thread::JoinHandle<()>, Arc<Status>);
+/// The scheduler of a loaded model, its thread, and the size of the context.
+type Running = (Handle, thread::JoinHandle<()>, usize);
 
-/// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and returns
-/// `None`.
+/// Loads the model, and starts its scheduler. With `--dry-run` it prints the plan instead, and
+/// returns `None`.
 fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let template = &args.requests.template;
+    let ranks = args.requests.reranking.then_some(Pooling::Rank);
+    let pooling = args.requests.pooling.or(ranks).unwrap_or_else(|| Pooling::of(&model));
+    model.require_pooling(pooling).map_err(Error::usage)?;
     let no_escape = false;
     let sampling =
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     let slots = server.options.slots;
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
+    let resources = resources.with_attention(args.sparse).with_drafts(&model, &args.speculation)?;
     let all = args.requests.parallel > 0;
     let resources = resources.for_server(slots, all);
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };
@@ -178,26 +193,30 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
             .map_err(|e| named(folder, format_args!("--cache-disk: {e}")))
     });
     let disk = disk.transpose()?;
+    if let Some(reason) = disk.as_ref().and_then(|disk| mismatch(disk.unused())) {
+        note(format_args!("note: --cache-disk: not used: {reason}"));
+    }
     let (commands, received) = mpsc::channel();
-    let scheduler = {
+    let running = {
         let (model, status) = (model.clone(), status.clone());
         let step_max = server.options.step_max;
         let quotes = server.options.logs_prompts;
         thread::Builder::new().name("scheduler".into()).spawn(move || {
             // It was checked above.
             if let Ok(tokenizer) = model.tokenizer() {
-                let scheduler = Scheduler::new(engine, tokenizer, speculations, step_max, status);
-                scheduler.with_disk(disk).quoting(quotes).run(&received);
+                let options = batch::Options { speculations, step_max, disk, quotes };
+                Scheduler::new(engine, tokenizer, options, status).run(&received);
             }
         })?
     };
+    let scheduler = Handle::new(commands, status);
     let file = model.path().file_name().map(|name| name.to_string_lossy().into_owned());
     server.loaded(App {
         options: server.options.clone(),
         template_source: template_source(&model),
         template,
         vocabulary: OnceLock::new(),
-        pooling: args.requests.pooling.unwrap_or_else(|| Pooling::of(&model)),
+        pooling,
         alias: server.options.aliases.first().cloned().or(file).unwrap_or_default(),
         sampling,
         scales: Mutex::new(server::scales_of(&model)),
@@ -209,15 +228,15 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         memory: resources.of_one_context(),
         fingerprint,
         loaded: SystemTime::now(),
-        status: status.clone(),
-        commands: commands.clone(),
+        scheduler: scheduler.clone(),
+        latency: Arc::default(),
         model,
     });
-    Ok(Some((commands, scheduler, status)))
+    Ok(Some((scheduler, running, context)))
 }
 
-/// Returns a template that reads whether the model reasons, unless --chat-template-kwargs says so. As in
-/// llama-server it always does, since some templates have no reasoning where it is missing.
+/// Passes whether the model reasons to the template, unless --chat-template-kwargs does. It is
+/// always passed, as in llama-server, since some templates do not reason without it.
 fn with_reasoning(template: Template, args: &Args) -> Result<Template, Error> {
     let reasoning = args.requests.reasoning != Reasoning::Off;
     let reasoning = format!(r#"{{"enable_thinking": {reasoning}}}"#);

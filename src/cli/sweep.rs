@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    args::{MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
+    args::{EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
     error::Error,
     load, note,
     plot::Drawing,
@@ -31,7 +31,6 @@ use table::{Format, SweepSettings};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
 
     /// Tokens from one depth to the next [default: -ub]
@@ -41,8 +40,8 @@ pub struct Args {
     pub step: Option<usize>,
 
     /// Tokens to generate at each depth [default: -ub / 4]
-    #[arg(short = 'n', long, value_name = "N", value_parser = at_least_one)]
-    #[arg(help_heading = "Sweep")]
+    #[arg(short = 'n', long, alias = "LLAMA_ARG_N_PREDICT", value_name = "N")]
+    #[arg(value_parser = at_least_one, help_heading = "Sweep")]
     pub predict: Option<usize>,
 
     /// Skip the warm-up run
@@ -50,14 +49,11 @@ pub struct Args {
     pub no_warmup: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub rope: RopeArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub machine: MachineArgs,
+    pub machine: EngineArgs,
 
     /// Format: md, jsonl or csv [default: md]
     #[arg(short, long, value_name = "FORMAT", default_value = "md", hide_default_value = true)]
@@ -72,7 +68,8 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// On invalid arguments or an invalid file, too little memory, or if the output cannot be written.
+/// On invalid arguments or an invalid file, without enough memory, or if the output cannot be
+/// written.
 pub fn run(args: &Args) -> Result<(), Error> {
     let model = load::model(&args.model)?;
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
@@ -98,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
     note(rope.plan());
     warn(rope.plan());
     let work = Cost::new(&model).within(&rope.plan().visibility);
-    let team = Threads::new(options.threads).map_err(Error::failed)?;
+    let team = Threads::new(options.threads.most()).map_err(Error::failed)?;
     let read_bandwidth = probe(&team, options.cpu).read_bandwidth;
     drop(team);
     let trained = rope.plan().context_train.value;

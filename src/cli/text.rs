@@ -18,8 +18,8 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// Reads a text for the model, without a newline at its end: standard input if `path` is `-`, else a file.
-/// A note says if it is not entirely UTF-8.
+/// Reads a text for the model from a file, or from standard input if `path` is `-`. Removes a
+/// newline at its end, and prints a note if it is not entirely UTF-8.
 ///
 /// # Errors
 /// If the input cannot be read.
@@ -28,7 +28,8 @@ pub fn input(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(noted(path, bytes))
 }
 
-/// Reads a file as [`input`] does, unless it is binary. Reading stops at the first byte 0, and at Ctrl-C.
+/// Reads a file like [`input`], unless it is binary. Reading stops at the first byte 0, and at
+/// Ctrl-C.
 ///
 /// # Errors
 /// If the file cannot be read, or has a byte 0, which no text has.
@@ -54,7 +55,7 @@ pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Notes if a text is not entirely UTF-8, and removes a newline at its end.
+/// Removes a newline at the end of a text, and prints a note if it is not entirely UTF-8.
 fn noted(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
     if let Some(invalid) = unicode::note(&name(path), &bytes) {
         note(invalid);
@@ -73,7 +74,7 @@ fn stdin_bytes() -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Returns whether the value of an option stands for standard input.
+/// Returns whether the value of an option means standard input.
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }

@@ -87,7 +87,8 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// Bad usage, a bad model file, text that cannot be read, or output that is not accepted.
+/// On invalid arguments, an invalid model file, text that cannot be read, or if `out` cannot be
+/// written.
 pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
     with_tokenizer(&args.model, |tokenizer| {
         let text = args.input.text()?;
@@ -98,7 +99,7 @@ pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
         if twice && !args.log_disable {
             let _ = writeln!(
                 io::stderr(),
-                "warning: the text begins with a BOS token, and the model adds another one; use --no-bos to omit it"
+                "warning: the text starts with a BOS token, and the model adds another one; use --no-bos to omit it"
             );
         }
         if args.ids {
@@ -121,7 +122,7 @@ pub fn tokenize(args: &TokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// As [`tokenize`], and IDs that are not in the vocabulary.
+/// See [`tokenize`]; also on IDs that are not in the vocabulary.
 pub fn detokenize(args: &DetokenizeArgs, out: &mut dyn Write) -> Result<(), Error> {
     with_tokenizer(&args.model, |tokenizer| {
         let len = tokenizer.len();

@@ -1,6 +1,7 @@
 //! Notes about texts that are not entirely UTF-8.
 
-/// Returns a note if there are bytes in a text that are not part of a character; `source` is its name.
+/// Returns a note if there are bytes in a text that are not part of a character; `source` is its
+/// name.
 pub fn note(source: &str, text: &[u8]) -> Option<String> {
     let first = text.utf8_chunks().next()?.valid().len();
     let count: usize = text.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();

@@ -8,7 +8,7 @@ use std::{
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// Replaces the reasons of Rust's parsers in an error by ones that name the permitted values.
+/// Replaces the reasons of Rust's parsers in an error by reasons that name the allowed values.
 ///
 /// `argv` starts with the program's name, which is followed by a command or a file.
 pub fn reworded(error: Error, argv: &[OsString]) -> Error {

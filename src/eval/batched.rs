@@ -1,6 +1,6 @@
 //! Measures the speed of several sequences side by side, as llama-batched-bench does.
 //!
-//! The prompts of all sequences are read together; then each step generates a token of every
+//! The prompts of all sequences are processed together. Then each step generates a token for every
 //! sequence.
 
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ pub struct Test {
     pub prompt: usize,
     /// The number of tokens that are then generated in each sequence.
     pub generation: usize,
-    /// Whether the sequences share one prompt, which is read once.
+    /// Whether the sequences share one prompt, which is processed once.
     pub shared: bool,
 }
 
 impl Test {
-    /// Returns the number of prompt tokens that are read.
+    /// Returns the number of prompt tokens that are processed.
     pub fn read(&self) -> usize {
         if self.shared { self.prompt } else { self.sequences * self.prompt }
     }
@@ -40,9 +40,9 @@ impl Test {
 /// The measurement of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The time for reading the prompts.
+    /// Time of prompt processing.
     pub prompt: Duration,
-    /// The time for generating.
+    /// Time of generation.
     pub generation: Duration,
     /// The bytes of keys and values of all sequences at the end.
     pub cache_bytes: usize,
@@ -55,7 +55,8 @@ pub struct Measured {
     pub test: Test,
     /// The measurement of each repetition.
     pub samples: Vec<Sample>,
-    /// The peak memory of the process in bytes since the test began, if the system reports it.
+    /// The peak memory of the process in bytes since the start of the test, if the system reports
+    /// it.
     pub peak_memory_bytes: Option<u64>,
 }
 
@@ -63,8 +64,23 @@ pub struct Measured {
 ///
 /// # Errors
 ///
-/// Returns an error if a sequence does not fit in the context, or all of them in the memory of the
-/// engine.
+/// If a sequence does not fit in the context, or all of them in the memory of the engine.
+///
+/// ```no_run
+/// use rope_cpu::{
+///     eval::batched::{Test, measure},
+///     model::{Engine, Model, Options},
+///     rope::{Flags, Rope},
+/// };
+///
+/// let model = Model::open("model.gguf")?;
+/// let rope = Rope::new(model.rope_plan(&Flags::default(), 1024)?);
+/// let mut engine = Engine::new(&model, rope, Options::new(1024))?;
+/// let test = Test { sequences: 4, prompt: 512, generation: 32, shared: false };
+/// let measured = measure(&mut engine, test, 3, true, &mut |_| {})?;
+/// println!("tokens per second: {:?}", measured.speed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn measure(
     engine: &mut Engine,
     test: Test,
@@ -105,7 +121,7 @@ fn run(engine: &mut Engine, random: &mut RandomTokens, test: Test) -> Result<Sam
     Ok(Sample { prompt, generation, cache_bytes: engine.pool().used_bytes() })
 }
 
-/// Extends each sequence by its tokens, all side by side, and computes the logits of the last ones.
+/// Extends all sequences by their tokens, side by side, and computes the logits of the last ones.
 fn extend<'t>(
     engine: &mut Engine,
     sequences: &mut [Sequence],
@@ -125,22 +141,22 @@ fn extend<'t>(
 }
 
 impl Measured {
-    /// Returns the mean time for reading the prompts in seconds.
+    /// Returns the mean time of prompt processing in seconds.
     pub fn prompt_seconds(&self) -> f64 {
         self.mean(|sample| sample.prompt)
     }
 
-    /// Returns the mean time for generating in seconds.
+    /// Returns the mean time of generation in seconds.
     pub fn generation_seconds(&self) -> f64 {
         self.mean(|sample| sample.generation)
     }
 
-    /// Returns the number of prompt tokens read per second; `None` without prompts.
+    /// Returns prompt tokens per second; `None` without prompts.
     pub fn prompt_speed(&self) -> Option<f64> {
         speed(self.test.read(), self.prompt_seconds())
     }
 
-    /// Returns the number of tokens generated per second; `None` if none are.
+    /// Returns generated tokens per second; `None` if there are none.
     pub fn generation_speed(&self) -> Option<f64> {
         speed(self.test.generated(), self.generation_seconds())
     }

@@ -24,18 +24,18 @@ use crate::{
 /// A speed test: a prompt, an answer, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// The number of prompt tokens that are read.
+    /// Prompt tokens.
     pub prompt: usize,
-    /// The number of tokens that are then generated, one by one.
+    /// Tokens that are then generated, one by one.
     pub generation: usize,
 }
 
 /// The times of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The time for reading the prompt.
+    /// Time of prompt processing.
     pub prompt: Duration,
-    /// The time for generating.
+    /// Time of generation.
     pub generation: Duration,
     /// The time from the start until the logits for the first new token were computed.
     pub first_token: Duration,
@@ -69,18 +69,32 @@ pub struct Measured {
     pub test: Test,
     /// The number of tokens in the context before the test.
     pub depth: usize,
-    /// The time at which the test began, in UTC: `2026-01-31T23:59:59Z`.
+    /// The start of the test, in UTC: `2026-01-31T23:59:59Z`.
     pub began: String,
     /// The times of each repetition.
     pub samples: Vec<Sample>,
     /// The size of the KV cache after the test, in bytes.
     pub cache_bytes: usize,
-    /// The peak memory of the process in bytes since the depth began to be filled, if the system
-    /// reports it.
+    /// The peak memory of the process in bytes, with filling the depth, if the system reports it.
     pub peak_memory_bytes: Option<u64>,
 }
 
 /// A session filled up to a depth, from which tests run.
+///
+/// ```no_run
+/// use rope_cpu::{
+///     eval::bench::{Bench, Test},
+///     model::{Model, Options},
+///     rope::{Flags, Rope},
+/// };
+///
+/// let model = Model::open("model.gguf")?;
+/// let rope = Rope::new(model.rope_plan(&Flags::default(), 4096)?);
+/// let mut bench = Bench::new(&model, rope, Options::new(4096), 0, &mut |_| {})?;
+/// let measured = bench.measure(Test { prompt: 512, generation: 0 }, 5, true, &mut |_| {})?;
+/// println!("tokens per second: {:?}", measured.prompt_tokens_per_second());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Bench {
     session: Session,
     micro_batch: usize,
@@ -112,7 +126,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// Returns an error if the test does not fit in the context after the depth.
+    /// If the test does not fit in the context after the depth.
     pub fn measure(
         &mut self,
         test: Test,
@@ -123,7 +137,7 @@ impl Bench {
         let began = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         if warm_up {
             progress(Stage::WarmUp);
-            // What is slow the first time is so in one pass over the weights.
+            // One pass over the weights warms up everything.
             let prompt = test.prompt.min(self.micro_batch);
             self.run(Test { prompt, generation: test.generation.min(1) })?;
         }
@@ -147,7 +161,7 @@ impl Bench {
 
     /// Removes all tokens after the depth.
     fn rewind(&mut self, progress: &mut dyn FnMut(Stage)) -> Result<(), Error> {
-        // The retained keys permit truncating to the depth, so no token is read again.
+        // The retained keys allow truncating to the depth, so no token is computed again.
         self.session.truncate(self.depth.len());
         self.fill(progress)
     }
@@ -200,19 +214,19 @@ impl Measured {
         self.samples.iter().map(|s| (s.prompt + s.generation).as_nanos() as u64).collect()
     }
 
-    /// Returns the speed of each repetition: tokens read and generated per second.
+    /// Returns the speed of each repetition: tokens of prompt and answer per second.
     pub fn tokens_per_second(&self) -> Vec<f64> {
         let tokens = (self.test.prompt + self.test.generation) as f64;
         // With a tiny model, a test may end within the resolution of the clock.
         self.nanoseconds().iter().map(|&ns| 1e9 * tokens / ns.max(1) as f64).collect()
     }
 
-    /// Returns the mean speed at which the prompt was read; `None` without a prompt.
+    /// Returns the mean speed of prompt processing; `None` without a prompt.
     pub fn prompt_tokens_per_second(&self) -> Option<f64> {
         self.mean_speed(self.test.prompt, |sample| sample.prompt)
     }
 
-    /// Returns the mean speed at which tokens were generated; `None` without generated tokens.
+    /// Returns the mean speed of generation; `None` without generated tokens.
     pub fn generation_tokens_per_second(&self) -> Option<f64> {
         self.mean_speed(self.test.generation, |sample| sample.generation)
     }
@@ -222,20 +236,20 @@ impl Measured {
         self.mean_seconds(|sample| sample.first_token)
     }
 
-    /// Returns the bytes read per second while generating; `None` without generated tokens.
+    /// Returns the bytes read per second in generation; `None` without generated tokens.
     pub fn bytes_per_second(&self, cost: &Cost, options: &Options) -> Option<f64> {
         let bytes = cost.generation_bytes(self.generated(), options.keys, options.values);
         let seconds = self.mean_seconds(|sample| sample.generation);
         (self.test.generation > 0 && seconds > 0.0).then(|| bytes / seconds)
     }
 
-    /// Returns the share of the memory bandwidth that generating reaches. It may exceed 1 for a
+    /// Returns the share of the memory bandwidth that generation reaches. It may exceed 1 for a
     /// model that fits in the CPU caches.
     pub fn bandwidth_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
         Some(self.bytes_per_second(cost, options)? / probes.read_bandwidth)
     }
 
-    /// Returns the operations per second while reading the prompt; `None` without a prompt.
+    /// Returns the operations per second in prompt processing; `None` without a prompt.
     pub fn operations_per_second(&self, cost: &Cost) -> Option<Operations> {
         let Operations { integer, float, attention } = cost.prompt_operations(self.read());
         let seconds = self.mean_seconds(|sample| sample.prompt);
@@ -246,8 +260,7 @@ impl Measured {
         })
     }
 
-    /// Returns the share of the prompt's time that its operations would take if each kind of them
-    /// ran at its peak speed.
+    /// Returns the share of the prompt's time that its operations need at their peak speeds.
     pub fn peak_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
         let Operations { integer, float, attention } = self.operations_per_second(cost)?;
         let with = |rows| match rows {

@@ -1,4 +1,4 @@
-//! The cost of tokens: bytes read from memory for generating, operations for reading a prompt.
+//! The cost of tokens: bytes read from memory in generation, operations in prompt processing.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use rope_cpu_kernels::DType;
 use crate::{
     gguf::Tensor,
     kv_cache::CacheType,
-    model::{EMBEDDINGS, Model},
+    model::{self, EMBEDDINGS, LAYER_EMBEDDINGS, Model},
     rope::Visibility,
 };
 
@@ -19,18 +19,28 @@ pub struct Cost {
     /// The number of weights.
     pub parameters: u64,
     /// The bytes of weights that are read to generate one token: all weights, but only one row of
-    /// the embeddings unless they are also the output matrix.
+    /// the embeddings unless they are also the output matrix, and of the layers' own inputs.
     pub token_bytes: u64,
     /// The operations of each prompt token, with the weights of all layers.
     layers: Operations,
     /// The operations of the output matrix, which only the last prompt token requires.
     output: Operations,
-    /// The number of positions that a token attends to, in each layer; `None` for all.
-    windows: Vec<Option<usize>>,
-    /// The number of values of a token's queries in a layer.
+    attention: Vec<Attention>,
+    /// The size of the states of recurrent layers in bytes.
+    state_bytes: usize,
+}
+
+/// The attention of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Attention {
+    /// The number of positions that a token attends to; `None` for all.
+    window: Option<usize>,
+    /// The number of values of a token's queries.
     queries: usize,
     kv_heads: usize,
     head_dim: usize,
+    /// Whether values are a part of keys, read with them.
+    values_in_keys: bool,
 }
 
 /// Numbers of operations by the kind of instruction. A multiplication and its addition count as
@@ -73,7 +83,8 @@ const OUTPUT: &str = "output.weight";
 /// in old files.
 fn is_expert_tensor(name: &str) -> bool {
     let name = name.strip_suffix(".weight").unwrap_or_default();
-    name.ends_with("_exps") || name.ends_with(|last: char| last.is_ascii_digit())
+    let numbered = name.ends_with(|last: char| last.is_ascii_digit()) && !name.contains("norm");
+    name.ends_with("_exps") || numbered
 }
 
 impl Cost {
@@ -87,17 +98,17 @@ impl Cost {
             token_bytes: 0,
             layers: Operations::default(),
             output: Operations::default(),
-            windows: config.layers.iter().map(|layer| layer.attention.window).collect(),
-            queries: config.attention().query_width(),
-            kv_heads: config.attention().kv_heads,
-            head_dim: config.attention().head_dim,
+            attention: config.attention().map(|attention| (*attention).into()).collect(),
+            state_bytes: config.state_bytes(),
         };
         for tensor in gguf.tensors() {
             let bytes = tensor.bytes.len() as u64;
             cost.weights_bytes += bytes;
             cost.parameters += tensor.elements();
             match tensor.name {
+                name if config.skips(name) => {}
                 EMBEDDINGS if !tied => cost.token_bytes += tensor.row_bytes(),
+                LAYER_EMBEDDINGS => cost.token_bytes += tensor.row_bytes(),
                 EMBEDDINGS => {
                     cost.token_bytes += bytes + tensor.row_bytes();
                     cost.output = Operations::with_matrix(tensor);
@@ -127,47 +138,60 @@ impl Cost {
     /// Limits the layers without a sliding window to the keys in `visibility`.
     pub fn within(mut self, visibility: &Visibility) -> Self {
         let most = visibility.near.saturating_add(visibility.first);
-        for window in &mut self.windows {
-            window.get_or_insert(most);
+        for layer in &mut self.attention {
+            layer.window.get_or_insert(most);
         }
         self
     }
 
     /// Returns the bytes of weights and KV cache that are read to generate the tokens at
-    /// `positions`.
+    /// `positions`. Each token reads and writes the states of recurrent layers.
     pub fn generation_bytes(
         &self,
         positions: Range<usize>,
         keys: CacheType,
         values: CacheType,
     ) -> f64 {
-        let row_bytes = keys.row_bytes(self.head_dim) + values.row_bytes(self.head_dim);
-        let cache = self.visible(&positions) * (self.kv_heads * row_bytes) as f64;
-        positions.len() as f64 * self.token_bytes as f64 + cache
+        let layers = self.attention.iter().map(|layer| {
+            let values = if layer.values_in_keys { 0 } else { values.row_bytes(layer.head_dim) };
+            let row_bytes = keys.row_bytes(layer.head_dim) + values;
+            layer.visible(&positions) * (layer.kv_heads * row_bytes) as f64
+        });
+        let token_bytes = self.token_bytes as f64 + 2.0 * self.state_bytes as f64;
+        positions.len() as f64 * token_bytes + layers.sum::<f64>()
     }
 
-    /// Returns the operations for reading a prompt at `positions`, with the logits of its last
-    /// token.
+    /// Returns the operations for a prompt at `positions`, with the logits of its last token.
     ///
     /// Each weight of a layer is used once per token. Attention takes four operations for each
     /// value of a query and each position that it attends to.
     pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
-        operations.attention = 4.0 * self.queries as f64 * self.visible(&positions);
+        let layers = self.attention.iter();
+        operations.attention =
+            layers.map(|layer| 4.0 * layer.queries as f64 * layer.visible(&positions)).sum();
         operations
     }
+}
 
-    /// Returns the number of positions that the tokens at `positions` attend to, summed over all
-    /// layers.
+impl Attention {
+    /// Returns the number of positions that the tokens at `positions` attend to.
     fn visible(&self, positions: &Range<usize>) -> f64 {
         // For the tokens before `end`: 1 + 2 + 3 + .. up to the window, then the window for each.
-        let until = |end: usize, window: Option<usize>| {
-            let growing = end.min(window.unwrap_or(end)) as f64;
+        let until = |end: usize| {
+            let growing = end.min(self.window.unwrap_or(end)) as f64;
             growing * (growing + 1.0) / 2.0 + (end as f64 - growing) * growing
         };
-        let layer = |&window| until(positions.end, window) - until(positions.start, window);
-        self.windows.iter().map(layer).sum()
+        until(positions.end) - until(positions.start)
+    }
+}
+
+impl From<model::Attention> for Attention {
+    fn from(attention: model::Attention) -> Self {
+        let model::Attention { window, kv_heads, head_dim, .. } = attention;
+        let values_in_keys = attention.latent.is_some();
+        Attention { window, queries: attention.query_width(), kv_heads, head_dim, values_in_keys }
     }
 }
 
@@ -176,7 +200,7 @@ mod tests {
     use super::*;
     use crate::rope::FarKeys;
 
-    /// Returns a model with 10 bytes of weights per token, of which 6 are multiplied. One layer
+    /// Returns a model with 10 bytes of weights per token; 6 of them are multiplied. One layer
     /// attends to all positions, the other to 4.
     fn toy() -> Cost {
         Cost {
@@ -185,34 +209,43 @@ mod tests {
             token_bytes: 10,
             layers: Operations { integer: 12.0, ..Operations::default() },
             output: Operations { float: 8.0, ..Operations::default() },
-            windows: vec![None, Some(4)],
-            queries: 6,
-            kv_heads: 3,
-            head_dim: 32,
+            attention: [None, Some(4)].map(layer).to_vec(),
+            state_bytes: 0,
         }
+    }
+
+    fn layer(window: Option<usize>) -> Attention {
+        Attention { window, queries: 6, kv_heads: 3, head_dim: 32, values_in_keys: false }
     }
 
     #[test]
     fn a_window_bounds_the_visible_positions() {
+        let visible = |positions| [None, Some(4)].map(|window| layer(window).visible(&positions));
         // 1 + 2 + 3 + 4 + 5 + 6, and 1 + 2 + 3 + 4 + 4 + 4.
-        assert_eq!(toy().visible(&(0..6)), 21.0 + 18.0);
-        assert_eq!(toy().visible(&(0..2)), 3.0 + 3.0);
-        assert_eq!(toy().visible(&(5..7)), 6.0 + 7.0 + 4.0 + 4.0);
-        assert_eq!(toy().visible(&(9..9)), 0.0);
+        assert_eq!(visible(0..6), [21.0, 18.0]);
+        assert_eq!(visible(0..2), [3.0, 3.0]);
+        assert_eq!(visible(5..7), [6.0 + 7.0, 4.0 + 4.0]);
+        assert_eq!(visible(9..9), [0.0, 0.0]);
     }
 
     #[test]
     fn a_visibility_bounds_the_layers_without_a_window() {
         let cost = toy().within(&Visibility { near: 2, first: 1, far: FarKeys::AtDistance(2) });
-        assert_eq!(cost.windows, [Some(3), Some(4)]);
-        assert_eq!(toy().within(&Visibility::ALL).visible(&(0..6)), toy().visible(&(0..6)));
+        assert_eq!(cost.attention, [Some(3), Some(4)].map(layer));
+        let all = toy().within(&Visibility::ALL);
+        assert_eq!(all.prompt_operations(0..6), toy().prompt_operations(0..6));
     }
 
     #[test]
     fn a_token_reads_the_weights_and_what_it_sees_of_the_cache() {
         // Keys of 64 bytes and values of 34, for 3 heads.
-        let bytes = toy().generation_bytes(5..7, CacheType::F16, CacheType::Q8_0);
-        assert_eq!(bytes, (2 * 10 + 21 * 3 * (64 + 34)) as f64);
+        let bytes = |cost: &Cost| cost.generation_bytes(5..7, CacheType::F16, CacheType::Q8_0);
+        let mut cost = toy();
+        assert_eq!(bytes(&cost), (2 * 10 + 21 * 3 * (64 + 34)) as f64);
+        cost.attention[1] = Attention { kv_heads: 1, head_dim: 64, ..cost.attention[1] };
+        assert_eq!(bytes(&cost), (2 * 10 + (13 * 3 + 8 * 2) * (64 + 34)) as f64);
+        cost.state_bytes = 5;
+        assert_eq!(bytes(&cost), (2 * (10 + 2 * 5) + (13 * 3 + 8 * 2) * (64 + 34)) as f64);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Compares a run's probabilities with those of another run on the same text, with the statistics
-//! of llama-perplexity's comparison by KL divergence.
+//! Compares the probabilities of two runs on the same text, with the statistics of
+//! llama-perplexity's KL divergence.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{Token, model::Engine};
 
-/// The least log-probability that llama-perplexity includes in a divergence.
+/// Minimum log-probability that llama-perplexity includes in a divergence.
 const LEAST: f32 = -16.0;
 
-/// The statistics of the comparison, in nats. The base is the run that is compared with.
+/// The statistics of the comparison, in nats. The base is the run to compare with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
     /// The negative log-likelihoods of this run.
@@ -43,7 +43,7 @@ pub struct Point<'d> {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
-    /// The number of windows that were read side by side with it, itself included.
+    /// The number of windows that were processed side by side, with this one.
     pub together: usize,
     /// The statistics up to the end of this window.
     pub so_far: &'d Divergence,
@@ -52,12 +52,12 @@ pub struct Point<'d> {
 /// Runs the model on the text of `base` and compares the probabilities. A point is passed to `each`
 /// after each window.
 ///
-/// At most `windows_max` windows are read; `bos` replaces the first token of each.
+/// It processes at most `windows_max` windows; `bos` replaces the first token of each.
 ///
 /// # Errors
 ///
-/// Returns an error if the file is damaged or for another vocabulary, if the context is too small,
-/// if logits are not finite, or if `each` fails.
+/// If the file is damaged or for another vocabulary, the context is too small, logits are not
+/// finite, or `each` fails.
 pub fn divergence<R: Read>(
     engine: &mut Engine,
     base: &mut Reader<R>,
@@ -91,7 +91,14 @@ pub fn divergence<R: Read>(
 impl Divergence {
     /// Adds a position: the base's log-probabilities, the token of the text, and this run's
     /// results.
-    fn add(&mut self, base: &[f32], token: Token, nll: f64, softmax: &Softmax, logits: &[f32]) {
+    pub(super) fn add(
+        &mut self,
+        base: &[f32],
+        token: Token,
+        nll: f64,
+        softmax: &Softmax,
+        logits: &[f32],
+    ) {
         let nll_base = -f64::from(base[token as usize]);
         self.nll.add(nll);
         self.base.add(nll_base);
@@ -123,14 +130,14 @@ impl Divergence {
         self.kl.count
     }
 
-    /// Returns the logarithm of this run's perplexity less that of the base.
+    /// Returns the difference of the logarithms of both perplexities, this run's less the base's.
     pub fn log_ratio(&self) -> Estimate {
         let (nll, base) = (self.nll.mean(), self.base.mean());
         let variance = nll.uncertainty.powi(2) + base.uncertainty.powi(2) - 2.0 * self.covariance();
         Estimate { value: nll.value - base.value, uncertainty: variance.max(0.0).sqrt() }
     }
 
-    /// Returns this run's perplexity less that of the base.
+    /// Returns the difference of both perplexities, this run's less the base's.
     pub fn perplexity_difference(&self) -> Estimate {
         let (ppl, base) = (self.nll.perplexity(), self.base.perplexity());
         let covariance = ppl.value * base.value * self.covariance();

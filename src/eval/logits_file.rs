@@ -3,10 +3,10 @@
 //! All numbers are little-endian. The header is the magic `_logits_`, then the window length, the
 //! vocabulary size and the number of windows as `u32`. The tokens of the text follow as `u32`, one
 //! window after the other; then a row for each scored token (see
-//! [`Windows::Halves`](super::perplexity::Windows)). A row is an `f32` step, the least
-//! log-probability as `f32`, and for each token of the vocabulary, padded to an even number, the
-//! number of steps above the least as a `u16`. Log-probabilities more than 16 below the largest are
-//! stored as 16 below it.
+//! [`Windows::Halves`](super::perplexity::Windows)). A row is an `f32` step, the minimum
+//! log-probability as `f32`, and a `u16` for each token of the vocabulary, padded to an even
+//! number. The `u16` is the number of steps above the minimum. Log-probabilities more than 16 below
+//! the largest are stored as 16 below it.
 
 use std::{
     cmp::Ordering,
@@ -138,7 +138,7 @@ impl<R: Read> Reader<R> {
         let vocabulary = number("a vocabulary of", 1)?;
         let windows = number("a number of windows of", 1)?;
 
-        // Each number is below 2^31, so the bytes of one window are below 2^64; those of all may
+        // Each number is below 2^31, so the bytes of one window are below 2^64. The sum of all may
         // not be.
         let window_bytes = 4 * window as u64 + rows(window) as u64 * row_bytes(vocabulary) as u64;
         let declared = window_bytes.saturating_mul(windows as u64).saturating_add(20);

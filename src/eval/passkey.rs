@@ -6,9 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
-
+use super::random::Random;
 use crate::{
     Token,
     generate::{self, Event, Limits, generate},
@@ -24,7 +22,7 @@ const FILLER: &str = "The grass is green. The sky is blue. The sun is yellow. He
 const QUESTION: &str = "What is the pass key? The pass key is";
 
 /// The number of tokens that are reserved for the answer. A key takes up to seven.
-const ANSWER_TOKENS: usize = 16;
+pub const ANSWER_TOKENS: usize = 16;
 
 /// A test with one key hidden in one prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +39,8 @@ impl Test {
     /// Returns the key, a number of five digits that is determined by the test and the seed.
     pub fn key(&self, seed: u32) -> u32 {
         let Test { length, depth, number } = *self;
-        let mut bytes = [0; 32];
-        let parts = [seed.into(), length as u64, depth.into(), number as u64];
-        for (bytes, part) in bytes.chunks_exact_mut(8).zip(parts) {
-            bytes.copy_from_slice(&part.to_le_bytes());
-        }
-        let mixed = crc32fast::hash(&bytes).into();
-        10_000 + (Pcg64::seed_from_u64(mixed).next_u64() % 90_000) as u32
+        let numbers = [seed.into(), length as u64, depth.into(), number as u64];
+        10_000 + Random::new(&numbers).below(90_000) as u32
     }
 }
 
@@ -74,7 +67,7 @@ impl<'t, 'a> Prompts<'t, 'a> {
         while fillers > 0 && !fits(fillers) {
             fillers -= 1;
         }
-        // The comparison of lengths ends the loop if a tokenizer drops all of the filler.
+        // The comparison of lengths stops the loop if a tokenizer drops all of the filler.
         while fits(fillers + 1) && tokens(fillers + 1) > tokens(fillers) {
             fillers += 1;
         }
@@ -115,6 +108,17 @@ pub struct Outcome {
 /// # Errors
 ///
 /// Returns an error if the model cannot be computed.
+///
+/// ```no_run
+/// use rope_cpu::{eval::passkey::{Prompts, ask}, model::Model, rope::Flags};
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut session = model.session(&Flags::default(), 4096)?;
+/// let prompts = Prompts::new(model.tokenizer()?, 4000).map_err(|least| format!("{least} tokens at least"))?;
+/// let outcome = ask(&mut session, &prompts.tokens(50, 12345), 12345, &mut |_| {})?;
+/// println!("{}: {}", outcome.found, outcome.answer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn ask(
     session: &mut Session,
     prompt: &[Token],
@@ -139,8 +143,19 @@ pub fn ask(
                 }
             }
         })?;
-    let found = verdict(&answer.text, &key).unwrap_or(answer.text.trim() == key);
+    let found = is_found(&answer.text, &key);
     Ok(Outcome { found, reused: answer.timings.reused, answer: answer.text })
+}
+
+/// Returns whether a complete answer is the key.
+///
+/// ```
+/// use rope_cpu::eval::passkey::is_found;
+///
+/// assert!(is_found(" 12345.", "12345") && !is_found("123456", "12345"));
+/// ```
+pub fn is_found(answer: &str, key: &str) -> bool {
+    verdict(answer, key).unwrap_or(answer.trim() == key)
 }
 
 /// Returns whether an answer is the key; `None` if further text can change the result.
@@ -153,9 +168,15 @@ fn verdict(answer: &str, key: &str) -> Option<bool> {
     Some(rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())))
 }
 
-/// Returns the effective context window: the largest length such that the share of keys found is at
-/// least `least` at this and all shorter lengths. `rates` has lengths in ascending order with
+/// Returns the effective context window: the largest length with a share of found keys of at least
+/// `least`, at this length and all shorter ones. `rates` has lengths in ascending order with
 /// shares.
+///
+/// ```
+/// # use rope_cpu::eval::passkey::effective_window;
+/// let rates = [(1000, 1.0), (2000, 0.95), (4000, 0.4)];
+/// assert_eq!(effective_window(&rates, 0.9), Some(2000));
+/// ```
 pub fn effective_window(rates: &[(usize, f64)], least: f64) -> Option<usize> {
     let reached = rates.iter().take_while(|(_, rate)| *rate >= least);
     reached.last().map(|(length, _)| *length)

@@ -44,7 +44,7 @@ pub enum Error {
     LogitsFile(#[from] logits_file::Error),
     #[error("log-probabilities can only be saved for adjacent windows, without a stride")]
     SaveWindows,
-    #[error("its vocabulary has {file} tokens, but that of the model has {model}")]
+    #[error("its vocabulary has {file} tokens, but the model has {model}")]
     Vocabulary { file: usize, model: usize },
     #[error(transparent)]
     Save(io::Error),
@@ -55,7 +55,7 @@ pub enum Error {
 /// The settings of the scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The way in which the text is split into windows.
+    /// How the text is split into windows.
     pub windows: Windows,
     /// The maximum number of windows; `None` for all.
     pub windows_max: Option<usize>,
@@ -68,7 +68,7 @@ pub struct Settings {
 /// The scores of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scored {
-    /// The number of windows read.
+    /// The number of windows.
     pub windows: usize,
     /// The negative log-likelihoods of all scored tokens.
     pub all: Sums,
@@ -92,7 +92,7 @@ pub struct Point {
     pub number: usize,
     /// The total number of windows.
     pub total: usize,
-    /// The number of windows that were read side by side with it, itself included.
+    /// The number of windows that were processed side by side, with this one.
     pub together: usize,
     /// The index in the text of the window's first token.
     pub start: usize,
@@ -102,13 +102,48 @@ pub struct Point {
 
 /// Scores the text `tokens`. A point is passed to `each` after each window.
 ///
-/// With `save`, the log-probabilities are written to
-/// it as a file of llama-perplexity, for which the windows must be [`Windows::Halves`].
+/// With `save`, it writes the log-probabilities as a file of llama-perplexity. The windows must
+/// then be [`Windows::Halves`].
+///
+/// ```no_run
+/// use rope_cpu::eval::perplexity::{Settings, Windows, perplexity};
+///
+/// # fn score(
+/// #     engine: &mut rope_cpu::model::Engine,
+/// #     tokens: &[u32],
+/// # ) -> Result<(), rope_cpu::eval::perplexity::Error> {
+/// let windows = Windows::Halves { window: 512 };
+/// let settings = Settings { windows, windows_max: None, bos: None, bucket: None };
+/// let scored = perplexity(engine, tokens, settings, None, &mut |_| Ok(()))?;
+/// println!("perplexity {:.4}", scored.all.perplexity().value);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
 /// Returns the errors of [`Windows::split`], [`Error::NotFinite`] if logits are not finite, and the
 /// errors of `save` and `each`.
+///
+/// ```no_run
+/// use rope_cpu::{
+///     eval::perplexity::{Settings, Windows, perplexity},
+///     model::{Engine, Model, Options},
+///     rope::{Flags, Rope},
+///     tokenizer::{Ends, Special},
+/// };
+///
+/// let model = Model::open("model.gguf")?;
+/// let rope = Rope::new(model.rope_plan(&Flags::default(), 512)?);
+/// let mut engine = Engine::new(&model, rope, Options::new(512))?;
+/// let text = std::fs::read_to_string("text.txt")?;
+/// let tokens = model.tokenizer()?.encode(text, Special::AsText, Ends::Omit);
+/// let windows = Windows::Halves { window: 512 };
+/// let settings = Settings { windows, windows_max: None, bos: None, bucket: None };
+/// let scored = perplexity(&mut engine, &tokens, settings, None, &mut |_| Ok(()))?;
+/// println!("perplexity {}", scored.all.perplexity().value);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn perplexity(
     engine: &mut Engine,
     tokens: &[Token],

@@ -16,7 +16,7 @@ use crate::{
 /// The minimum time of a pass, so that the time for starting it is negligible.
 const PASS: Duration = Duration::from_millis(20);
 
-/// The number of passes, of which the fastest counts: other programs can only make a pass slower.
+/// The number of passes. The fastest counts: other programs can only make a pass slower.
 const PASSES: usize = 6;
 
 /// The number of pieces of a pass per thread. Threads claim pieces dynamically, so slow cores do
@@ -39,9 +39,9 @@ pub struct Probes {
 
 /// Measures all peak speeds, in about a second.
 ///
-/// The bandwidth is measured with a buffer in large pages of 512 MiB, more than the last-level
-/// cache of nearly any machine, or a quarter of the available memory if that is less. If a cache is
-/// larger than the buffer, the result is higher than the bandwidth of the memory.
+/// The bandwidth is measured with a buffer of 512 MiB in large pages, more than the last-level
+/// cache of nearly any machine. It is a quarter of the available memory if that is less. If a cache
+/// is larger than the buffer, the result is higher than the bandwidth of the memory.
 pub fn probe(team: &Threads, cpu: Cpu) -> Probes {
     Probes {
         read_bandwidth: read_bandwidth(team, cpu),
@@ -92,7 +92,11 @@ fn read_bandwidth(team: &Threads, cpu: Cpu) -> f64 {
 /// Measures the time that the team takes for `pieces` pieces of work.
 fn timed(team: &Threads, pieces: usize, work: impl Fn(usize) + Sync) -> Duration {
     let began = Instant::now();
-    team.step(|worker| worker.phase(pieces).for_each(|claim| work(claim.task())));
+    team.step(|worker| {
+        if let Some(phase) = worker.phase(pieces) {
+            phase.for_each(|claim| work(claim.task()));
+        }
+    });
     began.elapsed()
 }
 

@@ -1,11 +1,11 @@
-//! Compares RoPE methods: the frequencies of each at a length, and how much they disturb the angles
-//! that the model was trained with.
+//! Compares RoPE methods: their frequencies at a length, and how much they disturb the trained
+//! angles.
 
 use crate::rope::{
     Direction, Flags, Histogram, Layers, Origin, Plan, Table, TrainedAngles, yarn::ORIG_CTX,
 };
 
-/// The maximum number of positions whose angles are counted, which takes seconds.
+/// The maximum number of positions with counted angles, which takes seconds.
 pub const POSITIONS_MAX: usize = 1 << 22;
 
 /// A model as it was trained, before any extension.
@@ -33,7 +33,7 @@ pub struct View {
     pub length: usize,
     /// The frequencies and the attention scale.
     pub table: Table,
-    /// For each pair, the frequency divided by that of the model as trained.
+    /// For each pair, the frequency divided by the trained one.
     pub ratios: Vec<f64>,
     /// For each pair, the disturbance as the authors' code computes it.
     pub code: Vec<f64>,
@@ -51,7 +51,7 @@ pub enum FrequencyChange {
     Interpolated,
     /// The frequency is divided by less than the factor that the length needs.
     Between,
-    /// The frequency is unchanged, in a sequence that is no longer than those of training.
+    /// The frequency is unchanged, in a sequence within the trained length.
     Trained,
 }
 

@@ -11,9 +11,9 @@ use crate::model::{Error, Options, Session};
 /// The work at each depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of prompt tokens that are read at each depth. They lead to the next depth.
+    /// Prompt tokens at each depth. They lead to the next depth.
     pub prompt: usize,
-    /// The number of tokens that are generated at each depth and then removed.
+    /// Tokens that are generated at each depth and then removed.
     pub generation: usize,
     /// Whether to compute a token first that is not measured.
     pub warm_up: bool,
@@ -31,24 +31,38 @@ impl Settings {
 pub struct Point {
     /// The number of tokens before the measurement.
     pub depth: usize,
-    /// The number of prompt tokens read.
+    /// Prompt tokens.
     pub prompt: usize,
-    /// The number of tokens generated.
+    /// Generated tokens.
     pub generation: usize,
-    /// The time for reading the prompt.
+    /// Time of prompt processing.
     pub prompt_time: Duration,
-    /// The time for generating.
+    /// Time of generation.
     pub generation_time: Duration,
     /// The size of the KV cache at the end, in bytes.
     pub cache_bytes: usize,
 }
 
-/// Measures at every depth from that of `session` on, up to the end of the context. Each point is
+/// Measures at every depth, from the length of `session` to the end of the context. Each point is
 /// passed to `each`, which may stop the sweep.
 ///
 /// # Errors
 ///
 /// Returns an error if the model cannot be computed.
+///
+/// ```no_run
+/// use std::ops::ControlFlow::Continue;
+///
+/// use rope_cpu::{eval::sweep::{Settings, sweep}, model::Model, rope::Flags};
+///
+/// let mut session = Model::open("model.gguf")?.session(&Flags::default(), 4096)?;
+/// let settings = Settings { prompt: 512, generation: 32, warm_up: true };
+/// sweep(&mut session, settings, &mut |point| {
+///     println!("{}: {} tokens per second", point.depth, point.generation_per_second());
+///     Continue(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn sweep(
     session: &mut Session,
     settings: Settings,
@@ -90,18 +104,18 @@ pub fn sweep(
 }
 
 impl Point {
-    /// Returns the number of prompt tokens read per second.
+    /// Returns prompt tokens per second.
     pub fn prompt_per_second(&self) -> f64 {
         rate(self.prompt, self.prompt_time)
     }
 
-    /// Returns the number of tokens generated per second.
+    /// Returns generated tokens per second.
     pub fn generation_per_second(&self) -> f64 {
         rate(self.generation, self.generation_time)
     }
 
-    /// Returns the number of tokens per second that could be generated if only reading memory took
-    /// time, at `read_bandwidth` bytes per second.
+    /// Returns the upper bound of generated tokens per second: if only reading memory took time, at
+    /// `read_bandwidth` bytes per second.
     pub fn generation_limit(&self, cost: &Cost, options: &Options, read_bandwidth: f64) -> f64 {
         let positions = self.depth..self.depth + self.generation;
         let bytes = cost.generation_bytes(positions, options.keys, options.values);

@@ -5,14 +5,15 @@ use std::{mem, ops::ControlFlow};
 use super::{End, Error, Limits, stop::Scanner};
 use crate::{
     Token,
+    constraint::Constraint,
     sample::Sampler,
     tokenizer::{Stream, Tokenizer},
 };
 
 /// An answer that is being generated.
 ///
-/// The caller computes the logits of each token, with a [`Session`](crate::model::Session) or with
-/// many sequences in one [`Engine`](crate::model::Engine), and can end the answer at any step.
+/// You compute the logits of each token with a [`Session`](crate::model::Session), or with many
+/// sequences in one [`Engine`](crate::model::Engine). You can end the answer at any step.
 #[derive(Debug)]
 pub struct Answer {
     limits: Limits,
@@ -20,21 +21,21 @@ pub struct Answer {
     stops: Scanner,
     text: String,
     tokens: Vec<Token>,
-    /// The token that ended the answer, which is not part of it.
+    /// The model's end token, which is not part of the answer.
     ending: Option<Token>,
-    /// Whether the constraint does not apply to the next tokens.
+    /// Set while the constraint does not apply.
     free: bool,
-    /// A copy of the logits, if some are to be changed.
+    /// A copy of the logits, for changes.
     allowed: Vec<f32>,
 }
 
-/// The consequences of the logits of one token.
+/// The result of the logits of one token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The text that is certain now. It may be empty: incomplete characters, and text that may become
-    /// a stop string, are held back.
+    /// The new text that is certain. It may be empty: incomplete characters, and text that may
+    /// become a stop string, are held back.
     pub text: String,
-    /// The token whose logits are to be pushed next, or the reason why the answer ends.
+    /// The token to compute next, or why the answer ends.
     pub next: ControlFlow<End, Token>,
 }
 
@@ -54,19 +55,30 @@ impl Answer {
         }
     }
 
+    /// Returns whether the constraint must wait for the next step of the batch.
+    pub(super) fn must_wait(&self) -> bool {
+        let constraint = self.limits.constraint.as_ref();
+        !self.free && constraint.is_some_and(Constraint::must_wait)
+    }
+
+    /// Returns the limits.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Returns the text so far, without names of control tokens.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the tokens so far, including those that spell a stop string, but not one by which the
-    /// model ended the answer.
+    /// Returns the tokens so far, including the ones that spell a stop string, but without the
+    /// model's end token.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
-    /// Sets whether the next tokens precede what the constraint is for, such as reasoning. The constraint
-    /// begins with the first token that is not free.
+    /// Sets whether the next tokens come before the constrained part, such as reasoning. The
+    /// constraint starts with the first token that is not free.
     pub fn set_free(&mut self, free: bool) {
         self.free = free;
     }
@@ -76,7 +88,7 @@ impl Answer {
         self.stream.is_whole()
     }
 
-    /// Chooses the next token by the logits of the last one.
+    /// Chooses the next token from the logits of the last one.
     ///
     /// # Errors
     /// If the sampler finds no token, or the constraint fails.
@@ -93,10 +105,10 @@ impl Answer {
         self.take(tokenizer, sampler, token)
     }
 
-    /// Continues with a token that the caller has chosen, for example to end reasoning.
+    /// Continues with a token of your choice, for example to end reasoning.
     ///
     /// # Errors
-    /// If the constraint of the answer does not permit the token.
+    /// If the answer's constraint does not allow the token.
     pub fn take(
         &mut self,
         tokenizer: &Tokenizer<'_>,
@@ -115,7 +127,7 @@ impl Answer {
         let piece = tokenizer.piece(token, self.limits.preserved.contains(&token));
         let mut text = String::new();
         if self.limits.show_special && piece.is_empty() {
-            // The name of a control token is shown, but is not part of the text.
+            // A control token's name is shown, but is not part of the text.
             text = self.flush();
             text += &String::from_utf8_lossy(&tokenizer.piece(token, true));
         }
@@ -135,12 +147,12 @@ impl Answer {
         })
     }
 
-    /// Returns the token with which the model ended the answer. It is not one of [`Answer::tokens`].
+    /// Returns the model's end token, which is not in [`Answer::tokens`].
     pub fn ending(&self) -> Option<Token> {
         self.ending
     }
 
-    /// Ends the answer, and returns the text that was held back.
+    /// Ends the answer, and returns the held-back text.
     pub fn end(&mut self, end: End) -> Step {
         self.end_after(String::new(), end)
     }
@@ -149,13 +161,13 @@ impl Answer {
         Step { text: text + &self.flush(), next: ControlFlow::Break(end) }
     }
 
-    /// Returns whether the answer has all tokens that it may have.
+    /// Returns whether the answer has its maximum tokens.
     fn full(&self) -> bool {
         self.limits.tokens_max == Some(self.tokens.len())
     }
 
-    /// Returns the logits without those of tokens that the constraint excludes, and of tokens that
-    /// end the answer, if they are ignored.
+    /// Returns the logits without tokens that the constraint excludes, and without ignored end
+    /// tokens.
     fn allowed<'l>(
         &'l mut self,
         tokenizer: &Tokenizer<'_>,
@@ -181,7 +193,7 @@ impl Answer {
         Ok(allowed)
     }
 
-    /// Returns the text that is held back, which is then part of the text.
+    /// Adds the held-back text to the text, and returns it.
     fn flush(&mut self) -> String {
         let released = self.stops.push(&mem::take(&mut self.stream).finish());
         let mut rest = released.text;

@@ -1,10 +1,12 @@
-//! Speculative decoding: several tokens of an answer in one pass, with the bits of one at a time.
+//! Speculative decoding: several tokens of an answer in one pass, with the same bits as one at a
+//! time.
 //!
 //! A [`Drafter`] proposes what follows. The last token and the drafts are computed in one pass,
-//! which reads the weights once. The sampler chooses by the logits of the last token and, as long as
-//! its choice is the next draft, by those of that draft. The first wrong draft and all after it are
-//! removed from the sequence. A token's logits have the same bits with any others in its pass, and
-//! the sampler has the same logits in the same order, so the answer is that without drafts.
+//! which reads the weights once. The sampler chooses from the logits of the last token. While its
+//! choice matches the next draft, it continues with the logits of that draft. The first wrong draft
+//! and all after it are removed from the sequence. A token's logits do not depend on the other
+//! tokens in its pass. So the sampler has the same logits in the same order, and the answer is the
+//! same as without drafts.
 //!
 //! ```text
 //! loop {
@@ -18,10 +20,12 @@
 //! }
 //! ```
 
+mod acceptance;
 mod automaton;
 mod costs;
 mod draft_model;
 mod lookup;
+mod predictor;
 
 use std::{
     fmt,
@@ -33,28 +37,43 @@ pub use self::{
     costs::Costs,
     draft_model::{DraftModel, Error as DraftModelError},
     lookup::Lookup,
+    predictor::Predictor,
 };
-use crate::{Token, model};
+use crate::{
+    Token,
+    model::{self, Engine, Sequence},
+};
 
-/// The most drafts of a pass.
+/// Maximum drafts in a pass.
 pub const DRAFTS_MAX: usize = model::ANSWER_ROWS_MAX - 1;
 
-/// The least gain for which drafts are computed: 1 is none.
+/// Minimum gain for drafts: 1 is none.
 const GAIN_MIN: f64 = 1.03;
-/// The share of the time that wrong drafts may cost.
+/// Maximum share of the time for wrong drafts.
 const LOSS_MAX: f64 = 0.02;
-/// The most passes of one token that may be lost before drafts have gained anything.
+/// Passes of one token that may be lost before drafts have gained anything.
 const CREDIT: f64 = 1.0;
-/// The most passes that may be lost again of those that drafts have gained.
+/// Upper bound on the credit: passes that may be lost again after drafts have gained them.
 const CREDIT_MAX: f64 = 8.0;
-/// The most passes that are ever to be gained again, after something else took long.
+/// Lower bound on the credit, so that one slow pass cannot disable drafting for long.
 const CREDIT_MIN: f64 = -10.0;
 /// The weight of the last time that a draft took.
 const NEW: f64 = 1.0 / 8.0;
+/// The share of this time that each pass without drafts forgets, so that slow first drafts, from
+/// weights that are not in memory yet, do not disable drafting for good.
+const FORGOTTEN: f64 = 1.0 / 64.0;
+
+/// The engine and the sequence that drafts are for. The sequence lacks the last token of the text.
+pub struct Target<'t> {
+    /// The engine.
+    pub engine: &'t mut Engine,
+    /// The sequence.
+    pub sequence: &'t mut Sequence,
+}
 
 /// A source of drafts.
 pub trait Drafter: Send {
-    /// Reads a prompt, as far as `progress` does not stop it. By default nothing is done.
+    /// Processes a prompt, until it is done or `progress` breaks. Does nothing by default.
     ///
     /// # Errors
     /// If the pass of a draft model fails.
@@ -66,22 +85,23 @@ pub trait Drafter: Send {
         Ok(())
     }
 
-    /// Follows a text: the prompt and the answer so far. It may be another text than the last one.
+    /// Follows a text: the prompt and the answer so far. It may differ from the last text.
     fn follow(&mut self, text: &[Token]);
 
-    /// Returns the probability that a draft is right if those before it are: the next token has
-    /// depth 0.
+    /// Returns the probability that a draft is right if the drafts before it are. The first draft
+    /// has depth 0.
     fn chance(&self, depth: usize) -> f64;
 
-    /// Adds at most `count` drafts of what follows `text`, which was followed, to the empty
+    /// Adds at most `count` drafts of what follows `text`, the last followed text, to the empty
     /// `drafts`.
     ///
     /// # Errors
-    /// If the pass of a draft model fails.
+    /// If the pass of a draft model or of the predictor fails.
     fn draft(
         &mut self,
         text: &[Token],
         count: usize,
+        target: Option<&mut Target<'_>>,
         drafts: &mut Vec<Token>,
     ) -> Result<(), model::Error>;
 }
@@ -89,14 +109,21 @@ pub trait Drafter: Send {
 /// The number of drafts in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// The number that gains most by the chances of drafts and by the measured times of passes, at
-    /// most this one: none where drafts do not pay.
+    /// The number with the highest gain by the chances of drafts and the measured times of passes,
+    /// at most this one: none where drafts do not pay.
     UpTo(usize),
-    /// This number, whenever there are so many.
+    /// This number, or all drafts if there are fewer.
     Always(usize),
 }
 
-/// The drafts of one sequence, and their success.
+/// Proposes and counts the drafts of one sequence.
+///
+/// ```
+/// use rope_cpu::generate::speculation::{Count, Lookup, Speculation};
+///
+/// // Proposes tokens that followed the same text before, eight at most.
+/// let speculation = Speculation::new(vec![Box::new(Lookup::default())], Count::UpTo(8));
+/// ```
 pub struct Speculation {
     sources: Vec<Source>,
     count: Count,
@@ -104,22 +131,23 @@ pub struct Speculation {
     text: Vec<Token>,
     drafts: Vec<Token>,
     accepted: usize,
-    /// The seconds that the drafts of this pass took.
+    /// The seconds for the drafts of this pass.
     drafting: f64,
     /// The passes of one token that may be lost.
     credit: f64,
 }
 
-/// A drafter, and the seconds that a draft takes.
+/// A drafter, with the seconds per draft once they are measured.
 struct Source {
     drafter: Box<dyn Drafter>,
-    seconds: f64,
+    seconds: Option<f64>,
 }
 
 impl Speculation {
-    /// Creates drafts of a drafter; if there are several, of the first one whose drafts pay.
+    /// Creates a speculation with these drafters. Each pass takes the drafts of the first one that
+    /// pay.
     pub fn new(drafters: Vec<Box<dyn Drafter>>, count: Count) -> Self {
-        let sources = drafters.into_iter().map(|drafter| Source { drafter, seconds: 0.0 });
+        let sources = drafters.into_iter().map(|drafter| Source { drafter, seconds: None });
         Speculation {
             sources: sources.collect(),
             count,
@@ -142,12 +170,13 @@ impl Speculation {
         &self.costs
     }
 
-    /// Replaces the times of passes, by those that other sequences of the engine have measured.
+    /// Sets the times of passes, as measured for other sequences of the engine.
     pub fn set_costs(&mut self, costs: Costs) {
         self.costs = costs;
     }
 
-    /// Begins an answer to `prompt`. If `progress` breaks, a draft model stops reading it.
+    /// Starts an answer to `prompt`. If `progress` breaks, a draft model stops processing the
+    /// prompt.
     ///
     /// # Errors
     /// If the pass of a draft model fails.
@@ -165,12 +194,17 @@ impl Speculation {
         self.sources.iter_mut().try_for_each(|source| source.drafter.begin(prompt, progress))
     }
 
-    /// Returns the drafts for the next pass, at most `room`. `rows` is the number of rows of the
-    /// pass without drafts: 1 if the sequence is alone.
+    /// Returns at most `room` drafts for the next pass. `rows` is the number of rows of the pass
+    /// without drafts: 1 for a single sequence. [`Predictor`] needs the `target`.
     ///
     /// # Errors
-    /// If the pass of a draft model fails.
-    pub fn propose(&mut self, rows: usize, room: usize) -> Result<&[Token], model::Error> {
+    /// If the pass of a draft model or of the predictor fails.
+    pub fn propose(
+        &mut self,
+        rows: usize,
+        room: usize,
+        mut target: Option<Target<'_>>,
+    ) -> Result<&[Token], model::Error> {
         self.drafts.clear();
         (self.accepted, self.drafting) = (0, 0.0);
         for source in &mut self.sources {
@@ -185,19 +219,20 @@ impl Speculation {
             };
             if count > 0 {
                 let started = Instant::now();
-                source.drafter.draft(&self.text, count, &mut self.drafts)?;
+                source.drafter.draft(&self.text, count, target.as_mut(), &mut self.drafts)?;
                 self.drafting += started.elapsed().as_secs_f64();
             }
             if !self.drafts.is_empty() {
                 source.took(self.drafting / self.drafts.len() as f64);
                 break;
             }
+            source.seconds = source.seconds.map(|seconds| seconds * (1.0 - FORGOTTEN));
         }
         Ok(&self.drafts)
     }
 
-    /// Adds a token that the sampler chose. Returns whether it is the next draft, whose logits are
-    /// those of the next token.
+    /// Adds a token that the sampler chose. Returns whether it matches the next draft, so that the
+    /// draft's logits can be used.
     pub fn accept(&mut self, token: Token) -> bool {
         if self.sources.is_empty() {
             return false;
@@ -208,8 +243,7 @@ impl Speculation {
         right
     }
 
-    /// Records the time of a pass with `rows` rows, drafts included, after its tokens were
-    /// accepted.
+    /// Records the time of a pass of `rows` rows, including drafts, after its tokens were accepted.
     pub fn passed(&mut self, rows: usize, time: Duration) {
         let all = self.costs.record(rows, time);
         let without = rows.saturating_sub(self.drafts.len()).max(1);
@@ -225,17 +259,19 @@ impl Speculation {
 }
 
 impl Source {
-    /// Returns the number of drafts that is expected to give the most tokens in a time, 0 if it is
-    /// hardly more than without drafts. If all drafts are wrong, at most `loss_max` passes without
-    /// drafts are lost.
+    /// Returns the number of drafts with the most expected tokens per second; 0 if the gain is
+    /// small. If all drafts are wrong, at most `loss_max` passes without drafts are lost. The first
+    /// draft is single, to measure its time.
     fn best(&self, most: usize, rows: usize, loss_max: f64, costs: &Costs) -> usize {
         let single = costs.seconds(rows);
+        let most = if self.seconds.is_none() { most.min(1) } else { most };
+        let seconds = self.seconds.unwrap_or(0.0);
         let mut best = (0, GAIN_MIN * rows as f64 / single);
         let (mut tokens, mut chance) = (rows as f64, 1.0);
         for count in 1..=most {
             chance *= self.drafter.chance(count - 1);
             tokens += chance;
-            let time = costs.seconds(rows + count) + count as f64 * self.seconds;
+            let time = costs.seconds(rows + count) + count as f64 * seconds;
             if time > (1.0 + loss_max) * single {
                 break;
             }
@@ -248,9 +284,15 @@ impl Source {
 
     /// Records the seconds that a draft took.
     fn took(&mut self, seconds: f64) {
-        let weight = if self.seconds > 0.0 { NEW } else { 1.0 };
-        self.seconds += (seconds - self.seconds) * weight;
+        let known = self.seconds.unwrap_or(seconds);
+        self.seconds = Some(known + (seconds - known) * NEW);
     }
+}
+
+/// Returns the token with the largest logit.
+fn likeliest(logits: &[f32]) -> Token {
+    let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
+    (0..logits.len()).fold(0, better) as Token
 }
 
 impl fmt::Debug for Speculation {
@@ -263,7 +305,7 @@ impl fmt::Debug for Speculation {
 mod tests {
     use super::*;
 
-    /// Drafts zeros, each of which is right with the same chance.
+    /// Drafts zeros. Each is right with the same chance.
     struct Zeros(f64);
 
     impl Drafter for Zeros {
@@ -277,6 +319,7 @@ mod tests {
             &mut self,
             _: &[Token],
             count: usize,
+            _: Option<&mut Target<'_>>,
             drafts: &mut Vec<Token>,
         ) -> Result<(), model::Error> {
             drafts.resize(count, 0);
@@ -288,7 +331,7 @@ mod tests {
         Speculation::new(vec![Box::new(Zeros(chance))], count)
     }
 
-    /// Generates tokens of which `right(i)` drafts are right, with passes of `milliseconds(rows)`.
+    /// Generates tokens, where `right(i)` drafts are right, with passes of `milliseconds(rows)`.
     /// Returns the tokens, and the milliseconds.
     fn run(
         speculation: &mut Speculation,
@@ -298,7 +341,7 @@ mod tests {
     ) -> (usize, f64) {
         let (mut tokens, mut time) = (0, 0.0);
         for pass in 0..passes {
-            let drafts = speculation.propose(1, 15).unwrap().len();
+            let drafts = speculation.propose(1, 15, None).unwrap().len();
             let mut accepted = 0;
             while speculation.accept(Token::from(accepted >= right(pass))) {
                 accepted += 1;
@@ -326,7 +369,8 @@ mod tests {
 
     #[test]
     fn where_drafts_do_not_pay_hardly_anything_is_lost() {
-        // Drafts that are less often right than assumed, and passes that gain nothing by more rows.
+        // Drafts that are right less often than assumed, and passes that gain nothing from more
+        // rows.
         for (right, row) in [(0, 0.02), (0, 0.3), (0, 1.0), (1, 1.0), (15, 1.0), (15, 1.2)] {
             for chance in [0.3, 0.7, 0.99] {
                 let mut lossy = speculation(chance, Count::UpTo(15));
@@ -352,18 +396,63 @@ mod tests {
         let cost = |rows: usize| 1.0 + 0.1 * (rows as f64 - 1.0);
         let mut interrupted = speculation(0.9, Count::UpTo(15));
         run(&mut interrupted, 50, |_| 15, cost);
-        let rows = 1 + interrupted.propose(1, 15).unwrap().len();
+        let rows = 1 + interrupted.propose(1, 15, None).unwrap().len();
         interrupted.passed(rows, Duration::from_secs(100));
         let found = gain(run(&mut interrupted, 1000, |_| 15, cost), 1.0);
         assert!(found > 4.0, "{found}");
     }
 
+    /// Drafts zeros, slowly the first time.
+    struct SlowAtFirst(bool);
+
+    impl Drafter for SlowAtFirst {
+        fn follow(&mut self, _: &[Token]) {}
+
+        fn chance(&self, _: usize) -> f64 {
+            0.99
+        }
+
+        fn draft(
+            &mut self,
+            _: &[Token],
+            count: usize,
+            _: Option<&mut Target<'_>>,
+            drafts: &mut Vec<Token>,
+        ) -> Result<(), model::Error> {
+            if std::mem::take(&mut self.0) {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            drafts.resize(count, 0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn slow_first_drafts_are_single_and_forgotten() {
+        for slow in [false, true] {
+            let drafter = Box::new(SlowAtFirst(slow));
+            let mut speculation = Speculation::new(vec![drafter], Count::UpTo(15));
+            let counts = (0..200).map(|_| {
+                let drafts = speculation.propose(1, 15, None).unwrap().len();
+                for _ in 0..=drafts {
+                    speculation.accept(0);
+                }
+                speculation.passed(1 + drafts, Duration::from_millis(10));
+                drafts
+            });
+            let counts: Vec<_> = counts.collect();
+            assert_eq!(counts[..2], [0, 1]);
+            assert_eq!(counts[2] == 0, slow, "{counts:?}");
+            assert!(counts[199] > 1, "{counts:?}");
+        }
+    }
+
     #[test]
     fn a_fixed_number_is_limited_by_the_room_only() {
         let mut fixed = speculation(0.0, Count::Always(4));
-        assert_eq!(fixed.propose(1, 15).unwrap(), [0; 4]);
-        assert_eq!(fixed.propose(1, 2).unwrap(), [0; 2]);
-        assert_eq!(fixed.propose(1, 0).unwrap().len(), 0);
-        assert_eq!(Speculation::none().propose(1, 15).unwrap().len(), 0);
+        assert_eq!(fixed.propose(1, 15, None).unwrap(), [0; 4]);
+        assert_eq!(fixed.propose(1, 2, None).unwrap(), [0; 2]);
+        assert_eq!(fixed.propose(1, 0, None).unwrap().len(), 0);
+        assert_eq!(Speculation::none().propose(1, 15, None).unwrap().len(), 0);
     }
 }

@@ -1,10 +1,10 @@
-//! Stop strings, which may begin and end within tokens.
+//! Stop strings, which may start and end within tokens.
 
 use std::sync::Arc;
 
 use crate::patterns::{Node, Patterns, ROOT};
 
-/// Stop strings: an answer ends before any of these texts. Clones are cheap.
+/// Stop strings: an answer stops before any of these texts. Clones are cheap.
 ///
 /// ```
 /// use rope_cpu::generate::{Limits, Stops};
@@ -16,7 +16,7 @@ use crate::patterns::{Node, Patterns, ROOT};
 pub struct Stops(Arc<Patterns>);
 
 impl Stops {
-    /// Prepares stop strings, in time linear in their length. Empty ones are never found.
+    /// Prepares stop strings, in time linear in their length. Empty ones never match.
     pub fn new<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
         Stops(Arc::new(Patterns::new(texts.into_iter().map(Into::into).collect())))
     }
@@ -27,7 +27,7 @@ impl Stops {
     }
 }
 
-/// A scanner for stop strings, which holds text back as long as it may become one.
+/// Scans for stop strings, and holds text back while it may become one.
 #[derive(Debug)]
 pub struct Scanner {
     stops: Stops,
@@ -36,12 +36,12 @@ pub struct Scanner {
     held: String,
 }
 
-/// The text that is released after a piece was added.
+/// The text released after a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Released {
-    /// The text that is not part of a stop string, and cannot become one.
+    /// The text outside of stop strings.
     pub text: String,
-    /// The stop string that followed it.
+    /// The stop string after the text.
     pub stop: Option<String>,
 }
 
@@ -51,9 +51,8 @@ impl Scanner {
         Scanner { stops, node: ROOT, held: String::new() }
     }
 
-    /// Adds a piece of text. The text ends at the first character that completes a stop string, so
-    /// that the result does not depend on the division into pieces. If several are complete there,
-    /// the longest counts.
+    /// Adds a piece of text. The text stops at the first character that completes a stop string,
+    /// however it is split into pieces. If this character completes several, the longest counts.
     pub fn push(&mut self, piece: &str) -> Released {
         let patterns = &self.stops.0;
         let before = self.held.len();
@@ -70,7 +69,7 @@ impl Scanner {
         Released { text: std::mem::replace(&mut self.held, kept), stop: None }
     }
 
-    /// Returns the text held back, at the end of the text.
+    /// Ends the text, and returns the held-back part.
     pub fn finish(&mut self) -> String {
         self.node = ROOT;
         std::mem::take(&mut self.held)
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(stops.finish(), "\n");
     }
 
-    /// The definition: of the stops that are complete first, the longest.
+    /// The definition: the longest of the stop strings that are complete first.
     fn by_definition(stops: &[String], text: &str) -> (String, Option<String>) {
         let found = stops.iter().filter(|stop| !stop.is_empty());
         let found = found.filter_map(|stop| Some((text.find(stop.as_str())?, stop)));
@@ -146,7 +145,7 @@ mod tests {
             let given: Vec<_> = stops.iter().map(String::as_str).collect();
             let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
             prop_assert_eq!(run(&given, &pieces), by_definition(&stops, &pieces.concat()));
-            // What is held is the longest end of the text that begins a stop.
+            // The scanner holds back the longest end of the text that is a prefix of a stop string.
             let mut scanner = Scanner::new(Stops::new(stops.clone()));
             let mut released = String::new();
             for piece in &pieces {
@@ -168,7 +167,7 @@ mod tests {
     fn one_of_many_stops_is_found() {
         let stops = Stops::new((0..100_000).map(|number| format!("<{number}>")));
         let (mut scanner, text) = (Scanner::new(stops), "< <1 <99 ".repeat(20_000));
-        // One after the other, they would take minutes.
+        // A scan for one after the other would take minutes.
         for piece in text.split_inclusive(' ') {
             assert_eq!(scanner.push(piece).stop, None);
         }

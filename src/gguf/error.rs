@@ -97,7 +97,8 @@ pub enum Error {
     #[error("metadata key {key} has a string of {bytes} bytes, but {remaining} remain in the file")]
     StringLength { key: String, bytes: u64, remaining: u64 },
     #[error(
-        "metadata key {key} is an array of {len} {element}, but {remaining} bytes remain in the file"
+        "metadata key {key} is an array of {len} values of type {element}, but {remaining} bytes \
+         remain in the file"
     )]
     ArrayLength { key: String, len: u64, element: &'static str, remaining: u64 },
     #[error("metadata key {key} is a bool of value {byte}: it must be 0 or 1")]

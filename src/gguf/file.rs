@@ -8,8 +8,7 @@ use memmap2::{Mmap, MmapMut};
 use super::{Error, Gguf, Override, split};
 use crate::platform::{mapping_fault, pages};
 
-/// A model file, mapped into memory for reading. Once a split model is parsed, it also holds the other
-/// files.
+/// A model file, mapped into memory. After a split model is parsed, it also holds the other files.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
@@ -20,10 +19,11 @@ pub struct File {
 }
 
 impl File {
-    /// Maps a file. Its contents are read when they are used.
+    /// Maps a file. The system loads its contents when they are used.
     ///
-    /// The file must not change while it is open, since its contents are checked only once. On Unix,
-    /// reading past the end of a shortened file ends the program with a message and exit code 2.
+    /// The file must not change while it is open, since its contents are checked only once. If it
+    /// is shortened meanwhile, the program exits with a message and the code 2; Windows refuses to
+    /// shorten it.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl File {
         })
     }
 
-    /// Copies `bytes` into memory as if they were the file at `path`, which stands in messages.
+    /// Copies `bytes` into memory as if they were a file. Messages name it `path`.
     ///
     /// # Errors
     ///
@@ -83,13 +83,13 @@ impl File {
         &self.map
     }
 
-    /// Parses the file as [`Gguf::parse`] does, with errors that begin with its path. If it is the
-    /// first file of a split model, the others are mapped as well, and their tensors are appended.
+    /// Parses the file like [`Gguf::parse`], with its path in errors. If it is the first file of a
+    /// split model, the others are mapped as well, and their tensors are appended.
     ///
     /// # Errors
     ///
-    /// [`Error::In`] with the error in this or another file; also if a file of the model is missing, or
-    /// this is not the first one.
+    /// [`Error::In`] with the error in this or another file. It is an error if a file of the model
+    /// is missing, or this is not the first one.
     pub fn parse<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         let mut gguf = self.parse_alone(overrides)?;
         split::join(self, &mut gguf)?;
@@ -101,7 +101,7 @@ impl File {
         std::iter::once(self).chain(self.others.get().into_iter().flatten())
     }
 
-    /// Parses this file as [`parse`](Self::parse) does, without the other files.
+    /// Parses this file like [`parse`](Self::parse), without the other files.
     pub(super) fn parse_alone<'a>(&'a self, overrides: &'a [Override]) -> Result<Gguf<'a>, Error> {
         Gguf::parse(self.bytes(), overrides).map_err(|e| e.of(&self.path))
     }
@@ -120,10 +120,10 @@ impl File {
 
 #[allow(unsafe_code, reason = "a mapped file may change while it is in use")]
 fn map(file: &std::fs::File) -> std::io::Result<Mmap> {
-    // SAFETY: the map is private and read-only, and does not outlive the `File` that owns it. As with
-    // every mapped file, the user must not shorten or rewrite it meanwhile; a shortened file ends the
-    // program when the missing part is read (see `mapping_fault`). All bit patterns are valid for the
-    // plain numbers that are read from it.
+    // SAFETY: the map is private and read-only, and does not outlive the `File` that owns it. As
+    // with every mapped file, the user must not shorten or rewrite it meanwhile. If it is
+    // shortened, the program exits when it reads the missing part (see `mapping_fault`). All bit
+    // patterns are valid for the plain numbers that are read from it.
     let map = unsafe { Mmap::map(file) }?;
     pages::prefer_large(&map);
     Ok(map)

@@ -35,8 +35,8 @@ pub const ALIGNMENT_MIN: u64 = 8;
 
 /// The largest alignment of tensor data in bytes.
 ///
-/// Writers use 32, and at most a page (64 KiB on some systems). A larger limit would permit a
-/// small header to place its data anywhere.
+/// Writers use 32, and at most a page (64 KiB on some systems). With a larger limit, a small header
+/// could place its data anywhere.
 pub const ALIGNMENT_MAX: u64 = 1 << 20;
 
 /// The alignment in bytes of a file without `general.alignment`, from the specification.

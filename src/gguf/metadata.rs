@@ -21,7 +21,7 @@ pub enum Error {
         key: String,
         /// A description of the value in the file.
         found: String,
-        /// A description of the permitted values.
+        /// A description of the allowed values.
         expected: &'static str,
     },
     /// A key has a value of the right type that cannot be used.
@@ -31,14 +31,14 @@ pub enum Error {
         key: String,
         /// The value, as text.
         value: String,
-        /// The reason why the value cannot be used, and the permitted values.
+        /// Why the value cannot be used, and the allowed values.
         reason: String,
     },
 }
 
 /// The type of a GGUF value, with its number in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the GGUF specification")]
+#[allow(missing_docs, reason = "the names are from the GGUF specification")]
 pub enum ValueType {
     U8 = 0,
     I8 = 1,
@@ -56,7 +56,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// Returns the type with this number in a file, if there is one.
+    /// Returns the type with this number in a file, or `None`.
     pub fn from_number(number: u32) -> Option<Self> {
         use ValueType::*;
         [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
@@ -99,7 +99,7 @@ impl ValueType {
 
 /// A metadata value. Strings are raw bytes: a file may hold text that is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names are those of the GGUF specification")]
+#[allow(missing_docs, reason = "the names are from the GGUF specification")]
 pub enum Value<'a> {
     U8(u8),
     I8(i8),
@@ -187,7 +187,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a description for error messages: `a string`, `an array of 3 f32`, `u32 7`.
+    /// Returns a description for error messages: `a string`, `an array of 3 values of type f32`,
+    /// `u32 7`.
     pub fn describe(self) -> String {
         match self {
             Value::Array(_) => self.to_string(),
@@ -214,7 +215,9 @@ impl fmt::Display for Value<'_> {
             Value::F32(x) => write!(f, "{x:?}"),
             Value::F64(x) => write!(f, "{x:?}"),
             Value::String(text) => write!(f, "{}", quoted(&String::from_utf8_lossy(text))),
-            Value::Array(a) => write!(f, "an array of {} {}", a.len, a.element.name()),
+            Value::Array(a) => {
+                write!(f, "an array of {} values of type {}", a.len, a.element.name())
+            }
         }
     }
 }
@@ -298,8 +301,22 @@ fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The key-value pairs of a file in file order, with typed access.
 ///
-/// The getters return `Ok(None)` if the key is absent and an error if it is of another type, so
-/// that a wrong type is never taken for an absent key.
+/// The getters return `Ok(None)` if the key is absent, and an error if it has another type. So a
+/// wrong type is never taken for an absent key.
+///
+/// ```no_run
+/// use rope_cpu::gguf::File;
+///
+/// let file = File::open("model.gguf")?;
+/// let gguf = file.parse(&[])?;
+/// if let Some(name) = gguf.metadata().string("general.name")? {
+///     println!("{name}");
+/// }
+/// for (key, value) in gguf.metadata().iter() {
+///     println!("{key} = {value}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Metadata<'a> {
     entries: Vec<(&'a str, Value<'a>)>,

@@ -43,13 +43,20 @@ enum OverrideValue {
 }
 
 impl Override {
-    /// Parses a comma-separated list. An item that contains commas is put in
-    /// double quotes, in which `""` stands for a quote.
+    /// Parses a comma-separated list. An item with commas is in double quotes, where `""` means a
+    /// quote.
     ///
     /// # Errors
     ///
-    /// Returns an error for the first item that is not `KEY=TYPE:VALUE`, or whose value is not of
-    /// its type.
+    /// Returns an error for the first item that is not `KEY=TYPE:VALUE`, or has a value of another
+    /// type.
+    ///
+    /// ```
+    /// # use rope_cpu::gguf::Override;
+    /// let overrides = Override::parse_list("llama.context_length=int:8192,general.name=str:test")?;
+    /// assert_eq!(overrides[1].key(), "general.name");
+    /// # Ok::<(), rope_cpu::gguf::OverrideError>(())
+    /// ```
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Error> {
         split_list(text)?.iter().map(|item| item.parse()).collect()
     }
@@ -166,12 +173,18 @@ pub(super) fn apply<'a>(
     Ok(())
 }
 
-/// Splits a comma-separated list into its items. An item that contains commas is put in double
-/// quotes, in which `""` stands for a quote.
+/// Splits a comma-separated list into its items. An item with commas is in double quotes, where
+/// `""` means a quote.
 ///
 /// # Errors
 ///
 /// Returns an error if a quote is not closed, or is closed before the end of an item.
+///
+/// ```
+/// # use rope_cpu::gguf::split_list;
+/// assert_eq!(split_list(r#"a,"b,c""#)?, ["a", "b,c"]);
+/// # Ok::<(), rope_cpu::gguf::OverrideError>(())
+/// ```
 pub fn split_list(text: &str) -> Result<Vec<String>, Error> {
     let mut items = Vec::new();
     let mut rest = text;
@@ -192,8 +205,8 @@ pub fn split_list(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Splits off a quoted item, whose opening quote was removed. Returns the item and the text after
-/// its closing quote.
+/// Splits off a quoted item, without its opening quote. Returns the item and the text after its
+/// closing quote.
 fn quoted_item(text: &str) -> Option<(String, &str)> {
     let mut item = String::new();
     let mut rest = text;

@@ -240,7 +240,7 @@ fn check_bools(key: &str, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Guesses the format of a file that does not begin with the magic, for the error message.
+/// Guesses the format of a file without the magic, for the error message.
 fn other_format(bytes: &[u8]) -> &'static str {
     const KINDS: [(&[u8], &str); 9] = [
         (b"FUGG", "it is a GGUF file of swapped byte order, which is not supported"),

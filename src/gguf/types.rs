@@ -1,6 +1,6 @@
 //! The tensor types of GGUF files.
 
-/// A tensor type whose layout is known, whether or not there is a kernel for it.
+/// A tensor type with a known layout. It may have no kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GgmlType {
     /// The number of the type in the file.

@@ -1,9 +1,9 @@
 //! Writes a GGUF file from beginning to end, one tensor after the other.
 //!
-//! The writer of gguf-rs (0.1.8) cannot copy every model. It computes too small a size for BF16,
-//! IQ4_NL and integers and rejects their data, too large a size for MXFP4, and does not support the
-//! types from 40 (NVFP4) on. It sorts keys, cannot add numbers of 8 or 16 bits, turns empty arrays
-//! into arrays of bytes, and writes zeros for all data before the data itself.
+//! The writer of gguf-rs (0.1.8) cannot copy every model. Its sizes are too small for BF16, IQ4_NL
+//! and integers, and too large for MXFP4. It does not support the types from 40 (NVFP4) on. It
+//! sorts keys and cannot add numbers of 8 or 16 bits. It turns empty arrays into arrays of bytes,
+//! and writes zeros before all data.
 
 use std::io::{self, Read, Write};
 
@@ -34,7 +34,7 @@ impl Entry<'_> {
     }
 }
 
-/// A writer of a GGUF file, whose header has been written.
+/// A writer of a GGUF file, after the header.
 pub struct Writer<W> {
     out: W,
     alignment: u64,
@@ -95,7 +95,7 @@ impl<W: Write> Writer<W> {
         bytes.chunks(PART).try_for_each(|part| self.out.write_all(part))
     }
 
-    /// Ends a tensor's data with padding up to the alignment.
+    /// Completes a tensor's data with padding up to the alignment.
     ///
     /// # Errors
     ///

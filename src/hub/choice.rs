@@ -6,6 +6,14 @@ use super::Error;
 use crate::gguf::{is_later_part, parts};
 
 /// The model that the user requests: USER/MODEL, USER/MODEL:QUANT, or a file of the repository.
+///
+/// ```
+/// use rope_cpu::hub::Wanted;
+///
+/// let wanted: Wanted = "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M".parse()?;
+/// assert_eq!(wanted.quant.as_deref(), Some("Q4_K_M"));
+/// # Ok::<(), rope_cpu::hub::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The repository, USER/MODEL.

@@ -63,8 +63,8 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// Returns an error if the listing lacks the file's size or checksum, or if the name is not a
-    /// relative path that stays within a folder.
+    /// If the listing lacks the file's size or checksum, or the name is not a relative path within
+    /// a folder.
     pub fn file<'a>(&self, name: &'a str) -> Result<File<'a>, Error> {
         let is_name = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
             && !name.chars().any(char::is_control);

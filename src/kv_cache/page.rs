@@ -1,4 +1,4 @@
-//! A page of the KV cache: the keys and values of 256 positions in one layer.
+//! A page of the KV cache: the keys and values of [`PAGE`] positions in one layer.
 
 use std::{
     ops::Range,
@@ -7,7 +7,7 @@ use std::{
 
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use rope_cpu_kernels::{
-    attention::{CacheRows, PAGE},
+    attention::{self, CacheRows, PAGE, summary_bytes},
     cache::{CacheType, UNIT, store},
     isa::Cpu,
 };
@@ -17,12 +17,12 @@ use crate::{
     threads::{Claim, Memory, Phase, Phased, Threads},
 };
 
-/// The positions of a page.
-pub const POSITIONS: usize = PAGE;
 /// The positions that one task stores. Their rows fill whole lines with every cache type.
-pub const BLOCK: usize = 16;
+pub const TASK_POSITIONS: usize = 16;
 /// The number of tasks for each head of a page.
-pub const BLOCKS: usize = POSITIONS / BLOCK;
+pub const TASKS: usize = PAGE / TASK_POSITIONS;
+/// The number of summaries for each head of a page.
+pub const SUMMARIES: usize = PAGE / attention::BLOCK;
 
 /// The unit of allocation, so that rows are aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -38,8 +38,10 @@ pub struct Shape {
     pub head_dim: usize,
     /// The type that keys are stored in.
     pub keys: CacheType,
-    /// The type that values are stored in.
-    pub values: CacheType,
+    /// The type that values are stored in; `None` if values are a part of keys.
+    pub values: Option<CacheType>,
+    /// Whether pages have summaries of their keys.
+    pub summaries: bool,
 }
 
 impl Shape {
@@ -48,21 +50,40 @@ impl Shape {
         self.head_dim.next_multiple_of(UNIT)
     }
 
-    /// Returns the bytes of a page of one layer, keys and values.
+    /// Returns the bytes of a page of one layer: keys, values and summaries.
     pub fn page_bytes(&self) -> usize {
-        self.half_bytes(self.keys) + self.half_bytes(self.values)
+        self.stored_bytes() + self.summaries_bytes()
+    }
+
+    /// Returns the bytes of the keys and values of a page.
+    pub fn stored_bytes(&self) -> usize {
+        self.halves().map(|dtype| self.half_bytes(dtype)).sum()
+    }
+
+    /// Returns the bytes of the summaries of a page.
+    fn summaries_bytes(&self) -> usize {
+        let all = SUMMARIES * self.kv_heads * summary_bytes(self.padded_dim());
+        if self.summaries { all } else { 0 }
+    }
+
+    /// Returns the types of keys, and of values unless these are a part of keys.
+    fn halves(&self) -> impl Iterator<Item = CacheType> + Clone + use<> {
+        [self.keys].into_iter().chain(self.values)
     }
 
     /// Returns the bytes of a page's keys, or of its values, stored as `dtype`.
     fn half_bytes(&self, dtype: CacheType) -> usize {
-        POSITIONS * self.kv_heads * dtype.row_bytes(self.head_dim)
+        PAGE * self.kv_heads * dtype.row_bytes(self.head_dim)
     }
 }
 
-/// The keys and values of [`POSITIONS`] positions: (heads, positions, row bytes) each.
+/// The keys and values of [`PAGE`] positions: (heads, positions, row bytes) each.
 pub struct Page {
     keys: Half,
-    values: Half,
+    /// `None` if values are a part of keys.
+    values: Option<Half>,
+    /// (heads, [`SUMMARIES`], summary bytes), or empty. They follow from the keys.
+    summaries: Phased<CacheLine>,
 }
 
 /// The keys or the values of a page.
@@ -80,15 +101,16 @@ impl Half {
     }
 
     fn rows<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
-        let head_bytes = POSITIONS * self.row_bytes;
+        let head_bytes = PAGE * self.row_bytes;
         let bytes: &[u8] = cast_slice(self.lines.read(phase));
         let bytes = &bytes[heads.start * head_bytes..heads.end * head_bytes];
         CacheRows { dtype: self.dtype, bytes }
     }
 
     fn store(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, values: &[f32]) {
-        let lines = self.lines.write(claim, BLOCK * self.row_bytes / size_of::<CacheLine>());
-        let at = position % BLOCK * self.row_bytes;
+        let lines =
+            self.lines.write(claim, TASK_POSITIONS * self.row_bytes / size_of::<CacheLine>());
+        let at = position % TASK_POSITIONS * self.row_bytes;
         let bytes: &mut [u8] = cast_slice_mut(lines);
         store(cpu, self.dtype, values, &mut bytes[at..at + self.row_bytes]);
     }
@@ -104,12 +126,14 @@ impl Page {
         shape: Shape,
         count: usize,
     ) -> Result<impl Iterator<Item = Page>, Refused> {
-        let halves = [shape.keys, shape.values];
-        let bytes = (0..count).flat_map(|_| halves.map(|dtype| shape.half_bytes(dtype)));
-        let mut memory = Memory::for_buffers(bytes)?;
+        let bytes = shape.halves().map(move |dtype| shape.half_bytes(dtype));
+        let bytes = bytes.chain([shape.summaries_bytes()]);
+        let mut memory = Memory::for_buffers((0..count).flat_map(|_| bytes.clone()))?;
         Ok((0..count).map(move |_| {
-            let [keys, values] = halves.map(|dtype| Half::new(&mut memory, team, shape, dtype));
-            Page { keys, values }
+            let mut half = |dtype| Half::new(&mut memory, team, shape, dtype);
+            let (keys, values) = (half(shape.keys), shape.values.map(half));
+            let lines = shape.summaries_bytes() / size_of::<CacheLine>();
+            Page { keys, values, summaries: Phased::within(&mut memory, team, 1, lines) }
         }))
     }
 
@@ -118,19 +142,39 @@ impl Page {
         self.keys.rows(phase, heads)
     }
 
-    /// Returns the values of some heads, in a phase in which no worker stores values.
+    /// Returns the values of some heads, or the keys that they are a part of, in a phase in which no
+    /// worker stores values.
     pub fn values<'p>(&'p self, phase: &'p Phase<'_>, heads: Range<usize>) -> CacheRows<'p> {
-        self.values.rows(phase, heads)
+        self.values.as_ref().unwrap_or(&self.keys).rows(phase, heads)
+    }
+
+    /// Returns the summaries of a head's keys: ([`SUMMARIES`], summary bytes). Empty if the page has
+    /// none.
+    pub fn summaries<'p>(&'p self, phase: &'p Phase<'_>, head: usize, dim: usize) -> &'p [u8] {
+        let all: &[u8] = cast_slice(self.summaries.read(phase));
+        let len = SUMMARIES * summary_bytes(dim);
+        all.get(head * len..(head + 1) * len).unwrap_or_default()
+    }
+
+    /// Returns the summary of a block of keys for writing. The claim must be of task
+    /// `head * SUMMARIES + block`.
+    pub fn summary<'p>(&'p self, claim: &'p mut Claim<'_>, dim: usize) -> &'p mut [u8] {
+        cast_slice_mut(self.summaries.write(claim, summary_bytes(dim) / size_of::<CacheLine>()))
+    }
+
+    /// Returns the keys, and the values unless these are a part of keys.
+    fn halves(&self) -> impl Iterator<Item = &Half> {
+        [&self.keys].into_iter().chain(&self.values)
     }
 
     /// Passes all bytes of the keys, then all bytes of the values to `with`.
     pub fn read(&self, team: &Threads, with: impl FnMut(&[u8]) + Send) {
         let with = Mutex::new(with);
         team.step(|worker| {
-            let phase = worker.phase(1);
+            let Some(phase) = worker.phase(1) else { return };
             phase.for_each(|_| {
                 let with = &mut *with.lock().unwrap_or_else(PoisonError::into_inner);
-                for half in [&self.keys, &self.values] {
+                for half in self.halves() {
                     with(cast_slice(half.lines.read(&phase)));
                 }
             });
@@ -141,42 +185,48 @@ impl Page {
     pub fn write(&self, team: &Threads, with: impl FnMut(&mut [u8]) + Send) {
         let with = Mutex::new(with);
         team.step(|worker| {
-            let phase = worker.phase(1);
+            let Some(phase) = worker.phase(1) else { return };
             phase.for_each(|claim| {
                 let with = &mut *with.lock().unwrap_or_else(PoisonError::into_inner);
-                for half in [&self.keys, &self.values] {
+                for half in self.halves() {
                     with(cast_slice_mut(half.lines.write(claim, half.lines.width())));
                 }
             });
         });
     }
 
-    /// Copies the keys and values of the first `positions` from another page.
+    /// Copies the keys and values of the first `positions` from another page, and all summaries if
+    /// these are all positions.
     pub fn copy_first(&self, team: &Threads, other: &Page, positions: usize) {
-        let halves = [(&self.keys, &other.keys), (&self.values, &other.values)];
         team.step(|worker| {
-            let phase = worker.phase(1);
+            let Some(phase) = worker.phase(1) else { return };
             phase.for_each(|claim| {
-                for (to, from) in halves {
-                    let (head, bytes) = (POSITIONS * to.row_bytes, positions * to.row_bytes);
+                for (to, from) in self.halves().zip(other.halves()) {
+                    let (head, bytes) = (PAGE * to.row_bytes, positions * to.row_bytes);
                     let from: &[u8] = cast_slice(from.lines.read(&phase));
                     let to: &mut [u8] = cast_slice_mut(to.lines.write(claim, to.lines.width()));
                     for (to, from) in to.chunks_exact_mut(head).zip(from.chunks_exact(head)) {
                         to[..bytes].copy_from_slice(&from[..bytes]);
                     }
                 }
+                if positions == PAGE {
+                    let from = other.summaries.read(&phase);
+                    self.summaries.write(claim, from.len()).copy_from_slice(from);
+                }
             });
         });
     }
 
     /// Stores the key of a position: (padded dim). The claim must be of task
-    /// `head * BLOCKS + position % POSITIONS / BLOCK`.
+    /// `head * TASKS + position % PAGE / TASK_POSITIONS`.
     pub fn store_key(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, key: &[f32]) {
         self.keys.store(cpu, claim, position, key);
     }
 
-    /// Stores the value of a position; see [`Page::store_key`].
+    /// Stores the value of a position, unless values are a part of keys; see [`Page::store_key`].
     pub fn store_value(&self, cpu: Cpu, claim: &mut Claim<'_>, position: usize, value: &[f32]) {
-        self.values.store(cpu, claim, position, value);
+        if let Some(values) = &self.values {
+            values.store(cpu, claim, position, value);
+        }
     }
 }

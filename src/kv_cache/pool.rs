@@ -1,4 +1,4 @@
-//! The memory of all pages, shared by all sequences.
+//! The memory of all pages and states, shared by all sequences.
 
 use std::{
     ops::Deref,
@@ -7,7 +7,10 @@ use std::{
 
 use thiserror::Error;
 
-use super::page::{Page, Shape};
+use super::{
+    page::{Page, Shape},
+    states::State,
+};
 use crate::{platform::memory::Refused, rope::Visibility, threads::Threads};
 
 /// An error for a pool that has no memory left.
@@ -33,32 +36,98 @@ pub enum Full {
 pub struct Pool(Arc<Shared>);
 
 struct Shared {
-    shape: Shape,
-    /// The keys that a token attends to, for each layer.
-    visibilities: Vec<Visibility>,
+    /// The distinct shapes of pages.
+    shapes: Vec<Shape>,
+    /// The layers with pages of their own.
+    stores: Vec<Store>,
+    /// The floats of each buffer of a state.
+    buffers: Vec<usize>,
+    /// The index in `stores` of each layer's pages; 0 if it has none.
+    pages_of: Vec<usize>,
+    /// The index in `buffers` of each layer's first buffer.
+    buffers_of: Vec<usize>,
     limit: usize,
     pages: Mutex<Pages>,
 }
 
-#[derive(Default)]
+/// The pages of a layer.
+#[derive(Clone, Copy, Debug)]
+pub enum LayerPages {
+    /// None: the layer does not attend.
+    None,
+    /// Pages of this shape. Tokens attend to the visible keys in them.
+    Own(Shape, Visibility),
+    /// The pages of an earlier layer.
+    SharedWith(usize),
+}
+
+/// The pages of a layer that has its own.
+#[derive(Clone, Copy)]
+pub struct Store {
+    /// The index of the pages' shape.
+    pub shape: usize,
+    /// The keys that a token attends to.
+    pub visibility: Visibility,
+}
+
 struct Pages {
-    free: Vec<Page>,
-    /// The number of pages that tables hold.
-    used: usize,
+    /// The pages that no table holds, of each shape.
+    free: Vec<Vec<Page>>,
+    /// The states that no table holds.
+    free_states: Vec<State>,
+    /// The bytes of the pages and states that tables hold.
+    used_bytes: usize,
 }
 
 /// A page that tables hold. When the last of them drops it, it returns to its pool.
 pub struct PooledPage {
     /// `None` only while it is dropped.
     page: Option<Page>,
+    /// The index of its shape.
+    shape: usize,
+    pool: Pool,
+}
+
+/// A state that tables hold. When the last of them drops it, it returns to its pool.
+pub struct PooledState {
+    /// `None` only while it is dropped.
+    state: Option<State>,
     pool: Pool,
 }
 
 impl Pool {
-    /// Creates a pool of pages of this shape, for layers with these visibilities. At most `limit`
-    /// bytes are in use at a time.
-    pub fn new(shape: Shape, visibilities: Vec<Visibility>, limit: usize) -> Self {
-        Pool(Arc::new(Shared { shape, visibilities, limit, pages: Mutex::default() }))
+    /// Creates a pool for layers with these pages. In the state of a sequence, each has up to two
+    /// buffers, with the numbers of floats in `states`. At most `limit` bytes of all shapes are in use
+    /// at a time.
+    pub(crate) fn new(
+        layers: impl IntoIterator<Item = LayerPages>,
+        states: impl IntoIterator<Item = [usize; 2]>,
+        limit: usize,
+    ) -> Self {
+        let (mut shapes, mut stores, mut pages_of) = (Vec::new(), Vec::new(), Vec::new());
+        for pages in layers {
+            pages_of.push(match pages {
+                LayerPages::None => 0,
+                LayerPages::Own(shape, visibility) => {
+                    let known = shapes.iter().position(|known| *known == shape);
+                    let shape = known.unwrap_or_else(|| {
+                        shapes.push(shape);
+                        shapes.len() - 1
+                    });
+                    stores.push(Store { shape, visibility });
+                    stores.len() - 1
+                }
+                LayerPages::SharedWith(layer) => pages_of[layer],
+            });
+        }
+        let (mut buffers, mut buffers_of) = (Vec::new(), Vec::new());
+        for floats in states {
+            buffers_of.push(buffers.len());
+            buffers.extend(floats.into_iter().filter(|floats| *floats > 0));
+        }
+        let free = shapes.iter().map(|_| Vec::new()).collect();
+        let pages = Mutex::new(Pages { free, free_states: Vec::new(), used_bytes: 0 });
+        Pool(Arc::new(Shared { shapes, stores, buffers, pages_of, buffers_of, limit, pages }))
     }
 
     /// Returns whether `other` is a clone of this pool.
@@ -66,60 +135,172 @@ impl Pool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns the dimensions and cache types of a page.
-    pub fn shape(&self) -> Shape {
-        self.0.shape
+    /// Returns the layers with pages of their own.
+    pub(super) fn stores(&self) -> &[Store] {
+        &self.0.stores
     }
 
-    /// Returns the keys that a token attends to, for each layer.
-    pub fn visibilities(&self) -> &[Visibility] {
-        &self.0.visibilities
+    /// Returns the index in [`Pool::stores`] of a layer's pages.
+    pub(super) fn store_of(&self, layer: usize) -> usize {
+        self.0.pages_of[layer]
     }
 
-    /// Returns the bytes of the pages that tables hold.
+    /// Returns the index of the first buffer of a layer in a state.
+    pub(crate) fn buffer_of(&self, layer: usize) -> usize {
+        self.0.buffers_of[layer]
+    }
+
+    /// Returns whether sequences have states.
+    pub(crate) fn has_states(&self) -> bool {
+        !self.0.buffers.is_empty()
+    }
+
+    /// Returns the bytes of a state; 0 if sequences have none.
+    pub fn state_bytes(&self) -> usize {
+        self.0.state_bytes()
+    }
+
+    /// Returns the shape of the pages of a store.
+    pub(super) fn shape_of(&self, store: &Store) -> &Shape {
+        &self.0.shapes[store.shape]
+    }
+
+    /// Returns the bytes of a page, on average over the layers with pages of their own.
+    pub fn page_bytes(&self) -> usize {
+        let stores = self.stores();
+        let all: usize = stores.iter().map(|store| self.shape_of(store).page_bytes()).sum();
+        all / stores.len().max(1)
+    }
+
+    /// Returns the bytes of the pages and states that tables hold.
     pub fn used_bytes(&self) -> usize {
-        self.pages().used * self.0.shape.page_bytes()
+        self.pages().used_bytes
     }
 
-    /// Returns the most bytes that are in use at a time.
+    /// Returns the maximum bytes in use at a time.
     pub fn limit_bytes(&self) -> usize {
         self.0.limit
     }
 
-    /// Returns the bytes of all pages, free ones included.
+    /// Returns the bytes of all pages and states, free ones included.
     pub fn bytes(&self) -> usize {
-        let pages = self.pages();
-        (pages.used + pages.free.len()) * self.0.shape.page_bytes()
+        self.pages().bytes(&self.0)
     }
 
-    /// Takes `count` pages. Their contents are unspecified.
+    /// Takes pages of the shapes with these indices. Their contents are unspecified.
     ///
     /// # Errors
     /// If the limit is too small, or the system has no memory left; no page is taken then.
-    pub fn take(&self, team: &Threads, count: usize) -> Result<Vec<Arc<PooledPage>>, Full> {
-        let Shared { shape, limit, .. } = *self.0;
+    pub(super) fn take(
+        &self,
+        team: &Threads,
+        wanted: &[usize],
+    ) -> Result<Vec<Arc<PooledPage>>, Full> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shapes = &self.0.shapes;
         let mut pages = self.pages();
-        let bytes = |pages: usize| pages.saturating_mul(shape.page_bytes());
-        let left = limit.saturating_sub(bytes(pages.used));
-        if bytes(count) > left {
-            return Err(Full::Limit { needed: bytes(count), left, limit });
+        let bytes = wanted.iter().map(|shape| shapes[*shape].page_bytes());
+        let needed = bytes.fold(0, usize::saturating_add);
+        let mut counts = vec![0; shapes.len()];
+        wanted.iter().for_each(|shape| counts[*shape] += 1);
+        pages.make_room(&self.0, needed, &counts, 0)?;
+        for ((free, shape), count) in pages.free.iter_mut().zip(shapes).zip(counts) {
+            // All new pages of a shape are cut from one block of memory.
+            let new = usize::saturating_sub(count, free.len());
+            if new > 0 {
+                free.extend(Page::zeros(team, *shape, new)?);
+            }
         }
-        // All new pages are cut from one block of memory.
-        let new = count.saturating_sub(pages.free.len());
-        if new > 0 {
-            pages.free.extend(Page::zeros(team, shape, new)?);
+        pages.used_bytes += needed;
+        let taken = wanted.iter().map(|&shape| {
+            let page = pages.free[shape].pop();
+            Arc::new(PooledPage { page, shape, pool: self.clone() })
+        });
+        Ok(taken.collect())
+    }
+
+    /// Takes states. Their contents are unspecified.
+    ///
+    /// # Errors
+    /// If the limit is too small, or the system has no memory left; no state is taken then.
+    pub(super) fn take_states(
+        &self,
+        team: &Threads,
+        count: usize,
+    ) -> Result<Vec<Arc<PooledState>>, Full> {
+        let mut pages = self.pages();
+        let needed = count.saturating_mul(self.state_bytes());
+        pages.make_room(&self.0, needed, &vec![0; self.0.shapes.len()], count)?;
+        while pages.free_states.len() < count {
+            let state = State::zeros(team, &self.0.buffers)?;
+            pages.free_states.push(state);
         }
-        pages.used += count;
-        let rest = pages.free.len() - count;
-        let taken = pages.free.drain(rest..);
-        Ok(taken
-            .map(|page| Arc::new(PooledPage { page: Some(page), pool: self.clone() }))
-            .collect())
+        pages.used_bytes += needed;
+        let taken = (0..count)
+            .map(|_| Arc::new(PooledState { state: pages.free_states.pop(), pool: self.clone() }));
+        Ok(taken.collect())
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Shared {
+    fn state_bytes(&self) -> usize {
+        self.buffers.iter().map(|floats| floats * size_of::<f32>()).sum()
+    }
+}
+
+impl Pages {
+    fn bytes(&self, shared: &Shared) -> usize {
+        let free = self.free.iter().zip(&shared.shapes);
+        let free: usize = free.map(|(free, shape)| free.len() * shape.page_bytes()).sum();
+        self.used_bytes + free + self.free_states.len() * shared.state_bytes()
+    }
+
+    /// Makes room for `needed` bytes: `counts` pages of each shape and `states` states. Drops free
+    /// pages and states that keep new ones from fitting.
+    ///
+    /// # Errors
+    /// If the limit is too small.
+    fn make_room(
+        &mut self,
+        shared: &Shared,
+        needed: usize,
+        counts: &[usize],
+        states: usize,
+    ) -> Result<(), Full> {
+        let Shared { shapes, limit, .. } = shared;
+        let limit = *limit;
+        let left = limit.saturating_sub(self.used_bytes);
+        if needed > left {
+            return Err(Full::Limit { needed, left, limit });
+        }
+        let missing = |count: usize, free: usize, bytes: usize| {
+            count.saturating_sub(free).saturating_mul(bytes)
+        };
+        let free = self.free.iter().zip(shapes).zip(counts);
+        let new =
+            free.map(|((free, shape), count)| missing(*count, free.len(), shape.page_bytes()));
+        let new = new.chain([missing(states, self.free_states.len(), shared.state_bytes())]);
+        let bytes = new.fold(self.bytes(shared), usize::saturating_add);
+        let mut excess = bytes.saturating_sub(limit);
+        for ((free, shape), count) in self.free.iter_mut().zip(shapes).zip(counts) {
+            drop_free(free, *count, shape.page_bytes(), &mut excess);
+        }
+        drop_free(&mut self.free_states, states, shared.state_bytes(), &mut excess);
+        Ok(())
+    }
+}
+
+/// Drops free pages or states of these `bytes` each that exceed the limit, but not `count` of them.
+fn drop_free<T>(free: &mut Vec<T>, count: usize, bytes: usize, excess: &mut usize) {
+    let dropped = free.len().saturating_sub(count).min(excess.div_ceil(bytes.max(1)));
+    free.truncate(free.len() - dropped);
+    *excess = excess.saturating_sub(dropped * bytes);
 }
 
 impl Deref for PooledPage {
@@ -133,10 +314,30 @@ impl Deref for PooledPage {
     }
 }
 
+impl Deref for PooledState {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        match &self.state {
+            Some(state) => state,
+            None => unreachable!("a state is used while it is dropped"),
+        }
+    }
+}
+
+impl Drop for PooledState {
+    fn drop(&mut self) {
+        let bytes = self.pool.state_bytes();
+        let mut pages = self.pool.pages();
+        pages.used_bytes -= bytes;
+        pages.free_states.extend(self.state.take());
+    }
+}
+
 impl Drop for PooledPage {
     fn drop(&mut self) {
         let mut pages = self.pool.pages();
-        pages.used -= 1;
-        pages.free.extend(self.page.take());
+        pages.used_bytes -= self.pool.0.shapes[self.shape].page_bytes();
+        pages.free[self.shape].extend(self.page.take());
     }
 }

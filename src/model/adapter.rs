@@ -1,5 +1,5 @@
-//! Low-rank adapters (LoRA, arXiv:2106.09685): a small product `s B (A x)` is added to a product
-//! `W x` of the model.
+//! Low-rank adapters (LoRA, arXiv:2106.09685): add a small product `s B (A x)` to a product `W x`
+//! of the model.
 //!
 //! A GGUF file of `general.type` adapter has, for a tensor `NAME` of the model, `NAME.lora_a` (rank
 //! rows) and `NAME.lora_b` (rank columns). `s` is the scale that a sequence has for the adapter, times
@@ -106,7 +106,7 @@ impl<'a> LowRank<'a> {
         LowRank { up: self.up.part(rows), ..*self }
     }
 
-    /// Returns the term for one of `count` experts, whose matrices are stacked.
+    /// Returns the term for one of `count` experts in stacked matrices.
     pub fn expert(&self, expert: usize, count: usize) -> Self {
         let of = |matrix: &Matrix<'_>| {
             let rows = matrix.rows() / count;
@@ -117,8 +117,8 @@ impl<'a> LowRank<'a> {
 }
 
 impl<'a> Adapter<'a> {
-    /// Reads the adapter with this index for `model`. What it adds to products is multiplied by
-    /// `scale`, unless a sequence has another one.
+    /// Reads the adapter with this index for `model`. `scale` multiplies its products, unless a
+    /// sequence has another one.
     ///
     /// # Errors
     /// If the file is not an adapter, or is an adapter for another model.
@@ -187,8 +187,8 @@ impl<'a> Adapter<'a> {
         self.path
     }
 
-    /// Returns the factor of what the adapter adds to products in sequences that have no other one:
-    /// see [`Sequence::set_adapter_scales`](super::Sequence::set_adapter_scales).
+    /// Returns the default scale of the adapter, for sequences without another one: see
+    /// [`Sequence::set_adapter_scales`](super::Sequence::set_adapter_scales).
     pub fn scale(&self) -> f32 {
         self.scale
     }

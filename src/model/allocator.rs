@@ -33,6 +33,15 @@ impl Amount {
         let Amount { fixed, per_token, per_part } = self;
         Amount { fixed: fixed * n, per_token: per_token * n, per_part: per_part * n }
     }
+
+    /// Returns the maximum of each part.
+    pub fn max(self, other: Self) -> Self {
+        Amount {
+            fixed: self.fixed.max(other.fixed),
+            per_token: self.per_token.max(other.per_token),
+            per_part: self.per_part.max(other.per_part),
+        }
+    }
 }
 
 impl AddAssign for Amount {
@@ -43,13 +52,13 @@ impl AddAssign for Amount {
     }
 }
 
-/// Allocates buffers, or returns empty ones if only their sizes are wanted. Hence each buffer is
+/// Allocates buffers, or only counts their sizes and returns empty ones. So each buffer is
 /// described in one place, where it is made.
 pub struct Allocator<'t> {
     run: Option<Run<'t>>,
     /// The number of workers.
     workers: usize,
-    /// The number of buffers that the next one stands for: one for each worker, or one.
+    /// The number of buffers that the next one counts for: one for each worker, or one.
     copies: usize,
     bytes: Amount,
     /// The first buffer that the system had no memory for.
@@ -79,7 +88,7 @@ impl<'t> Allocator<'t> {
         self.bytes
     }
 
-    /// Checks that all buffers were allocated. Those that were not are empty, and unusable.
+    /// Checks that all buffers were allocated. The others are empty and unusable.
     ///
     /// # Errors
     /// If the system has no memory left.
@@ -110,7 +119,7 @@ impl<'t> Allocator<'t> {
         self.or(filled(T::zeroed(), self.rows(rows) * columns), Vec::new())
     }
 
-    /// Returns a number of rows; 0 if only sizes are wanted.
+    /// Returns a number of rows; 0 when only counting.
     pub fn rows(&self, rows: Amount) -> usize {
         self.run.map_or(0, |run| rows.fixed + rows.per_token * run.tokens)
     }

@@ -1,9 +1,11 @@
-//! The supported architectures: the properties that a file's metadata does not contain.
+//! The properties of a family of models that a file's metadata does not contain.
+
+mod families;
 
 use rope_cpu_kernels::vector::Activation;
 
 use super::Pairing;
-use crate::rope::{Family, LONG, ROPE_FREQS, SHORT};
+use crate::rope::Family;
 
 /// A family of models, by the properties that its members have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,30 +14,144 @@ pub struct Architecture {
     pub name: &'static str,
     /// The elements of a head that rotate together.
     pub pairing: Pairing,
-    /// The non-linear step of the feed-forward network.
-    pub activation: Activation,
-    /// Whether embeddings are multiplied by the square root of their length.
-    pub scales_embeddings: bool,
-    /// Whether each query head and each KV head's keys are normalized.
-    pub head_norms: bool,
-    /// Whether the results of attention and of the feed-forward network are normalized, too.
-    pub post_norms: bool,
-    /// Whether gate and up are one tensor.
-    pub gate_with_up: bool,
+    /// Whether tokens attend to earlier tokens only. Otherwise a model is an encoder, in which each
+    /// token attends to the whole text. A file may say that its model is one.
+    pub causal: bool,
+    /// The norm of activations.
+    pub norm: Norm,
+    /// The norms around attention.
+    pub attention: Norms,
+    /// Whether the norm after a branch is a norm of the sum of the branch's input and output (BERT).
+    pub norms_sums: bool,
+    /// The norms around the feed-forward network. `None` if the network has the same input as
+    /// attention, and their outputs are added together.
+    pub network: Option<Norms>,
+    /// The vectors that are added to the embeddings of tokens.
+    pub terms: Terms,
+    /// The norm of the output of the last layer.
+    pub output_norm: Option<&'static str>,
+    /// The norms of queries and keys.
+    pub head_norms: HeadNorms,
+    /// Whether heads of values are normalized, without weights. A layer without a projection of values
+    /// then normalizes the projection of keys.
+    pub value_norm: bool,
+    /// Whether each query head has a sink: a score that takes a share of the softmax for no value.
+    pub sinks: bool,
+    /// The gates that the outputs of attention are multiplied by.
+    pub attention_gates: AttentionGates,
+    /// Whether keys and values are products of a short vector of each token, its latent. The cache holds
+    /// the latent in their place (DeepSeek).
+    pub latent: bool,
+    /// The layers that are recurrent instead of attending.
+    pub recurrent: Recurrent,
+    /// Whether a last layer of the file may predict the token after the next one.
+    pub predictor: bool,
+    /// The shape of a feed-forward network.
+    pub inner: Inner,
+    /// The use of mixtures of experts in place of the feed-forward network.
+    pub experts: Experts,
+    /// The keys that describe the choice of experts.
+    pub routing: RoutingKeys,
+    /// The factors of activations.
+    pub scales: Scales,
     /// The soft caps of attention scores and of logits if the file does not set them, 0 for none;
     /// `None` if the family has no soft caps.
     pub soft_caps: Option<[f32; 2]>,
-    /// The use of mixtures of experts in place of the feed-forward network.
-    pub experts: Experts,
     /// The layers with a sliding window; `None` if the family has no windows.
     pub windows: Option<Windows>,
-    /// The period of layers whose queries and keys do not rotate: the last layer of each period.
-    pub unrotated: Option<usize>,
-    /// The number of layers of the family's one model whose attention scores are divided by the
-    /// square root of `embedding / heads` instead of that of the head's length.
-    pub scores_by_embedding: Option<usize>,
+    /// The layers without rotation of queries and keys.
+    pub unrotated: Unrotated,
+    /// The factor of attention scores, if the file does not set it.
+    pub scores: Scores,
     /// The use of RoPE.
     pub rope: Family,
+}
+
+/// The norm of activations. All divide by the root of the mean square, and multiply by weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norm {
+    /// RMS norm.
+    Rms,
+    /// The norm of a layer, which subtracts the mean first.
+    Layer,
+}
+
+/// The names of the tensors of the norms of a branch's input and output, if it has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Norms {
+    /// The norm of the input.
+    pub before: Option<&'static str>,
+    /// The norm of the output.
+    pub after: Option<&'static str>,
+}
+
+/// The vectors that are added to the embeddings of tokens. A norm of the sum follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// None, and no norm.
+    None,
+    /// The vector of the type of a token's segment, if the file has any (Nomic BERT).
+    Types,
+    /// The vector of the type, and the vector of a token's position (BERT).
+    TypesAndPositions,
+}
+
+/// The norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// There are none.
+    None,
+    /// Each head is normalized, before its rotation.
+    Heads,
+    /// Each head is normalized, after its rotation.
+    RotatedHeads,
+    /// All query heads are normalized together, and all heads of keys, before their rotation.
+    Rows,
+}
+
+/// The gates of the outputs of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionGates {
+    /// There are none.
+    None,
+    /// Sigmoids of what the projection of queries computes after each head (Qwen 3.5).
+    WithQueries,
+    /// Softplus of a projection of their own, one for each head or each element (Laguna).
+    Apart,
+}
+
+/// The recurrent layers of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrent {
+    /// None.
+    Never,
+    /// Layers without KV heads have a short convolution (LFM2).
+    ShortConvolution,
+    /// Layers have the gated delta rule, except those that the file lists or the last layer of each
+    /// period (Qwen 3.5).
+    Delta,
+    /// Layers without KV heads have a scan by the rule of Mamba 2 (Granite 4).
+    Mamba2,
+    /// All layers have a scan by the rule of Mamba 2 beside attention (Falcon-H1).
+    Mamba2Beside,
+    /// Each layer has one branch: a feed-forward network, else attention if it has KV heads, else a
+    /// scan by the rule of Mamba 2 (Nemotron-H).
+    Mamba2Alone,
+}
+
+/// The inner part of a feed-forward network, between its input and its down-projection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inner {
+    /// `activation(gate) * up`.
+    Gated(Activation),
+    /// `activation(gate) * up`, with gate and up in one tensor.
+    GatedInOne(Activation),
+    /// `gelu(up)`.
+    Gelu,
+    /// `max(up, 0)^2`.
+    SquaredRelu,
+    /// xIELU of `up`, with parameters for each layer in the file.
+    Xielu,
 }
 
 /// A family's use of mixtures of experts.
@@ -43,93 +159,114 @@ pub struct Architecture {
 pub enum Experts {
     /// No model of the family has experts.
     Never,
-    /// Models whose file sets a number of experts have them.
+    /// A model has experts if its file sets their number.
     Sometimes,
     /// All models of the family have experts.
     Always,
+    /// All models have experts, in the layers that the file sets.
+    SomeLayers,
+    /// A model has experts if its file sets their number. They compute a token beside the network, and
+    /// both have norms of their own.
+    Beside,
+}
+
+/// The keys of a file that describe the choice of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutingKeys {
+    /// Nothing: weights are the softmax of scores, and sum to 1.
+    None,
+    /// How scores become weights, which sum to 1.
+    Gating,
+    /// How scores become weights, whether these sum to 1, their factor, and groups of experts.
+    All,
+    /// [`RoutingKeys::All`], with sigmoids of scores by default.
+    AllOfSigmoids,
+}
+
+impl RoutingKeys {
+    /// Returns whether keys set the sum of weights, their factor, and groups.
+    pub(super) fn sets_all(self) -> bool {
+        matches!(self, RoutingKeys::All | RoutingKeys::AllOfSigmoids)
+    }
+}
+
+/// The factor of attention scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// `1 / sqrt(n)` for the length n of a head.
+    ByHead,
+    /// [`Scores::ByHead`], with n = `embedding / heads` in the model with this number of layers.
+    ByEmbedding(usize),
+    /// 1.
+    One,
+}
+
+/// The factors of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// None.
+    None,
+    /// Embeddings are multiplied by the square root of their length (Gemma).
+    Embeddings,
+    /// Embeddings and the outputs of branches are multiplied, and logits divided, by keys of the
+    /// file (Granite).
+    Keys,
+    /// The factors of [`Scales::Keys`], with values for files without these keys (MiniCPM).
+    KeysOrDefaults,
+    /// Logits are multiplied by a key of the file (Cohere).
+    Logits,
 }
 
 /// The layers with a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// The period of layers without a window: the last layer of each `period` has none. `None` if
-    /// all layers have a window.
-    pub period: Option<usize>,
+    /// The layers without a window.
+    pub global: Global,
     /// The window in positions if the file does not set one.
     pub default: Option<usize>,
-    /// Whether layers with a window have a RoPE of their own, which no RoPE method changes.
+    /// The number of layers of models with windows; `None` for all models.
+    pub only: Option<usize>,
+    /// Whether layers with a window have their own RoPE, which no RoPE method changes.
     pub own_rope: bool,
 }
 
-const LLAMA: Architecture = Architecture {
-    name: "llama",
-    pairing: Pairing::Adjacent,
-    activation: Activation::Silu,
-    scales_embeddings: false,
-    head_norms: false,
-    post_norms: false,
-    gate_with_up: false,
-    soft_caps: None,
-    experts: Experts::Sometimes,
-    windows: None,
-    unrotated: None,
-    scores_by_embedding: None,
-    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
-};
+/// The layers without a sliding window. In any family, a file may list the layers that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Global {
+    /// None.
+    None,
+    /// The first layer of each period, by default of this length.
+    First(usize),
+    /// The last layer of each period, by default of this length.
+    Last(usize),
+    /// The file must list them.
+    Listed,
+}
 
-const QWEN2: Architecture = Architecture {
-    name: "qwen2",
-    pairing: Pairing::Halves,
-    experts: Experts::Never,
-    rope: Family::PLAIN,
-    ..LLAMA
-};
-
-const GEMMA3: Architecture = Architecture {
-    name: "gemma3",
-    activation: Activation::GeluTanh,
-    scales_embeddings: true,
-    head_norms: true,
-    post_norms: true,
-    soft_caps: Some([0.0; 2]),
-    windows: Some(Windows { period: Some(6), default: None, own_rope: true }),
-    scores_by_embedding: Some(62),
-    rope: Family { trained_with_factor: true, ..Family::PLAIN },
-    ..QWEN2
-};
+/// The layers without rotation of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrotated {
+    /// None.
+    Never,
+    /// All.
+    Always,
+    /// The last layer of each period.
+    Period(usize),
+    /// The layers without a window, in models that have windows.
+    Global,
+    /// All layers, in files with `rope.scaling.finetuned` = false.
+    Unless,
+    /// The layers with `false` in `attention.rope_pattern`.
+    Listed,
+}
 
 impl Architecture {
-    /// All supported families.
-    pub const ALL: [Self; 8] = [
-        LLAMA,
-        Self {
-            name: "smollm3",
-            experts: Experts::Never,
-            unrotated: Some(4),
-            rope: Family::PLAIN,
-            ..LLAMA
-        },
-        QWEN2,
-        Self { name: "qwen3", head_norms: true, ..QWEN2 },
-        Self { name: "qwen3moe", head_norms: true, experts: Experts::Always, ..QWEN2 },
-        Self {
-            name: "phi3",
-            gate_with_up: true,
-            windows: Some(Windows { period: None, default: None, own_rope: false }),
-            rope: Family { divisors: &[LONG, SHORT], ..Family::PLAIN },
-            ..QWEN2
-        },
-        Self {
-            name: "gemma2",
-            head_norms: false,
-            soft_caps: Some([50.0, 30.0]),
-            windows: Some(Windows { period: Some(2), default: Some(4096), own_rope: true }),
-            scores_by_embedding: Some(46),
-            rope: Family { shares_base: true, ..Family::PLAIN },
-            ..GEMMA3
-        },
-        GEMMA3,
-    ];
+    /// Returns the name of the family with the name most like `name`, for messages.
+    pub fn nearest(name: &str) -> &'static str {
+        let distance = |known: &&str| strsim::levenshtein(name, known);
+        let names = Self::ALL.iter().map(|architecture| architecture.name);
+        names.min_by_key(distance).unwrap_or_default()
+    }
 
     /// Returns the names of all families, for messages.
     pub fn names() -> String {

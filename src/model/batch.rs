@@ -1,4 +1,4 @@
-//! The input of one forward pass: rows of tokens, sorted by role and cut into tiles that attend
+//! The input of one forward pass: rows of tokens, sorted by role, and the tiles of rows that attend
 //! together.
 
 use std::ops::Range;
@@ -11,9 +11,9 @@ use crate::Token;
 /// logits have the same bits with any other tokens in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A token that was just generated, read one or a few at a time.
+    /// A token that was just generated, computed one or a few at a time.
     Answer,
-    /// A token of a prompt, read many at a time.
+    /// A token of a prompt, computed many at a time.
     Prompt,
 }
 
@@ -37,9 +37,9 @@ pub struct Row {
     pub token: Token,
     /// The position in the sequence.
     pub position: usize,
-    /// The index of the sequence among those of the batch.
+    /// The index of the sequence in the batch.
     pub sequence: usize,
-    /// The effective length whose RoPE frequencies the row is computed with.
+    /// The effective length for the row's RoPE frequencies.
     pub effective_length: usize,
 }
 
@@ -58,13 +58,13 @@ pub struct Part {
     pub feed: usize,
     /// The index in the sequence of the first row's token.
     pub first_token: usize,
-    /// Whether the tokens were read before, with other frequencies.
+    /// Whether the tokens were computed before, with other frequencies.
     pub recomputing: bool,
     /// The indices of the rows.
     pub rows: Range<usize>,
 }
 
-/// The numbers of rows of each role. Those of answers come first.
+/// The numbers of rows of each role. Answers come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleRows {
     pub answers: usize,
@@ -85,6 +85,14 @@ impl RoleRows {
         }
     }
 
+    /// Returns the role of a row, and its index among the rows of that role.
+    pub fn place(self, row: usize) -> (Role, usize) {
+        match row.checked_sub(self.answers) {
+            None => (Role::Answer, row),
+            Some(row) => (Role::Prompt, row),
+        }
+    }
+
     /// Returns the indices of the rows of each role that has any, in their order.
     pub fn ranges(self) -> impl Iterator<Item = (Role, Range<usize>)> {
         let ranges = Role::ALL.into_iter().map(move |role| (role, self.range(role)));
@@ -92,14 +100,12 @@ impl RoleRows {
     }
 }
 
-/// The rows of one step: those of answers, then those of prompts.
+/// The rows of one step: answers, then prompts.
 #[derive(Default)]
 pub struct Batch {
     pub rows: Vec<Row>,
     pub roles: RoleRows,
     pub parts: Vec<Part>,
-    /// The tiles of answers, and those of prompts. Their rows are counted from the role's first row.
-    pub tiles: [Vec<Tile>; 2],
 }
 
 impl Batch {
@@ -108,22 +114,35 @@ impl Batch {
         self.rows.clear();
         self.roles = RoleRows::default();
         self.parts.clear();
-        self.tiles.iter_mut().for_each(Vec::clear);
     }
 
-    /// Counts the rows added since the last call as those of a role, and cuts them into tiles of at
-    /// most `tile_rows(rows)` rows.
-    pub fn end_role(&mut self, role: Role, tile_rows: impl Fn(usize) -> usize) {
-        let start = self.roles.total();
-        let count = self.rows.len() - start;
+    /// Assigns the rows added since the last call to a role.
+    pub fn end_role(&mut self, role: Role) {
+        let count = self.rows.len() - self.roles.total();
         match role {
             Role::Answer => self.roles.answers = count,
             Role::Prompt => self.roles.prompts = count,
         }
-        cut(&self.rows[start..], tile_rows(count), &mut self.tiles[role as usize]);
     }
 
-    /// Adds rows of a feed, whose first token has the index `first_token` in its sequence.
+    /// Returns the position after the last row of the feed that a row belongs to.
+    pub fn end(&self, row: usize) -> usize {
+        self.part(row).map_or(0, |part| self.rows[part.rows.end - 1].position + 1)
+    }
+
+    /// Returns the segment of a row in a text that an encoder reads: 0 up to the first `separator`, and
+    /// 1 after it.
+    pub fn segment(&self, row: usize, separator: Token) -> usize {
+        let start = self.part(row).map_or(row, |part| part.rows.start);
+        usize::from(self.rows[start..row].iter().any(|row| row.token == separator))
+    }
+
+    /// Returns the part of a row.
+    pub fn part(&self, row: usize) -> Option<&Part> {
+        self.parts.iter().find(|part| part.rows.contains(&row))
+    }
+
+    /// Adds rows of a feed. Its first token has the index `first_token` in its sequence.
     pub fn push(
         &mut self,
         feed: usize,
@@ -150,7 +169,7 @@ pub struct Tile {
 
 /// Cuts rows into tiles of at most `max` rows, each of consecutive positions of one sequence with
 /// the same frequencies.
-fn cut(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
+pub fn cut(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
     tiles.clear();
     for (i, row) in rows.iter().enumerate() {
         let next = tiles.last_mut().filter(|tile| tile.rows < max && rows[i - 1].precedes(row));

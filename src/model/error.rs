@@ -4,7 +4,7 @@ use rope_cpu_kernels::DType;
 use thiserror::Error;
 
 use super::{Architecture, Place, adapter};
-use crate::{chat, gguf, kv_cache, platform::memory::Refused, rope, tokenizer};
+use crate::{chat, gguf, kv_cache, platform::memory::Refused, rope, settings::Setting, tokenizer};
 
 /// An error while loading a model, or while a session reads tokens.
 #[derive(Debug, Error)]
@@ -24,7 +24,11 @@ pub enum Error {
     Metadata(#[from] gguf::MetadataError),
     #[error(transparent)]
     Rope(#[from] rope::Error),
-    #[error("architecture {found} is not supported; supported: {}", Architecture::names())]
+    #[error(
+        "architecture {found} is not supported; the nearest supported one is {}; all: {}",
+        Architecture::nearest(found),
+        Architecture::names()
+    )]
     Architecture { found: String },
     #[error("metadata key {key} is {value}: {reason}")]
     Value { key: String, value: String, reason: String },
@@ -78,6 +82,31 @@ pub enum Error {
          removed again"
     )]
     Room { tokens: usize, room: usize },
+    #[error(
+        "{architecture} models are encoders, which compute embeddings and generate no text: choose another \
+         model for answers"
+    )]
+    Encoder { architecture: &'static str },
+    #[error(
+        "the context of {context} tokens is longer than the {max} positions that the model has learned: choose \
+         at most {max}, as no RoPE method extends them"
+    )]
+    LearnedPositions { context: usize, max: usize },
+    #[error(
+        "a text of {tokens} tokens is longer than the micro-batch of {micro_batch}: an encoder reads a \
+         text in one pass; enlarge the micro-batch, or divide the text"
+    )]
+    TextTooLong { tokens: usize, micro_batch: usize },
+    #[error(
+        "sequence {feed} of the step has a text already: an encoder reads a text in one pass; use an \
+         empty sequence"
+    )]
+    TextContinued { feed: usize },
+    #[error(
+        "the model is no reranker: it has neither the tensor cls.output.weight nor the tokens yes and no; \
+         choose another model or pooling"
+    )]
+    NoClassifier,
     #[error("sequence {feed} of the step was created by another engine")]
     ForeignSequence { feed: usize },
     #[error(
@@ -89,6 +118,25 @@ pub enum Error {
     ScaleCount { found: usize, adapters: usize },
     #[error("the scale of adapter {adapter} is {scale}: must be a finite number")]
     Scale { adapter: usize, scale: f32 },
+    #[error("{name} is {0}: must be above 0.5 and below 1", name = Setting::SPARSE_ATTENTION)]
+    SparseMass(f32),
+    #[error(
+        "{name} with at most a share of {0} of the keys: must be above 0, up to 1",
+        name = Setting::SPARSE_ATTENTION
+    )]
+    SparseShare(f32),
+    #[error(
+        "{name} needs all keys, in their places and with fixed frequencies; this RoPE method hides keys, \
+         moves them, or follows the length: choose another method, or omit {name}",
+        name = Setting::SPARSE_ATTENTION
+    )]
+    SparseMethod,
+    #[error(
+        "{name} has no effect on this {architecture} model: none of its layers from the third on has \
+         keys and values of the whole context; omit it",
+        name = Setting::SPARSE_ATTENTION
+    )]
+    SparseLayers { architecture: &'static str },
     #[error(transparent)]
     Memory(#[from] Refused),
     #[error("cannot start the worker threads: {0}")]

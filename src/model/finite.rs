@@ -19,8 +19,23 @@ pub enum Place {
         /// The index of the layer.
         layer: usize,
     },
+    /// The recurrence of a layer.
+    Recurrence {
+        /// The index of the layer.
+        layer: usize,
+    },
     /// The feed-forward network of a layer.
     FeedForward {
+        /// The index of the layer.
+        layer: usize,
+    },
+    /// The network of a layer's own input.
+    LayerInput {
+        /// The index of the layer.
+        layer: usize,
+    },
+    /// The input of the layer that predicts the token after the next one.
+    Prediction {
         /// The index of the layer.
         layer: usize,
     },
@@ -35,8 +50,17 @@ impl fmt::Display for Place {
             Place::Attention { layer } => {
                 write!(f, "attention in layer {layer} (blk.{layer}.attn)")
             }
+            Place::Recurrence { layer } => {
+                write!(f, "the recurrence in layer {layer} (blk.{layer})")
+            }
             Place::FeedForward { layer } => {
                 write!(f, "the feed-forward network in layer {layer} (blk.{layer}.ffn)")
+            }
+            Place::LayerInput { layer } => {
+                write!(f, "the per-layer input of layer {layer} (blk.{layer}.inp_gate, proj)")
+            }
+            Place::Prediction { layer } => {
+                write!(f, "the input of layer {layer}, which predicts tokens (blk.{layer}.nextn)")
             }
             Place::Output => write!(f, "the output"),
         }

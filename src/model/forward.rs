@@ -1,40 +1,46 @@
 //! The forward pass, phase by phase, as every worker runs it.
 //!
 //! Let `x` be a token's activations between layers, `hidden` in the code. A layer is a list of
-//! branches, each of which adds to them:
+//! branches that add to them:
 //!
 //! ```text
-//! x = s E[token]                        the row of the embeddings, scaled
-//! x = x + post_norm(mixer(norm(x)))     for each branch of each layer
-//! logits = cap(W norm(x))
+//! x = s E[token]                          the row of the embeddings, scaled
+//! x = x + r post_norm(sum mixer(norm(x))) for each branch of each layer, with its mixers
+//! logits = cap(c W norm(x))
 //! ```
 //!
+//! BERT adds vectors of the position and of the type of the segment to `E[token]`, and has norms of
+//! sums: `x = norm(E[token] + P[position] + T[type])` and `x = norm(x + r sum mixer(x))`.
+//!
 //! The phase that computes `x` computes the next branch's `norm(x)` as well, which is `normed` in the
-//! code, and each mixer computes `projected` from it.
+//! code, and each mixer computes its own `projected` from it.
 
-use std::sync::PoisonError;
+use std::{iter::Peekable, sync::PoisonError};
 
 use rope_cpu_kernels::{
     Cpu,
     activations::{quantize, spans_for},
     multiply,
-    vector::{add, gate, rms_norm, soft_cap},
+    vector::{Activation, activate, add, gate, layer_norm, rms_norm, soft_cap},
 };
 
 use super::{
     Config,
-    attention::Schedule,
+    architecture::Norm,
+    attention::Schedules,
     batch::{Batch, Role, RoleRows},
+    config::{Function, softplus},
+    experts::OnDisk,
     finite::Place,
     heads::Heads,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
-    weights::{Attention, Gated, Mixer, Weights},
+    weights::{Attention, Branch, Gates, Linear, Mixer, Network, NormWeights, Predictor, Weights},
 };
 use crate::{
-    kv_cache::{BLOCKS, PageTable},
+    kv_cache::{PageTable, SUMMARIES, TASKS},
     rope::Rope,
-    threads::{Claim, Phased, Threads, Worker},
+    threads::{Claim, Phase, Phased, Threads, Worker},
 };
 
 /// The inputs and buffers of one forward pass: a model, a batch of tokens, and their cache.
@@ -49,8 +55,14 @@ pub struct Forward<'a> {
     pub batch: &'a Batch,
     /// The scale of each adapter.
     pub scales: &'a [f32],
-    /// The schedule of each role.
-    pub schedules: &'a [Schedule<'a>; 2],
+    /// The schedules of the batch's attention.
+    pub schedules: &'a Schedules,
+    /// The layer that predicts the token after the next one, if it follows the tokens.
+    pub predictor: Option<&'a Predictor<'a>>,
+    /// The number of workers.
+    pub workers: usize,
+    /// How experts are read that do not fit in memory.
+    pub on_disk: Option<&'a OnDisk>,
 }
 
 /// The place and the row of the batch that values belong to.
@@ -79,31 +91,59 @@ impl Forward<'_> {
     /// Computes the logits of some rows in ascending order, at most [`super::state::LOGIT_ROWS`], into
     /// `state.logits`.
     pub fn logits(&self, team: &Threads, wanted: &[usize]) {
-        self.run(team, |mut step| step.logits(wanted));
+        let Some(output) = &self.weights.output else { return };
+        self.run(team, |mut step| step.logits(wanted, self.weights.output_norm, output));
     }
 
     /// Computes the output of the last layer of some rows, at most [`super::state::LOGIT_ROWS`],
     /// normalized, into `state.normed`.
     pub fn output(&self, team: &Threads, wanted: &[usize]) {
-        self.run(team, |mut step| step.output(wanted));
+        self.run(team, |mut step| step.output(wanted, self.weights.output_norm));
     }
 
-    fn run(&self, team: &Threads, work: impl Fn(Step<'_, '_>) + Sync) {
-        team.step(|worker| {
+    /// Runs `work` on all workers.
+    pub fn run(&self, team: &Threads, work: impl Fn(Step<'_, '_>) + Sync) {
+        team.step_of(self.workers, |worker| {
             let buffers = self.state.workers[worker.index()].lock();
             let mut buffers = buffers.unwrap_or_else(PoisonError::into_inner);
             work(Step { pass: self, place: Place::Embedding, worker, buffers: &mut buffers });
         });
     }
 
-    /// Normalizes a row of `hidden`, which `at` computed, and writes it to `normed`.
-    fn norm(&self, claim: &mut Claim<'_>, x: &mut [f32], weight: &[f32], at: At) {
-        rms_norm(self.cpu, x, weight, self.config.epsilon);
+    /// Normalizes a row of activations, if there is a norm.
+    pub fn norm(&self, x: &mut [f32], weights: Option<NormWeights<'_>>) {
+        let Some(NormWeights { weight, bias }) = weights else { return };
+        let norm = match self.config.architecture.norm {
+            Norm::Rms => rms_norm,
+            Norm::Layer => layer_norm,
+        };
+        norm(self.cpu, x, weight, self.config.epsilon);
+        if let Some(bias) = bias {
+            add(self.cpu, x, bias);
+        }
+    }
+
+    /// Copies a row of `hidden`, which the phase reads, to a buffer.
+    pub fn hidden<'b>(
+        &self,
+        buffers: &'b mut WorkerBuffers,
+        hidden: &[f32],
+        row: usize,
+    ) -> &'b mut [f32] {
+        let embedding = self.config.embedding;
+        let x = &mut buffers.row[..embedding];
+        x.copy_from_slice(&hidden[row * embedding..][..embedding]);
+        x
+    }
+
+    /// Writes the input of the `next` branch for a row of `hidden`, which `at` computed.
+    pub fn put_normed(&self, claim: &mut Claim<'_>, x: &mut [f32], next: &Branch<'_>, at: At) {
+        self.norm(x, next.norm);
         self.put(claim, x, &self.state.normed, at);
     }
 
     /// Writes a row to the inputs of the next phase's products, as floats and quantized.
-    fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations, at: At) {
+    pub fn put(&self, claim: &mut Claim<'_>, x: &[f32], to: &Activations, at: At) {
         self.check(x, at);
         to.floats.write(claim, x.len()).copy_from_slice(x);
         quantize(self.cpu, x, to.spans.write(claim, spans_for(x.len())));
@@ -120,186 +160,342 @@ impl Step<'_, '_> {
         let layers = self.pass.weights.layers.iter().enumerate();
         let branches = layers.flat_map(|(layer, all)| all.iter().map(move |one| (layer, one)));
         let mut branches = branches.peekable();
-        self.embed(branches.peek().map(|(_, first)| first.norm));
-        while let Some((layer, branch)) = branches.next() {
-            self.place = match &branch.mixer {
-                Mixer::Attention(_) => Place::Attention { layer },
-                Mixer::Dense(_) | Mixer::Experts(_) => Place::FeedForward { layer },
-            };
-            match &branch.mixer {
-                Mixer::Attention(attention) => self.attention(attention),
-                Mixer::Dense(network) => self.gated(network),
-                Mixer::Experts(mixture) => self.experts(mixture),
-            }
-            self.add_projected(branch.post_norm, branches.peek().map(|(_, next)| next.norm));
+        self.embed(branches.peek().map(|(_, first)| *first));
+        self.branches(branches);
+        if let Some(predictor) = self.pass.predictor {
+            self.follow(predictor);
         }
     }
 
-    /// Computes `hidden = s E[token]`, where `E` includes the adapters' terms; then `normed =
-    /// norm(hidden)` by the weights of the `next` norm.
-    fn embed(&mut self, next: Option<&[f32]>) {
-        let Forward { config, weights, state, cpu, batch, scales, .. } = *self.pass;
-        let phase = self.worker.phase(batch.rows.len());
-        phase.for_each(|claim| {
-            let x = &mut self.buffers.row[..config.embedding];
-            let token = batch.rows[claim.task()].token as usize;
-            weights.tokens.decode_row(token, x);
-            for addition in &weights.token_additions {
-                let scale = addition.factor.at(scales);
-                if scale == 0.0 {
-                    continue;
+    /// Computes branches, each with its layer. `normed` has the input of the first one.
+    pub fn branches<'b>(
+        &mut self,
+        mut branches: Peekable<impl Iterator<Item = (usize, &'b Branch<'b>)>>,
+    ) {
+        while let Some((layer, branch)) = branches.next() {
+            for (mixer, out) in branch.mixers.iter().zip(&self.pass.state.projected) {
+                self.place = match mixer {
+                    Mixer::Attention(_) => Place::Attention { layer },
+                    Mixer::ShortConvolution(_) | Mixer::Scan(_) => Place::Recurrence { layer },
+                    Mixer::Dense(_) | Mixer::Experts(_) => Place::FeedForward { layer },
+                    Mixer::LayerInput(_) => Place::LayerInput { layer },
+                };
+                match mixer {
+                    Mixer::Attention(attention) => self.attention(attention, out),
+                    Mixer::ShortConvolution(own) => self.short_convolution(own, out),
+                    Mixer::Scan(scan) => self.scan(scan, out),
+                    Mixer::Dense(network) => self.network(network, out),
+                    Mixer::Experts(mixture) => self.experts(layer, mixture, out),
+                    Mixer::LayerInput(input) => self.layer_input(input, out),
                 }
-                let input = self.buffers.low_rank.look_up(cpu, addition, token);
-                let mut to = Scaled { to: x, scale };
-                let (all, scratch) = (0..config.embedding, &mut self.buffers.product);
-                multiply(cpu, &addition.up, all, input, scratch, &mut to);
             }
-            if config.embedding_scale != 1.0 {
-                x.iter_mut().for_each(|x| *x *= config.embedding_scale);
-            }
-            state.hidden.write(claim, config.embedding).copy_from_slice(x);
-            if let Some(next) = next {
-                let at = At { place: self.place, row: claim.task() };
-                self.pass.norm(claim, x, next, at);
-            }
-        });
+            self.add_projected(branch, branches.peek().map(|(_, next)| *next));
+        }
     }
 
-    /// Computes `projected = W_o softmax(q K / sqrt(d)) V` for `[q, k, v] = W_qkv normed`, head by
-    /// head, with `q` and `K` rotated by their positions. `k` and `v` are added to `K` and `V`, the
-    /// keys and values in the KV cache.
-    fn attention(&mut self, attention: &Attention<'_>) {
-        let Forward { state, cpu, batch, schedules, .. } = *self.pass;
-        let config = &attention.config;
-        let heads = Heads { pass: self.pass, attention };
-        self.product(
-            &attention.query_key_value,
-            batch.roles,
-            &state.normed,
-            &state.query_key_value,
-        );
+    /// Computes `hidden = s E[token]`, where `E` includes the adapters' terms, or in models with
+    /// [`Terms`](super::weights::Terms) the norm of it and these; then `normed`, the input of the
+    /// `next` branch.
+    fn embed(&mut self, next: Option<&Branch<'_>>) {
+        let Forward { config, weights, state, cpu, batch, scales, .. } = *self.pass;
+        if let Some(phase) = self.worker.phase(batch.rows.len()) {
+            phase.for_each(|claim| {
+                let x = &mut self.buffers.row[..config.embedding];
+                let token = batch.rows[claim.task()].token as usize;
+                weights.tokens.decode_row(token, x);
+                for addition in &weights.token_additions {
+                    let scale = addition.factor.at(scales);
+                    if scale == 0.0 {
+                        continue;
+                    }
+                    let input = self.buffers.low_rank.look_up(cpu, addition, token);
+                    let mut to = Scaled { to: x, scale };
+                    let (all, scratch) = (0..config.embedding, &mut self.buffers.product);
+                    multiply(cpu, &addition.up, all, input, scratch, &mut to);
+                }
+                if config.embedding_scale != 1.0 {
+                    x.iter_mut().for_each(|x| *x *= config.embedding_scale);
+                }
+                let index = claim.task();
+                let hidden = state.hidden.write(claim, config.embedding);
+                if let Some(terms) = &weights.terms {
+                    let position = batch.rows[index].position;
+                    let segment = terms.separator.map(|token| batch.segment(index, token));
+                    for (matrix, row) in terms.rows(position, segment.unwrap_or(0)) {
+                        matrix.decode_row(row, hidden);
+                        add(cpu, x, hidden);
+                    }
+                    self.pass.norm(x, Some(terms.norm));
+                }
+                hidden.copy_from_slice(x);
+                let at = At { place: self.place, row: index };
+                match next {
+                    _ if weights.layer_inputs.is_some() => {
+                        self.pass.put(claim, x, &state.normed, at)
+                    }
+                    Some(next) => self.pass.put_normed(claim, x, next, at),
+                    None => {}
+                }
+            });
+        }
+        if let Some(inputs) = &weights.layer_inputs {
+            self.layer_inputs(inputs, next);
+        }
+    }
 
-        let phase = self.worker.phase(config.kv_heads * BLOCKS);
-        let query_key_value = state.query_key_value.read(&phase);
-        phase.for_each(|claim| heads.store(claim, query_key_value, &mut self.buffers.head));
-        drop(phase);
+    /// Computes `out = W_o softmax(q K / sqrt(d)) V` for `[q, k, v] = W_qkv normed`, head by
+    /// head. `q` and `K` are rotated by their positions. `k` and `v` are added to `K` and `V`, the
+    /// keys and values in the KV cache. A layer that shares these with an earlier one has only `q`.
+    /// If the outputs have gates `g`, `W_o` multiplies `sigmoid(g)` or `softplus(g)` times the heads.
+    fn attention(&mut self, attention: &Attention<'_>, out: &Phased<f32>) {
+        let Forward { weights, state, cpu, batch, .. } = *self.pass;
+        let config = &attention.config;
+        let Some(schedules) = self.pass.schedules.of_layer(attention.layer) else { return };
+        let stored = weights.stored(attention);
+        let heads = Heads { pass: self.pass, attention, stored, schedules };
+        self.keys_and_values(&heads);
+        let choices = schedules[Role::Answer as usize].choices();
+        if choices > 0
+            && let Some(phase) = self.worker.phase(choices)
+        {
+            let query_key_value = state.query_key_value.read(&phase);
+            phase.for_each(|claim| heads.choose(&phase, claim, query_key_value, self.buffers));
+        }
 
         for (role, _) in batch.roles.ranges() {
             let schedule = &schedules[role as usize];
-            let phase = self.worker.phase(schedule.tasks());
+            if let Some(phase) = self.worker.phase(schedule.tasks()) {
+                let query_key_value = state.query_key_value.read(&phase);
+                phase.for_each(|claim| {
+                    let task = claim.task();
+                    let partials = state.partials[role as usize].write(claim, schedule.unit());
+                    heads.attend(role, &phase, task, query_key_value, self.buffers, partials);
+                });
+            }
+        }
+
+        if let Some(latent) = &attention.latent {
+            self.latent_values(&heads, latent);
+            self.product(&attention.output, batch.roles, &state.attended, out);
+            return;
+        }
+        if let Some(phase) = self.worker.phase(batch.rows.len()) {
+            let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
             let query_key_value = state.query_key_value.read(&phase);
             phase.for_each(|claim| {
-                let task = claim.task();
-                let partials = state.partials[role as usize].write(claim, schedule.unit());
-                heads.attend(role, &phase, task, query_key_value, self.buffers, partials);
+                let out = &mut self.buffers.row[..config.query_width()];
+                let row = claim.task();
+                let at = At { place: self.place, row };
+                // The softmax may turn scores that are not finite into ordinary numbers.
+                let inputs = &query_key_value[row * state.query_key_value.width()..];
+                self.pass.check(&inputs[..attention.query_key_value.width], at);
+                let (role, row) = batch.roles.place(row);
+                let schedule = &schedules[role as usize];
+                let from = heads.partials(role, partials[role as usize]);
+                schedule.gather(&from, row, 0..config.heads, out);
+                match attention.gates {
+                    None => {}
+                    Some(Gates::WithQueries) => {
+                        let (dim, buffer) = (config.head_dim, &mut self.buffers.head);
+                        let both = inputs.chunks_exact(2 * dim);
+                        for (head, both) in out.chunks_exact_mut(dim).zip(both) {
+                            open(cpu, Activation::Sigmoid, head, &both[dim..], buffer);
+                        }
+                    }
+                    Some(Gates::Apart { column, outputs }) => {
+                        for (out, gate) in out.chunks_exact_mut(outputs).zip(&inputs[column..]) {
+                            let gate = softplus(*gate);
+                            out.iter_mut().for_each(|out| *out *= gate);
+                        }
+                    }
+                }
+                self.pass.put(claim, out, &state.attended, at);
             });
         }
 
-        let phase = self.worker.phase(batch.rows.len());
-        let partials = state.partials.each_ref().map(|partials| partials.read(&phase));
-        let query_key_value = state.query_key_value.read(&phase);
-        phase.for_each(|claim| {
-            let out = &mut self.buffers.row[..config.query_width()];
-            let row = claim.task();
-            let at = At { place: self.place, row };
-            // The softmax may turn scores that are not finite into ordinary numbers.
-            let inputs = &query_key_value[row * state.query_key_value.width()..];
-            self.pass.check(&inputs[..attention.query_key_value.width], at);
-            let (role, row) = match row.checked_sub(batch.roles.answers) {
-                None => (Role::Answer, row),
-                Some(row) => (Role::Prompt, row),
-            };
-            let schedule = &schedules[role as usize];
-            schedule.gather(cpu, partials[role as usize], row, config.head_dim, out);
-            self.pass.put(claim, out, &state.attended, at);
-        });
-        drop(phase);
-
-        self.product(&attention.output, batch.roles, &state.attended, &state.projected);
+        self.product(&attention.output, batch.roles, &state.attended, out);
     }
 
-    /// Computes `projected = W_down (activation(W_gate x) * W_up x)` for `x = normed`.
-    fn gated(&mut self, network: &Gated<'_>) {
+    /// Computes `[q, k, v] = W_qkv normed`, and adds `k` and `v` to the KV cache.
+    pub fn keys_and_values(&mut self, heads: &Heads<'_>) {
+        let Forward { state, batch, .. } = *self.pass;
+        let attention = heads.attention;
+        match &attention.latent {
+            Some(latent) => self.latent_queries(attention, latent),
+            None => {
+                let (x, out) = (&state.normed, &state.query_key_value);
+                self.product(&attention.query_key_value, batch.roles, x, out);
+            }
+        }
+        if let Some(norms) = attention.row_norms {
+            self.row_norms(attention, norms);
+        }
+
+        let config = &attention.config;
+        if config.shared_with.is_none()
+            && let Some(phase) = self.worker.phase(config.kv_heads * TASKS)
+        {
+            let query_key_value = state.query_key_value.read(&phase);
+            phase.for_each(|claim| heads.store(claim, query_key_value, &mut self.buffers.head));
+        }
+
+        if heads.has_new_blocks()
+            && let Some(phase) = self.worker.phase(config.kv_heads * SUMMARIES)
+        {
+            phase.for_each(|claim| heads.summarize(&phase, claim, self.buffers));
+        }
+    }
+
+    /// Normalizes all heads of queries together, and all heads of keys.
+    fn row_norms(&mut self, attention: &Attention<'_>, norms: [&[f32]; 2]) {
+        let Forward { state, cpu, batch, config, .. } = *self.pass;
+        let Some(phase) = self.worker.phase(batch.rows.len()) else { return };
+        phase.for_each(|claim| {
+            let row = state.query_key_value.write(claim, state.query_key_value.width());
+            for (segment, norm) in attention.query_key_value.segments.iter().zip(norms) {
+                let x = &mut row[segment.column..][..norm.len()];
+                rms_norm(cpu, x, norm, config.epsilon);
+            }
+        });
+    }
+
+    /// Computes `out = W_down (activation(W_gate x) * W_up x)` for `x = normed`; without the first
+    /// factor if the network has no gate, and times `sigmoid(w x)` if the whole output has one.
+    fn network(&mut self, network: &Network<'_>, out: &Phased<f32>) {
         let (state, rows) = (self.pass.state, self.pass.batch.roles);
         self.product(&network.gate_up, rows, &state.normed, &state.gate_up);
         self.activate(network, rows.total(), &state.gate_up, &state.gated, |_, row| row);
-        self.product(&network.down, rows, &state.gated, &state.projected);
+        self.product(&network.down, rows, &state.gated, out);
     }
 
-    /// Computes `gated = activation(gate) * up` for rows of `gate_up`, the output of the network's
-    /// first product. `batch_row` returns the row of the batch that one of these belongs to.
+    /// Computes the function of a network's inner activations for rows of `gate_up`, the output of
+    /// the network's first product. `batch_row` returns the row of the batch that one of these
+    /// belongs to.
     pub fn activate(
         &mut self,
-        network: &Gated<'_>,
+        network: &Network<'_>,
         rows: usize,
         gate_up: &Phased<f32>,
         gated: &Activations,
-        batch_row: impl Fn(&WorkerBuffers, usize) -> usize,
+        batch_row: impl Fn(&Phase<'_>, usize) -> usize,
     ) {
-        let (pass, feed_forward) = (self.pass, network.feed_forward);
-        let ([gates, ups], width) = (network.gate_up.columns(), gate_up.width());
-        let phase = self.worker.phase(rows);
+        let (pass, feed_forward, width) = (self.pass, network.feed_forward, gate_up.width());
+        let Some(phase) = self.worker.phase(rows) else { return };
         let gate_up = gate_up.read(&phase);
         phase.for_each(|claim| {
-            let at = At { place: self.place, row: batch_row(self.buffers, claim.task()) };
+            let at = At { place: self.place, row: batch_row(&phase, claim.task()) };
             let x = &gate_up[claim.task() * width..][..width];
             let out = &mut self.buffers.row[..feed_forward];
-            out.copy_from_slice(&x[gates..][..feed_forward]);
-            let activation = pass.config.architecture.activation;
-            gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
+            out.copy_from_slice(&x[..feed_forward]);
+            match network.function {
+                Function::Gated(activation) => {
+                    let [_, ups] = network.gate_up.columns();
+                    gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
+                }
+                Function::Ungated(function) => activate(pass.cpu, function, out),
+            }
+            if network.gated
+                && let Some(score) = network.gate_up.segments.last()
+            {
+                let mut share = [x[score.column]];
+                gate(pass.cpu, Activation::Sigmoid, &mut share, &[1.0]);
+                out.iter_mut().for_each(|out| *out *= share[0]);
+            }
             pass.put(claim, out, gated, at);
         });
     }
 
-    /// Computes `hidden += norm(projected)`, or without `norm` if a branch has none; then `normed =
-    /// norm(hidden)` by the weights of the `next` norm, if there is one.
-    fn add_projected(&mut self, norm: Option<&[f32]>, next: Option<&[f32]>) {
+    /// Computes `hidden = (hidden + r norm(projected)) s` for the outputs of a branch, added together,
+    /// or `hidden = norm(hidden + r projected) s`; then `normed`, the input of the `next` branch.
+    fn add_projected(&mut self, branch: &Branch<'_>, next: Option<&Branch<'_>>) {
         let Forward { config, state, cpu, batch, .. } = *self.pass;
         let embedding = config.embedding;
-        let phase = self.worker.phase(batch.rows.len());
-        let projected = state.projected.read(&phase);
+        let Some(phase) = self.worker.phase(batch.rows.len()) else { return };
+        let projected = &state.projected[..branch.mixers.len()];
+        let row = |mixer: usize, row: usize| {
+            let all = projected[mixer].read(&phase);
+            &all[row * projected[mixer].width()..][..embedding]
+        };
         phase.for_each(|claim| {
-            let x = &mut self.buffers.row[..embedding];
-            x.copy_from_slice(&projected[claim.task() * state.projected.width()..][..embedding]);
-            if let Some(norm) = norm {
-                rms_norm(cpu, x, norm, config.epsilon);
+            let WorkerBuffers { row: x, other, .. } = &mut *self.buffers;
+            let x = &mut x[..embedding];
+            x.copy_from_slice(row(0, claim.task()));
+            self.pass.norm(x, branch.mixer_norms.first().copied());
+            for mixer in 1..projected.len() {
+                match branch.mixer_norms.get(mixer).copied() {
+                    None => add(cpu, x, row(mixer, claim.task())),
+                    Some(norm) => {
+                        other.copy_from_slice(row(mixer, claim.task()));
+                        self.pass.norm(other, Some(norm));
+                        add(cpu, x, other);
+                    }
+                }
+            }
+            let norms_sums = config.architecture.norms_sums;
+            if !norms_sums {
+                self.pass.norm(x, branch.post_norm);
+            }
+            if config.residual_scale != 1.0 {
+                x.iter_mut().for_each(|x| *x *= config.residual_scale);
             }
             let hidden = state.hidden.write(claim, embedding);
             add(cpu, hidden, x);
+            if norms_sums {
+                self.pass.norm(hidden, branch.post_norm);
+            }
+            if branch.output_scale != 1.0 {
+                hidden.iter_mut().for_each(|x| *x *= branch.output_scale);
+            }
             x.copy_from_slice(hidden);
             let at = At { place: self.place, row: claim.task() };
             match next {
-                Some(next) => self.pass.norm(claim, x, next, at),
+                Some(next) => self.pass.put_normed(claim, x, next, at),
                 None => self.pass.check(x, at),
             }
         });
     }
 
     /// Computes `normed = norm(hidden)` for the rows in `wanted`.
-    fn output(&mut self, wanted: &[usize]) {
-        let Forward { config, weights, state, .. } = *self.pass;
-        let embedding = config.embedding;
-        let phase = self.worker.phase(wanted.len());
+    fn output(&mut self, wanted: &[usize], norm: Option<NormWeights<'_>>) {
+        let Forward { state, .. } = *self.pass;
+        let Some(phase) = self.worker.phase(wanted.len()) else { return };
         let hidden = state.hidden.read(&phase);
         phase.for_each(|claim| {
-            let x = &mut self.buffers.row[..embedding];
             let at = At { place: Place::Output, row: wanted[claim.task()] };
-            x.copy_from_slice(&hidden[at.row * embedding..][..embedding]);
-            self.pass.norm(claim, x, weights.output_norm, at);
+            let x = self.pass.hidden(self.buffers, hidden, at.row);
+            self.pass.norm(x, norm);
+            self.pass.put(claim, x, &state.normed, at);
         });
     }
 
-    /// Computes `logits = cap(W norm(hidden))` for the rows in `wanted`.
-    fn logits(&mut self, wanted: &[usize]) {
-        let Forward { config, weights, state, cpu, batch, .. } = *self.pass;
-        self.output(wanted);
+    /// Computes `logits = cap(c W norm(hidden))` for the rows in `wanted`.
+    pub fn logits(&mut self, wanted: &[usize], norm: Option<NormWeights<'_>>, output: &Linear<'_>) {
+        let Forward { config, state, cpu, batch, .. } = *self.pass;
+        self.output(wanted, norm);
         let answers = wanted.partition_point(|&row| row < batch.roles.answers);
         let rows = RoleRows { answers, prompts: wanted.len() - answers };
-        self.product(&weights.output, rows, &state.normed, &state.logits);
-        if let Some(cap) = config.logit_soft_cap {
-            self.worker.phase(wanted.len()).for_each(|claim| {
-                soft_cap(cpu, state.logits.write(claim, state.logits.width()), cap);
+        self.product(output, rows, &state.normed, &state.logits);
+        let (scale, cap) = (config.logit_scale, config.logit_soft_cap);
+        if (scale != 1.0 || cap.is_some())
+            && let Some(phase) = self.worker.phase(wanted.len())
+        {
+            phase.for_each(|claim| {
+                let logits = state.logits.write(claim, state.logits.width());
+                if scale != 1.0 {
+                    logits.iter_mut().for_each(|x| *x *= scale);
+                }
+                if let Some(cap) = cap {
+                    soft_cap(cpu, logits, cap);
+                }
             });
         }
     }
+}
+
+/// Computes `x = activation(gates) * x`. `buffer` is at least as long.
+pub fn open(cpu: Cpu, activation: Activation, x: &mut [f32], gates: &[f32], buffer: &mut [f32]) {
+    let buffer = &mut buffer[..x.len()];
+    buffer.copy_from_slice(gates);
+    gate(cpu, activation, buffer, x);
+    x.copy_from_slice(buffer);
 }

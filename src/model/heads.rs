@@ -1,5 +1,6 @@
-//! The computation of single heads of a layer: the keys and values stored in the KV cache, and one
-//! task of attention.
+//! Computes single heads of a layer: stores keys and values in the KV cache, and attends in tasks.
+
+mod choice;
 
 use std::{mem, ops::Range};
 
@@ -12,28 +13,36 @@ use rope_cpu_kernels::{
 
 use super::{
     Pairing, Rotation,
-    attention::{Schedule, Task},
+    attention::{Partials, Schedule, Task},
     batch::{Role, Row},
     config::HEAD_DIM_MAX,
     forward::Forward,
+    runs::Runs,
     state::WorkerBuffers,
-    weights::{Attention, Projection},
+    weights::{Attention, Gates, Projection},
 };
 use crate::{
-    kv_cache::{BLOCK, BLOCKS, POSITIONS},
+    kv_cache::{PAGE, TASK_POSITIONS, TASKS},
     rope::{Layers, Region, Rope, Visibility},
     threads::{Claim, Phase},
 };
+
+/// The weights of a norm without weights.
+static ONES: [f32; HEAD_DIM_MAX] = [1.0; HEAD_DIM_MAX];
 
 /// The data that all heads of a layer share.
 pub struct Heads<'a> {
     pub pass: &'a Forward<'a>,
     pub attention: &'a Attention<'a>,
+    /// The attention that stored the keys and values.
+    pub stored: &'a Attention<'a>,
+    /// The schedule of each role.
+    pub schedules: &'a [Schedule; 2],
 }
 
 /// The queries of one task: rows that attend together, with the query heads of its KV heads.
 struct QueryTile<'a> {
-    schedule: &'a Schedule<'a>,
+    schedule: &'a Schedule,
     rows: &'a [Row],
     kv_heads: Range<usize>,
     /// The number of query heads for each KV head.
@@ -50,7 +59,7 @@ impl Heads<'_> {
         out[..dim].copy_from_slice(x);
         out[dim..].fill(0.0);
         let separate = projection == Projection::Key && self.separate_key_bias().is_some();
-        if let Some(bias) = self.attention.query_key_value.segments[projection as usize].bias
+        if let Some(bias) = self.attention.later_bias(projection)
             && !separate
         {
             add(self.cpu(), &mut out[..dim], &bias[head * dim..][..dim]);
@@ -79,7 +88,7 @@ impl Heads<'_> {
     }
 
     /// Copies a head of queries or keys to `out` as they are before rotation: with the bias added
-    /// unless it is separate, normalized, in halves order.
+    /// unless it is separate, normalized unless that comes after rotation, in halves order.
     fn raw(&self, projection: Projection, head: usize, x: &[f32], out: &mut [f32]) {
         self.biased(projection, head, x, out);
         let norm = match projection {
@@ -87,15 +96,29 @@ impl Heads<'_> {
             Projection::Key => self.attention.key_norm,
             Projection::Value => None,
         };
-        if let Some(norm) = norm {
-            rms_norm(
-                self.cpu(),
-                &mut out[..self.attention.config.head_dim],
-                norm,
-                self.pass.config.epsilon,
-            );
+        if !self.attention.norms_after_rotation {
+            self.norm(out, norm);
         }
         self.reorder(out);
+    }
+
+    /// Normalizes a head, if there is a norm.
+    fn norm(&self, head: &mut [f32], norm: Option<&[f32]>) {
+        let Some(norm) = norm else { return };
+        let head = &mut head[..self.attention.config.head_dim];
+        rms_norm(self.cpu(), head, norm, self.pass.config.epsilon);
+    }
+
+    /// Returns the factor of a row's queries.
+    fn query_scale(&self, row: &Row) -> f32 {
+        let (scale, plan) = (self.attention.config.scale, self.rope().plan());
+        match self.follows_methods() {
+            true => {
+                let scale = scale * plan.query_scale(row.position);
+                scale * plan.score_scale(row.effective_length)
+            }
+            false => scale,
+        }
     }
 
     fn cpu(&self) -> Cpu {
@@ -111,7 +134,8 @@ impl Heads<'_> {
         self.attention.config.rotation == Rotation::Global
     }
 
-    /// Returns whether the KV cache holds raw keys (before rotation), which rotate as they are read.
+    /// Returns whether the KV cache holds raw keys (before rotation), which rotate when they are
+    /// used.
     fn keys_are_raw(&self) -> bool {
         let plan = self.rope().plan();
         match self.attention.config.rotation {
@@ -121,23 +145,36 @@ impl Heads<'_> {
         }
     }
 
-    /// Returns the bias of keys, (KV heads, head dim), if the KV cache holds keys without it, so that it
-    /// is added as they are read.
+    /// Returns the bias of keys, (KV heads, head dim), if the KV cache holds keys without it. It is
+    /// then added when keys are used.
     ///
-    /// Some models (Qwen 2) have biases that are far larger than what distinguishes their keys: a
-    /// step of 4 bits would be larger than the differences. Layers whose cosines and sines are not
-    /// prepared from the first position on keep the bias in their keys.
+    /// Some models (Qwen 2) have biases that are far larger than the differences of their keys: a
+    /// step of 4 bits would be larger than these. Layers keep the bias in their keys if their
+    /// cosines and sines are not prepared from the first position on.
     fn separate_key_bias(&self) -> Option<&[f32]> {
-        let bias = self.attention.query_key_value.segments[Projection::Key as usize].bias?;
-        let by_type = self.pass.schedules[Role::Answer as usize].keys.separates_bias();
-        let separate = by_type && self.follows_methods() && self.attention.key_norm.is_none();
+        let bias = self.stored.later_bias(Projection::Key)?;
+        let by_type = self.schedules[Role::Answer as usize].keys.separates_bias();
+        let separate = by_type && self.follows_methods() && self.stored.key_norm.is_none();
         separate.then_some(bias)
     }
 
-    /// Returns whether raw keys that do not rotate cannot be read as stored keys are: they are not
-    /// mixed, as others of their type are, or lack their bias.
-    fn raw_keys_differ(&self, schedule: &Schedule<'_>) -> bool {
+    /// Returns whether raw keys need more than a read although they do not rotate: they are not
+    /// mixed, unlike others of their type, or lack their bias.
+    fn raw_keys_differ(&self, schedule: &Schedule) -> bool {
         schedule.keys.is_mixed() || self.separate_key_bias().is_some()
+    }
+
+    /// Returns the partial results of a role, from which a schedule gathers.
+    pub fn partials<'p>(&self, role: Role, partials: &'p [f32]) -> Partials<'p>
+    where
+        Self: 'p,
+    {
+        let Schedule { keys, values, .. } = self.schedules[role as usize];
+        let mixed = match values {
+            Some(values) => values.is_mixed(),
+            None => keys.is_mixed() && !self.keys_are_raw(),
+        };
+        Partials { cpu: self.cpu(), partials, sinks: self.attention.sinks, mixed }
     }
 
     /// Returns the keys that queries of this layer attend to.
@@ -145,8 +182,18 @@ impl Heads<'_> {
         self.attention.config.window.map_or(self.rope().plan().visibility, Visibility::window)
     }
 
-    /// Returns the table of cosines and sines by which a region of keys rotates; `None` if they do
-    /// not rotate.
+    /// Returns the positions of the keys in a region that the query at `position` attends to. They
+    /// may continue past the end of the text.
+    fn visible(&self, region: Region, position: usize) -> Range<usize> {
+        let Range { start, end } = self.visibility().visible(region, position);
+        let ahead = match region {
+            Region::Near => self.attention.config.ahead,
+            Region::Far => 0,
+        };
+        start..end.saturating_add(ahead)
+    }
+
+    /// Returns the table of cosines and sines for a region of keys; `None` if they do not rotate.
     fn layers(&self, region: Region) -> Option<Layers> {
         match self.attention.config.rotation {
             Rotation::Global => Some(self.visibility().layers(region)),
@@ -160,15 +207,17 @@ impl Heads<'_> {
     }
 
     /// Stores the keys and values of one head in the KV cache. The claimed task selects the head
-    /// and a block of each page: the rows whose positions are in that block are stored.
+    /// and a part of each page: the rows with positions in that part are stored.
     pub fn store(&self, claim: &mut Claim<'_>, query_key_value: &[f32], head_buffer: &mut [f32]) {
-        let [_, keys, values] = self.attention.query_key_value.columns();
+        let [keys, values] =
+            [Projection::Key, Projection::Value].map(|one| self.attention.column(one));
         let width = self.pass.state.query_key_value.width();
-        let schedule = &self.pass.schedules[Role::Answer as usize];
-        let (head, block, dim) =
-            (claim.task() / BLOCKS, claim.task() % BLOCKS, self.attention.config.head_dim);
+        let schedule = &self.schedules[Role::Answer as usize];
+        let (head, part, dim) =
+            (claim.task() / TASKS, claim.task() % TASKS, self.attention.config.head_dim);
+        let head_buffer = &mut head_buffer[..schedule.dim];
         for (i, row) in self.pass.batch.rows.iter().enumerate() {
-            if row.position % POSITIONS / BLOCK != block {
+            if row.position % PAGE / TASK_POSITIONS != part {
                 continue;
             }
             let page = self.pass.tables[row.sequence].page(self.attention.layer, row.position);
@@ -181,12 +230,19 @@ impl Heads<'_> {
                 let rotation = self.rope_row(layers, row.effective_length, row.position);
                 rotate(self.cpu(), head_buffer, rotation);
             }
+            if self.attention.norms_after_rotation {
+                self.norm(head_buffer, self.attention.key_norm);
+            }
             if schedule.keys.is_mixed() && !self.keys_are_raw() {
                 mix_rows(self.cpu(), head_buffer, head_buffer.len());
             }
             page.store_key(self.cpu(), claim, row.position, head_buffer);
+            let Some(values_type) = schedule.values else { continue };
             self.biased(Projection::Value, head, &x[values + head * dim..][..dim], head_buffer);
-            if schedule.values.is_mixed() {
+            if self.attention.value_norm {
+                self.norm(head_buffer, Some(&ONES[..dim]));
+            }
+            if values_type.is_mixed() {
                 mix_rows(self.cpu(), head_buffer, head_buffer.len());
             }
             page.store_value(self.cpu(), claim, row.position, head_buffer);
@@ -203,8 +259,8 @@ impl Heads<'_> {
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
-        let Forward { batch, schedules, .. } = self.pass;
-        let (schedule, rows) = (&schedules[role as usize], batch.roles.range(role));
+        let batch = self.pass.batch;
+        let (schedule, rows) = (&self.schedules[role as usize], batch.roles.range(role));
         let first_row = rows.start;
         let rows = &batch.rows[rows];
         let Task { part, tile, kv_heads } = schedule.task(task);
@@ -214,43 +270,31 @@ impl Heads<'_> {
         clear(partials, dim);
         let tile_rows = &rows[tile.first..][..tile.rows];
         let [first, last] = [tile_rows[0], tile_rows[tile.rows - 1]];
-        let visibility = self.visibility();
-        let positions =
-            schedule.positions(part, visibility.start(first.position)..last.position + 1);
-        if positions.is_empty() {
-            return;
-        }
+        let end = self.visible(Region::Near, last.position).end;
+        let end = end.min(batch.end(first_row + tile.first));
+        let chosen = schedule.is_sparse(&first).then(|| {
+            let lists = self.pass.state.choices.read(phase);
+            schedule.choice(lists, tile.first, kv_heads.start)
+        });
+        let keys = match chosen {
+            Some(blocks) => Runs::Blocks(blocks, end),
+            None => Runs::All(self.visibility().start(first.position)..end),
+        };
+        let mut parts = schedule.parts(part, &keys);
+        let Some(first_part) = parts.next() else { return };
 
-        let width = self.pass.state.query_key_value.width();
-        for (i, row) in tile_rows.iter().enumerate() {
-            let mut scale = self.pass.config.attention_scale;
-            if self.follows_methods() {
-                scale *= self.rope().plan().query_scale(row.position);
-            }
-            for head in kv_heads.start * group..kv_heads.end * group {
-                let x = &query_key_value[(first_row + tile.first + i) * width..]
-                    [head * self.attention.config.head_dim..];
-                let (kv_head, g) = (head / group - kv_heads.start, head % group);
-                let query = (kv_head * tile.rows + i) * group + g;
-                let query = &mut buffers.queries[query * dim..][..dim];
-                self.raw(Projection::Query, head, &x[..self.attention.config.head_dim], query);
-                query.iter_mut().for_each(|x| *x *= scale);
-            }
-        }
-        let tile =
-            QueryTile { schedule, rows: tile_rows, kv_heads: kv_heads.clone(), heads: group, dim };
+        let inputs = &query_key_value[(first_row + tile.first) * self.width()..];
+        let tile = QueryTile { schedule, rows: tile_rows, kv_heads, heads: group, dim };
+        self.load_queries(&tile, inputs, &mut buffers.queries);
         if !self.keys_are_raw() {
             self.prepare(&tile, Region::Near, None, buffers);
         }
-        let mut parts = schedule.cut(positions);
-        if let Some(positions) = parts.next() {
-            self.attend_part(phase, &tile, positions, buffers, partials);
-        }
-        for positions in parts {
+        self.attend_part(phase, &tile, first_part, buffers, partials);
+        for runs in parts {
             let mut more = mem::take(&mut buffers.partials);
             let part = &mut more[..partials.len()];
             clear(part, dim);
-            self.attend_part(phase, &tile, positions, buffers, part);
+            self.attend_part(phase, &tile, runs, buffers, part);
             let queries = partials.chunks_exact_mut(partial_len(dim));
             for (all, part) in queries.zip(part.chunks_exact(partial_len(dim))) {
                 merge(self.cpu(), all, part);
@@ -259,26 +303,51 @@ impl Heads<'_> {
         }
     }
 
-    /// Attends to one part of the context, of which each row may attend to some positions only.
+    /// Returns the number of elements of a row of queries, keys and values.
+    fn width(&self) -> usize {
+        self.pass.state.query_key_value.width()
+    }
+
+    /// Writes the queries of a tile, scaled and not rotated, to `out`. `inputs` starts at the tile's
+    /// first row.
+    fn load_queries(&self, tile: &QueryTile<'_>, inputs: &[f32], out: &mut [f32]) {
+        let QueryTile { rows, kv_heads, heads: group, dim, .. } = tile;
+        let head_dim = self.attention.config.head_dim;
+        let stride =
+            head_dim * (1 + usize::from(matches!(self.attention.gates, Some(Gates::WithQueries))));
+        for (i, row) in rows.iter().enumerate() {
+            let scale = self.query_scale(row);
+            for head in kv_heads.start * group..kv_heads.end * group {
+                let x = &inputs[i * self.width()..][head * stride..];
+                let (kv_head, g) = (head / group - kv_heads.start, head % group);
+                let query = (kv_head * rows.len() + i) * group + g;
+                let query = &mut out[query * dim..][..*dim];
+                self.raw(Projection::Query, head, &x[..head_dim], query);
+                query.iter_mut().for_each(|x| *x *= scale);
+            }
+        }
+    }
+
+    /// Attends to one part of the context. A row may attend to some of its positions only.
     fn attend_part(
         &self,
         phase: &Phase<'_>,
         tile: &QueryTile<'_>,
-        positions: Range<usize>,
+        runs: Runs<'_>,
         buffers: &mut WorkerBuffers,
         partials: &mut [f32],
     ) {
         let raw = self.keys_are_raw();
         let QueryTile { rows, kv_heads, heads, .. } = tile;
-        let visibility = self.visibility();
         let page = |start| self.pass.tables[rows[0].sequence].page(self.attention.layer, start);
-        let first_start = positions.start / POSITIONS * POSITIONS;
-        for start in (first_start..positions.end).step_by(POSITIONS) {
+        let mut runs = runs.peekable();
+        while let Some(run) = runs.next() {
+            let start = run.start / PAGE * PAGE;
             let Some(here) = page(start) else { continue };
             let keys = here.keys(phase, kv_heads.clone());
             let values = here.values(phase, kv_heads.clone());
-            let next = start + POSITIONS;
-            let next = if next < positions.end { page(next) } else { None };
+            let next = runs.peek().filter(|next| next.start.is_multiple_of(PAGE));
+            let next = next.and_then(|next| page(next.start));
             let next_keys = next.map_or(&[][..], |page| page.keys(phase, kv_heads.clone()).bytes);
             // Rows are in order of their positions.
             let far = |row: &Row| start < tile.schedule.far(row.position);
@@ -289,11 +358,8 @@ impl Heads<'_> {
             {
                 buffers.visible.clear();
                 for row in *rows {
-                    let seen = visibility.visible(region, row.position);
-                    let within = |p: usize| {
-                        p.clamp(positions.start, positions.end).clamp(start, start + POSITIONS)
-                            - start
-                    };
+                    let seen = self.visible(region, row.position);
+                    let within = |p: usize| p.clamp(run.start, run.end) - start;
                     let seen = if far(row) == eight_bits { seen } else { 0..0 };
                     let visible = within(seen.start)..within(seen.end);
                     buffers.visible.extend(std::iter::repeat_n(visible, *heads));
@@ -315,8 +381,8 @@ impl Heads<'_> {
         }
     }
 
-    /// Returns the rotation of keys of a page that begins at `start`, or of their bias; `None` if
-    /// they are read as they are stored. `bias` is a buffer.
+    /// Returns the rotation of keys of a page that starts at `start`, or of their bias; `None` if
+    /// they are used as they are stored. `bias` is a buffer.
     fn rotation<'b>(
         &'b self,
         tile: &QueryTile<'_>,
@@ -350,19 +416,19 @@ impl Heads<'_> {
         Some(attention::Rotation { rows, n_rot, group, before, arcs, bias })
     }
 
-    /// Rotates queries and passes them to the kernel. If `start` is set, keys are raw: queries that
+    /// Writes rotated queries to `buffers.rotated`. If `start` is set, keys are raw: queries that
     /// attend to keys of the page at `start` rotate by their distance from its first key. Otherwise
     /// keys are already rotated, and queries rotate by their position.
-    fn prepare(
+    fn rotate_queries(
         &self,
         tile: &QueryTile<'_>,
         region: Region,
         start: Option<usize>,
         buffers: &mut WorkerBuffers,
     ) {
-        let QueryTile { schedule, rows, heads, dim, .. } = *tile;
+        let QueryTile { rows, heads, dim, .. } = *tile;
         let kv_heads = tile.kv_heads.len();
-        let WorkerBuffers { attention, queries, rotated, visible, .. } = buffers;
+        let WorkerBuffers { queries, rotated, visible, .. } = buffers;
         let rotated = &mut rotated[..kv_heads * rows.len() * heads * dim];
         rotated.copy_from_slice(&queries[..rotated.len()]);
         let visibility = self.visibility();
@@ -379,6 +445,11 @@ impl Heads<'_> {
             let row = self.rope_row(layers, effective_length, position);
             for query in rotated.chunks_exact_mut(dim) {
                 rotate(self.cpu(), query, row);
+                if self.attention.norms_after_rotation {
+                    self.norm(query, self.attention.query_norm);
+                    let scale = self.query_scale(&rows[i]);
+                    query.iter_mut().for_each(|x| *x *= scale);
+                }
                 if group.is_none() {
                     // Rotation would multiply the keys by this scale, but these do not rotate.
                     let scale = self.rope().scale(layers, effective_length);
@@ -386,6 +457,21 @@ impl Heads<'_> {
                 }
             }
         }
+    }
+
+    /// Rotates queries as [`Heads::rotate_queries`] does, and passes them to the kernel.
+    fn prepare(
+        &self,
+        tile: &QueryTile<'_>,
+        region: Region,
+        start: Option<usize>,
+        buffers: &mut WorkerBuffers,
+    ) {
+        self.rotate_queries(tile, region, start, buffers);
+        let QueryTile { schedule, rows, heads, dim, .. } = *tile;
+        let kv_heads = tile.kv_heads.len();
+        let WorkerBuffers { attention, rotated, .. } = buffers;
+        let group = self.visibility().group(region);
         let soft_cap = self.pass.config.attention_soft_cap;
         let reading = match start {
             Some(_) if group.is_some() || self.raw_keys_differ(schedule) => Reading::Rotated,
@@ -394,8 +480,16 @@ impl Heads<'_> {
         };
         let regime = schedule.regime(reading);
         let eight_bits = schedule.far(rows[rows.len() - 1].position) > 0;
-        let queries =
-            Queries { queries: rotated, regime, eight_bits, heads: kv_heads, dim, soft_cap };
+        let values_from = schedule.values_from();
+        let queries = Queries {
+            queries: &mut rotated[..kv_heads * rows.len() * heads * dim],
+            regime,
+            eight_bits,
+            heads: kv_heads,
+            dim,
+            values_from,
+            soft_cap,
+        };
         attention.prepare(self.cpu(), queries, schedule.keys, reading);
     }
 }

@@ -2,23 +2,27 @@
 
 use std::fmt;
 
-use rope_cpu_kernels::cache::UNIT;
+use rope_cpu_kernels::{
+    attention::{BLOCK, summary_bytes},
+    cache::UNIT,
+};
 use thiserror::Error;
 
 use super::{
-    Attention, Model,
+    Attention, Model, Options,
     allocator::{Allocator, Amount},
     attention::PART,
+    experts, sparse,
     state::State,
 };
 use crate::{
-    kv_cache::{self, CacheType},
-    platform::memory::{Available, Limit},
+    kv_cache::{CacheType, PAGE, states_max},
+    platform::{
+        self,
+        memory::{Available, Limit},
+    },
     settings::Setting,
 };
-
-/// The positions by which the KV cache grows.
-pub const PAGE: usize = kv_cache::POSITIONS;
 
 /// The bytes of the program itself and of the file's header.
 const PROGRAM_BYTES: usize = 16 << 20;
@@ -31,18 +35,14 @@ const THREAD_BYTES: usize = 64 << 10;
 pub struct Shape {
     /// The bytes of all weights, mapped from the file.
     pub weights_bytes: u64,
-    /// The number of layers that attend to the whole context.
-    pub global_layers: usize,
-    /// The number of layers that attend to the last `window` tokens.
-    pub window_layers: usize,
-    /// The sliding window in tokens; 0 if no layer has one.
-    pub window: usize,
-    /// The number of KV heads in each layer.
-    pub kv_heads: usize,
-    /// The elements of a head's key.
-    pub key_dim: usize,
-    /// The elements of a head's value.
-    pub value_dim: usize,
+    /// The bytes of the experts among them, which can be read from the file where tokens choose them.
+    pub experts_bytes: u64,
+    /// The bytes of the experts that must be in memory at a time.
+    pub experts_least: u64,
+    /// The keys and values of each layer that stores some.
+    pub layers: Vec<Cache>,
+    /// The bytes of the states of all recurrent layers, at one length of a sequence.
+    pub state_bytes: usize,
     /// The bytes of buffers for each token of a micro-batch.
     pub token_bytes: u64,
     /// The bytes of buffers of constant size, such as the logits.
@@ -50,6 +50,21 @@ pub struct Shape {
     /// The bytes of buffers for each position of the context: cos/sin tables, and partial results
     /// of attention.
     pub position_bytes: u64,
+}
+
+/// The keys and values of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// The sliding window in tokens; `None` if the layer attends to the whole context.
+    pub window: Option<usize>,
+    /// The number of KV heads.
+    pub kv_heads: usize,
+    /// The elements of a head's key.
+    pub key_dim: usize,
+    /// The elements of a head's value; 0 if values are a part of keys.
+    pub value_dim: usize,
+    /// Whether sparse attention needs summaries of the keys.
+    pub summaries: bool,
 }
 
 /// The options of a run that determine its memory.
@@ -63,12 +78,14 @@ pub struct Request {
     pub shared: usize,
     /// Whether the context rolls: old tokens are removed after each micro-batch.
     pub rolling: bool,
-    /// The number of tokens computed in one pass while a prompt is read.
+    /// The number of prompt tokens computed in one pass.
     pub micro_batch: usize,
     /// The type that keys are stored in.
     pub keys: CacheType,
     /// The type that values are stored in.
     pub values: CacheType,
+    /// Whether attention is sparse ([`Options::sparse_attention`](super::Options)).
+    pub sparse: bool,
 }
 
 /// The memory that a run needs, in bytes. Sums that overflow saturate at `u64::MAX`.
@@ -76,10 +93,12 @@ pub struct Request {
 pub struct Need {
     /// The weights: pages of the file that the system caches while it has free memory.
     pub weights: u64,
-    /// The keys of all positions.
+    /// The keys of all positions, and the summaries of sparse attention.
     pub keys: u64,
     /// The values of all positions.
     pub values: u64,
+    /// The states of recurrent layers, snapshots included.
+    pub states: u64,
     /// All buffers.
     pub buffers: u64,
 }
@@ -87,37 +106,48 @@ pub struct Need {
 impl Need {
     /// Returns the sum of all parts.
     pub fn total(&self) -> u64 {
-        [self.weights, self.keys, self.values, self.buffers]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        self.weights.saturating_add(self.cache()).saturating_add(self.buffers)
+    }
+
+    /// Returns the sum of what sequences need: keys, values and states.
+    pub fn cache(&self) -> u64 {
+        self.keys.saturating_add(self.values).saturating_add(self.states)
     }
 }
 
 impl Shape {
-    /// Returns the shape of a model whose weights have `weights_bytes`, adapters included, computed
-    /// by `threads` threads.
+    /// Returns the shape of a model with `weights_bytes` of weights, adapters included, computed by
+    /// `threads` threads. With `predict`, its predictor follows sequences
+    /// ([`Options::predict`](super::Options)).
     ///
     /// The bytes of buffers are upper bounds of those that the forward pass allocates.
-    pub fn of(model: &Model, weights_bytes: u64, threads: usize) -> Self {
+    pub fn of(model: &Model, weights_bytes: u64, threads: usize, predict: bool) -> Self {
         let config = model.config();
-        let window_layers =
-            config.layers.iter().filter(|layer| layer.attention.window.is_some()).count();
-        let window = config.layers.iter().filter_map(|layer| layer.attention.window).max();
-        let Attention { kv_heads, head_dim, n_rot, .. } = *config.attention();
+        let predictor = config.predictor.as_ref().filter(|_| predict);
+        let layers = config.layers.iter().chain(predictor).enumerate().filter_map(|(i, layer)| {
+            let attention = layer.attention.as_ref()?;
+            let Attention { kv_heads, head_dim, window, latent, shared_with, .. } = *attention;
+            let value_dim = if latent.is_some() { 0 } else { head_dim };
+            let summaries = i < config.layers.len() && sparse::serves(config, i);
+            let cache = Cache { window, kv_heads, key_dim: head_dim, value_dim, summaries };
+            shared_with.is_none().then_some(cache)
+        });
+        let layers: Vec<_> = layers.collect();
+        let n_rot = config.attention_max(|attention| attention.n_rot);
         let mut buffers = Allocator::counting(threads);
-        State::new(&mut buffers, config, model.weights(), head_dim.next_multiple_of(UNIT));
+        State::new(&mut buffers, config, model.weights(), predictor.is_some());
+        let output_bytes = config.embedding * size_of::<f32>();
         let Amount { fixed, per_token, per_part } = buffers.bytes();
         // For each token: its text, its entry in the vocabulary's index, its rank or score.
         let tokenizer = 256 * config.vocabulary;
-        let tables = 1 + usize::from(window.is_some());
+        let tables = 1 + usize::from(layers.iter().any(|layer| layer.window.is_some()));
+        let experts = experts::bytes_by_layer(model.weights());
         Shape {
-            weights_bytes,
-            global_layers: config.layers.len() - window_layers,
-            window_layers,
-            window: window.unwrap_or(0),
-            kv_heads,
-            key_dim: head_dim,
-            value_dim: head_dim,
+            experts_bytes: experts.iter().sum(),
+            experts_least: experts::least(&experts),
+            weights_bytes: weights_bytes + predictor.map_or(0, |_| model.predictor_bytes()),
+            layers,
+            state_bytes: config.state_bytes() + predictor.map_or(0, |_| output_bytes),
             token_bytes: per_token as u64,
             // The last part of a context counts as a whole.
             fixed_bytes: (fixed + per_part + threads * THREAD_BYTES + tokenizer + PROGRAM_BYTES)
@@ -126,86 +156,149 @@ impl Shape {
         }
     }
 
+    /// Returns the shape with sliding windows that retain the keys of `tokens` more tokens.
+    pub fn retaining(mut self, tokens: usize) -> Self {
+        for window in self.layers.iter_mut().filter_map(|layer| layer.window.as_mut()) {
+            *window = window.saturating_add(tokens);
+        }
+        self
+    }
+
     /// Returns the memory that `request` needs.
     pub fn need(&self, request: &Request) -> Need {
-        // The first tokens and the last ones, which may both begin within a page, and a
+        // The first tokens and the last ones, which may both start within a page, and a
         // micro-batch.
         let more = if request.rolling { request.micro_batch.saturating_add(2 * PAGE) } else { 0 };
         let sequences = request.sequences as u64;
         let global = pages(request.context.saturating_add(more));
         let shared = (request.shared.min(request.context) / PAGE * PAGE) as u64;
-        // A window layer holds the keys from the first one that the oldest query of a micro-batch
-        // attends to, which may begin within a page.
-        let window = self.window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
-        let window = pages(request.context.min(window));
         let all_global = product(&[global - shared, sequences]).saturating_add(shared);
-        let rows = product(&[self.global_layers as u64, all_global])
-            .saturating_add(product(&[self.window_layers as u64, window, sequences]))
-            .saturating_mul(self.kv_heads as u64);
-        let row_bytes = |cache: CacheType, values| cache.row_bytes(values) as u64;
+        let rows = |window: Option<usize>| {
+            let Some(window) = window else { return all_global };
+            // The layer holds the keys from the first one that the oldest query of a micro-batch
+            // attends to. It may be within a page.
+            let window = window.saturating_add(request.micro_batch).saturating_add(PAGE - 1);
+            product(&[pages(request.context.min(window)), sequences])
+        };
+        let of_layers = |cache: CacheType, dim: fn(&Cache) -> usize| {
+            let layers = self.layers.iter().map(|layer| {
+                let row_bytes = cache.row_bytes(dim(layer));
+                product(&[rows(layer.window), layer.kv_heads as u64, row_bytes as u64])
+            });
+            layers.fold(0, u64::saturating_add)
+        };
+        let summaries = self.layers.iter().filter(|layer| request.sparse && layer.summaries);
+        let summaries = summaries.map(|layer| {
+            let bytes = layer.kv_heads * summary_bytes(layer.key_dim.next_multiple_of(UNIT));
+            product(&[rows(layer.window) / BLOCK as u64, bytes as u64])
+        });
+        let summaries = summaries.fold(0, u64::saturating_add);
         let tokens = request.context.saturating_mul(request.sequences);
         let micro_batch = request.micro_batch.min(tokens) as u64;
         Need {
             weights: self.weights_bytes,
-            keys: rows.saturating_mul(row_bytes(request.keys, self.key_dim)),
-            values: rows.saturating_mul(row_bytes(request.values, self.value_dim)),
+            keys: of_layers(request.keys, |layer| layer.key_dim).saturating_add(summaries),
+            values: of_layers(request.values, |layer| layer.value_dim),
+            states: product(&[
+                sequences,
+                states_max(self.state_bytes) as u64,
+                self.state_bytes as u64,
+            ]),
             buffers: product(&[self.token_bytes, micro_batch])
                 .saturating_add(product(&[self.position_bytes, global]))
                 .saturating_add(self.fixed_bytes),
         }
     }
 
+    /// Returns the bytes that experts can have of `bytes`, beside what `request` needs: less than
+    /// [`Shape::experts_bytes`] if they do not all fit.
+    pub fn expert_bytes(&self, request: &Request, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.need(request).total() - self.experts_bytes)
+    }
+
+    /// Returns whether `request` fits in `bytes`, with only the experts in memory that must be.
+    fn fits(&self, request: &Request, bytes: u64) -> bool {
+        self.need(request).total() - (self.experts_bytes - self.experts_least) <= bytes
+    }
+
     /// Returns the largest context up to `context_max` with which `request` fits in `bytes`: a
     /// whole number of pages if it is less than `context_max`, and 0 if not even one page fits.
     pub fn largest_context(&self, request: &Request, context_max: usize, bytes: u64) -> usize {
-        let fits = |context| self.need(&Request { context, ..*request }).total() <= bytes;
-        if fits(context_max) {
-            return context_max;
-        }
-        // The need grows with the pages: `low` of them fit, `high` do not.
-        let (mut low, mut high) = (0, context_max.div_ceil(PAGE));
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if fits(middle * PAGE) { low = middle } else { high = middle }
-        }
-        low * PAGE
+        largest_context(context_max, |context| self.fits(&Request { context, ..*request }, bytes))
     }
 
     /// Returns the default context: the trained length `context_train`, or the largest context that
-    /// fits if that is less, but at least a page.
+    /// fits if that is less, but at least a page. If the weights alone do not fit, a context takes
+    /// up to a quarter of the memory, so that many experts stay.
     pub fn default_context(&self, request: &Request, context_train: usize, bytes: u64) -> usize {
-        self.largest_context(request, context_train, bytes).max(PAGE.min(context_train))
+        let need = |context| self.need(&Request { context, ..*request });
+        let context = match largest_context(context_train, |context| need(context).total() <= bytes)
+        {
+            0 => largest_context(context_train, |context| {
+                let fits = self.fits(&Request { context, ..*request }, bytes);
+                fits && need(context).cache() <= bytes / 4
+            }),
+            whole => whole,
+        };
+        context.max(PAGE.min(context_train))
     }
 
-    /// Returns the types for keys and values with which `request` would fit in `bytes`, the most
-    /// precise first. Keys lose more accuracy than values by coarser storage.
+    /// Returns the types of keys and values that make `request` fit in `bytes`, in order of
+    /// precision. Keys lose more accuracy than values by coarser storage.
     pub fn fitting_types(&self, request: &Request, bytes: u64) -> Vec<(CacheType, CacheType)> {
         use CacheType::{F16, Q4_0, Q5_0, Q8_0};
         [(F16, F16), (Q8_0, Q8_0), (Q8_0, Q5_0), (Q5_0, Q5_0), (Q5_0, Q4_0), (Q4_0, Q4_0)]
             .into_iter()
-            .filter(|&(keys, values)| {
-                self.need(&Request { keys, values, ..*request }).total() <= bytes
-            })
+            .filter(|&(keys, values)| self.fits(&Request { keys, values, ..*request }, bytes))
             .collect()
     }
 
-    /// Checks that `request` fits in the available memory, and returns the memory it needs.
+    /// Checks that `request` fits in the available memory, and returns the memory it needs. Experts
+    /// may exceed it: then only some of them are in memory at a time.
     ///
     /// # Errors
-    /// If it does not fit. The error contains the context and the cache types that would.
-    pub fn check(&self, request: &Request, available: Available) -> Result<Need, TooLarge> {
+    /// If it does not fit. The error has the context and the cache types that would.
+    pub fn check(&self, request: &Request, available: Available) -> Result<Need, Box<TooLarge>> {
         let need = self.need(request);
-        if need.total() <= available.bytes {
+        if self.fits(request, available.bytes) {
             return Ok(need);
         }
-        Err(TooLarge {
+        Err(Box::new(TooLarge {
             request: *request,
             need,
             available,
             context: self.largest_context(request, request.context, available.bytes),
             types: self.fitting_types(request, available.bytes),
-        })
+        }))
     }
+}
+
+/// Returns the bytes that experts can have of the available memory, beside one sequence; `None` if the
+/// system does not report it, or the model has no experts.
+pub(super) fn expert_bytes(model: &Model, options: &Options) -> Option<u64> {
+    let Options { context, micro_batch, keys, values, predict, sparse_attention, .. } = *options;
+    // Only a mixture needs what follows.
+    model.config().mixture()?;
+    let available = platform::memory::available()?;
+    let (rolling, sparse) = (false, sparse_attention.is_some());
+    let request =
+        Request { context, sequences: 1, shared: 0, rolling, micro_batch, keys, values, sparse };
+    let shape = Shape::of(model, model.resident_bytes(), options.threads.most(), predict);
+    Some(shape.expert_bytes(&request, available.bytes))
+}
+
+/// Returns the largest context that `fits`, as [`Shape::largest_context`] does.
+fn largest_context(context_max: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(context_max) {
+        return context_max;
+    }
+    // The need grows with the pages: `low` of them fit, `high` do not.
+    let (mut low, mut high) = (0, context_max.div_ceil(PAGE));
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle * PAGE) { low = middle } else { high = middle }
+    }
+    low * PAGE
 }
 
 /// Rounds positions up to whole pages.
@@ -228,7 +321,7 @@ pub struct TooLarge {
     pub available: Available,
     /// The largest context that fits with the same types; 0 if none does.
     pub context: usize,
-    /// The types with which the requested context would fit.
+    /// The types that make the requested context fit.
     pub types: Vec<(CacheType, CacheType)>,
 }
 
@@ -244,6 +337,7 @@ impl fmt::Display for TooLarge {
         match self.available.limit {
             Limit::Machine => {}
             Limit::Cgroup => write!(f, " within the limit of the control group")?,
+            Limit::Job => write!(f, " within the limit of the job object")?,
             Limit::Process => write!(f, " within the limits of this process (ulimit -v, -d)")?,
         }
         write!(f, ": {}.", self.need.parts(&self.request))?;
@@ -271,8 +365,12 @@ impl fmt::Display for TooLarge {
 impl Need {
     /// Formats the parts: `weights 94.0 MiB, keys (f16) 180.0 MiB, ..`.
     pub fn parts(&self, request: &Request) -> String {
+        let states = match self.states {
+            0 => String::new(),
+            states => format!("states {}, ", Bytes(states)),
+        };
         format!(
-            "weights {}, keys ({}) {}, values ({}) {}, buffers {}",
+            "weights {}, keys ({}) {}, values ({}) {}, {states}buffers {}",
             Bytes(self.weights),
             request.keys.name(),
             Bytes(self.keys),
@@ -310,21 +408,25 @@ mod tests {
     fn smollm2() -> Shape {
         Shape {
             weights_bytes: 96_000_000,
-            global_layers: 30,
-            window_layers: 0,
-            window: 0,
-            kv_heads: 3,
-            key_dim: 64,
-            value_dim: 64,
+            experts_bytes: 0,
+            experts_least: 0,
+            layers: layers(30, None),
+            state_bytes: 0,
             token_bytes: 1000,
             fixed_bytes: 500,
             position_bytes: 256,
         }
     }
 
+    /// Returns layers with 3 KV heads of 64 elements.
+    fn layers(count: usize, window: Option<usize>) -> Vec<Cache> {
+        vec![Cache { window, kv_heads: 3, key_dim: 64, value_dim: 64, summaries: true }; count]
+    }
+
     fn request(context: usize, keys: CacheType, values: CacheType) -> Request {
         let (sequences, shared) = (1, 0);
-        Request { context, sequences, shared, rolling: false, micro_batch: 512, keys, values }
+        let (rolling, micro_batch, sparse) = (false, 512, false);
+        Request { context, sequences, shared, rolling, micro_batch, keys, values, sparse }
     }
 
     fn machine(bytes: u64) -> Available {
@@ -342,6 +444,40 @@ mod tests {
     }
 
     #[test]
+    fn summaries_of_sparse_attention_count_as_keys() {
+        let dense = request(16384, F16, Q8_0);
+        let sparse = Request { sparse: true, ..dense };
+        let [without, with] = [dense, sparse].map(|request| smollm2().need(&request).keys);
+        // A mean and a spread of 64 elements in f16 for 32 positions.
+        assert_eq!(with - without, 30 * 3 * (16384 / 32) * 2 * 64 * 2);
+    }
+
+    #[test]
+    fn experts_need_not_fit() {
+        let (weights, experts) = (96_000_000, 80_000_000);
+        let shape = Shape { experts_bytes: experts, experts_least: 20_000_000, ..smollm2() };
+        let small = request(256, F16, F16);
+        let beside = shape.need(&small).total() - experts;
+        // All but two layers of experts.
+        let least = beside + 20_000_000;
+        assert!(shape.check(&small, machine(least)).is_ok());
+        assert!(shape.check(&small, machine(least - 1)).is_err());
+        assert_eq!(shape.expert_bytes(&small, least), 20_000_000);
+        assert_eq!(shape.expert_bytes(&small, beside - 1), 0);
+        // If all fit with a page, they stay in memory by default, with any context that fits beside.
+        let bytes = shape.need(&request(1024, F16, F16)).total();
+        assert_eq!(shape.default_context(&small, 8192, bytes), 1024);
+        let largest = shape.largest_context(&small, 8192, bytes);
+        let least = |context| shape.need(&request(context, F16, F16)).total() - 60_000_000;
+        assert!(least(largest) <= bytes && least(largest + PAGE) > bytes, "{largest}");
+        // Else a context takes a quarter of the memory.
+        let bytes = weights;
+        let context = shape.default_context(&small, 8192, bytes);
+        let cache = |context| shape.need(&request(context, F16, F16)).cache();
+        assert!(cache(context) <= bytes / 4 && cache(context + PAGE) > bytes / 4, "{context}");
+    }
+
+    #[test]
     fn contexts_fill_whole_pages() {
         let keys = |context| smollm2().need(&request(context, F32, Q4_0)).keys;
         assert_eq!(keys(1), 30 * 3 * 256 * 64 * 4);
@@ -351,12 +487,38 @@ mod tests {
 
     #[test]
     fn window_layers_hold_the_window_and_a_micro_batch() {
-        let shape = Shape { global_layers: 3, window_layers: 15, window: 512, ..smollm2() };
+        let shape =
+            Shape { layers: [layers(3, None), layers(15, Some(512))].concat(), ..smollm2() };
         let keys = |context| shape.need(&request(context, F16, F16)).keys;
         let row = 3 * 64 * 2;
         assert_eq!(keys(32768), (3 * 32768 + 15 * 1280) * row);
         // Not more than the context if that is shorter.
         assert_eq!(keys(600), (3 + 15) * 768 * row);
+        let retaining = shape.clone().retaining(1024);
+        let keys = retaining.need(&request(32768, F16, F16)).keys;
+        assert_eq!(keys, (3 * 32768 + 15 * 2304) * row);
+    }
+
+    #[test]
+    fn layers_count_their_own_heads() {
+        let wide =
+            Cache { window: None, kv_heads: 1, key_dim: 96, value_dim: 32, summaries: false };
+        let shape = Shape { layers: [layers(2, Some(256)), vec![wide]].concat(), ..smollm2() };
+        let need = shape.need(&request(4096, F16, Q8_0));
+        assert_eq!(need.keys, 2 * 3 * 1024 * 64 * 2 + 4096 * 96 * 2);
+        assert_eq!(need.values, 2 * 3 * 1024 * 2 * 34 + 4096 * 34);
+    }
+
+    #[test]
+    fn states_and_their_snapshots_count_for_each_sequence() {
+        let hybrid = Shape { state_bytes: 64 << 20, ..smollm2() };
+        let request = Request { sequences: 3, ..request(4096, F16, F16) };
+        let (without, with) = (smollm2().need(&request), hybrid.need(&request));
+        // Eight snapshots, the states before two steps, and three of a step with two removable tokens.
+        assert_eq!(with.states, 3 * (8 + 2 + 3) * (64 << 20));
+        assert_eq!(with.total() - without.total(), with.states);
+        assert!(with.parts(&request).contains(", states 2.4 GiB, buffers"));
+        assert!(!without.parts(&request).contains("states"));
     }
 
     #[test]
@@ -369,7 +531,8 @@ mod tests {
     fn sequences_have_a_context_each_and_share_whole_pages() {
         let one = request(600, F16, F16);
         let four = Request { sequences: 4, ..one };
-        let shape = Shape { window_layers: 15, window: 256, ..smollm2() };
+        let shape =
+            Shape { layers: [layers(30, None), layers(15, Some(256))].concat(), ..smollm2() };
         let row = 3 * 64 * 2;
         assert_eq!(shape.need(&four).keys, 4 * shape.need(&one).keys);
         let forks = Request { shared: 511, ..four };

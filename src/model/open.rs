@@ -1,22 +1,25 @@
-//! Opening a model: its files, and everything that is borrowed from them.
+//! Opens a model: its files, and everything that is borrowed from them.
 
 #![allow(clippy::disallowed_methods, reason = "the sound transmute is within self_cell's macro")]
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use self_cell::self_cell;
 
-use super::{Adapter, Config, Error, Model, weights::Weights};
+use super::{
+    Adapter, Config, Error, Model,
+    weights::{SplitKeys, Weights},
+};
 use crate::{
     gguf::{File, Gguf, Override},
     rope::Factors,
     tokenizer::Tokenizer,
 };
 
-/// The options of opening a model: metadata that is overridden, and adapters.
+/// Opens a model with overridden metadata or adapters.
 ///
 /// ```no_run
 /// # use rope_cpu::model::{Error, OpenOptions};
@@ -43,8 +46,8 @@ impl OpenOptions {
         self
     }
 
-    /// Adds an adapter, which must be made for the model. What it adds to products is multiplied by
-    /// `scale`, in sequences that have no other one.
+    /// Adds an adapter, which must be made for the model. `scale` multiplies its effect, in
+    /// sequences without another scale.
     pub fn adapter(mut self, path: impl Into<PathBuf>, scale: f32) -> Self {
         self.adapters.push((path.into(), scale));
         self
@@ -54,7 +57,7 @@ impl OpenOptions {
     ///
     /// # Errors
     /// If a file cannot be read, is invalid or not supported, or an adapter is for another model.
-    /// The error begins with the path of the file.
+    /// The error starts with the path of the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Model, Error> {
         self.load(File::open(path)?)
     }
@@ -66,7 +69,8 @@ impl OpenOptions {
     pub fn load(self, model: File) -> Result<Model, Error> {
         let open = |(path, scale): (PathBuf, f32)| Ok((File::open(path)?, scale));
         let adapters = self.adapters.into_iter().map(open).collect::<Result<_, Error>>()?;
-        let files = Files { model, overrides: self.overrides, adapters };
+        let split = OnceLock::new();
+        let files = Files { model, overrides: self.overrides, adapters, split };
         Loaded::try_new(files, |files| Contents::read(files)).map(Model::new)
     }
 }
@@ -95,6 +99,8 @@ pub(super) struct Files {
     overrides: Vec<Override>,
     /// The files of adapters, with their scales.
     adapters: Vec<(File, f32)>,
+    /// The keys' matrices of files that join them with the values'.
+    pub split: OnceLock<SplitKeys>,
 }
 
 /// The checked contents of [`Files`].
@@ -114,7 +120,9 @@ impl<'a> Contents<'a> {
         let adapters = adapters.collect::<Result<Vec<_>, _>>()?;
         let named = |error: Error| error.of(files.model.path());
         let config = Config::from_metadata(&gguf).map_err(named)?;
-        let weights = Weights::load(&gguf, &config, &adapters).map_err(named)?;
+        let split = SplitKeys::read(&gguf, &config).map_err(named)?;
+        let split = files.split.get_or_init(|| split);
+        let weights = Weights::load(&gguf, &config, &adapters, split).map_err(named)?;
         let rope_factors = Factors::read(&gguf).map_err(|e| named(e.into()))?;
         Ok(Contents { gguf, config, weights, adapters, rope_factors })
     }

@@ -1,13 +1,15 @@
-//! The embedding of a text from those of its tokens.
+//! Pooling: computes the embedding of a text from the embeddings of its tokens.
 
 use std::{ops::Range, str::FromStr};
 
+use rope_cpu_kernels::Cpu;
+
 use super::Model;
 
-/// The way from the embeddings of tokens to that of a text.
+/// How the embeddings of tokens become the embedding of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// Not at all: each token's is reported.
+    /// No pooling: each token has its embedding.
     None,
     /// The mean of all.
     Mean,
@@ -15,11 +17,15 @@ pub enum Pooling {
     Cls,
     /// The last.
     Last,
+    /// The first token of an encoder or the last one of another model, from which a reranker computes
+    /// the relevance of a document to a query.
+    Rank,
 }
 
 impl Pooling {
     /// All, in the order of llama.cpp's numbers.
-    pub const ALL: [Pooling; 4] = [Pooling::None, Pooling::Mean, Pooling::Cls, Pooling::Last];
+    pub const ALL: [Pooling; 5] =
+        [Pooling::None, Pooling::Mean, Pooling::Cls, Pooling::Last, Pooling::Rank];
 
     /// Returns the name, as in llama.cpp.
     pub fn name(self) -> &'static str {
@@ -28,17 +34,19 @@ impl Pooling {
             Pooling::Mean => "mean",
             Pooling::Cls => "cls",
             Pooling::Last => "last",
+            Pooling::Rank => "rank",
         }
     }
 
     /// Returns the pooling that a model was trained with, [`Pooling::Mean`] if its file gives none.
     pub fn of(model: &Model) -> Self {
         let key = format!("{}.pooling_type", model.config().architecture.name);
-        // The numbers are those of `enum llama_pooling_type` in llama.h.
+        // The numbers are from `enum llama_pooling_type` in llama.h.
         match model.metadata().u32(&key).ok().flatten() {
             Some(0) => Pooling::None,
             Some(2) => Pooling::Cls,
             Some(3) => Pooling::Last,
+            Some(4) => Pooling::Rank,
             _ => Pooling::Mean,
         }
     }
@@ -57,36 +65,59 @@ impl FromStr for Pooling {
     }
 }
 
-/// Pools the embeddings of the tokens of a text, which come in order.
+/// The embeddings of tokens that make the embedding of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    All,
+    Mean,
+    First,
+    Last,
+}
+
+/// Pools the embeddings of the tokens of a text, which come in order. [`Engine::pooler`] creates one.
+///
+/// [`Engine::pooler`]: super::Engine::pooler
 #[derive(Debug)]
 pub struct Pooler {
+    model: Model,
+    cpu: Cpu,
     pooling: Pooling,
+    /// How embeddings of tokens are chosen for it.
+    choice: Choice,
     tokens: usize,
     rows: Vec<Vec<f32>>,
     sum: Vec<f64>,
 }
 
 impl Pooler {
-    /// Creates a pooler for a text of `tokens` tokens.
-    pub fn new(pooling: Pooling, tokens: usize) -> Self {
-        Pooler { pooling, tokens, rows: Vec::new(), sum: Vec::new() }
+    /// Creates a pooler for a text of `tokens` tokens, at least 1.
+    pub(super) fn new(model: Model, cpu: Cpu, pooling: Pooling, tokens: usize) -> Self {
+        let choice = match pooling {
+            Pooling::None => Choice::All,
+            Pooling::Mean => Choice::Mean,
+            Pooling::Cls => Choice::First,
+            Pooling::Last => Choice::Last,
+            Pooling::Rank if model.config().causal => Choice::Last,
+            Pooling::Rank => Choice::First,
+        };
+        Pooler { model, cpu, pooling, choice, tokens, rows: Vec::new(), sum: Vec::new() }
     }
 
-    /// Returns the tokens whose embeddings are needed. The last one always is.
+    /// Returns the tokens with embeddings that are needed, always with the last one.
     pub fn wanted(&self) -> Range<usize> {
-        match self.pooling {
-            Pooling::Last => self.tokens - 1..self.tokens,
-            Pooling::None | Pooling::Mean | Pooling::Cls => 0..self.tokens,
+        match self.choice {
+            Choice::Last => self.tokens.saturating_sub(1)..self.tokens,
+            Choice::All | Choice::Mean | Choice::First => 0..self.tokens,
         }
     }
 
     /// Adds the embedding of a token. Returns whether it was the last one.
     pub fn add(&mut self, token: usize, embedding: &[f32]) -> bool {
-        match self.pooling {
-            Pooling::None | Pooling::Last => self.rows.push(embedding.to_vec()),
-            Pooling::Cls if token == 0 => self.rows.push(embedding.to_vec()),
-            Pooling::Cls => {}
-            Pooling::Mean => {
+        match self.choice {
+            Choice::All | Choice::Last => self.rows.push(embedding.to_vec()),
+            Choice::First if token == 0 => self.rows.push(embedding.to_vec()),
+            Choice::First => {}
+            Choice::Mean => {
                 self.sum.resize(embedding.len(), 0.0);
                 self.sum.iter_mut().zip(embedding).for_each(|(sum, x)| *sum += f64::from(*x));
             }
@@ -94,19 +125,23 @@ impl Pooler {
         token + 1 == self.tokens
     }
 
-    /// Returns the embedding of the text, or those of all tokens without pooling.
+    /// Returns the embedding of the text, or of each token without pooling; of a reranker the scores
+    /// of its classes, with the relevance first.
     pub fn finish(self) -> Vec<Vec<f32>> {
-        match self.pooling {
-            Pooling::Mean => {
-                let mean = self.sum.iter().map(|sum| (sum / self.tokens as f64) as f32);
-                vec![mean.collect()]
-            }
-            Pooling::None | Pooling::Cls | Pooling::Last => self.rows,
-        }
+        let Pooler { model, cpu, pooling, choice, tokens, rows, sum } = self;
+        let rows = match choice {
+            Choice::Mean => vec![sum.iter().map(|sum| (sum / tokens as f64) as f32).collect()],
+            Choice::All | Choice::First | Choice::Last => rows,
+        };
+        rows.into_iter().map(|row| model.after_pooling(cpu, pooling, row)).collect()
     }
 }
 
 /// Returns a vector with unit length; one of zeros as it is.
+///
+/// ```
+/// assert_eq!(rope_cpu::model::normalized(&[3.0, 4.0]), [0.6, 0.8]);
+/// ```
 pub fn normalized(vector: &[f32]) -> Vec<f32> {
     let squares: f64 = vector.iter().map(|x| f64::from(*x).powi(2)).sum();
     let scale = if squares > 0.0 { 1.0 / squares.sqrt() } else { 0.0 };
@@ -116,23 +151,6 @@ pub fn normalized(vector: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_pooling_takes_its_tokens() {
-        let rows = [[1.0, 0.0], [3.0, 2.0], [5.0, -8.0]];
-        for (pooling, expected) in [
-            (Pooling::None, rows.map(Vec::from).to_vec()),
-            (Pooling::Mean, vec![vec![3.0, -2.0]]),
-            (Pooling::Cls, vec![vec![1.0, 0.0]]),
-            (Pooling::Last, vec![vec![5.0, -8.0]]),
-        ] {
-            let mut pooler = Pooler::new(pooling, rows.len());
-            for token in pooler.wanted() {
-                assert_eq!(pooler.add(token, &rows[token]), token == 2);
-            }
-            assert_eq!(pooler.finish(), expected, "{pooling:?}");
-        }
-    }
 
     #[test]
     fn a_normalized_vector_has_unit_length() {

@@ -6,13 +6,13 @@ use super::{
     batch::RoleRows,
     forward::{Forward, Step},
     state::{Activations, WorkerBuffers},
-    weights::Linear,
+    weights::{Linear, Segment},
 };
 use crate::threads::{Columns, Phase, Phased};
 
 impl Step<'_, '_> {
-    /// Computes `out = W x`, plus `s B A x` for each adapter, for the first rows of `x`. The weights
-    /// of a task are read from memory once, and then for the second role from the CPU cache.
+    /// Computes `out = W x`, plus `s B A x` for each adapter, for the first rows of `x`. The
+    /// weights of a task come from memory once, and for the second role from the CPU cache.
     pub fn product(
         &mut self,
         weights: &Linear<'_>,
@@ -26,7 +26,7 @@ impl Step<'_, '_> {
             self.product(down, rows, x, all_low_rank);
         }
         let unit = Linear::unit(rows.total());
-        let phase = self.worker.phase(weights.width.div_ceil(unit));
+        let Some(phase) = self.worker.phase(weights.width.div_ceil(unit)) else { return };
         let low_rank = weights.adapter_down.as_ref().map(|_| all_low_rank);
         let inputs = Inputs::read(&phase, x, low_rank);
         while let Some(mut claim) = phase.claim() {
@@ -46,7 +46,7 @@ pub struct Inputs<'p> {
 }
 
 impl<'p> Inputs<'p> {
-    /// Reads the inputs, and those of adapters if the weights have any.
+    /// Reads the inputs, with the inputs of adapters if the weights have any.
     pub fn read(
         phase: &'p Phase<'_>,
         x: &'p Activations,
@@ -58,8 +58,8 @@ impl<'p> Inputs<'p> {
 }
 
 impl Forward<'_> {
-    /// Computes the products with the rows of each role, the first of which is row `first` of the
-    /// inputs and of the output.
+    /// Computes the products with the rows of each role. The first row is row `first` of the inputs
+    /// and of the output.
     pub fn multiply_roles<'w>(
         &self,
         buffers: &mut WorkerBuffers,
@@ -70,28 +70,39 @@ impl Forward<'_> {
         to: &mut SegmentOutput<'_, 'w>,
     ) {
         let Inputs { floats, spans, low_rank: (low_rank, width) } = inputs;
+        let total = rows.total();
         for (role, rows) in rows.ranges() {
             let rows = first + rows.start..first + rows.end;
             to.first_row = rows.start;
             let low_rank = low_rank.get(rows.start * width..).unwrap_or_default();
-            let input = weights.input(role, rows, floats, spans);
-            self.multiply_segments(buffers, weights, input, low_rank, to);
+            if !weights.own_inputs {
+                let input = weights.input(role, rows, floats, spans);
+                self.multiply_segments(buffers, weights, &weights.segments, input, low_rank, to);
+                continue;
+            }
+            for (index, segment) in weights.segments.iter().enumerate() {
+                let (start, end) = (rows.start + index * total, rows.end + index * total);
+                let input = weights.input(role, start..end, floats, spans);
+                let segment = std::slice::from_ref(segment);
+                self.multiply_segments(buffers, weights, segment, input, low_rank, to);
+            }
         }
     }
 
-    /// Computes the products with all weights whose outputs are among the columns of `to`, and adds
-    /// the terms of adapters, whose inputs are `low_rank`: (tokens, low-rank width).
+    /// Computes the products of some segments for the columns of `to`, and adds the terms of adapters.
+    /// `low_rank`, (tokens, low-rank width), has the inputs of adapters.
     fn multiply_segments<'w>(
         &self,
         buffers: &mut WorkerBuffers,
         weights: &Linear<'w>,
+        segments: &[Segment<'w>],
         input: Input<'_>,
         low_rank: &[f32],
         to: &mut SegmentOutput<'_, 'w>,
     ) {
         let cpu = self.cpu;
         let range = to.columns.range();
-        for segment in &weights.segments {
+        for segment in segments {
             let end = segment.column + segment.matrix.rows();
             let (start, end) = (range.start.max(segment.column), range.end.min(end));
             if start < end {
@@ -125,8 +136,8 @@ impl Output for Scaled<'_> {
     }
 }
 
-/// An output that writes to the columns of the tasks of one claim. The settings besides the columns
-/// are those of the current segment of a [`Linear`].
+/// An output that writes to the columns of the tasks of one claim. The other settings belong to the
+/// current segment of a [`Linear`].
 pub struct SegmentOutput<'p, 'b> {
     columns: Columns<'p, f32>,
     /// The row of the buffer that belongs to the first token.
@@ -141,7 +152,7 @@ pub struct SegmentOutput<'p, 'b> {
 }
 
 impl<'p> SegmentOutput<'p, '_> {
-    /// Creates an output whose first token has row 0.
+    /// Creates an output with row 0 for the first token.
     pub fn new(columns: Columns<'p, f32>) -> Self {
         SegmentOutput { columns, first_row: 0, shift: 0, bias: None, adds: false, scale: 1.0 }
     }

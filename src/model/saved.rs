@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! MAGIC, the length of the header (u64), the header (JSON), CRC-32 of the preceding bytes (u32)
-//! tokens (u32 each), pages of the cache as in memory
+//! tokens (u32 each), pages of the cache as in memory, states of recurrent layers (f32 each)
 //! CRC-32 of all preceding bytes (u32)
 //! ```
 //! Numbers are little-endian. Keys and values are valid only for one model and one RoPE plan; a file of
@@ -10,13 +10,16 @@
 
 mod archive;
 mod fingerprint;
+mod folder;
 mod header;
 
 use std::io::{self, Read, Write};
 
 use thiserror::Error;
 
-pub use archive::Archive;
+pub use archive::{Archive, Outline};
+#[doc(hidden)]
+pub use folder::{Folder, Kind, Saved};
 
 use super::{Engine, Sequence, Session};
 use crate::{Token, settings::Setting};
@@ -66,10 +69,14 @@ fn hexadecimal(hash: u128) -> String {
 }
 
 impl Engine {
-    /// Writes the first `len` tokens of a sequence, or all if there are fewer, to a file of the model
-    /// with this [`fingerprint`](super::Model::fingerprint). Returns the number of tokens written: none if a sliding window has
-    /// dropped keys that are needed to continue from there, or if all tokens were computed again for
-    /// a longer sequence; and only the kept ones if the context has shifted.
+    /// Writes the first `len` tokens of a sequence, or all if there are fewer, to a file of the
+    /// model with this [`fingerprint`](super::Model::fingerprint). Returns the number of tokens
+    /// written.
+    ///
+    /// It writes none if a sliding window has dropped keys that are needed to continue from there,
+    /// or if all tokens were computed again for a longer sequence. It writes only the kept ones if
+    /// the context has shifted, and those up to a [rewind point](Sequence::rewind_point) if layers
+    /// are recurrent.
     ///
     /// # Errors
     /// If `to` cannot be written.
@@ -98,11 +105,11 @@ impl Engine {
         self.archive(model).restore(sequence, from, size)
     }
 
-    /// Returns what saves and restores sequences on other threads while the engine computes, for the
-    /// model with this [`fingerprint`](super::Model::fingerprint).
+    /// Returns an archive, which saves and restores sequences on other threads while the engine
+    /// computes. The model has this [`fingerprint`](super::Model::fingerprint).
     pub fn archive(&self, model: u128) -> Archive {
         Archive {
-            model,
+            model: self.predictor().map_or(model, |_| fingerprint::with_predictor(model)),
             plan: self.rope().plan().clone(),
             options: self.options().clone(),
             capacity: self.capacity(),
@@ -129,11 +136,18 @@ impl Session {
     pub fn restore(&mut self, model: u128, from: impl Read, size: u64) -> Result<(), Error> {
         self.engine.restore(&mut self.sequence, model, from, size)
     }
+
+    /// Returns an archive like [`Engine::archive`].
+    pub fn archive(&self, model: u128) -> Archive {
+        self.engine.archive(model)
+    }
 }
 
-/// Returns the size in bytes of `tokens` tokens, their keys and values, and the checksum.
-fn content(sequence: &Sequence, tokens: usize) -> u64 {
-    (size_of::<Token>() * tokens) as u64 + sequence.table.written_bytes(tokens) + CHECKSUM as u64
+/// Returns the size in bytes of `tokens` tokens, their keys and values, `states` states, and the
+/// checksum.
+fn content(sequence: &Sequence, tokens: usize, states: usize) -> u64 {
+    let memory = sequence.table.written_bytes(tokens, states);
+    (size_of::<Token>() * tokens) as u64 + memory + CHECKSUM as u64
 }
 
 /// A reader or writer that computes the checksum of all bytes.

@@ -1,17 +1,28 @@
-//! A sequence: its tokens, their keys and values, and what a full context has evicted.
+//! A sequence: its tokens, their memory, and what a full context has evicted.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use super::Error;
+use super::{Error, Role};
 use crate::{
     Token,
-    kv_cache::{POSITIONS, PageTable},
+    kv_cache::{PAGE, PageTable, Points},
     rope::Plan,
 };
 
 /// The state of one sequence of tokens, which an [`Engine`](super::Engine) extends.
 ///
-/// A clone shares the keys and values of its tokens with the original until either is extended.
+/// A clone shares the memory of its tokens with the original until either is extended.
+///
+/// ```no_run
+/// # use rope_cpu::{model::{Engine, Model, Options}, rope::{Flags, Rope}};
+/// # let model = Model::open("model.gguf")?;
+/// # let rope = Rope::new(model.rope_plan(&Flags::default(), 4096)?);
+/// # let engine = Engine::new(&model, rope, Options::new(4096))?;
+/// let mut sequence = engine.sequence();
+/// let branch = sequence.clone(); // shares what was computed
+/// let kept = sequence.truncate(100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Sequence {
     pub(super) tokens: Vec<Token>,
@@ -20,24 +31,35 @@ pub struct Sequence {
     scales: Arc<[f32]>,
     /// The number of positions of the context.
     context: usize,
-    /// The number of first tokens whose keys and values are computed: all, unless they are being
+    /// The number of first tokens with computed keys and values: all, unless they are being
     /// recomputed.
     pub(super) computed: usize,
     /// The number of first tokens that stay in the context when it shifts.
     kept: usize,
     /// The number of tokens after the kept ones that shifts have evicted from the context.
     pub(super) evicted: usize,
-    /// The effective length whose RoPE frequencies the last token was computed with.
+    /// The effective length for the RoPE frequencies of the last token.
     pub(super) effective_length: usize,
     /// Keeps the cos/sin rows of the effective length.
     pub(super) rows: Option<Arc<()>>,
     /// The position from which sliding windows retain all keys; see [`Sequence::retain_from`].
     pub(super) retained_from: usize,
+    /// The role of the last token.
+    pub(super) role: Role,
+    /// The length that the sequence was to be truncated to, if that was no rewind point.
+    departed: Option<usize>,
     /// The number of tokens recomputed since the last [`Sequence::take_recomputed`].
     pub(super) recomputed: Option<usize>,
     /// The number of tokens evicted since the last [`Sequence::take_evicted`].
     pub(super) newly_evicted: Option<usize>,
 }
+
+/// The positions between snapshots within a prompt or an answer.
+const SNAPSHOT_STEP: usize = 2 * PAGE;
+
+/// The tokens between a snapshot and the end of a prompt. A later prompt often departs from these:
+/// they start an answer, and may be different once the answer is complete.
+const BEFORE_END: usize = 16;
 
 impl Sequence {
     /// Creates an empty sequence in a context of `context` positions, with these scales of adapters.
@@ -53,12 +75,14 @@ impl Sequence {
             effective_length: 0,
             rows: None,
             retained_from: usize::MAX,
+            role: Role::Prompt,
+            departed: None,
             recomputed: None,
             newly_evicted: None,
         }
     }
 
-    /// Returns the tokens, those that shifts have evicted included.
+    /// Returns all tokens, with the ones that shifts have evicted.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
@@ -89,11 +113,15 @@ impl Sequence {
         Ok(())
     }
 
-    /// Continues from `tokens`, whose keys and values are in the table.
+    /// Continues from `tokens`. Their keys and values are in the table.
     pub(super) fn resume(&mut self, tokens: Vec<Token>, plan: &Plan) {
         self.effective_length = plan.effective_length(tokens.len());
         self.computed = tokens.len();
         self.tokens = tokens;
+        // A file lacks first tokens that sliding windows dropped, also if a shift must keep them.
+        if !self.table.keep(self.kept, self.computed) {
+            self.truncate(0);
+        }
     }
 
     /// Returns the number of positions in use.
@@ -101,54 +129,95 @@ impl Sequence {
         self.computed - self.evicted
     }
 
-    /// Returns the number of tokens that were read and must be recomputed before others are read,
-    /// as a longer sequence has other RoPE frequencies.
+    /// Returns the number of tokens to recompute before new ones, because the longer sequence has
+    /// other RoPE frequencies.
     pub fn to_recompute(&self) -> usize {
         self.tokens.len() - self.computed
     }
 
-    /// Removes all but the first `len` tokens. Returns the number of tokens that remain: fewer than
-    /// `len` if shifts have evicted some of them or if they are being recomputed, and 0 if a sliding
-    /// window has already dropped keys that the next token would attend to.
-    pub fn truncate(&mut self, len: usize) -> usize {
-        let mut len = len.min(self.computed);
-        if len < self.kept + self.evicted {
-            len = len.min(self.uninterrupted_prefix());
-            self.evicted = 0;
+    /// Returns the nearest length up to `len` that [`Sequence::truncate`] can return to.
+    ///
+    /// It is less than `len` if shifts have evicted some of these tokens or if they are being
+    /// recomputed. It is 0 if a sliding window has already dropped keys that the next token would
+    /// attend to. If the model has recurrent layers, it is a length with a snapshot of their state:
+    /// these are taken at the ends of prompts and of answers, shortly before the ends of prompts, and
+    /// every few pages.
+    pub fn rewind_point(&self, len: usize) -> usize {
+        let (mut len, mut evicted) = (len.min(self.computed), self.evicted);
+        if self.is_before_evicted(len) {
+            (len, evicted) = (len.min(self.uninterrupted_prefix()), 0);
         }
-        let remaining = match self.table.truncate(len - self.evicted) {
-            0 => 0,
-            positions => positions + self.evicted,
-        };
-        if remaining == 0 {
-            self.evicted = 0;
+        match self.table.rewind_point(len - evicted) {
+            positions if positions + evicted == len => len,
+            // No shift has evicted tokens before these.
+            positions if positions <= self.kept => positions,
+            positions => positions + evicted,
         }
-        self.tokens.truncate(remaining);
-        self.computed = remaining;
-        remaining
     }
 
-    /// Returns how many of the first `len` tokens need not be computed again: see
+    /// Removes all but the first `len` tokens. Returns the number of tokens that remain:
+    /// [`Sequence::rewind_point`].
+    pub fn truncate(&mut self, len: usize) -> usize {
+        let wanted = len.min(self.computed);
+        let len = self.rewind_point(wanted);
+        self.departed = Some(wanted).filter(|wanted| *wanted > len);
+        if self.is_before_evicted(len) {
+            self.evicted = 0;
+        }
+        self.table.truncate(len - self.evicted);
+        self.tokens.truncate(len);
+        self.computed = len;
+        len
+    }
+
+    /// Returns whether the first `len` tokens include none after the evicted ones.
+    fn is_before_evicted(&self, len: usize) -> bool {
+        len < self.kept + self.evicted
+    }
+
+    /// Returns how many of the first `len` tokens can be reused: see
     /// [`Engine::reusable`](super::Engine::reusable).
     pub(super) fn reusable(&self, plan: &Plan, len: usize, total: usize) -> usize {
-        let len = len.min(self.uninterrupted_prefix());
-        let rotated_alike =
-            plan.by_position() || plan.effective_length(total) == self.effective_length;
-        if rotated_alike && self.table.holds(len) { len } else { 0 }
+        match plan.by_position() || plan.effective_length(total) == self.effective_length {
+            true => self.rewind_point(len.min(self.uninterrupted_prefix())),
+            false => 0,
+        }
     }
 
-    /// Returns the number of first tokens of which none has been evicted.
+    /// Removes all but the tokens that [`Sequence::reusable`] counts. Returns their number.
+    pub(super) fn reuse(&mut self, plan: &Plan, len: usize, total: usize) -> usize {
+        let reusable = self.reusable(plan, len, total);
+        // The nearest rewind point is the same, and the sequence learns where texts depart.
+        self.truncate(if reusable > 0 { len.min(self.uninterrupted_prefix()) } else { 0 })
+    }
+
+    /// Returns the snapshots of a step over `positions` with tokens of a role, in a feed that ends at
+    /// `end`.
+    pub(super) fn points(&self, positions: &Range<usize>, end: usize, role: Role) -> Points {
+        let prompt = role == Role::Prompt;
+        let ends = [end, end.saturating_sub(BEFORE_END)].into_iter().filter(|_| prompt);
+        let grid = (positions.start / SNAPSHOT_STEP + 1..=positions.end / SNAPSHOT_STEP)
+            .map(|i| i * SNAPSHOT_STEP);
+        let departed = self.departed.and_then(|len| len.checked_sub(self.evicted));
+        Points {
+            all: !prompt,
+            first: prompt && self.role == Role::Answer,
+            kept: ends.chain(grid).chain(departed).chain([self.retained_from]).collect(),
+        }
+    }
+
+    /// Returns the number of first tokens without an evicted one.
     pub(super) fn uninterrupted_prefix(&self) -> usize {
         if self.evicted > 0 { self.kept } else { self.computed }
     }
 
     /// Keeps the first `tokens` when the context shifts, from now on. If a sliding window has
-    /// dropped keys of these tokens, the sequence is emptied, so that they are read again.
+    /// dropped keys of these tokens, the sequence is emptied, so that they are computed again.
     ///
     /// # Errors
     /// If the context is too small to keep them and to shift.
     pub fn keep(&mut self, tokens: usize) -> Result<(), Error> {
-        let (needed, context) = (tokens.saturating_add(POSITIONS + 1), self.context);
+        let (needed, context) = (tokens.saturating_add(PAGE + 1), self.context);
         if needed > context {
             return Err(Error::Keep { tokens, needed, context });
         }
@@ -162,11 +231,11 @@ impl Sequence {
         Ok(())
     }
 
-    /// Returns the number of pages by which a full context shifts: the older half of the tokens that
+    /// Returns the number of pages that a full context evicts: the older half of the tokens that
     /// are not kept, like llama.cpp, but in whole pages.
     pub(super) fn pages_to_shift(&self) -> usize {
         let half = (self.context - self.kept) / 2;
-        ((half + POSITIONS / 2) / POSITIONS).max(1)
+        ((half + PAGE / 2) / PAGE).max(1)
     }
 
     /// Records that the oldest `tokens` tokens after the kept ones were evicted.
@@ -177,14 +246,14 @@ impl Sequence {
     }
 
     /// Returns the length of the sequence up to `position`. After a shift this is the full context,
-    /// because later tokens have been computed from all evicted ones, too.
+    /// because later tokens were also computed from evicted ones.
     pub(super) fn length_at(&self, position: usize) -> usize {
         if self.evicted > 0 { self.context } else { position + 1 }
     }
 
-    /// Makes layers with a sliding window retain all keys that the token at `position` and later
-    /// ones attend to, from now on, so that the sequence can be truncated to `position` repeatedly.
-    /// Layers with a window then need memory for all tokens that are read after `position`.
+    /// Lets you truncate the sequence to `position` repeatedly. From now on, layers with a sliding
+    /// window retain all keys that the token at `position` and later ones attend to. They need
+    /// memory for all tokens after `position`. Recurrent layers keep their state of this length.
     pub fn retain_from(&mut self, position: usize) {
         self.retained_from = position;
     }

@@ -1,24 +1,39 @@
-//! A session: one conversation with a model, as an engine with a single sequence.
+//! A session: one conversation with a model, on an engine with a single sequence.
 
 use std::ops::{ControlFlow, Deref, DerefMut, Range};
 
 use super::{Engine, Error, Feed, Model, Options, Output, Role, Sequence};
 use crate::{Token, rope::Rope};
 
-/// One conversation: the tokens read so far and their keys and values. It dereferences to its
-/// [`Sequence`].
+/// One conversation: its tokens with their keys and values. It dereferences to its [`Sequence`].
+///
+/// To generate text, pass it to [`generate`](crate::generate::generate()). For logits of your own:
+///
+/// ```no_run
+/// # use std::ops::ControlFlow::Continue;
+/// # use rope_cpu::{model::Model, rope::Flags, tokenizer::{Ends, Special}};
+/// # fn main() -> Result<(), rope_cpu::model::Error> {
+/// let model = Model::open("model.gguf")?;
+/// let mut session = model.session(&Flags::default(), 2048)?;
+/// let prompt = model.tokenizer()?.encode("The sky is", Special::AsText, Ends::Add);
+/// if let Some(logits) = session.extend(&prompt, &mut |_| Continue(()))? {
+///     println!("{} logits for the next token", logits.len());
+/// }
+/// session.truncate(1); // keeps the first token, for another prompt
+/// # Ok(())
+/// # }
+/// ```
 pub struct Session {
     pub(super) engine: Engine,
     pub(super) sequence: Sequence,
 }
 
-/// The progress of reading tokens.
+/// The progress of computing tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The number of new tokens that are read.
+    /// The number of new tokens so far.
     Read(usize),
-    /// The earlier tokens are recomputed, before new ones are read, because a longer sequence has
-    /// other RoPE frequencies.
+    /// Earlier tokens are recomputed first, because the longer sequence has other RoPE frequencies.
     Recomputed {
         /// The number of tokens recomputed so far.
         done: usize,
@@ -45,8 +60,10 @@ impl Session {
     /// Creates an empty session.
     ///
     /// # Errors
-    /// If the worker threads cannot be started, or the context is too small to shift.
+    /// If the worker threads cannot be started, the context is too small to shift, or the model is an
+    /// encoder.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
+        model.config().require_logits()?;
         // One sequence cannot fill a larger micro-batch.
         let micro_batch = options.micro_batch.min(options.context);
         let engine = Engine::new(model, rope, Options { micro_batch, ..options })?;
@@ -54,18 +71,23 @@ impl Session {
         Ok(Session { engine, sequence })
     }
 
+    /// Returns the engine and the sequence.
+    pub fn parts(&mut self) -> (&mut Engine, &mut Sequence) {
+        (&mut self.engine, &mut self.sequence)
+    }
+
     /// Returns the context: the number of positions that the KV cache can hold.
     pub fn context(&self) -> usize {
         self.engine.options().context
     }
 
-    /// Returns the number of tokens that the session can read without shifting: the context, or
-    /// `usize::MAX` if the context rolls.
+    /// Returns the maximum number of tokens without shifting: the context, or `usize::MAX` if the
+    /// context rolls.
     pub fn capacity(&self) -> usize {
         self.engine.capacity()
     }
 
-    /// Returns whether no more tokens can be read.
+    /// Returns whether no more tokens fit.
     pub fn full(&self) -> bool {
         !self.rope().plan().shifts && self.tokens().len() == self.capacity()
     }
@@ -75,7 +97,7 @@ impl Session {
         self.engine.model()
     }
 
-    /// Returns the number of tokens in the vocabulary, which is the number of logits of a token.
+    /// Returns the number of tokens in the vocabulary: each token has as many logits.
     pub fn vocabulary(&self) -> usize {
         self.engine.vocabulary()
     }
@@ -90,11 +112,11 @@ impl Session {
         self.engine.pool().bytes()
     }
 
-    /// Reads prompt tokens after the earlier ones, and returns the logits of the last one. The bits
-    /// of the logits do not depend on how a prompt is cut into calls and micro-batches.
+    /// Appends prompt tokens, and returns the logits of the last one. Their bits do not depend on
+    /// how you cut a prompt into calls and micro-batches.
     ///
-    /// `progress` is called after each micro-batch. If it breaks before the last token is read, the
-    /// tokens read so far stay and the result is `Ok(None)`. It is `Ok(None)` also if `tokens` is
+    /// `progress` is called after each micro-batch. If it breaks before the last token, the tokens
+    /// so far stay and the result is `Ok(None)`. The result is also `Ok(None)` if `tokens` is
     /// empty.
     ///
     /// # Errors
@@ -107,8 +129,8 @@ impl Session {
         self.read_last(tokens, Role::Prompt, progress)
     }
 
-    /// Reads one answer token after the earlier ones, and returns its logits. They differ by
-    /// rounding from those of [`Session::extend`], which sums in another order.
+    /// Appends one answer token, and returns its logits. They differ by rounding from the logits of
+    /// [`Session::extend`], which sums in another order.
     ///
     /// # Errors
     /// As for [`Session::extend`], which also describes `progress`.
@@ -120,9 +142,9 @@ impl Session {
         self.read_last(&[token], Role::Answer, progress)
     }
 
-    /// Reads answer tokens after the earlier ones in one pass, and returns the logits of each, in order,
-    /// which have the same bits as those of [`Session::answer`], token by token. All tokens but the first
-    /// can be removed again by [`truncate`](Sequence::truncate), as if they had not been read.
+    /// Appends answer tokens in one pass, and returns the logits of each in order. They have the
+    /// same bits as with [`Session::answer`], token by token. You can remove all tokens but the
+    /// first again by [`truncate`](Sequence::truncate), as if they had not been appended.
     ///
     /// # Errors
     /// As for [`Session::extend`], which also describes `progress`, or if there are more tokens than
@@ -140,7 +162,7 @@ impl Session {
         Ok(done.then(|| self.engine.logits(tokens.len())))
     }
 
-    /// Returns the most tokens that [`Session::answer_all`] can read: at least 1.
+    /// Returns the maximum tokens for [`Session::answer_all`]: at least 1.
     pub fn room(&self) -> usize {
         self.engine.room(&self.sequence)
     }
@@ -158,7 +180,7 @@ impl Session {
         Ok(if found { self.engine.logits(1).next() } else { None })
     }
 
-    /// Reads prompt tokens, and calls `each` with the index and the logits of each token in
+    /// Appends prompt tokens, and calls `each` with the index and the logits of each token in
     /// `wanted` (indices into `tokens`), in order.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Handling of Ctrl-C and SIGTERM: the first stops the computation, the second exits the program.
+//! Handling of Ctrl-C and SIGTERM, or a closed console in Windows: the first stops the computation,
+//! the second exits the program.
 
 use std::{
     fs,
@@ -6,18 +7,20 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
 
-use super::echo;
+use super::{echo, system};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
-/// Whether the program waits for a line, which only a signal interrupts.
-#[cfg(unix)]
 static WAITING: AtomicBool = AtomicBool::new(false);
+/// Whether Ctrl-C does nothing.
+static IGNORED: AtomicBool = AtomicBool::new(false);
+/// Called at the first signal.
+static STOP: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 static EXIT_ACTIONS: Mutex<ExitActions> =
     Mutex::new(ExitActions { files: Vec::new(), warning: None });
 
@@ -29,43 +32,51 @@ struct ExitActions {
     warning: Option<String>,
 }
 
-/// Installs handlers: Ctrl-C and SIGTERM set a flag, which [`raised`] returns. A second one exits the
-/// program immediately, so that it can always be stopped.
+/// Installs handlers: Ctrl-C and SIGTERM set a flag, which [`raised`] returns. A second signal
+/// exits immediately, so that you can always stop the program.
 ///
 /// # Errors
 /// If the system rejects a handler.
 pub fn install() -> io::Result<()> {
-    #[cfg(unix)]
-    return unix::install();
-    #[cfg(not(unix))]
-    return ctrlc::set_handler(|| raise(&INTERRUPTED)).map_err(io::Error::other);
+    system::handle_signals()
 }
 
-/// Returns whether the computation is to stop: after Ctrl-C since the last [`read_line()`], or SIGTERM.
+/// Installs handlers like [`install`], which also call `stop` at the first signal. Without
+/// `interrupts`, Ctrl-C does nothing.
+///
+/// # Errors
+/// If the system rejects a handler.
+pub fn install_with(interrupts: bool, stop: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
+    IGNORED.store(!interrupts, SeqCst);
+    // Set once: a program has one server.
+    let _ = STOP.set(Box::new(stop));
+    install()
+}
+
+/// Returns whether to stop the computation: after Ctrl-C since the last [`read_line()`], or
+/// SIGTERM.
 pub fn raised() -> bool {
     INTERRUPTED.load(SeqCst) || terminated()
 }
 
-/// Returns whether the program is to exit, after SIGTERM.
+/// Returns whether to exit the program: after SIGTERM.
 pub fn terminated() -> bool {
     TERMINATED.load(SeqCst)
 }
 
-/// Returns the exit code of an interrupted program, as in shells: 128 plus the number of the signal,
-/// SIGTERM or SIGINT.
+/// Returns the exit code of an interrupted program, as in shells: 128 plus the number of the
+/// signal, SIGTERM or SIGINT.
 pub fn exit_code() -> u8 {
     if terminated() { 143 } else { 130 }
 }
 
-/// Calls `read`, which waits for a line, and clears an earlier Ctrl-C. SIGTERM interrupts the wait like
-/// a Ctrl-C in the line editor; after SIGTERM, `None` is returned without a wait.
+/// Calls `read`, which waits for a line, and clears an earlier Ctrl-C. SIGTERM interrupts the wait
+/// like Ctrl-C in the line editor; after SIGTERM, returns `None` without a wait.
 pub fn read_line<T>(read: impl FnOnce() -> T) -> Option<T> {
     let clear = || INTERRUPTED.store(false, SeqCst);
     clear();
-    #[cfg(unix)]
     WAITING.store(true, SeqCst);
     let line = (!terminated()).then(read);
-    #[cfg(unix)]
     WAITING.store(false, SeqCst);
     clear();
     line
@@ -95,13 +106,36 @@ fn exit_actions() -> MutexGuard<'static, ExitActions> {
     EXIT_ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Handles a signal that has this flag.
-fn raise(flag: &AtomicBool) {
+/// A request to stop the program.
+#[derive(Clone, Copy)]
+pub(super) enum Request {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM, or the end of a console in Windows.
+    Terminate,
+}
+
+/// Handles a request to stop. The second one exits.
+pub(super) fn raise(request: Request) {
     let second = raised();
+    let flag = match request {
+        Request::Interrupt if IGNORED.load(SeqCst) => return,
+        Request::Interrupt => &INTERRUPTED,
+        Request::Terminate => &TERMINATED,
+    };
     flag.store(true, SeqCst);
     if second {
         exit_now();
     }
+    if let Some(stop) = STOP.get() {
+        stop();
+    }
+}
+
+/// Returns whether the program waits for a line, which only a signal interrupts.
+#[cfg_attr(windows, expect(dead_code, reason = "nothing interrupts that wait in Windows"))]
+pub(super) fn waits_for_line() -> bool {
+    WAITING.load(SeqCst)
 }
 
 fn exit_now() -> ! {
@@ -117,49 +151,6 @@ fn exit_now() -> ! {
     process::exit(exit_code().into());
 }
 
-#[cfg(unix)]
-mod unix {
-    use std::{io, sync::atomic::Ordering::SeqCst, thread, time::Duration};
-
-    use nix::{
-        sys::signal::{Signal, kill},
-        unistd::Pid,
-    };
-    use signal_hook::{
-        consts::{SIGINT, SIGTERM},
-        iterator::Signals,
-    };
-
-    use super::{INTERRUPTED, TERMINATED, WAITING, exit_now, raise, terminated};
-
-    pub fn install() -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        thread::Builder::new().name("signals".into()).spawn(move || {
-            loop {
-                for signal in signals.wait() {
-                    raise(if signal == SIGTERM { &TERMINATED } else { &INTERRUPTED });
-                }
-                if terminated() {
-                    end_waiting(&mut signals);
-                }
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Interrupts the wait for a line by SIGINT, for which the line editor has its own handler while it
-    /// waits. A SIGINT before or after the wait has no effect, so it is repeated.
-    fn end_waiting(signals: &mut Signals) {
-        while WAITING.load(SeqCst) {
-            let _ = kill(Pid::this(), Signal::SIGINT);
-            thread::sleep(Duration::from_millis(50));
-            if signals.pending().any(|signal| signal == SIGTERM) {
-                exit_now();
-            }
-        }
-    }
-}
-
 /// A writer that fails after Ctrl-C or SIGTERM.
 pub struct Interruptible<W>(pub W);
 
@@ -169,7 +160,7 @@ impl<W: Write> Write for Interruptible<W> {
             // Not of the kind Interrupted, after which callers try again.
             return Err(io::Error::other("interrupted"));
         }
-        // In parts, so that Ctrl-C takes effect within a large tensor.
+        // In parts, so that Ctrl-C stops within a large tensor.
         self.0.write(&bytes[..bytes.len().min(8 << 20)])
     }
 

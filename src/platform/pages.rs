@@ -8,7 +8,7 @@ use std::alloc::{Layout, handle_alloc_error};
 
 use memmap2::{Mmap, MmapMut};
 
-use super::memory::Refused;
+use super::{memory::Refused, system};
 
 /// Allocates zeroed memory, aligned to a page. Like a `Vec`, it aborts the program if the system
 /// has no memory left.
@@ -25,16 +25,25 @@ pub fn zeros(bytes: usize) -> MmapMut {
 /// If the system has no memory left.
 pub fn try_zeros(bytes: usize) -> Result<MmapMut, Refused> {
     let map = MmapMut::map_anon(bytes.max(1)).map_err(|_| Refused { bytes })?;
-    // The system may ignore this advice.
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
+    system::prefer_large_pages(&map);
     Ok(map)
+}
+
+/// When bytes of a mapped file will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Soon: the system reads them from the disk meanwhile.
+    Soon,
+    /// Not before much else: their memory can be used for that.
+    Late,
+}
+
+/// Tells the system when bytes of a mapped file will be read. It may ignore that; Windows does.
+pub fn advise(bytes: &[u8], reading: Reading) {
+    system::advise(bytes, reading);
 }
 
 /// Advises the system to read a mapped file in large pages, if its file system supports that.
 pub fn prefer_large(map: &Mmap) {
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    #[cfg(not(target_os = "linux"))]
-    let _ = map;
+    system::prefer_large_file_pages(map);
 }

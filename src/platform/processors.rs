@@ -1,27 +1,73 @@
-//! The default number of threads.
+//! The default numbers of threads.
 //!
-//! The work is arithmetic in vector registers and streams from memory: the second thread of a
-//! core shares both with the first and only waits. Slow cores among fast ones take fewer tasks of a
-//! step, but the step ends with the last task of a slow one. Hence the default is one thread for
-//! each physical performance core that this process may use, and no more than its CPU quota.
+//! The work is arithmetic in vector registers and streams from memory: the second thread of a core
+//! shares both with the first and only waits. So the default is one thread for each physical core
+//! that this process may use, and no more than its CPU quota. Answers are read from memory, which
+//! performance cores alone can keep busy. Prompts are arithmetic: efficiency cores do their share of
+//! it, where they are not so slow that a step waits for the last task of one.
 
-/// A number of threads and the reason for it.
+use super::{
+    system,
+    topology::{Machine, cores},
+};
+use crate::threads::Workers;
+
+/// The numbers of threads and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// The number of threads.
-    pub count: usize,
-    /// The reason, as a phrase: `8 performance cores; 12 efficiency cores left out`.
+    /// The numbers of threads.
+    pub workers: Workers,
+    /// The reason, as a phrase: `8 performance cores; prompts: 16 cores`.
     pub reason: String,
 }
 
-/// Returns the number of threads to use if the user does not set one.
+/// Returns the numbers of threads to use if the user does not set them.
 pub fn default_threads() -> Threads {
-    #[cfg(target_os = "linux")]
-    if let Some(threads) = linux::threads(std::path::Path::new("/")) {
-        return threads;
+    system::machine().and_then(|machine| threads(&machine)).unwrap_or_else(|| {
+        let count = usable().unwrap_or(1);
+        Threads { workers: count.into(), reason: plural(count, "logical processor") }
+    })
+}
+
+/// Returns the numbers of threads for a machine; `None` if it has no processor for this process.
+pub(super) fn threads(machine: &Machine) -> Option<Threads> {
+    let all = &machine.processors;
+    let (allowed, hybrid) = (|| all.iter().filter(|p| p.allowed), all.iter().any(|p| !p.fast));
+    // A process that is pinned to efficiency cores uses those.
+    let on_fast = allowed().any(|p| p.fast);
+    let chosen = cores(allowed().filter(|p| p.fast == on_fast));
+    let others = cores(allowed().filter(|p| p.fast != on_fast));
+    if chosen == 0 {
+        return None;
     }
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    Threads { count, reason: plural(count, "logical processor") }
+
+    let kind = match (hybrid, on_fast) {
+        (false, _) => "physical core",
+        (true, true) => "performance core",
+        (true, false) => "efficiency core",
+    };
+    let mut workers = Workers::from(chosen);
+    let mut reason = plural(chosen, kind);
+    match others {
+        0 => {}
+        _ if machine.slow_cores_help => {
+            workers.prompts += others;
+            reason += &format!("; prompts: {}", plural(workers.prompts, "core"));
+        }
+        _ => reason += &format!("; {} left out", plural(others, "efficiency core")),
+    }
+    if allowed().count() < all.len() {
+        reason += &format!("; {} of {} processors allowed", allowed().count(), all.len());
+    }
+    if let Some(quota) = machine.quota
+        && quota < workers.most() as f64
+    {
+        let most = (quota as usize).max(1);
+        let Workers { answers, prompts } = workers;
+        workers = Workers { answers: answers.min(most), prompts: prompts.min(most) };
+        reason += &format!("; a CPU quota of {quota:.1}");
+    }
+    Some(Threads { workers, reason })
 }
 
 /// Returns the number of logical processors that this process may use, by its affinity and its CPU
@@ -33,147 +79,4 @@ pub fn usable() -> Option<usize> {
 /// Formats a count with its noun: `1 core`, `2 cores`.
 pub fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-#[cfg(target_os = "linux")]
-mod linux {
-    use super::{Threads, plural};
-    use crate::platform::topology::linux::{Processors, Set, quota};
-    use std::path::Path;
-
-    pub fn threads(root: &Path) -> Option<Threads> {
-        let Processors { online, allowed, performance } = &Processors::read(root)?;
-        let fast = performance.as_ref().unwrap_or(online);
-        let hybrid = fast != online;
-        // A process that is pinned to efficiency cores uses those.
-        let chosen = if fast.is_disjoint(allowed) { allowed.clone() } else { fast & allowed };
-        let cores = |set: &Set| Processors::cores(root, set);
-        let mut count = cores(&chosen);
-        if count == 0 {
-            return None;
-        }
-
-        let kind = match (hybrid, fast.is_disjoint(allowed)) {
-            (false, _) => "physical core",
-            (true, false) => "performance core",
-            (true, true) => "efficiency core",
-        };
-        let mut reason = plural(count, kind);
-        let slow = cores(&(allowed - &chosen));
-        if hybrid && slow > 0 {
-            reason += &format!("; {} left out", plural(slow, "efficiency core"));
-        }
-        if allowed.len() < online.len() {
-            reason += &format!("; {} of {} processors allowed", allowed.len(), online.len());
-        }
-        if let Some(quota) = quota(root)
-            && quota < count as f64
-        {
-            count = (quota as usize).max(1);
-            reason += &format!("; a CPU quota of {quota:.1}");
-        }
-        Some(Threads { count, reason })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-        use crate::platform::tests::tree;
-
-        fn threads_in(files: &[(&str, &str)]) -> Option<(usize, String)> {
-            threads(tree(files).path()).map(|t| (t.count, t.reason))
-        }
-
-        /// A machine whose processor `i` has the siblings `siblings[i]`.
-        fn machine(siblings: &[&str]) -> Vec<(String, String)> {
-            let mut files = vec![(
-                "sys/devices/system/cpu/online".to_string(),
-                format!("0-{}\n", siblings.len() - 1),
-            )];
-            for (cpu, list) in siblings.iter().enumerate() {
-                let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-                files.push((path, format!("{list}\n")));
-            }
-            files
-        }
-
-        fn on(siblings: &[&str], more: &[(&str, &str)]) -> (usize, String) {
-            let machine = machine(siblings);
-            let mut files: Vec<_> =
-                machine.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-            files.extend_from_slice(more);
-            threads_in(&files).unwrap()
-        }
-
-        #[test]
-        fn siblings_share_one_thread() {
-            let smt = ["0,2", "1,3", "0,2", "1,3"];
-            assert_eq!(on(&smt, &[]), (2, "2 physical cores".into()));
-            assert_eq!(on(&["0", "1"], &[]), (2, "2 physical cores".into()));
-        }
-
-        #[test]
-        fn intel_efficiency_cores_are_left_out() {
-            let hybrid = ["0-1", "0-1", "2", "3", "4"];
-            let kinds =
-                [("sys/devices/cpu_core/cpus", "0-1\n"), ("sys/devices/cpu_atom/cpus", "2-4\n")];
-            let expected = "1 performance core; 3 efficiency cores left out";
-            assert_eq!(on(&hybrid, &kinds), (1, expected.into()));
-        }
-
-        #[test]
-        fn a_process_pinned_to_efficiency_cores_uses_them() {
-            let hybrid = ["0-1", "0-1", "2", "3", "4"];
-            let files = [
-                ("sys/devices/cpu_core/cpus", "0-1\n"),
-                ("sys/devices/cpu_atom/cpus", "2-4\n"),
-                ("proc/self/status", "Name:\tx\nCpus_allowed_list:\t3-4\n"),
-            ];
-            let expected = "2 efficiency cores; 2 of 5 processors allowed";
-            assert_eq!(on(&hybrid, &files), (2, expected.into()));
-        }
-
-        #[test]
-        fn arm_little_cores_are_left_out() {
-            let files = [
-                ("sys/devices/system/cpu/cpu0/cpu_capacity", "250\n"),
-                ("sys/devices/system/cpu/cpu1/cpu_capacity", "250\n"),
-                ("sys/devices/system/cpu/cpu2/cpu_capacity", "720\n"),
-                ("sys/devices/system/cpu/cpu3/cpu_capacity", "1024\n"),
-            ];
-            let expected = "2 performance cores; 2 efficiency cores left out";
-            assert_eq!(on(&["0", "1", "2", "3"], &files), (2, expected.into()));
-        }
-
-        #[test]
-        fn the_quota_of_the_control_group_limits() {
-            let four = ["0", "1", "2", "3"];
-            let v2 = [
-                ("proc/self/cgroup", "0::/a\n"),
-                ("sys/fs/cgroup/cpu.max", "max 100000\n"),
-                ("sys/fs/cgroup/a/cpu.max", "250000 100000\n"),
-            ];
-            assert_eq!(on(&four, &v2), (2, "4 physical cores; a CPU quota of 2.5".into()));
-            let v1 = [
-                ("proc/self/cgroup", "3:cpu,cpuacct:/a\n"),
-                ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "50000\n"),
-                ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
-                ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-                ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-            ];
-            assert_eq!(on(&four, &v1), (1, "4 physical cores; a CPU quota of 0.5".into()));
-        }
-
-        #[test]
-        fn a_system_without_information_gives_none() {
-            assert_eq!(threads_in(&[("sys/devices/system/cpu/online", "x\n")]), None);
-            assert_eq!(threads_in(&[]), None);
-        }
-
-        #[test]
-        fn this_machine_runs_at_least_one_thread() {
-            let threads = crate::platform::processors::default_threads();
-            assert!(threads.count >= 1 && !threads.reason.is_empty(), "{threads:?}");
-        }
-    }
 }

@@ -148,7 +148,7 @@ impl Model {
     /// Chooses the format of a quantized tensor; `before` is the number of earlier tensors of its
     /// role.
     fn choose(&self, tensor: &Tensor<'_>, role: Role, before: usize) -> DType {
-        use Target::{Q4KM, Q4KS, Q5KM};
+        use Target::{Q2_0, Q4KM, Q4KS, Q5KM};
         let usual = self.target.dtype();
         let with_m = matches!(self.target, Q4KM | Q5KM);
         let eight_experts = self.experts == 8;
@@ -156,6 +156,7 @@ impl Model {
         let by_name = layer(tensor.name).filter(|_| self.experts > 1);
         let layer = by_name.map_or(before, |layer| layer as usize);
         match role {
+            Role::Embeddings if !self.tied && self.target == Q2_0 => DType::Q4K,
             Role::Embeddings if !self.tied => usual,
             Role::Output | Role::Embeddings => {
                 let whole = tensor.row_len().is_multiple_of(usual.block().0 as u64);
@@ -192,6 +193,8 @@ fn is_quantized(tensor: &Tensor<'_>, options: &Options) -> bool {
 fn fitting(dtype: DType, row_len: u64) -> DType {
     let fits = |dtype: &DType| row_len.is_multiple_of(dtype.block().0 as u64);
     let smaller = match dtype {
+        // llama.cpp has no replacement for Q1_0.
+        DType::Q1_0 | DType::Q2_0 => DType::Q4_0,
         DType::Q4K => DType::Q5_0,
         DType::Q5K => DType::Q5_1,
         DType::Q6K => DType::Q8_0,

@@ -3,12 +3,21 @@
 use rope_cpu_kernels::DType;
 
 /// The type of a quantized file.
+///
+/// ```
+/// use rope_cpu::quantize::Target;
+///
+/// let target = Target::named("q4_k").unwrap();
+/// assert_eq!(target.name(), "Q4_K_M");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of llama.cpp")]
+#[allow(missing_docs, reason = "the names are from llama.cpp")]
 pub enum Target {
     F32,
     F16,
     Bf16,
+    Q1_0,
+    Q2_0,
     Q4_0,
     Q5_0,
     Q5_1,
@@ -22,10 +31,12 @@ pub enum Target {
 
 /// Each type with its name, its number in `general.file_type` (`enum llama_ftype` in llama.h), and
 /// the format of most tensors.
-const TARGETS: [(Target, &str, u32, DType); 12] = [
+const TARGETS: [(Target, &str, u32, DType); 14] = [
     (Target::F32, "F32", 0, DType::F32),
     (Target::F16, "F16", 1, DType::F16),
     (Target::Bf16, "BF16", 32, DType::Bf16),
+    (Target::Q1_0, "Q1_0", 40, DType::Q1_0),
+    (Target::Q2_0, "Q2_0", 41, DType::Q2_0),
     (Target::Q4_0, "Q4_0", 2, DType::Q4_0),
     (Target::Q4KS, "Q4_K_S", 14, DType::Q4K),
     (Target::Q4KM, "Q4_K_M", 15, DType::Q4K),
@@ -45,6 +56,11 @@ impl Target {
 
     /// Returns the type with this name, in upper or lower case, or with this number. `Q4_K` and
     /// `Q5_K` are short for `Q4_K_M` and `Q5_K_M`.
+    ///
+    /// ```
+    /// # use rope_cpu::quantize::Target;
+    /// assert_eq!(Target::named("q4_k_m"), Some(Target::Q4KM));
+    /// ```
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_uppercase();
         let name = match &name[..] {

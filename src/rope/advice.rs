@@ -1,4 +1,4 @@
-//! Settings to propose when those of the user do not reach the context.
+//! Proposes settings when the user's settings do not reach the context.
 
 use super::{
     FREQ_BASE, FREQ_SCALE, Flags, Plan, SCALE, SCALING, ntk, policy::POLICY, sourced::short,
@@ -7,7 +7,7 @@ use super::{
 use crate::settings::Parameter;
 
 /// Returns a clause that proposes settings for a context of `context` tokens, or `None` if none
-/// reach it. Each proposed setting has been checked with `resolve`, with its value as printed.
+/// reach it. `resolve` has checked each proposed setting, with its value as printed.
 pub(super) fn settings_for(
     flags: &Flags,
     context: usize,
@@ -39,7 +39,8 @@ pub(super) fn settings_for(
     let linear = with(&beside, &FREQ_SCALE, freq_scale);
     let linear = reaches(&linear).then(|| format!("`rope_freq_scale` {}", short(freq_scale)));
     // A single pair has the same frequency with any base, so the computed base is infinite.
-    let base = ntk::base(own.n_rot, own.base_train.value, needed / own.factor.value).ceil();
+    let alpha = needed / own.factor.value;
+    let base = ntk::base(own.n_rot, own.turning, own.base_train.value, alpha).ceil();
     let raised = with(&beside, &FREQ_BASE, base);
     let raised = reaches(&raised).then(|| format!("`rope_freq_base` {}", short(base)));
 

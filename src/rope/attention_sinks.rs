@@ -1,5 +1,5 @@
-//! Attention sinks: only the first few tokens and the last tokens are visible, at positions as if no
-//! others had existed, so that a sequence can grow without end.
+//! Attention sinks: only the first few tokens and the last tokens are visible. Their positions are
+//! as if no others had existed, so a sequence can grow without end.
 //!
 //! Xiao et al., "Efficient Streaming Language Models with Attention Sinks" (arXiv:2309.17453), section
 //! 3.2. They can be combined with any method that changes frequencies.

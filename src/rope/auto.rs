@@ -1,8 +1,8 @@
 //! The choice of a RoPE method for a context.
 
 use super::{
-    Divisors, Error, FREQ_BASE, FREQ_SCALE, Flags, METHODS, Origin, Plan, SCALE, SCALING,
-    policy::POLICY, rule_inputs::FOR_CONTEXT, sourced::short, yarn,
+    Error, FREQ_BASE, FREQ_SCALE, Flags, METHODS, Origin, Plan, SCALE, SCALING, policy::POLICY,
+    rule_inputs::FOR_CONTEXT, sourced::short, yarn,
 };
 
 /// Returns the plan of the method that the context needs. The origin of its scaling gives the
@@ -32,19 +32,19 @@ pub(super) fn resolve(
 /// Returns the settings of the method to use, and the reason. `own` is the plan of the file's own
 /// settings in the context.
 ///
-/// 1. If the file's settings reach the context, they are used unchanged. A model that was trained
-///    for a length, or extended and fine-tuned to it by its authors, is best with their settings.
-/// 2. Otherwise YaRN is used, with the factor that reaches the context. The model was not fine-tuned
-///    for that length, and without fine-tuning YaRN loses least: less than linear and NTK scaling at
-///    every length in its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in that of DPRoPE.
-///    The measurements in `docs/results` agree, among the methods that rotate a key once. Methods
-///    that rotate keys when they are read, such as dynamic YaRN, lose less there, but are slower,
-///    and were measured only with that one small model. The criterion is perplexity: of the numbers
-///    hidden in 16,384 tokens, that model finds more with DPRoPE (9 of 15 against 5), but at 1.4
-///    times the perplexity.
+/// 1. If the file's settings reach the context, they are used unchanged. They are best for a model
+///    that was trained for a length, or extended and fine-tuned to it by its authors.
+/// 2. Otherwise YaRN is used, with the factor that reaches the context. The model was not
+///    fine-tuned for that length. Without fine-tuning YaRN loses least: less than linear and NTK
+///    scaling at every length in its own paper (arXiv:2309.00071, sections 4.3 and 3.3) and in the
+///    DPRoPE paper. The measurements in `docs/results` agree, among the methods that rotate a key
+///    once. Methods that rotate keys when they are used, such as dynamic YaRN, lose less there. But
+///    they are slower, and were measured only with that one small model. The criterion is
+///    perplexity. That model retrieves more numbers hidden in 16,384 tokens with DPRoPE (9 of 15
+///    against 5), but at 1.4 times the perplexity.
 ///
-/// YaRN counts turns in the original context. LongRoPE's divisors already extend a model from its
-/// original to its trained context, so for such a file the trained context is used.
+/// YaRN counts turns in the original context. If divisors in the file already extend the model from
+/// its original to its trained context, the trained context is used.
 fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     let (context, trained) = (own.context.value, own.context_train.value);
     if own.reaches() {
@@ -56,7 +56,7 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
     }
     let flags = beside.with(&SCALING, yarn::YARN.name);
     let (original, flags) = match &own.divisors {
-        Divisors::LongRope(_) => (trained, flags.with(&yarn::ORIG_CTX, trained)),
+        Some(sets) if sets.reach_trained() => (trained, flags.with(&yarn::ORIG_CTX, trained)),
         _ => (own.original_context.value, flags),
     };
     let factor = context as f64 / original.max(1) as f64;
@@ -67,4 +67,16 @@ fn choose(own: &Plan, beside: Flags) -> (Flags, String) {
          least of the methods that rotate a key once"
     );
     (flags, why)
+}
+
+/// Returns the difference from llama.cpp, with the settings that choose `plan` there.
+pub(super) fn unlike_llama_cpp(plan: &Plan) -> String {
+    let (factor, original) = (short(plan.factor.value), plan.original_context.value);
+    let same = match plan.scaling.value == &yarn::YARN {
+        true => format!(
+            "`rope_scaling` yarn `rope_scale` {factor} `yarn_orig_ctx` {original} has the same effect"
+        ),
+        false => "only the settings of the file act here".into(),
+    };
+    format!("it has no `rope_scaling` auto: {same}")
 }

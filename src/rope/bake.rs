@@ -1,6 +1,6 @@
 //! A plan as tensors and metadata of a file, for programs that do not implement its rule.
 
-use super::{ATTENTION_SINKS, Divisors, Error, Layers, Plan, Table, divisors, linear};
+use super::{ATTENTION_SINKS, Error, Layers, Plan, ROPE_FREQS, Table, divisors, linear};
 
 /// The values of `rope_freqs.weight` and `rope.scaling.attn_factor` that reproduce a plan: a program
 /// that applies both, with scaling none, rotates as the plan does.
@@ -19,8 +19,8 @@ impl Plan {
     /// If the plan depends on the length of the sequence, or acts on attention: divisors can express
     /// neither.
     pub fn baked(&self) -> Result<Baked, Error> {
-        if matches!(self.divisors, Divisors::LongRope(_)) {
-            return Err(Error::BakedLongRope);
+        if let Some(divisors) = &self.divisors {
+            divisors.check_bakeable()?;
         }
         if self.rule.effective_length(1).is_some() {
             return Err(Error::BakedByLength { scaling: self.scaling.value });
@@ -36,7 +36,8 @@ impl Plan {
         let table = Table::new(self, Layers::Global, self.context.value);
         let own = linear::frequencies(self.n_rot, self.base_train.value);
         let divisors = own.zip(&table.inv_freq).map(|(own, theta)| (own / theta) as f32);
-        let divisors = divisors::check(divisors::ROPE_FREQS, divisors.collect(), self.n_rot / 2)?;
+        let divisors = divisors.chain(std::iter::repeat(divisors::STILL)).take(self.n_rot / 2);
+        let divisors = divisors::check(ROPE_FREQS, divisors.collect(), self.n_rot / 2)?;
         Ok(Baked { divisors, attention_scale: table.scale })
     }
 }

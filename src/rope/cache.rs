@@ -6,17 +6,26 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rope_cpu_kernels::attention::Arcs;
+use rope_cpu_kernels::attention::{Arcs, PAGE};
 
 use super::{FarKeys, Layers, Plan, Region, Table};
 use crate::platform::memory::{Refused, filled};
 
-/// The number of positions whose rows are computed together.
-pub const PAGE: usize = 256;
-
 /// A plan and the cos/sin rows computed from it so far.
 ///
-/// Rows are stored in pages of 256 positions, so that adding rows never moves or recomputes others.
+/// Rows are stored in pages, as keys and values are, so that adding rows never moves or recomputes
+/// others.
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, rope::{Flags, Layers, Rope}};
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut rope = Rope::new(model.rope_plan(&Flags::method("yarn"), 16384)?);
+/// let length = rope.effective_length(100);
+/// rope.prepare(Layers::Global, length, 0..100)?;
+/// println!("cos and sin of each pair: {:?}", rope.row(Layers::Global, length, 99));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Rope {
     plan: Plan,
@@ -33,6 +42,8 @@ struct Rows {
     table: Table,
     /// Computed when a bias is added first.
     arcs: OnceLock<Arcs>,
+    /// The elements of a row.
+    n_rot: usize,
     pages: BTreeMap<usize, Box<[f32]>>, // (PAGE, n_rot) each
 }
 
@@ -49,8 +60,8 @@ impl Rope {
 
     /// Returns the effective length of a sequence of `tokens`: the length that its frequencies are
     /// computed for. Sequences with equal effective lengths have equal frequencies. If it changes
-    /// while a sequence grows, keys and values that are already in the cache belong to the old
-    /// frequencies, and must be computed again.
+    /// while a sequence grows, the keys and values in the cache belong to the old frequencies and
+    /// must be computed again.
     pub fn effective_length(&self, tokens: usize) -> usize {
         self.plan.effective_length(tokens)
     }
@@ -65,15 +76,15 @@ impl Rope {
         users
     }
 
-    /// Removes the rows of all effective lengths that nothing keeps.
-    pub fn release_unused(&mut self) {
+    /// Removes the rows of effective lengths without users.
+    pub(crate) fn release_unused(&mut self) {
         self.lengths.retain(|(_, users)| Arc::strong_count(users) > 1);
         let kept = |len| self.lengths.iter().any(|(kept, _)| *kept == len);
         self.tables.retain(|rows| rows.layers == Layers::Window || kept(rows.effective_length));
     }
 
     /// Removes rows of window layers that no query at `position` or later needs.
-    pub fn release_before(&mut self, position: usize) {
+    pub(crate) fn release_before(&mut self, position: usize) {
         if self.plan.rolls() && !self.plan.shifts {
             for rows in self.tables.iter_mut().filter(|rows| rows.layers == Layers::Window) {
                 rows.pages = rows.pages.split_off(&(position / PAGE));
@@ -81,12 +92,12 @@ impl Rope {
         }
     }
 
-    /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding window
-    /// of `window` tokens use the rows of global layers if they have no base of their own.
+    /// Computes all rows that queries at `positions` need, for all layers. Layers with a sliding
+    /// window of `window` tokens use the rows of global layers if they do not have their own base.
     ///
     /// # Errors
     /// As for [`Rope::prepare`].
-    pub fn prepare_for(
+    pub(crate) fn prepare_for(
         &mut self,
         effective_length: usize,
         positions: Range<usize>,
@@ -94,7 +105,7 @@ impl Rope {
     ) -> Result<(), Refused> {
         let (visibility, raw_keys) = (self.plan.visibility, self.plan.raw_keys());
         let (first, end) = (positions.start, positions.end);
-        if self.plan.window_base.is_some() {
+        if self.plan.window.is_some() {
             // Without context shift, keys are rotated when they are stored.
             let from = if self.plan.shifts { 0 } else { first };
             self.prepare(Layers::Window, effective_length, from..end)?;
@@ -134,15 +145,16 @@ impl Rope {
             Some(i) => &mut self.tables[i],
             None => {
                 let table = Table::new(&self.plan, layers, effective_length);
+                let n_rot = self.plan.n_rot_of(layers);
                 let (arcs, pages) = (OnceLock::new(), BTreeMap::new());
-                self.tables.push(Rows { layers, effective_length, table, arcs, pages });
+                self.tables.push(Rows { layers, effective_length, table, arcs, n_rot, pages });
                 let last = self.tables.len() - 1;
                 &mut self.tables[last]
             }
         };
         let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
         for i in pages {
-            let (n_rot, table) = (self.plan.n_rot, &rows.table);
+            let (n_rot, table) = (rows.n_rot, &rows.table);
             if let Entry::Vacant(entry) = rows.pages.entry(i) {
                 let mut page = filled(0.0, PAGE * n_rot)?;
                 for (j, row) in page.chunks_exact_mut(n_rot).enumerate() {
@@ -154,19 +166,23 @@ impl Rope {
         Ok(())
     }
 
-    /// Returns the rows of the first 256 positions, `[256, n_rot]`.
+    /// Returns the rows of the first page, (PAGE, n_rot).
     ///
     /// # Panics
     /// If the rows have not been prepared, as for [`Rope::row`].
-    pub fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
-        self.page(layers, effective_length, 0)
+    pub(crate) fn first_rows(&self, layers: Layers, effective_length: usize) -> &[f32] {
+        self.page(layers, effective_length, 0).1
     }
 
-    /// Returns the cosines and sines that rotate to all of the first 256 positions together; `None` if
+    /// Returns the cosines and sines that rotate to all positions of the first page together; `None` if
     /// no rows have been prepared for these layers and this length.
     pub(crate) fn arcs(&self, layers: Layers, effective_length: usize) -> Option<&Arcs> {
         let rows = self.rows(layers, effective_length)?;
-        Some(rows.arcs.get_or_init(|| Arcs::new(&rows.table.inv_freq, rows.table.scale)))
+        Some(rows.arcs.get_or_init(|| {
+            let mut inv_freq = rows.table.inv_freq.clone();
+            inv_freq.resize(rows.n_rot / 2, 0.0);
+            Arcs::new(&inv_freq, rows.table.scale)
+        }))
     }
 
     /// Returns the attention scale, which all values of the rows are multiplied by; 1 if no rows have
@@ -182,8 +198,7 @@ impl Rope {
     /// If [`Rope::prepare`] has not been called for these layers, this effective length and this
     /// position.
     pub fn row(&self, layers: Layers, effective_length: usize, position: usize) -> &[f32] {
-        let n_rot = self.plan.n_rot;
-        let page = self.page(layers, effective_length, position / PAGE);
+        let (n_rot, page) = self.page(layers, effective_length, position / PAGE);
         &page[position % PAGE * n_rot..][..n_rot]
     }
 
@@ -191,15 +206,16 @@ impl Rope {
         self.tables.iter().find(|rows| rows.matches(layers, effective_length))
     }
 
-    fn page(&self, layers: Layers, effective_length: usize, page: usize) -> &[f32] {
+    /// Returns the elements of a row, and a page of rows.
+    fn page(&self, layers: Layers, effective_length: usize, page: usize) -> (usize, &[f32]) {
         self.rows(layers, effective_length)
-            .and_then(|rows| rows.pages.get(&page).map(|page| &**page))
+            .and_then(|rows| rows.pages.get(&page).map(|page| (rows.n_rot, &**page)))
             .unwrap_or_else(|| panic!("RoPE row {} was not prepared", page * PAGE))
     }
 }
 
 impl Rows {
-    /// Returns whether these rows are those of `layers` at `effective_length`. Rows of window layers
+    /// Returns whether these rows are for `layers` at `effective_length`. Rows of window layers
     /// serve every length.
     fn matches(&self, layers: Layers, effective_length: usize) -> bool {
         self.layers == layers

@@ -23,7 +23,7 @@ use crate::settings::Parameter;
 use weights::Matrices;
 
 /// CLEX.
-pub static CLEX: Scaling = Scaling::rule(
+pub(super) static CLEX: Scaling = Scaling::rule(
     "clex",
     "frequencies that follow the length by a learned differential equation",
     |inputs, factor, inv_freq| Ok(Arc::new(Clex::resolve(inputs, factor, inv_freq)?)),
@@ -33,14 +33,16 @@ pub static CLEX: Scaling = Scaling::rule(
 .factor(Factor::Own(factor));
 
 /// The file with the matrices of the equation.
-pub static WEIGHTS: Parameter =
-    Parameter::path("clex_weights", "FILE", "clex: file with the matrices of its equation")
-        .details(
-            "A safetensors file with one tensor whose name ends in ode_up_proj, of shape (pairs, \
-             hidden), and one whose name ends in ode_down_proj, of shape (hidden, pairs), as saved by \
-             the authors' program.",
-        )
-        .rare();
+pub static WEIGHTS: Parameter = Parameter::path(
+    "clex_weights",
+    "FILE",
+    "clex: file with the matrices of its equation",
+)
+.details(
+    "A safetensors file with two tensors, as saved by the authors' program: *ode_up_proj, of \
+             shape (pairs, hidden), and *ode_down_proj, of shape (hidden, pairs).",
+)
+.rare();
 
 /// The step size of the solver.
 pub static STEP: Parameter =
@@ -55,9 +57,9 @@ pub static ACTIVATION: Parameter = Parameter::word(
 )
 .rare();
 
-/// The frequencies by sequence length, and the settings that they were computed with.
+/// The frequencies by sequence length, with the settings that gave them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Clex {
+pub(super) struct Clex {
     /// L: the context that the model was trained for.
     pub original_context: Sourced<usize>,
     /// The origin of the weights.
@@ -185,7 +187,7 @@ struct Equation<'a> {
 
 impl Equation<'_> {
     /// Returns the frequencies at t = 1, 2, ..., `t_end`. As in torchdiffeq, the grid points are
-    /// 1 + k · step with the last one at `t_end`, and a whole t within a step is interpolated.
+    /// `1 + k · step`, and the last one is `t_end`. A whole t within a step is interpolated.
     fn solve(&self, inv_freq: &[f64], t_end: usize, step: f64) -> Vec<Vec<f64>> {
         let mut z: Vec<f64> = inv_freq.iter().map(|theta| theta.ln()).collect();
         let mut table = vec![inv_freq.to_vec()];

@@ -1,10 +1,10 @@
 //! A measure of how much a longer context disturbs the angles that a model was trained with.
 //!
 //! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
-//! (arXiv:2410.01490): a pair that turns by θ gives the angles mθ mod 2π for the positions
-//! m = 0, 1, ... The circle is cut into b intervals, and the shares of the angles in each (equations
-//! 5 to 7) are compared between the trained length and the new one (equation 8). All arithmetic is
-//! f64, so that the choice of pairs does not depend on the machine.
+//! (arXiv:2410.01490): a pair that turns by θ gives the angles mθ mod 2π for the positions m = 0,
+//! 1, ... The circle is cut into b intervals. Equation 8 compares the shares of the angles in each
+//! (equations 5 to 7) between the trained length and the new one. All arithmetic is f64, so that
+//! the choice of pairs does not depend on the machine.
 
 use std::{f64::consts::TAU, str::FromStr};
 
@@ -49,6 +49,15 @@ impl FromStr for Direction {
 }
 
 /// The number of angles of one pair in each interval of the circle.
+///
+/// ```
+/// use rope_cpu::rope::{Direction, Histogram};
+///
+/// let trained = Histogram::new(0.01, 4096, 360);
+/// let longer = Histogram::new(0.01, 8192, 360);
+/// assert_eq!(trained.disturbance(&trained, Direction::Code), 0.0);
+/// assert!(longer.disturbance(&trained, Direction::Code) > 0.0);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     /// The number of angles in each interval.

@@ -1,11 +1,11 @@
-//! DPRoPE: each pair is either interpolated or left unchanged (extrapolated), whichever disturbs the
+//! DPRoPE: interpolates each pair or leaves it unchanged (extrapolates), whichever disturbs the
 //! distribution of its angles less.
 //!
 //! Wu et al., "Extending Context Window of Large Language Models from a Distributional Perspective"
-//! (arXiv:2410.01490, github.com/1180301012/DPRoPE), equations 5 to 9: pair i has the frequency
-//! θ_i / s if D(unchanged) > D(interpolated) + t, and θ_i otherwise, also for a tie. Instead of t,
-//! the number n̂ of dimensions to interpolate may be set: those with the largest difference. The
-//! pairs are chosen once, when the plan is resolved.
+//! (arXiv:2410.01490, github.com/1180301012/DPRoPE), equations 5 to 9: pair i has the frequency θ_i
+//! / s if D(unchanged) > D(interpolated) + t, and θ_i otherwise, also for a tie. Instead of t, the
+//! number n̂ of dimensions to interpolate may be set, with the largest difference first. The pairs
+//! are chosen once, when the plan is resolved.
 
 use std::{fmt, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::{
 use crate::settings::Parameter;
 
 /// DPRoPE.
-pub static DPROPE: Scaling = Scaling::rule(
+pub(super) static DPROPE: Scaling = Scaling::rule(
     "dprope",
     "each frequency is divided or kept, whichever disturbs the distribution of its angles less",
     |inputs, factor, inv_freq| Ok(Arc::new(DpRope::resolve(inputs, factor, inv_freq)?)),
@@ -90,12 +90,12 @@ pub struct DpRope {
     pub pairs: Vec<Pair>,
 }
 
-/// The criterion by which DPRoPE chooses the pairs to interpolate.
+/// How DPRoPE chooses the pairs to interpolate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// Pairs whose disturbance interpolation reduces by more than t.
+    /// Pairs with a disturbance that interpolation reduces by more than t.
     Threshold(Sourced<f64>),
-    /// n̂ dimensions (two for each pair): those whose disturbance interpolation reduces most.
+    /// n̂ dimensions (two for each pair), where interpolation reduces the disturbance most.
     Dimensions(Sourced<usize>),
 }
 
@@ -163,7 +163,7 @@ impl Rule for DpRope {
 
     fn frequency_formula(&self, factor: f64) -> String {
         let s = short(factor);
-        format!("θ_i / {s} for the pairs whose disturbance it reduces, otherwise θ_i")
+        format!("θ_i / {s} if that reduces the disturbance of the pair, otherwise θ_i")
     }
 
     fn original_context(&self) -> Option<&Sourced<usize>> {

@@ -2,15 +2,15 @@
 //! within the trained context are unchanged.
 //!
 //! emozilla, "Dynamically Scaled RoPE" (2023), which is `rope_type` dynamic of Hugging Face and
-//! section 3.3 of the YaRN paper (arXiv:2309.00071): α = s · n/C - (s - 1) for a sequence of n tokens
-//! and a model that was trained with C. Fu et al., "Data Engineering for Scaling Language Models to
-//! 128K Context" (arXiv:2402.10171), have two variants with a hyper-parameter s: the same formula
-//! with s from 1 to C'/C; and, for a context of C' tokens that is set in advance,
-//! α = s · max(C', n)/C - (s - 1) with s = C'/(2C), which is constant up to C'.
+//! section 3.3 of the YaRN paper (arXiv:2309.00071): α = s · n/C - (s - 1) for a sequence of n
+//! tokens and a model that was trained with C. Fu et al., "Data Engineering for Scaling Language
+//! Models to 128K Context" (arXiv:2402.10171), have two variants with a hyper-parameter s. The
+//! first is the same formula with s from 1 to C'/C. The second is for a context of C' tokens that
+//! is set in advance: α = s · max(C', n)/C - (s - 1) with s = C'/(2C), constant up to C'.
 //!
-//! [`Policy`](super::Policy) decides whose length n is: by default that of the sequence up to each
-//! token. The length is rounded up to a multiple of a step, as otherwise the frequencies would change
-//! with each token.
+//! [`Policy`](super::Policy) decides which length n is: by default the sequence up to each token.
+//! It is rounded up to a multiple of a step, since otherwise the frequencies would change with each
+//! token.
 
 use std::{fmt, sync::Arc};
 
@@ -21,12 +21,14 @@ use super::{
 use crate::settings::Parameter;
 
 /// Dynamic NTK.
-pub static DYNAMIC: Scaling = Scaling::rule(
+pub(super) static DYNAMIC: Scaling = Scaling::rule(
     "dynamic",
     "ntk with an alpha that follows the length of the sequence",
-    |inputs, _, inv_freq| {
+    |inputs, factor, inv_freq| {
         ntk::check(2 * inv_freq.len(), &DYNAMIC)?;
-        Ok(Arc::new(Dynamic::resolve(inputs)?))
+        let dynamic = Dynamic::resolve(inputs)?;
+        dynamic.check(factor, inputs.context.value)?;
+        Ok(Arc::new(dynamic))
     },
 )
 .parameters(&[&VARIANT, &TARGET, &STEP])
@@ -41,12 +43,13 @@ pub static VARIANT: Parameter = Parameter::word(
     "dynamic: formula: hf, fu1 or fu2 [default: hf]",
 )
 .details(
-    "hf: alpha is N x length / trained - (N - 1), where N is `rope_scale`, by default 1. fu1: the \
-     same. fu2: constant up to the target, with N = target / (2 x trained) by default.",
+    "hf: alpha is N x length / trained - (N - 1), where N is `rope_scale`, by default 1 and at most \
+     context / trained. fu1: the same. fu2: constant up to the target, with N = target / (2 x \
+     trained) by default.",
 )
 .rare();
 
-/// C', the length up to which the second formula of Fu et al. is constant.
+/// C': the second formula of Fu et al. is constant up to this length.
 pub static TARGET: Parameter = Parameter::whole(
     "dynamic_target",
     "N",
@@ -55,7 +58,7 @@ pub static TARGET: Parameter = Parameter::whole(
 )
 .rare();
 
-/// The number of tokens to a multiple of which longer lengths are rounded up.
+/// The step of the length: beyond the trained length, it is rounded up to a multiple of this.
 pub static STEP: Parameter = Parameter::whole(
     "rope_step",
     "N",
@@ -68,15 +71,15 @@ pub static STEP: Parameter = Parameter::whole(
 )
 .rare();
 
-/// The settings by which α depends on the length.
+/// The settings that make α depend on the length.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dynamic {
+pub(super) struct Dynamic {
     /// The formula for α.
     pub variant: Sourced<Variant>,
     /// C: the trained context (Hugging Face's `max_position_embeddings`), not the original context of
     /// an extended model.
     pub trained: Sourced<usize>,
-    /// C': the length up to which α is constant, if the variant has one.
+    /// C': α is constant up to this length, if the variant has one.
     pub target: Option<Sourced<usize>>,
     /// Longer lengths are rounded up to a multiple of this number of tokens.
     pub step: Sourced<usize>,
@@ -84,7 +87,7 @@ pub struct Dynamic {
 
 /// The formula for α.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
+pub(super) enum Variant {
     /// Hugging Face's formula.
     HuggingFace,
     /// The first formula of Fu et al.: Hugging Face's, with another name for the factor.
@@ -124,6 +127,24 @@ impl Dynamic {
         Ok(Dynamic { variant, trained, target, step: step(inputs)? })
     }
 
+    /// Checks that a given s is from 1 to C'/C. Up to the trained length α is 1 for every s.
+    fn check(&self, factor: &Sourced<f64>, context: usize) -> Result<(), Error> {
+        let extended = self.target.as_ref().map_or(context, |target| target.value);
+        let most = match extended > self.trained.value {
+            true => extended as f64 / self.trained.value.max(1) as f64,
+            false => f64::INFINITY,
+        };
+        let given = !matches!(factor.origin, Origin::Default | Origin::Computed(_));
+        if !given || (1.0..=most).contains(&factor.value) {
+            return Ok(());
+        }
+        let expected = match most.is_finite() {
+            true => format!("from 1 to {}, the context / the trained length", short(most)),
+            false => "at least 1".into(),
+        };
+        Err(Error::OutOfRange { value: factor.origin.with_value(factor.value), expected })
+    }
+
     /// Returns α for a sequence of `length` tokens; `factor` is s.
     fn alpha(&self, factor: f64, length: usize) -> f64 {
         let least = self.target.as_ref().unwrap_or(&self.trained).value;
@@ -142,6 +163,9 @@ impl Rule for Dynamic {
         let c = self.trained.value;
         let by = match factor {
             1.0 => format!("max(n, {constant}) / {c}"),
+            s if s < 1.0 => {
+                format!("{} · max(n, {constant}) / {c} + {}", short(s), short(1.0 - s))
+            }
             s => format!("{} · max(n, {constant}) / {c} - {}", short(s), short(s - 1.0)),
         };
         format!("θ_i · α^(-2i/(d-2)), α = {by}{}", rounded(self.step.value))
@@ -157,7 +181,8 @@ impl Rule for Dynamic {
     }
 
     fn reach(&self, _unscaled: f64, factor: f64) -> f64 {
-        // With a factor below 1, alpha grows more slowly than the length.
+        // With a factor below 1, as fu2 has for a target below 2 C, alpha grows more slowly than the
+        // length.
         if factor < 1.0 { self.trained.value as f64 } else { f64::INFINITY }
     }
 }
@@ -194,7 +219,7 @@ fn variant(inputs: &RuleInputs) -> Result<Sourced<Variant>, Error> {
     inputs.flags.word_or_first(&VARIANT, &Variant::ALL, Variant::name)
 }
 
-/// Returns C': that of the setting, otherwise the requested context, but at least C.
+/// Returns C': the setting, otherwise the requested context, but at least C.
 fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize>, Error> {
     match inputs.flags.whole(&TARGET) {
         Some(target) => target.between(trained.value, TOKENS_MAX),
@@ -206,9 +231,12 @@ fn target(inputs: &RuleInputs, trained: &Sourced<usize>) -> Result<Sourced<usize
 /// The largest length that a setting may give, in tokens.
 const TOKENS_MAX: usize = 1 << 30;
 
-/// Returns the step of lengths, by default 256.
+/// The default step. It does not follow the size of a page of the KV cache, which is equal.
+const STEP_DEFAULT: usize = 256;
+
+/// Returns the step of lengths.
 pub(super) fn step(inputs: &RuleInputs) -> Result<Sourced<usize>, Error> {
-    inputs.flags.whole(&STEP).unwrap_or(Sourced::default(256)).between(1, TOKENS_MAX)
+    inputs.flags.whole(&STEP).unwrap_or(Sourced::default(STEP_DEFAULT)).between(1, TOKENS_MAX)
 }
 
 /// Returns `constant` for sequences up to that length, and the next multiple of `step` for longer

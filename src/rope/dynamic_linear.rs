@@ -1,5 +1,5 @@
-//! Dynamic linear scaling: linear scaling whose factor is the length of the sequence divided by the
-//! original context. Sequences within the original context are unchanged.
+//! Dynamic linear scaling: the factor is the length of the sequence divided by the original
+//! context. Sequences within the original context are unchanged.
 //!
 //! Peng et al., "YaRN" (arXiv:2309.00071), section 3.3: s = max(1, n/L), there with position
 //! interpolation (Dynamic-PI in appendix B). Lengths are rounded up to a step, as in `dynamic`.
@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Dynamic linear scaling.
-pub static DYNAMIC_LINEAR: Scaling = Scaling::rule(
+pub(super) static DYNAMIC_LINEAR: Scaling = Scaling::rule(
     "dynamic-linear",
     "linear with a factor that follows the length",
     |inputs, _, _| {
@@ -28,7 +28,7 @@ pub static DYNAMIC_LINEAR: Scaling = Scaling::rule(
 
 /// The settings of dynamic linear scaling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DynamicLinear {
+pub(super) struct DynamicLinear {
     /// L: the context before any extension, in tokens.
     pub original_context: Sourced<usize>,
     /// Lengths beyond the original context are rounded up to a multiple of this number of tokens.

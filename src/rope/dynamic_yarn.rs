@@ -1,4 +1,4 @@
-//! Dynamic YaRN: YaRN whose factor is the length of the sequence divided by the original context.
+//! Dynamic YaRN: the factor is the length of the sequence divided by the original context.
 //! Sequences within the original context are unchanged.
 //!
 //! Section 3.3 of the YaRN paper (arXiv:2309.00071): s = max(1, n/L); the released code is
@@ -7,14 +7,14 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Error, Rule, Scaling, Sourced, dynamic,
+    Error, Flags, Plan, Rule, Scaling, Sourced, dynamic,
     rule_inputs::RuleInputs,
     scaling::Factor,
     yarn::{self, MagnitudeWeights, Yarn},
 };
 
 /// Dynamic YaRN.
-pub static DYNAMIC_YARN: Scaling =
+pub(super) static DYNAMIC_YARN: Scaling =
     Scaling::rule("dynamic-yarn", "yarn with a factor that follows the length", |inputs, _, _| {
         Ok(Arc::new(DynamicYarn::resolve(inputs)?))
     })
@@ -33,7 +33,7 @@ pub static DYNAMIC_YARN: Scaling =
 
 /// The settings of dynamic YaRN.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DynamicYarn {
+pub(super) struct DynamicYarn {
     /// The settings of YaRN, all but the factor.
     pub yarn: Yarn,
     /// Lengths beyond the original context are rounded up to a multiple of this number of tokens.
@@ -78,12 +78,20 @@ impl Rule for DynamicYarn {
         self.weights.as_ref().map_or(1.0, |weights| weights.magnitude(self.factor(length)))
     }
 
+    fn score_scale(&self, length: usize) -> f64 {
+        self.weights.as_ref().map_or(1.0, |weights| weights.score_scale(self.factor(length)))
+    }
+
     fn original_context(&self) -> Option<&Sourced<usize>> {
         self.yarn.original_context()
     }
 
     fn reach(&self, _unscaled: f64, _factor: f64) -> f64 {
         f64::INFINITY
+    }
+
+    fn unlike_llama_cpp(&self, _plan: &Plan, flags: &Flags) -> Vec<String> {
+        yarn::missing_in_llama_cpp(flags).collect()
     }
 }
 

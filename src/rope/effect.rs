@@ -18,16 +18,15 @@ pub struct Effect {
     pub distances: Vec<Distance>,
 }
 
-/// A distance between a query and a key, and the distances that have the same angles in a model as it
-/// was trained.
+/// A distance between a query and a key, and the trained distances with the same angles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distance {
     /// The number of tokens from the key to the query.
     pub tokens: usize,
-    /// The effective distance for the pair of dimensions whose frequency is reduced most; `None` if the
-    /// query does not attend to the key.
+    /// The effective distance for the pair of dimensions with the most reduced frequency; `None` if
+    /// the query does not attend to the key.
     pub least: Option<f64>,
-    /// The effective distance for the pair of dimensions whose frequency is reduced least.
+    /// The effective distance for the pair of dimensions with the least reduced frequency.
     pub most: Option<f64>,
 }
 

@@ -15,6 +15,8 @@ pub enum Error {
     UnknownDirection { name: String, known: String },
     #[error("{key}: unknown RoPE scaling {}: choose one with `rope_scaling`", gguf::quoted(name))]
     UnknownScalingInFile { key: String, name: String },
+    #[error("unknown RoPE setting {name:?}: must be one of {known}")]
+    UnknownSetting { name: String, known: String },
     #[error("{value}: must be {expected}")]
     OutOfRange { value: String, expected: String },
     #[error("{one} and {other} both set {setting}: remove one of them")]
@@ -32,15 +34,15 @@ pub enum Error {
     )]
     NoEffect { setting: Setting, scaling: &'static Scaling, needs: &'static Scaling },
     #[error(
-        "RoPE scaling {scaling} cannot be combined with the LongRoPE divisors in the file: choose \
-         longrope, none, linear or yarn"
+        "RoPE scaling {scaling} cannot be combined with the {title} divisors in the file: choose \
+         {owner}, none, linear or yarn"
     )]
-    LongRopeDivisors { scaling: &'static Scaling },
+    DivisorsOfOther { scaling: &'static Scaling, title: &'static str, owner: &'static Scaling },
     #[error(
-        "RoPE scaling longrope needs the tensor {tensor}, which is not in the file: choose another \
+        "RoPE scaling {scaling} needs the tensor {tensor}, which is not in the file: choose another \
          with `rope_scaling`"
     )]
-    MissingFactors { tensor: &'static str },
+    MissingFactors { scaling: &'static Scaling, tensor: &'static str },
     #[error("tensor {tensor} has {found} values: must have {expected}, one for each rotated pair")]
     FactorCount { tensor: &'static str, found: usize, expected: usize },
     #[error("tensor {tensor} is of type {found}: must be f32")]
@@ -60,8 +62,8 @@ pub enum Error {
     #[error("{setting} needs {other}")]
     Needs { setting: String, other: String },
     #[error(
-        "{factor} has no effect with RoPE scaling {scaling}, whose factor is the length of the \
-         sequence divided by the original context: remove it"
+        "{factor} has no effect with RoPE scaling {scaling}: its factor is the length of the \
+         sequence divided by the original context; remove {factor}"
     )]
     FactorByLength { factor: Origin, scaling: &'static Scaling },
     #[error("RoPE scaling {scaling} needs at least 4 rotated dimensions: the model has {n_rot}")]
@@ -99,10 +101,10 @@ pub enum Error {
     )]
     BakedByLength { scaling: &'static Scaling },
     #[error(
-        "the LongRoPE divisors in the file depend on the length of the sequence, but a baked file \
-         stores one set of divisors: a LongRoPE model cannot be baked"
+        "the {title} divisors in the file depend on the length of the sequence, but a baked file \
+         stores one set of divisors: a {title} model cannot be baked"
     )]
-    BakedLongRope,
+    BakedDivisors { title: &'static str },
     #[error(
         "{setting} acts on attention, but a file stores only divisors of frequencies: remove it"
     )]
@@ -114,6 +116,11 @@ pub enum Error {
          of the sequence: remove it"
     )]
     PolicyNoEffect { scaling: &'static Scaling },
+    #[error(
+        "{cause} needs keys that rotate when they are used, but {architecture} models {reason}: choose a \
+         method that changes frequencies only, such as yarn or ntk"
+    )]
+    KeysAreFinal { cause: String, architecture: String, reason: &'static str },
     #[error(transparent)]
     Metadata(#[from] gguf::MetadataError),
 }

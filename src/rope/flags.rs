@@ -1,24 +1,30 @@
-//! The RoPE settings of a user, and those that are not parameters of one method.
+//! The RoPE settings of a user, with the parameters that belong to no method.
 
-use super::{ATTENTION_SINKS, Error, POLICY, SCALING, Scaling, Sourced, yarn};
+use std::str::FromStr;
+
+use super::{ATTENTION_SINKS, Error, POLICY, SCALING, Scaling, Sourced, parameters, yarn};
 use crate::settings::{Parameter, Value, Values};
 
-/// The factor by which the context is extended.
+/// The factor that extends the context.
 pub static SCALE: Parameter =
-    Parameter::number("rope_scale", "N", "Extend the context by a factor of N").details(
-        "Linear scaling keeps the distances between far tokens within the trained range; YaRN \
-         (`rope_scaling` yarn) also preserves those between near tokens, and needs no fine-tuning. If \
-         neither a flag nor the file gives the factor, it is the one that reaches the context.",
-    );
+    Parameter::number("rope_scale", "N", "Extend the context by a factor of N")
+        .details(
+            "Linear scaling keeps the distances between far tokens within the trained range; YaRN \
+             (`rope_scaling` yarn) also preserves those between near tokens, and needs no fine-tuning. \
+             If neither a flag nor the file gives the factor, it is the one that reaches the context.",
+        )
+        .llama_cpp(&["LLAMA_ARG_ROPE_SCALE"]);
 
 /// The inverse of that factor.
 pub static FREQ_SCALE: Parameter =
-    Parameter::number("rope_freq_scale", "N", "Inverse of `rope_scale`: 0.25 extends 4 times");
+    Parameter::number("rope_freq_scale", "N", "Inverse of `rope_scale`: 0.25 extends 4 times")
+        .llama_cpp(&["LLAMA_ARG_ROPE_FREQ_SCALE"]);
 
 /// The base of the frequencies.
 pub static FREQ_BASE: Parameter =
     Parameter::number("rope_freq_base", "N", "Base frequency of RoPE")
-        .details("NTK-aware scaling raises it.");
+        .details("NTK-aware scaling raises it.")
+        .llama_cpp(&["LLAMA_ARG_ROPE_FREQ_BASE"]);
 
 /// Whether queries are scaled by the logarithm of their position.
 pub static LOG_N: Parameter = Parameter::switch(
@@ -33,15 +39,48 @@ pub static LOG_N: Parameter = Parameter::switch(
 .rare();
 
 /// The RoPE settings of a user.
+///
+/// ```
+/// use rope_cpu::rope::{Flags, SCALE};
+///
+/// let own = Flags::default(); // the settings of the model's file
+/// let yarn = Flags::method("yarn").with(&SCALE, 4.0);
+/// assert_eq!(yarn.scaling().unwrap().name, "yarn");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flags {
-    /// The values of [`parameters`](super::parameters).
+    /// The values of [`parameters`].
     pub values: Values,
-    /// Whether a factor that no setting gives is computed to reach the context even if the file has
-    /// one, so that methods can be compared at a length.
+    /// Whether to ignore the factor of a file, and compute the one that reaches the context. This
+    /// lets you compare methods at a length. A setting has priority.
     pub for_context: bool,
     /// Whether the oldest tokens are removed when the context is full.
     pub context_shift: bool,
+}
+
+/// Parses a method with its settings, `METHOD[:SETTING=VALUE]...`. The names of settings may have
+/// dashes. A value without a name is the factor: `yarn:4` is `yarn:rope-scale=4`.
+///
+/// ```
+/// use rope_cpu::rope::{Flags, SCALE};
+///
+/// let flags: Flags = "yarn:4:yarn-ramp=turns".parse()?;
+/// assert_eq!(flags.values.number(&SCALE), Some(4.0));
+/// assert!("yarn:no-setting=1".parse::<Flags>().is_err());
+/// # Ok::<(), rope_cpu::rope::Error>(())
+/// ```
+impl FromStr for Flags {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Flags, Error> {
+        let mut parts = text.split(':');
+        let method = parts.next().unwrap_or_default();
+        let flags = Flags::default().parsed(SCALING.setting.0, method)?;
+        parts.try_fold(flags, |flags, part| match part.split_once('=') {
+            Some((name, value)) => flags.parsed(&name.replace('-', "_"), value),
+            None => flags.parsed(SCALE.setting.0, part),
+        })
+    }
 }
 
 impl Flags {
@@ -69,6 +108,32 @@ impl Flags {
         }
     }
 
+    /// Returns these settings with the value of the one that is called `name`, parsed from `text`.
+    ///
+    /// # Errors
+    /// If there is no such setting, or the text is not a value of it.
+    ///
+    /// ```
+    /// use rope_cpu::rope::{Flags, yarn::BETA_FAST};
+    ///
+    /// let flags = Flags::method("yarn").parsed(BETA_FAST.setting.0, "16")?;
+    /// assert_eq!(flags.values.number(&BETA_FAST), Some(16.0));
+    /// assert!(flags.parsed("yarn_ramp", "steep").is_err());
+    /// # Ok::<(), rope_cpu::rope::Error>(())
+    /// ```
+    pub fn parsed(self, name: &str, text: &str) -> Result<Flags, Error> {
+        let named = |parameter: &&Parameter| parameter.is_named(name);
+        let parameter = parameters().find(named).ok_or_else(|| {
+            let known: Vec<_> = parameters().map(|parameter| parameter.setting.0).collect();
+            Error::UnknownSetting { name: name.into(), known: known.join(", ") }
+        })?;
+        let value = parameter.parse(text).ok_or_else(|| Error::OutOfRange {
+            value: format!("{} {text}", parameter.setting),
+            expected: parameter.kind.expected(),
+        })?;
+        Ok(self.with(parameter, value))
+    }
+
     /// Returns these settings without the value of one.
     pub fn without(self, parameter: &Parameter) -> Flags {
         Flags { values: self.values.without(parameter), ..self }
@@ -89,8 +154,8 @@ impl Flags {
         self.values.has(&ATTENTION_SINKS)
     }
 
-    /// Returns these settings without those of a value that means the default, as in llama.cpp: -1
-    /// for the numbers of YaRN and 0 for its original context.
+    /// Returns these settings without values that mean the default in llama.cpp: -1 for the numbers
+    /// of YaRN and 0 for its original context.
     pub(super) fn without_defaults(&self) -> Flags {
         let numbers = [&yarn::EXT_FACTOR, &yarn::ATTN_FACTOR, &yarn::BETA_FAST, &yarn::BETA_SLOW];
         let minus = numbers.into_iter().filter(|p| self.values.number(p) == Some(-1.0));
@@ -119,7 +184,7 @@ impl Flags {
         Some(Sourced::setting(self.values.whole(parameter)?, parameter.setting))
     }
 
-    /// Returns the value of `all` whose name a setting gives, or else the first.
+    /// Returns the value of `all` that a setting names, or else the first.
     pub(super) fn word_or_first<T: Copy>(
         &self,
         parameter: &Parameter,
@@ -129,7 +194,7 @@ impl Flags {
         Ok(self.word(parameter, all, name_of)?.unwrap_or(Sourced::default(all[0])))
     }
 
-    /// Returns the value of `all` whose name a setting gives.
+    /// Returns the value of `all` that a setting names.
     pub(super) fn word<T: Copy>(
         &self,
         parameter: &Parameter,

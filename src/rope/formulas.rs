@@ -3,9 +3,9 @@
 use super::{Plan, sourced::short};
 
 impl Plan {
-    /// Returns the formulas g(m) and h(θ_i) of the general form f'(x, m, θ) = f(x, g(m), h(θ)) in
-    /// section 2.3 of the YaRN paper (arXiv:2309.00071), for the model's own θ and a sequence of n
-    /// tokens.
+    /// Returns the formulas g(m) and h(θ_i) for the model's own θ and a sequence of n tokens. The
+    /// general form is f'(x, m, θ) = f(x, g(m), h(θ)), from section 2.3 of the YaRN paper
+    /// (arXiv:2309.00071).
     pub fn formulas(&self) -> [String; 2] {
         let factor = self.factor.value;
         let [g, mut h] = match self.rule.effective_length(1) {

@@ -1,10 +1,13 @@
 //! The RoPE keys in the metadata of a GGUF file, `{architecture}.rope.*`, and their defaults.
 
 use super::{
-    Error, Family, LogMultiplier, Origin, Scaling, Sourced, divisors::LONG, linear::LINEAR,
-    longrope::LONGROPE, scaling::Factor,
+    Error, Factors, Family, LogMultiplier, METHODS, Origin, Scaling, Sourced, linear::LINEAR,
+    scaling::Factor, temperature::Temperature,
 };
 use crate::gguf::Metadata;
+
+const BETA_FAST: &str = "scaling.yarn_beta_fast";
+const BETA_SLOW: &str = "scaling.yarn_beta_slow";
 
 /// The origin of an original context that is computed by [`Keys::original_context`].
 const WITHOUT_FACTOR: &str = "trained context / linear factor of the file";
@@ -20,8 +23,10 @@ pub(super) struct Keys<'a> {
     pub architecture: &'a str,
     pub family: Family,
     pub metadata: &'a Metadata<'a>,
-    /// Whether the file has LongRoPE's divisors.
-    pub long_rope: bool,
+    /// The tensors of divisors in the file.
+    pub factors: &'a Factors,
+    /// The number of rotated pairs.
+    pub pairs: usize,
 }
 
 impl Keys<'_> {
@@ -35,15 +40,12 @@ impl Keys<'_> {
         Ok(value.map(|value| Sourced::key(f64::from(value), self.metadata.origin(&key))))
     }
 
-    /// Returns the scaling. The default is linear, which with a factor of 1 is none. Files of a family
-    /// that uses LongRoPE's divisors do not name their scaling: it is LongRoPE if they have the divisors.
+    /// Returns the scaling. The default is linear, which with a factor of 1 is none. In a family
+    /// that uses the divisors of a method, a file with them does not name its scaling.
     pub fn scaling(&self) -> Result<Sourced<&'static Scaling>, Error> {
         let key = self.key("scaling.type");
         match self.metadata.string(&key)? {
-            None if self.long_rope && self.family.divisors.contains(&LONG) => {
-                Ok(Sourced::key(&LONGROPE, LONG))
-            }
-            None => Ok(Sourced::default(&LINEAR)),
+            None => Ok(self.scaling_by_tensor().unwrap_or(Sourced::default(&LINEAR))),
             Some(name) => match Scaling::named(name) {
                 Ok(scaling) if scaling.acts_on_frequencies() => {
                     Ok(Sourced::key(scaling, self.metadata.origin(&key)))
@@ -53,10 +55,24 @@ impl Keys<'_> {
         }
     }
 
+    /// Returns the method that the divisors in the file belong to, if the family uses them.
+    fn scaling_by_tensor(&self) -> Option<Sourced<&'static Scaling>> {
+        METHODS.iter().find_map(|scaling| {
+            let tensor = scaling.stored?.tensors[0];
+            let marks =
+                self.factors.get(tensor).is_some() && self.family.divisors.contains(&tensor);
+            marks.then(|| Sourced::key(*scaling, tensor))
+        })
+    }
+
     /// Returns the base of the frequencies in the key `name` (`freq_base` or `freq_base_swa`), by
     /// default 10000.
     pub fn base(&self, name: &str) -> Result<Sourced<f64>, Error> {
-        let base = self.number(name)?.unwrap_or(Sourced::default(10000.0));
+        let mut base = self.number(name)?.unwrap_or(Sourced::default(10000.0));
+        if let Some(alpha) = self.alpha()?.filter(|_| self.family.alpha_in_base) {
+            let n_rot = 2.0 * self.pairs as f64;
+            base.value *= alpha.value.powf(n_rot / (n_rot - 2.0));
+        }
         base.base()
     }
 
@@ -85,7 +101,7 @@ impl Keys<'_> {
         alpha.map(Sourced::factor).transpose()
     }
 
-    /// Returns the context before any extension, by default `context_train`, which is divided by the
+    /// Returns the context before any extension. The default is `context_train`, divided by the
     /// linear factor if it includes that factor.
     pub fn original_context(
         &self,
@@ -117,8 +133,30 @@ impl Keys<'_> {
         Ok(below.and_then(|Sourced { value, origin }| match self.family.log_multiplier {
             LogMultiplier::Ignored => None,
             LogMultiplier::Denominator => Some((1.0, value, origin)),
-            LogMultiplier::Both => Some((value, value, origin)),
+            // Files hold a tenth of it.
+            LogMultiplier::Both => Some((10.0 * value, 10.0 * value, origin)),
         }))
+    }
+
+    /// Returns the turns at the ends of YaRN's ramp, fast and slow, if the family uses these keys.
+    pub fn betas(&self) -> Result<[Option<Sourced<f64>>; 2], Error> {
+        if !self.family.yarn_betas {
+            return Ok([None, None]);
+        }
+        let [fast, slow] = [self.number(BETA_FAST)?, self.number(BETA_SLOW)?];
+        Ok([fast.map(Sourced::factor).transpose()?, slow.map(Sourced::factor).transpose()?])
+    }
+
+    /// Returns the temperature of queries, if the family and the file have one.
+    pub fn temperature(
+        &self,
+        context_train: &Sourced<usize>,
+    ) -> Result<Option<Temperature>, Error> {
+        let key = format!("{}.attention.temperature_scale", self.architecture);
+        let value = self.metadata.f32(&key)?.filter(|_| self.family.temperature);
+        let Some(value) = value.filter(|value| *value != 0.0) else { return Ok(None) };
+        let slope = Sourced::key(f64::from(value), self.metadata.origin(&key)).share()?;
+        Ok(Some(Temperature { slope, context: self.original_context(context_train)?.value }))
     }
 
     /// Returns a warning for each key that is not used for this architecture, if its value is not
@@ -129,14 +167,16 @@ impl Keys<'_> {
             ("scaling.alpha", 0.0),
             ("scaling.yarn_ext_factor", 1.0),
             ("scaling.yarn_attn_factor", 1.0),
-            ("scaling.yarn_beta_fast", 32.0),
-            ("scaling.yarn_beta_slow", 1.0),
+            (BETA_FAST, 32.0),
+            (BETA_SLOW, 1.0),
             ("scaling.yarn_log_multiplier", 0.0),
         ];
         let mut warnings = Vec::new();
         for (name, neutral) in neutral {
             let read = name.ends_with("log_multiplier")
                 && self.family.log_multiplier != LogMultiplier::Ignored
+                || [BETA_FAST, BETA_SLOW].contains(&name) && self.family.yarn_betas
+                || name.ends_with("alpha") && self.family.alpha_in_base
                 || name.ends_with("alpha") && matches!(scaling.factor, Factor::Alpha);
             if read {
                 continue;

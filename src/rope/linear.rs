@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Rule, Scaling, scaling::Factor, sourced::short};
+use super::{Flags, Plan, Rule, Scaling, scaling::Factor, sourced::short};
 
 /// No scaling.
 pub static NONE: Scaling = Scaling::rule("none", "as trained", |_, _, _| Ok(Arc::new(Linear)))
@@ -38,6 +38,21 @@ impl Rule for Linear {
     fn position_formula(&self, factor: f64) -> String {
         format!("m / {}", short(factor))
     }
+
+    fn unlike_llama_cpp(&self, plan: &Plan, _flags: &Flags) -> Vec<String> {
+        cut_in_llama_cpp(plan).into_iter().collect()
+    }
+}
+
+/// Returns a sentence if llama.cpp cuts the context of `plan`, which has linear or NTK scaling.
+pub(super) fn cut_in_llama_cpp(plan: &Plan) -> Option<String> {
+    let contexts = match plan.effective_scaling() == &NONE {
+        true => "the context",
+        false => "contexts of linear and NTK scaling",
+    };
+    let trained = plan.context_train.value;
+    (plan.scaling.value.acts_on_frequencies() && plan.context.value > trained)
+        .then(|| format!("its server and llama-cli cut {contexts} down to the trained {trained}"))
 }
 
 impl fmt::Display for Linear {

@@ -11,7 +11,7 @@ use super::{Error, Rule, Scaling, Sourced, rule_inputs::RuleInputs, sourced::sho
 use crate::settings::Parameter;
 
 /// Llama 3.1's rule.
-pub static LLAMA3: Scaling = Scaling::rule(
+pub(super) static LLAMA3: Scaling = Scaling::rule(
     "llama3",
     "the rule of Llama 3.1, from its parameters instead of the tensor in the file",
     |inputs, _, _| Ok(Arc::new(Llama3::resolve(inputs)?)),
@@ -38,7 +38,7 @@ pub static HIGH_FREQ_FACTOR: Parameter = Parameter::number(
 
 /// The settings of Llama 3.1's rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Llama3 {
+pub(super) struct Llama3 {
     /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
     /// The number of turns within the original context below which a frequency is divided.

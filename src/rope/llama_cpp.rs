@@ -1,13 +1,8 @@
 //! The differences between a plan and llama.cpp, as of its build 11434.
 
-use super::{
-    ATTENTION_SINKS, Divisors, Flags, Origin, Plan, SCALING,
-    keys::is_without_factor,
-    linear::{self, Linear, NONE},
-    ntk::Ntk,
-    sourced::short,
-    yarn::{self, Yarn},
-};
+use rope_cpu_kernels::attention::PAGE;
+
+use super::{ATTENTION_SINKS, Flags, Origin, Plan, SCALING, auto, linear, sourced::short};
 
 impl Plan {
     /// Returns the differences between this plan and llama.cpp with the same file and settings, one
@@ -16,23 +11,15 @@ impl Plan {
         let mut all = Vec::new();
         let scaling = self.scaling.value;
         let known = scaling.in_llama_cpp;
-        let yarn = self.rule_as::<Yarn>();
         if flags.auto() {
-            let (factor, original) = (short(self.factor.value), self.original_context.value);
-            let same = match yarn {
-                Some(_) => format!(
-                    "`rope_scaling` yarn `rope_scale` {factor} `yarn_orig_ctx` {original} has the same effect"
-                ),
-                None => "only the settings of the file act here".into(),
-            };
-            all.push(format!("it has no `rope_scaling` auto: {same}"));
+            all.push(auto::unlike_llama_cpp(self));
         }
         let computed = matches!(self.factor.origin, Origin::Computed(_));
         if computed && !flags.auto() && known && self.factor.value != 1.0 {
             let factor = short(self.factor.value);
-            let original = match (yarn, &self.divisors) {
-                (Some(yarn), Divisors::LongRope(_)) => {
-                    format!(" `yarn_orig_ctx` {}", yarn.original_context.value)
+            let original = match (self.rule.original_context(), &self.divisors) {
+                (Some(original), Some(sets)) if sets.reach_trained() => {
+                    format!(" `yarn_orig_ctx` {}", original.value)
                 }
                 _ => String::new(),
             };
@@ -56,59 +43,18 @@ impl Plan {
             ));
         }
         if self.shifts {
-            all.push(
+            all.push(format!(
                 "its context shift rotates keys again, and rounds them again if the cache is quantized; it \
-                 drops exactly half of the tokens that may be dropped, not whole pages of 256 tokens"
-                    .into(),
-            );
+                 drops exactly half of the tokens that may be dropped, not whole pages of {PAGE} tokens"
+            ));
         }
         if let Some(trained) = &self.log_n {
             all.push(format!(
                 "it does not scale queries by log n, which rope-cpu does from {trained} on"
             ));
         }
-        if (self.rule_as::<Linear>().is_some() || self.rule_as::<Ntk>().is_some())
-            && scaling.acts_on_frequencies()
-            && self.context.value > self.context_train.value
-        {
-            let contexts = match self.effective_scaling() == &NONE {
-                true => "the context",
-                false => "contexts of linear and NTK scaling",
-            };
-            all.push(format!(
-                "its server and llama-cli cut {contexts} down to the trained {}",
-                self.context_train.value
-            ));
-        }
-        if is_without_factor(&self.original_context) && yarn.is_some() {
-            all.push(format!(
-                "it uses {} as YaRN's original context, which includes the factor of the file",
-                self.context_train
-            ));
-        }
-        let own = [&yarn::RAMP, &yarn::ATTENTION_FACTOR, &yarn::MSCALE];
-        for parameter in own.into_iter().filter(|own| flags.values.has(own)) {
-            all.push(format!("it has no {}", parameter.setting));
-        }
-        let ramp = yarn.is_some_and(|yarn| yarn.ext_factor.value != 0.0);
-        if ramp && flags.without_defaults().values.has(&yarn::ATTN_FACTOR) {
-            all.push("it ignores `yarn_attn_factor` if YaRN's ramp is in effect".into());
-        }
-        if let Divisors::LongRope(sets) = &self.divisors {
-            let original = sets.original_context;
-            if self.context.value > original {
-                all.push(format!(
-                    "it selects the long divisors by its context of {} tokens, also for sequences of up to \
-                     {original}",
-                    self.context.value
-                ));
-            }
-            all.push(
-                "it computes no attention scale for LongRoPE: without \
-                 rope.scaling.attn_factor in the file, its scale is 1"
-                    .into(),
-            );
-        }
+        all.extend(self.rule.unlike_llama_cpp(self, flags));
+        all.extend(self.divisors.iter().flat_map(|divisors| divisors.unlike_llama_cpp(self)));
         if self.attention_scale.value != 1.0 && known {
             all.push(
                 "its context shift multiplies all cached keys by the attention scale again, each \
@@ -120,7 +66,7 @@ impl Plan {
         all.push(format!(
             "it computes angles by repeated multiplication in single precision: at position {last}, cosines \
              and sines are off by up to {:.0e}, before the attention scale",
-            single_precision_error(self.n_rot, self.base.value, last)
+            single_precision_error(self.n_rot, self.turning, self.base.value, last)
         ));
         all
     }
@@ -128,10 +74,11 @@ impl Plan {
 
 /// Returns the largest error of a cosine or sine at `position` if angles are computed as in ggml:
 /// each from the angle of the previous pair, in single precision.
-fn single_precision_error(n_rot: usize, base: f64, position: usize) -> f64 {
+fn single_precision_error(n_rot: usize, turning: usize, base: f64, position: usize) -> f64 {
     let step = (base as f32).powf(-2.0 / n_rot as f32);
     let angles = std::iter::successors(Some(position as f32), |angle| Some(angle * step));
-    let exact = linear::frequencies(n_rot, base).map(|theta| position as f64 * theta);
+    let exact = linear::frequencies(n_rot, base).take(turning / 2);
+    let exact = exact.map(|theta| position as f64 * theta);
     let error = |(exact, found): (f64, f32)| {
         let (sin, cos) = exact.sin_cos();
         let (found_sin, found_cos) = found.sin_cos();
@@ -150,9 +97,9 @@ mod tests {
         for (position, measured) in
             [(1, 1.6e-7), (100, 1.2e-5), (4095, 6.3e-4), (16_383, 2.1e-3), (131_071, 1.5e-2)]
         {
-            let found = single_precision_error(128, 10_000.0, position);
+            let found = single_precision_error(128, 128, 10_000.0, position);
             assert!((found / measured - 1.0).abs() < 0.5, "position {position}: {found:e}");
         }
-        assert_eq!(single_precision_error(128, 10_000.0, 0), 0.0);
+        assert_eq!(single_precision_error(128, 128, 10_000.0, 0), 0.0);
     }
 }

@@ -1,5 +1,5 @@
-//! LM-Infinite: only the last tokens, at their distance, and the first tokens, at the largest distance
-//! of these, are visible.
+//! LM-Infinite: only the last tokens and the first ones are visible. The first ones have the
+//! largest distance of the last ones.
 //!
 //! Han et al., "LM-Infinite" (arXiv:2308.16137), section 4.
 
@@ -9,7 +9,7 @@ use super::{FarKeys, Method, Scaling, Sourced, Visibility, yarn};
 use crate::settings::Parameter;
 
 /// LM-Infinite.
-pub static LM_INFINITE: Scaling = Scaling::distances(
+pub(super) static LM_INFINITE: Scaling = Scaling::distances(
     "lm-infinite",
     "attention covers the last tokens and a few of the first",
     |inputs| {
@@ -47,7 +47,7 @@ pub static LOCAL: Parameter = Parameter::whole(
 
 /// The settings of LM-Infinite.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LmInfinite {
+pub(super) struct LmInfinite {
     /// The number of first tokens that are always visible.
     pub global: Sourced<usize>,
     /// The number of last tokens that are visible.

@@ -1,6 +1,5 @@
-//! Methods that act on attention and leave the frequencies unchanged: they change the distances
-//! between queries and keys, so that none exceeds the distances in training. Each has a file of its
-//! own.
+//! Methods that act on attention and leave the frequencies unchanged. They change the distances
+//! between queries and keys, so that none exceeds the distances in training. Each has its own file.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +8,7 @@ use super::{
     scaling::Effect,
 };
 
-/// A method that acts on attention. Its text is that of its parameters in the RoPE line, each with its
+/// A method that acts on attention. It formats as its parameters in the RoPE line, each with its
 /// origin and after a comma.
 pub trait Method: fmt::Debug + fmt::Display + Send + Sync {
     /// Returns the keys that queries attend to, and their positions, for the forward pass.

@@ -5,10 +5,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Error, Plan, Rule, Scaling, scaling::Factor, sourced::short, yarn};
+use super::{Error, Flags, Plan, Rule, Scaling, linear, scaling::Factor, sourced::short, yarn};
 
 /// NTK-aware scaling.
-pub static NTK: Scaling = Scaling::rule(
+pub(super) static NTK: Scaling = Scaling::rule(
     "ntk",
     "a larger base, which divides low frequencies and keeps high ones; the factor is alpha",
     |_, _, inv_freq| {
@@ -21,7 +21,7 @@ pub static NTK: Scaling = Scaling::rule(
 
 /// The lower a frequency, the more it is divided. The factor is α.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ntk;
+pub(super) struct Ntk;
 
 impl Rule for Ntk {
     fn scale(&self, inv_freq: &mut [f64], _base: f64, factor: f64, _length: usize) {
@@ -33,8 +33,12 @@ impl Rule for Ntk {
     }
 
     fn in_llama_cpp(&self, plan: &Plan) -> String {
-        let base = base(plan.n_rot, plan.base.value, plan.factor.value);
+        let base = base(plan.n_rot, plan.turning, plan.base.value, plan.factor.value);
         format!("`rope_freq_base` {} gives the same frequencies", short(base))
+    }
+
+    fn unlike_llama_cpp(&self, plan: &Plan, _flags: &Flags) -> Vec<String> {
+        linear::cut_in_llama_cpp(plan).into_iter().collect()
     }
 }
 
@@ -57,15 +61,16 @@ pub(super) fn check(n_rot: usize, scaling: &'static Scaling) -> Result<(), Error
     if n_rot < 4 { Err(Error::TooFewDimensions { scaling, n_rot }) } else { Ok(()) }
 }
 
-/// Returns the base that extends the context by `alpha`: base · alpha^(d/(d-2)), with d = `n_rot`.
-pub(super) fn base(n_rot: usize, base: f64, alpha: f64) -> f64 {
-    let d = n_rot as f64;
-    base * alpha.powf(d / (d - 2.0))
+/// Returns the base that extends the context by `alpha`: base · alpha^(d/(t-2)), with d = `n_rot` and
+/// t = `turning`. It divides the lowest of the t/2 frequencies by alpha.
+pub(super) fn base(n_rot: usize, turning: usize, base: f64, alpha: f64) -> f64 {
+    let (d, t) = (n_rot as f64, turning as f64);
+    base * alpha.powf(d / (t - 2.0))
 }
 
-/// Returns the alpha by which `base` extends a model trained with the base `trained`. This is the
-/// inverse of [`base`].
-pub(super) fn alpha(n_rot: usize, trained: f64, base: f64) -> f64 {
-    let d = n_rot as f64;
-    (base / trained).powf((d - 2.0) / d)
+/// Returns the alpha of `base` for a model trained with the base `trained`. This is the inverse of
+/// [`base`].
+pub(super) fn alpha(n_rot: usize, turning: usize, trained: f64, base: f64) -> f64 {
+    let (d, t) = (n_rot as f64, turning as f64);
+    (base / trained).powf((t - 2.0) / d)
 }

@@ -11,7 +11,7 @@ use super::{Rule, Scaling, Sourced, sourced::short, yarn};
 use crate::settings::Parameter;
 
 /// NTK-RoPE-mixed.
-pub static NTK_MIXED: Scaling = Scaling::rule(
+pub(super) static NTK_MIXED: Scaling = Scaling::rule(
     "ntk-mixed",
     "ntk with another distribution over the frequencies",
     |inputs, _, _| {
@@ -33,7 +33,7 @@ pub static EXPONENT: Parameter = Parameter::number(
 
 /// The settings of NTK-RoPE-mixed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NtkMixed {
+pub(super) struct NtkMixed {
     /// b: with 1 the logarithm of the divisor is linear in the pair index; smaller values divide high
     /// frequencies more.
     pub exponent: Sourced<f64>,

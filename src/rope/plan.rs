@@ -3,46 +3,63 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
 use super::{
-    Divisors, FarKeys, Layers, Method, Origin, Policy, Rule, Scaling, Sourced, Table, Visibility,
+    Divisors, FarKeys, Layers, Method, Origin, Policy, ROPE_FREQS, Rule, Scaling, Sourced, Table,
+    Visibility,
     keys::is_without_factor,
     linear::{Linear, NONE},
     ntk,
     sourced::short,
     table,
+    temperature::Temperature,
 };
 use crate::settings::Setting;
 
 /// The RoPE settings of one model in one run, resolved by [`Plan::resolve`].
+///
+/// ```no_run
+/// use rope_cpu::{model::Model, rope::Flags};
+///
+/// let model = Model::open("model.gguf")?;
+/// let plan = model.rope_plan(&Flags::method("yarn"), 16384)?;
+/// println!("factor {}, base {}", plan.factor, plan.base);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The number of dimensions of a head that rotate. It is even.
+    /// The number of dimensions of a head that rotate. It is even. Pair i has the frequency
+    /// base^(-2i/n_rot).
     pub n_rot: usize,
+    /// The number of these dimensions that turn. The file may hold the last pairs still, with a
+    /// frequency of 0 (proportional RoPE); they do not count as pairs for any rule.
+    pub turning: usize,
     /// The name of the chosen scaling.
     pub scaling: Sourced<&'static Scaling>,
-    /// The rule by which the factor acts on the frequencies.
+    /// The rule that applies the factor to the frequencies.
     pub rule: Arc<dyn Rule>,
-    /// The factor by which the context is extended.
+    /// The factor that extends the context.
     pub factor: Sourced<f64>,
     /// The base of the frequencies in global layers.
     pub base: Sourced<f64>,
     /// The base that the model was trained with. It equals `base` unless a setting changed that.
     pub base_train: Sourced<f64>,
-    /// The base in sliding-window layers, if the model has any.
-    pub window_base: Option<Sourced<f64>>,
-    /// The divisors of the frequencies in the file.
-    pub divisors: Divisors,
+    /// The rotation of sliding-window layers, if the model has any with a RoPE of their own.
+    pub window: Option<WindowRope>,
+    /// The divisors of the frequencies in the file; `None` if the plan uses none.
+    pub divisors: Option<Arc<dyn Divisors>>,
     /// The policy for the effective length; `None` if the frequencies do not depend on a length.
     pub policy: Option<Sourced<Policy>>,
-    /// The method that acts on attention, if there is one.
+    /// The method that acts on attention; `None` if the plan has none.
     pub method: Option<Arc<dyn Method>>,
     /// The keys that queries in global layers attend to, and the positions assigned to them.
     pub visibility: Visibility,
     /// Whether the oldest tokens are removed when the context is full, and later ones move to smaller
     /// positions.
     pub shifts: bool,
-    /// If queries are scaled by the logarithm of their position: the length L in tokens beyond which
-    /// they are.
+    /// The length L in tokens beyond which queries are scaled by the logarithm of their position;
+    /// `None` if they are not.
     pub log_n: Option<Sourced<usize>>,
+    /// The temperature of queries, if the model has one.
+    pub temperature: Option<Temperature>,
     /// The attention scale, which multiplies cosines and sines of queries and keys. A rule that depends
     /// on the length of the sequence may multiply it further.
     pub attention_scale: Sourced<f64>,
@@ -56,8 +73,17 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
+/// The rotation of layers with a sliding window. No method changes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowRope {
+    /// The number of dimensions of a head that rotate. It is even.
+    pub n_rot: usize,
+    /// The base of the frequencies.
+    pub base: Sourced<f64>,
+}
+
 impl Plan {
-    /// Returns the scaling in effect: that of the plan, but none for linear scaling by a factor of 1.
+    /// Returns the scaling in effect: the plan's, but none for linear scaling by a factor of 1.
     pub fn effective_scaling(&self) -> &'static Scaling {
         self.scaling.value.with_factor(self.factor.value)
     }
@@ -65,14 +91,29 @@ impl Plan {
     /// Returns the inverse frequencies that the model was trained with before any extension: without
     /// scaling, and without the effect of any setting.
     pub fn trained_inv_freq(&self) -> Vec<f64> {
-        let divisors = self.divisors.at(self.original_context.value);
-        table::unscaled(self.n_rot, self.base_train.value, divisors)
+        let divisors = self.divisors_at(self.original_context.value);
+        table::unscaled(self.n_rot, self.turning, self.base_train.value, divisors)
     }
 
-    /// Returns the factor by which factor and base together extend the context.
+    /// Returns the number of dimensions of a head that rotate in some layers.
+    pub(super) fn n_rot_of(&self, layers: Layers) -> usize {
+        let window = self.window.as_ref().filter(|_| layers == Layers::Window);
+        window.map_or(self.n_rot, |window| window.n_rot)
+    }
+
+    /// Returns the divisors of the frequencies for a sequence of `length` tokens, one for each pair.
+    pub(super) fn divisors_at(&self, length: usize) -> Option<&[f32]> {
+        self.divisors.as_ref().map(|divisors| divisors.at(length))
+    }
+
+    /// Returns how many times factor and base together extend the context.
     pub(super) fn extension(&self) -> f64 {
-        let alpha = ntk::alpha(self.n_rot, self.base_train.value, self.base.value);
-        self.factor.value * alpha
+        self.factor.value * self.alpha()
+    }
+
+    /// Returns how many times the base extends the context.
+    fn alpha(&self) -> f64 {
+        ntk::alpha(self.n_rot, self.turning, self.base_train.value, self.base.value)
     }
 
     /// Returns the context in tokens that the factor extends.
@@ -81,7 +122,7 @@ impl Plan {
         // With linear scaling, the setting is the length for log n.
         let for_log_n =
             self.rule_as::<Linear>().is_some() && matches!(original.origin, Origin::Setting(..));
-        let uniform = self.rule.original_context().is_none() && self.divisors == Divisors::None;
+        let uniform = self.rule.original_context().is_none() && self.divisors.is_none();
         match is_without_factor(original) || uniform && !for_log_n {
             true => original,
             false => &self.context_train,
@@ -113,21 +154,32 @@ impl Plan {
         self.policy.as_ref().is_some_and(|policy| policy.value == Policy::Position)
     }
 
-    /// Returns whether the KV cache of global layers must hold raw keys (before rotation): if queries at
-    /// different positions need differently rotated keys, or if keys move to other positions.
+    /// Returns whether the KV cache of global layers must hold raw keys (before rotation). This is
+    /// so if queries at different positions need differently rotated keys, or if keys move to other
+    /// positions.
     pub fn raw_keys(&self) -> bool {
         self.by_position() || self.method.is_some() || self.shifts
     }
 
-    /// Returns the scale of the query at `position` in global layers: max(1, ln(position + 1) / ln L) if
-    /// log n scaling is on, otherwise 1. It keeps attention over a longer context as peaked as over a
-    /// shorter one. Su, "Transformer upgrade road 7" (kexue.fm/archives/8823), as used by ReRoPE.
+    /// Returns the scale of the query at `position` in global layers: the temperature of the model,
+    /// times max(1, ln(position + 1) / ln L) if log n scaling is on.
+    ///
+    /// The second factor keeps attention over a longer context as peaked as over a shorter one. It is from
+    /// Su, "Transformer upgrade road 7" (kexue.fm/archives/8823), as used by ReRoPE.
     pub fn query_scale(&self, position: usize) -> f32 {
         let position = position.min(self.last_position());
-        self.log_n.as_ref().map_or(1.0, |trained| {
+        let log_n = self.log_n.as_ref().map_or(1.0, |trained| {
             let scale = (position as f64 + 1.0).ln() / (trained.value.max(2) as f64).ln();
             scale.max(1.0) as f32
-        })
+        });
+        let temperature = self.temperature.as_ref();
+        log_n * temperature.map_or(1.0, |temperature| temperature.scale(position))
+    }
+
+    /// Returns the factor of scores in global layers for sequences of this effective length: m(s)^2 of
+    /// YaRN in DeepSeek's models, which multiplies all of a score and not only what rotates.
+    pub fn score_scale(&self, effective_length: usize) -> f32 {
+        self.rule.score_scale(effective_length) as f32
     }
 
     /// Returns whether the context rolls: old tokens are dropped, so that it never fills.
@@ -147,11 +199,10 @@ impl Plan {
     /// computed for. Sequences with equal frequencies have equal effective lengths.
     pub fn effective_length(&self, tokens: usize) -> usize {
         let tokens = tokens.min(self.last_position().saturating_add(1));
-        match &self.divisors {
-            Divisors::LongRope(sets) if tokens <= sets.original_context => sets.original_context,
-            Divisors::LongRope(sets) => self.context.value.max(sets.original_context + 1),
-            _ => self.rule.effective_length(tokens).unwrap_or(self.context.value),
-        }
+        let context = self.context.value;
+        let of_divisors =
+            self.divisors.as_ref().and_then(|sets| sets.effective_length(tokens, context));
+        of_divisors.or_else(|| self.rule.effective_length(tokens)).unwrap_or(context)
     }
 }
 
@@ -180,13 +231,13 @@ impl Plan {
         let visibility = self.visibility.identity();
         let attention = format!("{raw_keys:?} {shifts:?} {visibility} {log_n:?}");
         let tables = lengths.flat_map(|length| {
-            [Layers::Global, Layers::Window].map(|layers| Table::new(self, layers, length))
+            let tables = [Layers::Global, Layers::Window];
+            let tables = tables.map(|layers| Table::new(self, layers, length)).into_iter();
+            let numbers = tables.flat_map(|table| table.inv_freq.into_iter().chain([table.scale]));
+            let scores = self.rule.score_scale(length);
+            numbers.chain(Some(scores).filter(|scale| *scale != 1.0))
         });
-        tables
-            .flat_map(|table| table.inv_freq.into_iter().chain([table.scale]))
-            .flat_map(f64::to_le_bytes)
-            .chain(attention.into_bytes())
-            .collect()
+        tables.flat_map(f64::to_le_bytes).chain(attention.into_bytes()).collect()
     }
 }
 
@@ -212,19 +263,15 @@ impl fmt::Display for Plan {
         if let Some(trained) = &self.log_n {
             write!(f, ", queries scaled by log n from {trained}")?;
         }
+        if let Some(temperature) = &self.temperature {
+            write!(f, "{temperature}")?;
+        }
         if scaled {
             write!(f, ", factor {}", self.factor)?;
         }
         write!(f, "{}", self.rule)?;
-        match &self.divisors {
-            Divisors::None => {}
-            Divisors::Fixed(_) => write!(f, ", frequencies divided (rope_freqs.weight)")?,
-            Divisors::LongRope(sets) => write!(
-                f,
-                ", frequencies divided (rope_factors_short.weight up to {} tokens, \
-                 rope_factors_long.weight beyond)",
-                sets.original_context
-            )?,
+        if let Some(divisors) = &self.divisors {
+            write!(f, "{divisors}")?;
         }
         if let Some(policy) = &self.policy {
             write!(f, ", policy {} ({})", policy.value.name(), policy.origin)?;
@@ -232,13 +279,22 @@ impl fmt::Display for Plan {
         if self.attention_scale.value != 1.0 {
             write!(f, ", attention scale {}", self.attention_scale)?;
         }
+        let scores = self.rule.score_scale(self.effective_length(self.context.value));
+        if scores != 1.0 {
+            write!(f, ", score scale {}", short(scores))?;
+        }
         write!(f, ", base {}", self.base)?;
         if ntk {
-            let alpha = short(ntk::alpha(self.n_rot, self.base_train.value, self.base.value));
-            write!(f, " for {}: alpha {alpha}", self.base_train)?;
+            write!(f, " for {}: alpha {}", self.base_train, short(self.alpha()))?;
         }
-        if let Some(base) = &self.window_base {
+        if self.turning != self.n_rot {
+            write!(f, ", {} of {} dimensions turn ({ROPE_FREQS})", self.turning, self.n_rot)?;
+        }
+        if let Some(WindowRope { n_rot, base }) = &self.window {
             write!(f, ", window layers base {base}")?;
+            if *n_rot != self.n_rot {
+                write!(f, ", rotating {n_rot} dimensions")?;
+            }
         }
         write!(f, ", trained context {}", self.context_train)?;
         write!(f, ", context {}", self.context)

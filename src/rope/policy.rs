@@ -11,26 +11,26 @@ pub static POLICY: Parameter = Parameter::word(
     "Effective length: position or run [default: position; longrope: run]",
 )
 .details(
-    "For methods whose frequencies follow the length of the sequence (dynamic, dynamic-yarn, clex, \
-     longrope). position: each token has the frequencies for the sequence up to it, and nothing is \
-     computed twice; keys are then rotated when attention reads them, which takes a little time. \
-     run: all tokens have the frequencies for the whole sequence, as when Hugging Face reads a \
-     prompt; if a longer sequence has other frequencies, all tokens are computed again.",
+    "For methods that follow the length of the sequence (dynamic, dynamic-yarn, clex, longrope). \
+     position: each token has the frequencies for the sequence up to it, and nothing is computed \
+     twice; keys are rotated when attention uses them, which takes a little time. run: all tokens \
+     have the frequencies for the whole sequence, like Hugging Face's prefill; if a longer sequence \
+     has other frequencies, all tokens are computed again.",
 )
 .rare();
 
 /// The length that the frequencies of a token are computed for.
 ///
-/// The hidden states of earlier tokens depend on the frequencies that were in effect when they were
-/// computed, and no later rotation can change them. Hence there are two policies.
+/// The hidden states of earlier tokens depend on the frequencies at the time they were computed. No
+/// later rotation can change that, so there are two policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The length of the whole sequence, as when Hugging Face reads a prompt. When the sequence grows
-    /// and its frequencies change, all tokens are computed again.
+    /// The length of the whole sequence, like Hugging Face's prefill. When the sequence grows and
+    /// its frequencies change, all tokens are computed again.
     Run,
     /// The length of the sequence up to the token. Its query, and the keys that it attends to, have
     /// these frequencies, and earlier results remain valid. The result does not depend on the size of
-    /// micro-batches. Needs raw keys in the KV cache. This is the default, except for LongRoPE.
+    /// micro-batches. Needs raw keys in the KV cache. This is the default of rules.
     Position,
 }
 
@@ -50,13 +50,10 @@ impl Policy {
         inputs: &RuleInputs,
         factor: &Sourced<f64>,
         rule: &dyn Rule,
-        divisors: &Divisors,
+        divisors: Option<&dyn Divisors>,
     ) -> Result<Option<Sourced<Policy>>, Error> {
-        // LongRoPE's two sets of divisors were found for, and trained with, whole sequences.
-        let default = match divisors {
-            Divisors::LongRope(_) => Some(Policy::Run),
-            _ => rule.effective_length(1).map(|_| Policy::Position),
-        };
+        let of_rule = || rule.effective_length(1).map(|_| Policy::Position);
+        let default = divisors.and_then(|divisors| divisors.policy()).or_else(of_rule);
         match inputs.flags.word(&POLICY, &Policy::ALL, Policy::name)? {
             Some(_) if default.is_none() => {
                 Err(Error::PolicyNoEffect { scaling: inputs.chosen.with_factor(factor.value) })

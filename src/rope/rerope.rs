@@ -13,7 +13,7 @@ use super::{
 use crate::settings::Parameter;
 
 /// ReRoPE.
-pub static REROPE: Scaling =
+pub(super) static REROPE: Scaling =
     Scaling::distances("rerope", "distances are limited to a window", |inputs| {
         Ok(Arc::new(ReRope { window: window(inputs)? }))
     })
@@ -21,7 +21,7 @@ pub static REROPE: Scaling =
     .shares(&[&yarn::ORIG_CTX]);
 
 /// Leaky ReRoPE.
-pub static LEAKY_REROPE: Scaling =
+pub(super) static LEAKY_REROPE: Scaling =
     Scaling::distances("leaky-rerope", "distances beyond the window are divided", |inputs| {
         let window = window(inputs)?;
         let needed = needed_divisor(inputs, window.value);
@@ -31,7 +31,7 @@ pub static LEAKY_REROPE: Scaling =
     .parameters(&[&K])
     .shares(&[&WINDOW, &yarn::ORIG_CTX]);
 
-/// w, the distance up to which nothing changes.
+/// w: distances up to this one do not change.
 pub static WINDOW: Parameter = Parameter::whole(
     "rerope_window",
     "N",
@@ -66,7 +66,7 @@ fn window(inputs: &RuleInputs) -> Result<Sourced<usize>, Error> {
 
 /// The settings of ReRoPE.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReRope {
+pub(super) struct ReRope {
     /// w
     pub window: Sourced<usize>,
 }
@@ -94,7 +94,7 @@ impl fmt::Display for ReRope {
 
 /// The settings of leaky ReRoPE.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LeakyReRope {
+pub(super) struct LeakyReRope {
     /// w
     pub window: Sourced<usize>,
     /// k

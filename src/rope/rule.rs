@@ -1,14 +1,14 @@
-//! The rules by which a factor acts on the frequencies. Each has a file of its own.
+//! The rules that apply a factor to the frequencies. Each has its own file.
 
 use std::{any::Any, fmt, sync::Arc};
 
 use super::{
-    Error, LOG_N, METHODS, Plan, Scaling, Sourced, linear::Linear, rule_inputs::RuleInputs,
+    Error, Flags, LOG_N, METHODS, Plan, Scaling, Sourced, linear::Linear, rule_inputs::RuleInputs,
     scaling::Effect, yarn,
 };
 use crate::settings::Parameter;
 
-/// A rule by which the factor acts on the frequencies. Its text is that of its parameters in the RoPE
+/// A rule that applies the factor to the frequencies. It formats as its parameters in the RoPE
 /// line, each with its origin and after a comma.
 pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
     /// Scales the model's own frequencies, which have the base `base`, for sequences of `length` tokens.
@@ -22,7 +22,7 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
         "m".into()
     }
 
-    /// Returns the length that stands for all lengths with the frequencies of `tokens`, or `None` if the
+    /// Returns one length for all lengths with the frequencies of `tokens`, or `None` if the
     /// frequencies do not depend on the length.
     fn effective_length(&self, _tokens: usize) -> Option<usize> {
         None
@@ -39,13 +39,18 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
         1.0
     }
 
+    /// Returns the factor of scores for sequences of `length` tokens: it multiplies all of a score, where
+    /// the attention scale multiplies what rotates.
+    fn score_scale(&self, _length: usize) -> f64 {
+        1.0
+    }
+
     /// Returns the context that the factor extends, if the rule has one of its own.
     fn original_context(&self) -> Option<&Sourced<usize>> {
         None
     }
 
-    /// Returns the number of tokens that the model can read with this rule; without it, the number is
-    /// `unscaled`.
+    /// Returns the maximum number of tokens with this rule; without it, this is `unscaled`.
     fn reach(&self, unscaled: f64, factor: f64) -> f64 {
         match self.original_context() {
             // A factor below 1 raises the frequencies that a factor above 1 would lower.
@@ -66,6 +71,12 @@ pub trait Rule: Any + fmt::Debug + fmt::Display + Send + Sync {
             None => "for llama and phi3 models, a file made by rope-cpu rope bake gives it the same frequencies".into(),
         }
     }
+
+    /// Returns the differences from llama.cpp with the same file and settings, one sentence each.
+    /// `plan` has the rule, and was resolved from `flags`.
+    fn unlike_llama_cpp(&self, _plan: &Plan, _flags: &Flags) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl Plan {
@@ -83,7 +94,7 @@ pub(super) fn resolve(
     factor: &Sourced<f64>,
     inv_freq: &[f64],
 ) -> Result<Arc<dyn Rule>, Error> {
-    let ramp = yarn::acts_on_linear(inputs, factor)?;
+    let ramp = yarn::acts_anyhow(inputs, factor)?;
     let acting = if ramp { &yarn::YARN } else { inputs.scaling.value };
     refuse_idle(inputs, factor, acting)?;
     match acting.effect {

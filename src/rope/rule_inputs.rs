@@ -3,7 +3,6 @@
 use super::{
     Error, FREQ_SCALE, Flags, LOG_N, Origin, SCALE, Scaling, Sourced,
     keys::{Keys, is_without_factor},
-    linear::LINEAR,
     scaling::Factor,
     yarn::ORIG_CTX,
 };
@@ -22,7 +21,7 @@ pub(super) struct RuleInputs<'a> {
     /// Whether the file has divisors of the frequencies, which extend the model to its trained
     /// context.
     pub has_divisors: bool,
-    /// The factor by which a base that the user gives extends the context.
+    /// The factor that the user's base adds: how many times it extends the context.
     pub alpha: f64,
     /// The trained length, in tokens.
     pub context_train: &'a Sourced<usize>,
@@ -36,7 +35,7 @@ impl RuleInputs<'_> {
     pub fn original_context(&self) -> Result<Sourced<usize>, Error> {
         match self.flags.whole(&ORIG_CTX) {
             Some(given) => Ok(given),
-            None if self.scaling.value != &LINEAR && self.factor_is_computed() => {
+            None if self.scaling.value.reads(&ORIG_CTX) && self.factor_is_computed() => {
                 self.extended_from()
             }
             None => self.keys.original_context(self.context_train),
@@ -56,8 +55,8 @@ impl RuleInputs<'_> {
         Ok(if is_without_factor(&original) { original } else { self.trained_context() })
     }
 
-    /// Returns the factor by which the context is extended. It is 1 for scaling none, even if the file
-    /// has another factor.
+    /// Returns the factor that extends the context. It is 1 for scaling none, even if the file has
+    /// another factor.
     pub fn factor(&self) -> Result<Sourced<f64>, Error> {
         let flags = self.flags;
         let given = match (flags.number(&SCALE), flags.number(&FREQ_SCALE)) {
@@ -129,10 +128,10 @@ impl RuleInputs<'_> {
     /// Returns the context that a computed factor extends. Divisors in the file already extend the
     /// model to the trained length.
     fn extended_from(&self) -> Result<Sourced<usize>, Error> {
-        // With linear scaling, the setting is the position from which on log n scales queries.
+        // A setting that the scaling does not read is the position from which log n scales queries.
         let log_n = self.flags.values.switch(&LOG_N) == Some(true);
         match self.flags.whole(&ORIG_CTX) {
-            Some(given) if !(log_n && self.scaling.value == &LINEAR) => Ok(given),
+            Some(given) if self.scaling.value.reads(&ORIG_CTX) || !log_n => Ok(given),
             _ if self.has_divisors => Ok(self.context_train.clone()),
             _ => self.keys.original_context(self.context_train),
         }

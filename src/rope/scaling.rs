@@ -1,4 +1,4 @@
-//! The description of a RoPE method, and what follows from all of them, which [`METHODS`] lists.
+//! The description of a RoPE method, and what follows from the list of all, [`METHODS`].
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     ATTENTION_SINKS, Error, FREQ_BASE, FREQ_SCALE, LOG_N, METHODS, Method, POLICY, Rule, SCALE,
-    Sourced, linear, rule_inputs::RuleInputs,
+    Sourced, divisors::Stored, linear, rule_inputs::RuleInputs,
 };
 use crate::settings::Parameter;
 
@@ -28,17 +28,19 @@ pub struct Scaling {
     pub in_llama_cpp: bool,
     /// Whether the method replaces the divisors of frequencies in a file.
     pub(super) replaces_divisors: bool,
+    /// The divisors that files of the method store.
+    pub(super) stored: Option<Stored>,
 }
 
 /// Resolves a rule from the inputs, the factor, and the model's own frequencies.
 type ResolveRule = fn(&RuleInputs, &Sourced<f64>, &[f64]) -> Result<Arc<dyn Rule>, Error>;
 
-/// The object of a method's effect, with the function that resolves the method.
+/// The effect of a method, with the function that resolves it.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
     /// The frequencies.
     Frequencies(ResolveRule),
-    /// The distances in attention. The frequencies remain those of the file's scaling.
+    /// The distances in attention. The frequencies of the file's scaling remain.
     Distances(fn(&RuleInputs) -> Result<Arc<dyn Method>, Error>),
 }
 
@@ -74,6 +76,7 @@ impl Scaling {
             factor: Factor::ForContext,
             in_llama_cpp: false,
             replaces_divisors: false,
+            stored: None,
         }
     }
 
@@ -112,10 +115,22 @@ impl Scaling {
         Scaling { replaces_divisors: true, ..self }
     }
 
+    /// Sets the divisors that files of the method store.
+    pub(super) const fn stores(self, stored: Stored) -> Self {
+        Scaling { stored: Some(stored), ..self }
+    }
+
     /// Returns the method of a name.
     ///
     /// # Errors
     /// If no method has this name.
+    ///
+    /// ```
+    /// # use rope_cpu::rope::Scaling;
+    /// let yarn = Scaling::named("yarn")?;
+    /// assert!(yarn.acts_on_frequencies());
+    /// # Ok::<(), rope_cpu::rope::Error>(())
+    /// ```
     pub fn named(name: &str) -> Result<&'static Scaling, Error> {
         METHODS.iter().copied().find(|scaling| scaling.name == name).ok_or_else(|| {
             let names: Vec<_> = METHODS.iter().map(|scaling| scaling.name).collect();
@@ -163,6 +178,7 @@ impl fmt::Display for Scaling {
 pub static SCALING: LazyLock<Parameter> = LazyLock::new(|| {
     Parameter::word("rope_scaling", "METHOD", &NAMES, "Method: auto, none, linear, ntk, yarn, ...")
         .details(&DETAILS)
+        .llama_cpp(&["LLAMA_ARG_ROPE_SCALING_TYPE"])
 });
 
 static NAMES: LazyLock<Vec<&str>> =
@@ -183,6 +199,11 @@ static DETAILS: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Returns the parameters of all methods, and the settings that act with each of them.
+///
+/// ```
+/// let mut parameters = rope_cpu::rope::parameters();
+/// assert!(parameters.any(|parameter| parameter.setting.0 == "rope_scale"));
+/// ```
 pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
     let general = [&*SCALING, &SCALE, &FREQ_SCALE, &FREQ_BASE];
     let of_methods = METHODS.iter().flat_map(|scaling| scaling.parameters).copied();

@@ -12,7 +12,7 @@ use super::{
 use crate::settings::Parameter;
 
 /// Self-Extend.
-pub static SELF_EXTEND: Scaling = Scaling::distances(
+pub(super) static SELF_EXTEND: Scaling = Scaling::distances(
     "self-extend",
     "beyond the window, groups of tokens share a position",
     |inputs| Ok(Arc::new(SelfExtend::resolve(inputs)?)),
@@ -31,9 +31,10 @@ pub static GROUP: Parameter = Parameter::whole(
     "Groups are used beyond the window. By default the power of two that keeps positions within the \
      trained context.",
 )
+.llama_cpp(&["-gan", "LLAMA_ARG_GRP_ATTN_N"])
 .rare();
 
-/// W, the distance below which nothing changes.
+/// W: distances below this one do not change.
 pub static WINDOW: Parameter = Parameter::whole(
     "grp_attn_w",
     "N",
@@ -41,11 +42,12 @@ pub static WINDOW: Parameter = Parameter::whole(
     "self-extend: window in tokens [default: a quarter of the trained context]",
 )
 .details("Distances below it are unchanged. A multiple of `grp_attn_n`, and at most the context.")
+.llama_cpp(&["-gaw", "LLAMA_ARG_GRP_ATTN_W"])
 .rare();
 
 /// The settings of Self-Extend.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SelfExtend {
+pub(super) struct SelfExtend {
     /// G
     pub group: Sourced<usize>,
     /// W

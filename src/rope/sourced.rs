@@ -166,6 +166,11 @@ impl Sourced<f64> {
 }
 
 /// Formats `value` with at most six significant digits: 0.25, 3.33333, 10000.
+///
+/// ```
+/// # use rope_cpu::rope::short;
+/// assert_eq!([0.25, 10.0 / 3.0].map(short), ["0.25", "3.33333"]);
+/// ```
 pub fn short(value: f64) -> String {
     let digits = (5 - value.abs().log10().floor().clamp(-9.0, 5.0) as i64).max(0) as usize;
     let text = format!("{value:.digits$}");

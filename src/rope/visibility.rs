@@ -1,4 +1,4 @@
-//! The keys that a query attends to, and the positions that attention assigns to it and to them.
+//! The keys that a query attends to, and the positions that attention assigns to both.
 
 use std::ops::Range;
 
@@ -8,12 +8,19 @@ use super::Layers;
 /// first keys of the sequence at another one.
 ///
 /// The forward pass reads a method that acts on attention in this form only.
+///
+/// ```
+/// use rope_cpu::rope::{Region, Visibility};
+///
+/// let window = Visibility::window(1000);
+/// assert_eq!(window.visible(Region::Near, 5000), 4001..5001);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visibility {
-    /// The number of near keys: those at distances below it.
+    /// The number of near keys: their distances are below it.
     pub near: usize,
-    /// The number of positions at the start of the sequence whose keys stay visible when they are
-    /// no longer near. Such keys are far.
+    /// The number of first positions with keys that stay visible when they are no longer near. Such
+    /// keys are far.
     pub first: usize,
     /// The positions assigned to far keys.
     pub far: FarKeys,
@@ -29,7 +36,7 @@ pub enum FarKeys {
     /// [`Visibility::near`].
     Divided(usize),
     /// Keys and queries are at their position divided by the group size (the value), rounded down.
-    /// Queries are moved further by a constant, so that distances continue those of near keys.
+    /// Queries are moved further by a constant, so that distances continue after the near keys.
     Grouped(usize),
     /// Keys are at their position, and queries at theirs but at most at this one.
     Capped(usize),
@@ -98,7 +105,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the distance that is assigned to the key at position `key` for the query at `position`, or
+    /// Returns the distance between the query at `position` and the key at `key` for attention;
     /// `None` if the query does not attend to it.
     pub fn distance(&self, position: usize, key: usize) -> Option<f64> {
         let sees = |region: &Region| self.visible(*region, position).contains(&key);
@@ -119,7 +126,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the number of tokens that can be read with all distances below `trained`.
+    /// Returns the maximum number of tokens with all distances below `trained`.
     pub(super) fn reach(&self, trained: f64) -> f64 {
         let near = self.near as f64;
         match self.far {

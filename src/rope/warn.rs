@@ -1,7 +1,7 @@
 //! Warnings about settings that are valid but probably mistakes.
 
 use super::{
-    Divisors, FREQ_SCALE, Flags, Origin, Plan, SCALE, advice,
+    FREQ_SCALE, Flags, Origin, Plan, SCALE, advice,
     linear::{LINEAR, Linear},
     sourced::short,
     yarn::YARN,
@@ -14,10 +14,24 @@ pub(super) fn add(plan: &mut Plan, flags: &Flags, resolve: impl Fn(&Flags) -> Op
         inverted(plan, flags, &resolve),
         no_effect(plan),
         plan.rule.warning(),
-        on_top_of_longrope(plan),
+        plan.divisors.as_ref().and_then(|divisors| divisors.warning(plan)),
         unreached(plan, flags, &resolve),
     ];
     plan.warnings.extend(found.into_iter().flatten());
+}
+
+/// Adds the warnings for a model without layers that rotate.
+pub(super) fn add_without_rotation(plan: &mut Plan, flags: &Flags) {
+    if flags.values != Flags::default().values {
+        plan.warnings.push("no layer of the model rotates: RoPE settings change nothing".into());
+    }
+    let (context, trained) = (plan.context.value, plan.context_train.value);
+    if context > trained {
+        plan.warnings.push(format!(
+            "context {context} is beyond the {trained} tokens that the model was trained for, and no \
+             layer rotates, so that no setting extends it: text beyond that length may be poor"
+        ));
+    }
 }
 
 /// Warns about a factor below 1, which shortens the context: mostly its inverse is meant.
@@ -66,15 +80,6 @@ fn no_effect(plan: &Plan) -> Option<String> {
         ),
         _ => format!("{scaling} with a factor of 1 changes nothing: set another with `rope_scale`"),
     })
-}
-
-/// Warns about a factor that extends the original context as LongRoPE's divisors already do.
-fn on_top_of_longrope(plan: &Plan) -> Option<String> {
-    let longrope = matches!(plan.divisors, Divisors::LongRope(_));
-    let beyond = plan.original_context.value >= plan.context_train.value;
-    let computed = matches!(plan.factor.origin, Origin::Computed(_));
-    (longrope && !beyond && !computed && plan.factor.value != 1.0)
-        .then(|| format!("the factor {} applies in addition to LongRoPE's divisors", plan.factor))
 }
 
 /// Warns about a context that the model cannot read with these settings.

@@ -1,6 +1,6 @@
-//! YaRN: frequencies that turn often within the original context are kept, those that turn less
-//! than about once are interpolated, with a ramp between. An attention scale makes attention
-//! slightly sharper.
+//! YaRN: keeps frequencies that turn often within the original context, interpolates the ones that
+//! turn less than about once, with a ramp between. An attention scale makes attention slightly
+//! sharper.
 //!
 //! Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models"
 //! (arXiv:2309.00071): the ramp is equation 18 with 11, the blend definition 2, the attention scale
@@ -10,19 +10,22 @@
 use std::{f64::consts::TAU, fmt, sync::Arc};
 
 use super::{
-    Error, Origin, Rule, Scaling, Sourced, dynamic_yarn, linear, longrope, rule_inputs::RuleInputs,
-    scaling::Factor, sourced::short,
+    Error, Flags, LogMultiplier, Origin, Plan, Rule, Scaling, Sourced, keys::is_without_factor,
+    linear, rule_inputs::RuleInputs, scaling::Factor, sourced::short,
 };
 use crate::settings::Parameter;
 
 /// YaRN.
-pub static YARN: Scaling = Scaling::rule(
+pub(super) static YARN: Scaling = Scaling::rule(
     "yarn",
     "low frequencies are divided and high ones kept, with a ramp between",
     |inputs, factor, _| {
         let mut yarn = Yarn::resolve(inputs)?;
         if !inputs.flags.values.has(&ATTENTION_FACTOR) {
             yarn.attention_scale = yarn.magnitude(inputs, factor.value)?;
+        }
+        if yarn.ext_factor.value != 0.0 {
+            yarn.score_scale = MagnitudeWeights::resolve(inputs)?.score_scale(factor.value);
         }
         Ok(Arc::new(yarn))
     },
@@ -42,39 +45,44 @@ pub static YARN: Scaling = Scaling::rule(
 .in_llama_cpp();
 
 /// The original context in tokens, before any extension, for all rules that use it; 0 means the
-/// default, that of the model.
+/// model's.
 pub static ORIG_CTX: Parameter =
     Parameter::whole("yarn_orig_ctx", "N", "from 0", "Original context size; 0: as trained")
         .details(
             "The context before the extension, for YaRN, llama3 and dprope. Also `rope_orig_ctx`.",
         )
-        .aliases(&["rope_orig_ctx"]);
+        .aliases(&["rope_orig_ctx"])
+        .llama_cpp(&["LLAMA_ARG_YARN_ORIG_CTX"]);
 
 /// The share of high frequencies that is kept, from 0 to 1; -1 means the default.
 pub static EXT_FACTOR: Parameter =
     Parameter::number("yarn_ext_factor", "N", "YaRN: extrapolation mix; 0: scale all")
-        .details("1 keeps high frequencies unchanged, 0 scales all frequencies.");
+        .details("1 keeps high frequencies unchanged, 0 scales all frequencies.")
+        .llama_cpp(&["LLAMA_ARG_YARN_EXT_FACTOR"]);
 
 /// A factor of the attention scale of any rule; -1 means the default.
 pub static ATTN_FACTOR: Parameter =
-    Parameter::number("yarn_attn_factor", "N", "YaRN: multiply the attention scale by N");
+    Parameter::number("yarn_attn_factor", "N", "YaRN: multiply the attention scale by N")
+        .llama_cpp(&["LLAMA_ARG_YARN_ATTN_FACTOR"]);
 
 /// The number of turns below which a frequency is interpolated; -1 means the default.
 pub static BETA_SLOW: Parameter =
     Parameter::number("yarn_beta_slow", "N", "YaRN: scale pairs with fewer than N rotations")
-        .details("Rotations of a pair of dimensions within the original context.");
+        .details("Rotations of a pair of dimensions within the original context.")
+        .llama_cpp(&["LLAMA_ARG_YARN_BETA_SLOW"]);
 
 /// The number of turns above which a frequency is kept; -1 means the default.
 pub static BETA_FAST: Parameter =
     Parameter::number("yarn_beta_fast", "N", "YaRN: keep pairs with more than N rotations")
-        .details("Rotations of a pair of dimensions within the original context.");
+        .details("Rotations of a pair of dimensions within the original context.")
+        .llama_cpp(&["LLAMA_ARG_YARN_BETA_FAST"]);
 
 /// The form of the ramp.
 pub static RAMP: Parameter = Parameter::word(
     "yarn_ramp",
     "FORM",
     &["whole", "exact", "turns"],
-    "YaRN: shape of the ramp: whole, exact or turns [default: whole]",
+    "YaRN: shape of the ramp: whole, exact or turns [default: whole; gpt-oss: exact]",
 )
 .details(
     "whole: linear in the index of the pair, between ends rounded to whole pairs. exact: between \
@@ -107,6 +115,8 @@ pub static MSCALE_ALL_DIM: Parameter = Parameter::number(
 /// The settings of YaRN, all but the factor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
+    /// The number of dimensions of a head that rotate: pair i has the frequency base^(-2i/n_rot).
+    pub n_rot: usize,
     /// The context before any extension, in tokens.
     pub original_context: Sourced<usize>,
     /// The extrapolation factor: the share of a high frequency that is kept. 1 is YaRN, 0 interpolates
@@ -120,14 +130,16 @@ pub struct Yarn {
     pub ramp: Sourced<Ramp>,
     /// The attention scale for the factor; `None` if it is not changed or depends on the length.
     pub attention_scale: Option<Sourced<f64>>,
+    /// The factor of scores; 1 for families without one, or if it depends on the length.
+    pub score_scale: f64,
 }
 
 /// The form of YaRN's ramp between kept and interpolated frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ramp {
-    /// Linear in the pair index, with ends rounded to whole pairs.
+    /// Linear in the pair index, between bounds that are rounded to whole pairs.
     Whole,
-    /// Linear in the pair index, with exact ends (`truncate: false` of Hugging Face; gpt-oss).
+    /// Linear in the pair index, between exact bounds (`truncate: false` of Hugging Face; gpt-oss).
     Exact,
     /// Linear in the number of turns, as in the paper.
     Turns,
@@ -147,40 +159,51 @@ impl Ramp {
     }
 }
 
-/// Returns whether YaRN's ramp is in effect although the scaling is linear: if the extrapolation
-/// factor is not 0, as in llama.cpp.
-pub(super) fn acts_on_linear(inputs: &RuleInputs, factor: &Sourced<f64>) -> Result<bool, Error> {
-    let linear = [&linear::NONE, &linear::LINEAR, &longrope::LONGROPE];
+/// Returns whether YaRN's ramp is in effect whatever the scaling is. It acts on all scalings of
+/// llama.cpp if the extrapolation factor is not 0.
+pub(super) fn acts_anyhow(inputs: &RuleInputs, factor: &Sourced<f64>) -> Result<bool, Error> {
     let ext_factor = Yarn::ext_factor(inputs)?.value;
-    Ok(linear.contains(&inputs.scaling.value) && ext_factor != 0.0 && factor.value != 1.0)
+    Ok(inputs.scaling.value.in_llama_cpp && ext_factor != 0.0 && factor.value != 1.0)
 }
 
 impl Yarn {
-    /// Returns the extrapolation factor: that of the setting, otherwise 1 for YaRN and 0 for other
-    /// scalings.
+    /// Returns the extrapolation factor: the setting, otherwise 1 for scalings that have one and 0
+    /// for others.
     fn ext_factor(inputs: &RuleInputs) -> Result<Sourced<f64>, Error> {
-        let yarn = [&YARN, &dynamic_yarn::DYNAMIC_YARN].contains(&inputs.scaling.value);
+        let yarn = inputs.scaling.value.reads(&EXT_FACTOR);
         inputs.flags.number_or(&EXT_FACTOR, if yarn { 1.0 } else { 0.0 }).share()
     }
 
     /// Resolves all settings but the attention scale.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let flags = inputs.flags;
+        let [fast, slow] = inputs.keys.betas()?;
+        let beta = |parameter: &'static Parameter, in_file: Option<Sourced<f64>>, default| match (
+            flags.number(parameter),
+            in_file,
+        ) {
+            (None, Some(in_file)) => Ok(in_file),
+            _ => flags.number_or(parameter, default).factor(),
+        };
+        let ramp = flags.word(&RAMP, &Ramp::ALL, Ramp::name)?;
+        let rounded = if inputs.keys.family.exact_ramp { Ramp::Exact } else { Ramp::Whole };
         Ok(Yarn {
+            n_rot: 2 * inputs.keys.pairs,
             original_context: inputs.original_context()?,
             ext_factor: Yarn::ext_factor(inputs)?,
-            beta_fast: flags.number_or(&BETA_FAST, 32.0).factor()?,
-            beta_slow: flags.number_or(&BETA_SLOW, 1.0).factor()?,
-            ramp: flags.word_or_first(&RAMP, &Ramp::ALL, Ramp::name)?,
+            beta_fast: beta(&BETA_FAST, fast, 32.0)?,
+            beta_slow: beta(&BETA_SLOW, slow, 1.0)?,
+            ramp: ramp.unwrap_or(Sourced::default(rounded)),
             attention_scale: None,
+            score_scale: 1.0,
         })
     }
 
     /// Returns the share of the frequency of each pair that is kept; the rest is interpolated.
-    fn kept(&self, n_rot: usize, base: f64) -> Vec<f64> {
+    fn kept(&self, base: f64) -> Vec<f64> {
         let context = self.original_context.value as f64;
         let (fast, slow) = (self.beta_fast.value, self.beta_slow.value);
-        let d = n_rot as f64;
+        let d = self.n_rot as f64;
         // The fractional index of the pair that makes `turns` turns within the original context.
         let pair = |turns: f64| d * (context / (turns * TAU)).ln() / (2.0 * base.ln());
         let (low, high) = match self.ramp.value {
@@ -194,7 +217,7 @@ impl Yarn {
         let by_turns = |theta: f64| {
             ((context * theta / TAU - slow) / (fast - slow).max(0.001)).clamp(0.0, 1.0)
         };
-        linear::frequencies(n_rot, base)
+        linear::frequencies(self.n_rot, base)
             .enumerate()
             .map(|(i, theta)| match self.ramp.value {
                 Ramp::Whole | Ramp::Exact => by_index(i) * self.ext_factor.value,
@@ -217,7 +240,7 @@ impl Yarn {
 impl Rule for Yarn {
     fn scale(&self, inv_freq: &mut [f64], base: f64, factor: f64, _length: usize) {
         let freq_scale = 1.0 / factor;
-        let kept = self.kept(2 * inv_freq.len(), base);
+        let kept = self.kept(base);
         for (theta, kept) in inv_freq.iter_mut().zip(kept) {
             *theta = freq_scale * *theta * (1.0 - kept) + *theta * kept;
         }
@@ -229,6 +252,10 @@ impl Rule for Yarn {
 
     fn attention_scale(&self) -> Option<&Sourced<f64>> {
         self.attention_scale.as_ref()
+    }
+
+    fn score_scale(&self, _length: usize) -> f64 {
+        self.score_scale
     }
 
     fn original_context(&self) -> Option<&Sourced<usize>> {
@@ -245,21 +272,49 @@ impl Rule for Yarn {
             )
         })
     }
+
+    fn unlike_llama_cpp(&self, plan: &Plan, flags: &Flags) -> Vec<String> {
+        let mut all = Vec::new();
+        if is_without_factor(&plan.original_context) {
+            all.push(format!(
+                "it uses {} as YaRN's original context, which includes the factor of the file",
+                plan.context_train
+            ));
+        }
+        all.extend(missing_in_llama_cpp(flags));
+        if self.ramp == Sourced::default(Ramp::Exact) {
+            all.push(
+                "it rounds the ends of YaRN's ramp, which the model was trained without".into(),
+            );
+        }
+        if self.ext_factor.value != 0.0 && flags.without_defaults().values.has(&ATTN_FACTOR) {
+            all.push("it ignores `yarn_attn_factor` if YaRN's ramp is in effect".into());
+        }
+        all
+    }
+}
+
+/// Returns a sentence for each setting of YaRN that llama.cpp does not have.
+pub(super) fn missing_in_llama_cpp(flags: &Flags) -> impl Iterator<Item = String> {
+    let own = [&RAMP, &ATTENTION_FACTOR, &MSCALE].into_iter();
+    own.filter(|own| flags.values.has(own)).map(|own| format!("it has no {}", own.setting))
 }
 
 /// The weights of YaRN's attention scale, which is m(s) of one weight divided by m(s) of another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MagnitudeWeights {
+pub(super) struct MagnitudeWeights {
     /// The weight in the numerator: Hugging Face's `mscale`.
     pub numerator: f64,
     /// The weight in the denominator: Hugging Face's `mscale_all_dim`.
     pub denominator: f64,
     /// The origin of the weights.
     pub origin: Origin,
+    /// Whether m(s) of the denominator multiplies queries and keys as a whole (DeepSeek).
+    pub in_scores: bool,
 }
 
 impl MagnitudeWeights {
-    /// Returns the weights of the settings, otherwise those of the file (DeepSeek and Mistral),
+    /// Returns the weights from the settings, otherwise from the file (DeepSeek and Mistral),
     /// otherwise 1 and 0.
     pub(super) fn resolve(inputs: &RuleInputs) -> Result<Self, Error> {
         let given = [&MSCALE, &MSCALE_ALL_DIM].map(|parameter| inputs.flags.number(parameter));
@@ -282,12 +337,18 @@ impl MagnitudeWeights {
         };
         let (numerator, denominator, origin) =
             typed.unwrap_or((1.0, 0.0, Origin::Computed("1 + 0.1 ln factor")));
-        Ok(MagnitudeWeights { numerator, denominator, origin })
+        let in_scores = inputs.keys.family.log_multiplier == LogMultiplier::Both;
+        Ok(MagnitudeWeights { numerator, denominator, origin, in_scores })
     }
 
     /// Returns the attention scale for `factor`.
     pub(super) fn magnitude(&self, factor: f64) -> f64 {
         magnitude(factor, self.numerator) / magnitude(factor, self.denominator)
+    }
+
+    /// Returns the factor of scores for `factor`.
+    pub(super) fn score_scale(&self, factor: f64) -> f64 {
+        if self.in_scores { magnitude(factor, self.denominator).powi(2) } else { 1.0 }
     }
 }
 
@@ -297,9 +358,10 @@ impl fmt::Display for Yarn {
         write!(f, ", ext factor {}", self.ext_factor)?;
         write!(f, ", beta fast {}", self.beta_fast)?;
         write!(f, ", beta slow {}", self.beta_slow)?;
-        match &self.ramp.origin {
-            Origin::Default => Ok(()),
-            origin => write!(f, ", ramp {} ({origin})", self.ramp.value.name()),
+        match (&self.ramp.origin, self.ramp.value) {
+            (Origin::Default, Ramp::Whole) => Ok(()),
+            (Origin::Default, ramp) => write!(f, ", ramp {}", ramp.name()),
+            (origin, ramp) => write!(f, ", ramp {} ({origin})", ramp.name()),
         }
     }
 }

@@ -79,8 +79,8 @@ impl Candidates {
         }
     }
 
-    /// Returns the number of the first candidates, of at most `most`, whose probabilities sum to
-    /// `enough`. The sum is an f32, as in llama.cpp, so that the same tokens are kept at the
+    /// Returns how many first candidates have probabilities that sum to `enough`, within the first
+    /// `most`. The sum is an f32, as in llama.cpp, so that the same tokens are kept at the
     /// boundary.
     pub fn prefix(&self, most: usize, enough: impl Fn(f32) -> bool) -> Option<usize> {
         let mut sum = 0.0;

@@ -21,7 +21,7 @@ use crate::{
     tokenizer::{Ends, Special, Tokenizer},
 };
 
-/// The texts that end a repetition by default.
+/// The texts that stop a repetition by default.
 pub const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 /// The penalty for continuing a repetition of the allowed length; 0 for no penalty.
@@ -32,7 +32,7 @@ pub static MULTIPLIER: SamplerSetting =
              tokens or more.",
         );
 
-/// The factor by which the penalty grows with each further token of the repetition.
+/// The factor of the penalty for each further token of the repetition.
 pub static BASE: SamplerSetting = SamplerSetting::new(
     "dry_base",
     1.75,
@@ -97,17 +97,17 @@ pub(super) static SAMPLER: StageKind = StageKind {
     },
 };
 
-/// The tokens that spell a sequence breaker, a text that ends a repetition: the first token and the
-/// others.
+/// The tokens that spell a sequence breaker, a text that stops a repetition: the first token and
+/// the others.
 pub type Breaker = (Token, Vec<Token>);
 
-/// Returns all ways in which tokens can spell one of `texts`: a token that contains the text, or a
-/// token that ends with its beginning, followed by the tokens of the rest.
+/// Returns all ways to spell one of `texts` with tokens. One token may contain the text, or end
+/// with its start and be followed by the tokens of the rest.
 pub fn breakers(tokenizer: &Tokenizer, texts: &[String]) -> Vec<Breaker> {
     let mut given = HashSet::new();
     let texts = texts.iter().filter(|text| !text.is_empty() && given.insert(text.as_str()));
     let patterns = Patterns::new(texts.cloned().collect());
-    // The texts that begin with the prefix of each node.
+    // The texts that start with the prefix of each node.
     let mut with_prefix: HashMap<Node, Vec<usize>> = HashMap::new();
     for (text, bytes) in patterns.texts().iter().enumerate() {
         let mut node = ROOT;
@@ -169,7 +169,7 @@ struct Dry {
     breakers: HashMap<Token, Vec<Vec<Token>>>,
     /// The last tokens, the newest first.
     recent: VecDeque<Token>,
-    /// For each of the last tokens, the length of the text's suffix that also ends there.
+    /// For each of the last tokens, the length of the text's suffix that also stops there.
     repeated: Vec<usize>,
     /// The length of the repetition that each token would continue.
     lengths: HashMap<Token, usize>,

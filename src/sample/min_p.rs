@@ -2,15 +2,12 @@
 
 use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, stage::Stage};
 
-/// The least share of the largest probability; 0 keeps all tokens.
-pub static MIN_P: SamplerSetting = SamplerSetting::new(
-    "min_p",
-    0.05,
-    Range::SHARE,
-    "Drop tokens below N x top token",
-)
-.details("Drops the tokens that are less likely than N times the most likely token; 0 keeps all.")
-.key("min_p");
+/// Minimum share of the largest probability; 0 keeps all tokens.
+pub static MIN_P: SamplerSetting =
+    SamplerSetting::new("min_p", 0.05, Range::SHARE, "Drop tokens below N x top token")
+        .details("Drops tokens that are less likely than N times the likeliest token; 0 keeps all.")
+        .llama_cpp(&["LLAMA_ARG_MIN_P"])
+        .key("min_p");
 
 pub(super) static SAMPLER: StageKind = StageKind {
     name: "min_p",

@@ -59,7 +59,7 @@ pub(super) struct Mirostat {
     version: i64,
     /// The target surprise in bits, tau.
     target: f32,
-    /// The share of an error by which the bound is moved, eta.
+    /// The learning rate, eta: how much of an error moves the bound.
     rate: f32,
     /// The bound of the surprise in bits, mu.
     bound: f32,

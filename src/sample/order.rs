@@ -15,6 +15,12 @@ pub fn default_order() -> Order {
 /// # Errors
 ///
 /// Returns an error for an unknown name.
+///
+/// ```
+/// let chain = rope_cpu::sample::parse_names("top_k;temperature")?;
+/// assert_eq!(chain[0].name, "top_k");
+/// # Ok::<(), rope_cpu::sample::Error>(())
+/// ```
 pub fn parse_names(names: &str) -> Result<Order, Error> {
     let names = names.split(';').filter(|_| !names.is_empty());
     let kind = |name| named(name).ok_or_else(|| Error::Name { name: String::from(name) });
@@ -26,6 +32,12 @@ pub fn parse_names(names: &str) -> Result<Order, Error> {
 /// # Errors
 ///
 /// Returns an error for an unknown letter.
+///
+/// ```
+/// # use rope_cpu::sample::{parse_letters, parse_names};
+/// assert_eq!(parse_letters("kt")?, parse_names("top_k;temperature")?);
+/// # Ok::<(), rope_cpu::sample::Error>(())
+/// ```
 pub fn parse_letters(letters: &str) -> Result<Order, Error> {
     let kind = |letter| SAMPLERS.into_iter().find(|kind| kind.letter == letter);
     letters.chars().map(|c| kind(c).ok_or(Error::Letter { letter: c })).collect()

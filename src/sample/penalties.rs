@@ -20,7 +20,7 @@ pub static LAST_N: SamplerSetting =
             (LAST_N.whole(values) > 0 && !penalizes(values)).then_some("without a penalty")
         });
 
-/// The divisor of the positive logits of the last tokens, by which negative ones are multiplied.
+/// Divides positive logits of the last tokens, and multiplies negative ones.
 pub static REPEAT: SamplerSetting = SamplerSetting::new(
     "repeat_penalty",
     1.0,
@@ -31,6 +31,7 @@ pub static REPEAT: SamplerSetting = SamplerSetting::new(
     "Repetition penalty; 1: off",
 )
 .details("Divides positive logits, and multiplies negative ones, of tokens that occurred.")
+.llama_cpp(&["LLAMA_ARG_REPEAT_PENALTY"])
 .key("penalty_repeat")
 .no_effect(|values| without_tokens(values, REPEAT.real(values) != 1.0));
 
@@ -38,12 +39,14 @@ pub static REPEAT: SamplerSetting = SamplerSetting::new(
 pub static PRESENCE: SamplerSetting =
     SamplerSetting::new("presence_penalty", 0.0, Range::FINITE, "Presence penalty; 0: off")
         .details("Subtracted once from the logit of each token that occurred.")
+        .llama_cpp(&["LLAMA_ARG_PRESENCE_PENALTY"])
         .no_effect(|values| without_tokens(values, PRESENCE.real(values) != 0.0));
 
 /// The value that is subtracted once for each occurrence among the last tokens.
 pub static FREQUENCY: SamplerSetting =
     SamplerSetting::new("frequency_penalty", 0.0, Range::FINITE, "Frequency penalty; 0: off")
         .details("Subtracted from a token's logit for each time that it occurred.")
+        .llama_cpp(&["LLAMA_ARG_FREQUENCY_PENALTY"])
         .no_effect(|values| without_tokens(values, FREQUENCY.real(values) != 0.0));
 
 fn penalizes(values: &Values) -> bool {

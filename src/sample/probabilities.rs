@@ -3,12 +3,12 @@
 use super::Candidate;
 use crate::Token;
 
-/// The probabilities of a generated token and of the most likely ones.
+/// The probabilities of a generated token and of the likeliest ones.
 #[derive(Clone, Debug)]
 pub struct Probabilities {
     /// The generated token.
     pub chosen: Likelihood,
-    /// The most likely tokens, in descending order.
+    /// The likeliest tokens, in descending order.
     pub top: Vec<Likelihood>,
     /// Whether the values are probabilities after all samplers, instead of logarithms.
     pub after_sampling: bool,

@@ -16,7 +16,7 @@ pub struct SamplerSetting {
     pub(super) no_effect: fn(&Values) -> Option<&'static str>,
 }
 
-/// The permitted values of a setting.
+/// The allowed values of a setting.
 #[derive(Debug)]
 pub(super) enum Range {
     Real { permitted: fn(f32) -> bool, expected: &'static str },
@@ -33,7 +33,7 @@ impl Range {
     pub const COUNT: Range =
         Range::Whole { least: 0, most: i64::MAX, expected: "a whole number of at least 0" };
 
-    /// Returns what is permitted, in words.
+    /// Returns the allowed values, in words.
     pub fn expected(&self) -> &'static str {
         match self {
             Range::Real { expected, .. } | Range::Whole { expected, .. } => expected,
@@ -72,6 +72,11 @@ impl SamplerSetting {
         SamplerSetting { parameter: self.parameter.aliases(aliases), ..self }
     }
 
+    /// Adds llama.cpp's environment variable.
+    pub(super) const fn llama_cpp(self, names: &'static [&'static str]) -> Self {
+        SamplerSetting { parameter: self.parameter.llama_cpp(names), ..self }
+    }
+
     /// Marks the setting as one that most users never need.
     pub(super) const fn rare(self) -> Self {
         SamplerSetting { parameter: self.parameter.rare(), ..self }
@@ -87,8 +92,8 @@ impl SamplerSetting {
         SamplerSetting { no_limit: Some(number), ..self }
     }
 
-    /// Adds the reason why the setting has no effect, if it has none with the values in use. It
-    /// continues the sentence "... has no effect".
+    /// Adds a function for the reason why the setting has no effect with the values in use. The
+    /// reason continues the sentence "... has no effect".
     pub(super) const fn no_effect(self, no_effect: fn(&Values) -> Option<&'static str>) -> Self {
         SamplerSetting { no_effect, ..self }
     }
@@ -127,7 +132,7 @@ impl SamplerSetting {
     /// Parses a value.
     ///
     /// # Errors
-    /// If `text` is not a permitted value.
+    /// If `text` is not an allowed value.
     pub fn parse(&self, text: &str) -> Result<Value, Error> {
         let value = match self.range {
             Range::Real { .. } => text.parse().ok().map(Value::Number),
@@ -140,7 +145,7 @@ impl SamplerSetting {
         })
     }
 
-    /// Returns whether a value is permitted.
+    /// Returns whether a value is allowed.
     pub(super) fn permits(&self, value: &Value) -> bool {
         match (&self.range, value) {
             (Range::Real { permitted, .. }, Value::Number(x)) => permitted(*x as f32),

@@ -11,6 +11,15 @@ use crate::{
 };
 
 /// The settings of the samplers, with the names and defaults of llama.cpp.
+///
+/// ```
+/// use rope_cpu::sample::{Settings, min_p::MIN_P, temperature::TEMPERATURE};
+///
+/// let settings = Settings { seed: Some(7), ..Settings::default() };
+/// let settings = settings.with(&TEMPERATURE, 0.7).with(&MIN_P, 0.05);
+/// assert!(settings.check().is_ok());
+/// assert!(settings.with(&MIN_P, 2.0).check().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The seed of the draws; `None` takes a random one from the system.
@@ -19,7 +28,7 @@ pub struct Settings {
     pub samplers: Order,
     /// The values that are added to the logits of tokens before all samplers.
     pub logit_bias: Vec<(Token, f32)>,
-    /// The texts that end a repetition for DRY ([`breakers`](super::breakers)).
+    /// The texts that stop a repetition for DRY ([`breakers`](super::breakers)).
     pub dry_breakers: Arc<[Breaker]>,
     /// The values of the samplers' settings ([`settings`]) that are given.
     pub values: Values,
@@ -37,7 +46,7 @@ impl Default for Settings {
     }
 }
 
-/// Returns the settings of all samplers, the last of the chain first, then those of Mirostat.
+/// Returns the settings of all samplers, the last of the chain first, and then Mirostat's.
 pub fn settings() -> impl Iterator<Item = &'static SamplerSetting> {
     let of_chain = SAMPLERS.iter().rev().flat_map(|kind| kind.settings.iter().copied());
     of_chain.chain(mirostat::SETTINGS)

@@ -64,7 +64,7 @@ pub(super) trait Stage: fmt::Debug + Send + Sync {
 
 /// A stage that changes the logits of a few tokens.
 pub(super) trait AdjustLogits {
-    /// Returns the tokens whose logits change, each once.
+    /// Returns each token with a changed logit once.
     fn tokens(&self) -> impl Iterator<Item = Token>;
 
     /// Returns the changed logit of a token.

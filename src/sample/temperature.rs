@@ -6,10 +6,10 @@ use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, s
 pub static TEMPERATURE: SamplerSetting =
     SamplerSetting::new("temp", 0.8, Range::FINITE, "Temperature; 0: greedy")
         .aliases(&["temperature"])
+        .llama_cpp(&["LLAMA_ARG_TEMPERATURE"])
         .key("temp");
 
-/// The range by which the temperature varies up or down with the entropy; 0 or less for a fixed
-/// temperature.
+/// The range of the temperature, up or down with the entropy; 0 or less for a fixed one.
 pub static DYNAMIC_RANGE: SamplerSetting =
     SamplerSetting::new("dynatemp_range", 0.0, Range::FINITE, "Dynamic temperature range; 0: off")
         .details(

@@ -1,4 +1,4 @@
-//! Top-a (by BlinkDL, <https://github.com/BlinkDL/RWKV-LM>): keeps tokens whose probability is at
+//! Top-a (by BlinkDL, <https://github.com/BlinkDL/RWKV-LM>): keeps tokens with a probability of at
 //! least a share of the square of the largest.
 
 use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, stage::Stage};
@@ -6,8 +6,8 @@ use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, s
 /// The share of the square of the largest probability; 0 keeps all tokens.
 pub static TOP_A: SamplerSetting =
     SamplerSetting::new("top_a", 0.0, Range::SHARE, "Drop tokens below N x top^2; 0: off").details(
-        "Drops the tokens whose probability is below N times the square of the largest: few of \
-         them if the model is uncertain, nearly all others if it is certain.",
+        "Drops tokens with a probability below N times the square of the largest: few of them if \
+         the model is uncertain, nearly all others if it is certain.",
     );
 
 pub(super) static SAMPLER: StageKind = StageKind {

@@ -5,6 +5,7 @@ use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, s
 /// The number of tokens that are kept; 0 or less keeps all.
 pub static TOP_K: SamplerSetting =
     SamplerSetting::new("top_k", 40.0, Range::WHOLE, "Keep N most likely tokens; 0: all")
+        .llama_cpp(&["LLAMA_ARG_TOP_K"])
         .key("top_k");
 
 pub(super) static SAMPLER: StageKind = StageKind {

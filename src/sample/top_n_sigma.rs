@@ -8,8 +8,8 @@ pub static TOP_N_SIGMA: SamplerSetting =
     SamplerSetting::new("top_n_sigma", -1.0, Range::FINITE, "Keep logits N sigmas from the top")
         .aliases(&["top_nsigma"])
         .details(
-            "Keeps the tokens whose logit is within N standard deviations of the largest one; 0 or \
-             less keeps all.",
+            "Keeps tokens with a logit within N standard deviations of the largest one; 0 or less \
+             keeps all.",
         );
 
 pub(super) static SAMPLER: StageKind = StageKind {

@@ -6,9 +6,8 @@ use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, s
 /// The sum of probabilities that is reached; 1 keeps all tokens.
 pub static TOP_P: SamplerSetting =
     SamplerSetting::new("top_p", 0.95, Range::SHARE, "Keep top tokens that sum to N")
-        .details(
-            "The fewest most likely tokens whose probabilities sum to at least N; 1 keeps all.",
-        )
+        .details("Keeps the likeliest tokens until their probabilities sum to N; 1 keeps all.")
+        .llama_cpp(&["LLAMA_ARG_TOP_P"])
         .key("top_p");
 
 pub(super) static SAMPLER: StageKind = StageKind {

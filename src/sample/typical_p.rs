@@ -11,7 +11,7 @@ use super::{
 pub static TYPICAL_P: SamplerSetting =
     SamplerSetting::new("typical", 1.0, Range::SHARE, "Locally typical sampling; 1: off")
         .aliases(&["typical_p"])
-        .details("Keeps the most typical tokens whose probabilities sum to N.");
+        .details("Keeps the most typical tokens until their probabilities sum to N.");
 
 pub(super) static SAMPLER: StageKind = StageKind {
     name: "typ_p",
@@ -28,7 +28,7 @@ pub(super) static SAMPLER: StageKind = StageKind {
 struct TypicalP(f32);
 
 impl Stage for TypicalP {
-    /// Keeps the tokens whose surprise, -ln p, is nearest to the expected one (the entropy), until
+    /// Keeps the tokens with a surprise, -ln p, nearest to the expected one (the entropy), until
     /// the sum of their probabilities exceeds p.
     fn apply(&mut self, candidates: &mut Candidates, _uniform: &mut dyn FnMut() -> f64) {
         candidates.softmax();

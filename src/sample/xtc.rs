@@ -1,5 +1,5 @@
 //! XTC ("exclude top choices", by p-e-w, oobabooga/text-generation-webui#6335): with a given
-//! probability, drops all but the least likely of the likely tokens.
+//! probability, drops all likely tokens but the last one.
 
 use super::{SamplerSetting, StageKind, candidates::Candidates, setting::Range, stage::Stage};
 
@@ -20,8 +20,8 @@ pub static PROBABILITY: SamplerSetting = SamplerSetting::new(
     off.then_some("if `xtc_threshold` is above 0.5")
 });
 
-/// The least probability of the tokens of which only the least likely is kept. Above 0.5 it has no
-/// effect, since at most one token has such a probability.
+/// Tokens of at least this probability are likely ones. Above 0.5 there is no effect, since at most
+/// one token has such a probability.
 pub static THRESHOLD: SamplerSetting = SamplerSetting::new(
     "xtc_threshold",
     0.1,

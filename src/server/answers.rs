@@ -1,4 +1,4 @@
-//! Answers as they come from the scheduler: collected, or as a stream of JSON values.
+//! Answers from the scheduler: collected, or as a stream of JSON values.
 
 use std::{convert::Infallible, future::pending, time::Instant};
 
@@ -10,41 +10,39 @@ use axum::{
         sse::{Event, Sse},
     },
 };
-use rope_cpu::{Token, sample::Probabilities};
+use rope_cpu::{
+    batch::{Outcome, Update},
+    {Token, sample::Probabilities},
+};
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep_until};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{
-    error::ApiError,
-    job::{Outcome, Update},
-    updates::Updates,
-    work,
-};
+use super::{error::ApiError, updates::Updates, work};
 
-/// The values that wait for a slow client.
+/// Maximum values buffered for a slow client.
 const BUFFERED: usize = 64;
 
 /// A whole answer.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// The text.
+    /// Generated text.
     pub text: String,
-    /// The tokens.
+    /// Generated tokens.
     pub tokens: Vec<Token>,
-    /// The probabilities of the prompt's tokens from the second one on, if they are wanted.
+    /// The probabilities of the prompt's tokens from the second one on, if requested.
     pub of_prompt: Vec<Probabilities>,
-    /// The probabilities of the tokens, if they are wanted.
+    /// The probabilities of the tokens, if requested.
     pub probabilities: Vec<Probabilities>,
-    /// The embedding of the text, or those of its tokens.
+    /// The embedding of the text, or one for each token.
     pub embeddings: Vec<Vec<f32>>,
     /// The seed of the sampler.
     pub seed: u32,
-    /// The end.
+    /// How the answer ended.
     pub outcome: Option<Outcome>,
 }
 
-/// Waits for the ends of `count` answers.
+/// Waits until `count` answers are complete.
 ///
 /// # Errors
 /// If one of them fails.
@@ -65,13 +63,13 @@ pub async fn collect(mut updates: Updates, count: usize) -> Result<Vec<Collected
             }
             Update::Embedded(embeddings) => answer.embeddings = embeddings,
             Update::Ended(outcome) => answer.outcome = Some(outcome),
-            Update::Failed(error) => return Err(error),
+            Update::Failed(error) => return Err(error.into()),
         }
     }
     Ok(answers)
 }
 
-/// The form of a stream: the values that are sent for each update.
+/// The form of a stream: which values each update sends.
 pub trait Form: Send + 'static {
     /// Returns the values before the first update.
     fn begin(&mut self) -> Vec<Value> {
@@ -81,13 +79,13 @@ pub trait Form: Send + 'static {
     /// Returns the values for an update of an answer.
     fn update(&mut self, index: usize, update: Update) -> Vec<Value>;
 
-    /// Returns the values after the ends of all answers.
+    /// Returns the values after all answers.
     fn end(&mut self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Returns the value that a client gets after a silence, while its prompt is read. For null it gets a
-    /// comment, which proxies count as traffic, but some clients do not.
+    /// Returns the value that keeps a silent stream alive during prompt processing. Null sends a
+    /// comment: proxies count it as traffic, but some clients do not.
     fn alive(&mut self) -> Value {
         Value::Null
     }
@@ -98,20 +96,20 @@ pub trait Form: Send + 'static {
     }
 }
 
-/// The framing of the values of a stream.
+/// How the values of a stream are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events.
     Events,
     /// Server-sent events, and `[DONE]` after the last one unless it is an error.
     EventsUntilDone,
-    /// Server-sent events with the values' field `type` as their names.
+    /// Server-sent events, named by field `type` of the value.
     NamedEvents,
-    /// A line for each value.
+    /// One line per value.
     Lines,
 }
 
-/// Returns a response that streams `count` answers. When the client closes it, they are abandoned.
+/// Returns a response that streams `count` answers. Closing the connection cancels them.
 pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing) -> Response {
     let (values, receiver) = mpsc::channel(BUFFERED);
     let connections = work::connections();
@@ -128,7 +126,7 @@ pub fn stream(updates: Updates, count: usize, form: impl Form, framing: Framing)
     Sse::new(events).into_response()
 }
 
-/// Returns the event of a value, or of the end of the answers if there is none.
+/// Returns the event of a value; `None` for the end of all answers.
 fn event(value: Option<Value>, framing: Framing) -> Option<Event> {
     let Some(value) = value else {
         return (framing == Framing::EventsUntilDone).then(|| Event::default().data("[DONE]"));
@@ -143,7 +141,7 @@ fn event(value: Option<Value>, framing: Framing) -> Option<Event> {
     Some(event.data(value.to_string()))
 }
 
-/// Sends the values of all updates, and `None` after the ends of all answers.
+/// Sends the values of all updates, then `None` after all answers.
 async fn send(
     mut updates: Updates,
     count: usize,
@@ -185,7 +183,7 @@ async fn send(
         let stopped = || ApiError::unavailable("the scheduler has stopped");
         let error = match update {
             None => stopped(),
-            Some((_, Update::Failed(error))) => error,
+            Some((_, Update::Failed(error))) => error.into(),
             Some((index, update)) => {
                 open -= usize::from(matches!(update, Update::Ended(_)));
                 next = form.update(index, update);

@@ -1,8 +1,10 @@
 //! Anthropic's interface.
 
+mod blocks;
 mod client_tools;
 mod messages;
-mod request;
+pub mod request;
+mod tools;
 
 use std::sync::Arc;
 

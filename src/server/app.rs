@@ -1,66 +1,61 @@
-//! The state that all handlers of requests share.
+//! State shared by all request handlers.
 
 use std::{
     io,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use rope_cpu::{
     Token,
+    batch::{Handle, Request, Scales},
     chat::Template,
-    constraint::Vocabulary,
+    constraint::{self, Vocabulary},
+    generate::{self, Limits},
     model::{Model, Pooling, memory::Need},
     rope::Plan,
     sample::Settings,
     tokenizer::Tokenizer,
 };
-use tokio::sync::{mpsc::unbounded_channel, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
-    adapters::Scales,
     body,
-    command::{Command, SlotAction, SlotResult},
     error::ApiError,
-    job::Job,
+    latency::Latency,
     log::Record,
     parameters::Parameters,
-    status::Status,
+    slot_action::{SlotAction, SlotResult},
     updates::Updates,
     work::Work,
 };
 
-/// The settings of a server that do not depend on the model.
+/// Settings of a server that do not depend on the model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The API keys; empty for none.
+    /// API keys; empty if requests need no key.
     pub keys: Vec<String>,
-    /// The names of hosts, besides addresses and localhost, that requests may be addressed to.
+    /// Host names that requests may be addressed to, besides addresses and localhost.
     pub hosts: Vec<String>,
-    /// The web pages that may send requests: their origins, or `*`.
+    /// Origins of web pages that may send requests, or `*`.
     pub origins: Vec<String>,
     /// The number of slots.
     pub slots: usize,
-    /// The longest step while answers are generated.
+    /// Maximum time of a step while answers are generated.
     pub step_max: Duration,
-    /// The most requests that wait for a slot.
+    /// Maximum requests waiting for a slot.
     pub queue_max: usize,
-    /// The longest time until a request has arrived, and for which a client reads nothing of an answer.
+    /// Maximum time for a request to arrive, and for a client to read nothing of an answer.
     pub timeout: Duration,
-    /// The time after which a silent stream gets a sign of life; `None` for never.
+    /// Time after which a silent stream sends a keep-alive; `None` for never.
     pub keep_alive: Option<Duration>,
-    /// The largest body of a request in bytes; `None` for one that follows from the context.
+    /// Maximum size of a body in bytes; `None` derives it from the context.
     pub body_max: Option<usize>,
-    /// The largest number of tokens of an answer whose request gives none; `None` for no limit except
-    /// the context.
+    /// Default of the maximum tokens of an answer; `None` for no limit except the context.
     pub predict_max: Option<usize>,
-    /// The folder of saved slots.
+    /// Folder of saved slots.
     pub slot_folder: Option<PathBuf>,
     /// Whether the state of slots is shown.
     pub shows_slots: bool,
@@ -70,19 +65,19 @@ pub struct Options {
     pub shows_page: bool,
     /// Whether the model may reason before it answers.
     pub reasoning: bool,
-    /// The most tokens of reasoning of an answer whose request gives none; `None` for no limit.
+    /// Default of the maximum tokens of reasoning; `None` for no limit.
     pub reasoning_max: Option<usize>,
-    /// The names of the model.
+    /// Names of the model.
     pub aliases: Vec<String>,
     /// Words that describe the model to clients.
     pub tags: Vec<String>,
-    /// Whether answers in OpenAI's form have llama-server's form with them.
+    /// Whether answers in OpenAI's form also contain llama-server's form.
     pub verbose: bool,
-    /// The form of reasoning in answers whose request gives none.
+    /// Default of `reasoning_format` in requests.
     pub reasoning_format: String,
-    /// Whether calls of tools and reasoning stay in the text.
+    /// Whether tool calls and reasoning stay in the text.
     pub skips_parsing: bool,
-    /// The normalization of embeddings whose request gives none.
+    /// Default normalization of embeddings.
     pub normalization: i64,
     /// Whether parts of prompts that change at each request are kept.
     pub keeps_volatile: bool,
@@ -90,24 +85,24 @@ pub struct Options {
     pub logs_prompts: bool,
 }
 
-/// The state of a server: its options, and the model once it is loaded.
+/// A server: its options, and the model once loaded.
 pub struct Server {
-    /// The options.
+    /// Settings from the command line.
     pub options: Options,
-    /// Whether the server stops, and takes no more requests.
+    /// Set when the server is stopping and refuses requests.
     pub stopping: AtomicBool,
-    /// The threads on which requests are handled.
+    /// Threads that handle requests.
     pub work: Work,
-    /// The memory of the bodies of requests.
+    /// Memory used by the bodies of requests.
     pub bodies: body::Memory,
     app: OnceLock<Arc<App>>,
 }
 
 impl Server {
-    /// Creates the state of a server whose model is being loaded.
+    /// Creates a server without its model, which [`loaded`](Self::loaded) sets.
     ///
     /// # Errors
-    /// If the threads on which requests are handled cannot be started.
+    /// If the threads that handle requests cannot be started.
     pub fn new(options: Options) -> io::Result<Self> {
         let (stopping, work, app) = (AtomicBool::new(false), Work::start()?, OnceLock::new());
         Ok(Server { options, stopping, work, bodies: body::Memory::default(), app })
@@ -118,12 +113,9 @@ impl Server {
         let _ = self.app.set(Arc::new(app));
     }
 
-    /// Returns whether answers wait or are generated.
+    /// Returns whether answers are waiting or being generated.
     pub fn busy(&self) -> bool {
-        self.app.get().is_some_and(|app| {
-            let waiting = app.status.waiting.load(Relaxed) > 0;
-            waiting || app.status.state().slots.iter().any(|slot| slot.busy)
-        })
+        self.app.get().is_some_and(|app| app.scheduler.status().busy())
     }
 
     /// Returns the context of a slot in positions; 0 before the model is loaded.
@@ -131,7 +123,7 @@ impl Server {
         self.app.get().map_or(0, |app| app.context)
     }
 
-    /// Returns the size of the largest body of a request in bytes.
+    /// Returns the maximum size of a body in bytes.
     pub fn body_max(&self) -> usize {
         body::largest(self.options.body_max, self.context())
     }
@@ -139,13 +131,13 @@ impl Server {
     /// Returns the model.
     ///
     /// # Errors
-    /// If it is not loaded.
+    /// If the model is not loaded yet.
     pub fn app(&self) -> Result<Arc<App>, ApiError> {
         self.app.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
     }
 }
 
-/// The model as an argument of a handler, which fails while it is being loaded.
+/// Extractor of the model for handlers. Fails while the model is being loaded.
 pub struct Loaded(pub Arc<App>);
 
 impl FromRequestParts<Arc<Server>> for Loaded {
@@ -156,30 +148,30 @@ impl FromRequestParts<Arc<Server>> for Loaded {
     }
 }
 
-/// A loaded model, and the way to its scheduler.
+/// A loaded model and its scheduler.
 pub struct App {
     /// The options of the server.
     pub options: Options,
-    /// The model.
+    /// The loaded model.
     pub model: Model,
-    /// The chat template, or why there is none.
+    /// Chat template, or why the model has none.
     pub template: Result<Template, String>,
-    /// The vocabulary of grammars, or why there is none, once a request has a grammar: see
+    /// Vocabulary of grammars, or why it is missing. Set by the first request with a grammar: see
     /// [`App::vocabulary`].
     pub vocabulary: OnceLock<Result<Vocabulary, String>>,
     /// The source of the chat template.
     pub template_source: String,
     /// The name of the model in answers.
     pub alias: String,
-    /// The sampler's settings of requests that give none.
+    /// Default settings of the sampler.
     pub sampling: Settings,
-    /// The scales of adapters in requests that give none.
+    /// Default scales of adapters.
     pub scales: Mutex<Scales>,
-    /// The way from the embeddings of tokens to that of a text.
+    /// How the embeddings of tokens become the embedding of a text.
     pub pooling: Pooling,
     /// The context of a slot, in positions.
     pub context: usize,
-    /// The number of tokens that a sequence can have.
+    /// Maximum tokens of a sequence.
     pub capacity: usize,
     /// The RoPE plan.
     pub plan: Plan,
@@ -187,16 +179,16 @@ pub struct App {
     pub rope: String,
     /// The warnings about the RoPE plan.
     pub warnings: Vec<String>,
-    /// The memory that one full context needs.
+    /// Memory of one full context.
     pub memory: Need,
     /// The fingerprint of the model, if slots can be saved.
     pub fingerprint: Option<u128>,
     /// When the model was loaded.
     pub loaded: SystemTime,
-    /// The state of the scheduler.
-    pub status: Arc<Status>,
-    /// The commands to the scheduler.
-    pub commands: mpsc::Sender<Command>,
+    /// Sends jobs to the scheduler.
+    pub scheduler: Handle,
+    /// Times that clients wait for tokens.
+    pub latency: Arc<Latency>,
 }
 
 impl App {
@@ -208,24 +200,25 @@ impl App {
         self.model.tokenizer().map_err(ApiError::internal)
     }
 
-    /// Returns the vocabulary of grammars. The first call prepares it, which takes time and memory that
-    /// a server without grammars does not need.
+    /// Returns the vocabulary of grammars. The first call prepares it, so a server without grammars
+    /// saves the time and memory.
     ///
     /// # Errors
-    /// If the model's tokens cannot be used with a grammar.
+    /// If grammars cannot use the model's tokens.
     pub fn vocabulary(&self) -> Result<&Vocabulary, ApiError> {
         let tokenizer = self.tokenizer()?;
-        let vocabulary =
-            self.vocabulary.get_or_init(|| Vocabulary::new(tokenizer).map_err(|e| e.to_string()));
+        let vocabulary = self
+            .vocabulary
+            .get_or_init(|| constraint::vocabulary(tokenizer).map_err(|e| e.to_string()));
         vocabulary.as_ref().map_err(ApiError::unsupported)
     }
 
-    /// Returns the scales of adapters in requests that give none.
+    /// Returns the default scales of adapters.
     pub fn adapter_scales(&self) -> Scales {
         self.scales.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the scales of adapters in requests that give none, from now on.
+    /// Sets the default scales of adapters for later requests.
     pub fn set_adapter_scales(&self, scales: Scales) {
         *self.scales.lock().unwrap_or_else(PoisonError::into_inner) = scales;
     }
@@ -240,7 +233,7 @@ impl App {
         self.loaded.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// Requests an answer to each prompt. The updates come with the index of the prompt.
+    /// Requests an answer to each prompt. Each update has the index of its prompt.
     ///
     /// # Errors
     /// If a prompt is empty or too long, or too many requests wait.
@@ -251,17 +244,13 @@ impl App {
     ) -> Result<Updates, ApiError> {
         for prompt in &prompts {
             if prompt.is_empty() {
-                return Err(ApiError::invalid("the prompt is empty: there is nothing to continue"));
+                return Err(ApiError::invalid(generate::Error::PromptEmpty));
             }
-            if prompt.len() >= self.capacity {
+            // Leave room for at least one token of an answer.
+            let answer = usize::from(parameters.pooling.is_none());
+            if prompt.len().saturating_add(answer) > self.capacity {
                 return Err(ApiError::context_exceeded(prompt.len(), self.context));
             }
-        }
-        // Requests of several prompts may exceed the limit: they are not divided.
-        let waiting = self.status.waiting.fetch_add(prompts.len(), Relaxed);
-        if waiting >= self.options.queue_max.max(1) {
-            self.status.waiting.fetch_sub(prompts.len(), Relaxed);
-            return Err(ApiError::busy(waiting));
         }
         if let Some(record) = Record::current()
             && let Ok(tokenizer) = self.tokenizer()
@@ -271,10 +260,9 @@ impl App {
             };
             prompts.iter().for_each(|prompt| record.prompt(|| text(prompt)));
         }
-        let (updates, receiver) = unbounded_channel();
-        let receiver =
-            Updates::new(receiver, prompts.len(), self.status.clone(), self.options.keep_alive);
-        for (index, prompt) in prompts.into_iter().enumerate() {
+        let (updates, replies) =
+            Updates::new(prompts.len(), self.latency.clone(), self.options.keep_alive);
+        let requests = prompts.into_iter().zip(replies).zip(0..).map(|((prompt, reply), index)| {
             let Parameters {
                 sampling,
                 limits,
@@ -287,46 +275,40 @@ impl App {
                 adapter_scales,
                 time_max,
             } = parameters.clone();
-            let updates = updates.clone();
-            self.send(Command::Answer(Box::new(Job {
+            let request = Request {
                 prompt,
                 sampling: Settings {
-                    // Answers to the same prompt differ.
-                    seed: sampling.seed.map(|seed| seed.wrapping_add(index as u32)),
+                    // Makes answers to the same prompt differ.
+                    seed: sampling.seed.map(|seed| seed.wrapping_add(index)),
                     ..sampling
                 },
-                limits,
-                reasoning,
+                limits: Limits { reasoning, time_max, ..limits },
                 slot,
                 reuse,
                 drafts_max,
-                restored: false,
                 probabilities,
                 pooling,
-                adapter_scales,
-                time_max,
-                index,
-                updates,
-            })))?;
-        }
-        Ok(receiver)
+                adapter_scales: Some(adapter_scales),
+            };
+            (request, reply)
+        });
+        self.scheduler.submit(requests.collect(), self.options.queue_max.max(1))?;
+        Ok(updates)
     }
 
-    /// Does something with the sequence of a slot, when the step that is being computed has ended.
+    /// Acts on the sequence of a slot after the current step.
     ///
     /// # Errors
-    /// If there is no such slot, if it is in use, or if the file cannot be read or written.
+    /// If the slot does not exist or is in use, or the file cannot be read or written.
     pub async fn act(&self, id: usize, action: SlotAction) -> Result<SlotResult, ApiError> {
         let (reply, result) = oneshot::channel();
-        self.send(Command::Slot { id, action, reply })?;
-        result.await.map_err(|_| stopped())?
+        self.scheduler.act(move |scheduler| {
+            let slot = scheduler.slot(id).map_err(ApiError::from);
+            let result = slot.and_then(|(engine, sequence)| action.apply(engine, sequence));
+            // The client may have closed its connection.
+            let _ = reply.send(result);
+        })?;
+        let stopped = |_| ApiError::unavailable("the scheduler has stopped");
+        result.await.map_err(stopped)?
     }
-
-    fn send(&self, command: Command) -> Result<(), ApiError> {
-        self.commands.send(command).map_err(|_| stopped())
-    }
-}
-
-fn stopped() -> ApiError {
-    ApiError::unavailable("the scheduler has stopped")
 }

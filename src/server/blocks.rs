@@ -1,13 +1,13 @@
-//! The blocks of an answer: text, reasoning, and calls of tools, in their order.
+//! Blocks of an answer: text, reasoning and tool calls, in order.
 
 use rope_cpu::chat::{Event, Parser, call_id};
 
-/// A block: consecutive pieces of an answer that are of one kind.
+/// Consecutive text of an answer that has one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The kind.
+    /// Whether the text is for the user, reasoning or a call.
     pub kind: Kind,
-    /// The text so far; of a call, the arguments as JSON.
+    /// The text so far. For a call, its arguments as JSON.
     pub text: String,
 }
 
@@ -16,7 +16,7 @@ pub struct Block {
 pub enum Kind {
     /// Text for the user.
     Text,
-    /// The reasoning before it.
+    /// Reasoning before the text.
     Reasoning,
     /// A call of a tool.
     Call {
@@ -27,30 +27,29 @@ pub enum Kind {
     },
 }
 
-/// A change of the blocks of an answer.
+/// A change to the blocks of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The index of the block.
+    /// Index of the block.
     pub block: usize,
-    /// The step.
+    /// The change.
     pub step: Step,
 }
 
-/// A step of a block.
+/// One change to a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The beginning, without text.
+    /// Starts, without text.
     Begin,
-    /// More text.
+    /// Receives more text.
     More(String),
-    /// The end.
     End,
 }
 
 /// Divides the text of an answer into blocks.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The parser of the model's form; `None` if all is text.
+    /// Parser of the model's format; `None` if the whole answer is text.
     parser: Option<Parser>,
     blocks: Vec<Block>,
     /// Whether the last block may be continued.
@@ -58,12 +57,12 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader, with the parser of the model's form; without one, all is text.
+    /// Creates a reader. Without a parser, the whole answer is text.
     pub fn new(parser: Option<Parser>) -> Self {
         Reader { parser, blocks: Vec::new(), open: false }
     }
 
-    /// Adds text, and returns the changes that are certain.
+    /// Adds text and returns the changes that later text cannot revise.
     pub fn push(&mut self, text: &str) -> Vec<Change> {
         let events = match &mut self.parser {
             Some(parser) => parser.push(text),
@@ -73,7 +72,7 @@ impl Reader {
         self.follow(events)
     }
 
-    /// Ends the answer, and returns the last changes.
+    /// Completes the answer and returns the last changes.
     pub fn finish(&mut self) -> Vec<Change> {
         let events = self.parser.take().map(Parser::finish).unwrap_or_default();
         let mut changes = self.follow(events);
@@ -113,7 +112,7 @@ impl Reader {
         changes
     }
 
-    /// Continues the last block if it is of this kind, or else begins another.
+    /// Continues the last block if it has this kind, otherwise starts another.
     fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
         if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
             self.close(changes);
@@ -155,10 +154,10 @@ mod tests {
 
     use super::*;
 
-    /// A stream has a call that was held back until its answer was complete.
+    /// A stream delivers a call that is only recognised at the end of the answer.
     #[test]
     fn a_call_that_is_certain_at_the_end_is_a_block() {
-        let template = include_str!("../../tests/data/chat/tools/hermes.jinja");
+        let template = include_str!("../../crates/chat/tests/data/tools/hermes.jinja");
         let format = Template::new(template, "", "").unwrap().format();
         let add =
             Tool { name: "add".into(), description: String::new(), parameters: Default::default() };

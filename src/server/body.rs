@@ -1,4 +1,4 @@
-//! Bodies of requests: read within limits of time and size, and of the memory that all of them need.
+//! Reads request bodies within limits of time, size and total memory.
 
 use std::sync::{
     Arc,
@@ -16,29 +16,30 @@ use tokio_stream::StreamExt;
 
 use super::{app::Server, error::ApiError};
 
-/// The most values in a body, if the context is not larger: numbers, texts, lists and objects.
+/// Maximum values in a body (numbers, texts, lists, objects), unless the context is larger.
 const VALUES_MAX: usize = 1 << 20;
 
-/// The memory of a value that was parsed, in bytes; of a text, besides its bytes.
+/// Memory of a parsed value in bytes, without the bytes of a text.
 const VALUE_BYTES: usize = 128;
 
-/// The greatest depth of lists and objects, which is serde_json's.
+/// Maximum depth of lists and objects, as in serde_json.
 const DEPTH_MAX: usize = 128;
 
-/// The most memory of all bodies together, in bytes, if four of the largest ones do not need more.
+/// Maximum memory of all bodies together in bytes, unless four of maximum size need more.
 const MEMORY_MAX: usize = 512 << 20;
 
-/// The largest body for an empty context, in MiB.
+/// Maximum size of a body for an empty context, in MiB.
 const MEBIBYTES_MIN: usize = 4;
 
-/// The largest body for each position of the context, in bytes: a token of text, escaped, with much to spare.
+/// Additional size of a body per position of the context, in bytes: a generous bound for the
+/// escaped text of a token.
 const POSITION_BYTES: usize = 64;
 
-/// The memory of all bodies in bytes.
+/// Memory of all bodies in bytes.
 #[derive(Debug, Default)]
 pub struct Memory(AtomicUsize);
 
-/// The memory of a body, until it is dropped.
+/// Memory reserved for a body. Released on drop.
 struct Held<'m> {
     memory: &'m Memory,
     bytes: usize,
@@ -63,7 +64,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Returns the size of the largest body in bytes, for a context. Without `--body-max` it follows from it.
+/// Returns the maximum size of a body in bytes. Without `--body-max` it depends on the context.
 pub fn largest(given: Option<usize>, context: usize) -> usize {
     given.unwrap_or_else(|| {
         let text = context.saturating_mul(POSITION_BYTES).div_ceil(1 << 20);
@@ -92,8 +93,8 @@ async fn collect(server: &Server, body: Body, held: &mut Held<'_>) -> Result<Vec
     let (mut bytes, mut outline) = (Vec::new(), Outline::default());
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let part = part
-            .map_err(|e| ApiError::invalid(format_args!("the body has not arrived whole: {e}")))?;
+        let part =
+            part.map_err(|e| ApiError::invalid(format_args!("the body is incomplete: {e}")))?;
         if bytes.len() + part.len() > body_max {
             return Err(too_large(body_max));
         }
@@ -131,8 +132,8 @@ pub fn too_large(body_max: usize) -> ApiError {
     }
 }
 
-/// The number of values in a JSON text and their depth, found before it is parsed: a list of zeros takes
-/// fifty times the memory of its text.
+/// Counts the values in a JSON text and their depth before parsing: a list of zeros takes fifty
+/// times the memory of its text.
 #[derive(Debug, Default)]
 struct Outline {
     values: usize,

@@ -1,64 +1,126 @@
-//! Conversations and their prompts.
+//! Conversations: what all chat interfaces share, from the typed request to the prompt.
 
 use std::sync::Arc;
 
 use rope_cpu::{
     Token,
-    chat::{Format, Message, Parser, Role, Tool, ToolChoice, Tools},
-    json::parse,
+    chat::{Format, Message, Parser, Role, Tool, ToolCall, ToolChoice, Tools},
 };
-use serde_json::{Value, json};
-use tracing::warn;
+use serde::{Deserializer, de::SeqAccess};
+use serde_json::{Map, Value};
 
 use super::{
     app::App,
     blocks::Reader,
     error::ApiError,
-    fields::{Fields, TEMPLATE_ARGUMENTS, objects},
-    grammars,
-    openai::tools::{custom_arguments, custom_function},
-    parameters::Parameters,
-    reasoning::{self, Reasoning},
-    volatile,
+    grammars::{self, Given},
+    parameters::{Limit, Parameters, Shared},
+    read::{Failure, Read, Shape, elements, of_value},
+    reasoning, volatile,
 };
-
-/// The names of the largest number of tokens of an answer.
-const NAMES_OF_MAX: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
 
 /// The roles of messages.
 pub const ROLES: [Role; 5] =
     [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
 
-/// A conversation that is to be answered.
-#[derive(Clone, Debug)]
-pub struct Conversation {
-    /// The messages.
-    pub messages: Vec<Message>,
-    /// The beginning of the answer, from a last message of the assistant.
-    pub begun: Option<String>,
-    /// Whether the text ends where an answer begins.
-    pub generation_prompt: bool,
-    /// The tools that the answer may call.
-    pub tools: Tools,
-    /// Whether the model may reason before it answers.
-    pub reasons: bool,
-    /// Further parameters of the chat template, as a JSON object.
-    pub template_arguments: String,
+crate::object! {
+    /// The fields that all chat interfaces share.
+    pub struct ChatFields {
+        /// Whether the prompt ends with the beginning of an answer; true by default.
+        add_generation_prompt: Option<bool>,
+        /// Parameters of the chat template.
+        chat_template_kwargs: Option<Map<String, Value>>,
+        /// Whether the answer continues the last message, which must be one of the assistant.
+        continue_final_message: Option<bool>,
+        /// Whether an answer may have more than one call of a tool.
+        parallel_tool_calls: Option<bool>,
+        /// Maximum tokens of reasoning, or -1 for the server's limit.
+        reasoning_budget_tokens: Option<Limit>,
+        /// The effort of reasoning, a parameter of the chat template; `none` switches reasoning
+        /// off.
+        reasoning_effort: Option<String>,
+        /// Whether reasoning is separated from the text; `none` leaves it there.
+        reasoning_format: Option<ReasoningFormat>,
+        /// Another name of `reasoning_budget_tokens`.
+        thinking_budget_tokens: Option<Limit>,
+        ..shared: Shared,
+    }
 }
 
-/// The text of a conversation, with what reads the answer.
+/// Whether reasoning is separated from the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasoningFormat {
+    is_separate: bool,
+}
+
+impl ReasoningFormat {
+    fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "none" => Some(ReasoningFormat { is_separate: false }),
+            "auto" | "deepseek" | "deepseek-legacy" => Some(ReasoningFormat { is_separate: true }),
+            _ => None,
+        }
+    }
+}
+
+impl Read for ReasoningFormat {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::read(deserializer)?;
+        let expected = "none, auto or deepseek";
+        let unknown = || Failure::wrong("", expected, &name.as_str().into()).into_error();
+        Self::of_name(&name).ok_or_else(unknown)
+    }
+}
+
+/// A conversation to answer. Each chat interface fills one from its own types.
+#[derive(Clone, Debug, Default)]
+pub struct ChatRequest {
+    /// The messages.
+    pub turns: Vec<Turn>,
+    /// The tools that the client runs.
+    pub tools: Vec<Tool>,
+    /// Choice of the tools that the answer calls.
+    pub choice: ToolChoice,
+    /// Maximum tokens of the answer, if the request sets it.
+    pub tokens_max: Option<Limit>,
+    /// A grammar from a field of one interface only.
+    pub format: Option<Given>,
+    /// The fields that all interfaces share.
+    pub fields: ChatFields,
+}
+
+/// A message, with its text still in parts.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The message without its text.
+    pub message: Message,
+    /// The text.
+    pub content: Content,
+}
+
+/// The text of a message: a string, or the texts of a list of parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Whether the field is present, even as null.
+    is_given: bool,
+    /// The texts of the parts, in order.
+    pub parts: Vec<String>,
+}
+
+/// A conversation as text, with what parses its answer.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    /// The text up to where the answer begins.
+    /// The text before the answer.
     pub text: String,
-    /// The form in which the model writes reasoning and calls of tools.
-    format: Format,
-    tools: Tools,
+    /// How the model writes reasoning and tool calls.
+    pub format: Format,
+    /// The tools that the answer may call.
+    pub tools: Tools,
 }
 
-/// A request for an answer to a conversation.
+/// A request ready for the scheduler.
 pub struct Request {
-    /// The tokens of the conversation, up to where the answer begins.
+    /// The tokens before the answer.
     pub prompt: Vec<Token>,
     /// The parameters of the answer.
     pub parameters: Parameters,
@@ -75,11 +137,6 @@ impl Rendered {
         Ok(app.tokenizer()?.encode_chat(&self.text))
     }
 
-    /// Returns the form in which the model writes reasoning and calls of tools.
-    pub fn format(&self) -> &Format {
-        &self.format
-    }
-
     /// Returns a parser for the answer.
     pub fn parser(&self) -> Parser {
         self.format.parser(&self.text, &self.tools)
@@ -87,44 +144,9 @@ impl Rendered {
 }
 
 impl Request {
-    /// Reads a request in OpenAI's form.
-    ///
-    /// # Errors
-    /// If a field is of the wrong type or out of range, or the conversation has no prompt: see
-    /// [`Conversation::render`].
-    pub async fn read(fields: &Fields, app: &Arc<App>) -> Result<Self, ApiError> {
-        let mut rendered = Conversation::read(fields)?.render(app.clone()).await?;
-        let with_reasoning = rendered.clone();
-        match fields.text("reasoning_format")?.unwrap_or(&app.options.reasoning_format) {
-            "none" => rendered.format = rendered.format.without_reasoning(),
-            "auto" | "deepseek" | "deepseek-legacy" => {}
-            _ => return Err(fields.error("reasoning_format", "none, auto or deepseek")),
-        }
-        let prompt = rendered.tokens(app)?;
-        let mut request = Request::of_prompt(prompt, fields, app)?;
-        let Rendered { text, format, tools } = &rendered;
-        let limits = &mut request.parameters.limits;
-        limits.preserved = grammars::markers(format, app)?;
-        let of_tools = grammars::of_tools(format, text, tools, fields, app)?;
-        let tokens_max = reasoning::tokens_max(fields, app.options.reasoning_max)?;
-        // The grammar of calls includes reasoning; others are for what follows it.
-        let is_free = of_tools.is_none() && limits.constraint.is_some();
-        limits.constraint = of_tools.or(limits.constraint.take());
-        if with_reasoning.format.reasons() && (tokens_max.is_some() || is_free) {
-            let tokenizer = app.tokenizer()?;
-            let reasoning = Reasoning::new(with_reasoning, tokens_max, is_free, tokenizer)?;
-            request.parameters.reasoning = Some(reasoning);
-        }
-        Ok(Request { rendered: (!app.options.skips_parsing).then_some(rendered), ..request })
-    }
-
-    /// Returns a request to continue a prompt, without a chat template.
-    ///
-    /// # Errors
-    /// If a field is of the wrong type or out of range.
-    pub fn of_prompt(prompt: Vec<Token>, fields: &Fields, app: &App) -> Result<Self, ApiError> {
-        let parameters = Parameters::read(fields, app, &NAMES_OF_MAX)?;
-        Ok(Request { prompt, parameters, rendered: None })
+    /// Returns a request that continues a prompt without a chat template.
+    pub fn of_prompt(prompt: Vec<Token>, parameters: Parameters) -> Self {
+        Request { prompt, parameters, rendered: None }
     }
 
     /// Returns a reader for an answer.
@@ -133,218 +155,268 @@ impl Request {
     }
 }
 
-/// Refuses a conversation without messages. Anthropic's interface permits one, as llama-server's does.
-///
-/// # Errors
-/// If there is no message.
-pub fn require_messages(fields: &Fields) -> Result<(), ApiError> {
-    match fields.list("messages")? {
-        Some([_, ..]) => Ok(()),
-        _ => Err(fields.error("messages", "a list of at least one message")),
-    }
-}
-
-impl Conversation {
-    /// Reads the messages of a request in OpenAI's form.
+impl ChatRequest {
+    /// Returns the prompt and the parameters of the answer.
     ///
     /// # Errors
-    /// If there are none, or one of them is of another form.
-    pub fn read(fields: &Fields) -> Result<Self, ApiError> {
-        let messages = fields.objects("messages")?;
-        let messages = messages.ok_or_else(|| fields.error("messages", "a list"))?;
-        let begun = begun(fields, &messages)?;
-        let finished = messages.len() - usize::from(begun.is_some());
-        let messages: Result<Vec<_>, _> = messages[..finished].iter().map(message).collect();
-        let mut arguments = fields.object(TEMPLATE_ARGUMENTS)?.cloned().unwrap_or_default();
-        reasoning::add_effort(fields, &mut arguments)?;
-        let reasons = arguments.get("enable_thinking") != Some(&Value::Bool(false));
-        Ok(Conversation {
-            messages: messages?,
-            generation_prompt: begun.is_some() || fields.switch("add_generation_prompt", true)?,
-            begun,
-            tools: tools(fields)?,
-            reasons,
-            template_arguments: Value::Object(arguments).to_string(),
-        })
-    }
+    /// If a value is out of range, or the conversation has no prompt: see [`render`](Self::render).
+    pub fn prepare(self, app: &Arc<App>) -> Result<Request, ApiError> {
+        let mut parameters = self.parameters(app)?;
+        let given = self.given();
+        let fields = &self.fields;
+        let reasoning_max = fields.reasoning_budget_tokens.or(fields.thinking_budget_tokens);
+        let reasoning_max = reasoning_max.and_then(Limit::count).or(app.options.reasoning_max);
+        let format = ReasoningFormat::of_name(&app.options.reasoning_format);
+        let is_separate =
+            fields.reasoning_format.or(format).is_none_or(|format| format.is_separate);
 
-    /// Returns the text of the conversation up to where the answer begins.
-    ///
-    /// # Errors
-    /// If the model has no chat template, or it fails or refuses the conversation.
-    pub async fn render(mut self, app: Arc<App>) -> Result<Rendered, ApiError> {
-        if !app.options.keeps_volatile {
-            volatile::remove(&mut self.messages);
+        let mut rendered = self.render(app)?;
+        let with_reasoning = rendered.clone();
+        if !is_separate {
+            rendered.format = rendered.format.without_reasoning();
         }
+        let prompt = rendered.tokens(app)?;
+        let Rendered { text, format, tools } = &rendered;
+        let limits = &mut parameters.limits;
+        limits.preserved = grammars::markers(format, app)?;
+        let of_tools = grammars::of_tools(format, text, tools, &given, app)?;
+        // The grammar of calls includes reasoning. Other grammars start after it.
+        let is_free = of_tools.is_none() && limits.constraint.is_some();
+        limits.constraint = of_tools.or(limits.constraint.take());
+        if with_reasoning.format.reasons() && (reasoning_max.is_some() || is_free) {
+            let tokenizer = app.tokenizer()?;
+            let limited = reasoning::limited(&with_reasoning, reasoning_max, is_free, tokenizer)?;
+            parameters.reasoning = Some(limited);
+        }
+        let rendered = (!app.options.skips_parsing).then_some(rendered);
+        Ok(Request { prompt, parameters, rendered })
+    }
+
+    /// Returns the parameters of the answer that do not depend on the conversation.
+    ///
+    /// # Errors
+    /// If a value is out of range.
+    pub fn parameters(&self, app: &App) -> Result<Parameters, ApiError> {
+        Parameters::new(&self.fields.shared, self.tokens_max, &self.given(), app)
+    }
+
+    fn given(&self) -> Vec<Given> {
+        let mut given = self.fields.shared.given();
+        given.extend(self.format.clone());
+        given
+    }
+
+    /// Returns the conversation as text, up to the start of the answer.
+    ///
+    /// # Errors
+    /// If the tools are invalid, or the chat template is missing, fails or refuses the
+    /// conversation.
+    pub fn render(self, app: &App) -> Result<Rendered, ApiError> {
+        let begun = self.begun()?;
+        let ChatRequest { mut turns, tools, choice, fields, .. } = self;
+        if begun.is_some() {
+            turns.pop();
+        }
+        let mut messages: Vec<_> = turns.into_iter().map(Turn::into_message).collect();
+        if !app.options.keeps_volatile {
+            volatile::remove(&mut messages);
+        }
+        let is_parallel = fields.parallel_tool_calls.unwrap_or(false);
+        let tools = Tools::new(tools, choice, is_parallel).map_err(ApiError::invalid)?;
+        let ends_open = begun.is_some() || fields.add_generation_prompt.unwrap_or(true);
+        let arguments = fields.template_arguments();
+        let reasons = arguments.get("enable_thinking") != Some(&Value::Bool(false));
+
         let template = app.template.as_ref().map_err(ApiError::unsupported)?;
-        let template = template.clone().now().arguments(&self.template_arguments);
+        let template = template.clone().now().arguments(&Value::Object(arguments).to_string());
         let template = template.map_err(ApiError::invalid)?;
-        let tools = self.tools.all();
-        let text = template.render(&self.messages, tools, self.generation_prompt);
+        let text = template.render(&messages, tools.all(), ends_open);
         let mut text = text.map_err(ApiError::invalid)?;
-        if !(app.options.reasoning && self.reasons) && self.generation_prompt {
+        if !(app.options.reasoning && reasons) && ends_open {
             text = template.format().skip_reasoning(text);
         }
-        text += self.begun.as_deref().unwrap_or_default();
-        Ok(Rendered { text, format: template.format(), tools: self.tools })
+        text += begun.as_deref().unwrap_or_default();
+        Ok(Rendered { text, format: template.format(), tools })
+    }
+
+    /// Returns the text of a final assistant message, which the answer continues.
+    fn begun(&self) -> Result<Option<String>, ApiError> {
+        let wanted = self.fields.continue_final_message.unwrap_or(false);
+        if wanted && self.fields.add_generation_prompt.unwrap_or(true) {
+            return Err(ApiError::invalid(
+                "\"continue_final_message\": \"add_generation_prompt\" must be false with it",
+            ));
+        }
+        let is_answer = |turn: &Turn| turn.message.role == Role::Assistant;
+        match &self.turns[..] {
+            [.., before, last] if is_answer(before) && is_answer(last) => Err(ApiError::field(
+                "messages",
+                "a list with at most one message of the assistant at its end",
+            )),
+            // As in llama-server. Parts of other messages are joined as lines.
+            [.., last] if is_answer(last) => Ok(Some(last.content.parts.join("\n\n"))),
+            _ if wanted => Err(ApiError::invalid(
+                "\"continue_final_message\": the last message must be one of the assistant",
+            )),
+            _ => Ok(None),
+        }
     }
 }
 
-/// Returns the text of a last message of the assistant, which the answer continues.
-fn begun(fields: &Fields, messages: &[Fields]) -> Result<Option<String>, ApiError> {
-    let wanted = fields.switch("continue_final_message", false)?;
-    if wanted && fields.switch("add_generation_prompt", true)? {
-        return Err(ApiError::invalid(
-            "\"continue_final_message\": \"add_generation_prompt\" must be false with it",
-        ));
+impl ChatFields {
+    /// Sets a parameter of the chat template, unless the request gives it.
+    pub fn set_template_argument(&mut self, name: &str, value: impl Into<Value>) {
+        let arguments = self.chat_template_kwargs.get_or_insert_default();
+        arguments.entry(name).or_insert(value.into());
     }
-    let is_answer = |message: &&Fields| message.get("role").is_some_and(|it| it == "assistant");
-    match messages {
-        [.., before, last] if is_answer(&before) && is_answer(&last) => Err(ApiError::field(
-            "messages",
-            "a list with at most one message of the assistant at its end",
-        )),
-        [.., last] if is_answer(&last) => {
-            // As llama-server has it; parts of other messages are lines.
-            Ok(Some(content(last, "content", "\n\n")?))
+
+    /// Returns the parameters of the chat template, with the effort of reasoning.
+    fn template_arguments(self) -> Map<String, Value> {
+        let mut arguments = self.chat_template_kwargs.unwrap_or_default();
+        match self.reasoning_effort.as_deref() {
+            None | Some("") => {}
+            Some("none") => {
+                arguments.insert("enable_thinking".into(), false.into());
+            }
+            Some(effort) => {
+                arguments.entry("reasoning_effort").or_insert(effort.into());
+            }
         }
-        _ if wanted => Err(ApiError::invalid(
-            "\"continue_final_message\": the last message must be one of the assistant",
-        )),
-        _ => Ok(None),
+        arguments
     }
 }
 
-fn message(fields: &Fields) -> Result<Message, ApiError> {
-    // The parts are checked here, for errors that name what is not supported.
-    role(fields, &ROLES)?;
-    content(fields, "content", "")?;
-    for name in ["reasoning_content", "tool_call_id", "name"] {
-        fields.text(name)?;
+impl Turn {
+    /// Creates a message.
+    pub fn new(role: Role, content: impl Into<Content>) -> Self {
+        Turn { message: Message::new(role, ""), content: content.into() }
     }
-    let mut calls = Vec::new();
-    for call in fields.objects("tool_calls")?.unwrap_or_default() {
-        call.text("id")?;
-        if let Some(custom) = call.within("custom")? {
-            let (name, input) = (custom.required_text("name")?, custom.required_text("input")?);
-            let function = json!({ "name": name, "arguments": custom_arguments(input) });
-            calls.push(json!({ "id": call.get("id"), "type": "function", "function": function }));
-            continue;
+
+    /// Checks that a message has what its role requires.
+    ///
+    /// # Errors
+    /// If it has no text, or calls tools without being the assistant's.
+    pub fn checked(self) -> Result<Self, Failure> {
+        let Turn { message: Message { role, tool_calls, .. }, content } = &self;
+        if !tool_calls.is_empty() && *role != Role::Assistant {
+            let reason =
+                format_args!("a message of role {role} has tool calls: only assistant may");
+            return Err(Failure::of("", reason));
         }
-        let function = call.within("function")?;
-        function.ok_or_else(|| call.error("function", "an object"))?.required_text("name")?;
-        calls.push(json!(call));
+        if tool_calls.is_empty() && !content.is_given {
+            return Err(Failure::of("", format_args!("a message of role {role} has no content")));
+        }
+        Ok(self)
     }
-    let mut message = json!(fields);
-    if !calls.is_empty() {
-        message["tool_calls"] = calls.into();
+
+    fn into_message(self) -> Message {
+        Message { content: self.content.joined("\n"), ..self.message }
     }
-    parse(&message.to_string()).map_err(|e| fields.invalid(e))
+}
+
+impl Content {
+    /// Returns the text with `separator` between parts.
+    pub fn joined(self, separator: &str) -> String {
+        match <[String; 1]>::try_from(self.parts) {
+            Ok([text]) => text,
+            Err(parts) => parts.join(separator),
+        }
+    }
+}
+
+impl Content {
+    /// Reads the text of a field that was parsed as a JSON value.
+    ///
+    /// # Errors
+    /// If it is neither a string nor a list of parts.
+    pub fn of_value(place: &str, value: Option<Value>) -> Result<Self, Failure> {
+        let content = value.map(|value| of_value(value).map_err(|e| e.within(place)));
+        content.unwrap_or_else(|| Ok(Content::default()))
+    }
+}
+
+impl From<Vec<String>> for Content {
+    fn from(parts: Vec<String>) -> Self {
+        Content { is_given: true, parts }
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        vec![text].into()
+    }
+}
+
+impl Shape for Content {
+    fn expected() -> String {
+        "a string or a list of parts".into()
+    }
+
+    fn null() -> Option<Self> {
+        Some(Vec::new().into())
+    }
+
+    fn text(text: String) -> Result<Self, String> {
+        Ok(text.into())
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        let parts: Vec<Part> = elements(list)?;
+        Ok(parts.into_iter().map(|Part(text)| text).collect::<Vec<_>>().into())
+    }
+}
+
+/// The text of a part.
+struct Part(String);
+
+crate::object! {
+    struct GivenPart {
+        /// `text`, `input_text` or `output_text`.
+        kind ["type"]: Option<String>,
+        /// The text.
+        text: Option<String>,
+    }
+}
+
+impl Read for Part {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let GivenPart { kind, text } = GivenPart::read(deserializer)?;
+        let text = match kind.as_deref() {
+            Some("text" | "input_text" | "output_text") => {
+                text.ok_or_else(|| Failure::missing("text", "a string"))
+            }
+            Some("image_url" | "input_image") => Err(Failure::no_media("image")),
+            Some("input_audio") => Err(Failure::no_media("audio")),
+            kind => Err(Failure::unless_one_of("type", "\"text\"", kind)),
+        };
+        text.map(Part).map_err(Failure::into_error)
+    }
 }
 
 /// Returns the role of a message.
 ///
 /// # Errors
-/// If it is missing, or none of `permitted`.
-pub fn role<'f>(message: &'f Fields, permitted: &[Role]) -> Result<&'f str, ApiError> {
-    let role = message.text("role")?;
-    let role = role.filter(|role| permitted.iter().any(|permitted| permitted.name() == *role));
-    role.ok_or_else(|| {
+/// If it is missing or not in `permitted`.
+pub fn role(given: Option<&str>, permitted: &[Role]) -> Result<Role, Failure> {
+    let found = permitted.iter().find(|role| Some(role.name()) == given);
+    found.copied().ok_or_else(|| {
         let permitted: Vec<_> = permitted.iter().map(|role| role.name()).collect();
-        message.error("role", format_args!("one of {}", permitted.join(", ")))
+        let expected = format!("one of {}", permitted.join(", "));
+        Failure::unless_one_of("role", expected, given)
     })
 }
 
-/// Returns the tools of a request in OpenAI's form, and their choice.
-fn tools(fields: &Fields) -> Result<Tools, ApiError> {
-    let given = fields.objects("tools")?.unwrap_or_default();
-    let mut all = Vec::new();
-    for given in &given {
-        all.extend(tool(given)?);
-    }
-    let choice = match fields.get("tool_choice") {
-        None => ToolChoice::Auto,
-        Some(Value::String(choice)) if choice == "auto" => ToolChoice::Auto,
-        Some(Value::String(choice)) if choice == "none" => ToolChoice::None,
-        Some(Value::String(choice)) if choice == "required" => ToolChoice::Required,
-        Some(choice) => tool_choice(choice).ok_or_else(|| {
-            fields.error(
-                "tool_choice",
-                "auto, none, required, or an object that names a function, a custom tool or allowed tools",
-            )
-        })?,
-    };
-    let parallel = fields.switch("parallel_tool_calls", false)?;
-    Tools::new(all, choice, parallel).map_err(ApiError::invalid)
-}
-
-/// Returns the choice of one tool, or of several: `{"type": "allowed_tools", ...}`.
-fn tool_choice(choice: &Value) -> Option<ToolChoice> {
-    let name = |tool: &Value| {
-        let name = tool["function"]["name"].as_str().or_else(|| tool["custom"]["name"].as_str());
-        name.map(str::to_string)
-    };
-    let Some(allowed) = choice.get("allowed_tools") else {
-        return name(choice).map(ToolChoice::Named);
-    };
-    let names = allowed["tools"].as_array()?.iter().map(name).collect::<Option<_>>()?;
-    let required = match allowed["mode"].as_str()? {
-        "auto" => false,
-        "required" => true,
-        _ => return None,
-    };
-    Some(ToolChoice::Among { names, required })
-}
-
-/// Returns a tool; `None` if it does not run on the client.
-fn tool(given: &Fields) -> Result<Option<Tool>, ApiError> {
-    let function = match given.text("type")? {
-        Some("function") => given.within("function")?,
-        Some("custom") => Fields::of_value(given.place("custom"), &custom_function(given)?)?.into(),
-        Some(kind) => {
-            warn!(target: "tools", kind, "skipped: it does not run on the client");
-            return Ok(None);
-        }
-        None => return Err(given.error("type", "function or custom")),
-    };
-    function_tool(&function.ok_or_else(|| given.error("function", "an object"))?).map(Some)
-}
-
-/// Returns a tool from the fields of its function.
+/// Returns a tool call.
 ///
 /// # Errors
-/// If it has no name, or a field is of the wrong type.
-pub fn function_tool(function: &Fields) -> Result<Tool, ApiError> {
-    Ok(Tool {
-        name: function.required_text("name")?.into(),
-        description: function.text("description")?.unwrap_or_default().into(),
-        parameters: function.object("parameters")?.cloned().unwrap_or_default(),
-    })
-}
-
-/// Returns the text in a field of a message: a string, or the texts of a list of parts with `separator`
-/// between.
-///
-/// # Errors
-/// If the field is neither, or a part is of a type that is not supported.
-pub fn content(fields: &Fields, name: &str, separator: &str) -> Result<String, ApiError> {
-    match fields.get(name) {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => {
-            let parts = objects(&fields.place(name), parts)?;
-            let texts: Vec<_> = parts.iter().map(part).collect::<Result<_, _>>()?;
-            Ok(texts.join(separator))
-        }
-        Some(_) => Err(fields.error(name, "a string or a list of parts")),
-    }
-}
-
-fn part(part: &Fields) -> Result<&str, ApiError> {
-    match part.text("type")? {
-        Some("text" | "input_text" | "output_text") => part.required_text("text"),
-        Some("image_url" | "input_image") => Err(ApiError::no_media("image")),
-        Some("input_audio") => Err(ApiError::no_media("audio")),
-        _ => Err(part.error("type", "\"text\"")),
-    }
+/// If the arguments are neither an object nor the JSON text of one.
+pub fn tool_call(id: String, name: String, arguments: Option<Value>) -> Result<ToolCall, Failure> {
+    let expected = "a JSON object or its text";
+    let arguments = match arguments {
+        Some(Value::String(text)) => text,
+        Some(Value::Object(object)) => Value::Object(object).to_string(),
+        Some(other) => return Err(Failure::wrong("arguments", expected, &other)),
+        None => return Err(Failure::missing("arguments", expected)),
+    };
+    Ok(ToolCall { id, name, arguments })
 }

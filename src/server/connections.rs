@@ -1,4 +1,4 @@
-//! Connections: accepted, served, and ended when the client is too slow.
+//! Accepts and serves connections, and closes them when the client is too slow.
 
 use std::{
     future::poll_fn,
@@ -28,23 +28,23 @@ use tokio::{
 
 use super::app::Options;
 
-/// The time after which a listener that failed tries again: it may have been out of file descriptors,
-/// which the ends of other connections free.
+/// Delay before a failed `accept` is tried again: closed connections may have freed file
+/// descriptors by then.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The answer to the beginning of a request whose rest does not arrive.
+/// Response when a request has started to arrive, but is incomplete after the timeout.
 const LATE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// The answer to a connection when there are too many.
+/// Response when there are too many connections.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
                       content-length: 0\r\n\r\n";
 
-/// The most connections besides those of requests that are answered or wait.
+/// Maximum connections besides running and waiting requests.
 const OTHERS_MAX: usize = 256;
 
-/// Serves connections until `stop` changes, and then until their answers have ended. The head of a
-/// request must arrive within `timeout`, and a client must read something of an answer within it.
+/// Serves connections until `stop` changes, then completes their answers. The head of a request
+/// must arrive within `timeout`, and a client must not pause reading for longer.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -76,20 +76,19 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Returns a place for each connection that may be open: requests that are answered or wait, and others
-/// besides.
+/// Returns one permit per allowed connection: for running and waiting requests, and others.
 pub fn places(options: &Options) -> Arc<Semaphore> {
     let most = options.queue_max.saturating_add(options.slots).saturating_add(OTHERS_MAX);
     Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Answers a connection for which there is no place.
+/// Answers a connection without a permit.
 async fn refuse(stream: TcpStream) {
     let written = async {
         stream.writable().await?;
         stream.try_write(FULL)
     };
-    // The client learns it anyway: the connection ends.
+    // A failure is ignored: the closed connection tells the client enough.
     let _ = tokio::time::timeout(RETRY, written).await;
 }
 
@@ -99,7 +98,7 @@ async fn connection(
     timeout: Duration,
     mut stop: watch::Receiver<()>,
 ) {
-    // Tokens are small, and are not to wait for each other. A failure costs only that.
+    // Sends each token at once. If this fails, tokens only arrive later.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |request| Box::pin(service.call(request)));
@@ -119,7 +118,8 @@ async fn connection(
     };
     let Parts { io, read_buf, .. } = connection.into_parts();
     let mut stream = io.into_inner();
-    // A connection that is only idle is closed without an answer, which would be one to the next request.
+    // An idle connection is closed without a response: the client would take it for the response to
+    // its next request.
     if result.is_err_and(|e| e.is_timeout()) && !read_buf.is_empty() {
         let _ = stream.stream.try_write(LATE);
     }
@@ -127,16 +127,16 @@ async fn connection(
     let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
 }
 
-/// A connection whose writes fail when the client reads nothing for a time.
+/// A connection that fails a write when the client reads nothing for `timeout`.
 struct Timed {
     stream: TcpStream,
     timeout: Duration,
-    /// The end of the patience, while a write waits.
+    /// Timer of the waiting write.
     pending: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timed {
-    /// Returns the result of a write, or an error if writes have waited for too long.
+    /// Returns the result of a write, or an error after `timeout`.
     fn limit<T>(
         &mut self,
         context: &mut Context<'_>,

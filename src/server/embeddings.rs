@@ -1,4 +1,4 @@
-//! Embeddings of texts: `/v1/embeddings` of OpenAI, `/embeddings` of llama-server.
+//! Embeddings of texts: OpenAI's `/v1/embeddings` and llama-server's `/embeddings`.
 
 use std::sync::Arc;
 
@@ -15,13 +15,15 @@ use super::{
     answers::collect,
     app::{App, Loaded, Server},
     error::ApiError,
-    fields::{Fields, whole_number},
-    parameters::Parameters,
+    fields::whole_number,
+    parameters::{Parameters, Shared},
     prompts::prompts,
+    read::{Failure, parse, whole},
+    request_fields::ABOUT_USER,
 };
 
-/// The most texts of a request, as of OpenAI's.
-const TEXTS_MAX: usize = 2048;
+/// Maximum texts of a request, as in OpenAI's API.
+pub const TEXTS_MAX: usize = 2048;
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Server>> {
@@ -33,24 +35,52 @@ pub fn routes() -> Router<Arc<Server>> {
 
 /// The embeddings of some texts.
 pub struct Embeddings {
-    /// The embeddings of each text: one, or one for each token without pooling.
+    /// Embeddings of each text: one, or one per token without pooling.
     pub texts: Vec<Vec<Vec<f32>>>,
     /// The number of tokens of all texts.
     pub tokens: usize,
 }
 
+crate::object! {
+    /// The fields of all requests for embeddings.
+    pub struct EmbeddingFields {
+        /// The length of the embeddings: their first numbers, up to the model's length.
+        dimensions: Option<Value>,
+        /// 2 for embeddings of length 1, -1 for their own length.
+        embd_normalize: Option<Value>,
+        ..shared: Shared,
+    }
+}
+
+crate::object! {
+    /// A request of `/v1/embeddings` or `/embeddings`.
+    pub struct Embed {
+        /// Another name of `input`, in `/embeddings`.
+        content: Option<Value>,
+        /// `float` or `base64`, in `/v1/embeddings`.
+        encoding_format: Option<String>,
+        /// A text, a list of texts or tokens, or messages with parts.
+        input: Option<Value>,
+        ..fields: EmbeddingFields,
+    }
+    others {
+        "user": ABOUT_USER,
+    }
+}
+
 async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
     require_pooling(&app)?;
-    let fields = Fields::parse(&body)?;
-    let base64 = match fields.text("encoding_format")?.unwrap_or("float") {
+    let request: Embed = parse(&body)?;
+    let base64 = match request.encoding_format.as_deref().unwrap_or("float") {
         "float" => false,
         "base64" => true,
-        _ => {
-            return Err(fields.error("encoding_format", "\"float\" or \"base64\""));
+        other => {
+            let expected = "\"float\" or \"base64\"";
+            return Err(Failure::unless_one_of("encoding_format", expected, Some(other)).into());
         }
     };
-    let input = fields.get("input").ok_or_else(|| ApiError::field("input", "given"))?;
-    let Embeddings { texts, tokens } = embed(&app, &fields, input).await?;
+    let input = request.input.as_ref().ok_or_else(|| ApiError::field("input", "given"))?;
+    let Embeddings { texts, tokens } = embed(&app, &request.fields, input).await?;
     let data = texts.iter().flatten().enumerate().map(|(index, embedding)| {
         let embedding = match base64 {
             true => {
@@ -70,58 +100,88 @@ async fn openai(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiErro
 }
 
 async fn native(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::parse(&body)?;
-    let input = fields.first(&["input", "content"]);
-    let (_, input) = input.ok_or_else(|| ApiError::field("input", "given"))?;
-    let Embeddings { texts, .. } = embed(&app, &fields, input).await?;
+    let request: Embed = parse(&body)?;
+    let input = request.input.or(request.content);
+    let input = input.ok_or_else(|| ApiError::field("input", "given"))?;
+    let Embeddings { texts, .. } = embed(&app, &request.fields, &input).await?;
     let texts = texts.iter().enumerate();
     Ok(Json(texts.map(|(index, text)| json!({ "index": index, "embedding": text })).collect()))
 }
 
-/// Refuses a request for embeddings of whole texts if there are none.
+/// Checks that the server computes embeddings of whole texts.
 ///
 /// # Errors
-/// If the server has no pooling.
+/// If the server has no pooling, or ranks documents.
 pub fn require_pooling(app: &App) -> Result<(), ApiError> {
     match app.pooling {
         Pooling::None => Err(ApiError::invalid(
             "without pooling there is no embedding of a text: start the server with --pooling mean, \
              or use /embeddings for those of the tokens",
         )),
-        _ => Ok(()),
+        Pooling::Rank => Err(not_ranks()),
+        Pooling::Mean | Pooling::Cls | Pooling::Last => Ok(()),
     }
+}
+
+/// Returns the error for a request of embeddings to a server that ranks documents.
+fn not_ranks() -> ApiError {
+    ApiError::unsupported(
+        "this server ranks documents, and computes no embeddings: use /v1/rerank, or start it with an \
+         embedding model or --pooling mean",
+    )
 }
 
 /// Computes the embeddings of one or more texts.
 ///
 /// # Errors
 /// If a text is empty or too large, or a field is of the wrong type.
-pub async fn embed(app: &App, fields: &Fields, input: &Value) -> Result<Embeddings, ApiError> {
-    let length = app.model.config().embedding;
-    let whole = |name| fields.get(name).map(whole_number);
-    if whole("dimensions").is_some_and(|wanted| wanted != i64::try_from(length).ok()) {
-        return Err(fields.error("dimensions", format_args!("{length}, those of the model")));
+pub async fn embed(
+    app: &App,
+    fields: &EmbeddingFields,
+    input: &Value,
+) -> Result<Embeddings, ApiError> {
+    if app.pooling == Pooling::Rank {
+        return Err(not_ranks());
     }
-    let normalizes = match whole("embd_normalize").unwrap_or(Some(app.options.normalization)) {
+    let length = i64::try_from(app.model.config().embedding).unwrap_or(i64::MAX);
+    let dimensions = fields.dimensions.as_ref().map(|wanted| whole(wanted, 1, length));
+    let dimensions = dimensions.transpose().map_err(|failure| failure.within("dimensions"))?;
+    let normalization = fields.embd_normalize.clone();
+    let normalization = normalization.unwrap_or_else(|| app.options.normalization.into());
+    let normalizes = match whole_number(&normalization) {
         Some(-1) => false,
         Some(2) => app.pooling != Pooling::None,
-        _ => return Err(fields.error("embd_normalize", "2 for unit length, or -1 for none")),
+        _ => {
+            let expected = "2 for unit length, or -1 for none";
+            return Err(Failure::wrong("embd_normalize", expected, &normalization).into());
+        }
     };
     let prompts = tokens(app, input)?;
     let tokens = prompts.iter().map(Vec::len).sum();
-    let parameters = Parameters {
-        reuse: false,
-        pooling: Some(app.pooling),
-        adapter_scales: adapters::of_fields(fields, app)?,
-        ..Parameters::read(&Fields::default(), app, &[])?
-    };
+    let parameters = parameters(app, &fields.shared)?;
     let count = prompts.len();
     let answers = collect(app.submit(prompts, &parameters)?, count).await?;
     let mut texts: Vec<_> = answers.into_iter().map(|answer| answer.embeddings).collect();
+    if let Some(dimensions) = dimensions.and_then(|length| usize::try_from(length).ok()) {
+        texts.iter_mut().flatten().for_each(|embedding| embedding.truncate(dimensions));
+    }
     if normalizes {
         texts.iter_mut().flatten().for_each(|embedding| *embedding = normalized(embedding));
     }
     Ok(Embeddings { texts, tokens })
+}
+
+/// Returns the parameters of a request for embeddings or ranks.
+///
+/// # Errors
+/// If a field is of the wrong type.
+pub fn parameters(app: &App, shared: &Shared) -> Result<Parameters, ApiError> {
+    Ok(Parameters {
+        reuse: false,
+        pooling: Some(app.pooling),
+        adapter_scales: adapters::of_request(shared, app)?,
+        ..Parameters::new(&Shared::default(), None, &[], app)?
+    })
 }
 
 /// Returns the tokens of each text.
@@ -131,8 +191,7 @@ fn tokens(app: &App, input: &Value) -> Result<Vec<Vec<Token>>, ApiError> {
         input => text(input)?,
     };
     let prompts = prompts("input", &input, TEXTS_MAX, app.tokenizer()?)?;
-    // The last position is not used: prompts of answers are limited alike.
-    match prompts.iter().map(Vec::len).find(|tokens| *tokens >= app.context) {
+    match prompts.iter().map(Vec::len).find(|tokens| *tokens > app.context) {
         Some(tokens) => Err(ApiError::invalid(format_args!(
             "the input is too large: a text has {tokens} tokens, the context {}; divide it, or restart \
              the server with a larger --ctx",

@@ -7,22 +7,22 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use rope_cpu::{batch, generate, model, sample};
 use serde_json::{Value, json};
 
 /// An error that a request is answered with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
-    /// The status code.
     pub status: StatusCode,
-    /// The type of the error, as llama-server names it.
+    /// Type of the error, under llama-server's name.
     pub kind: &'static str,
-    /// The message: what is wrong, what is permitted and what to do.
+    /// The message: what is wrong, what is allowed and what to do.
     pub message: String,
-    /// The field of the request that is wrong, if it is one.
+    /// The wrong field of the request, if any.
     pub field: Option<String>,
-    /// Further fields of the error.
+    /// Additional fields of the error.
     pub details: Vec<(&'static str, Value)>,
-    /// After how many seconds to try again.
+    /// Seconds after which to try again.
     pub retry_after: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", "Invalid API Key")
     }
 
-    /// Creates an error for a request that its sender may not send.
+    /// Creates an error for a forbidden request.
     pub fn forbidden(message: impl ToString) -> Self {
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
     }
@@ -69,18 +69,18 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
     }
 
-    /// Creates an error for a function that the server does not have, or that is switched off.
+    /// Creates an error for a function that is missing or switched off.
     pub fn unsupported(message: impl ToString) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
     }
 
-    /// Creates an error for a server that does not take requests now.
+    /// Creates an error for a server that accepts no requests now.
     pub fn unavailable(message: impl ToString) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
         ApiError { retry_after: Some(1), ..error }
     }
 
-    /// Creates an error for a body that does not arrive.
+    /// Creates an error for a body that has not arrived within `timeout`.
     pub fn late(timeout: Duration) -> Self {
         let seconds = timeout.as_secs();
         let message = format!("the body has not arrived within {seconds} s: send it faster");
@@ -88,8 +88,7 @@ impl ApiError {
     }
 
     /// Creates an error for a queue that is full.
-    pub fn busy(queued: usize) -> Self {
-        let message = format!("{queued} requests wait already: try again later");
+    fn busy(message: impl ToString) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         ApiError { retry_after: Some(1), ..error }
     }
@@ -99,7 +98,7 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// Creates an error for a part of a message that is no text, such as an image.
+    /// Creates an error for a message part that is not text, such as an image.
     pub fn no_media(kind: &str) -> Self {
         Self::invalid(format_args!("{kind} input is not supported: send text only"))
     }
@@ -116,8 +115,8 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// Returns a response with `body`. Its extension is the error, for interfaces that have another
-    /// form.
+    /// Returns a response with `body`. The error is attached, so that other interfaces can change
+    /// its form.
     pub fn response(self, body: Value) -> Response {
         let mut response = (self.status, Json(body)).into_response();
         if let Some(seconds) = self.retry_after {
@@ -125,6 +124,43 @@ impl ApiError {
         }
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl From<&batch::Error> for ApiError {
+    fn from(error: &batch::Error) -> Self {
+        use batch::Error;
+        use generate::Error as Generate;
+        match error {
+            Error::Generate(error) => match error {
+                Generate::PromptTooLong { tokens, context } => {
+                    Self::context_exceeded(*tokens, *context)
+                }
+                // A smaller request, or a later one, may succeed.
+                Generate::Model(model::Error::PoolFull { .. } | model::Error::Memory(_)) => {
+                    Self::unavailable(error)
+                }
+                Generate::Model(model::Error::Encoder { .. }) => Self::unsupported(error),
+                Generate::Sample(sample::Error::Logit { .. } | sample::Error::Seed { .. })
+                | Generate::Model(_) => Self::internal(error),
+                // The request has a grammar that cannot be followed, or settings that exclude every
+                // token.
+                Generate::PromptEmpty | Generate::Sample(_) | Generate::Constraint(_) => {
+                    Self::invalid(error)
+                }
+            },
+            Error::NoSlot { .. } => Self::invalid(error),
+            Error::SlotInUse(_) => Self::unavailable(error),
+            Error::QueueFull { .. } => Self::busy(error),
+            Error::Draft(_) => Self::internal(error),
+            Error::Stopped => Self::unavailable("the server is stopping"),
+        }
+    }
+}
+
+impl From<batch::Error> for ApiError {
+    fn from(error: batch::Error) -> Self {
+        Self::from(&error)
     }
 }
 

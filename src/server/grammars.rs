@@ -1,4 +1,4 @@
-//! The grammar that the answer to a request follows.
+//! Grammar that constrains the answer to a request.
 
 use rope_cpu::{
     Token,
@@ -6,89 +6,156 @@ use rope_cpu::{
     constraint::{self, Constraint, Grammar},
 };
 
-use super::{app::App, error::ApiError, fields::Fields};
+use serde::Deserializer;
+use serde_json::Value;
+
+use super::{
+    app::App,
+    error::ApiError,
+    parameters::Shared,
+    read::{Entry, Failure, Read, Treatment},
+};
+
+/// Why the name of a schema has no effect.
+pub const SCHEMA_NAME: Treatment = Treatment::Ignored("the model does not see it");
+
+/// Why `strict` has no effect.
+pub const STRICT: Treatment = Treatment::Ignored("schemas are always enforced");
 
 /// A grammar of a request, with the field that contains it.
-type Given = (String, Grammar);
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The place of the field.
+    pub place: String,
+    /// The grammar that the answer must match.
+    pub grammar: Grammar,
+}
 
-/// Returns the constraint of `grammar` (GBNF, or Lark after `%llguidance`), `regex`, `json_schema` or
-/// OpenAI's `response_format`.
+impl Given {
+    /// Returns the grammar of any JSON object, for a field.
+    pub fn json_object(place: impl Into<String>) -> Self {
+        Given { place: place.into(), grammar: Grammar::JsonObject }
+    }
+
+    /// Returns a JSON schema in a field.
+    pub fn schema(place: impl Into<String>, schema: &Value) -> Self {
+        Given { place: place.into(), grammar: Grammar::JsonSchema(schema.to_string()) }
+    }
+}
+
+/// The grammar of OpenAI's `response_format`; `None` for plain text.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseFormat(Option<Grammar>);
+
+crate::object! {
+    struct GivenFormat {
+        /// `text`, `json_object` or `json_schema`.
+        kind ["type"]: Option<String>,
+        /// The object with the schema.
+        json_schema: Option<JsonSchema>,
+        /// A JSON schema of the answer.
+        schema: Option<Value>,
+    }
+}
+
+crate::object! {
+    struct JsonSchema {
+        /// A JSON schema of the answer.
+        schema: Option<Value>,
+    }
+    others {
+        "description": SCHEMA_NAME,
+        "name": SCHEMA_NAME,
+        "strict": STRICT,
+    }
+}
+
+impl Read for ResponseFormat {
+    const ENTRIES: &'static [Entry] = GivenFormat::ENTRIES;
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let given = GivenFormat::read(deserializer)?;
+        given.grammar().map(ResponseFormat).map_err(Failure::into_error)
+    }
+}
+
+impl GivenFormat {
+    fn grammar(self) -> Result<Option<Grammar>, Failure> {
+        let schema = |schema: Value| Grammar::JsonSchema(schema.to_string());
+        match self.kind.as_deref() {
+            Some("text") => Ok(None),
+            Some("json_object") => Ok(Some(self.schema.map_or(Grammar::JsonObject, schema))),
+            Some("json_schema") => {
+                // OpenAI nests the schema in an object of this name.
+                let is_nested = self.json_schema.is_some();
+                let found = self.json_schema.and_then(|inner| inner.schema).or(self.schema);
+                found.map(schema).map(Some).ok_or_else(|| match is_nested {
+                    true => Failure::missing("json_schema.schema", "a JSON schema"),
+                    false => Failure::missing("json_schema", "an object with a \"schema\""),
+                })
+            }
+            kind => Err(Failure::unless_one_of("type", "text, json_object or json_schema", kind)),
+        }
+    }
+}
+
+/// Returns the grammars of a request: `grammar` (GBNF, or Lark after `%llguidance`), `regex`,
+/// `json_schema` and OpenAI's `response_format`.
+pub fn given(shared: &Shared) -> Vec<Given> {
+    let grammar = shared.grammar.as_deref().filter(|text| !text.is_empty());
+    let format = shared.response_format.as_ref().and_then(|format| format.0.clone());
+    let given = [
+        ("grammar", grammar.map(Grammar::from_text)),
+        ("regex", shared.regex.clone().map(Grammar::Regex)),
+        ("json_schema", shared.json_schema.as_ref().map(|s| Grammar::JsonSchema(s.to_string()))),
+        ("response_format", format),
+    ];
+    let given = given.into_iter().filter_map(|(place, grammar)| Some((place, grammar?)));
+    given.map(|(place, grammar)| Given { place: shared.place.of(place), grammar }).collect()
+}
+
+/// Returns the constraint of a grammar.
 ///
 /// # Errors
-/// If more than one is given, or it is invalid.
-pub fn of_fields(fields: &Fields, app: &App) -> Result<Option<Constraint>, ApiError> {
-    match &given(fields)?[..] {
+/// If there is more than one, or it is invalid.
+pub fn of_given(given: &[Given], app: &App) -> Result<Option<Constraint>, ApiError> {
+    match given {
         [] => Ok(None),
-        [(name, grammar)] => compile(grammar, app)
+        [Given { place, grammar }] => compile(grammar, app)
             .map(Some)
-            .map_err(|e| ApiError::invalid(format_args!("\"{name}\": {}", e.message))),
-        [(first, _), (second, _), ..] => Err(exclusive(first, second)),
+            .map_err(|e| ApiError::invalid(format_args!("\"{place}\": {}", e.message))),
+        [first, second, ..] => Err(exclusive(&first.place, &second.place)),
     }
 }
 
-fn given(fields: &Fields) -> Result<Vec<Given>, ApiError> {
-    let mut given = Vec::new();
-    if let Some(text) = fields.text("grammar")?.filter(|text| !text.is_empty()) {
-        given.push((fields.place("grammar"), Grammar::from_text(text)));
-    }
-    if let Some(pattern) = fields.text("regex")? {
-        given.push((fields.place("regex"), Grammar::Regex(pattern.into())));
-    }
-    if let Some(schema) = fields.get("json_schema") {
-        given.push((fields.place("json_schema"), Grammar::JsonSchema(schema.to_string())));
-    }
-    if let Some(format) = fields.within("response_format")? {
-        let place = fields.place("response_format");
-        given.extend(response_format(&format)?.map(|grammar| (place, grammar)));
-    }
-    Ok(given)
-}
-
-/// Returns an error for two fields that constrain an answer.
+/// Returns an error for two fields that both constrain an answer.
 fn exclusive(first: &str, second: &str) -> ApiError {
     ApiError::invalid(format_args!(
         "\"{first}\" and \"{second}\" exclude each other: remove one of them"
     ))
 }
 
-fn response_format(format: &Fields) -> Result<Option<Grammar>, ApiError> {
-    let schema = |schema: &serde_json::Value| Grammar::JsonSchema(schema.to_string());
-    match format.text("type")? {
-        Some("text") => Ok(None),
-        Some("json_object") => Ok(Some(format.get("schema").map_or(Grammar::JsonObject, schema))),
-        Some("json_schema") => {
-            // OpenAI's form has it within an object of this name.
-            let inner = format.within("json_schema")?;
-            let found = inner.as_ref().and_then(|inner| inner.get("schema")).map(schema);
-            let found = found.or_else(|| format.get("schema").map(schema));
-            let missing = || match &inner {
-                Some(inner) => inner.error("schema", "a JSON schema"),
-                None => format.error("json_schema", "an object with a \"schema\""),
-            };
-            found.map(Some).ok_or_else(missing)
-        }
-        _ => Err(format.error("type", "text, json_object or json_schema")),
-    }
-}
-
-/// Returns the constraint by which the calls of an answer to a prompt are valid; `None` if there are
-/// no tools to call.
+/// Returns the constraint that makes an answer's tool calls valid; `None` without tools. With a
+/// JSON schema in `given`, the answer is a call or follows the schema.
 ///
 /// # Errors
-/// If a schema of a tool is invalid, or the fields of the request contain a grammar, too.
+/// If a schema is invalid, or the request has a grammar that is not a schema.
 pub fn of_tools(
     format: &Format,
     prompt: &str,
     tools: &Tools,
-    fields: &Fields,
+    given: &[Given],
     app: &App,
 ) -> Result<Option<Constraint>, ApiError> {
     let tokenizer = app.tokenizer()?;
-    let Some(grammar) = format.grammar(prompt, tools, &|name| tokenizer.control(name)) else {
+    let schema = given.first().and_then(|given| given.grammar.schema());
+    let schema = schema.transpose().map_err(ApiError::invalid)?;
+    let control = |name: &str| tokenizer.control(name);
+    let Some(grammar) = format.grammar(prompt, tools, schema.as_ref(), &control) else {
         return Ok(None);
     };
-    if let Some((name, _)) = given(fields)?.first() {
-        return Err(exclusive(name, "tools"));
+    if let Some(given) = given.first().filter(|_| schema.is_none()) {
+        return Err(exclusive(&given.place, "tools"));
     }
     compile(&Grammar::Lark(grammar), app).map(Some).map_err(|e| {
         let refused = (0..)
@@ -101,13 +168,13 @@ pub fn of_tools(
     })
 }
 
-/// Returns the name of a tool with the error in its schema, if there is one.
+/// Returns the tool's name and the error in its schema; `None` if the schema is valid.
 fn refusal(tool: &Tool, format: &Format, prompt: &str, app: &App) -> Option<String> {
     let tokenizer = app.tokenizer().ok()?;
     let alone = Tools::new(vec![tool.clone()], ToolChoice::Auto, false).ok()?;
-    let grammar = format.grammar(prompt, &alone, &|name| tokenizer.control(name))?;
+    let grammar = format.grammar(prompt, &alone, None, &|name| tokenizer.control(name))?;
     match Constraint::new(app.vocabulary().ok()?, &Grammar::Lark(grammar)) {
-        // The position is in a grammar that the request does not have.
+        // The position is left out: it refers to a generated grammar.
         Err(constraint::Error::Invalid { message, .. }) => {
             Some(format!("{:?}: {message}", tool.name))
         }
@@ -115,7 +182,7 @@ fn refusal(tool: &Tool, format: &Format, prompt: &str, app: &App) -> Option<Stri
     }
 }
 
-/// Returns the control tokens that mark the parts of an answer.
+/// Returns the control tokens that separate the parts of an answer.
 ///
 /// # Errors
 /// If the model has no tokenizer.
@@ -125,7 +192,5 @@ pub fn markers(format: &Format, app: &App) -> Result<Vec<Token>, ApiError> {
 }
 
 fn compile(grammar: &Grammar, app: &App) -> Result<Constraint, ApiError> {
-    let compiled = Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)?;
-    // Other answers wait for its steps.
-    Ok(compiled.with_step_max(app.options.step_max))
+    Constraint::new(app.vocabulary()?, grammar).map_err(ApiError::invalid)
 }

@@ -16,7 +16,7 @@ pub const FIRST_TOKEN: &[f64] = &[
 pub struct Histogram {
     /// The upper bounds in seconds.
     bounds: &'static [f64],
-    /// The number of times up to each bound and above the one before it, then of those above the last.
+    /// Count of times per bucket, in the order of `bounds`, then the count above the last bound.
     counts: Vec<u64>,
     sum: Duration,
 }
@@ -34,7 +34,7 @@ impl Histogram {
         self.sum += time;
     }
 
-    /// Writes the histogram under a name, with the model's name as a label.
+    /// Writes the histogram to `to` under a name, with the model's name as a label.
     pub fn write(&self, name: &str, help: &str, model: &str, to: &mut String) {
         let model = model.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
         let model = format!("model_name=\"{model}\"");

@@ -1,4 +1,4 @@
-//! HTTP: routes, and what is checked before a request is handled.
+//! HTTP: routes, and the checks before a request is handled.
 
 use std::{
     net::IpAddr,
@@ -23,12 +23,12 @@ use super::{
     body, embeddings,
     error::ApiError,
     log::{REQUEST_ID, log},
-    native, ollama, openai, origins, page, work,
+    native, ollama, openai, origins, page, rerank, work,
 };
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The paths that need no key.
+/// Paths that need no key.
 const PUBLIC: [&str; 5] = ["/health", "/v1/health", "/livez", "/readyz", "/"];
 
 /// Returns all routes, with the checks before them.
@@ -50,6 +50,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .merge(native::routes())
         .merge(openai::routes())
         .merge(embeddings::routes())
+        .merge(rerank::routes())
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(page::routes())
@@ -69,9 +70,9 @@ async fn health(_: Loaded) -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// Fails when the scheduler has ended, so that the process is to be started again.
+/// Answers `/livez`. Fails when the scheduler has stopped: restart the process.
 async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiError> {
-    match server.app().is_ok_and(|app| app.status.ended.load(Relaxed)) {
+    match server.app().is_ok_and(|app| app.scheduler.status().ended.load(Relaxed)) {
         true => Err(ApiError::unavailable("the scheduler has ended")),
         false => Ok(Json(json!({ "status": "ok" }))),
     }
@@ -79,7 +80,7 @@ async fn alive(State(server): State<Arc<Server>>) -> Result<Json<Value>, ApiErro
 
 async fn ready(State(server): State<Arc<Server>>, _: Loaded) -> Result<Json<Value>, ApiError> {
     match server.stopping.load(Relaxed) {
-        true => Err(ApiError::unavailable("the server stops")),
+        true => Err(ApiError::unavailable("the server is stopping")),
         false => Ok(Json(json!({ "status": "ok" }))),
     }
 }
@@ -89,11 +90,11 @@ async fn missing() -> ApiError {
 }
 
 async fn wrong_method(method: Method) -> ApiError {
-    let message = format_args!("{method} is not permitted here").to_string();
+    let message = format_args!("{method} is not allowed here").to_string();
     ApiError { status: StatusCode::METHOD_NOT_ALLOWED, ..ApiError::invalid(message) }
 }
 
-/// Gives an error the form of the interface that the path is of.
+/// Converts an error to the form of the path's interface.
 async fn form_error(request: Request, next: Next) -> Response {
     let form = match request.uri().path() {
         path if path.starts_with("/v1/messages") => anthropic::error,
@@ -111,7 +112,7 @@ async fn form_error(request: Request, next: Next) -> Response {
     }
 }
 
-/// Checks the host, the origin, the key and the size of a request, and that the server does not stop.
+/// Checks the host, origin, key and size of a request. Refuses it while the server is stopping.
 async fn check(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -130,11 +131,11 @@ async fn check(
         return Err(ApiError::unauthorized());
     }
     if server.stopping.load(Relaxed) && request.method() == Method::POST {
-        let mut response = ApiError::unavailable("the server stops").into_response();
+        let mut response = ApiError::unavailable("the server is stopping").into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return Ok(response);
     }
-    // Before the body is read, if its length is known.
+    // If the length is known, the body need not be read.
     let body_max = server.body_max();
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
@@ -147,7 +148,7 @@ async fn check(
 /// Returns the Host header; `None` for a request of HTTP/1.0 without one.
 ///
 /// # Errors
-/// If there are several, or one that is not ASCII, which a proxy may read in another way.
+/// If there are several, or one is not ASCII: a proxy may interpret them differently.
 fn host(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().map(HeaderValue::to_str).transpose();
@@ -157,8 +158,8 @@ fn host(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// Returns whether a request is addressed to this server: to an address, to localhost, or to a
-/// permitted name. A page of another name that resolves to this address (DNS rebinding) is refused.
+/// Returns whether a request is addressed to this server: to an address, localhost or an allowed
+/// name. This refuses pages of other names that resolve to this address (DNS rebinding).
 fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
     let Some(host) = host else { return true };
     let name = match host.rsplit_once(':') {
@@ -171,9 +172,9 @@ fn host_permitted(host: Option<&str>, permitted: &[String]) -> bool {
         || permitted.iter().any(|other| other == "*" || other.eq_ignore_ascii_case(name))
 }
 
-/// Returns whether a request has a valid key. The time does not depend on the characters that match.
+/// Returns whether a request has a valid key. Takes the same time however many characters match.
 fn key_valid(headers: &HeaderMap, keys: &[String]) -> bool {
-    // Bytes, since a key may have any characters.
+    // Compares bytes: a key may have any characters.
     let bytes = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let bearer = bytes(header::AUTHORIZATION).and_then(|value| value.strip_prefix(b"Bearer "));
     let given = bearer.or_else(|| bytes(X_API_KEY)).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The log: a line for each request.
+//! The log: one line per request.
 //!
-//! Nothing of a prompt or an answer is in the log, unless that is asked for. Messages of errors, which
-//! may quote the request, are left out as well.
+//! The log contains no prompts and answers unless you ask for them. It also leaves out error
+//! messages, which may quote the request.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,35 +14,37 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use rope_cpu::generate::{End, Timings};
+use rope_cpu::{
+    batch::Update,
+    generate::{End, Timings},
+};
 use tracing::{debug, info};
 
-use super::{app::Server, error::ApiError, identifier, job::Update, timings::while_reading};
+use super::{app::Server, error::ApiError, identifier, timings::while_reading};
 
 /// The header with the identifier of a request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The most characters of an identifier that a client gives.
+/// Maximum characters of a client's request identifier.
 const ID_MAX: usize = 64;
 
-/// The paths that are asked again and again, which the log has at a higher level only.
+/// Paths that clients poll. The log has them only at a higher level.
 const POLLED: [&str; 6] = ["/health", "/v1/health", "/livez", "/readyz", "/metrics", "/slots"];
 
-/// The status in the log of a request whose client closed the connection before there was one, as
-/// nginx has it.
+/// Status in the log when the client closed the connection before a response, as in nginx.
 const CLIENT_CLOSED: u16 = 499;
 
 tokio::task_local! {
     static RECORD: Arc<Record>;
 }
 
-/// The record of a request for the log. The line is written when the last reference is dropped: after the
-/// head of the response, and the ends of all answers.
+/// The record of a request for the log. Its line is written when the last reference is dropped:
+/// after the response's head and all answers.
 pub struct Record {
     id: String,
     method: Method,
     path: String,
-    /// Whether texts of the request may be in the log.
+    /// Whether the log may contain the request's text.
     quotes: bool,
     started: Instant,
     progress: Mutex<Progress>,
@@ -54,22 +56,22 @@ struct Progress {
     error: Option<ApiError>,
     /// The timings of each answer so far.
     answers: Vec<Timings>,
-    /// The number of answers that have not ended.
+    /// Number of unfinished answers.
     open: usize,
-    /// The time until the first answer had a slot.
+    /// Time until the first answer had a slot.
     queued: Option<Duration>,
-    /// The time until the first token.
+    /// Time to the first token.
     first_token: Option<Duration>,
-    /// The place of the reused tokens of the last answer.
+    /// Source of the last answer's reused tokens.
     source: Option<&'static str>,
-    /// The end of the last answer.
+    /// How the last answer ended.
     end: Option<&'static str>,
 }
 
-/// Writes a line for a request, and gives the response its identifier.
+/// Logs a request, and adds its identifier to the response.
 pub async fn log(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(|| identifier("req-"));
-    // Identifiers have only characters that headers may have.
+    // Cannot fail: identifiers have only characters that are valid in headers.
     let header = HeaderValue::from_str(&id);
     let record = Arc::new(Record {
         id,
@@ -86,7 +88,7 @@ pub async fn log(State(server): State<Arc<Server>>, request: Request, next: Next
     response
 }
 
-/// Returns the identifier that a client gives, if it is short and plain.
+/// Returns the client's request identifier, if it is short and plain.
 fn given_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
@@ -100,7 +102,7 @@ impl Record {
         RECORD.try_with(Arc::clone).ok()
     }
 
-    /// Returns a task that handles the request of the current task, on any thread.
+    /// Returns a task with the current task's record, for any thread.
     pub fn with_current<T>(task: impl Future<Output = T>) -> impl Future<Output = T> {
         let record = Self::current();
         async move {
@@ -116,14 +118,14 @@ impl Record {
         self.started
     }
 
-    /// Records that `count` answers are requested.
+    /// Records that `count` answers were requested.
     pub fn expect(&self, count: usize) {
         let mut progress = self.progress();
         progress.answers = vec![Timings::default(); count];
         progress.open = count;
     }
 
-    /// Writes a line with the text of a prompt, if that is asked for.
+    /// Logs the text of a prompt, if the server's options ask for it.
     pub fn prompt(&self, text: impl FnOnce() -> String) {
         if self.quotes {
             info!(target: "prompt", id = self.id, text = text());
@@ -151,7 +153,7 @@ impl Record {
                 outcome.timings
             }
             Update::Failed(error) => {
-                progress.error = Some(error.clone());
+                progress.error = Some(error.into());
                 return;
             }
         };

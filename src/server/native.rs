@@ -26,6 +26,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/infill", post(infill::infill))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/props", get(properties::properties))
         .route("/rope", get(rope::rope))

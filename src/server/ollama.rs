@@ -1,9 +1,9 @@
 //! Ollama's interface.
 
 mod answer;
-mod embed;
+pub mod embed;
 mod models;
-mod request;
+pub mod request;
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{app::Server, error::ApiError};
 
-/// The version of ollama whose interface this is. Clients refuse older ones.
+/// Version of ollama that this interface matches. Clients refuse older ones.
 const VERSION: &str = "0.12.0";
 
 /// Returns the routes.
@@ -37,7 +37,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/api/version", get(|| async { Json(json!({ "version": VERSION })) }))
 }
 
-/// Refuses what changes the models of a server.
+/// Refuses requests to pull, push, create, copy or delete models.
 async fn one_model() -> ApiError {
     ApiError::unsupported(
         "this server has one model, which requests cannot change: start another server with rope-cpu \

@@ -1,10 +1,11 @@
 //! OpenAI's interface.
 
-mod chat;
-mod completions;
+pub mod chat;
+pub mod completions;
 mod legacy_logprobs;
+mod message;
 mod models;
-mod responses;
+pub mod responses;
 pub mod tools;
 
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub fn routes() -> Router<Arc<Server>> {
         .route("/responses/input_tokens", post(responses::input_tokens))
 }
 
-/// Returns an error in OpenAI's form, with llama-server's types, and its fields about the context.
+/// Returns an error in OpenAI's form, with llama-server's types and fields about the context.
 pub fn error(error: &ApiError) -> Value {
     let code = match error.kind {
         "authentication_error" => "invalid_api_key".into(),

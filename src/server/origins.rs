@@ -1,7 +1,7 @@
-//! Web pages: which of them may send requests.
+//! Decides which web pages may send requests.
 //!
-//! A browser sends many requests of a page without asking the server first, and only keeps the answer from
-//! the page. So a request that acts is refused before it is handled, by headers that pages cannot set.
+//! A browser sends many requests of a page without asking first, and only hides the answer from the
+//! page. So requests with effects are refused early, by headers that pages cannot set.
 
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 
@@ -10,7 +10,7 @@ use super::error::ApiError;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Returns whether pages of an origin are among those that `--cors-origins` names.
+/// Returns whether `--cors-origins` allows pages of an origin.
 pub fn permitted(origin: &str, origins: &[String]) -> bool {
     origins.iter().any(|permitted| match &permitted[..] {
         "*" => true,
@@ -19,8 +19,8 @@ pub fn permitted(origin: &str, origins: &[String]) -> bool {
     })
 }
 
-/// Refuses a request of a page that is neither the server's own nor permitted, and a body in a form that
-/// browsers send without asking first. Public paths may be read from anywhere.
+/// Refuses requests of pages that are neither the server's own nor allowed. Also refuses bodies in
+/// a form that browsers send without asking first. Anyone may read public paths.
 ///
 /// # Errors
 /// If it is refused.
@@ -37,7 +37,7 @@ pub fn check(
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let (origin, site) = (text(header::ORIGIN), text(SEC_FETCH_SITE));
     let foreign = match (origin, site) {
-        // The browser compares them itself, also where a proxy changes the Host header.
+        // The browser itself compares them, even if a proxy changes the Host header.
         (_, Some("same-origin" | "none")) => false,
         (Some(origin), _) => {
             !permitted(origin, origins) && !is_own(origin, text(header::HOST).unwrap_or_default())
@@ -64,13 +64,13 @@ pub fn check(
     Ok(())
 }
 
-/// Returns whether an origin is the server itself, as the request is addressed.
+/// Returns whether an origin is the server itself, under the name in the Host header.
 fn is_own(origin: &str, host: &str) -> bool {
     let authority = origin.split_once("://").map(|(_, authority)| authority);
     authority.is_some_and(|authority| !host.is_empty() && authority.eq_ignore_ascii_case(host))
 }
 
-/// Returns whether a page comes from this machine, on any port.
+/// Returns whether a page is from this machine, on any port.
 fn of_this_machine(origin: &str) -> bool {
     let host = origin.parse::<Uri>().ok().and_then(|uri| Some(uri.authority()?.host().to_string()));
     matches!(host.as_deref(), Some("localhost" | "127.0.0.1" | "[::1]"))

@@ -1,4 +1,4 @@
-//! The web page: files in memory, which request nothing from elsewhere.
+//! The web page: files in memory that load nothing from elsewhere.
 
 use std::{
     io::Write,
@@ -27,8 +27,8 @@ use super::{app::Server, error::ApiError};
 /// The folder of the page's files.
 pub const FOLDER: &str = "/page/";
 
-/// The scripts, styles and pictures are the server's own, and so is everything that they request. Text
-/// becomes elements only after it was sanitised.
+/// The page loads scripts, styles and images from the server only, and sends requests only to it.
+/// Text becomes elements only after sanitising.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types dompurify";
@@ -36,7 +36,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 struct File {
     name: &'static str,
     text: &'static str,
-    /// The text in gzip, compressed for the first client that accepts it: the program has each text once.
+    /// The text in gzip, compressed for the first client that accepts it. So the program has each
+    /// text only once.
     gzip: OnceLock<Option<Bytes>>,
 }
 
@@ -105,7 +106,8 @@ async fn file(
     let found = FILES.iter().find(|file| file.name == name);
     let file = found.ok_or_else(|| ApiError::not_found("File Not Found"))?;
     let gzip = if accepts_gzip(&headers) { file.gzip() } else { None };
-    // Browsers ask each time, and load what another version of the program has changed. Each encoding has a tag.
+    // Browsers revalidate each time, and load files that another version has changed. Each encoding
+    // has its own tag.
     let suffix = if gzip.is_some() { "-gzip" } else { "" };
     let tag = format!("\"{:032x}{suffix}\"", XxHash3_128::oneshot(file.text.as_bytes()));
     let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
@@ -147,7 +149,7 @@ impl File {
     }
 }
 
-/// Returns whether `Accept-Encoding` permits gzip.
+/// Returns whether `Accept-Encoding` allows gzip.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|coding| {

@@ -1,29 +1,100 @@
-//! The parameters of an answer that are common to all interfaces.
+//! Parameters of an answer in all interfaces.
 
 use std::time::Duration;
 
 use rope_cpu::{
-    generate::{Limits, Stops, speculation::DRAFTS_MAX},
+    batch::{Scales, Wanted},
+    generate::{Limits, Reasoning, Stops, speculation::DRAFTS_MAX},
     model::Pooling,
     sample::Settings,
 };
+use serde::de::MapAccess;
+use serde_json::Value;
 
 use super::{
-    adapters::{self, Scales},
+    adapters::{self, Scale},
     app::App,
     error::ApiError,
-    fields::{COUNT_MAX, Fields},
-    grammars,
-    job::Wanted,
-    reasoning::Reasoning,
-    sampling,
+    fields::COUNT_MAX,
+    grammars::{self, Given, ResponseFormat},
+    read::{Failure, Object, Texts, Whole},
+    sampling::{self, Sampling},
 };
 
-/// The most tokens whose probabilities are reported.
-const TOP_MAX: usize = 1024;
+/// Maximum tokens reported with probabilities at each place.
+const TOP_MAX: i64 = 1024;
 
-/// The most stop strings, and the most bytes of them together.
-const STOPS_MAX: (usize, usize) = (1024, 64 << 10);
+/// A number of tokens or milliseconds; -1 for no limit.
+pub type Limit = Whole<-1, COUNT_MAX>;
+
+crate::object! {
+    /// llama-server's fields, which all interfaces share.
+    pub struct Shared {
+        /// Ignored: the server serves one model.
+        model: Option<String>,
+        /// Whether the longest cached prefix of the prompt is reused.
+        cache_prompt: Option<bool>,
+        /// A grammar of the answer, in GBNF or Lark.
+        grammar: Option<String>,
+        /// The slot to use, or -1 for any.
+        id_slot: Option<Value>,
+        /// Whether the answer continues after an end-of-generation token.
+        ignore_eos: Option<bool>,
+        /// A JSON schema of the answer.
+        json_schema: Option<Value>,
+        /// The scales of LoRA adapters.
+        lora: Option<Vec<Scale>>,
+        /// Maximum tokens of the answer, or -1 for no limit.
+        max_tokens: Option<Limit>,
+        /// Maximum tokens of the answer, or -1 for no limit.
+        n_predict: Option<Limit>,
+        /// Number of tokens reported with probabilities at each place.
+        n_probs: Option<Whole<0, TOP_MAX>>,
+        /// Whether these probabilities are computed after all samplers.
+        post_sampling_probs: Option<bool>,
+        /// A regular expression of the answer.
+        regex: Option<String>,
+        /// A format of the answer.
+        response_format: Option<ResponseFormat>,
+        /// Maximum drafts in a step of speculative decoding.
+        drafts_max ["speculative.n_max"]: Option<Whole<0, { DRAFTS_MAX as i64 }>>,
+        /// Strings that end the answer.
+        stop: Stop,
+        /// Whether the answer comes in parts.
+        stream: Option<bool>,
+        /// Maximum time for generation in milliseconds, or -1 for no limit.
+        t_max_predict_ms: Option<Limit>,
+        ..sampling: Sampling,
+        ..place: Place,
+    }
+}
+
+/// Prefix of all field names in errors: `options.` for ollama, otherwise empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place(pub &'static str);
+
+impl Object for Place {
+    fn take<'de, A: MapAccess<'de>>(&mut self, _: &str, _: &mut A) -> Result<bool, A::Error> {
+        Ok(false)
+    }
+}
+
+impl Place {
+    /// Returns the place of a field.
+    pub fn of(self, name: &str) -> String {
+        format!("{}{name}", self.0)
+    }
+}
+
+/// Stop strings: at most 1,024, of 64 KiB together.
+pub type Stop = Texts<1024, { 64 << 10 }>;
+
+impl Shared {
+    /// Returns the grammars of the fields.
+    pub fn given(&self) -> Vec<Given> {
+        grammars::given(self)
+    }
+}
 
 /// The parameters of an answer.
 #[derive(Clone, Debug)]
@@ -32,74 +103,68 @@ pub struct Parameters {
     pub sampling: Settings,
     /// The limits of the answer.
     pub limits: Limits,
-    /// The form of the answer's reasoning; `None` if it has none.
+    /// Form of the reasoning; `None` for an answer without reasoning.
     pub reasoning: Option<Reasoning>,
     /// The slot to use; `None` for any.
     pub slot: Option<usize>,
-    /// Whether tokens that are in the cache already are reused.
+    /// Whether cached tokens are reused.
     pub reuse: bool,
-    /// The most drafts in a pass; `None` for as many as pay.
+    /// Maximum drafts in a pass; `None` for as many as save time.
     pub drafts_max: Option<usize>,
     /// The probabilities that are reported with each token.
     pub probabilities: Option<Wanted>,
-    /// The pooling of the text's embedding, which is then all that is computed.
+    /// Pooling, if only the embedding of the text is computed.
     pub pooling: Option<Pooling>,
     /// The scale of each adapter.
     pub adapter_scales: Scales,
-    /// The longest time for generating.
+    /// Maximum time for generation.
     pub time_max: Option<Duration>,
 }
 
 impl Parameters {
-    /// Reads llama-server's fields, with the maximum number of tokens from the first of
-    /// `names_of_max` that is there.
+    /// Returns the parameters in the fields of a request, with its maximum tokens and its grammars.
     ///
     /// # Errors
-    /// If a field is of the wrong type, or out of range.
-    pub fn read(fields: &Fields, app: &App, names_of_max: &[&str]) -> Result<Self, ApiError> {
-        let tokenizer = app.tokenizer()?;
-        let mut tokens_max = app.options.predict_max;
-        if let Some((name, _)) = fields.first(names_of_max) {
-            // -1: no limit.
-            let given = fields.whole(name, -1, COUNT_MAX)?;
-            tokens_max = match given.and_then(|given| usize::try_from(given).ok()) {
-                None => tokens_max,
-                given => given,
-            };
-        }
-        let slots = app.options.slots as i64;
-        let slot = fields.whole("id_slot", -1, slots - 1)?;
-        let top = fields.count("n_probs", TOP_MAX)?.filter(|top| *top > 0);
-        let after_sampling = fields.switch("post_sampling_probs", false)?;
-        let time_max = fields.whole("t_max_predict_ms", -1, COUNT_MAX)?;
-        let time_max = time_max.and_then(|time| u64::try_from(time).ok()).filter(|time| *time > 0);
+    /// If a value is out of range, or there is more than one grammar.
+    pub fn new(
+        shared: &Shared,
+        tokens_max: Option<Limit>,
+        given: &[Given],
+        app: &App,
+    ) -> Result<Self, ApiError> {
+        let time_max = shared.t_max_predict_ms.and_then(|time| u64::try_from(time.0).ok());
+        let top = shared.n_probs.and_then(Whole::count).filter(|top| *top > 0);
         Ok(Parameters {
-            sampling: sampling::settings(fields, &app.sampling, tokenizer)?,
+            sampling: sampling::settings(shared, &app.sampling, app.tokenizer()?)?,
             limits: Limits {
-                tokens_max,
-                stops: stops(fields)?,
-                ignore_end: fields.switch("ignore_eos", false)?,
+                tokens_max: tokens_max.and_then(Whole::count).or(app.options.predict_max),
+                stops: Stops::new(shared.stop.0.clone()),
+                ignore_end: shared.ignore_eos.unwrap_or(false),
                 show_special: false,
-                preserved: Vec::new(),
-                constraint: grammars::of_fields(fields, app)?,
+                constraint: grammars::of_given(given, app)?,
+                ..Limits::default()
             },
             reasoning: None,
-            slot: slot.and_then(|slot| usize::try_from(slot).ok()),
-            reuse: fields.switch("cache_prompt", true)?,
-            drafts_max: fields.count("speculative.n_max", DRAFTS_MAX)?,
+            slot: slot(shared, app.options.slots)?,
+            reuse: shared.cache_prompt.unwrap_or(true),
+            drafts_max: shared.drafts_max.and_then(Whole::count),
             probabilities: top.map(|top| Wanted {
                 top,
-                after_sampling,
+                after_sampling: shared.post_sampling_probs.unwrap_or(false),
                 of_prompt: false,
                 of_end: false,
             }),
             pooling: None,
-            adapter_scales: adapters::of_fields(fields, app)?,
-            time_max: time_max.map(Duration::from_millis),
+            adapter_scales: adapters::of_request(shared, app)?,
+            time_max: time_max.filter(|time| *time > 0).map(Duration::from_millis),
         })
     }
 }
 
-fn stops(fields: &Fields) -> Result<Stops, ApiError> {
-    Ok(Stops::new(fields.limited_texts("stop", STOPS_MAX)?))
+fn slot(shared: &Shared, slots: usize) -> Result<Option<usize>, Failure> {
+    let Some(id) = &shared.id_slot else { return Ok(None) };
+    let last = i64::try_from(slots).unwrap_or(i64::MAX) - 1;
+    let id = super::read::whole(id, -1, last)
+        .map_err(|failure| failure.within(&shared.place.of("id_slot")))?;
+    Ok(usize::try_from(id).ok())
 }

@@ -1,11 +1,11 @@
-//! The probabilities of tokens in llama-server's form.
+//! Probabilities of tokens in llama-server's form.
 
 use rope_cpu::sample::{Likelihood, Probabilities};
 use serde_json::{Value, json};
 
 use super::app::App;
 
-/// Returns the probabilities that are reported with a token.
+/// Returns the probabilities reported with a token.
 pub fn to_json(probabilities: &Probabilities, app: &App) -> Value {
     let (name, list) = match probabilities.after_sampling {
         true => ("prob", "top_probs"),

@@ -1,4 +1,4 @@
-//! The forms of a prompt: a text, tokens, a mixture of both, or a list of these.
+//! Reads a prompt: a text, tokens, a mixture of both, or a list of these.
 
 use rope_cpu::{
     Token,
@@ -11,16 +11,16 @@ use super::{
     fields::{shown, whole_number},
 };
 
-/// The most answers of a request.
+/// Maximum answers of a request.
 pub const ANSWERS_MAX: usize = 1024;
 
-/// The most tokens of the prompts of all answers of a request.
+/// Maximum prompt tokens of all answers of a request.
 const TOKENS_MAX: usize = 1 << 24;
 
-/// Returns the tokens of each prompt, of which there are at most `most`.
+/// Returns the tokens of each prompt, for at most `most` prompts.
 ///
 /// # Errors
-/// If the value has another form or more prompts, or a token is not in the vocabulary.
+/// If the value has another form or too many prompts, or a token is not in the vocabulary.
 pub fn prompts(
     name: &str,
     value: &Value,
@@ -41,7 +41,7 @@ pub fn prompts(
     }
 }
 
-/// Returns the prompt of each answer: `copies` of each prompt, as a request's field `name` gives.
+/// Returns the prompt of each answer: each prompt `copies` times, the value of field `name`.
 ///
 /// # Errors
 /// If there are too many.
@@ -83,7 +83,7 @@ fn prompt(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<To
     }
 }
 
-/// Returns the tokens of a list of tokens and texts. Only a text at the beginning brings a BOS token.
+/// Returns the tokens of a list of tokens and texts. Only a text at the start adds a BOS token.
 fn mixture(name: &str, list: &[Value], tokenizer: &Tokenizer<'_>) -> Result<Vec<Token>, ApiError> {
     let mut tokens = Vec::new();
     for (index, value) in list.iter().enumerate() {
@@ -104,7 +104,7 @@ fn mixture(name: &str, list: &[Value], tokenizer: &Tokenizer<'_>) -> Result<Vec<
     Ok(tokens)
 }
 
-/// Returns an error for a value that is no prompt, or no part of one.
+/// Returns an error for a value that is neither a prompt nor part of one.
 fn form(name: &str, value: &Value, tokenizer: &Tokenizer<'_>) -> ApiError {
     let last = tokenizer.len().saturating_sub(1);
     ApiError::field(

@@ -1,261 +1,127 @@
-//! The fields of requests that other servers define, and what this one does with each.
+//! How the server treats fields that several interfaces define and that have no effect here.
 //!
-//! A field that would change an answer and is not supported is an error. Fields that no interface defines
-//! are ignored, as by llama-server. docs/fields.md lists this table.
+//! The types of requests list all fields with their treatment: see [`object!`](crate::object). An
+//! unsupported field is an error if it would change an answer. Unknown fields are ignored, as in
+//! llama-server. docs/fields.md lists the fields of all types.
 
-use serde_json::Value;
+use super::read::Treatment::{self, Ignored, Refused};
 
-use super::{error::ApiError, fields::Fields};
-
-use Treatment::{Ignored, Refused, Used};
-
-/// The treatment of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// The field has the documented effect.
-    Used,
-    /// The field has no effect on an answer, for this reason.
-    Ignored(&'static str),
-    /// A value other than an empty one or these is an error, for this reason.
-    Refused(&'static str, &'static [&'static str]),
-}
-
-/// An interface, as docs/fields.md names it, with its fields.
-pub struct Interface {
-    name: &'static str,
-    fields: &'static [(&'static str, Treatment)],
-}
-
-const ONE_MODEL: Treatment = Ignored("the server has one model");
-const CACHE: Treatment = Ignored("the longest known prefix is always reused");
-const ABOUT_USER: Treatment = Ignored("for the provider's records");
-const TIER: Treatment = Ignored("there is one tier");
-const STORED: Treatment = Ignored("nothing is stored");
-const NOT_STORED: Treatment = Refused("nothing is stored: send the whole conversation", &[]);
-const TEXT_ONLY: Treatment = Refused("the model writes text only", &["text"]);
-const NO_SEARCH: Treatment = Refused("the server does not search the web", &[]);
-const LENGTH: Treatment = Refused("ask for the length in the prompt", &["medium"]);
-
-/// `/v1/chat/completions`.
-pub const CHAT: Interface = Interface {
-    name: "/v1/chat/completions",
-    fields: &[
-        ("model", ONE_MODEL),
-        ("messages", Used),
-        ("audio", Refused("the model writes text only", &[])),
-        ("frequency_penalty", Used),
-        ("function_call", Refused("use \"tool_choice\"", &["auto", "none"])),
-        ("functions", Refused("use \"tools\"", &[])),
-        ("logit_bias", Used),
-        ("logprobs", Used),
-        ("max_completion_tokens", Used),
-        ("max_tokens", Used),
-        ("metadata", ABOUT_USER),
-        ("modalities", TEXT_ONLY),
-        ("n", Used),
-        ("parallel_tool_calls", Used),
-        ("prediction", Ignored("drafts come from the conversation, and change no answer")),
-        ("presence_penalty", Used),
-        ("prompt_cache_key", CACHE),
-        ("prompt_cache_retention", CACHE),
-        ("reasoning_effort", Used),
-        ("response_format", Used),
-        ("safety_identifier", ABOUT_USER),
-        ("seed", Used),
-        ("service_tier", TIER),
-        ("stop", Used),
-        ("store", STORED),
-        ("stream", Used),
-        ("stream_options", Used),
-        ("temperature", Used),
-        ("tool_choice", Used),
-        ("tools", Used),
-        ("top_logprobs", Used),
-        ("top_p", Used),
-        ("user", ABOUT_USER),
-        ("verbosity", LENGTH),
-        ("web_search_options", NO_SEARCH),
-    ],
-};
-
-/// `/v1/completions`.
-pub const COMPLETIONS: Interface = Interface {
-    name: "/v1/completions",
-    fields: &[
-        ("model", ONE_MODEL),
-        ("prompt", Used),
-        ("best_of", Used),
-        ("echo", Used),
-        ("frequency_penalty", Used),
-        ("logit_bias", Used),
-        ("logprobs", Used),
-        ("max_tokens", Used),
-        ("n", Used),
-        ("presence_penalty", Used),
-        ("seed", Used),
-        ("stop", Used),
-        ("stream", Used),
-        ("stream_options", Used),
-        ("suffix", Used),
-        ("temperature", Used),
-        ("top_p", Used),
-        ("user", ABOUT_USER),
-    ],
-};
-
-/// `/v1/responses`.
-pub const RESPONSES: Interface = Interface {
-    name: "/v1/responses",
-    fields: &[
-        ("model", ONE_MODEL),
-        ("input", Used),
-        ("background", Refused("answers are not stored", &[])),
-        ("conversation", NOT_STORED),
-        (
-            "include",
-            Refused("use /v1/chat/completions for probabilities", &["reasoning.encrypted_content"]),
-        ),
-        ("instructions", Used),
-        ("max_output_tokens", Used),
-        ("max_tool_calls", Ignored("it counts tools of OpenAI's servers")),
-        ("metadata", ABOUT_USER),
-        ("parallel_tool_calls", Used),
-        ("previous_response_id", NOT_STORED),
-        ("prompt", Refused("prompt templates are not stored: send the text as \"input\"", &[])),
-        ("prompt_cache_key", CACHE),
-        ("prompt_cache_retention", CACHE),
-        ("reasoning", Used),
-        ("safety_identifier", ABOUT_USER),
-        ("service_tier", TIER),
-        ("store", STORED),
-        ("stream", Used),
-        ("stream_options", Ignored("there is nothing to obfuscate")),
-        ("temperature", Used),
-        ("text", Used),
-        ("tool_choice", Used),
-        ("tools", Used),
-        ("top_logprobs", Refused("use /v1/chat/completions", &[])),
-        ("top_p", Used),
-        ("truncation", Refused("a prompt that does not fit is an error", &["disabled"])),
-        ("user", ABOUT_USER),
-    ],
-};
-
-/// `/v1/messages`.
-pub const MESSAGES: Interface = Interface {
-    name: "/v1/messages",
-    fields: &[
-        ("model", ONE_MODEL),
-        ("messages", Used),
-        ("container", Refused("the server runs no code", &[])),
-        ("context_management", Ignored("messages are used as they are sent")),
-        ("max_tokens", Used),
-        ("mcp_servers", Refused("connect to them from the client, and send \"tools\"", &[])),
-        ("metadata", ABOUT_USER),
-        ("output_config", Used),
-        ("service_tier", TIER),
-        ("stop_sequences", Used),
-        ("stream", Used),
-        ("system", Used),
-        ("temperature", Used),
-        ("thinking", Used),
-        ("tool_choice", Used),
-        ("tools", Used),
-        ("top_k", Used),
-        ("top_p", Used),
-    ],
-};
-
-/// `/api/chat` and `/api/generate`.
-pub const OLLAMA: Interface = Interface {
-    name: "/api/chat and /api/generate",
-    fields: &[
-        ("model", ONE_MODEL),
-        ("messages", Used),
-        ("prompt", Used),
-        ("context", Refused("use /api/chat with all messages", &[])),
-        ("format", Used),
-        ("images", Refused("image input is not supported: send text only", &[])),
-        ("keep_alive", Ignored("the model stays loaded")),
-        ("logprobs", Refused("use /v1/chat/completions", &[])),
-        ("options", Used),
-        ("raw", Used),
-        ("shift", Ignored("--context-shift is an option of the server")),
-        ("stream", Used),
-        ("suffix", Used),
-        ("system", Used),
-        (
-            "template",
-            Refused(
-                "start the server with --chat-template, or set \"raw\" and send the whole text",
-                &[],
-            ),
-        ),
-        ("think", Used),
-        ("tools", Used),
-        ("top_logprobs", Refused("use /v1/chat/completions", &[])),
-        ("truncate", Ignored("a prompt that does not fit is an error")),
-    ],
-};
-
-impl Interface {
-    /// Refuses fields that would change an answer and are not supported.
-    ///
-    /// # Errors
-    /// If there are any, with the reason.
-    pub fn check(&self, fields: &Fields) -> Result<(), ApiError> {
-        for (name, treatment) in self.fields {
-            if let Refused(reason, permitted) = treatment
-                && let Some(value) = fields.get(name)
-                && !has_no_effect(value, permitted)
-            {
-                let interface = self.name;
-                let reason = format_args!("not supported in {interface}: {reason}");
-                return Err(fields.invalid_field(name, reason));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn has_no_effect(value: &Value, permitted: &[&str]) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() || permitted.contains(&&**text),
-        Value::Array(list) => list.iter().all(|one| has_no_effect(one, permitted)),
-        // An empty object may ask for defaults: `"web_search_options": {}`.
-        Value::Object(_) | Value::Bool(true) => false,
-    }
-}
+/// For fields about the cache.
+pub const CACHE: Treatment = Ignored("the longest known prefix is always reused");
+/// For fields about the user.
+pub const ABOUT_USER: Treatment = Ignored("for the provider's records");
+/// For fields about the quality of service.
+pub const TIER: Treatment = Ignored("there is one tier");
+/// For fields that store an answer.
+pub const STORED: Treatment = Ignored("nothing is stored");
+/// For fields that refer to a stored answer.
+pub const NOT_STORED: Treatment = Refused("nothing is stored: send the whole conversation", &[]);
+/// For fields about sound.
+pub const TEXT_ONLY: Treatment = Refused("the model writes text only", &["text"]);
+/// For fields about a search.
+pub const NO_SEARCH: Treatment = Refused("the server does not search the web", &[]);
+/// For fields about the length of an answer.
+pub const LENGTH: Treatment = Refused("ask for the length in the prompt", &["medium"]);
+/// For fields that pad a stream.
+pub const NO_OBFUSCATION: Treatment = Ignored("there is nothing to obfuscate");
+/// For fields about summaries of reasoning.
+pub const NO_SUMMARY: Treatment = Ignored("reasoning comes as the model writes it");
+/// For fields about the hardware.
+pub const HARDWARE: Treatment = Ignored("the command line has it");
+/// For fields about a context shift.
+pub const SHIFT: Treatment = Ignored("--context-shift is an option of the server");
+/// For fields about texts that are too long.
+pub const WHOLE_TEXTS: Treatment = Ignored("a text that does not fit is an error");
+/// For fields about the time that a model stays loaded.
+pub const LOADED: Treatment = Ignored("the model stays loaded");
 
 #[cfg(test)]
 mod tests {
     use std::{env, fmt::Write, fs};
 
-    use serde_json::json;
+    use super::{
+        super::{
+            anthropic::request::Messages,
+            chat::ChatFields,
+            embeddings::{self, EmbeddingFields},
+            native::{
+                completion::{CompletionFields, Report},
+                infill::Infill,
+            },
+            ollama,
+            openai::{self, completions::CompletionsRequest, responses::request::Responses},
+            parameters::Shared,
+            read::{Entry, Read},
+            rerank::Rerank,
+            sampling::Sampling,
+            timings::Streamed,
+        },
+        *,
+    };
 
-    use super::*;
+    /// A section of the page: its heading, and the types with its fields.
+    type Section = (&'static str, &'static [&'static [Entry]]);
 
-    const ALL: [Interface; 5] = [CHAT, COMPLETIONS, RESPONSES, MESSAGES, OLLAMA];
+    const SECTIONS: [Section; 13] = [
+        ("All interfaces", &[Shared::ENTRIES, Sampling::ENTRIES]),
+        ("All interfaces for conversations", &[ChatFields::ENTRIES]),
+        (
+            "/v1/chat/completions",
+            &[openai::chat::request::Completions::ENTRIES, Report::ENTRIES, Streamed::ENTRIES],
+        ),
+        ("/v1/completions", &[CompletionsRequest::ENTRIES]),
+        ("/v1/responses", &[Responses::ENTRIES, Streamed::ENTRIES]),
+        ("/v1/embeddings and /embeddings", &[embeddings::Embed::ENTRIES, EmbeddingFields::ENTRIES]),
+        ("/v1/rerank", &[Rerank::ENTRIES]),
+        ("/v1/messages", &[Messages::ENTRIES]),
+        ("/api/chat and /api/generate", &[ollama::request::Fields::ENTRIES]),
+        ("options of /api/chat and /api/generate", &[ollama::request::Options::ENTRIES]),
+        (
+            "/api/embed and /api/embeddings",
+            &[ollama::embed::Embed::ENTRIES, EmbeddingFields::ENTRIES],
+        ),
+        ("/completion", &[CompletionFields::ENTRIES, Report::ENTRIES, Streamed::ENTRIES]),
+        ("/infill", &[Infill::ENTRIES]),
+    ];
+
+    /// Returns the rows of fields. The name of a nested field follows the name of its object.
+    fn rows(entries: &[Entry], object: &str) -> Vec<(String, String)> {
+        let rows = entries.iter().flat_map(|entry| {
+            let name = format!("{object}{}", entry.name);
+            if !entry.nested.is_empty() {
+                return rows(entry.nested, &format!("{name}."));
+            }
+            let cell = match entry.treatment {
+                Treatment::Used(effect) => effect.trim().to_string(),
+                Ignored(reason) => format!("no effect: {reason}"),
+                Refused(reason, []) => format!("refused: {reason}"),
+                Refused(reason, permitted) => {
+                    format!("refused, except `{}`: {reason}", permitted.join("`, `"))
+                }
+            };
+            vec![(name, cell)]
+        });
+        rows.collect()
+    }
+
+    fn sections() -> impl Iterator<Item = (&'static str, Vec<(String, String)>)> {
+        SECTIONS.into_iter().map(|(name, types)| {
+            let mut rows: Vec<_> = types.iter().flat_map(|entries| rows(entries, "")).collect();
+            rows.sort();
+            (name, rows)
+        })
+    }
 
     fn page() -> String {
         let mut page = String::from(
             "# Fields of requests\n\n\
-             What the server does with the fields that each interface defines. llama-server's fields for \
-             sampling\n(`top_k`, `min_p`, `grammar`, ...) work in all of them. Other fields are ignored.\n",
+             What the server does with the fields of each interface. The settings of samplers, such as `top_k` \
+             or\n`temperature`, have their names on the command line and work in all of them. Other fields are \
+             ignored.\n",
         );
-        for Interface { name, fields } in ALL {
+        for (name, rows) in sections() {
             write!(page, "\n## {name}\n\n| field | |\n|---|---|\n").unwrap();
-            for (field, treatment) in fields {
-                let cell = match treatment {
-                    Used => "used".to_string(),
-                    Ignored(reason) => format!("no effect: {reason}"),
-                    Refused(reason, []) => format!("refused: {reason}"),
-                    Refused(reason, permitted) => {
-                        format!("refused, except `{}`: {reason}", permitted.join("`, `"))
-                    }
-                };
+            for (field, cell) in rows {
                 writeln!(page, "| `{field}` | {cell} |").unwrap();
             }
         }
@@ -274,34 +140,10 @@ mod tests {
 
     #[test]
     fn names_are_different() {
-        for Interface { name, fields } in ALL {
-            for (index, (field, _)) in fields.iter().enumerate() {
-                assert!(fields[..index].iter().all(|(other, _)| other != field), "{name}: {field}");
+        for (section, rows) in sections() {
+            for pair in rows.windows(2) {
+                assert_ne!(pair[0].0, pair[1].0, "{section}");
             }
-        }
-    }
-
-    #[test]
-    fn fields_that_change_an_answer_are_refused() {
-        let check = |interface: Interface, request: Value| {
-            interface.check(&Fields::of_value("", &request).unwrap()).map_err(|e| e.message)
-        };
-        for request in [
-            json!({ "modalities": ["text"], "verbosity": "medium", "functions": [], "audio": null }),
-            json!({ "store": true, "unknown": 1, "user": "u", "function_call": "auto" }),
-        ] {
-            assert_eq!(check(CHAT, request), Ok(()));
-        }
-        for (interface, request, part) in [
-            (CHAT, json!({ "modalities": ["text", "audio"] }), "\"modalities\": not supported"),
-            (CHAT, json!({ "functions": [{ "name": "f" }] }), "use \"tools\""),
-            (RESPONSES, json!({ "previous_response_id": "r" }), "send the whole conversation"),
-            (RESPONSES, json!({ "background": true }), "\"background\""),
-            (MESSAGES, json!({ "mcp_servers": [{}, { "url": "u" }] }), "\"mcp_servers\""),
-            (OLLAMA, json!({ "context": [1] }), "use /api/chat"),
-        ] {
-            let error = check(interface, request).unwrap_err();
-            assert!(error.contains(part), "{error}");
         }
     }
 }

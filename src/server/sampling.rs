@@ -1,61 +1,114 @@
-//! The sampler's settings of a request.
+//! Sampler settings of a request.
 
 use rope_cpu::{
     Token,
-    sample::{self, Settings, breakers, dry, parse_letters, parse_names},
+    sample::{self, SamplerSetting, Settings, breakers, dry, parse_letters, parse_names},
     settings::{Kind, Value as SettingValue},
     tokenizer::{Ends, Special, Tokenizer},
 };
+use serde::{Deserializer, de::MapAccess};
 use serde_json::{Map, Value};
 
 use super::{
     error::ApiError,
-    fields::{Fields, whole_number},
+    fields::whole_number,
+    parameters::Shared,
+    read::{Failure, Object, Read, Texts, Whole, value, whole},
 };
 
-/// The most sequence breakers for DRY, and the most bytes of them together: the tokens that spell them
-/// are found for each request.
-const BREAKERS_MAX: (usize, usize) = (64, 1024);
+crate::object! {
+    /// The fields of a request for the sampler.
+    pub struct Sampling {
+        /// Texts that end repetitions for DRY: at most 64, 1 KiB together, because each request
+        /// looks up their tokens.
+        dry_sequence_breakers: Option<Texts<64, 1024>>,
+        /// Numbers to add to the logits of tokens or texts, or false to exclude them.
+        logit_bias: Option<Value>,
+        /// The samplers, in order: a list of names or a string of letters.
+        samplers: Option<sample::Order>,
+        /// Random seed, or -1 for a random one.
+        seed: Option<Whole<{ i64::MIN }, { i64::MAX }>>,
+        ..values: Values,
+    }
+}
 
-/// Returns `defaults` with the settings that the fields of a request give, under the names that
-/// llama-server has for them.
+/// The numbers in a request for samplers, under llama-server's names.
+#[derive(Clone, Debug, Default)]
+pub struct Values(Vec<Given>);
+
+/// A number, with the rank of its name among the setting's names. The first name takes precedence.
+#[derive(Clone, Debug)]
+struct Given {
+    setting: &'static SamplerSetting,
+    name: usize,
+    value: SettingValue,
+}
+
+impl Object for Values {
+    fn take<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        let named = |setting: &'static SamplerSetting| {
+            let parameter = &setting.parameter;
+            let names = [parameter.setting.0].into_iter().chain(parameter.aliases.iter().copied());
+            // llama-server's other names, mirostat_tau and mirostat_eta, are metadata keys.
+            let place = names.chain(setting.key).position(|known| known == name)?;
+            Some((setting, place))
+        };
+        let Some((setting, place)) = sample::settings().find_map(named) else { return Ok(false) };
+        let given = match setting.parameter.kind {
+            Kind::Integer(least, most) => {
+                let given = value::<Option<Value>, _>(map)?;
+                let number = given.map(|given| whole(&given, least, most)).transpose();
+                // Only the caller of `take` has the place of the field.
+                number.map_err(|e| e.within(name).into_error())?.map(SettingValue::from)
+            }
+            _ => value::<Option<f64>, _>(map)?.map(SettingValue::from),
+        };
+        if let Some(value) = given {
+            self.0.push(Given { setting, name: place, value });
+        }
+        Ok(true)
+    }
+}
+
+impl Read for sample::Order {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::read(deserializer)?;
+        order(&value).map_err(Failure::into_error)
+    }
+}
+
+/// Returns `defaults`, overridden by the settings in a request.
 ///
 /// # Errors
-/// If a value is of another type than its setting, or out of range.
+/// If a value is out of range.
 pub fn settings(
-    fields: &Fields,
+    shared: &Shared,
     defaults: &Settings,
     tokenizer: &Tokenizer<'_>,
 ) -> Result<Settings, ApiError> {
+    let Shared { sampling, place, .. } = shared;
     let mut settings = defaults.clone();
-    for setting in sample::settings() {
-        let parameter = &setting.parameter;
-        let names = [&[parameter.setting.0][..], parameter.aliases].concat();
-        let Some((name, _)) = fields.first(&names) else { continue };
-        let value = match parameter.kind {
-            Kind::Integer(least, most) => fields.whole(name, least, most)?.map(SettingValue::from),
-            _ => fields.number(name)?.map(SettingValue::from),
-        };
-        if let Some(value) = value {
-            settings = settings.with(setting, value);
-        }
+    let mut given: Vec<_> = sampling.values.0.iter().collect();
+    given.sort_by_key(|given| std::cmp::Reverse(given.name));
+    for Given { setting, value, .. } in given {
+        settings = settings.with(setting, value.clone());
     }
-    if let Some(seed) = fields.whole("seed", i64::MIN, i64::MAX)? {
-        // The lowest bits, as in llama-server; of -1 they are all 1, for a random seed.
+    if let Some(Whole(seed)) = sampling.seed {
+        // The lowest bits, as in llama-server. For -1 all are 1: a random seed.
         settings.seed = Some(seed as u32).filter(|seed| *seed != u32::MAX);
     }
-    if let Some(samplers) = fields.get("samplers") {
-        settings.samplers = order(fields, samplers)?;
+    if let Some(samplers) = &sampling.samplers {
+        settings.samplers = samplers.clone();
     }
-    if let Some(bias) = fields.get("logit_bias") {
-        settings.logit_bias.extend(logit_bias(fields, bias, tokenizer)?);
+    if let Some(bias) = &sampling.logit_bias {
+        let bias = logit_bias(bias, tokenizer)
+            .map_err(|failure| failure.within(&place.of("logit_bias")))?;
+        settings.logit_bias.extend(bias);
     }
-    let given = fields.get("dry_sequence_breakers").is_some();
-    let texts = fields.limited_texts("dry_sequence_breakers", BREAKERS_MAX)?;
     if dry::MULTIPLIER.real(&settings.values) == 0.0 {
-        // They have no effect.
-    } else if given {
-        settings.dry_breakers = breakers(tokenizer, &texts).into();
+        // Without DRY, breakers have no effect.
+    } else if let Some(Texts(texts)) = &sampling.dry_sequence_breakers {
+        settings.dry_breakers = breakers(tokenizer, texts).into();
     } else if settings.dry_breakers.is_empty() {
         settings.dry_breakers = breakers(tokenizer, &dry::BREAKERS.map(String::from)).into();
     }
@@ -63,42 +116,37 @@ pub fn settings(
     Ok(settings)
 }
 
-fn order(fields: &Fields, samplers: &Value) -> Result<sample::Order, ApiError> {
+fn order(samplers: &Value) -> Result<sample::Order, Failure> {
     let order = match samplers {
         Value::String(letters) => parse_letters(letters),
         Value::Array(names) => {
             let names: Option<Vec<_>> = names.iter().map(Value::as_str).collect();
-            let names = names.ok_or_else(|| fields.error("samplers", "a list of names"))?;
+            let names = names.ok_or_else(|| Failure::wrong("", "a list of names", samplers))?;
             parse_names(&names.join(";"))
         }
-        _ => return Err(fields.error("samplers", "a list of names, or a string of letters")),
+        _ => {
+            let expected = "a list of names, or a string of letters";
+            return Err(Failure::wrong("", expected, samplers));
+        }
     };
-    order.map_err(ApiError::invalid)
+    order.map_err(|e| Failure::of("", e))
 }
 
-/// Returns the biases of a list of pairs or of an object. `false` excludes a token; a text stands
-/// for each of its tokens.
-fn logit_bias(
-    fields: &Fields,
-    bias: &Value,
-    tokenizer: &Tokenizer<'_>,
-) -> Result<Vec<(Token, f32)>, ApiError> {
+/// Returns the biases in a list of pairs or an object. `false` excludes a token. A text applies to
+/// each of its tokens.
+fn logit_bias(bias: &Value, tokenizer: &Tokenizer<'_>) -> Result<Vec<(Token, f32)>, Failure> {
     let expected = || {
-        let tokens = tokenizer.len();
-        fields.error(
-            "logit_bias",
-            format_args!(
-                "an object or a list of pairs of a token (from 0 to {}) or a text and a number or \
-                 false",
-                tokens.saturating_sub(1)
-            ),
-        )
+        let last = tokenizer.len().saturating_sub(1);
+        let expected = format_args!(
+            "an object or a list of pairs of a token (from 0 to {last}) or a text and a number or false"
+        );
+        Failure::wrong("", expected, bias)
     };
     let too_many = || {
         let most = tokenizer.len();
-        ApiError::field(
-            &fields.place("logit_bias"),
-            format_args!("for at most {most} tokens, the size of the vocabulary"),
+        Failure::of(
+            "",
+            format_args!("must be for at most {most} tokens, the size of the vocabulary"),
         )
     };
     let given = bias.as_array().map(Vec::len).or(bias.as_object().map(Map::len));
@@ -147,4 +195,41 @@ fn logit_bias(
         _ => return Err(expected()),
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::server::read;
+
+    /// Returns the setting, the rank of its name and the value of each number.
+    fn numbers(request: Value) -> Vec<(&'static str, usize, SettingValue)> {
+        let Values(given) = read::of_value::<Sampling>(request).unwrap().values;
+        let name = |given: &Given| given.setting.parameter.setting.0;
+        given.iter().map(|given| (name(given), given.name, given.value.clone())).collect()
+    }
+
+    #[test]
+    fn a_setting_has_the_names_of_options_and_of_metadata() {
+        let request = json!({ "temperature": 0.5, "mirostat_tau": 3, "top_k": null, "other": {} });
+        let [temp, tau] = [0.5, 3.0].map(SettingValue::from);
+        assert_eq!(numbers(request), [("temp", 1, temp), ("mirostat_ent", 1, tau)]);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_errors_with_their_field() {
+        for (request, expected) in [
+            (json!({ "top_k": 0.5 }), "\"top_k\": must be a whole number of 64 bits, not 0.5"),
+            (
+                json!({ "temperature": "hot" }),
+                "\"temperature\": must be a finite number, not \"hot\"",
+            ),
+            (json!({ "samplers": [1] }), "\"samplers\": must be a list of names, not [1]"),
+        ] {
+            let error = read::of_value::<Sampling>(request).unwrap_err();
+            assert_eq!(ApiError::from(error).message, expected);
+        }
+    }
 }

@@ -2,15 +2,35 @@
 
 use std::time::Duration;
 
-use rope_cpu::generate::Timings;
+use rope_cpu::{Token, batch::Reading, generate::Timings};
 use serde_json::{Value, json};
 
-use super::job::Reading;
+crate::object! {
+    /// Options for progress and timings in a stream.
+    pub struct Streamed {
+        /// Whether a stream reports the progress of prompt processing.
+        return_progress: Option<bool>,
+        /// Whether each part of a stream has timings.
+        timings_per_token: Option<bool>,
+    }
+}
+
+impl Streamed {
+    /// Returns whether a stream reports the progress of prompt processing.
+    pub fn progress(&self) -> bool {
+        self.return_progress.unwrap_or(false)
+    }
+
+    /// Returns whether each part of a stream has timings.
+    pub fn timings(&self) -> bool {
+        self.timings_per_token.unwrap_or(false)
+    }
+}
 
 /// Returns llama-server's `timings`.
 pub fn timings(timings: &Timings) -> Value {
     let Timings { reused, read, reading, generated, drafted, accepted, generating, .. } = *timings;
-    // The first token follows from the prompt, without a step of its own.
+    // The prompt's last step already gives the first token.
     let later = generated.saturating_sub(1);
     let mut timings = json!({
         "cache_n": reused,
@@ -30,7 +50,7 @@ pub fn timings(timings: &Timings) -> Value {
     timings
 }
 
-/// Returns the timings while a prompt is being read.
+/// Returns the timings during prompt processing.
 pub fn while_reading(progress: &Reading) -> Timings {
     let read = progress.processed.saturating_sub(progress.cached);
     let reading = if read == 0 { Duration::ZERO } else { progress.elapsed };
@@ -47,14 +67,44 @@ pub fn progress(reading: &Reading) -> Value {
     })
 }
 
-/// Returns OpenAI's `usage` of a prompt and its answers.
-pub fn usage(prompt: usize, cached: usize, generated: usize) -> Value {
-    json!({
-        "completion_tokens": generated,
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + generated,
-        "prompt_tokens_details": { "cached_tokens": cached },
-    })
+/// Counts the tokens of a request. A prompt and its cached tokens count once, however many answers
+/// it has.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    prompt: usize,
+    /// The number of answers to each prompt.
+    copies: usize,
+    /// Minimum of the reused tokens over the answers to each prompt: later answers also reuse what
+    /// the first one computed.
+    cached: Vec<Option<usize>>,
+    generated: usize,
+}
+
+impl Usage {
+    /// Starts to count for the prompts of all answers. Each `copies` consecutive answers share a
+    /// prompt.
+    pub fn new(prompts: &[Vec<Token>], copies: usize) -> Self {
+        let different = prompts.iter().step_by(copies);
+        let prompt = different.clone().map(Vec::len).sum();
+        Usage { prompt, copies, cached: vec![None; different.len()], generated: 0 }
+    }
+
+    /// Adds a finished answer.
+    pub fn add(&mut self, index: usize, timings: &Timings) {
+        self.generated += timings.generated;
+        let cached = &mut self.cached[index / self.copies];
+        *cached = Some(cached.map_or(timings.reused, |before| before.min(timings.reused)));
+    }
+
+    /// Returns OpenAI's `usage`.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "completion_tokens": self.generated,
+            "prompt_tokens": self.prompt,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": { "cached_tokens": self.cached.iter().flatten().sum::<usize>() },
+        })
+    }
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -1,41 +1,65 @@
-//! The updates of the answers to a request.
+//! Updates of the answers to a request.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rope_cpu::generate::Timings;
-use tokio::sync::mpsc::UnboundedReceiver;
+use rope_cpu::{
+    batch::{Reply, Update},
+    generate::Timings,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{job::Update, log::Record, status::Status};
+use super::{latency::Latency, log::Record};
 
-/// The updates of all answers to a request, with the index of the answer. They pass through the record
-/// of the request, and through the metrics.
+/// Updates of all answers to a request, with the index of the answer. Each passes through the log's
+/// record and the metrics.
 pub struct Updates {
     receiver: UnboundedReceiver<(usize, Update)>,
     record: Option<Arc<Record>>,
-    status: Arc<Status>,
+    latency: Arc<Latency>,
     arrived: Instant,
-    /// The time after which a silent stream gets a sign of life; `None` for never.
+    /// Time after which a silent stream sends a keep-alive; `None` for never.
     pub keep_alive: Option<Duration>,
-    /// The timings of each answer at its last token.
+    /// Timings of each answer at its last token.
     tokens: Vec<Timings>,
 }
 
+/// Sends the updates of an answer.
+struct Sender {
+    index: usize,
+    sender: UnboundedSender<(usize, Update)>,
+}
+
+impl Reply for Sender {
+    fn update(&mut self, update: Update) {
+        // A closed channel is ignored here: the scheduler drops the answer before the next step.
+        let _ = self.sender.send((self.index, update));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
 impl Updates {
-    /// Creates the updates of `count` answers.
+    /// Creates the receiver of `count` answers, and a reply for each answer.
     pub fn new(
-        receiver: UnboundedReceiver<(usize, Update)>,
         count: usize,
-        status: Arc<Status>,
+        latency: Arc<Latency>,
         keep_alive: Option<Duration>,
-    ) -> Self {
+    ) -> (Self, impl Iterator<Item = Box<dyn Reply>>) {
+        let (sender, receiver) = unbounded_channel();
+        let replies = (0..count).map(move |index| {
+            let sender = sender.clone();
+            Box::new(Sender { index, sender }) as Box<dyn Reply>
+        });
         let record = Record::current();
         record.iter().for_each(|record| record.expect(count));
         let arrived = record.as_ref().map_or_else(Instant::now, |record| record.arrived());
         let tokens = vec![Timings::default(); count];
-        Updates { receiver, record, status, arrived, keep_alive, tokens }
+        (Updates { receiver, record, latency, arrived, keep_alive, tokens }, replies)
     }
 
     /// Waits for the next update; `None` if the scheduler has stopped.
@@ -46,7 +70,7 @@ impl Updates {
         Some((index, update))
     }
 
-    /// Adds the time that a token took to the metrics.
+    /// Adds the time of a token to the metrics.
     fn measure(&mut self, index: usize, update: &Update) {
         if let Update::Generated(generated) = update
             && let Some(before) = self.tokens.get_mut(index)
@@ -54,9 +78,9 @@ impl Updates {
         {
             let now = generated.timings;
             match before.generated {
-                0 => self.status.first_token(self.arrived.elapsed()),
-                // By the clock of the scheduler: a slow client makes no difference.
-                _ => self.status.next_token(now.generating.saturating_sub(before.generating)),
+                0 => self.latency.first_token(self.arrived.elapsed()),
+                // Measured by the scheduler, so a slow client makes no difference.
+                _ => self.latency.next_token(now.generating.saturating_sub(before.generating)),
             }
             *before = now;
         }

@@ -1,5 +1,5 @@
-//! Parts of prompts that clients change at each request though the conversation only grows. A change near
-//! the start of a prompt costs all that was computed after it, so these parts are removed.
+//! Removes parts of prompts that clients change at each request. A change near the start of a
+//! prompt makes the cache useless for everything after it.
 //!
 //! | name | where | what |
 //! |---|---|---|
@@ -12,10 +12,10 @@ use tracing::info;
 /// The start of Claude Code's billing header.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// The marks around the number of tokens that are left, which some agents add to each turn.
+/// Marks around the number of tokens left, which some agents add to each turn.
 const TOKENS_LEFT: [&str; 2] = ["<total_tokens>", "</total_tokens>"];
 
-/// The longest text between [`TOKENS_LEFT`], in bytes. A longer one is no such number.
+/// Maximum bytes between [`TOKENS_LEFT`]. A longer text is not a number of tokens.
 const TOKENS_LEFT_MAX: usize = 64;
 
 /// Removes the volatile parts of messages, and writes their names to the log.
@@ -41,7 +41,7 @@ pub fn remove(messages: &mut [Message]) {
     }
 }
 
-/// Returns the length of a billing header: fields `name=value;`, and the space after them.
+/// Returns the length of a billing header: fields `name=value;` and the space after them.
 fn billing_header(text: &str) -> Option<usize> {
     let mut rest = text.strip_prefix(BILLING)?;
     loop {
@@ -55,7 +55,7 @@ fn billing_header(text: &str) -> Option<usize> {
     Some(text.len() - rest.trim_start().len())
 }
 
-/// Returns the range of the first number of tokens that are left.
+/// Returns the range of the first number of tokens left.
 fn tokens_left(text: &str) -> Option<(usize, usize)> {
     let [open, close] = TOKENS_LEFT;
     let mut from = 0;
@@ -93,7 +93,7 @@ mod tests {
         ] {
             assert_eq!(removed("system", &text), expected);
         }
-        // A user may ask about it.
+        // A user may ask about it, so it stays.
         assert_eq!(removed("user", header), header);
         let left = "<total_tokens>199000 tokens left</total_tokens>";
         assert_eq!(removed("user", &format!("a{left}b{left}")), "ab");

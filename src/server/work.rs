@@ -1,8 +1,7 @@
-//! Threads for the work between the arrival of a request and its first token: parsing, templates, tokens,
-//! grammars.
+//! Threads for the work before the first token: parsing, templates, tokens, grammars.
 //!
-//! Handlers of requests run on these threads. The threads of connections never wait for them, so `/health`
-//! and streams go on, however much work arrives.
+//! Request handlers run on these threads. The threads of connections never wait for them, so
+//! `/health` and streams respond under any load.
 
 use std::{future::Future, io, sync::Arc};
 
@@ -19,11 +18,11 @@ use tokio::{
 
 use super::{app::Server, error::ApiError, log::Record};
 
-/// The number of threads. What waits for one of them costs no time of a processor.
+/// Number of threads. Work that waits for one uses no CPU time.
 const THREADS: usize = 2;
 
 tokio::task_local! {
-    /// The threads of the connection that the current task handles a request of.
+    /// The threads that serve the current request's connection.
     static CONNECTIONS: Handle;
 }
 
@@ -34,13 +33,13 @@ impl Work {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If the system rejects them.
+    /// If the system cannot start them.
     pub fn start() -> io::Result<Self> {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(THREADS).thread_name("requests").build().map(Some).map(Work)
     }
 
-    /// Does some work. If the future is dropped, work that has not started never starts.
+    /// Runs some work. Dropping the future cancels work that has not started.
     ///
     /// # Errors
     /// If the work panics, or the server has stopped.
@@ -48,7 +47,7 @@ impl Work {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let stopped = || ApiError::unavailable("the server stops");
+        let stopped = || ApiError::unavailable("the server is stopping");
         let runtime = self.0.as_ref().ok_or_else(stopped)?;
         let mut running = JoinSet::new();
         running.spawn_on(CONNECTIONS.scope(Handle::current(), work), runtime.handle());
@@ -58,12 +57,13 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // Without waiting for work that has started.
+        // Does not wait for running work.
         self.0.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 
-/// Handles a request on the threads for work. What is only looked up needs none.
+/// Handles a request on these threads. GET requests only look something up, so they stay on the
+/// connection's thread.
 pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
         return next.run(request).await;
@@ -72,7 +72,7 @@ pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: N
     server.work.run(handled).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// Returns the threads of connections, for what a handler leaves to them: tasks and timers of a stream.
+/// Returns the threads of connections, for the tasks and timers of a stream.
 pub fn connections() -> Handle {
     CONNECTIONS.try_with(Handle::clone).unwrap_or_else(|_| Handle::current())
 }

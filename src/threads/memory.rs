@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-/// A buffer whose elements can be written through a shared reference, by unsafe code only.
+/// A buffer for unsafe code, which can write elements through a shared reference.
 pub struct Cells<T> {
     /// `None` if there are no elements.
     map: Option<Arc<MmapMut>>,

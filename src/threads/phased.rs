@@ -28,9 +28,8 @@ pub struct Phased<T> {
     used: AtomicU64,
 }
 
-// SAFETY: `register_use` permits a phase either to read elements or to hand out disjoint parts of
-// them, and the barrier between phases orders all accesses; elements move between threads, hence
-// `T: Send`.
+// SAFETY: `register_use` lets a phase either read elements or hand out disjoint parts of them, and
+// the order of phases is one of all accesses; elements move between threads, hence `T: Send`.
 unsafe impl<T: Send + Sync> Sync for Phased<T> {}
 
 /// The ways to use a buffer in a phase.
@@ -82,8 +81,8 @@ impl<T: Zeroable + Copy> Phased<T> {
     pub fn read<'p>(&'p self, phase: &'p Phase<'_>) -> &'p [T] {
         self.register_use(phase, Access::Read, 0);
         let start = self.elements.as_ptr().cast();
-        // SAFETY: `register_use` made sure that this phase only reads; the borrow of the phase ends
-        // before the barrier that ends the phase.
+        // SAFETY: `register_use` made sure that this phase only reads; the borrow of the phase is
+        // over before the phase is.
         unsafe { std::slice::from_raw_parts(start, self.elements.len()) }
     }
 
@@ -95,9 +94,8 @@ impl<T: Zeroable + Copy> Phased<T> {
             ..claim.tasks.end.saturating_mul(unit).min(len);
         let start = UnsafeCell::raw_get(self.elements[range.clone()].as_ptr());
         // SAFETY: no other claim of this phase has these tasks, and this claim is borrowed for as
-        // long as the result lives; `register_use` made sure that all claims of the phase use the
-        // same unit, and the product saturates, so that different tasks never have the same
-        // elements.
+        // long as the result lives. `register_use` made sure that all claims of the phase use the
+        // same unit. The product saturates, so different tasks never have the same elements.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -143,8 +141,8 @@ impl<T> Columns<'_, T> {
         let at = row.saturating_mul(self.width);
         let cells = &self.elements[at..at + self.width][self.range.clone()];
         let start = UnsafeCell::raw_get(cells.as_ptr());
-        // SAFETY: these columns belong to the tasks of one claim, which is borrowed as long as
-        // `self` lives, and only one row is lent at a time.
+        // SAFETY: these columns belong to the tasks of one claim, borrowed as long as `self` lives.
+        // Only one row is lent at a time.
         unsafe { std::slice::from_raw_parts_mut(start, cells.len()) }
     }
 
@@ -156,7 +154,14 @@ impl<T> Columns<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Worker, *};
+
+    /// Goes through a phase of one task.
+    fn pass(worker: &mut Worker<'_>) {
+        if let Some(phase) = worker.phase(1) {
+            phase.for_each(|_| {});
+        }
+    }
 
     #[test]
     fn every_task_is_done_once_and_seen_by_all_in_the_next_phase() {
@@ -166,15 +171,15 @@ mod tests {
             let mut b = Phased::<u64>::new(&team, 1, 10).unwrap();
             for round in 1..200 {
                 team.step(|worker| {
-                    let phase = worker.phase(7);
-                    while let Some(mut claim) = phase.claim() {
-                        let mut columns = a.columns(&mut claim, 10);
-                        for row in 0..3 {
-                            columns.row(row).iter_mut().for_each(|x| *x += 1);
+                    if let Some(phase) = worker.phase(7) {
+                        while let Some(mut claim) = phase.claim() {
+                            let mut columns = a.columns(&mut claim, 10);
+                            for row in 0..3 {
+                                columns.row(row).iter_mut().for_each(|x| *x += 1);
+                            }
                         }
                     }
-                    drop(phase);
-                    let phase = worker.phase(10);
+                    let Some(phase) = worker.phase(10) else { return };
                     let sum: u64 = a.read(&phase).iter().map(|&x| u64::from(x)).sum();
                     phase.for_each(|claim| b.write(claim, 1)[0] = sum);
                 });
@@ -184,12 +189,51 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_comes_late_is_not_waited_for() {
+        let team = Threads::new(2).unwrap();
+        let (passed, joined) = (AtomicU64::new(0), AtomicU64::new(0));
+        let wait_for = |count: &AtomicU64, number| {
+            while count.load(Ordering::Relaxed) < number {
+                std::thread::yield_now();
+            }
+        };
+        team.step(|worker| {
+            let late = worker.index() == 1;
+            if late {
+                wait_for(&passed, 5);
+            }
+            for _ in 0..5 {
+                let phase = worker.phase(3);
+                assert_eq!(phase.is_none(), late);
+                if let Some(phase) = phase {
+                    phase.for_each(|_| {});
+                    drop(phase);
+                    passed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            // Here each has one of two tasks, which ends when both have theirs.
+            let Some(phase) = worker.phase(2) else { return };
+            phase.for_each(|_| {
+                joined.fetch_add(1, Ordering::Relaxed);
+                wait_for(&joined, 2);
+            });
+        });
+        assert_eq!(joined.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "a worker left tasks undone")]
+    fn leaving_tasks_undone_panics() {
+        Threads::new(1).unwrap().step(|worker| drop(worker.phase(2)));
+    }
+
+    #[test]
     #[should_panic(expected = "two uses of a buffer in one phase")]
     fn reading_what_the_phase_writes_panics() {
         let team = Threads::new(1).unwrap();
         let a = Phased::<u32>::new(&team, 1, 4).unwrap();
         team.step(|worker| {
-            let phase = worker.phase(4);
+            let phase = worker.phase(4).unwrap();
             phase.for_each(|claim| a.write(claim, 1)[0] = 1);
             let _ = a.read(&phase);
         });
@@ -203,7 +247,7 @@ mod tests {
             catch_unwind(AssertUnwindSafe(|| {
                 team.step(|worker| {
                     assert!(!fail || worker.index() != 1, "on purpose");
-                    drop(worker.phase(1));
+                    pass(worker);
                 });
             }))
         };
@@ -218,7 +262,7 @@ mod tests {
         let team = Threads::new(3).unwrap();
         team.step(|worker| {
             assert!(worker.index() != 1, "on purpose");
-            drop(worker.phase(1));
+            pass(worker);
         });
     }
 }

@@ -14,12 +14,12 @@ pub enum Error {
     Metadata(#[from] MetadataError),
     #[error(
         "tokenizer model {name:?} is not supported: supported are llama (SentencePiece), gpt2 \
-         (byte-level BPE) and gemma4 (BPE)"
+         (byte-level BPE), gemma4 (BPE) and bert (WordPiece)"
     )]
     Model { name: String },
     #[error(
-        "metadata key tokenizer.ggml.pre is missing, so the rule by which this model splits text into \
-         words is unknown: set it with {} tokenizer.ggml.pre=str:NAME; NAME is one of {}",
+        "metadata key tokenizer.ggml.pre is missing: it names the rule that splits text into words; \
+         set it with {} tokenizer.ggml.pre=str:NAME; NAME is one of {}",
         Setting::OVERRIDE_KV,
         pre::names()
     )]

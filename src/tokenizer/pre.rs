@@ -1,9 +1,9 @@
 //! Pre-tokenization: splits text into words before BPE merges the symbols of each word.
 //!
-//! The pattern that a vocabulary was trained with cannot be derived from its tokens, and a wrong
-//! pattern gives plausible tokens that never occurred in training. So the name in
-//! `tokenizer.ggml.pre` decides, and a name that is not in the [table] is an error. `default`,
-//! which converters write for an unknown pattern, is not in the table either.
+//! The pattern of a vocabulary cannot be derived from its tokens. A wrong pattern gives plausible
+//! tokens that never occurred in training. So the name in `tokenizer.ggml.pre` decides, and a name
+//! that is not in the [table] is an error. `default`, which converters write for an unknown
+//! pattern, is not in the table either.
 
 mod table;
 
@@ -47,7 +47,7 @@ impl Pre {
         Ok(Self { steps: steps.ok_or_else(unknown)?, ignore_merges, add_bos })
     }
 
-    /// Splits a text into words, whose concatenation is the text.
+    /// Splits a text into words. Their concatenation is the text.
     pub fn words<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let mut words = vec![text];
         for step in &self.steps {

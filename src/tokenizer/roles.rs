@@ -1,4 +1,4 @@
-//! The tokens that begin a text, end it, end an answer, or are never generated.
+//! The tokens with a role: they start or end a text, end an answer, or are never generated.
 //!
 //! Files give some of these tokens by number. The others are found by well-known texts; the lists
 //! here are llama.cpp's.
@@ -13,6 +13,10 @@ use crate::{Token, gguf::Metadata};
 
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
+/// BERT's token before a text.
+const CLS: &str = "tokenizer.ggml.cls_token_id";
+/// BERT's token after a text. The key is misspelled in all files.
+const SEP: &str = "tokenizer.ggml.seperator_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const SUPPRESSED: &str = "tokenizer.ggml.suppress_tokens";
@@ -23,16 +27,22 @@ pub(super) struct Defaults {
     bos: Option<Token>,
     eos: Option<Token>,
     add_bos: bool,
+    /// Whether a text is always between the tokens CLS and SEP, which are BOS and EOS here.
+    encloses: bool,
 }
 
 impl Defaults {
     /// The defaults of SentencePiece vocabularies, from Llama 1 and 2.
-    pub const SPM: Self = Self { bos: Some(1), eos: Some(2), add_bos: true };
+    pub const SPM: Self = Self { bos: Some(1), eos: Some(2), add_bos: true, encloses: false };
+
+    /// The defaults of WordPiece vocabularies, from BERT.
+    pub const WORDPIECE: Self =
+        Self { bos: Some(101), eos: Some(102), add_bos: true, encloses: true };
 
     /// Returns the defaults of BPE vocabularies, which have no common tokens. (llama.cpp uses token
     /// 11, which is right only for Falcon.)
     pub fn bpe(add_bos: bool) -> Self {
-        Self { bos: None, eos: None, add_bos }
+        Self { bos: None, eos: None, add_bos, encloses: false }
     }
 }
 
@@ -45,13 +55,13 @@ pub(super) struct Roles {
     pub add_eos: bool,
     /// The tokens that end an answer.
     pub ends_generation: BTreeSet<Token>,
-    /// The tokens of the parts of a text with a gap, if there are all that are needed.
+    /// The tokens of the parts of a text with a gap, if none of the necessary ones is missing.
     pub fill_in_middle: Option<FillInMiddle>,
     /// The tokens that must never be generated.
     pub suppressed: Vec<Token>,
 }
 
-/// The tokens that mark the parts of a text whose middle is to be filled in.
+/// The tokens that mark the parts of a text with a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillInMiddle {
     /// The token before the text that precedes the gap.
@@ -92,7 +102,7 @@ impl FillInMiddle {
     }
 }
 
-/// A role whose token a file may give by number; otherwise it is the first of `texts` that is a
+/// A role. The file may give its token by number; otherwise it is the first of `texts` that is a
 /// token.
 struct Role {
     keys: &'static [&'static str],
@@ -209,10 +219,17 @@ impl Roles {
     ) -> Result<Self, Error> {
         let token_of = |key| token_of(metadata, vocabulary, key);
         let known = |token: Option<Token>| token.filter(|t| (*t as usize) < vocabulary.len());
-        let bos = token_of(BOS)?.or(known(defaults.bos));
-        let eos = token_of(EOS)?.or(known(defaults.eos));
-        let add_bos = metadata.bool(ADD_BOS)?.unwrap_or(defaults.add_bos);
-        let add_eos = metadata.bool(ADD_EOS)?.unwrap_or(false);
+        let (bos, eos, adds) = match defaults.encloses {
+            true => (token_of(BOS)?.or(token_of(CLS)?), token_of(SEP)?, [Some(true); 2]),
+            false => {
+                let adds = [metadata.bool(ADD_BOS)?, metadata.bool(ADD_EOS)?];
+                (token_of(BOS)?, token_of(EOS)?, adds)
+            }
+        };
+        let bos = bos.or(known(defaults.bos));
+        let eos = eos.or(known(defaults.eos));
+        let add_bos = adds[0].unwrap_or(defaults.add_bos);
+        let add_eos = adds[1].unwrap_or(false);
         if add_bos && bos.is_none() {
             return Err(Error::RoleMissing { flag: ADD_BOS, key: BOS });
         }
@@ -227,7 +244,7 @@ impl Roles {
 }
 
 /// Reads a token number; an error if it is not in the vocabulary.
-fn token_of(
+pub(super) fn token_of(
     metadata: &Metadata,
     vocabulary: &Vocabulary,
     key: &'static str,

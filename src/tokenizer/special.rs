@@ -38,7 +38,7 @@ pub(super) struct Finder {
 struct Length {
     /// The length in bytes.
     len: usize,
-    /// For each byte value, whether a special token of this length begins with it.
+    /// For each byte value, whether a special token of this length starts with it.
     begins: Vec<bool>,
 }
 

@@ -1,16 +1,19 @@
 //! SentencePiece: characters are merged into the pieces with the best scores.
 //!
-//! Spaces become `▁` (U+2581). Starting from single characters, the two neighbours that form the
-//! token with the highest score are merged, the leftmost of equals first, until no two neighbours
-//! form a token. A character that is not a token becomes one token for each of its bytes, and so does
-//! what is not UTF-8: a character is as long as its first byte says, as in llama.cpp.
+//! Spaces become `▁` (U+2581). At first every character is a piece. Then the two neighbours with
+//! the highest score of their joined token are merged, the leftmost of equals first, until no two
+//! neighbours join to a token.
+//!
+//! A character that is not a token becomes one token for each of its bytes. So do bytes that are
+//! not UTF-8: a character is as long as its first byte says, as in llama.cpp.
 
 use std::{borrow::Cow, cmp::Ordering, collections::BinaryHeap};
 
 use super::{Error, utf8, vocabulary::Vocabulary};
 use crate::{Token, gguf::Metadata};
 
-const SPACE: &str = "▁";
+/// The spelling of a space.
+pub(super) const SPACE: &str = "▁";
 
 /// The data that SentencePiece needs besides the vocabulary.
 #[derive(Debug)]

@@ -1,9 +1,16 @@
-//! Decodes a stream of pieces, each of which may end within a character.
+//! Decodes a stream of pieces that may end within a character.
 
 /// A decoder that turns the bytes of successive tokens into text, in whole characters.
 ///
 /// The bytes of an incomplete character are kept until it is complete; bytes that cannot be a part
 /// of any character become U+FFFD, as in [`String::from_utf8_lossy`].
+///
+/// ```
+/// let mut stream = rope_cpu::tokenizer::Stream::default();
+/// let [first, last] = [0xc3, 0xa9]; // the bytes of é
+/// assert_eq!(stream.push(&[b'a', first]), "a");
+/// assert_eq!(stream.push(&[last]), "é");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     held: Vec<u8>,

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-/// Stands for a surrogate in text, which has none: it has as many bytes, and patterns do not
+/// Replaces a surrogate, which text cannot have: it has as many bytes, and patterns do not
 /// distinguish them.
 const SURROGATE: char = '\u{e000}';
 
 /// A text as llama.cpp's BPE tokenizers read it.
 ///
-/// Each byte that is not part of a character becomes U+FFFD. What UTF-8 excludes but its scheme can
-/// spell is a character: one of more bytes than it needs, as NUL in Java, and a surrogate.
+/// Each byte that is not part of a character becomes U+FFFD. Overlong forms, such as Java's NUL,
+/// and surrogates are characters here, although UTF-8 excludes them.
 #[derive(Debug)]
 pub(super) struct Characters<'t> {
     /// The text for patterns, with U+E000 in place of surrogates.
@@ -74,8 +74,8 @@ pub(super) fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the number of bytes of the character that begins with `first`; 1 for a byte that begins
-/// none.
+/// Returns the number of bytes of a character with this first byte; 1 if no character starts with
+/// it.
 fn len(first: u8) -> usize {
     match first {
         0xf0.. => 4,
@@ -104,7 +104,7 @@ mod tests {
             (b"\xffa\x80b", "\u{fffd}a\u{fffd}b"),
             (b"\xc3\xa9\xf0\x9f\x98!", "é\u{fffd}\u{fffd}\u{fffd}!"),
             (b"\xf8\x88\x80\x80\x80", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
-            // Beyond U+10FFFF, where llama.cpp ends.
+            // Beyond U+10FFFF, where llama.cpp stops.
             (b"\xf4\x90\x80\x80", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
         ] {
             assert_eq!(read(bytes), (text.into(), text.into()));

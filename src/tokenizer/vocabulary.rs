@@ -18,7 +18,7 @@ pub enum Kind {
     Normal = 1,
     /// A placeholder for text that the vocabulary cannot spell.
     Unknown = 2,
-    /// A mark of structure, which is parsed in text only if the caller permits it.
+    /// A mark of structure. It is parsed in text only if the caller allows it.
     Control = 3,
     /// A piece of text that is searched for before the remaining text is tokenized.
     UserDefined = 4,

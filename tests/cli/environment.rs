@@ -44,7 +44,7 @@ fn a_wrong_value_names_the_variable() {
     assert_eq!(with(&wrong, &["--help"]).code, Some(0));
     with(&[("ROPE_CPU_ISA", "mmx")], &["bench", "-m", "x"])
         .refused(2, &["environment variable ROPE_CPU_ISA: ", "scalar"]);
-    // Commands whose options have another meaning ignore the variables.
+    // Commands where the options have another meaning ignore the variables.
     with(&wrong, &["inspect", "/no/such.gguf"]).refused(2, &["error: /no/such.gguf"]);
 }
 
@@ -254,7 +254,8 @@ fn variables_without_an_option_are_noted_and_ignored() {
     // Commands without a counterpart in llama.cpp print no note.
     let inspect = ["inspect", model.path().to_str().unwrap()];
     assert!(notes(&all, &inspect).is_empty());
-    // All commands report unknown variables with rope-cpu's prefix, but not those of other commands.
+    // All commands report unknown variables with rope-cpu's prefix, but not the variables of other
+    // commands.
     let ours = [
         ("ROPE_CPU_CTXSIZE", "8"),
         ("ROPE_CPU_STOPP", "x"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
 
-/// The options of a run with a tiny model, whose vocabulary has letters and spaces.
+/// The options of a run with a tiny model, with letters and spaces as its vocabulary.
 fn tiny(options: &[&str]) -> Run {
     let model = tiny_reader(3, true);
     let model = ["-m", model.path().to_str().unwrap(), "-p", "the", "--no-display-prompt"];

@@ -2,10 +2,7 @@
 
 mod server;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use crate::{
     Run, finish, rope_cpu, run,
@@ -67,6 +64,11 @@ impl Setup {
         self.cache(REPO).join("blobs").join(sha256(&self.model))
     }
 
+    /// The link to the blob, with the model's name.
+    fn snapshot(&self) -> PathBuf {
+        self.cache(REPO).join("snapshots").join(COMMIT).join(MODEL)
+    }
+
     /// The first line of a log.
     fn listed(&self) -> String {
         format!("hub GET /api/models/{REPO}/revision/main?blobs=true")
@@ -105,10 +107,12 @@ fn a_model_is_fetched_once_to_the_cache_that_all_share() {
     // The layout of huggingface_hub.
     let cache = hub.cache(REPO);
     assert_eq!(fs::read_to_string(cache.join("refs/main")).unwrap(), COMMIT);
-    let path = cache.join("snapshots").join(COMMIT).join(MODEL);
-    let link = Path::new("../../blobs").join(sha256(&hub.model));
+    let path = hub.snapshot();
     #[cfg(unix)]
-    assert_eq!(fs::read_link(&path).unwrap(), link);
+    assert_eq!(
+        fs::read_link(&path).unwrap(),
+        PathBuf::from("../../blobs").join(sha256(&hub.model))
+    );
     assert_eq!(fs::read(&path).unwrap(), hub.model);
     assert_eq!(fs::read(hub.blob()).unwrap(), hub.model);
     assert!(!hub.blob().with_extension("part").exists());
@@ -162,12 +166,14 @@ fn what_has_come_is_kept_for_the_next_run() {
     assert_eq!(hub.server.log(), [hub.listed(), hub.resolved(), hub.came(" bytes=3000-")]);
 
     // A run that ended after the last byte, before the check.
+    fs::remove_file(hub.snapshot()).unwrap();
     fs::rename(hub.blob(), &part).unwrap();
     is(&hub.answer(&["-hf", REPO]), &expected());
     assert_eq!(hub.server.log(), [hub.listed()]);
 
     // A partial file that is too long, and a server without range requests.
     for (bytes, range) in [([&hub.model[..], b"x"].concat(), ""), (vec![7; 99], " bytes=99-")] {
+        fs::remove_file(hub.snapshot()).unwrap();
         fs::remove_file(hub.blob()).unwrap();
         fs::write(&part, bytes).unwrap();
         hub.server.state().no_ranges = true;
@@ -357,8 +363,8 @@ fn variables_and_options_go_together() {
     is(&hub.with(&variables, &[&["-hf", REPO], &file[..]].concat()), &expected());
     hub.with(&[("LLAMA_ARG_OFFLINE", "1")], &["-hf", "user/x"]).refused(2, &["was not fetched"]);
     // The command line has priority.
-    let typed = ["-m", "/no/such.gguf"];
-    hub.with(&variables, &typed).refused(2, &["/no/such.gguf", "No such file"]);
+    let typed = ["-m", "/none.gguf"];
+    hub.with(&variables, &typed).refused(2, &["/none.gguf", "(os error 2)"]);
     hub.with(&[("LLAMA_ARG_MODEL", "/no/such.gguf")], &["-hf", "user/x", "--offline"])
         .refused(2, &["user/x was not fetched"]);
     hub.run(&["-m", "x", "-hf", REPO]).refused(2, &["--hf-repo", "cannot be used", "--model"]);

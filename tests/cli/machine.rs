@@ -44,7 +44,7 @@ fn the_threads_are_those_of_a_run_and_the_system_is_asked() {
     let shown = run(&["machine", "--json", "--isa", "scalar"]);
     let json: Value = rope_cpu::json::parse(&shown.stdout).unwrap();
     let chosen = rope_cpu::platform::processors::default_threads();
-    assert_eq!(json["threads"], chosen.count);
+    assert_eq!(json["threads"], chosen.workers.answers);
     assert_eq!(json["threads_reason"], chosen.reason.as_str());
     assert!(json["memory_available"].as_u64().unwrap() > 1 << 20);
     assert!(json["topology"]["cores"].as_u64().unwrap() >= 1);

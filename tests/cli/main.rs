@@ -11,11 +11,15 @@ mod bench;
 mod build;
 #[cfg(unix)]
 mod commands;
+mod embed;
 mod environment;
+mod eval;
 mod grammar;
 mod hub;
 mod input;
 mod inspect;
+#[cfg(unix)]
+mod launch;
 mod long_answers;
 mod machine;
 mod model;
@@ -23,6 +27,7 @@ mod passkey;
 mod perplexity;
 mod prompt_cache;
 mod quantize;
+mod read;
 mod rope;
 mod sampling;
 mod shell;
@@ -80,6 +85,13 @@ impl Run {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
         assert_eq!(self.stdout, "");
         self.said(parts);
+    }
+
+    /// Returns the number of prompt tokens that were not computed.
+    #[track_caller]
+    fn reused(&self) -> usize {
+        let line = self.stderr.lines().find(|line| line.starts_with("prompt ")).unwrap();
+        line.split(", ").last().unwrap().split(' ').next().unwrap().parse().unwrap()
     }
 
     #[track_caller]

@@ -157,8 +157,16 @@ fn the_same_seed_gives_the_same_text() {
 #[test]
 fn threads_do_not_change_the_text() {
     let Some(model) = smollm2() else { return };
-    let with = |threads| text(&model, &["-p", PROMPT, "-n", "24", "-t", threads]);
-    assert_eq!(with("1"), with("3"));
+    let options = ["-m", &model, "-no-cnv", "--temp", "0", "-p", PROMPT, "-n", "24"];
+    let with = |threads: &[&str], said: &str| {
+        let run = run(&[&options[..], threads].concat());
+        run.said(&[said]);
+        run.stdout
+    };
+    let one = with(&["-t", "1"], "Threads: 1 (--threads 1), ");
+    assert_eq!(with(&["-t", "3"], "Threads: 3 (--threads 3), "), one);
+    let both = "Threads: 1 (--threads 1; --threads-batch 3), ";
+    assert_eq!(with(&["-t", "1", "-tb", "3"], both), one);
 }
 
 #[test]
@@ -197,7 +205,6 @@ fn escapes_are_processed_unless_disabled() {
 }
 
 #[test]
-#[cfg(unix)]
 fn a_closed_pipe_ends_the_text_quietly() {
     let Some(model) = smollm2() else { return };
     let (code, stderr) =
@@ -207,7 +214,6 @@ fn a_closed_pipe_ends_the_text_quietly() {
 }
 
 /// Runs the program with a closed stdout; returns its exit code and stderr.
-#[cfg(unix)]
 pub fn with_closed_stdout(arguments: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("rope-cpu"))
         .args(arguments)

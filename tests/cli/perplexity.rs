@@ -65,8 +65,8 @@ impl Case {
         rope_cpu::json::parse(&run.stdout).unwrap()
     }
 
-    /// Returns the log-probabilities of all tokens at the positions `scored` of the window that begins
-    /// at `start`, each from a session that read only the tokens before it.
+    /// Returns the log-probabilities of all tokens at the positions `scored` of the window that
+    /// starts at `start`. Each is from a session with only the tokens before it.
     fn log_probabilities(
         &self,
         start: usize,
@@ -103,7 +103,7 @@ fn session(model: &Model) -> Session {
         micro_batch: 64,
         keys: CacheType::F32,
         values: CacheType::F32,
-        threads: 1,
+        threads: 1.into(),
         ..Options::new(256)
     };
     Session::new(model, Rope::new(plan), options).unwrap()
@@ -213,7 +213,7 @@ fn a_sliding_window_scores_each_token_once() {
 #[test]
 fn the_stride_of_llama_perplexity_is_its_own() {
     let case = Case::new(1, true);
-    // Windows of 40 + 16 / 2 tokens, of which the last 16 are scored, without another BOS.
+    // Windows of 40 + 16 / 2 tokens, with the last 16 scored, without another BOS.
     let starts = (0..case.tokens.len() - 48).step_by(16);
     let all: Vec<_> = starts.flat_map(|start| case.nll(start, 32..48, None)).collect();
     let json = case.json(&["-c", "40", "--ppl-stride", "16"]);
@@ -249,7 +249,7 @@ fn short_windows_share_a_micro_batch() {
     }
 }
 
-/// Two rows of figures are compared: those of a run against itself, and against another model.
+/// Two rows of figures are compared: a run against itself, and against another model.
 #[test]
 fn a_saved_run_is_compared_with() {
     let (case, other) = (Case::new(1, true), Case::new(7, true));
@@ -353,7 +353,7 @@ fn invalid_arguments_are_reported() {
     case.run(&["--hellaswag"]).refused(2, &["--hellaswag is a llama-perplexity option"]);
     case.run(&["--image", "x"]).refused(2, &["--image is a llama-perplexity option"]);
     fs::remove_file(&text).unwrap();
-    case.run(&["-c", "64"]).refused(2, &[&text, "No such file"]);
+    case.run(&["-c", "64"]).refused(2, &[&text, "(os error 2)"]);
     run(&["perplexity", "-m", "x"]).refused(2, &["--file <FILE>"]);
 }
 
@@ -448,4 +448,19 @@ fn a_real_model_has_the_perplexity_of_llama_cpp() {
     let found = json["perplexity"].as_f64().unwrap();
     assert!((found / LLAMA_CPP - 1.0).abs() < 0.01, "{found}");
     assert_eq!((&json["tokens"], &json["text_tokens"]), (&510.into(), &10_091.into()));
+}
+
+#[test]
+fn sparse_attention_that_has_no_effect_is_refused() {
+    let case = Case::new(5, true);
+    for (options, message) in [
+        (&["--sparse-attention", "0.98"][..], "--decode <N>"),
+        (&["--decode", "9"], "--sparse-attention <P>"),
+        (&["--decode", "9", "--sparse-attention", "1"], "must be above 0.5 and below 1"),
+        (&["--decode", "9", "--sparse-attention", "few"], "not a number, such as 0.98"),
+        (&["--decode", "9", "--sparse-attention", "0.9"], "choose -c 8202 or more"),
+    ] {
+        let run = case.run(options);
+        assert!(run.code != Some(0) && run.stderr.contains(message), "{options:?}: {}", run.stderr);
+    }
 }

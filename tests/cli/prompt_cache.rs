@@ -18,28 +18,23 @@ fn the_next_run_reads_only_what_differs() {
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         run
     };
-    let reused = |run: &Run| -> usize {
-        let line = run.stderr.lines().find(|line| line.starts_with("prompt ")).unwrap();
-        line.split(", ").last().unwrap().split(' ').next().unwrap().parse().unwrap()
-    };
-
     let first = write(PROMPT, &[]);
-    assert_eq!(reused(&first), 0);
+    assert_eq!(first.reused(), 0);
     let again = write(PROMPT, &[]);
     assert_eq!(again.stdout, first.stdout);
     // All but the last token, from which the logits follow.
-    let all = reused(&again);
+    let all = again.reused();
     assert!(all > 30, "{all}");
     // Longer prompts continue from it; --prompt-cache-ro does not change the file.
     let longer = format!("{PROMPT} of it all");
-    assert_eq!(reused(&write(&longer, &["--prompt-cache-ro"])), all + 1);
-    assert_eq!(reused(&write(&longer, &[])), all + 1);
-    assert!(reused(&write(&longer, &["--prompt-cache-all"])) > all + 1);
+    assert_eq!(write(&longer, &["--prompt-cache-ro"]).reused(), all + 1);
+    assert_eq!(write(&longer, &[]).reused(), all + 1);
+    assert!(write(&longer, &["--prompt-cache-all"]).reused() > all + 1);
     // Answers are saved too, except the last token, which was not read.
     let told = write(&longer, &["--prompt-cache-ro", "--no-display-prompt"]).stdout;
     let more = write(&format!("{longer}{told}"), &["--prompt-cache-ro"]);
-    let told_and_read = reused(&write(&longer, &["--prompt-cache-ro"])) + 1 + 7;
-    assert!(reused(&more).abs_diff(told_and_read) <= 1, "{} {told_and_read}", more.stderr);
+    let told_and_read = write(&longer, &["--prompt-cache-ro"]).reused() + 1 + 7;
+    assert!(more.reused().abs_diff(told_and_read) <= 1, "{} {told_and_read}", more.stderr);
 }
 
 #[test]

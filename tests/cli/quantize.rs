@@ -50,7 +50,8 @@ fn every_tensor_gets_the_type_that_llama_quantize_gives_it() {
         assert_eq!(types.len(), Target::names().count());
         for (target, letters) in types {
             let planned = plan(&gguf, Target::named(target).unwrap(), &Options::default()).unwrap();
-            let letters = letters.as_str().unwrap();
+            // llama-quantize fails if Q1_0 does not divide the rows.
+            let Some(letters) = letters.as_str() else { continue };
             assert_eq!(planned.len(), letters.len());
             for (tensor, letter) in planned.iter().zip(letters.chars()) {
                 let expected = golden["letters"][letter.to_string()].as_str().unwrap();
@@ -89,8 +90,8 @@ fn a_quantized_model_runs_and_is_the_same_but_for_its_matrices() {
     assert!(error > 0.3 * bound && error < 0.7 * bound, "{error}");
     assert!(said.ends_with(" bits per weight\n"), "{said}");
 
-    let (a, b) = (File::open(input).unwrap(), File::open(output).unwrap());
-    let (a, b) = (a.parse(&[]).unwrap(), b.parse(&[]).unwrap());
+    let files = [File::open(input).unwrap(), File::open(output).unwrap()];
+    let [a, b] = files.each_ref().map(|file| file.parse(&[]).unwrap());
     for (key, value) in a.metadata().iter() {
         assert_eq!(b.metadata().get(key), Some(value), "{key}");
     }
@@ -103,7 +104,10 @@ fn a_quantized_model_runs_and_is_the_same_but_for_its_matrices() {
         assert_eq!(before.bytes == after.bytes, is_norm, "{}", after.name);
     }
 
-    // The same bytes with any number of threads, also if a file is replaced.
+    // The same bytes with any number of threads, also if a file is replaced. In Windows, a mapped one
+    // can't be.
+    drop((a, b));
+    drop(files);
     let first = fs::read(output).unwrap();
     quantize(&[input, output, "Q8_0", "-t", "3"]);
     assert!(fs::read(output).unwrap() == first);
@@ -141,6 +145,22 @@ fn options_change_what_is_chosen() {
     let quiet = run(&["quantize", "--allow-requantize", out, again.to_str().unwrap(), "F16"]);
     assert_eq!((quiet.code, &quiet.stderr[..]), (Some(0), ""));
     assert_eq!(types(&again)["blk.1.ffn_up.weight"].name, "f16");
+}
+
+#[test]
+fn rows_that_are_too_short_for_one_or_two_bits_get_q4_0() {
+    let (model, folder) = (tiny_reader(1, true), tempfile::tempdir().unwrap());
+    let (input, output) = (model.path().to_str().unwrap(), folder.path().join("out.gguf"));
+    let out = output.to_str().unwrap();
+    for (target, of_64, of_96) in [("Q1_0", "q4_0", "q4_0"), ("Q2_0", "q2_0", "q4_0")] {
+        quantize(&["--pure", input, out, target]);
+        assert_eq!(types(&output)["blk.0.attn_q.weight"].name, of_64);
+        assert_eq!(types(&output)["blk.0.ffn_down.weight"].name, of_96);
+        let inspected = run(&["inspect", out]);
+        assert!(inspected.stdout.contains(of_64), "{}", inspected.stdout);
+        let text = run(&["-m", out, "-p", "the rain", "-n", "4", "-no-cnv", "--temp", "0"]);
+        assert_eq!(text.code, Some(0), "{}", text.stderr);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::{
     Run,
     architectures::Tiny,
-    run,
-    tiny::{tiny, tiny_in_parts},
+    gemma3, run,
+    tiny::{tiny, tiny_in_parts, tiny_reader},
 };
 
 /// Runs `rope` with the tiny model.
@@ -177,7 +177,7 @@ fn explain_as_json_has_the_same() {
     assert!((number(&pairs[1]["ratio"]) - (0.75 + 0.25 / 4.0)).abs() < 1e-14, "{}", pairs[1]);
     let scale = 1.0 + 0.1 * 4f64.ln();
     assert!((number(&explained["attention_scale"]) - scale).abs() < 1e-14);
-    // The settings in force are those of yarn in the list.
+    // The settings in force are yarn's in the list.
     let methods = explained["methods"].as_array().unwrap();
     let yarn = methods.iter().find(|method| method["method"] == "yarn").unwrap();
     assert_eq!(yarn["disturbance_code"], explained["disturbance_code"]);
@@ -188,6 +188,21 @@ fn explain_as_json_has_the_same() {
     assert_eq!(explained["methods_missing"][0]["method"], "longrope");
     let notes = explained["unlike_llama_cpp"].to_string();
     assert!(notes.contains("context shift multiplies all cached keys"), "{notes}");
+}
+
+/// Gemma 3 270M has a window in five of six layers.
+#[test]
+fn explain_shows_what_rotates_in_each_kind_of_layer() {
+    let Some(model) = gemma3() else { return };
+    let text = shown(run(&["rope", "explain", "-m", &model]));
+    let row = |start: &str| text.lines().find(|line| line.trim().starts_with(start)).unwrap();
+    assert!(text.contains("Kinds of layers\n"), "{text}");
+    assert!(row("15  attention, window of 512").ends_with("by a base that no method changes"));
+    assert!(row("3  attention").ends_with("256 of 256 dimensions, by this plan"), "{text}");
+    let explained = json(run(&["rope", "explain", "-m", &model, "--json"]));
+    assert_eq!(explained["layers"][1]["count"], 3);
+    let one_kind = shown(rope("explain", &[]));
+    assert!(!one_kind.contains("Kinds of layers"), "{one_kind}");
 }
 
 #[test]
@@ -248,7 +263,8 @@ fn compare_shows_methods_side_by_side() {
     for entry in all {
         assert!(number(&entry["disturbance_code"]) >= 0.0, "{entry}");
     }
-    // dprope, which decides by the disturbance, has the least of the methods that divide or keep.
+    // dprope decides by the disturbance, so it has the smallest one of the methods that divide or
+    // keep.
     let [dprope, linear] = ["dprope", "linear"].map(|method| of(method, 1024));
     assert!(number(&dprope["disturbance_code"]) <= number(&linear["disturbance_code"]));
     assert!(number(&linear["disturbance_paper"]) < worse);
@@ -278,6 +294,15 @@ fn compare_draws_three_charts_of_each_length() {
     ] {
         assert_eq!(svg.matches(part).count(), times, "{part}");
     }
+    let pair = ["-c", "512", "--plot", path.to_str().unwrap(), "--pair"];
+    shown(rope("compare", &[&pair[..], &["7"]].concat()));
+    let points_max = |svg: &str| svg.lines().map(|line| line.matches(',').count()).max();
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.contains("Angles of pair 7: 512 tokens"));
+    assert_eq!(points_max(&svg), Some(72));
+    shown(rope("compare", &[&pair[..], &["7", "--intervals", "360"]].concat()));
+    assert_eq!(points_max(&std::fs::read_to_string(&path).unwrap()), Some(360));
+    rope("compare", &[&pair[..], &["8"]].concat()).refused(2, &["--pair 8: must be from 0 to 7"]);
     let nowhere = ["-c", "512", "--plot", "/no/such/folder/x.svg"];
     let run = rope("compare", &nowhere);
     assert_eq!(run.code, Some(2));
@@ -309,6 +334,62 @@ fn disturbance_is_shown_for_each_pair() {
     let text = shown(rope("disturbance", &["-c", "512"]));
     assert!(text.contains("at 512 tokens of a model trained for 256, 360 intervals"), "{text}");
     assert!(text.lines().any(|line| line.trim().starts_with("mean")), "{text}");
+}
+
+#[test]
+fn disturbances_of_methods_are_shown_and_drawn_side_by_side() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disturbance.svg");
+    let options = ["-c", "512", "--methods", "none,yarn,dprope:dprope-dims=4", "--plot"];
+    let options = [&options[..], &[path.to_str().unwrap()]].concat();
+    let text = shown(rope("disturbance", &options));
+    let words: Vec<_> = text.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(words, ["pair", "none", "yarn", "dprope:dprope-dims=4"]);
+    let svg = std::fs::read_to_string(&path).unwrap();
+    for part in ["Disturbance of each pair: 512 tokens, trained for 256", "dprope:dprope-dims=4"] {
+        assert!(svg.contains(part), "{part}");
+    }
+    let both = json(rope("disturbance", &[&options[..], &["--json"]].concat()));
+    let one = json(rope("disturbance", &["-c", "512", "--method", "yarn", "--json"]));
+    assert_eq!(both["methods"][1], one["method"]);
+    assert_eq!(both["methods"][0]["pairs"], one["none"]["pairs"]);
+    let twice = ["-c", "512", "--methods", "none,none"];
+    rope("disturbance", &twice).refused(2, &["--methods: none is listed twice"]);
+    rope("disturbance", &["-c", "512", "--methods", "none", "--method", "yarn"])
+        .refused(2, &["--methods", "--method"]);
+}
+
+#[test]
+fn advice_is_the_method_with_the_lowest_perplexity() {
+    let directory = tempfile::tempdir().unwrap();
+    let [text, log] = ["text.txt", "log.jsonl"].map(|name| directory.path().join(name));
+    std::fs::write(&text, "abcdefgh ijklmnop qrstuv wxyz ".repeat(40)).unwrap();
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let advise = |options: &[&str]| {
+        let common = ["rope", "advise", "-m", model, "-f", text.to_str().unwrap()];
+        run(&[&common[..], options].concat())
+    };
+    let some =
+        ["-c", "512", "--methods", "none,linear,ntk:rope-scale=4", "-o", log.to_str().unwrap()];
+    let found = json(advise(&[&some[..], &["--json"]].concat()));
+    let methods = found["methods"].as_array().unwrap();
+    assert_eq!(methods.len(), 3);
+    assert!(methods.windows(2).all(|m| number(&m[0]["perplexity"]) <= number(&m[1]["perplexity"])));
+    let best = methods[0]["method"].as_str().unwrap().replacen(":rope-scale=", " --rope-scale ", 1);
+    assert_eq!(found["flags"], format!("--ctx 512 --rope-scaling {best}"));
+    let again = advise(&some);
+    assert!(!again.stderr.contains("1/"), "{}", again.stderr);
+    assert!(shown(again).contains(&format!("\nUse --ctx 512 --rope-scaling {best}\n")));
+    // Every method that applies: not clex and longrope, and linear for equal ones.
+    let all = json(advise(&["-c", "300", "--json"]));
+    let names: Vec<_> = all["methods"].as_array().unwrap().iter().map(|m| &m["method"]).collect();
+    assert!(
+        names.contains(&&"lm-infinite".into()) && !names.contains(&&"clex".into()),
+        "{names:?}"
+    );
+    advise(&[]).refused(2, &["give the length that you need with --ctx"]);
+    advise(&["-c", "4096"]).refused(2, &["text.txt has ", "fewer than the context of 4096"]);
 }
 
 #[test]

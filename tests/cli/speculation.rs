@@ -33,13 +33,15 @@ fn drafts_do_not_change_the_text() {
 }
 
 #[test]
-fn a_draft_model_must_fit() {
+fn a_source_of_drafts_must_fit() {
     let model = tiny::tiny_reader(1, true);
     let model = model.path().to_str().unwrap();
     let other = tiny::tiny();
     let other = other.path().to_str().unwrap();
     run(&["-m", model, "-p", "the", "-md", "/no/such.gguf"]).refused(2, &["/no/such.gguf"]);
     run(&["-m", model, "-p", "the", "-md", other]).refused(2, &[other, "tokenizer.ggml.model"]);
+    run(&["-m", model, "-p", "the", "--spec-type", "draft-mtp"])
+        .refused(2, &["draft-mtp needs a layer that predicts further tokens"]);
     let plan = run(&["-m", model, "-md", model, "--dry-run"]);
     assert_eq!(plan.stdout.matches("Memory: ").count(), 2, "{}", plan.stdout);
 }

@@ -12,6 +12,10 @@ const FEED_FORWARD: u64 = 96;
 const HEADS: u64 = 4;
 const HEAD_DIM: u64 = 16;
 
+/// Kinds of tokens in a file.
+const TEXT: i32 = 1;
+const CONTROL: i32 = 3;
+
 /// Weights of the matrices of a layer: queries and outputs, keys and values, feed-forward.
 pub const LAYER_WEIGHTS: u64 = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96;
 /// Weights of the embeddings, which are the output matrix too.
@@ -25,6 +29,7 @@ pub fn tiny() -> NamedTempFile {
 }
 
 /// The model of [`tiny`] with `rows` embeddings of zeros, in a sparse file.
+#[cfg(unix)]
 pub fn tiny_with_embeddings(rows: u64) -> NamedTempFile {
     let name = "token_embd.weight";
     let b = builder(1, 1.0, |kept| kept != name);
@@ -82,6 +87,19 @@ pub fn tiny_infilling(seed: u32) -> NamedTempFile {
     model.file()
 }
 
+/// The model of [`tiny_reader`] as a reranker: with a classifier of two classes and a template.
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
+pub fn tiny_ranking(seed: u32) -> NamedTempFile {
+    let weights =
+        (0..2 * EMBEDDING).map(|i| ((i * i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes());
+    let template = "the query {query}, the rest {document}";
+    reader(seed, true, |_| true)
+        .key("llama.pooling_type", U32, 4u32.to_le_bytes())
+        .key("tokenizer.chat_template.rerank", STRING, string(template))
+        .append("cls.output.weight", &[EMBEDDING, 2], 0, weights.flatten())
+        .file()
+}
+
 /// The tokens of [`tiny_thinking`] around reasoning.
 #[allow(dead_code, reason = "for the tests of the server, which include this file")]
 pub const THINKING: [(usize, &str); 2] = [(31, "<think>"), (32, "</think>")];
@@ -89,7 +107,15 @@ pub const THINKING: [(usize, &str); 2] = [(31, "<think>"), (32, "</think>")];
 /// The model of [`tiny_reader`] with the tokens [`THINKING`].
 #[allow(dead_code, reason = "for the tests of the server, which include this file")]
 pub fn tiny_thinking(seed: u32) -> NamedTempFile {
-    reader_with(seed, true, &THINKING, |_| true).file()
+    let control = THINKING.map(|(token, text)| (token, text, CONTROL));
+    reader_with(seed, true, &control, |_| true).file()
+}
+
+/// The model of [`tiny_reader`] with the punctuation of JSON in place of rare letters.
+#[allow(dead_code, reason = "for the tests of the server, which include this file")]
+pub fn tiny_calling(seed: u32) -> NamedTempFile {
+    let json = [(17, "{"), (26, "}"), (30, "\""), (31, ":"), (32, "_")];
+    reader_with(seed, true, &json.map(|(token, text)| (token, text, TEXT)), |_| true).file()
 }
 
 /// A LoRA adapter of rank 4 for the last matrix of either model.
@@ -112,11 +138,11 @@ fn reader(seed: u32, bos: bool, kept: impl Fn(&str) -> bool) -> Builder {
     reader_with(seed, bos, &[], kept)
 }
 
-/// Builds a model with `control` tokens in place of others.
+/// Builds a model with `other` tokens, each with its kind, in place of its own.
 fn reader_with(
     seed: u32,
     bos: bool,
-    control: &[(usize, &str)],
+    other: &[(usize, &str, i32)],
     kept: impl Fn(&str) -> bool,
 ) -> Builder {
     let mut tokens = vec!["<s>".to_string()];
@@ -125,11 +151,11 @@ fn reader_with(
     let merges = ["Ġ t", "h e", "i n", "e r", "a n", "r e", "o n"];
     tokens.extend(merges.map(|merge| merge.replace(' ', "")));
     assert_eq!(tokens.len() as u64, VOCABULARY);
-    let mut kinds = [1i32; VOCABULARY as usize];
-    kinds[0] = 3;
-    for &(token, text) in control {
+    let mut kinds = [TEXT; VOCABULARY as usize];
+    kinds[0] = CONTROL;
+    for &(token, text, kind) in other {
         tokens[token] = text.into();
-        kinds[token] = 3;
+        kinds[token] = kind;
     }
     let kinds = kinds.into_iter();
     let kinds = array(I32, VOCABULARY, kinds.map(i32::to_le_bytes));

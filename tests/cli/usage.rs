@@ -73,7 +73,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
-    let cases: [(&[&str], &str); 31] = [
+    let cases: [(&[&str], &str); 33] = [
         (&["-ctk", "q6_0"], "choose one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -93,6 +93,8 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["-ub", "0"], "at least 1"),
         (&["-n", "-3"], "--predict"),
         (&["-t", "0"], "from 1 to 1024"),
+        (&["--power", "0"], "'--power <PERCENT>': must be from 1 to 100\n"),
+        (&["--nice", "20"], "must be a whole number from 0 to 19"),
         (&["-s", "4294967296"], "--seed"),
         (&["--top-p", "1.5"], "--top-p 1.5: must be from 0 to 1"),
         (
@@ -105,7 +107,10 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["-r", ""], "--reverse-prompt is empty"),
         (&["--spec-draft-n-max", "16"], "must be a whole number from 1 to 15"),
         (&["--draft", "0"], "'--spec-draft-n-max <N>': must be a whole number from 1 to 15"),
-        (&["--spec-type", "eagle"], "[possible values: none, ngram-simple, draft-simple]"),
+        (
+            &["--spec-type", "eagle"],
+            "[possible values: none, ngram-simple, draft-mtp, draft-simple]",
+        ),
         (&["--spec-type", "draft-simple"], "give it with -md"),
         (&["-md", "x", "--spec-type", "ngram-mod"], "add draft-simple"),
     ];
@@ -141,7 +146,7 @@ fn a_model_needs_no_flag_and_other_words_are_rejected() {
     let path = model.path().to_str().unwrap();
     let alone = run(&[path, "-p", "the", "-n", "1", "-no-cnv"]);
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
-    run(&["/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
+    run(&["/none.gguf"]).refused(2, &["/none.gguf", "(os error 2)"]);
     run(&["no-such-command"]).refused(2, &["no such command or file: 'no-such-command'"]);
     run(&[path, "other.gguf"]).refused(2, &["other.gguf"]);
     let shown = run(&["inspect", path]).stdout;
@@ -157,10 +162,12 @@ fn a_model_needs_no_flag_and_other_words_are_rejected() {
 fn numbers_of_tokens_may_end_in_k_or_m() {
     let model = crate::tiny::tiny_reader(1, true);
     let model = model.path().to_str().unwrap();
+    // Without the available memory, which changes from run to run.
     let plan = |context| {
         let run = run(&["-m", model, "-c", context, "-ub", "1K", "-n", "1k", "--dry-run"]);
         assert_eq!(run.code, Some(0), "{}", run.stderr);
-        run.stdout
+        let (before, after) = run.stdout.split_once("; ").unwrap();
+        format!("{before}\n{}", after.split_once('\n').unwrap().1)
     };
     assert!(plan("2k").contains("a context of 2048 "), "{}", plan("2k"));
     assert_eq!(plan("1m"), plan("1048576"));
@@ -173,8 +180,8 @@ fn conflicting_options_are_reported() {
 
 #[test]
 fn a_missing_file_is_named() {
-    run(&["-m", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
-    run(&["inspect", "/no/such.gguf"]).refused(2, &["/no/such.gguf", "No such file"]);
+    run(&["-m", "/none.gguf"]).refused(2, &["/none.gguf", "(os error 2)"]);
+    run(&["inspect", "/none.gguf"]).refused(2, &["/none.gguf", "(os error 2)"]);
 }
 
 #[test]
@@ -191,7 +198,6 @@ fn a_file_that_is_not_a_model_is_named() {
 
 /// `rope-cpu .. | head -c 0`: the pipe is closed before the first byte.
 #[test]
-#[cfg(unix)]
 fn a_closed_pipe_ends_help_and_reports_quietly() {
     for arguments in [&["--help"][..], &["--version"]] {
         let (code, stderr) = crate::model::with_closed_stdout(arguments);

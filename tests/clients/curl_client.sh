@@ -10,4 +10,4 @@ post /completion '{"prompt":"The sun is","n_predict":4,"temperature":0}' | grep 
 stream=$(post /completion '{"prompt":"The sun is","n_predict":4,"temperature":0,"stream":true}')
 [ "$(grep -c '^data: ' <<<"$stream")" = 5 ]
 tokens=$(post /tokenize '{"content":"hello world"}')
-[ "$(post /detokenize "$tokens")" = '{"content":"hello world"}' ]
+post /detokenize "$tokens" | grep -q '"content":"hello world"'

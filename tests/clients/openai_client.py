@@ -43,10 +43,10 @@ except BadRequestError as error:
     assert "role" in str(error)
 
 try:
-    client.completions.create(model=model, prompt="word " * 5000)
+    client.completions.create(model=model, prompt="word " * 10000)
     raise SystemExit("a prompt longer than the context was accepted")
 except BadRequestError as error:
-    assert error.body["n_ctx"] == 2048 and error.body["n_prompt_tokens"] > 2048, error.body
+    assert error.body["n_ctx"] == 8192 and error.body["n_prompt_tokens"] > 8192, error.body
 
 try:
     OpenAI(base_url=base + "/v1", api_key="wrong", max_retries=0).models.list()

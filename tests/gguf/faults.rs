@@ -198,24 +198,24 @@ fn arrays() {
         (
             "longer than the file",
             one_key("a", ARRAY, array(U32, 3, [[0; 4]; 2])),
-            "metadata key \"a\" is an array of 3 u32, but 8 bytes remain in the file",
+            "metadata key \"a\" is an array of 3 values of type u32, but 8 bytes remain in the file",
         ),
         (
             "of a length that wraps to 8 bytes",
             one_key("a", ARRAY, array(U64, (1 << 61) + 1, [[0; 8]])),
-            "metadata key \"a\" is an array of 2305843009213693953 u64, \
+            "metadata key \"a\" is an array of 2305843009213693953 values of type u64, \
              but 8 bytes remain in the file",
         ),
         (
             "of 2^63 bytes",
             one_key("a", ARRAY, array(U8, 1 << 63, [[0; 8]])),
-            "metadata key \"a\" is an array of 9223372036854775808 u8, \
+            "metadata key \"a\" is an array of 9223372036854775808 values of type u8, \
              but 8 bytes remain in the file",
         ),
         (
             "of more strings than the file has lengths for",
             one_key("a", ARRAY, [&STRING.to_le_bytes()[..], &[0xff; 8], &[0; 64]].concat()),
-            "metadata key \"a\" is an array of 18446744073709551615 string, \
+            "metadata key \"a\" is an array of 18446744073709551615 values of type string, \
              but 64 bytes remain in the file",
         ),
         (

@@ -1,4 +1,4 @@
-//! Errors of opening a file, each of which names the path.
+//! Errors of opening a file. Each names the path.
 
 use rope_cpu::gguf::File;
 

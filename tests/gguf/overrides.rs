@@ -83,7 +83,7 @@ fn what_cannot_be_used_is_named() {
         (
             "tokenizer.ggml.tokens=str:x",
             "`override_kv` gives metadata key \"tokenizer.ggml.tokens\" as str, \
-             but in the file it is an array of 3 string",
+             but in the file it is an array of 3 values of type string",
         ),
         (
             "test.u8=bool:true",

@@ -25,7 +25,7 @@ fn run(tiny: &Tiny, how: &How, n: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    let floats = [Tiny::llama(), Tiny::gemma3(), Tiny::named("qwen3moe")];
+    let floats = [Tiny::llama(), Tiny::mixed(), Tiny::latent(), Tiny::named("qwen3moe")];
     let floats = floats.map(|tiny| (tiny, CacheType::F32));
     for (tiny, cache) in floats.into_iter().chain([(Tiny::llama().in_blocks(), CacheType::Q8_0)]) {
         for micro_batch in [1, 64] {
@@ -57,7 +57,7 @@ fn micro_batches_of_any_size_give_the_same_bits() {
 
 #[test]
 fn micro_batches_of_any_size_give_the_same_bits_with_each_cache_type() {
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::mixed(), Tiny::latent()] {
         for cache in CacheType::ALL {
             let (keys, values) = (cache, cache);
             let how = How { keys, values, ..How::default() };
@@ -86,9 +86,14 @@ fn far_back(tiny: &Tiny, how: &How) -> Vec<Vec<f32>> {
 fn micro_batches_of_any_size_give_the_same_bits_far_back() {
     let llama = Tiny { layers: 1, ..Tiny::llama() };
     let raw = Flags::method("dynamic").with(&SCALE, 2.0);
-    for (tiny, flags) in
-        [(llama.clone(), Flags::default()), (llama, raw), (Tiny::gemma3(), Flags::default())]
-    {
+    let latent = Tiny { layers: 1, ..Tiny::latent() };
+    for (tiny, flags) in [
+        (llama.clone(), Flags::default()),
+        (llama, raw.clone()),
+        (latent.clone(), Flags::default()),
+        (latent, raw),
+        (Tiny::gemma3(), Flags::default()),
+    ] {
         for cache in [CacheType::F16, CacheType::Q8_0] {
             let (keys, values) = (cache, cache);
             let how = How { keys, values, flags: flags.clone(), ..How::default() };
@@ -101,7 +106,7 @@ fn micro_batches_of_any_size_give_the_same_bits_far_back() {
     }
 }
 
-/// Far keys and values are rounded to 8 bits, those of an f32 cache excepted.
+/// Far keys and values are rounded to 8 bits, except in an f32 cache.
 #[test]
 fn far_back_a_prompt_is_as_near_as_steps_of_eight_bits() {
     let tiny = Tiny { layers: 1, ..Tiny::llama() };
@@ -117,7 +122,7 @@ fn far_back_a_prompt_is_as_near_as_steps_of_eight_bits() {
 
 #[test]
 fn an_answer_agrees_with_a_prompt() {
-    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::named("llama-experts")] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::latent(), Tiny::named("llama-experts")] {
         let of = |micro_batch| run(&tiny, &How { micro_batch, ..How::default() }, 300);
         let apart = difference(&of(512), &of(1));
         assert!(apart < BOUND, "{apart}");
@@ -144,6 +149,28 @@ fn micro_batches_of_any_size_give_the_same_bits_by_each_scaling() {
             }
             let apart = difference(&whole, &of(1));
             assert!(apart < BOUND, "{scaling}: {apart}");
+        }
+    }
+}
+
+/// Prompts may have more workers than answers, or fewer.
+#[test]
+fn any_numbers_of_workers_give_the_same_bits() {
+    for tiny in [Tiny::llama(), Tiny::named("lfm2moe")] {
+        let with = |threads, prompts| {
+            let how = How { threads, prompt_threads: Some(prompts), ..How::default() };
+            with_session(&tiny, &how, |session| {
+                let all = tokens(&tiny, 200);
+                let mut found = logits(session, &all[..180]);
+                let go_on = &mut |_| ControlFlow::Continue(());
+                let one = |token: &u32| session.answer(*token, go_on).unwrap().unwrap().to_vec();
+                found.extend(all[180..].iter().map(one));
+                found
+            })
+        };
+        let one = with(1, 1);
+        for (answers, prompts) in [(1, 3), (3, 1), (2, 4)] {
+            assert!(with(answers, prompts) == one, "{answers} {prompts}");
         }
     }
 }
@@ -212,7 +239,7 @@ fn reading_can_be_stopped_and_taken_up_again() {
     });
 }
 
-/// Keys are of order 3 and 20 elements make a score, so an error of a step of the cache type
+/// Keys are of order 3 and 20 elements make a score. So an error of a step of the cache type
 /// changes probabilities by several times as much.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps() {

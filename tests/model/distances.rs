@@ -78,7 +78,7 @@ impl Case {
     }
 
     fn expected(&self, tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
-        // Frequencies and scale are those of the other flags: see `Case::how`.
+        // Frequencies and scale come from the other flags: see `Case::how`.
         let frequencies = Frequencies::new(tiny, 2.0);
         let trained = tiny.context as f64;
         let rules = Rules {
@@ -107,7 +107,8 @@ impl Case {
 fn each_method_is_what_its_definition_says() {
     // Layers that do not rotate attend to the keys that a method permits.
     let smollm3 = Tiny { layers: 4, ..Tiny::named("smollm3") };
-    for tiny in [Tiny::llama(), Tiny::gemma3(), smollm3] {
+    let gemma4 = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::latent(), smollm3, gemma4] {
         for case in Case::all() {
             let (expected, scaling) = (case.expected(&tiny, 560), case.flags.scaling());
             let of = |micro_batch| case.found(&tiny, &How { micro_batch, ..case.how() }, 560);
@@ -159,7 +160,8 @@ fn attention_sinks_number_what_is_left() {
                 let apart = difference(&expected, &how.read(session, &tokens));
                 assert!(apart < BOUND, "{micro_batch}: {apart}");
                 assert_eq!(session.tokens().len(), 900);
-                // Each layer holds its first page, and those of the window and of a micro-batch.
+                // Each layer holds its first page, and the pages of the window and of a
+                // micro-batch.
                 let page = 256 * 2 * tiny.kv_heads * tiny.head_dim.next_multiple_of(32) * 4;
                 assert!(session.cache_bytes() <= tiny.layers * 4 * page);
             });
@@ -168,7 +170,7 @@ fn attention_sinks_number_what_is_left() {
 }
 
 /// Frequencies that depend on the length, and queries that grow with it, use the same positions: if
-/// the context rolls they stay those of a full context.
+/// the context rolls they stay the positions of a full context.
 #[test]
 fn attention_sinks_end_what_follows_the_length() {
     // Three grid lines beyond the trained length of these cases.

@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Returns scripts of different lengths, some of which cross several grid lines and pages.
+/// Returns scripts of different lengths. Some cross several grid lines and pages.
 fn scripts(tiny: &Tiny) -> Vec<Script> {
     let script = |turns: &[(Role, usize)], from: usize| {
         let all = tokens(tiny, 2000);
@@ -271,7 +271,7 @@ fn forks_share_their_prefix_and_are_as_alone() {
         with_engine(&tiny, &How::default(), |engine| {
             let mut first = engine.sequence();
             let mut found = vec![Vec::new(); 4];
-            let page = engine.pool().shape().page_bytes();
+            let page = engine.pool().page_bytes();
             read(engine, &mut first, Role::Prompt, &all[..300], &mut found[0]);
             let used = engine.pool().used_bytes();
             let mut forks: Vec<_> = (0..4).map(|_| first.clone()).collect();
@@ -337,7 +337,7 @@ fn a_full_pool_stops_the_sequence_that_cannot_grow() {
     let expected = with_engine(&tiny, &How::default(), |engine| {
         alone(engine, &vec![(Role::Prompt, all[..300].to_vec())])
     });
-    let page = with_engine(&tiny, &How::default(), |engine| engine.pool().shape().page_bytes());
+    let page = with_engine(&tiny, &How::default(), |engine| engine.pool().page_bytes());
     // Three pages of each layer.
     let limit = 3 * tiny.layers * page;
     with_model(&tiny.builder(), &[], &How::default(), |model, rope, options| {

@@ -7,7 +7,7 @@ use rope_cpu::model::{Engine, Error, Feed, Output, Place, Role};
 use crate::{
     build::{ARRAY, Builder, F32, STRING, U32, array, string},
     session::{How, load, tokens, with_file, with_model, with_session},
-    tiny::{Tiny, add_tensor},
+    tiny::{Tiny, files::add_tensor},
 };
 
 /// Returns the message of the error that loading the file gives, without its name.
@@ -16,7 +16,7 @@ fn error(b: Builder) -> String {
     error.strip_prefix("model.gguf: ").expect("the name of the file").into()
 }
 
-/// Returns a model file without the keys and tensors whose names contain `name`.
+/// Returns a model file without the keys and tensors that contain `name` in their names.
 fn without(name: &str) -> Builder {
     let mut b = Tiny::llama().builder();
     let named = |entry: &Vec<u8>| entry.windows(name.len()).any(|w| w == name.as_bytes());
@@ -35,9 +35,9 @@ fn each_fault_names_the_key_or_tensor() {
     };
     let cases = [
         (
-            by_layer("attention.head_count_kv", &[2, 1]),
-            "metadata key llama.attention.head_count_kv[1] is 1: must be 2, as in layer 0: layers of \
-             different shapes are not supported",
+            by_layer("attention.head_count_kv", &[2, 4]),
+            "metadata key llama.attention.head_count_kv[1] is 4: must divide attention.head_count, \
+             which is 6",
         ),
         (
             by_layer("feed_forward_length", &[104, 0]),
@@ -50,8 +50,11 @@ fn each_fault_names_the_key_or_tensor() {
         ),
         (
             without("general.architecture").key("general.architecture", STRING, string("qwen9")),
-            "architecture qwen9 is not supported; supported: llama, smollm3, qwen2, qwen3, \
-             qwen3moe, phi3, gemma2, gemma3",
+            "architecture qwen9 is not supported; the nearest supported one is qwen2; all: llama, \
+             smollm3, qwen2, qwen2vl, qwen3, qwen3vl, qwen3moe, qwen3vlmoe, phi3, mellum, laguna, gemma2, gemma3, \
+             gemma4, gemma-embedding, gpt-oss, mistral3, olmo2, granite, granitemoe, granitehybrid, granite_swa, minicpm, exaone4, glm4, \
+             ernie4_5, ernie4_5-moe, seed_oss, arcee, apertus, hunyuan-dense, \
+             hunyuan-moe, cohere2, lfm2, lfm2moe, falcon-h1, nemotron_h, nemotron_h_moe, deepseek2, qwen35, qwen35moe, bert, nomic-bert",
         ),
         (without("general.architecture"), "metadata key general.architecture is missing"),
         (without("embedding_length"), "metadata key llama.embedding_length is missing"),
@@ -78,6 +81,16 @@ fn each_fault_names_the_key_or_tensor() {
             number("attention.value_length", 8),
             "metadata key llama.attention.value_length is 8: must equal the length of keys, which is \
              20",
+        ),
+        (
+            by_layer("attention.key_length", &[20, 8]),
+            "metadata key llama.attention.value_length is 20: must equal the length of keys, which \
+             is 8",
+        ),
+        (
+            number("rope.dimension_count", 24),
+            "metadata key llama.rope.dimension_count is 24: must be at most the length of a head, \
+             which is 20",
         ),
         (number("expert_count", 8), "metadata key llama.expert_used_count is missing"),
         (without("token_embd.weight"), "tensor token_embd.weight is missing"),

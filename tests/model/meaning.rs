@@ -8,9 +8,9 @@ use crate::{
     tiny::Tiny,
 };
 
-/// The largest permitted error. Logits are of order 1 and pass through some 10 products of about
-/// 100 terms in single precision, an error of about 10 x sqrt(100) x 6e-8 = 6e-6; peaked attention
-/// multiplies errors of scores (up to 10) by about as much.
+/// The largest allowed error. Logits are of order 1 and pass through some 10 products of about 100
+/// terms in single precision. This is an error of about 10 x sqrt(100) x 6e-8 = 6e-6. Peaked
+/// attention multiplies errors of scores (up to 10) by about as much.
 const BOUND: f32 = 1e-4;
 
 fn check(tiny: &Tiny, how: &How, rope: &Frequencies, n: usize) {

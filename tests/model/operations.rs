@@ -83,7 +83,7 @@ impl Operations<'_> {
 
     fn truncate(&mut self, i: usize) {
         let Pair { sequence, history } = &mut self.pairs[i];
-        // After a shift, what remains has been computed from evicted tokens, too.
+        // After a shift, the rest has also been computed from evicted tokens.
         if self.shifts && history.len() > CONTEXT {
             return;
         }
@@ -160,11 +160,15 @@ fn check(tiny: &Tiny, flags: Flags) {
 #[test]
 fn sequences_with_rotated_keys_are_as_computed_from_their_tokens() {
     check(&Tiny::llama(), Flags::default());
+    check(&Tiny::latent(), Flags::default());
 }
 
 #[test]
 fn sequences_with_windows_are_as_computed_from_their_tokens() {
-    check(&Tiny::gemma3(), Flags::default());
+    let shared = Tiny { layers: 5, shared_kv: 2, ..Tiny::gemma3() };
+    for tiny in [Tiny::gemma3(), Tiny::mixed(), shared] {
+        check(&tiny, Flags::default());
+    }
 }
 
 #[test]
@@ -175,5 +179,7 @@ fn sequences_of_different_frequencies_are_as_computed_from_their_tokens() {
 
 #[test]
 fn sequences_that_shift_are_as_computed_from_their_tokens() {
-    check(&Tiny::llama(), Flags { context_shift: true, ..Flags::default() });
+    for tiny in [Tiny::llama(), Tiny::mixed()] {
+        check(&tiny, Flags { context_shift: true, ..Flags::default() });
+    }
 }

@@ -26,14 +26,13 @@ const STEP: usize = 32;
 pub struct Case {
     pub tiny: Tiny,
     pub flags: Flags,
-    /// The length up to which frequencies are constant. Beyond it they change at multiples of
-    /// `step`.
+    /// Frequencies are constant up to this length. Beyond it they change at multiples of `step`.
     constant: usize,
     step: usize,
     pub frequencies: Box<dyn Fn(usize) -> (Vec<f64>, f64)>,
 }
 
-/// C', up to which the second formula of Fu et al. is constant. It is between two grid lines.
+/// C': the second formula of Fu et al. is constant up to it. It is between two grid lines.
 const TARGET: usize = 130;
 
 impl Case {

@@ -1,4 +1,4 @@
-//! Frequencies that depend on the length, for all tokens on that of the whole sequence.
+//! Frequencies that depend on the length: for all tokens on the length of the whole sequence.
 
 use rope_cpu::rope::POLICY;
 

@@ -33,7 +33,7 @@ fn restore(session: &mut Session, file: &[u8]) -> Result<(), Error> {
 #[test]
 fn a_session_goes_on_with_the_same_bits() {
     let types = CacheType::ALL;
-    for tiny in [Tiny::llama(), Tiny::gemma3()] {
+    for tiny in [Tiny::llama(), Tiny::gemma3(), Tiny::latent()] {
         for (keys, values) in types.into_iter().zip(types.into_iter().rev()) {
             let how = How { keys, values, ..How::default() };
             let all = tokens(&tiny, 300);
@@ -101,7 +101,7 @@ fn what_a_window_has_dropped_is_not_written() {
     });
 }
 
-/// Then keys are those of a longer sequence.
+/// Then keys belong to a longer sequence.
 #[test]
 fn what_was_computed_again_is_not_written_for_a_shorter_sequence() {
     let tiny = Tiny::llama();
@@ -180,7 +180,7 @@ fn every_wrong_bit_is_damage() {
     let tiny = Tiny::llama();
     for (tokens, step) in [(0, 1), (20, 101)] {
         let file = written(&tiny, &How::default(), tokens);
-        // All bits but those of pages, of which there are too many.
+        // All bits but the pages, which have too many.
         let all = (header_end(&file) + 4 + 4 * tokens) * 8;
         let pages = (all..file.len() * 8 - 32).step_by(step);
         with_session(&tiny, &How::default(), |session| {

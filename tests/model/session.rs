@@ -7,6 +7,7 @@ use rope_cpu::{
     kv_cache::CacheType,
     model::{Engine, Error, Model, OpenOptions, Options, Session},
     rope::{Flags, Rope, Sourced},
+    threads::Workers,
 };
 
 use crate::{build::Builder, tiny::Tiny};
@@ -17,6 +18,8 @@ pub struct How {
     /// The number of tokens computed in one pass; 1 to read tokens one by one as an answer.
     pub micro_batch: usize,
     pub threads: usize,
+    /// The threads of prompts, if they differ.
+    pub prompt_threads: Option<usize>,
     pub keys: CacheType,
     pub values: CacheType,
     pub context: usize,
@@ -46,6 +49,7 @@ impl Default for How {
         How {
             micro_batch: 64,
             threads: 2,
+            prompt_threads: None,
             keys: CacheType::F32,
             values: CacheType::F32,
             context: 4096,
@@ -111,7 +115,10 @@ pub fn with_model<T>(
         micro_batch: how.micro_batch,
         keys: how.keys,
         values: how.values,
-        threads: how.threads,
+        threads: Workers {
+            answers: how.threads,
+            prompts: how.prompt_threads.unwrap_or(how.threads),
+        },
         ..Options::new(how.context)
     };
     test(&model, Rope::new(plan), options)

@@ -83,7 +83,7 @@ impl Case {
     }
 
     /// Returns the case of a rule that depends on the length. After a shift the effective length
-    /// stays that of a full context.
+    /// stays the length of a full context.
     fn by_length(case: position::Case, policy: Policy) -> Case {
         let (tiny, flags) = (case.tiny.clone(), case.flags.clone());
         let flags = flags.with(&POLICY, policy.name());
@@ -104,6 +104,7 @@ impl Case {
     fn all() -> Vec<Case> {
         let scaling = |scaling| Flags::method(scaling);
         let (llama, gemma) = (Tiny::llama, Tiny::gemma3);
+        let gemma4 = Tiny { window: Some((40, 3)), ..Tiny::named("gemma4") };
         let rerope = scaling("rerope").with(&rerope::WINDOW, 40);
         let without_log_n = rerope.clone().with(&LOG_N, false);
         let window: fn(usize, usize) -> Option<f64> = |i, j| Some((i - j).min(40) as f64);
@@ -116,6 +117,7 @@ impl Case {
         let mut all = vec![
             Case::fixed(llama(), Flags::default(), plainly),
             Case::fixed(gemma(), Flags::default(), plainly),
+            Case::fixed(gemma4, Flags::default(), plainly),
             Case::fixed(llama(), Flags::default().with(&LOG_N, true), plainly),
             Case::fixed(llama(), without_log_n, window),
             // By default its queries grow.
@@ -194,9 +196,9 @@ fn ten_shifts_are_what_their_definition_says() {
     }
 }
 
-/// The bounds are those of `consistency`; and the error after ten shifts is no larger than before
-/// the first one, except for chance. Keys are at their distances, at others, and with frequencies
-/// that depend on the position.
+/// The bounds are from `consistency`. The error after ten shifts is no larger than before the first
+/// one, except for chance. Keys are at their distances, at others, and with frequencies that depend
+/// on the position.
 #[test]
 fn every_cache_type_is_as_near_as_its_steps_after_ten_shifts() {
     let dynamic = |case: &position::Case| case.flags.values.word(&SCALING) == Some("dynamic");

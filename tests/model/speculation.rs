@@ -1,16 +1,22 @@
 //! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token
 //! at a time.
 
-use std::ops::ControlFlow;
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+};
 
 use rope_cpu::{
     Token,
+    batch::{self, Request, Scheduler, Update},
     generate::{
         End, Event, Limits, Stops, speculate,
-        speculation::{Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Speculation},
+        speculation::{
+            Count, DRAFTS_MAX, DraftModel, Drafter, Lookup, Predictor, Speculation, Target,
+        },
     },
     kv_cache::CacheType,
-    model::{Error, Model, Options, Session},
+    model::{Engine, Error, Model, Options, Session},
     rope::{Flags, POLICY, Rope, lm_infinite},
     sample::{Sampler, Settings, dry, mirostat, penalties, temperature},
 };
@@ -26,7 +32,7 @@ use crate::{
 /// The token that ends an answer.
 const END: Token = 49;
 
-/// Returns the file of a model with a tokenizer, whose tokens are letters.
+/// Returns the file of a model with letters as its tokens.
 fn file(tiny: &Tiny) -> Builder {
     file_with(tiny, 'W')
 }
@@ -46,7 +52,7 @@ fn file_with(tiny: &Tiny, last: char) -> Builder {
         .key("tokenizer.ggml.eos_token_id", U32, END.to_le_bytes())
 }
 
-/// Drafts what is known to follow, except where it is to be wrong.
+/// Drafts what will follow, except where the drafts must be wrong.
 struct Oracle {
     text: Vec<Token>,
     /// The number of drafts in 100 that are wrong.
@@ -65,6 +71,7 @@ impl Drafter for Oracle {
         &mut self,
         text: &[Token],
         count: usize,
+        _: Option<&mut Target<'_>>,
         drafts: &mut Vec<Token>,
     ) -> Result<(), Error> {
         for i in text.len()..text.len() + count {
@@ -127,7 +134,7 @@ impl Case {
         Case { settings: self.settings.with(&temperature::TEMPERATURE, 1.0), ..self }
     }
 
-    /// Generates with drafters of `text`, which is what a drafter may know.
+    /// Generates with drafters that have `text`.
     fn outcome(&self, session: &mut Session, speculation: &mut Speculation) -> (Outcome, Counts) {
         let prompt = tokens(&self.tiny, self.prompt);
         let mut sampler = Sampler::new(self.settings.clone()).unwrap();
@@ -145,7 +152,7 @@ impl Case {
         }
         let counts = (found.timings.drafted, found.timings.accepted);
         assert_eq!(found.timings.steps + found.timings.accepted + 1, {
-            // A token that ends the answer takes a step, too.
+            // A token that ends the answer also takes a step.
             answer.len() + usize::from(end == End::Model)
         });
         (Outcome { text, tokens: answer, end, session: all, logits, choices }, counts)
@@ -375,6 +382,149 @@ fn a_draft_model_changes_nothing() {
             });
         }
     }
+}
+
+/// Returns the file of a model that predicts the next token from the last one alone, and its predictor
+/// does the same.
+fn predictable(tiny: &Tiny) -> Builder {
+    let mut file = file(tiny);
+    let silent = ["attn_output.weight", "ssm_out.weight", "ffn_down.weight"];
+    for (name, shape) in tiny.tensors() {
+        let count = shape.iter().product();
+        if silent.iter().any(|end| name.ends_with(end)) {
+            overwrite(&mut file, &name, &vec![0.0; count]);
+        } else if name.ends_with("nextn.enorm.weight") {
+            overwrite(&mut file, &name, &vec![1.0; count]);
+        } else if name.ends_with("nextn.eh_proj.weight") {
+            // The embedding, and nothing of the output.
+            let (rows, columns) = (shape[0], shape[1]);
+            let one = |i: usize| f32::from(u8::from(i / columns == i % columns));
+            overwrite(&mut file, &name, &(0..rows * columns).map(one).collect::<Vec<_>>());
+        }
+    }
+    file
+}
+
+/// Replaces the elements of a tensor in F32.
+fn overwrite(file: &mut Builder, name: &str, values: &[f32]) {
+    let has_name = |one: &&Vec<u8>| one[8..].starts_with(name.as_bytes());
+    let tensor = file.tensors.iter().find(has_name).unwrap();
+    let offset = u64::from_le_bytes(*tensor.last_chunk().unwrap()) as usize;
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    file.data[offset..][..bytes.len()].copy_from_slice(&bytes);
+}
+
+#[test]
+fn a_predictor_changes_nothing() {
+    let target = Tiny::named("qwen35");
+    let shifting = Flags { context_shift: true, ..Flags::default() };
+    let random = file(&target);
+    for (name, file, flags) in [
+        ("random", &random, Flags::default()),
+        ("moe", &file(&Tiny::named("qwen35moe")), Flags::default()),
+        ("shifting", &random, shifting),
+        ("yarn", &random, Flags::method("yarn")),
+        ("by position", &random, Flags::method("dynamic").with(&POLICY, "position")),
+        ("by run", &random, Flags::method("dynamic").with(&POLICY, "run")),
+        ("predictable", &predictable(&target), Flags::default()),
+    ] {
+        let mut case = Case::flags(name, target.clone(), flags, 400);
+        case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
+        if name == "predictable" {
+            case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+        }
+        let run = |predict, test: &mut dyn FnMut(&mut Session)| {
+            with_model(file, &[], &case.how, |model, rope, options| {
+                test(&mut Session::new(model, rope, Options { predict, ..options }).unwrap());
+            });
+        };
+        let mut expected = None;
+        run(false, &mut |session| {
+            expected = Some(case.outcome(session, &mut Speculation::none()).0);
+        });
+        let expected = expected.unwrap();
+        for (has_lookup, count) in [
+            (false, Count::Always(1)),
+            (false, Count::Always(4)),
+            (true, Count::Always(4)),
+            (false, Count::UpTo(DRAFTS_MAX)),
+        ] {
+            run(true, &mut |session| {
+                let lookup = has_lookup.then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
+                let own: Box<dyn Drafter> = Box::new(Predictor::default());
+                let mut speculation =
+                    Speculation::new(lookup.into_iter().chain([own]).collect(), count);
+                for _ in 0..2 {
+                    session.truncate(0);
+                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                    assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
+                    if let Count::Always(_) = count {
+                        assert!(drafted > 0, "{name}");
+                        let all = name == "predictable" && !has_lookup;
+                        assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// The answers of a scheduler with three slots. Later prompts continue earlier answers.
+#[test]
+fn a_scheduler_drafts_with_the_predictor() {
+    let target = Tiny::named("qwen35");
+    let file = predictable(&target);
+    let answers = |predict| {
+        let how = How { threads: 1, micro_batch: 32, ..How::default() };
+        with_model(&file, &[], &how, |model, rope, options| {
+            let engine = Engine::new(model, rope, Options { predict, ..options }).unwrap();
+            let drafts = |_| match predict {
+                true => Speculation::new(vec![Box::new(Predictor::default())], Count::Always(3)),
+                false => Speculation::none(),
+            };
+            let options = batch::Options {
+                speculations: (0..3).map(drafts).collect(),
+                ..batch::Options::new(3)
+            };
+            let tokenizer = model.tokenizer().unwrap();
+            let mut scheduler = Scheduler::new(engine, tokenizer, options, Arc::default());
+            let (sender, updates) = mpsc::channel();
+            let mut prompts: Vec<_> = (0..5).map(|i| tokens(&target, 30 + 11 * i)).collect();
+            for _ in 0..2 {
+                for (index, prompt) in prompts.iter().enumerate() {
+                    let limits =
+                        Limits { tokens_max: Some(40), ignore_end: true, ..Limits::default() };
+                    let sampling = Settings { seed: Some(3), ..Settings::default() };
+                    let sampling = sampling.with(&temperature::TEMPERATURE, 0.2);
+                    let request = Request { limits, sampling, ..Request::new(prompt.clone()) };
+                    let sender = sender.clone();
+                    let reply = move |update: Update| sender.send((index, update)).unwrap();
+                    scheduler.submit(request, reply);
+                }
+                while !scheduler.is_idle() {
+                    scheduler.step();
+                }
+                let mut ended = 0;
+                for (index, update) in updates.try_iter() {
+                    match update {
+                        Update::Generated(generated) => prompts[index].extend(generated.token),
+                        Update::Ended(outcome) => {
+                            ended += 1;
+                            let timings = outcome.timings;
+                            assert_eq!(timings.drafted > 0, predict);
+                            assert_eq!(timings.accepted > 0, predict);
+                        }
+                        Update::Failed(error) => panic!("{error}"),
+                        _ => {}
+                    }
+                }
+                assert_eq!(ended, 5);
+                prompts.iter_mut().for_each(|prompt| prompt.push(9));
+            }
+            prompts
+        })
+    };
+    assert!(answers(true) == answers(false));
 }
 
 /// Where the memory of a draft model is full, its text has no drafts, and the answer is the same.

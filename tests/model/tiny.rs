@@ -1,24 +1,49 @@
-//! Tiny random models as GGUF files, and the same weights as plain numbers.
+//! Tiny random models: their descriptions and weights.
+
+#[path = "families.rs"]
+mod families;
+#[path = "files.rs"]
+pub mod files;
 
 use std::collections::HashMap;
 
 use half::f16;
-
-use crate::build::{ARRAY, Builder, F32, STRING, U32, array, string};
+use rope_cpu_kernels::{Cpu, DType, Encoder};
 
 /// The description of a tiny model, with the properties that the tests vary.
 #[derive(Clone)]
 pub struct Tiny {
     pub architecture: &'static str,
+    /// Whether tokens attend to earlier tokens only. Other models compute embeddings.
+    pub causal: bool,
     pub layers: usize,
     pub embedding: usize,
     pub feed_forward: usize,
-    /// The elements by which each feed-forward network is narrower than that of the layer before.
+    /// Each feed-forward network is narrower by this number of elements than in the layer before.
     pub narrower: usize,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// The heads, KV heads and head length of each layer, if they differ.
+    pub shapes: &'static [[usize; 3]],
+    /// The elements of the input that each layer has beside the activations; 0 for none.
+    pub layer_input: usize,
+    /// Whether layers multiply their output.
+    pub output_scales: bool,
+    /// Whether heads of values are normalized, without weights.
+    pub value_norm: bool,
+    /// Whether values of layers without a window are the projections of keys.
+    pub keys_as_values: bool,
+    /// Whether scores are not divided.
+    pub plain_scores: bool,
+    /// The pairs that turn in layers without a window, if not all do.
+    pub turning: Option<usize>,
+    /// The number of last layers that attend to the keys and values of an earlier one.
+    pub shared_kv: usize,
     pub n_rot: usize,
+    /// The length of a head in layers with a window, and the dimensions that rotate there, if they
+    /// differ.
+    pub window_head: Option<[usize; 2]>,
     pub vocabulary: usize,
     pub context: usize,
     pub base: f32,
@@ -27,30 +52,133 @@ pub struct Tiny {
     /// The size of the biases of keys.
     pub key_bias: f32,
     pub tied: bool,
-    pub head_norms: bool,
+    /// Whether the inputs of attention and of the feed-forward network are normalized.
+    pub pre_norms: bool,
+    /// Whether the outputs of both are normalized.
     pub post_norms: bool,
+    /// Whether the sum of the output and the input of both is normalized.
+    pub norms_sums: bool,
+    /// Whether norms have a bias.
+    pub norm_biases: bool,
+    /// Whether vectors of types, and of positions, are added to embeddings, before a norm.
+    pub terms: [bool; 2],
+    /// The token after which the second segment of a text begins.
+    pub separator: Option<u32>,
+    /// The norm of the network's input.
+    pub network_norm: &'static str,
+    /// Whether the network has the same input as attention.
+    pub parallel: bool,
+    /// Whether norms subtract the mean.
+    pub centered: bool,
+    pub head_norms: bool,
+    /// Whether heads are normalized after their rotation.
+    pub rotated_norms: bool,
+    /// Whether norms of queries and of keys are over all their heads.
+    pub row_norms: bool,
+    pub sinks: bool,
+    /// Whether the outputs of attention have gates, which follow each head of queries.
+    pub gated_attention: bool,
+    /// Whether the outputs of attention have gates of their own, for each head or for each element.
+    pub gates_apart: Option<bool>,
+    /// The recurrence of all layers but the last of each period of `attends`.
+    pub recurrent: Option<Recurrent>,
+    pub attends: usize,
+    /// Whether attention is beside the recurrence, in all layers.
+    pub recurs_beside: bool,
+    /// The only branch of each layer, if it has only one: `M` for the recurrence, `*` for attention,
+    /// `-` for the network.
+    pub branches: &'static [u8],
+    /// The name of the norm before the output matrix.
+    pub output_norm: &'static str,
+    /// A part of a recurrence that the definition leaves out, to show that it matters.
+    pub without: &'static str,
+    /// Whether the file has one more layer, which predicts further tokens.
+    pub predicts: bool,
+    /// Whether that layer has embeddings, an output norm and an output of its own.
+    pub predicts_alone: bool,
+    pub function: Function,
     /// Whether queries, keys and values are in one tensor, and gate and up in another.
     pub fused: bool,
     /// The number of experts, and the number of them that compute a token.
     pub experts: Option<(usize, usize)>,
+    /// Whether experts compute a token beside the network, each with norms of its own.
+    pub beside: bool,
     /// Whether each expert has its own tensors, as in Mixtral's first files.
     pub experts_apart: bool,
-    /// Whether embeddings are multiplied by the square root of their length, as in Gemma.
-    pub scaled: bool,
+    /// The number of first layers without experts, if the file has it.
+    pub dense: Option<usize>,
+    /// The inner width of the network beside the experts; 0 for none.
+    pub shared: usize,
+    /// Whether this network has a gate.
+    pub shared_gate: bool,
+    /// Whether gates and ups of experts are in one tensor.
+    pub fused_experts: bool,
+    /// Whether the choice of experts has a bias.
+    pub selection_bias: bool,
+    /// Whether the weights of experts are sigmoids.
+    pub sigmoid_gating: bool,
+    /// Whether the weights of the experts of a token sum to 1, before this factor.
+    pub sums_to_one: bool,
+    pub expert_scale: f32,
+    /// The number of groups of experts, and of groups that experts are chosen from.
+    pub groups: Option<(usize, usize)>,
+    /// The dimensions of attention to latents, if the model has it.
+    pub latent: Option<Latent>,
+    /// The weight of YaRN's factor of scores (`mscale_all_dim`), with a factor of 4.
+    pub score_weight: f32,
+    /// The factors of embeddings, of the outputs of branches, and of logits.
+    pub factors: [f32; 3],
     pub window: Option<(usize, usize)>,
     pub soft_caps: Option<(f32, f32)>,
     /// The period of layers that do not rotate: the last layer of each.
     pub unrotated: Option<usize>,
+    /// Whether only layers with a window rotate.
+    pub windows_rotate: bool,
+    /// The slope of the temperature of queries, with the original context of YaRN.
+    pub temperature: Option<(f32, usize)>,
     pub long_rope: Option<usize>,
     /// The scale of the adapter that is merged into the weights, 0 for none.
     pub merged: f32,
     /// Whether adapters are in F16.
     pub half_adapters: bool,
-    /// Whether matrices with rows of whole blocks are in Q8_0.
-    pub quantized: bool,
-    /// Whether matrices of layers are multiplied by a power of two in the file, and have a tensor
-    /// with the inverse scale, as in files of NVFP4.
+    /// The format of matrices with rows of whole blocks, if it is not F32.
+    pub quantized: Option<DType>,
+    /// Whether matrices of layers are multiplied by a power of two in the file. They then have a
+    /// tensor with the inverse scale, as in files of NVFP4.
     pub scales: bool,
+}
+
+/// The recurrence of a layer.
+#[derive(Clone, Copy)]
+pub enum Recurrent {
+    ShortConvolution { taps: usize },
+    Delta { key_heads: usize, value_heads: usize, dim: usize, taps: usize },
+    Mamba2 { groups: usize, heads: usize, dim: usize, state: usize, taps: usize },
+}
+
+/// Attention to latents. The part of keys and queries that rotates has [`Tiny::n_rot`] elements.
+#[derive(Clone, Copy)]
+pub struct Latent {
+    /// The elements of the vector that queries are computed from; 0 for the activations.
+    pub query_rank: usize,
+    pub rank: usize,
+    /// The elements of a query that do not rotate.
+    pub unrotated: usize,
+    pub value_dim: usize,
+    /// Whether both matrices of a head are in one tensor.
+    pub joined: bool,
+}
+
+/// The function of the inner activations of a feed-forward network.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Function {
+    Silu,
+    Gelu,
+    /// GELU itself, without a gate.
+    UngatedGelu,
+    ClampedSilu,
+    SquaredRelu,
+    Xielu,
 }
 
 /// The rank of the adapters of all models.
@@ -58,16 +186,20 @@ pub const RANK: usize = 5;
 const ALPHA: f32 = 8.0;
 const EMBEDDINGS: &str = "token_embd.weight";
 
+/// The key `scaling.alpha` of Hunyuan.
+pub const ALPHA_OF_BASE: f32 = 3.0;
+
 pub const EPSILON: f32 = 1e-5;
-const LINEARS: [&str; 7] =
+pub const LINEARS: [&str; 7] =
     ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 impl Tiny {
-    /// Returns a model with biases and grouped heads, whose length is no multiple of 32 and which
-    /// rotate in part.
+    /// Returns a model with biases and grouped heads. The length of a head is no multiple of 32,
+    /// and heads rotate in part.
     pub fn llama() -> Tiny {
         Tiny {
             architecture: "llama",
+            causal: true,
             layers: 2,
             embedding: 72,
             feed_forward: 104,
@@ -75,26 +207,71 @@ impl Tiny {
             heads: 6,
             kv_heads: 2,
             head_dim: 20,
+            shapes: &[],
+            layer_input: 0,
+            output_scales: false,
+            value_norm: false,
+            keys_as_values: false,
+            plain_scores: false,
+            turning: None,
+            shared_kv: 0,
             n_rot: 12,
+            window_head: None,
             vocabulary: 50,
             context: 64,
             base: 500.0,
             biases: &LINEARS,
             key_bias: 0.3,
             tied: false,
-            head_norms: false,
+            pre_norms: true,
             post_norms: false,
+            norms_sums: false,
+            norm_biases: false,
+            terms: [false; 2],
+            separator: None,
+            network_norm: "ffn_norm",
+            parallel: false,
+            centered: false,
+            head_norms: false,
+            rotated_norms: false,
+            row_norms: false,
+            sinks: false,
+            gated_attention: false,
+            gates_apart: None,
+            recurrent: None,
+            attends: 1,
+            recurs_beside: false,
+            branches: b"",
+            output_norm: "output_norm",
+            without: "",
+            predicts: false,
+            predicts_alone: false,
+            function: Function::Silu,
             fused: false,
             experts: None,
+            beside: false,
             experts_apart: false,
-            scaled: false,
+            dense: None,
+            shared: 0,
+            shared_gate: false,
+            fused_experts: false,
+            selection_bias: false,
+            sigmoid_gating: false,
+            sums_to_one: true,
+            expert_scale: 1.0,
+            groups: None,
+            latent: None,
+            score_weight: 0.0,
+            factors: [1.0; 3],
             window: None,
             soft_caps: None,
             unrotated: None,
+            windows_rotate: false,
+            temperature: None,
             long_rope: None,
             merged: 0.0,
             half_adapters: false,
-            quantized: false,
+            quantized: None,
             scales: false,
         }
     }
@@ -113,84 +290,146 @@ impl Tiny {
             tied: true,
             head_norms: true,
             post_norms: true,
-            scaled: true,
+            function: Function::Gelu,
+            factors: [72f32.sqrt(), 1.0, 1.0],
             window: Some((40, 3)),
             soft_caps: Some((1.5, 3.0)),
             ..Tiny::llama()
         }
     }
 
-    /// Returns the models that `scripts/make-architecture-golden` writes, with their names there.
-    pub fn all() -> [(&'static str, Tiny); 8] {
-        let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
-        let wide = Tiny { head_dim: 20, n_rot: 20, head_norms: true, ..base.clone() };
-        [
-            ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
-            ("llama-experts", Tiny { experts: Some((5, 2)), ..base.clone() }),
-            (
-                "smollm3",
-                Tiny {
-                    architecture: "smollm3",
-                    layers: 5,
-                    tied: true,
-                    unrotated: Some(4),
-                    ..base.clone()
-                },
-            ),
-            ("qwen2", Tiny { architecture: "qwen2", biases: &LINEARS[..3], ..base.clone() }),
-            ("qwen3", Tiny { architecture: "qwen3", tied: true, ..wide.clone() }),
-            ("qwen3moe", Tiny { architecture: "qwen3moe", experts: Some((7, 3)), ..wide }),
-            (
-                "phi3",
-                Tiny {
-                    architecture: "phi3",
-                    n_rot: 8,
-                    fused: true,
-                    long_rope: Some(16),
-                    ..base.clone()
-                },
-            ),
-            (
-                "gemma2",
-                Tiny {
-                    architecture: "gemma2",
-                    layers: 4,
-                    tied: true,
-                    post_norms: true,
-                    scaled: true,
-                    window: Some((10, 2)),
-                    soft_caps: Some((1.5, 3.0)),
-                    ..base
-                },
-            ),
-        ]
+    /// Returns a model that attends to latents, without experts.
+    pub fn latent() -> Tiny {
+        Tiny { experts: None, shared: 0, dense: None, layers: 2, ..Tiny::named("deepseek2") }
     }
 
-    /// Returns the model of [`Tiny::all`] with this name.
-    pub fn named(name: &str) -> Tiny {
-        Tiny::all().into_iter().find(|(known, _)| *known == name).unwrap().1
+    /// Returns [`Tiny::gemma3`] with other heads in each layer.
+    pub fn mixed() -> Tiny {
+        Tiny { shapes: &[[6, 2, 20], [4, 4, 40], [8, 1, 12]], n_rot: 12, ..Tiny::gemma3() }
     }
 
     /// Returns the model in Q8_0, with rows of whole blocks.
     pub fn in_blocks(self) -> Tiny {
         let head_dim = 16 + 16 * usize::from(self.n_rot > 16);
-        Tiny { embedding: 64, feed_forward: 96, head_dim, quantized: true, ..self }
+        let factors = match self.function {
+            // Embeddings of Gemma are multiplied by the square root of their length.
+            Function::Gelu => [64f32.sqrt(), 1.0, 1.0],
+            _ => self.factors,
+        };
+        // Shared networks of DeepSeek's models are as wide as experts.
+        let one = if self.latent.is_some() { 96 } else { 64 };
+        let shared = if self.shared > 0 { one } else { 0 };
+        let quantized = Some(DType::Q8_0);
+        Tiny { embedding: 64, feed_forward: 96, shared, factors, head_dim, quantized, ..self }
     }
 
-    fn is_quantized(&self, name: &str, shape: &[usize]) -> bool {
+    /// Returns the quantizer of a tensor, unless it is in F32.
+    fn encoder(&self, name: &str, shape: &[usize]) -> Option<Encoder> {
         let columns = shape[shape.len() - 1];
-        let matrix = shape.len() > 1 && !name.contains("gate_inp");
-        self.quantized && matrix && columns.is_multiple_of(32)
+        let matrix = shape.len() > 1
+            && name.ends_with(".weight")
+            && !name.contains("gate_inp")
+            && !is_table(name);
+        let fits = |dtype: &DType| matrix && columns.is_multiple_of(dtype.block().0);
+        self.quantized.filter(fits).and_then(Encoder::new)
     }
 
-    /// Returns whether it is a Gemma model.
-    pub fn is_gemma(&self) -> bool {
-        self.architecture.starts_with("gemma")
+    /// Returns whether a layer does not rotate queries and keys.
+    pub fn is_unrotated(&self, layer: usize) -> bool {
+        let any_window = (0..self.layers).any(|layer| self.layer_window(layer).is_some());
+        self.unrotated.is_some_and(|period| layer % period + 1 == period)
+            || self.windows_rotate && any_window && self.layer_window(layer).is_none()
+    }
+
+    /// Returns the number of experts of a layer, and the number of them that compute a token.
+    pub fn layer_experts(&self, layer: usize) -> Option<(usize, usize)> {
+        self.experts.filter(|_| layer >= self.dense.unwrap_or(0) && self.has_network(layer))
+    }
+
+    /// Returns the recurrence of a layer, if it has one.
+    pub fn layer_recurrence(&self, layer: usize) -> Option<Recurrent> {
+        let recurrent = match self.branches.get(layer) {
+            Some(branch) => *branch == b'M',
+            None => {
+                let attends = !self.recurs_beside && (layer + 1).is_multiple_of(self.attends);
+                layer < self.layers && !attends
+            }
+        };
+        self.recurrent.filter(|_| recurrent)
+    }
+
+    /// Returns whether a layer attends.
+    pub fn layer_attends(&self, layer: usize) -> bool {
+        let alone = self.branches.get(layer).is_none_or(|branch| *branch == b'*');
+        alone && (self.recurs_beside || self.layer_recurrence(layer).is_none())
+    }
+
+    /// Returns whether a layer has a feed-forward network.
+    pub fn has_network(&self, layer: usize) -> bool {
+        self.branches.get(layer).is_none_or(|branch| *branch == b'-')
+    }
+
+    /// Returns whether gate and up are one tensor.
+    pub fn fused_network(&self) -> bool {
+        self.fused && self.architecture != "nomic-bert" || self.architecture == "glm4"
+    }
+
+    /// Returns whether the network of a layer has a gate.
+    fn is_gated(&self) -> bool {
+        use Function::{SquaredRelu, UngatedGelu, Xielu};
+        !matches!(self.function, UngatedGelu | SquaredRelu | Xielu)
+    }
+
+    /// Returns xIELU's `alpha_n`, `alpha_p`, `beta` and `eps` of a layer.
+    pub fn xielu(&self, layer: usize) -> [f32; 4] {
+        let layer = layer as f32;
+        [0.2 + 0.1 * layer, 0.6 - 0.1 * layer, 0.5, -1e-6]
     }
 
     /// Returns the window of a layer, if it has one.
     pub fn layer_window(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|(_, period)| layer % period + 1 < *period).map(|(window, _)| window)
+        // The first layer of each period has none in Laguna, or else the last.
+        let first = self.architecture == "laguna";
+        let windowed = |period| {
+            if first { !layer.is_multiple_of(period) } else { layer % period + 1 < period }
+        };
+        self.window.filter(|(_, period)| windowed(*period)).map(|(window, _)| window)
+    }
+
+    /// Returns the heads, KV heads and head length of a layer.
+    pub fn layer_shape(&self, layer: usize) -> [usize; 3] {
+        let same = [self.heads, self.kv_heads, self.head_dim];
+        let [heads, kv_heads, head_dim] = self.shapes.get(layer).copied().unwrap_or(same);
+        let head_dim = match self.window_head {
+            Some([of_windows, _]) if self.layer_window(layer).is_some() => of_windows,
+            Some(_) => self.head_dim,
+            None => head_dim,
+        };
+        [heads, kv_heads, head_dim]
+    }
+
+    /// Returns the layer with the keys and values that a layer attends to.
+    pub fn source(&self, layer: usize) -> usize {
+        let own = self.layers - self.shared_kv;
+        let [_, kv_heads, head_dim] = self.layer_shape(layer);
+        let alike = |other: &usize| {
+            self.layer_shape(*other)[1..] == [kv_heads, head_dim]
+                && self.layer_window(*other) == self.layer_window(layer)
+        };
+        if layer < own || layer >= self.layers { layer } else { (0..own).rfind(alike).unwrap() }
+    }
+
+    /// Returns whether a layer has no projection of values.
+    pub fn lacks_values(&self, layer: usize) -> bool {
+        self.keys_as_values && self.layer_window(layer).is_none()
+    }
+
+    /// Returns the names of the norms after attention and after the network.
+    pub fn norms_after(&self) -> [&'static str; 2] {
+        match self.norms_sums {
+            true => ["attn_output_norm", "layer_output_norm"],
+            false => ["post_attention_norm", "post_ffw_norm"],
+        }
     }
 
     fn layer_feed_forward(&self, layer: usize) -> usize {
@@ -205,51 +444,196 @@ impl Tiny {
     /// Returns the names and shapes of all tensors: rows, then columns; one dimension for vectors.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let e = self.embedding;
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let mut all = vec![
-            ("token_embd.weight".to_string(), vec![self.vocabulary, e]),
-            ("output_norm.weight".to_string(), vec![e]),
-        ];
+        let mut all = vec![("token_embd.weight".to_string(), vec![self.vocabulary, e])];
+        if !self.norms_sums {
+            all.push((format!("{}.weight", self.output_norm), vec![e]));
+        }
+        let [types, positions] = self.terms;
+        if types {
+            all.push(("token_types.weight".to_string(), vec![2, e]));
+            all.push(("token_embd_norm.weight".to_string(), vec![e]));
+        }
+        if positions {
+            all.push(("position_embd.weight".to_string(), vec![self.context, e]));
+        }
         if !self.tied {
             all.push(("output.weight".to_string(), vec![self.vocabulary, e]));
         }
-        for layer in 0..self.layers {
+        if self.layer_input > 0 {
+            let width = self.layers * self.layer_input;
+            all.push(("per_layer_token_embd.weight".to_string(), vec![self.vocabulary, width]));
+            all.push(("per_layer_model_proj.weight".to_string(), vec![width, e]));
+            all.push(("per_layer_proj_norm.weight".to_string(), vec![self.layer_input]));
+        }
+        for layer in 0..self.layers + usize::from(self.predicts) {
             let f = self.layer_feed_forward(layer);
+            let [heads, kv_heads, head_dim] = self.layer_shape(layer);
+            let (q, kv) = (heads * head_dim, kv_heads * head_dim);
             let mut add = |name: &str, shape: &[usize]| {
                 all.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             };
+            let queries = if self.gated_attention { 2 * q } else { q };
+            let recurrence = self.layer_recurrence(layer);
             let attention = match self.fused {
+                _ if !self.layer_attends(layer) || self.latent.is_some() => vec![],
                 true => vec![("attn_qkv", q + 2 * kv, e)],
-                false => vec![("attn_q", q, e), ("attn_k", kv, e), ("attn_v", kv, e)],
+                false if self.source(layer) != layer => vec![("attn_q", queries, e)],
+                false if self.lacks_values(layer) => {
+                    vec![("attn_q", queries, e), ("attn_k", kv, e)]
+                }
+                false => vec![("attn_q", queries, e), ("attn_k", kv, e), ("attn_v", kv, e)],
             };
-            let network = match self.fused {
-                true => vec![("ffn_up", 2 * f, e), ("ffn_down", e, f)],
-                false => vec![("ffn_gate", f, e), ("ffn_up", f, e), ("ffn_down", e, f)],
+            if let Some(elements) = self.gates_apart {
+                add("attn_gate.weight", &[if elements { q } else { heads }, e]);
+            }
+            let values = self.latent.map_or(head_dim, |latent| latent.value_dim);
+            let output = self.layer_attends(layer).then_some(("attn_output", e, heads * values));
+            if let Some(Latent { query_rank, rank, unrotated, value_dim, .. }) = self.latent {
+                let queries = heads * (unrotated + self.n_rot);
+                if query_rank > 0 {
+                    add("attn_q_a.weight", &[query_rank, e]);
+                    add("attn_q_a_norm.weight", &[query_rank]);
+                    add("attn_q_b.weight", &[queries, query_rank]);
+                } else {
+                    add("attn_q.weight", &[queries, e]);
+                }
+                add("attn_kv_a_mqa.weight", &[rank + self.n_rot, e]);
+                add("attn_kv_a_norm.weight", &[rank]);
+                add("attn_k_b.weight", &[heads, rank, unrotated]);
+                add("attn_v_b.weight", &[heads, value_dim, rank]);
+            }
+            match recurrence {
+                Some(Recurrent::ShortConvolution { taps }) => {
+                    add("shortconv.in_proj.weight", &[3 * e, e]);
+                    add("shortconv.conv.weight", &[e, taps]);
+                    add("shortconv.out_proj.weight", &[e, e]);
+                }
+                Some(Recurrent::Delta { key_heads, value_heads, dim, taps }) => {
+                    let channels = (2 * key_heads + value_heads) * dim;
+                    add("attn_qkv.weight", &[channels, e]);
+                    add("attn_gate.weight", &[value_heads * dim, e]);
+                    add("ssm_conv1d.weight", &[channels, taps]);
+                    add("ssm_dt.bias", &[value_heads]);
+                    add("ssm_a", &[value_heads]);
+                    add("ssm_alpha.weight", &[value_heads, e]);
+                    add("ssm_beta.weight", &[value_heads, e]);
+                    add("ssm_norm.weight", &[dim]);
+                    add("ssm_out.weight", &[e, value_heads * dim]);
+                }
+                Some(Recurrent::Mamba2 { groups, heads, dim, state, taps }) => {
+                    let (inner, channels) = (heads * dim, heads * dim + 2 * groups * state);
+                    add("ssm_in.weight", &[inner + channels + heads, e]);
+                    add("ssm_conv1d.weight", &[channels, taps]);
+                    add("ssm_conv1d.bias", &[channels]);
+                    add("ssm_dt.bias", &[heads]);
+                    add("ssm_a", &[heads, 1]);
+                    add("ssm_d", &[heads, 1]);
+                    add("ssm_norm.weight", &[groups, inner / groups]);
+                    add("ssm_out.weight", &[e, inner]);
+                }
+                None => {}
+            }
+            let network = match (self.fused_network(), self.is_gated()) {
+                _ if !self.has_network(layer) => vec![],
+                (true, _) => vec![("ffn_up", 2 * f, e), ("ffn_down", e, f)],
+                (_, true) => vec![("ffn_gate", f, e), ("ffn_up", f, e), ("ffn_down", e, f)],
+                (_, false) => vec![("ffn_up", f, e), ("ffn_down", e, f)],
             };
-            if let Some((count, _)) = self.experts {
+            let experts = self.layer_experts(layer);
+            if let Some((count, _)) = experts {
                 add("ffn_gate_inp.weight", &[count, e]);
-                for (name, rows, columns) in &network {
+                if self.biases.contains(&"ffn_gate_inp") {
+                    add("ffn_gate_inp.bias", &[count]);
+                }
+                if self.selection_bias {
+                    add("exp_probs_b.bias", &[count]);
+                }
+                if self.beside {
+                    let f = self.feed_forward;
+                    add("ffn_gate_up_exps.weight", &[count, 2 * f, e]);
+                    add("ffn_down_exps.weight", &[count, e, f]);
+                    add("ffn_down_exps.scale", &[count]);
+                    add("ffn_gate_inp.scale", &[e]);
+                    add("pre_ffw_norm_2.weight", &[e]);
+                    add("post_ffw_norm_1.weight", &[e]);
+                    add("post_ffw_norm_2.weight", &[e]);
+                }
+                let split = &network[..];
+                let fused = [("ffn_gate_up", 2 * f, e), ("ffn_down", e, f)];
+                let separate = if self.fused_experts { &fused } else { split };
+                for (name, rows, columns) in separate.iter().filter(|_| !self.beside) {
                     add(&format!("{name}_exps.weight"), &[count, *rows, *columns]);
+                    if self.biases.contains(name) {
+                        add(&format!("{name}_exps.bias"), &[count, *rows]);
+                    }
+                }
+                if self.shared > 0 {
+                    let f = self.shared;
+                    if self.is_gated() {
+                        add("ffn_gate_shexp.weight", &[f, e]);
+                    }
+                    add("ffn_up_shexp.weight", &[f, e]);
+                    add("ffn_down_shexp.weight", &[e, f]);
+                    if self.shared_gate {
+                        add("ffn_gate_inp_shexp.weight", &[e]);
+                    }
                 }
             }
-            let network = if self.experts.is_some() { vec![] } else { network };
-            let linears = attention.into_iter().chain([("attn_output", e, q)]).chain(network);
+            let network = if experts.is_some() && !self.beside { vec![] } else { network };
+            let linears = attention.into_iter().chain(output).chain(network);
             for (name, rows, columns) in linears {
                 add(&format!("{name}.weight"), &[rows, columns]);
                 if self.biases.contains(&name) {
                     add(&format!("{name}.bias"), &[rows]);
                 }
             }
-            add("attn_norm.weight", &[e]);
-            add("ffn_norm.weight", &[e]);
-            if self.head_norms {
-                add("attn_q_norm.weight", &[self.head_dim]);
-                add("attn_k_norm.weight", &[self.head_dim]);
+            if self.pre_norms {
+                add("attn_norm.weight", &[e]);
             }
-            if self.post_norms {
-                add("post_attention_norm.weight", &[e]);
-                add("post_ffw_norm.weight", &[e]);
+            if self.pre_norms && !self.parallel {
+                // Falcon-H1 has it without the suffix.
+                let suffix = if self.architecture == "falcon-h1" { "" } else { ".weight" };
+                add(&format!("{}{suffix}", self.network_norm), &[e]);
             }
+            let norms = self.head_norms || self.rotated_norms || self.row_norms;
+            if norms && self.layer_attends(layer) {
+                let lengths = if self.row_norms { [q, kv] } else { [head_dim; 2] };
+                add("attn_q_norm.weight", &lengths[..1]);
+                if self.source(layer) == layer {
+                    add("attn_k_norm.weight", &lengths[1..]);
+                }
+            }
+            if layer == self.layers {
+                add("nextn.eh_proj.weight", &[e, 2 * e]);
+                add("nextn.enorm.weight", &[e]);
+                add("nextn.hnorm.weight", &[e]);
+                if self.predicts_alone {
+                    add("nextn.embed_tokens.weight", &[self.vocabulary, e]);
+                    add("nextn.shared_head_norm.weight", &[e]);
+                    add("nextn.shared_head_head.weight", &[self.vocabulary, e]);
+                }
+            }
+            if self.sinks {
+                add("attn_sinks.weight", &[heads]);
+            }
+            if self.post_norms || self.norms_sums {
+                for name in self.norms_after() {
+                    add(&format!("{name}.weight"), &[e]);
+                }
+            }
+            if self.layer_input > 0 {
+                add("inp_gate.weight", &[self.layer_input, e]);
+                add("proj.weight", &[e, self.layer_input]);
+                add("post_norm.weight", &[e]);
+            }
+            if self.output_scales {
+                add("layer_output_scale.weight", &[1]);
+            }
+        }
+        if self.norm_biases {
+            let norms = all.iter().filter_map(|(name, _)| name.strip_suffix("norm.weight"));
+            let biases: Vec<_> = norms.map(|name| (format!("{name}norm.bias"), vec![e])).collect();
+            all.extend(biases);
         }
         all
     }
@@ -261,25 +645,36 @@ impl Tiny {
             let values = shape.iter().product::<usize>();
             let size = match (&shape[..], name.as_str()) {
                 ([_], _) => 0.5,
+                (_, n) if n.ends_with(".bias") => 0.3,
                 (_, n) if ["attn_q", "attn_k", "gate_inp"].iter().any(|l| n.contains(l)) => 3.0,
                 _ => 1.0,
             };
             let scale = size * (3.0 / *shape.last().unwrap() as f32).sqrt();
-            let shift = if shape.len() == 1 && name.contains("norm") { 1.0 } else { 0.0 };
+            let shift = match name.as_str() {
+                // Scores that are not divided would be too large.
+                n if self.plain_scores && n.contains("attn_q_norm") => 0.4,
+                // The input of the router is divided by the root of its length.
+                n if n.ends_with("gate_inp.scale") => 8.0,
+                n if n.ends_with("ssm_a") => -0.5,
+                n if n.ends_with("ssm_d") => 1.0,
+                n if n.contains("ssm_norm") => 1.0,
+                n if shape.len() == 1 && n.contains("norm") && !n.ends_with(".bias") => 1.0,
+                n if shape.len() == 1 && n.contains("scale") => 1.0,
+                _ => 0.0,
+            };
             let scale = match shape.len() {
                 1 if name.ends_with("attn_k.bias") => self.key_bias,
+                // As large as scores.
+                1 if name.contains("sinks") => 3.0,
+                _ if name.contains("ssm_norm") || shape.ends_with(&[1]) => 0.3,
+                _ if is_table(&name) => 1.0,
                 1 => 0.3,
                 _ => scale,
             };
             let mut random = random(&name);
             let mut values: Vec<f32> = (0..values).map(|_| random() * scale + shift).collect();
-            if self.is_quantized(&name, &shape) {
-                for block in values.chunks_mut(32) {
-                    let (scale, quants) = q8_0(block);
-                    for (value, quant) in block.iter_mut().zip(quants) {
-                        *value = scale.to_f32() * f32::from(quant);
-                    }
-                }
+            if let Some(encoder) = self.encoder(&name, &shape) {
+                encoder.decode(&encoded(encoder, &values), &mut values);
             }
             // Adapters are added to weights that are already rounded.
             if self.merged != 0.0 && self.is_adapted(&name, &shape) {
@@ -307,9 +702,15 @@ impl Tiny {
     }
 
     /// Returns whether the adapter has a tensor: it has all matrices except embeddings that are
-    /// also the output, which abort llama.cpp (b11434).
+    /// also the output, which abort llama.cpp (b11434), and a table that products do not use.
     fn is_adapted(&self, name: &str, shape: &[usize]) -> bool {
-        shape.len() > 1 && !(self.tied && name == EMBEDDINGS)
+        let matrix = shape.len() > 1 && name.ends_with(".weight") && !is_table(name);
+        let predicts = name.starts_with(&format!("blk.{}.", self.layers));
+        let looked_up = name == "per_layer_token_embd.weight" || self.tied && name == EMBEDDINGS;
+        // Their scales do not multiply what an adapter adds, as in llama.cpp.
+        let scaled = self.beside && name.contains("ffn_down_exps");
+        let of_heads = name.contains("attn_k_b") || name.contains("attn_v_b");
+        matrix && !predicts && !looked_up && !scaled && !of_heads
     }
 
     /// Returns the names, shapes and elements of the two matrices that adapt a tensor: A and B.
@@ -328,137 +729,28 @@ impl Tiny {
             _ => [half("lora_a", [RANK, matrix[1]]), half("lora_b", [matrix[0], RANK])],
         }
     }
-
-    /// Returns the file of an adapter for the model.
-    pub fn adapter(&self) -> Builder {
-        let mut b = Builder::new()
-            .key("general.type", STRING, string("adapter"))
-            .key("general.architecture", STRING, string(self.architecture))
-            .key("adapter.type", STRING, string("lora"))
-            .key("adapter.lora.alpha", F32, ALPHA.to_le_bytes());
-        for (name, shape) in self.tensors().into_iter().filter(|(n, s)| self.is_adapted(n, s)) {
-            for (name, shape, values) in self.halves(&name, &shape) {
-                let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
-                let halves = values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes());
-                b = match self.half_adapters {
-                    true => b.append(&name, &dims, 1, halves),
-                    false => add_tensor(b, &name, &dims, &values),
-                };
-            }
-        }
-        b
-    }
-
-    /// Returns the file of the model.
-    pub fn builder(&self) -> Builder {
-        let a = self.architecture;
-        let mut b = Builder::new().key("general.architecture", STRING, string(a));
-        let numbers = [
-            ("context_length", self.context),
-            ("embedding_length", self.embedding),
-            ("block_count", self.layers),
-            ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
-            ("attention.key_length", self.head_dim),
-            ("attention.value_length", self.head_dim),
-            ("rope.dimension_count", self.n_rot),
-        ];
-        for (key, number) in numbers {
-            b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
-        }
-        let widths = (0..self.layers).map(|layer| self.layer_feed_forward(layer) as u32);
-        let key = format!("{a}.feed_forward_length");
-        b = match self.narrower {
-            0 => b.key(key, U32, (self.feed_forward as u32).to_le_bytes()),
-            _ => b.key(key, ARRAY, array(U32, self.layers as u64, widths.map(u32::to_le_bytes))),
-        };
-        b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, EPSILON.to_le_bytes());
-        b = b.key(format!("{a}.rope.freq_base"), F32, self.base.to_le_bytes());
-        if let Some((count, used)) = self.experts {
-            b = b.key(format!("{a}.expert_count"), U32, (count as u32).to_le_bytes());
-            b = b.key(format!("{a}.expert_used_count"), U32, (used as u32).to_le_bytes());
-        }
-        if let Some((window, period)) = self.window {
-            let key = format!("{a}.attention.sliding_window");
-            b = b.key(&key, U32, (window as u32).to_le_bytes());
-            b = b.key(format!("{key}_pattern"), U32, (period as u32).to_le_bytes());
-        }
-        // Without these keys Gemma 2 has default soft caps: 0 disables them.
-        let gemma2 = (a == "gemma2").then_some((0.0f32, 0.0f32));
-        if let Some((attention, logits)) = self.soft_caps.or(gemma2) {
-            b = b.key(format!("{a}.attn_logit_softcapping"), F32, attention.to_le_bytes());
-            b = b.key(format!("{a}.final_logit_softcapping"), F32, logits.to_le_bytes());
-        }
-        let mut weights = self.weights();
-        for (name, shape) in self
-            .tensors()
-            .into_iter()
-            .filter(|(n, s)| self.scales && s.len() > 1 && n.starts_with("blk."))
-        {
-            let stem = name.trim_end_matches(".weight");
-            let count = if shape.len() > 2 { shape[0] } else { 1 };
-            let scales: Vec<f32> = (0..count).map(|i| 0.5f32.powi(1 + i as i32)).collect();
-            b = add_tensor(b, &format!("{stem}.scale"), &[count as u64], &scales);
-            b = add_tensor(b, &format!("{stem}.input_scale"), &[count as u64], &scales);
-            let values = weights.get_mut(&name).unwrap();
-            let each = values.len() / count;
-            for (values, scale) in values.chunks_mut(each).zip(scales) {
-                values.iter_mut().for_each(|value| *value /= scale);
-            }
-        }
-        for (name, shape) in self.tensors() {
-            let dims: Vec<u64> = shape.iter().rev().map(|&n| n as u64).collect();
-            match name.split_once("_exps") {
-                Some((before, after)) if self.experts_apart => {
-                    let each = weights[&name].len() / shape[0];
-                    for (i, values) in weights[&name].chunks(each).enumerate() {
-                        b = add_tensor(b, &format!("{before}.{i}{after}"), &dims[..2], values);
-                    }
-                }
-                _ if self.is_quantized(&name, &shape) => {
-                    let blocks = weights[&name].chunks(32).map(q8_0);
-                    let bytes = blocks.flat_map(|(scale, quants)| {
-                        scale.to_le_bytes().into_iter().chain(quants.map(|quant| quant as u8))
-                    });
-                    b = b.append(&name, &dims, 8, bytes);
-                }
-                _ => b = add_tensor(b, &name, &dims, &weights[&name]),
-            }
-        }
-        if let Some(original) = self.long_rope {
-            let key = format!("{a}.rope.scaling");
-            // Files of Phi 3 do not have this key.
-            if a != "phi3" {
-                b = b.key(format!("{key}.type"), STRING, string("longrope"));
-            }
-            b = b.key(
-                format!("{key}.original_context_length"),
-                U32,
-                (original as u32).to_le_bytes(),
-            );
-            b = b.key(format!("{key}.attn_factor"), F32, 1.0f32.to_le_bytes());
-            let [short, long] = self.divisors();
-            b = add_tensor(b, "rope_factors_short.weight", &[short.len() as u64], &short);
-            b = add_tensor(b, "rope_factors_long.weight", &[long.len() as u64], &long);
-        }
-        b
-    }
 }
 
-/// Quantizes a block to Q8_0: its scale, and 32 quants. Quantizing a dequantized block gives the
-/// same block.
-fn q8_0(values: &[f32]) -> (f16, [i8; 32]) {
-    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-    let scale = f16::from_f32(largest / 127.0);
-    let quant = |i: usize| (values[i] / scale.to_f32()).round() as i8;
-    (scale, std::array::from_fn(quant))
+/// Returns whether a tensor is a table of floats that no adapter changes: the weights of a convolution,
+/// or norms of groups.
+fn is_table(name: &str) -> bool {
+    ["conv.weight", "conv1d.weight", "ssm_norm.weight"].iter().any(|end| name.ends_with(end))
+}
+
+/// Returns the blocks of quantized values. For Q8_0, Q1_0 and Q2_0, quantizing decoded blocks gives
+/// the same blocks.
+fn encoded(encoder: Encoder, values: &[f32]) -> Vec<u8> {
+    let (block, bytes) = encoder.dtype().block();
+    let mut out = vec![0; values.len() / block * bytes];
+    encoder.encode(Cpu::best(), values, &mut out);
+    out
 }
 
 /// A name, a shape and values.
 type Named = (String, Vec<usize>, Vec<f32>);
 
-/// Returns a generator of random numbers from -1 to 1, seeded by a name, so that a tensor does not
-/// depend on the other tensors of a model: xorshift64 from the FNV-1a of the name.
+/// Returns a generator of random numbers from -1 to 1: xorshift64 from the FNV-1a of a name. So a
+/// tensor does not depend on the other tensors of a model.
 fn random(name: &str) -> impl FnMut() -> f32 + use<> {
     let fnv = |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -468,9 +760,4 @@ fn random(name: &str) -> impl FnMut() -> f32 + use<> {
         state ^= state << 17;
         (state >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
-}
-
-/// Appends a tensor of floats to a file.
-pub fn add_tensor(b: Builder, name: &str, dims: &[u64], values: &[f32]) -> Builder {
-    b.append(name, dims, 0, values.iter().flat_map(|x| x.to_le_bytes()))
 }

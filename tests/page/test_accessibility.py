@@ -266,7 +266,7 @@ def test_the_export_menu_is_below_its_button(long, visit, width):
 def test_escape_closes_the_menu_first(long, visit):
     page = visit(long.url)
     with_answer(page)
-    chat = Chat(page).limit(400, temperature=0)
+    chat = Chat(page).limit(4000, temperature=0)
     chat.send("Count to a thousand.")
     expect(chat.answers.last.locator(".body")).not_to_be_empty()
     page.get_by_role("button", name="Export").click()

@@ -1,7 +1,7 @@
 """Messages before they are sent: drafts, long pastes, messages that wait for an answer."""
 
 import pytest
-from conftest import LONG, Chat, drop, expect
+from conftest import LONG, SLOWLY, Chat, drop, expect
 
 
 def paste(page, text):
@@ -91,7 +91,7 @@ def test_a_message_is_not_sent_to_a_conversation_that_is_shown_meanwhile(serve, 
 
 
 def test_a_message_waits_for_the_answer(serve, visit):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *SLOWLY).url)
     chat = Chat(page).ready().limit(60, temperature=0)
     waiting = page.get_by_role("list", name="Messages that wait")
     chat.send(LONG)
@@ -109,7 +109,7 @@ def test_a_message_waits_for_the_answer(serve, visit):
 
 
 def test_a_message_that_waits_is_sent_in_a_conversation_that_is_not_shown(serve, visit):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *SLOWLY).url)
     chat = Chat(page).ready().limit(100, temperature=0)
     chat.send(LONG)
     chat.send("Say yes.")
@@ -122,7 +122,7 @@ def test_a_message_that_waits_is_sent_in_a_conversation_that_is_not_shown(serve,
 
 
 def test_messages_that_wait_fit_on_a_narrow_screen(serve, visit):
-    page = visit(serve("--ctx", "4096").url, viewport={"width": 320, "height": 640})
+    page = visit(serve("--ctx", "4096", *SLOWLY).url, viewport={"width": 320, "height": 640})
     chat = Chat(page).ready().limit(1000, temperature=0)
     chat.send(LONG)
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_messages_that_wait_fit_on_a_narrow_screen(serve, visit):
 
 @pytest.mark.parametrize("way", ["stopped", "taken back", "reloaded"])
 def test_messages_that_wait_become_the_draft_again(serve, visit, way):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *SLOWLY).url)
     chat = Chat(page).ready().limit(1000, temperature=0)
     chat.send(LONG)
     chat.send("First.")

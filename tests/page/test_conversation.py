@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import LONG, Chat, document, drop, expect, statistics
+from conftest import LESS_FAST, LONG, Chat, document, drop, expect, statistics
 
 
 def test_a_long_document_is_read_once(serve, visit):
@@ -151,7 +151,7 @@ def test_an_exported_conversation_is_imported(serve, visit):
 
 
 def test_two_tabs_have_the_same_conversations(serve, visit):
-    url = serve("--ctx", "4096").url
+    url = serve("--ctx", "4096", *LESS_FAST).url
     page = visit(url)
     chat = Chat(page).ready().limit(300, temperature=0)
     second = page.context.new_page()
@@ -197,7 +197,7 @@ def test_two_tabs_have_the_same_conversations(serve, visit):
 
 
 def test_two_conversations_are_answered_at_a_time(serve, visit):
-    page = visit(serve("--ctx", "2048").url)
+    page = visit(serve("--ctx", "2048", *LESS_FAST).url)
     chat = Chat(page).ready().limit(300, temperature=0)
     chat.send(LONG)
     expect(chat.answers.last.locator(".body")).not_to_be_empty()

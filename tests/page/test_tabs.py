@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import LONG, Chat, document, drop, expect
+from conftest import LESS_FAST, LONG, Chat, document, drop, expect
 
 
 def tab(page):
@@ -15,7 +15,7 @@ def tab(page):
 
 
 def test_a_tab_that_is_opened_during_an_answer_shows_it(serve, visit):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *LESS_FAST).url)
     chat = Chat(page).ready().limit(2000, temperature=0)
     chat.send(LONG)
     expect(chat.answers.last.locator(".body")).to_have_text(re.compile(".{40}", re.S))
@@ -37,7 +37,7 @@ def test_a_tab_that_is_opened_during_an_answer_shows_it(serve, visit):
 
 
 def test_a_tab_that_is_closed_leaves_its_answer(serve, visit):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *LESS_FAST).url)
     chat = Chat(page).ready().limit(2000, temperature=0)
     chat.send(LONG)
     expect(chat.answers.last.locator(".body")).to_have_text(re.compile(".{40}", re.S))
@@ -51,7 +51,7 @@ def test_a_tab_that_is_closed_leaves_its_answer(serve, visit):
 
 
 def test_a_message_that_waits_in_another_tab_is_sent(serve, visit):
-    page = visit(serve("--ctx", "4096").url)
+    page = visit(serve("--ctx", "4096", *LESS_FAST).url)
     chat = Chat(page).ready().limit(150, temperature=0)
     chat.send(LONG)
     expect(chat.answers.last.locator(".body")).not_to_be_empty()

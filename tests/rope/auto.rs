@@ -136,7 +136,7 @@ fn flags_that_auto_would_set_are_errors() {
 #[test]
 fn gemma_3_includes_its_factor_in_the_trained_length() {
     let file = |context, factor| {
-        let gemma = Case { architecture: "gemma3", window_rope: true, ..case(context) };
+        let gemma = Case { architecture: "gemma3", window_n_rot: Some(64), ..case(context) };
         gemma.scaling("linear").float("scaling.factor", factor)
     };
     for (factor, original) in [(8.0, 1024), (3.0, 2731)] {

@@ -7,7 +7,8 @@ use rope_cpu::{
 
 use crate::{Case, close, family};
 
-/// The relative error of divisors stored as f32: half a unit in the last place, and that of f64.
+/// The relative error of divisors stored as f32: half a unit in the last place, and the error of
+/// f64.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + 1e-14;
 
 fn case() -> Case {

@@ -83,8 +83,8 @@ fn frequencies_equal_the_reference() {
     assert_eq!(compared, 16);
 }
 
-/// With weights of zero, dz/dt is the drift dn/dt only, whose integral is NTK's exponent with
-/// α = 2t - 1. The error of the solver is 1.5e-10 with steps of 0.01.
+/// With weights of zero, dz/dt is the drift dn/dt only. Its integral is NTK's exponent with α = 2t
+/// - 1. The error of the solver is 1.5e-10 with steps of 0.01.
 #[test]
 fn weights_of_zero_are_ntk() {
     let zeros = weights(4, &[0.0; 8], &[0.0; 8]);

@@ -156,10 +156,28 @@ fn parameters_out_of_range_are_errors() {
         error(dynamic().with(&dynamic::STEP, 0)),
         "`rope_step` 0: must be a whole number from 1 to 1073741824"
     );
+    let extended = |s: f64| {
+        let case = Case { context: Some(16384), ..Case::default() };
+        case.flags(dynamic().with(&SCALE, s)).plan()
+    };
+    for s in [0.5, 2.5] {
+        assert_eq!(
+            extended(s).unwrap_err().to_string(),
+            format!("`rope_scale` {s}: must be from 1 to 2, the context / the trained length")
+        );
+    }
+    extended(1.0).unwrap();
+    extended(2.0).unwrap();
+    // Within the trained length s has no effect.
+    Case::default().flags(dynamic().with(&SCALE, 2.0)).plan().unwrap();
+    assert_eq!(
+        Case::default().flags(dynamic().with(&SCALE, 0.5)).error(),
+        "`rope_scale` 0.5: must be at least 1"
+    );
     assert_eq!(
         error(Flags::method("dynamic-yarn")),
-        "`rope_scale` 2 has no effect with RoPE scaling dynamic-yarn, whose factor is the length of \
-         the sequence divided by the original context: remove it"
+        "`rope_scale` 2 has no effect with RoPE scaling dynamic-yarn: its factor is the length of \
+         the sequence divided by the original context; remove `rope_scale` 2"
     );
     let two = Case { n_rot: 2, ..Case::default() };
     assert_eq!(
@@ -276,6 +294,11 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
          on, as dimensions rotate in pairs"
     );
     assert_eq!(
+        Case { window_n_rot: Some(7), ..Case::default() }.error(),
+        "llama.rope.dimension_count_swa (by default the head size) is 7: must be an even number from \
+         2 on, as dimensions rotate in pairs"
+    );
+    assert_eq!(
         Case::default().scaling("su").error(),
         "llama.rope.scaling.type: unknown RoPE scaling \"su\": choose one with `rope_scaling`"
     );
@@ -316,4 +339,24 @@ fn faults_of_a_file_are_errors_that_name_the_key_or_tensor() {
         "RoPE scaling longrope needs the tensor rope_factors_long.weight, which is not in the file: \
          choose another with `rope_scaling`"
     );
+}
+
+#[test]
+fn a_text_names_a_method_with_its_settings() {
+    let parse = |text: &str| text.parse::<Flags>().map_err(|error| error.to_string());
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0).with(&yarn::RAMP, "turns");
+    for text in ["yarn:4:yarn-ramp=turns", "yarn:yarn_ramp=turns:rope-scale=4"] {
+        assert_eq!(parse(text).unwrap(), yarn, "{text}");
+    }
+    for (text, error) in [
+        ("su", "`rope_scaling` su: must be one of none, linear, ntk"),
+        ("yarn:x", "`rope_scale` x: must be a number"),
+        ("yarn:yarn-ramp=x", "`yarn_ramp` x: must be one of "),
+        ("yarn:no-setting=1", "unknown RoPE setting \"no_setting\": must be one of rope_scaling, "),
+        ("self-extend:grp-attn-n=-1", "must be a whole number "),
+        ("linear:rope-log-n=maybe", "`rope_log_n` maybe: must be on or off"),
+    ] {
+        let found = parse(text).unwrap_err();
+        assert!(found.contains(error), "{text}: {found}");
+    }
 }

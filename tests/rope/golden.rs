@@ -17,7 +17,7 @@ const EXACT: f64 = 1e-14;
 /// The relative error of divisors stored in f32 tensors: half a unit in the last place.
 const THROUGH_F32: f64 = 1.0 / (1 << 24) as f64 + EXACT;
 
-/// Returns the models and flags that are equivalent to a case of the reference, each with the length
+/// Returns the models and flags that are equivalent to a case of the reference. Each has the length
 /// of the sequence and the precision of the frequencies.
 fn translate(reference: &Value) -> Vec<(Case, usize, f64)> {
     let params = &reference["params"];
@@ -224,8 +224,8 @@ fn frequencies_equal_the_reference() {
 
 #[test]
 fn ramp_may_end_beyond_the_last_pair() {
-    // corr(turns) = 64 ln(131072 / (2 pi turns)) / (2 ln 10000) is 22.5 for 32 turns and 34.6
-    // for one, so the ramp goes from pair 22 to 35, although there are only 32 pairs.
+    // corr(turns) = 64 ln(131072 / (2 pi turns)) / (2 ln 10000) is 22.5 for 32 turns and 34.6 for
+    // one. So the ramp goes from pair 22 to 35, although there are only 32 pairs.
     let yarn = Flags::method("yarn").with(&SCALE, 4.0);
     let plan = Case { context_train: 131_072, ..Case::default() }.flags(yarn).plan().unwrap();
     let last = Table::new(&plan, Layers::Global, 131_072).inv_freq[31];

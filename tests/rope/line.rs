@@ -42,12 +42,18 @@ fn the_line_has_all_values_with_their_origins() {
          base 10000 (llama.rope.freq_base), trained context 8192 (llama.context_length), \
          context 16384 (--ctx)"
     );
-    let gemma = Case { architecture: "gemma3", window_rope: true, ..Case::default() };
+    let gemma = Case { architecture: "gemma3", window_n_rot: Some(64), ..Case::default() };
     assert_eq!(
         line(gemma.float("freq_base", 1e6).scaling("linear").float("scaling.factor", 8.0)),
         "RoPE: linear (gemma3.rope.scaling.type), factor 8 (gemma3.rope.scaling.factor), \
          base 1000000 (gemma3.rope.freq_base), window layers base 10000 (default), trained \
          context 8192 (gemma3.context_length), context 8192 (default)"
+    );
+    let narrow = Case { architecture: "gemma3", window_n_rot: Some(32), ..Case::default() };
+    assert_eq!(
+        line(narrow),
+        "RoPE: no scaling, base 10000 (default), window layers base 10000 (default), rotating 32 \
+         dimensions, trained context 8192 (gemma3.context_length), context 8192 (default)"
     );
 }
 

@@ -11,8 +11,8 @@ mod errors;
 mod golden;
 mod line;
 mod precedence;
+mod proportional;
 mod rows;
-mod table3;
 mod tensors;
 mod unlike_llama_cpp;
 mod warnings;
@@ -29,7 +29,8 @@ struct Case {
     n_rot: usize,
     context_train: usize,
     context: Option<usize>,
-    window_rope: bool,
+    window_n_rot: Option<usize>,
+    rotates: bool,
     metadata: Metadata<'static>,
     factors: Factors,
     flags: Flags,
@@ -42,7 +43,8 @@ impl Default for Case {
             n_rot: 64,
             context_train: 8192,
             context: None,
-            window_rope: false,
+            window_n_rot: None,
+            rotates: true,
             metadata: Metadata::default(),
             factors: Factors::default(),
             flags: Flags::default(),
@@ -71,13 +73,21 @@ impl Case {
 
     /// Resolves the plan for `context`, or by default for the trained length.
     fn plan(self) -> Result<Plan, Error> {
-        let Case { architecture, n_rot, context_train, window_rope, .. } = self;
+        let Case { architecture, n_rot, context_train, window_n_rot, rotates, .. } = self;
         let context = match self.context {
             Some(context) => Sourced::given(context, "--ctx"),
             None => Sourced::default(context_train),
         };
         let family = family(architecture);
-        let info = ModelInfo { architecture, family, n_rot, context_train, window_rope };
+        let info = ModelInfo {
+            architecture,
+            family,
+            causal: true,
+            n_rot,
+            window_n_rot,
+            context_train,
+            rotates,
+        };
         Plan::resolve(&info, &self.metadata, self.factors, &self.flags, context)
     }
 
@@ -90,14 +100,12 @@ impl Case {
     }
 }
 
-/// Returns the properties of a supported architecture, or of one with the key `yarn_log_multiplier`.
+/// Returns the properties of a supported architecture, or of DeepSeek 2.
 fn family(architecture: &str) -> Family {
-    let log_multiplier = match architecture {
-        "deepseek2" => LogMultiplier::Both,
-        "mistral3" => LogMultiplier::Denominator,
-        name => return Architecture::ALL.into_iter().find(|a| a.name == name).unwrap().rope,
-    };
-    Family { log_multiplier, ..Family::PLAIN }
+    match architecture {
+        "deepseek2" => Family { log_multiplier: LogMultiplier::Both, ..Family::PLAIN },
+        name => Architecture::ALL.into_iter().find(|a| a.name == name).unwrap().rope,
+    }
 }
 
 /// Returns the reference.

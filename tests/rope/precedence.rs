@@ -3,10 +3,10 @@
 use rope_cpu::{
     gguf::Value,
     rope::{
-        self, Divisors, FREQ_BASE, FREQ_SCALE, Factors, Flags, LOG_N, Layers, Origin, Plan, SCALE,
-        SCALING, Scaling, Table,
+        self, FREQ_BASE, FREQ_SCALE, Factors, Flags, LOG_N, Layers, Origin, Plan, SCALE, SCALING,
+        Scaling, Table,
         linear::Linear,
-        yarn::{self, Yarn},
+        yarn::{self, Ramp, Yarn},
     },
 };
 
@@ -165,7 +165,7 @@ fn attention_factor_of_the_file_multiplies_whatever_the_rule() {
 
 #[test]
 fn window_layers_keep_their_base_and_are_never_scaled() {
-    let gemma = || Case { architecture: "gemma3", window_rope: true, ..Case::default() };
+    let gemma = || Case { architecture: "gemma3", window_n_rot: Some(64), ..Case::default() };
     let flags =
         Flags::method("yarn").with(&SCALE, 4.0).with(&FREQ_BASE, 5e6).with(&yarn::ATTN_FACTOR, 1.5);
     let window = |plan: &Plan| Table::new(plan, Layers::Window, 8192);
@@ -175,6 +175,10 @@ fn window_layers_keep_their_base_and_are_never_scaled() {
     assert_ne!(window(&scaled), Table::new(&scaled, Layers::Global, 8192));
     let own = gemma().float("freq_base_swa", 5000.0).plan().unwrap();
     close("base", window(&own).inv_freq[31], 5000f64.powf(-62.0 / 64.0), 1e-14);
+    let narrow = Case { window_n_rot: Some(48), ..gemma() }.plan().unwrap();
+    assert_eq!(window(&narrow).inv_freq.len(), 24);
+    close("dimensions", window(&narrow).inv_freq[23], 1e4f64.powf(-46.0 / 48.0), 1e-14);
+    assert_eq!(Table::new(&narrow, Layers::Global, 8192), Table::new(&plain, Layers::Global, 8192));
 }
 
 #[test]
@@ -185,18 +189,23 @@ fn divisors_are_those_that_llama_cpp_loads() {
         short: Some(vec![3.0; 32]),
     };
     let llama = || Case { factors: all(), ..Case::default() };
+    // For a short and for a long sequence.
+    let divisors = |plan: &Plan| {
+        let divisors = plan.divisors.as_ref().unwrap();
+        [1, 1 << 20].map(|tokens| divisors.at(tokens)[0])
+    };
     let fixed = llama().plan().unwrap();
-    assert_eq!(fixed.divisors, Divisors::Fixed(vec![2.0; 32]));
+    assert_eq!(divisors(&fixed), [2.0; 2]);
     assert_eq!(fixed.warnings.len(), 2, "{:?}", fixed.warnings);
     // No flag disables the divisors, as they are part of the model.
     let none = Flags::method("none");
-    assert_eq!(llama().flags(none).plan().unwrap().divisors, fixed.divisors);
+    assert_eq!(divisors(&llama().flags(none).plan().unwrap()), [2.0; 2]);
     let longrope = Flags::method("longrope");
     for case in [llama().scaling("longrope"), llama().flags(longrope)] {
-        assert!(matches!(case.plan().unwrap().divisors, Divisors::LongRope(_)));
+        assert_eq!(divisors(&case.plan().unwrap()), [3.0, 4.0]);
     }
     let gemma = Case { architecture: "gemma3", ..llama() };
-    assert_eq!(gemma.plan().unwrap().divisors, Divisors::None);
+    assert!(gemma.plan().unwrap().divisors.is_none());
 }
 
 #[test]
@@ -286,6 +295,36 @@ fn llama3_replaces_the_tensor_of_the_file() {
     let factors = Factors { rope_freqs: Some(vec![2.0; 32]), ..Factors::default() };
     let flags = Flags::method("llama3").with(&SCALE, 4.0);
     let plan = Case { factors, ..Case::default() }.flags(flags).plan().unwrap();
-    assert_eq!(plan.divisors, Divisors::None);
+    assert!(plan.divisors.is_none());
     assert_eq!(plan.warnings, ["tensor rope_freqs.weight is replaced by `rope_scaling` llama3"]);
+}
+
+/// Some families read keys that others ignore, or have another default, as their models were trained.
+#[test]
+fn families_have_keys_and_defaults_of_their_own() {
+    let plan = |case: Case| case.plan().unwrap();
+    let yarn = |case: Case| plan(case).rule_as::<Yarn>().unwrap().clone();
+    let scaled = |architecture| Case { architecture, ..Case::default() }.scaling("yarn");
+
+    let mistral = || {
+        let betas = scaled("mistral3").float("scaling.yarn_beta_fast", 8.0);
+        betas.float("scaling.yarn_beta_slow", 0.5)
+    };
+    let betas = |case| {
+        let Yarn { beta_fast, beta_slow, .. } = yarn(case);
+        (beta_fast.value, beta_slow.value)
+    };
+    assert_eq!(betas(mistral()), (8.0, 0.5));
+    assert_eq!(betas(mistral().flags(Flags::default().with(&yarn::BETA_FAST, 4.0))), (4.0, 0.5));
+    assert_eq!(betas(scaled("mistral3")), (32.0, 1.0));
+
+    assert_eq!(yarn(scaled("llama")).ramp.value, Ramp::Whole);
+    assert_eq!(yarn(scaled("gpt-oss")).ramp.value, Ramp::Exact);
+    let whole = Flags::default().with(&yarn::RAMP, "whole");
+    assert_eq!(yarn(scaled("gpt-oss").flags(whole)).ramp.value, Ramp::Whole);
+
+    let hunyuan = Case { architecture: "hunyuan-dense", n_rot: 128, ..Case::default() };
+    let plan = plan(hunyuan.float("freq_base", 10000.0).float("scaling.alpha", 1000.0));
+    close("base", plan.base_train.value, 1e4 * 1e3f64.powf(128.0 / 126.0), THROUGH_F32);
+    assert_eq!(plan.warnings, [""; 0]);
 }

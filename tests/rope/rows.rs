@@ -26,9 +26,9 @@ fn prepared(plan: Plan, positions_end: usize) -> (Rope, usize) {
     (rope, length)
 }
 
-/// Computes cosine and sine of `position * angle` by repeated squaring of the rotation by `angle`, so
-/// that no large angle is formed. Each of about 40 products adds an error of 2^-52, and squaring
-/// doubles the error, so the error of the result is position * 2^-50, below 1e-9 for a million.
+/// Computes cosine and sine of `position * angle` by repeated squaring of the rotation by `angle`,
+/// so that no large angle is formed. Each of about 40 products adds an error of 2^-52, and squaring
+/// doubles the error. So the error of the result is position * 2^-50, below 1e-9 for a million.
 fn power(angle: f64, position: usize) -> (f64, f64) {
     let product = |a: (f64, f64), b: (f64, f64)| (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0);
     let mut square = (angle.cos(), angle.sin());
@@ -115,14 +115,20 @@ fn rows_do_not_depend_on_how_they_were_computed() {
 fn rows_are_kept_by_layers_and_by_effective_length() {
     let factors =
         Factors { short: Some(vec![1.0; 32]), long: Some(vec![8.0; 32]), rope_freqs: None };
-    let case = Case { factors, window_rope: true, context: Some(16384), ..Case::default() };
+    let case = Case { factors, window_n_rot: Some(48), context: Some(16384), ..Case::default() };
     let plan = case.scaling("longrope").float("freq_base_swa", 500.0).plan().unwrap();
     let mut rope = Rope::new(plan);
     let lengths = [100, 10_000].map(|tokens| rope.effective_length(tokens));
     for layers in [Layers::Global, Layers::Window] {
         lengths.iter().for_each(|length| rope.prepare(layers, *length, 0..20).unwrap());
     }
-    let first = |layers, length| rope.row(layers, length, 8)[32]; // the sine of the first pair
+    // The sine of the first pair.
+    let first = |layers, length| {
+        let row = rope.row(layers, length, 8);
+        row[row.len() / 2]
+    };
+    assert_eq!(rope.row(Layers::Global, lengths[0], 8).len(), 64);
+    assert_eq!(rope.row(Layers::Window, lengths[0], 8).len(), 48);
     assert_eq!(first(Layers::Global, lengths[0]), 8f64.sin() as f32);
     assert_eq!(first(Layers::Global, lengths[1]), 1f64.sin() as f32);
     assert_eq!(first(Layers::Window, lengths[0]), 8f64.sin() as f32);

@@ -2,7 +2,7 @@
 
 use rope_cpu::{
     gguf::Value,
-    rope::{FREQ_BASE, FREQ_SCALE, Factors, Flags, SCALE, SCALING, dprope, rerope, yarn},
+    rope::{FREQ_BASE, FREQ_SCALE, Factors, Flags, SCALE, SCALING, dprope, dynamic, rerope, yarn},
 };
 
 use crate::Case;
@@ -34,6 +34,24 @@ fn inverted_factors_are_warned_about() {
 }
 
 #[test]
+fn settings_of_a_model_without_rotation_are_warned_about() {
+    let case = |context, flags| {
+        Case { context: Some(context), rotates: false, ..Case::default() }.flags(flags)
+    };
+    let yarn = Flags::method("yarn").with(&SCALE, 4.0);
+    assert_eq!(
+        warning(case(1024, yarn)),
+        "no layer of the model rotates: RoPE settings change nothing"
+    );
+    assert_eq!(
+        warning(case(16384, Flags::default())),
+        "context 16384 is beyond the 8192 tokens that the model was trained for, and no layer \
+         rotates, so that no setting extends it: text beyond that length may be poor"
+    );
+    assert!(warnings(case(8192, Flags::default())).is_empty());
+}
+
+#[test]
 fn contexts_that_are_not_reached_are_warned_about() {
     let case = |context, flags| Case { context: Some(context), ..Case::default() }.flags(flags);
     assert_eq!(
@@ -62,7 +80,7 @@ fn contexts_that_are_not_reached_are_warned_about() {
     assert_eq!(warnings(case(16384, yarn)), [""; 0]);
     let base = Flags::default().with(&FREQ_BASE, 20453.0);
     assert_eq!(warnings(case(16384, base)), [""; 0]);
-    // A model whose file reaches its trained length needs no other setting.
+    // A model needs no other setting if its file reaches its trained length.
     let qwen = Case { context_train: 131_072, ..Case::default() }
         .scaling("yarn")
         .float("scaling.factor", 4.0)
@@ -101,8 +119,9 @@ fn advice_reaches_the_context() {
             ]
         );
     }
-    // The factor of dynamic NTK does not extend the context, but with one below 1 alpha is too small.
-    let dynamic = Flags::method("dynamic").with(&SCALE, 0.5);
+    // With a target below twice the trained length, s is below 1 and alpha too small beyond the target.
+    let fu2 = Flags::method("dynamic").with(&dynamic::VARIANT, "fu2");
+    let dynamic = fu2.with(&dynamic::TARGET, 12288);
     assert_eq!(warnings(case(8192, dynamic.clone())), [""; 0]);
     assert!(warning(case(16384, dynamic)).contains("and no setting extends it"));
     // The proposed values work as printed: they are not rounded down, and no other flag conflicts.
@@ -141,6 +160,11 @@ fn advice_reaches_the_context() {
     let text = warning(longrope());
     assert!(text.contains("; `rope_scaling` yarn, `rope_freq_scale` 0.5 or "), "{text}");
     assert_eq!(warnings(longrope().flags(Flags::method("yarn"))), [""; 0]);
+    // A factor that extends the context as the divisors do is probably a mistake.
+    assert_eq!(
+        warnings(longrope().flags(Flags::default().with(&SCALE, 4.0))),
+        ["the factor 4 (`rope_scale` 4) applies in addition to LongRoPE's divisors"]
+    );
 }
 
 #[test]

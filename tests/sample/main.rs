@@ -19,7 +19,7 @@ fn neutral() -> Settings {
         .with(&typical_p::TYPICAL_P, 1.0)
 }
 
-/// Returns logits whose softmax is `probabilities`.
+/// Returns logits with the softmax `probabilities`.
 fn logits(probabilities: &[f32]) -> Vec<f32> {
     probabilities.iter().map(|p| p.ln()).collect()
 }

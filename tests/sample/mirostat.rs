@@ -14,7 +14,7 @@ fn mirostat(version: i32, tau: f32, eta: f32) -> Sampler {
 
 #[test]
 fn version_2_moves_its_bound_by_the_error() {
-    // Eight tokens of 3 bits. The bound starts at 2 and keeps one token, whose surprise is 0: it
+    // Eight tokens of 3 bits. The bound starts at 2 and keeps one token, with a surprise of 0. It
     // becomes 2 + 0.5, then 3, which keeps all tokens, and their surprise lowers it by 1.
     let mut sampler = mirostat(2, 1.0, 0.5);
     let flat = [0.0; 8];

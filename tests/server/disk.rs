@@ -121,7 +121,7 @@ fn damaged_files_are_removed_and_others_are_not_touched() {
     stop(server);
     assert_eq!(files(&folder).len(), 3);
 
-    // Those of another model stay, and are not used.
+    // Files of another model stay, and are not used.
     let model = tiny_reader(8, true);
     let other = Server::start(model.path(), &options(&folder, &[]));
     assert_eq!(ask(&other, &long("a "), 20)["timings"]["cache_n"], 0);
@@ -158,7 +158,7 @@ fn the_least_recently_used_files_are_removed_first() {
 #[test]
 fn conversations_are_on_disk_before_memory_is_full() {
     let folder = tempfile::tempdir().unwrap();
-    // Room for two conversations, of which one is in the slot.
+    // Room for two conversations. One is in the slot.
     let server = serve(&options(&folder, &["--cache-ram", "0"]));
     let prompts = ["a ", "in ", "no ", "on "].map(long);
     let first = prompts.each_ref().map(|prompt| ask(&server, prompt, 700));
@@ -195,4 +195,48 @@ fn conversations_with_scales_of_their_own_have_no_file() {
     let server = Server::start(model.path(), &options);
     assert_eq!(ask(&server, 0.5), 0);
     assert!(ask(&server, 1.0) >= 600);
+}
+
+#[test]
+fn documents_that_were_read_in_advance_are_not_read_again() {
+    let (folder, texts, model) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tiny_reader(7, true));
+    let notes = texts.path().join("notes");
+    fs::write(&notes, long("a ")).unwrap();
+    let read = |more: &[&str]| {
+        let arguments = ["read", "-c", "2048", "-o", folder.path().to_str().unwrap()];
+        let notes = notes.to_str().unwrap();
+        let command =
+            Server::command(&arguments, model.path(), &[&[notes][..], more].concat()).output();
+        String::from_utf8(command.unwrap().stdout).unwrap()
+    };
+    let line = read(&[]);
+    let tokens: u64 = line.split(": ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    let document = files(&folder).pop().unwrap();
+
+    let prompt = long("a ") + " and then the rain";
+    let expected = ask(&serve(&["-c", "2048"]), &prompt, 20);
+    let server = Server::start(model.path(), &options(&folder, &["--cache-disk-limit", "1"]));
+    let answer = ask(&server, &prompt, 20);
+    assert_eq!(
+        (&answer["content"], &answer["timings"]["cache_n"]),
+        (&expected["content"], &json!(tokens))
+    );
+    server.wait_until(|server| server.stderr().contains(r#""source":"disk""#));
+    // A conversation that continues a document does not take its place.
+    let log = stop(server);
+    assert!(document.exists() && files(&folder).len() == 2, "{log}");
+    assert_eq!(log.matches("not used").count(), 0, "{log}");
+
+    // Damaged documents stay unused, and so do documents of other settings.
+    let mut bytes = fs::read(&document).unwrap();
+    bytes.pop();
+    fs::write(&document, &bytes).unwrap();
+    read(&["-ctk", "q8_0"]);
+    let server = Server::start(model.path(), &options(&folder, &[]));
+    let log = stop(server);
+    let name = document.file_name().unwrap().to_str().unwrap();
+    assert!(log.contains(&format!("{name} is ignored: the file is damaged")), "{log}");
+    assert!(log.contains("not used: ") && log.contains("set --cache-type-k q8_0"), "{log}");
+    assert_eq!(files(&folder).len(), 3);
 }

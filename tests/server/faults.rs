@@ -66,7 +66,8 @@ fn conversations_of_another_form_are_refused() {
     server.post("/v1/chat/completions", json!({})).refused(400, &["\"messages\""]);
 }
 
-/// Checks the whole messages of errors. In requests, `M` at the beginning stands for a message of a user.
+/// Checks the whole messages of errors. In requests, `M` at the beginning means a message of a
+/// user.
 #[track_caller]
 fn assert_refused(server: &Server, requests: &[(&str, &str, &str)]) {
     for (path, request, expected) in requests {
@@ -176,6 +177,27 @@ fn fields_have_the_names_and_places_that_the_request_gives_them() {
                 "/completion",
                 r#"{"prompt": "a", "seed": 1e30}"#,
                 r#""seed": must be a whole number of 64 bits, not 1e+30"#,
+            ),
+            (
+                "/v1/responses",
+                r#"{"input": "a", "text": {"verbosity": "low"}}"#,
+                r#""text.verbosity": not supported: ask for the length in the prompt"#,
+            ),
+            (
+                "/api/chat",
+                r#"{M, "options": {"logit_bias": 5}}"#,
+                r#""options.logit_bias": must be an object or a list of pairs of a token (from 0 to 39) or a text and a number or false, not 5"#,
+            ),
+            (
+                "/v1/messages",
+                r#"{"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+                "content": [{"type": "x"}]}]}]}"#,
+                r#""messages[0].content[0].content[0].type": must be "text", not "x""#,
+            ),
+            (
+                "/v1/chat/completions",
+                r#"{M, "functions": [{"name": "f"}], "function_call": "f"}"#,
+                r#""function_call": must be "auto", "none" or an object with the "name" of a function, not "f""#,
             ),
             (
                 "/v1/chat/completions",

@@ -46,7 +46,7 @@ pub struct Reply {
 /// An answer that comes in parts: the data of its events.
 pub struct Events(Lines<BufReader<Box<dyn Read + Send>>>);
 
-/// Starts a server with the tiny model of [`tiny_reader`], whose answers have no end of their own.
+/// Starts a server with the tiny model of [`tiny_reader`]. Its answers have no end of their own.
 pub fn serve(options: &[&str]) -> Server {
     let model = tiny_reader(7, true);
     let mut server = Server::start(model.path(), options);
@@ -163,7 +163,7 @@ impl Server {
 
     /// Waits until `condition` holds.
     #[track_caller]
-    pub fn wait_until(&self, condition: impl Fn(&Server) -> bool) {
+    pub fn wait_until(&self, mut condition: impl FnMut(&Server) -> bool) {
         let began = Instant::now();
         while !condition(self) {
             assert!(began.elapsed() < PATIENCE, "{}", self.stderr());

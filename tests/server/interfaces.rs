@@ -91,6 +91,37 @@ fn several_answers_differ_and_can_be_repeated() {
 }
 
 #[test]
+fn a_prompt_counts_once_however_many_answers_it_has() {
+    let usage = |server: &Server, path: &str, prompt: Value, n: usize| {
+        let mut body =
+            json!({ "max_tokens": 4, "n": n, "stream_options": { "include_usage": true } });
+        body.as_object_mut().unwrap().extend(prompt.as_object().unwrap().clone());
+        let whole = server.post(path, body.clone()).json()["usage"].take();
+        let streamed = server.stream(path, body).last().unwrap()["usage"].take();
+        [whole, streamed]
+    };
+    for (path, prompt) in [
+        ("/v1/completions", json!({ "prompt": [PROMPT, "rain"] })),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": [{ "role": "user", "content": "be on the inner rein" }] }),
+        ),
+    ] {
+        let server = serve(&["-c", "256", "--chat-template", TEMPLATE]);
+        let [first, again] = usage(&server, path, prompt.clone(), 1);
+        let cached = |usage: &Value| usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+        assert!(cached(&first) < cached(&again), "{path}: {first} {again}");
+        let [whole, streamed] = usage(&server, path, prompt, 3);
+        for several in [whole, streamed] {
+            assert_eq!(several["prompt_tokens"], first["prompt_tokens"], "{path}");
+            assert_eq!(cached(&several), cached(&again), "{path}");
+            let generated = first["completion_tokens"].as_u64().unwrap();
+            assert_eq!(several["completion_tokens"], 3 * generated, "{path}");
+        }
+    }
+}
+
+#[test]
 fn tokens_and_texts_are_converted() {
     let server: Server = serve(&["-c", "256"]);
     let tokens = server.post("/tokenize", json!({ "content": PROMPT })).json();
@@ -103,6 +134,22 @@ fn tokens_and_texts_are_converted() {
     let [of_text, of_tokens] =
         [of_text, of_tokens].map(|body| server.post("/completion", body).json()["content"].take());
     assert_eq!(of_text, of_tokens);
+}
+
+#[test]
+fn tokens_are_found_in_the_form_of_vllm() {
+    let server: Server = serve(&["-c", "256"]);
+    let info = server.get("/tokenizer_info").json();
+    assert_eq!(info["bos_token"], server.get("/props").json()["bos_token"]);
+    // Harnesses look for the key.
+    assert!(info.as_object().unwrap().contains_key("eos_token"), "{info}");
+    let tokens = |body| server.post("/tokenize", body).json()["tokens"].take();
+    let plain = tokens(json!({ "prompt": PROMPT, "add_special_tokens": false }));
+    assert_eq!(plain, tokens(json!({ "content": PROMPT })));
+    let with_ends = tokens(json!({ "prompt": PROMPT }));
+    assert_eq!(with_ends, tokens(json!({ "content": PROMPT, "add_special": true })));
+    assert_ne!(with_ends, plain);
+    assert_eq!(server.post("/detokenize", json!({ "tokens": plain })).json()["prompt"], PROMPT);
 }
 
 #[test]
@@ -168,10 +215,10 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens() {
         assert_eq!(list("text_offset")[2], texts[..2].concat().chars().count());
         for (index, value) in logprobs["token_logprobs"].as_array().unwrap().iter().enumerate() {
             let of_prompt = &list("token_logprobs")[first + index];
-            // Sums over a prompt have another order than those of an answer.
+            // Sums over a prompt have another order than sums over an answer.
             let difference = value.as_f64().unwrap() - of_prompt.as_f64().unwrap();
             assert!(difference.abs() < 1e-4, "{index}: {value} {of_prompt}");
-            // The generated token is the most likely one.
+            // The generated token is the likeliest one.
             let top = list("top_logprobs")[first + index].clone();
             assert_eq!(top.as_object().unwrap().keys().next(), Some(&texts[first + index]));
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{PROMPT, Server, serve};
 
-/// Returns a prompt of `words` words that differs from those of other numbers after the first letter.
+/// Returns a prompt of `words` words. Prompts with different numbers differ after the first letter.
 fn prompt(number: usize, words: usize) -> String {
     let letter = |index: usize| char::from(b'a' + (index * (number + 3) % 26) as u8);
     (0..words).map(|word| format!("{}{} ", letter(word + number), letter(3 * word))).collect()
@@ -88,10 +88,10 @@ fn a_shared_beginning_is_read_once() {
 fn prompts_with_a_shared_beginning_wait_for_the_first() {
     let server = serve(&["-c", "4096", "-np", "4", "-ub", "32"]);
     let body = json!({ "prompt": prompt(1, 500), "n": 4, "max_tokens": 2 });
-    let answers = server.post("/v1/completions", body).json();
-    let usage = &answers["usage"];
-    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
-    assert!(cached >= 3 * 1400, "{usage}");
+    let answers = server.post("/completion", body).json();
+    let cached = |answer: &Value| answer["timings"]["cache_n"].as_u64().unwrap();
+    let cached: Vec<_> = answers.as_array().unwrap().iter().map(cached).collect();
+    assert!(cached.iter().sum::<u64>() >= 3 * 1400, "{cached:?}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn identifiers_that_are_long_or_strange_are_replaced() {
 #[test]
 fn prompts_are_in_the_log_only_if_that_is_asked_for() {
     let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    // Words of requests that succeed, and of those whose errors quote them.
+    // Words of requests that succeed, and of requests with errors that quote them.
     let ask = |server: &Server| {
         let body = json!({ "prompt": PROMPT, "n_predict": 4 });
         let _: Vec<_> = server.stream("/completion", body.clone()).collect();

@@ -6,6 +6,7 @@ mod adapters;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;
+mod calls;
 mod disk;
 mod faults;
 mod harness;
@@ -19,6 +20,7 @@ mod open;
 mod other_interfaces;
 mod page;
 mod reasoning;
+mod rerank;
 mod slots;
 mod slow;
 mod speculation;

@@ -66,6 +66,22 @@ fn anthropics_messages() {
     let [read, cached] = input(&events[0]["message"]["usage"]);
     assert_eq!((read + cached).to_string(), tokens["input_tokens"].to_string());
     assert!(cached > 0, "the prompt was read before");
+    let mut usage = events[0]["message"]["usage"].clone();
+    usage["output_tokens"] = 20.into();
+    assert_eq!(events[events.len() - 2]["usage"], usage, "the last counts have all of the first");
+
+    let mut writing = body.clone();
+    writing["messages"][0]["content"][0] = json!({ "type": "text", "text": "be on the rein", "cache_control": { "type": "ephemeral" } });
+    let tokens = server.post("/v1/messages/count_tokens", writing.clone()).json();
+    for is_cached in [false, true] {
+        let usage = server.post("/v1/messages", writing.clone()).json()["usage"].take();
+        let count = |name: &str| usage[name].as_u64().unwrap();
+        let (written, read) =
+            (count("cache_creation_input_tokens"), count("cache_read_input_tokens"));
+        assert_eq!((written + read).to_string(), tokens["input_tokens"].to_string());
+        assert_eq!(usage["input_tokens"], 0);
+        assert_eq!(written < read, is_cached, "{usage}");
+    }
 
     let mut stopped = body;
     stopped["stop_sequences"] = json!([&expected[3..6]]);
@@ -254,8 +270,8 @@ fn embeddings_have_an_encoding_a_usage_and_limits() {
     let plain = embeddings(&server, json!(PROMPT)).remove(0);
     let answer = post(json!({ "input": PROMPT, "encoding_format": "base64" })).json();
     let mut bytes = Vec::new();
-    for x in plain {
-        bytes.write_all(&(x as f32).to_le_bytes()).unwrap();
+    for x in &plain {
+        bytes.write_all(&(*x as f32).to_le_bytes()).unwrap();
     }
     use base64::{Engine, prelude::BASE64_STANDARD};
     assert_eq!(answer["data"][0]["embedding"], BASE64_STANDARD.encode(bytes));
@@ -267,11 +283,22 @@ fn embeddings_have_an_encoding_a_usage_and_limits() {
         (json!({ "input": [] }), "not empty"),
         (json!({ "input": true }), "\"input\": must be"),
         (json!({ "input": PROMPT, "encoding_format": 1 }), "\"encoding_format\""),
-        (json!({ "input": PROMPT, "dimensions": 3 }), "\"dimensions\": must be 64"),
+        (
+            json!({ "input": PROMPT, "dimensions": 65 }),
+            "\"dimensions\": must be a whole number from 1 to 64",
+        ),
         (json!({ "input": "rein ".repeat(300) }), "too large"),
         (json!({ "input": [{ "content": [{ "type": "video" }] }] }), "\"content\""),
     ] {
         post(body).refused(400, &[part]);
+    }
+    // Fewer dimensions have the direction of the first numbers, and length 1 again.
+    let short = post(json!({ "input": PROMPT, "dimensions": 3 })).json();
+    let short = short["data"][0]["embedding"].as_array().unwrap().clone();
+    let length = plain[..3].iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert_eq!(short.len(), 3);
+    for (short, x) in short.iter().zip(&plain) {
+        assert!((short.as_f64().unwrap() - x / length).abs() < 1e-6);
     }
     let parts = json!({ "content": [{ "type": "text", "text": "the rain " },
         { "type": "text", "text": "in the north" }] });

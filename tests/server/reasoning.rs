@@ -24,7 +24,7 @@ fn with_template(template: &str, options: &[&str], test: impl FnOnce(&Server)) {
     test(&Server::start(model.path(), &options));
 }
 
-/// Returns a request whose model never ends reasoning by itself.
+/// Returns a request with a model that never ends reasoning by itself.
 fn request(more: Value) -> Value {
     let mut request = json!({
         "messages": [{ "role": "user", "content": "rain rain rain" }], "max_tokens": 40, "seed": 3,
@@ -59,7 +59,7 @@ fn a_limit_ends_reasoning_and_the_answer_follows() {
             assert_eq!(answer(server, json!({ "reasoning_budget_tokens": -1 })).0, endless);
             let none = answer(server, json!({ "reasoning_budget_tokens": 0 }));
             assert!(none.0.is_empty() && !none.1.is_empty(), "{none:?}");
-            // The limit of the answer holds for the end of reasoning, too.
+            // The limit of the answer also holds for the end of reasoning.
             for max in 6..6 + END {
                 let limits = json!({ "reasoning_budget_tokens": 6, "max_tokens": max });
                 let answer = server.post("/v1/chat/completions", request(limits)).json();

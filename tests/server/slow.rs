@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::harness::{PATIENCE, PROMPT, Server, serve};
 
-/// Returns a connection whose reads fail when nothing arrives.
+/// Returns a connection with reads that fail when nothing arrives.
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

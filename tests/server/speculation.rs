@@ -9,7 +9,7 @@ use crate::{
     tiny::tiny_reader,
 };
 
-/// Requests whose answers repeat themselves: greedy, with a seed, and by a grammar.
+/// Requests with answers that repeat themselves: greedy, with a seed, and by a grammar.
 fn bodies() -> Vec<Value> {
     let body = |number: usize| {
         let word = ["rain ", "north ", "inner "][number % 3];
@@ -59,10 +59,14 @@ fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Checks that answers with drafts are those of `alone`, and that some drafts were right.
+/// Checks that answers with drafts equal the answers of `alone`, and that some drafts were right. If
+/// other programs slow passes down, drafts do not pay for a while: then it asks again.
 fn check(server: &Server, bodies: &[Value], alone: &[Value]) {
     let mut all = Vec::new();
-    for _ in 0..3 {
+    for round in 0..40 {
+        if round >= 3 && sum(&all, "draft_n_accepted") > 0 {
+            break;
+        }
         let answers = together(server, bodies);
         for ((answer, expected), body) in answers.iter().zip(alone).zip(bodies) {
             assert_eq!(content(answer), content(expected), "{body}");

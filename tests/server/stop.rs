@@ -25,7 +25,7 @@ fn a_running_answer_is_finished_before_the_server_stops() {
     server.wait_until(|server| server.get("/readyz").status == 503);
     server.get("/livez").json();
     let reply = server.post("/completion", body);
-    reply.refused(503, &["stops"]);
+    reply.refused(503, &["is stopping"]);
     assert!(reply.header("retry-after").is_some());
     let last = events.last().unwrap();
     assert_eq!(last["tokens_predicted"], 6000);

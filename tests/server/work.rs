@@ -1,11 +1,6 @@
-//! Requests whose preparation takes long.
+//! Requests with a long preparation.
 
-use std::{
-    io::Write,
-    net::TcpStream,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Write, net::TcpStream, thread, time::Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -15,7 +10,7 @@ use crate::harness::{PROMPT, Server, serve};
 /// The number of expensive requests at a time: more than there are threads for them.
 const REQUESTS: u32 = 12;
 
-/// A request whose text takes a long time to become tokens.
+/// A request with a text that takes a long time to become tokens.
 fn expensive() -> Value {
     json!({ "content": "the rain in the north ".repeat(180_000) })
 }
@@ -29,21 +24,19 @@ fn other_requests_go_on_while_some_are_prepared() {
     let server = serve(&["-c", "100000", "--context-shift"]);
     let mut events = server.stream("/completion", json!({ "prompt": PROMPT, "n_predict": -1 }));
     events.next().unwrap();
-    let began = Instant::now();
-    let (slowest, whole) = thread::scope(|scope| {
+    let answered = thread::scope(|scope| {
         let all: Vec<_> = (0..REQUESTS).map(|_| scope.spawn(|| tokenize(&server))).collect();
-        let mut slowest = Duration::ZERO;
+        let mut answered = 0;
         while all.iter().any(|request| !request.is_finished()) {
-            let asked = Instant::now();
             server.get("/health").json();
-            // The stream goes on, too.
+            // The stream also continues.
             events.next().unwrap();
-            slowest = slowest.max(asked.elapsed());
+            answered += 1;
         }
-        (slowest, began.elapsed())
+        answered
     });
-    // If threads of connections do the work of requests, it takes most of the time.
-    assert!(slowest < whole / 4, "{slowest:?} of {whole:?}");
+    // If threads of connections do the work of requests, at most one answer follows each of them.
+    assert!(answered > 2 * REQUESTS, "{answered}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ macro_rules! vocabularies {
 }
 
 vocabularies! {
+    bert_bge: "bert-bge",
     command_r: "command-r",
     deepseek_coder: "deepseek-coder",
     deepseek_llm: "deepseek-llm",
@@ -134,7 +135,6 @@ fn refusal(vocabulary: &str) -> Option<String> {
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     for (vocabulary, words) in [
-        ("bert-bge", ["\"bert\"", "llama"]),
         ("nomic-bert-moe", ["\"t5\"", "gpt2"]),
         ("aquila", ["tokenizer.ggml.pre is missing", "qwen2"]),
         ("gpt-neox", ["tokenizer.ggml.pre is missing", "`override_kv`"]),

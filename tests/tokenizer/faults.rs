@@ -7,7 +7,7 @@ use rope_cpu::{
 
 /// The bytes of arrays, which live as long as the metadata that borrows them.
 #[derive(Default)]
-struct Keys {
+pub struct Keys {
     strings: Vec<(&'static str, String)>,
     numbers: Vec<(&'static str, u32)>,
     flags: Vec<(&'static str, bool)>,
@@ -15,29 +15,35 @@ struct Keys {
 }
 
 impl Keys {
-    fn string(mut self, key: &'static str, value: &str) -> Self {
+    pub fn string(mut self, key: &'static str, value: &str) -> Self {
         self.strings.retain(|(k, _)| *k != key);
         self.strings.push((key, value.into()));
         self
     }
 
-    fn number(mut self, key: &'static str, value: u32) -> Self {
+    pub fn number(mut self, key: &'static str, value: u32) -> Self {
         self.numbers.push((key, value));
         self
     }
 
-    fn flag(mut self, key: &'static str, value: bool) -> Self {
+    pub fn flag(mut self, key: &'static str, value: bool) -> Self {
         self.flags.push((key, value));
         self
     }
 
-    fn array(mut self, key: &'static str, element: ValueType, len: usize, bytes: Vec<u8>) -> Self {
+    pub fn array(
+        mut self,
+        key: &'static str,
+        element: ValueType,
+        len: usize,
+        bytes: Vec<u8>,
+    ) -> Self {
         self.arrays.retain(|(k, ..)| *k != key);
         self.arrays.push((key, element, len, bytes));
         self
     }
 
-    fn texts(self, key: &'static str, texts: &[&[u8]]) -> Self {
+    pub fn texts(self, key: &'static str, texts: &[&[u8]]) -> Self {
         let bytes = texts
             .iter()
             .flat_map(|text| [&(text.len() as u64).to_le_bytes()[..], text].concat())
@@ -45,38 +51,38 @@ impl Keys {
         self.array(key, ValueType::String, texts.len(), bytes)
     }
 
-    fn tokens(self, texts: &[&str]) -> Self {
+    pub fn tokens(self, texts: &[&str]) -> Self {
         let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         self.texts("tokenizer.ggml.tokens", &texts)
     }
 
-    fn merges(self, texts: &[&str]) -> Self {
+    pub fn merges(self, texts: &[&str]) -> Self {
         let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         self.texts("tokenizer.ggml.merges", &texts)
     }
 
-    fn types(self, types: &[i32]) -> Self {
+    pub fn types(self, types: &[i32]) -> Self {
         let bytes = types.iter().flat_map(|t| t.to_le_bytes()).collect();
         self.array("tokenizer.ggml.token_type", ValueType::I32, types.len(), bytes)
     }
 
-    fn suppressed(self, tokens: &[i32]) -> Self {
+    pub fn suppressed(self, tokens: &[i32]) -> Self {
         let bytes = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
         self.array("tokenizer.ggml.suppress_tokens", ValueType::I32, tokens.len(), bytes)
     }
 
-    fn scores(self, scores: &[f32]) -> Self {
+    pub fn scores(self, scores: &[f32]) -> Self {
         let bytes = scores.iter().flat_map(|s| s.to_le_bytes()).collect();
         self.array("tokenizer.ggml.scores", ValueType::F32, scores.len(), bytes)
     }
 
-    fn without(mut self, key: &str) -> Self {
+    pub fn without(mut self, key: &str) -> Self {
         self.strings.retain(|(k, _)| *k != key);
         self.arrays.retain(|(k, ..)| *k != key);
         self
     }
 
-    fn metadata(&self) -> Metadata<'_> {
+    pub fn metadata(&self) -> Metadata<'_> {
         let mut metadata = Metadata::default();
         for (key, value) in &self.strings {
             metadata.insert(key, Value::String(value.as_bytes()));
@@ -93,7 +99,7 @@ impl Keys {
         metadata
     }
 
-    fn refused(&self) -> String {
+    pub fn refused(&self) -> String {
         Tokenizer::from_metadata(&self.metadata()).expect_err("a fault").to_string()
     }
 }

@@ -5,3 +5,4 @@ mod faults;
 mod files;
 mod golden;
 mod round_trip;
+mod wordpiece;

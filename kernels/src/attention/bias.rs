@@ -9,76 +9,58 @@
 //! A page is cut into arcs of 32 positions, each with a center c. The cosines and sines of the 16
 //! distances d are the same for all arcs, pages, heads and layers, and stay in the L1 cache.
 
-use super::{PAGE, Page, Rotation};
+use super::{
+    PAGE, Page, Rotation,
+    arcs::{ARC, Arcs},
+};
 use crate::{
     array::{from_fn, map},
-    isa::{Isa, LANES},
+    isa::{Isa, Kernel, LANES},
     tile::{Tile, float_tile, tiles},
     vector::rotated,
 };
 
-/// The number of positions of an arc: each lane is a distance from the center, to both sides.
-const ARC: usize = 2 * LANES;
-
-/// The cosines and sines that rotate a bias to all positions of a page.
-#[derive(Clone, Debug)]
-pub struct Arcs {
-    /// (arcs, `n_rot`): for each arc the row that rotates from the page's start to its center.
-    centers: Vec<f32>,
-    /// (`n_rot`): the cosines of all pairs, then their sines, where lanes are distances.
-    distances: Vec<[f32; LANES]>,
+/// Adds the scores with a head's bias, in whole arcs that cover the span.
+pub(super) struct Scores<'a> {
+    pub page: &'a Page<'a>,
+    /// (queries, dim)
+    pub queries: &'a [f32],
+    /// Has the bias, rotated to the page's start.
+    pub rotation: Rotation<'a>,
+    pub arcs: &'a Arcs,
+    /// Buffer: two rows of `n_rot` values for each arc.
+    pub buffer: &'a mut [[f32; LANES]],
+    /// (queries, PAGE)
+    pub scores: &'a mut [[f32; PAGE]],
 }
 
-impl Arcs {
-    /// Computes the cosines and sines of pairs that rotate by `inv_freq` radians per position, and are
-    /// multiplied by `scale`.
-    pub fn new(inv_freq: &[f64], scale: f64) -> Self {
-        let angles = |distance: f64| inv_freq.iter().map(move |theta| distance * theta);
-        let centers = (0..PAGE / ARC).map(|arc| (arc * ARC + LANES) as f64 - 0.5);
-        let row = |c| angles(c).map(f64::cos).chain(angles(c).map(f64::sin));
-        let lanes = |function: fn(f64) -> f64| {
-            let lane = move |theta, lane| function((lane as f64 + 0.5) * theta) * scale;
-            inv_freq.iter().map(move |theta| std::array::from_fn(|i| lane(theta, i) as f32))
-        };
-        Arcs {
-            centers: centers.flat_map(row).map(|x| x as f32).collect(),
-            distances: lanes(f64::cos).chain(lanes(f64::sin)).collect(),
+impl Kernel for Scores<'_> {
+    const FLOATS: bool = true;
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Scores { page, queries, rotation, arcs, buffer, scores } = self;
+        let (dim, count) = (page.queries.dim, page.queries.count);
+        let (pairs, w) = rotation.bias.split_at(rotation.n_rot);
+        let (first, end) = (page.span.start / ARC, page.span.end.div_ceil(ARC));
+        let (biases, products) =
+            buffer.as_flattened_mut().split_at_mut((end - first) * pairs.len());
+        let centers = arcs.centers.chunks_exact(pairs.len()).skip(first);
+        for (bias, center) in biases.chunks_exact_mut(pairs.len()).zip(centers) {
+            bias.copy_from_slice(pairs);
+            rotated(isa, bias, center);
         }
-    }
-}
-
-/// Adds the scores with a head's bias, which is rotated to the page's start, to `scores`, (queries,
-/// PAGE), in whole arcs that cover the span: `queries` (queries, dim). `buffer` is for two rows of
-/// `n_rot` values for each arc.
-#[inline(always)]
-pub(super) fn add_scores<I: Isa>(
-    isa: I,
-    page: &Page<'_>,
-    queries: &[f32],
-    rotation: Rotation<'_>,
-    arcs: &Arcs,
-    buffer: &mut [[f32; LANES]],
-    scores: &mut [[f32; PAGE]],
-) {
-    let (dim, count) = (page.queries.dim, page.queries.count);
-    let (pairs, w) = rotation.bias.split_at(rotation.n_rot);
-    let (first, end) = (page.span.start / ARC, page.span.end.div_ceil(ARC));
-    let (biases, products) = buffer.as_flattened_mut().split_at_mut((end - first) * pairs.len());
-    let centers = arcs.centers.chunks_exact(pairs.len()).skip(first);
-    for (bias, center) in biases.chunks_exact_mut(pairs.len()).zip(centers) {
-        bias.copy_from_slice(pairs);
-        rotated(isa, bias, center);
-    }
-    let (biases, distances) = (&*biases, &arcs.distances[..]);
-    for (query, scores) in queries.chunks_exact(dim).zip(&mut scores[..count]) {
-        let mut constant = 0.0;
-        for (z, w) in query[pairs.len()..].iter().zip(w) {
-            constant += z * w;
+        let (biases, distances) = (&*biases, &arcs.distances[..]);
+        for (query, scores) in queries.chunks_exact(dim).zip(&mut scores[..count]) {
+            let mut constant = 0.0;
+            for (z, w) in query[pairs.len()..].iter().zip(w) {
+                constant += z * w;
+            }
+            let scores = &mut scores.as_chunks_mut::<ARC>().0[first..end];
+            let query = &query[..pairs.len()];
+            let mut tile = ArcTile { isa, query, biases, distances, constant, products, scores };
+            tiles(end - first, &mut tile);
         }
-        let scores = &mut scores.as_chunks_mut::<ARC>().0[first..end];
-        let query = &query[..pairs.len()];
-        let mut tile = ArcTile { isa, query, biases, distances, constant, products, scores };
-        tiles(end - first, I::FLOAT_TILE, &mut tile);
     }
 }
 
@@ -98,6 +80,7 @@ struct ArcTile<'a, I> {
 }
 
 impl<I: Isa> Tile for ArcTile<'_, I> {
+    const LARGEST: usize = I::FLOAT_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let (isa, n_rot) = (self.isa, self.query.len());
@@ -128,7 +111,7 @@ impl<I: Isa> Tile for ArcTile<'_, I> {
     }
 }
 
-/// Writes `x u + y v`, then `y u - x v`, of the pairs of a query (x, y) and of the bias (u, v).
+/// Writes `x u + y v`, then `y u - x v`, for the pairs (x, y) of a query and (u, v) of the bias.
 #[inline(always)]
 fn multiply<I: Isa>(isa: I, query: &[f32], bias: &[f32], out: &mut [f32]) {
     let half = query.len() / 2;

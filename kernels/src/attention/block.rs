@@ -17,7 +17,7 @@ use crate::{
     isa::Isa,
 };
 
-/// The number of positions whose rows are read together.
+/// The number of rows that are read together.
 pub const ROWS: usize = 8;
 /// The number of places of a page that are read alternately: a core prefetches each stream
 /// separately.
@@ -48,7 +48,7 @@ impl<U> Block<'_, U> {
 
 impl Page<'_> {
     /// Returns for each KV head in `bytes` its first query, its rows, and the bytes that are read
-    /// after these rows: those of the following heads, or `next` for the last head.
+    /// after these rows: the following heads, or `next` for the last head.
     #[inline(always)]
     pub fn heads<'a>(
         &self,
@@ -66,10 +66,10 @@ impl Page<'_> {
         )
     }
 
-    /// Returns the rows of the span in blocks of [`ROWS`] rows of the page (those at the ends of the
-    /// span may have fewer), from [`STREAMS`] places alternately: in an order that does not depend on
-    /// the span. The bytes to prefetch are those that follow in the same stream, and after its end
-    /// those of the corresponding stream in `next`.
+    /// Returns the rows of the span in blocks of [`ROWS`] rows of the page, the first and the last
+    /// maybe with fewer. They come from [`STREAMS`] places alternately, in an order that does not
+    /// depend on the span. The bytes to prefetch follow in the same stream, and after its end in
+    /// the corresponding stream of the same span of `next`.
     #[inline(always)]
     pub fn blocks<'a, C: CacheFormat>(
         &self,
@@ -95,7 +95,7 @@ impl Page<'_> {
                 let stream_end = end.min((stream + 1) * STREAM_ROWS) * row_bytes;
                 let (from, at) = match at.checked_sub(stream_end) {
                     None => (bytes, at),
-                    Some(beyond) => (next, stream * STREAM_ROWS * row_bytes + beyond),
+                    Some(beyond) => (next, start.max(stream * STREAM_ROWS) * row_bytes + beyond),
                 };
                 Some(Block {
                     position,
@@ -117,8 +117,8 @@ pub fn write_scores<I: Isa, const N: usize>(
     position: usize,
     scores: &mut [[f32; PAGE]],
 ) {
-    for (sums, scores) in sums.iter().zip(scores) {
-        let sums = isa.to_f32s(isa.sums(*sums));
+    for t in 0..N {
+        let (sums, scores) = (isa.to_f32s(isa.sums(&sums[t])), &mut scores[t]);
         match scores[position..].first_chunk_mut() {
             Some(all) if count == ROWS => *all = sums,
             _ => scores[position..][..count].copy_from_slice(&sums[..count]),

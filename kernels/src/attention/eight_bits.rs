@@ -5,7 +5,7 @@
 //! for up to 64 queries:
 //!   for each tile of a few keys, each 16 or 32 queries:           lanes are queries
 //!     scores[panel][position] = integer product * scales + query . anchor
-//!   scores -> probabilities, as in single precision
+//!   scores -> probabilities                                       see `softmax`
 //!   for each strip of 64 positions, each 16 queries:
 //!     p = probability[position][query] * scale of the value
 //!     round p to 0 ..= 126 times one scale for each query
@@ -23,8 +23,11 @@ use std::array::from_fn;
 use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 
 use super::{
-    Lanes, PAGE, Page, Rotation, TOGETHER, partial_len,
-    rounded::{FOURS, Panels, RoundedKeys, RoundedValues, STRIP, inverse, transpose},
+    Lanes, PAGE, Page, Rotation, TOGETHER,
+    partial::partial_len,
+    rotation::LoadKeys,
+    rounded::{FOURS, RoundedKeys, RoundedValues, STRIP, inverse, transpose},
+    value_tile::{Partials, Weighted, weigh},
 };
 use crate::{
     array::map,
@@ -49,43 +52,53 @@ pub(super) struct RoundKeys<'a> {
 }
 
 impl CacheKernel for RoundKeys<'_> {
+    // The bytes depend on how dot products take them.
+    const FLOATS: bool = false;
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let RoundKeys { page, keys, rotation, rows, panel, rounded } = self;
         let (dim, span) = (page.queries.dim, &page.span);
         let keys: &[C::Unit] = cast_slice(keys);
         let panel = &mut must_cast_slice_mut(panel)[..dim];
-        let rows: &mut [f32] = &mut must_cast_slice_mut(rows)[..LANES * dim];
-        load_keys::<I, C>(isa, dim, 0, keys, rotation, &mut rounded.anchor[..dim]);
+        let rows: &mut [[f32; LANES]] = must_cast_slice_mut(rows);
+        let mixed = C::MIXED && rotation.is_none();
+        let load = |position: usize, out: &mut [[f32; LANES]]| {
+            let units = dim / UNIT;
+            let keys = &keys[position * units..][..out.len() * LANES / UNIT];
+            isa.call(LoadKeys::<C> { dim, position, keys, rotation, out });
+        };
+        load(0, rounded.anchor[..dim].as_chunks_mut().0);
         for index in span.start / LANES..span.end.div_ceil(LANES) {
-            load_keys::<I, C>(isa, dim, index * LANES, keys, rotation, rows);
-            transpose(isa, rows, panel);
-            for (x, anchor) in panel.iter_mut().zip(&rounded.anchor) {
-                let minus = isa.wide_splat(-anchor);
-                *x = isa.wide_to_f32s(isa.wide_add(isa.wide_load_f32(x), minus));
-            }
-            rounded.panels.put(isa, index, panel, C::MIXED && rotation.is_none());
+            load(index * LANES, &mut rows[..dim]);
+            let rows = rows[..dim].as_flattened();
+            isa.call(RoundPanel { index, rows, panel: &mut *panel, mixed, rounded: &mut *rounded });
         }
     }
 }
 
-/// Reads keys from `position` of the page on, and writes them to `out` (keys, dim): rotated, or as
-/// they are stored, which may be mixed.
-#[inline(always)]
-fn load_keys<I: Isa, C: CacheFormat>(
-    isa: I,
-    dim: usize,
-    position: usize,
-    keys: &[C::Unit],
-    rotation: Option<Rotation<'_>>,
-    out: &mut [f32],
-) {
-    let units = dim / UNIT;
-    let keys = &keys[position * units..][..out.len() / dim * units];
-    let out = out.as_chunks_mut().0;
-    match rotation {
-        Some(rotation) => rotation.load::<I, C>(isa, dim, position, keys, out),
-        None => load_row::<I, C>(isa, keys, out),
+/// Rounds 16 keys that have been converted to floats. Compiled once for all formats.
+struct RoundPanel<'a> {
+    index: usize,
+    /// (16 keys, dim)
+    rows: &'a [f32],
+    /// Buffer: (dim), where lanes are keys.
+    panel: &'a mut [[f32; LANES]],
+    /// Whether the keys are mixed.
+    mixed: bool,
+    rounded: &'a mut RoundedKeys,
+}
+
+impl Kernel for RoundPanel<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let RoundPanel { index, rows, panel, mixed, rounded } = self;
+        transpose(isa, rows, panel);
+        for (x, anchor) in panel.iter_mut().zip(&rounded.anchor) {
+            let minus = isa.wide_splat(-anchor);
+            *x = isa.wide_to_f32s(isa.wide_add(isa.wide_load_f32(x), minus));
+        }
+        rounded.panels.put(isa, index, panel, mixed);
     }
 }
 
@@ -109,7 +122,7 @@ impl CacheKernel for RoundValues<'_> {
         for four in page.span.start / 4..page.span.end.div_ceil(4) {
             let units = 4 * dim / UNIT;
             load_row::<I, C>(isa, &values[four * units..][..units], rows);
-            rounded.put(isa, four, &page.span, rows);
+            rounded.put(isa, four, &page.span, rows, page.queries.values_from / LANES);
         }
     }
 }
@@ -150,7 +163,7 @@ impl Kernel for Scores<'_> {
                 position: index * LANES,
                 scores: &mut scores[..count],
             };
-            tiles(LANES, I::KEY_TILE, &mut tile);
+            tiles(LANES, &mut tile);
         }
     }
 }
@@ -174,11 +187,12 @@ struct KeyTile<'a, I> {
 }
 
 impl<I: Isa> Tile for KeyTile<'_, I> {
+    const LARGEST: usize = I::KEY_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let mut panel = 0;
         while panel < self.scores.len() {
-            if I::TILE_PANELS == 2 && panel + 2 <= self.scores.len() {
+            if const { I::TILE_PANELS == 2 } && panel + 2 <= self.scores.len() {
                 self.score::<2, N>(panel, first);
                 panel += 2;
             } else {
@@ -253,13 +267,8 @@ impl Kernel for Values<'_> {
                 let mut probabilities = Probabilities { quants: [[0; 4 * LANES]; FOURS] };
                 let scores = &scores[start..][..STRIP];
                 let p_scales = probabilities.fill(isa, &read, scores, scales);
-                let queries = partials.len() / partial_len(dim);
-                let p = &probabilities;
-                let mut tile = ValueTile { isa, dim, vector: 0, p, p_scales, quants, partials };
-                while tile.vector < vectors {
-                    tiles(queries, I::WEIGHING_TILE, &mut tile);
-                    tile.vector += I::TILE_PANELS;
-                }
+                let strip = Strip { p: &probabilities, p_scales, quants };
+                weigh(isa, dim, page.queries.values_from, &strip, partials);
             }
         }
     }
@@ -316,44 +325,33 @@ impl Probabilities {
     }
 }
 
-/// Weighted sums of 16 or 32 values of each row of a strip, for a few of 16 queries.
-struct ValueTile<'a, I> {
-    isa: I,
-    dim: usize,
-    /// The first of the values, divided by [`LANES`].
-    vector: usize,
+/// The values of a strip.
+struct Strip<'a> {
     p: &'a Probabilities,
     /// The scales of the probabilities.
     p_scales: [f32; LANES],
     /// (dim / 16, [`FOURS`])
     quants: &'a [CacheLine],
-    /// (up to 16 queries, partial)
-    partials: &'a mut [f32],
 }
 
-impl<I: Isa> Tile for ValueTile<'_, I> {
+impl<I: Isa> Weighted<I> for Strip<'_> {
+    const LARGEST: usize = I::WEIGHING_TILE;
     #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        if I::TILE_PANELS == 2 {
-            self.add::<2, N>(first);
-        } else {
-            self.add::<1, N>(first);
-        }
-    }
-}
-
-impl<I: Isa> ValueTile<'_, I> {
-    #[inline(always)]
-    fn add<const W: usize, const N: usize>(&mut self, first: usize) {
-        let isa = self.isa;
+    fn add<const W: usize, const N: usize>(
+        &self,
+        isa: I,
+        vector: usize,
+        query: usize,
+        partials: &mut Partials<'_>,
+    ) {
         let quants: [&[CacheLine]; W] = from_fn(
             #[inline(always)]
-            |i| &self.quants[(self.vector + i) * FOURS..][..FOURS],
+            |i| &self.quants[(vector + i) * FOURS..][..FOURS],
         );
         let mut sums = [[isa.wide_ints(0); N]; W];
         for j in 0..FOURS {
             let p: &[[u8; 4]] = self.p.quants[j].as_chunks().0;
-            let p = &p[first..][..N];
+            let p = &p[query..][..N];
             let values = crate::array::from_fn::<_, W>(
                 #[inline(always)]
                 |i| isa.wide_load(&quants[i][j].0),
@@ -365,57 +363,11 @@ impl<I: Isa> ValueTile<'_, I> {
             }
         }
         for t in 0..N {
-            let scale = isa.wide_splat(self.p_scales[first + t]);
+            let scale = isa.wide_splat(self.p_scales[query + t]);
             for i in 0..W {
-                let at = (first + t) * partial_len(self.dim) + (self.vector + i) * LANES;
-                if let Some(to) = self.partials[at..].first_chunk_mut() {
+                if let Some(to) = partials.vector(query + t, vector + i) {
                     let sum = isa.wide_to_floats(sums[i][t]);
                     *to = isa.wide_to_f32s(isa.wide_mul_add(sum, scale, isa.wide_load_f32(to)));
-                }
-            }
-        }
-    }
-}
-
-/// Rounds queries.
-pub(super) struct RoundQueries<'a> {
-    /// (queries, dim)
-    pub queries: &'a [f32],
-    /// Buffer for a panel: (dim).
-    pub panel: &'a mut [Lanes],
-    /// The queries as floats, which are multiplied by anchors: (panels, dim), where lanes are
-    /// queries.
-    pub floats: &'a mut [Lanes],
-    /// Whether the queries are mixed.
-    pub mixed: bool,
-    pub rounded: &'a mut Panels,
-}
-
-impl Kernel for RoundQueries<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let RoundQueries { queries, panel, floats, mixed, rounded } = self;
-        let dim = panel.len();
-        let panel: &mut [[f32; LANES]] = must_cast_slice_mut(panel);
-        let floats: &mut [[f32; LANES]] = must_cast_slice_mut(floats);
-        let panels = queries.chunks(LANES * dim).zip(floats.chunks_exact_mut(dim));
-        for (index, (queries, floats)) in panels.enumerate() {
-            if queries.len() == LANES * dim {
-                transpose(isa, queries, panel);
-            } else {
-                panel.as_flattened_mut().fill(0.0);
-                for (lane, query) in queries.chunks_exact(dim).enumerate() {
-                    for (x, to) in query.iter().zip(&mut *panel) {
-                        to[lane] = *x;
-                    }
-                }
-            }
-            floats.copy_from_slice(panel);
-            rounded.put(isa, index, panel, mixed);
-            for four in &mut rounded.quants[index * dim / 4..][..dim / 4] {
-                for byte in &mut four.0 {
-                    *byte ^= I::SIGNED_BIAS;
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! for each KV head:
 //!   for each block of 8 keys, each tile of up to 4 queries:
 //!     scores[query][key] = sum of lanes of (query . key)           16 values in lanes
-//!   scores -> probabilities, and partials scaled to the new maxima
+//!   scores -> probabilities, and partials scaled to the new maxima     see `softmax`
 //!   for each block of 8 values, each tile of queries:
 //!     partial[query] += probability[query][position] * value[position]
 //! ```
@@ -21,20 +21,17 @@ use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
 use super::{
     Lanes, PAGE, Page, Rotation, bias,
     block::{Block, ROWS, write_scores},
-    partial_len,
+    partial::partial_len,
     rotating::RotatingTile,
+    rotation::LoadKeys,
     transposed,
 };
 use crate::{
     cache::{CacheFormat, CacheKernel, Quantized, UNIT},
     format::F32,
     isa::{Isa, Kernel, LANES},
-    tile::{Tile, tiles},
-    vector::{exp, soft_capped},
+    tile::{Tile, tiles, tiles_up_to},
 };
-
-/// The largest number of queries in a tile, which share a block of rows.
-const TILE: usize = 4;
 
 /// Computes the scores of all queries with the keys of the span.
 pub(super) struct Scores<'a> {
@@ -50,37 +47,20 @@ pub(super) struct Scores<'a> {
 }
 
 impl CacheKernel for Scores<'_> {
+    const FLOATS_QUANTIZED: bool = false;
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, next, rotation, rows, scores } = self;
-        let dim = page.queries.dim;
-        let (units, vectors) = (dim / UNIT, dim / LANES);
+        if self.rotation.is_some() {
+            return self.rotated::<I, C>(isa);
+        }
+        let Scores { page, keys, next, scores, .. } = self;
+        let (units, vectors) = (page.queries.dim / UNIT, page.queries.dim / LANES);
         for (first, keys, next) in page.heads(keys, next) {
             let queries = must_cast_slice(&page.queries.floats[first * vectors..]);
             let scores = &mut scores[first..];
-            let rotation = rotation.map(|all| all.of_head(first / page.queries.count, dim));
             for keys in page.blocks::<C>(keys, next) {
-                match rotation {
-                    None => {
-                        let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
-                        tiles(page.queries.count, TILE, &mut tile);
-                    }
-                    Some(rotation) if rotation.is_by_units() => {
-                        let mut tile =
-                            RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
-                        tiles(page.queries.count, TILE, &mut tile);
-                    }
-                    Some(rotation) => {
-                        for unit in 0..keys.units.len() {
-                            keys.prefetch(isa, unit);
-                        }
-                        let Block { position, units, .. } = keys;
-                        let rows = &mut rows[..units.len() * UNIT / LANES];
-                        let floats = must_cast_slice_mut(rows);
-                        rotation.load::<I, C>(isa, dim, position, units, floats);
-                        isa.call(FloatScores { page, queries, position, rows, scores });
-                    }
-                }
+                let mut tile = FloatTile::<I, C> { isa, queries, units, keys, scores };
+                tiles(page.queries.count, &mut tile);
             }
         }
     }
@@ -89,7 +69,7 @@ impl CacheKernel for Scores<'_> {
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
         let bias = self.rotation.map(|rotation| (rotation, rotation.bias_arcs()));
         if let Some((_, None)) = bias {
-            return self.run::<I, C>(isa);
+            return self.rotated::<I, C>(isa);
         }
         let Scores { page, keys, next, rows, scores, .. } = self;
         let (dim, units) = (page.queries.dim, page.queries.dim / UNIT);
@@ -98,9 +78,41 @@ impl CacheKernel for Scores<'_> {
             transposed::scores::<I, C>(isa, page, queries, keys, next, rows, scores);
             if let Some((rotation, Some(arcs))) = bias {
                 let rotation = rotation.of_head(first / page.queries.count, dim);
-                let queries: &[f32] = must_cast_slice(&page.queries.floats[first * dim / LANES..]);
-                let rows = must_cast_slice_mut(rows);
-                bias::add_scores(isa, page, queries, rotation, arcs, rows, scores);
+                let queries = must_cast_slice(&page.queries.floats[first * dim / LANES..]);
+                let buffer = must_cast_slice_mut(rows);
+                isa.call(bias::Scores { page, queries, rotation, arcs, buffer, scores });
+            }
+        }
+    }
+}
+
+impl Scores<'_> {
+    /// Computes the scores with keys that rotate, or have a bias.
+    #[inline(always)]
+    fn rotated<I: Isa, C: CacheFormat>(self, isa: I) {
+        let Scores { page, keys, next, rotation, rows, scores } = self;
+        let Some(all) = rotation else { return };
+        let dim = page.queries.dim;
+        let (units, vectors) = (dim / UNIT, dim / LANES);
+        for (first, keys, next) in page.heads(keys, next) {
+            let queries = must_cast_slice(&page.queries.floats[first * vectors..]);
+            let scores = &mut scores[first..];
+            let rotation = all.of_head(first / page.queries.count, dim);
+            for keys in page.blocks::<C>(keys, next) {
+                if rotation.is_by_units() {
+                    let mut tile =
+                        RotatingTile::<I, C> { isa, queries, units, keys, rotation, scores };
+                    tiles(page.queries.count, &mut tile);
+                } else {
+                    for unit in 0..keys.units.len() {
+                        keys.prefetch(isa, unit);
+                    }
+                    let Block { position, units: keys, .. } = keys;
+                    let rows = &mut rows[..keys.len() * UNIT / LANES];
+                    let (rotation, out) = (Some(rotation), must_cast_slice_mut(rows));
+                    isa.call(LoadKeys::<C> { dim, position, keys, rotation, out });
+                    isa.call(FloatScores { page, queries, position, rows, scores });
+                }
             }
         }
     }
@@ -118,6 +130,7 @@ struct FloatScores<'a> {
 }
 
 impl Kernel for FloatScores<'_> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
@@ -125,7 +138,7 @@ impl Kernel for FloatScores<'_> {
         let keys = Block { position, units: cast_slice(rows), next: &[] };
         let units = page.queries.dim / UNIT;
         let mut tile = FloatTile::<I, F32> { isa, queries, units, keys, scores };
-        tiles(page.queries.count, TILE, &mut tile);
+        tiles(page.queries.count, &mut tile);
     }
 }
 
@@ -141,6 +154,7 @@ struct FloatTile<'a, I, C: CacheFormat> {
 }
 
 impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
+    const LARGEST: usize = I::FEW_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let (units, vectors) = (self.units, self.units * UNIT / LANES);
@@ -150,12 +164,14 @@ impl<I: Isa, C: CacheFormat> Tile for FloatTile<'_, I, C> {
         }
         let mut sums = [[self.isa.splat_f32(0.0); ROWS]; N];
         let Block { position, units: keys, .. } = self.keys;
-        // The number of rows at a time whose sums stay in registers.
-        let at_once = if keys.len() < ROWS * units { 1 } else { I::FEW_SCORE_SUMS / N };
-        match at_once {
-            4.. => self.some_rows::<N, 4>(queries, &mut sums),
-            2 | 3 => self.some_rows::<N, 2>(queries, &mut sums),
-            _ => self.some_rows::<N, 1>(queries, &mut sums),
+        // The number of rows at a time: their sums stay in registers.
+        let whole = keys.len() == ROWS * units;
+        if whole && const { I::FEW_SCORE_SUMS / N >= 4 } {
+            self.some_rows::<N, 4>(queries, &mut sums);
+        } else if whole && const { I::FEW_SCORE_SUMS / N >= 2 } {
+            self.some_rows::<N, 2>(queries, &mut sums);
+        } else {
+            self.some_rows::<N, 1>(queries, &mut sums);
         }
         let count = keys.len() / units;
         write_scores(self.isa, &sums, count, position, &mut self.scores[first..]);
@@ -211,75 +227,6 @@ fn rows<U, const P: usize>(all: &[U], units: usize) -> [&[U]; P] {
     rows
 }
 
-/// Converts scores to probabilities relative to the maximum so far; 0 for positions that are not
-/// visible.
-pub(super) struct Softmax<'a> {
-    pub page: &'a Page<'a>,
-    pub scores: &'a mut [[f32; PAGE]],
-    pub partials: &'a mut [f32],
-}
-
-impl Kernel for Softmax<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let Page { queries, visible, span, .. } = self.page;
-        let visible = visible.iter().cycle();
-        let partials = self.partials.chunks_exact_mut(partial_len(queries.dim));
-        for ((scores, visible), partial) in self.scores.iter_mut().zip(visible).zip(partials) {
-            if visible.is_empty() {
-                scores[span.clone()].fill(0.0);
-                continue;
-            }
-            scores[span.start..visible.start].fill(0.0);
-            scores[visible.end..span.end].fill(0.0);
-            softmax(isa, &mut scores[visible.clone()], queries.soft_cap, partial);
-        }
-    }
-}
-
-/// Converts one query's visible scores to probabilities, and scales `partial` to the new maximum.
-#[inline(always)]
-fn softmax<I: Isa>(isa: I, scores: &mut [f32], soft_cap: Option<f32>, partial: &mut [f32]) {
-    let Some((values, [maximum, sum])) = partial.split_last_chunk_mut() else { return };
-    let mut largest = isa.wide_splat(*maximum);
-    for part in scores.chunks_mut(LANES) {
-        let mut s = isa.wide_load_f32(&padded(part));
-        if let Some(cap) = soft_cap {
-            let capped = isa.wide_to_f32s(soft_capped(isa, s, cap));
-            part.copy_from_slice(&capped[..part.len()]);
-            s = isa.wide_load_f32(&padded(part));
-        }
-        largest = isa.wide_max(largest, s);
-    }
-    let [a, b] = isa.wide_halves(largest);
-    let new = isa.max_lane(isa.max(a, b));
-    let minus_new = isa.wide_splat(-new);
-    let factor = exp(isa, isa.wide_splat(*maximum - new));
-    let mut sums = isa.wide_splat(0.0);
-    for part in scores.chunks_mut(LANES) {
-        let p = exp(isa, isa.wide_add(isa.wide_load_f32(&padded(part)), minus_new));
-        sums = isa.wide_add(sums, p);
-        part.copy_from_slice(&isa.wide_to_f32s(p)[..part.len()]);
-    }
-    for values in values.as_chunks_mut().0 {
-        *values = isa.wide_to_f32s(isa.wide_mul(isa.wide_load_f32(values), factor));
-    }
-    let [a, b] = isa.wide_halves(sums);
-    *sum = *sum * isa.wide_to_f32s(factor)[0] + isa.sum(isa.add(a, b));
-    *maximum = new;
-}
-
-/// Returns up to 16 scores, padded with minus infinity, whose probability is 0.
-#[inline(always)]
-fn padded(scores: &[f32]) -> [f32; LANES] {
-    scores.as_array().copied().unwrap_or_else(|| {
-        let mut all = [f32::NEG_INFINITY; LANES];
-        all[..scores.len()].copy_from_slice(scores);
-        all
-    })
-}
-
 /// Adds the values of the span, weighted by their probabilities, to the partials.
 pub(super) struct Values<'a> {
     pub page: &'a Page<'a>,
@@ -296,6 +243,7 @@ impl CacheKernel for Values<'_> {
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
         let Values { page, values, next, scores, partials } = self;
         let (units, len) = (page.queries.dim / UNIT, partial_len(page.queries.dim));
+        let first_unit = page.queries.values_from / UNIT;
         let count = page.queries.count;
         // More queries to a tile unpack values fewer times, but read each row twice.
         let packed = size_of::<C::Unit>() < UNIT;
@@ -304,8 +252,9 @@ impl CacheKernel for Values<'_> {
         for (first, values, next) in page.heads(values, next) {
             let (scores, partials) = (&scores[first..], &mut partials[first * len..]);
             for values in page.blocks::<C>(values, next) {
-                let mut tile = ValueTile::<I, C> { isa, units, values, scores, partials };
-                tiles(count, largest, &mut tile);
+                let mut tile =
+                    ValueTile::<I, C> { isa, units, first_unit, values, scores, partials };
+                tiles_up_to(largest, count, &mut tile);
             }
         }
     }
@@ -316,12 +265,15 @@ struct ValueTile<'a, I, C: CacheFormat> {
     isa: I,
     /// The number of units of a row.
     units: usize,
+    /// The first unit that is summed.
+    first_unit: usize,
     values: Block<'a, C::Unit>,
     scores: &'a [[f32; PAGE]],
     partials: &'a mut [f32],
 }
 
 impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
+    const LARGEST: usize = I::FLOAT_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let count = self.values.units.len() / self.units;
@@ -337,7 +289,7 @@ impl<I: Isa, C: CacheFormat> Tile for ValueTile<'_, I, C> {
             for p in 0..count {
                 self.some_rows::<N, 1, 2>(first, p, &probabilities);
             }
-        } else if N <= I::FEW_VALUE_QUERIES {
+        } else if const { N <= I::FEW_VALUE_QUERIES } {
             self.some_rows::<N, ROWS, 2>(first, 0, &probabilities);
         } else {
             self.some_rows::<N, ROWS, 1>(first, 0, &probabilities);
@@ -362,7 +314,7 @@ impl<I: Isa, C: CacheFormat> ValueTile<'_, I, C> {
             let partial = all.next().unwrap_or_default();
             partials[t] = &mut partial.as_chunks_mut().0.as_chunks_mut().0[..units];
         }
-        for u in 0..units {
+        for u in self.first_unit..units {
             for part in 0..2 / H {
                 let first_half = part * H;
                 let mut acc = [[isa.wide_splat(0.0); H]; N];

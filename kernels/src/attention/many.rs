@@ -4,7 +4,7 @@
 //! for each tile of a few keys:                    unpack them, rotate them
 //!   for each panel of 16 queries:                 lanes are queries
 //!     scores[panel][position] = sum over i of panel[i] * key[position][i]
-//! scores -> probabilities, and partials scaled to the new maxima
+//! scores -> probabilities, and partials scaled to the new maxima      see `softmax`
 //! for each run of positions whose values fit in the L1 cache:    unpack the values
 //!   for each 16 queries, each 16 or 32 values of a row, each tile of a few queries:
 //!     partial[query] += probability[position][query] * value[position]    lanes are values
@@ -15,16 +15,21 @@
 //! Scores keep the layout of the tiles, 16 queries side by side for each position, so the softmax
 //! needs no sums over lanes.
 
-use std::array::from_fn;
+use std::{array::from_fn, ops::Range};
 
-use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
+use bytemuck::{Pod, Zeroable, cast_slice, must_cast, must_cast_slice, must_cast_slice_mut};
 
-use super::{Lanes, PAGE, Page, Rotation, partial_len, queries::PanelUnit};
+use super::{
+    Lanes, PAGE, Page, Rotation,
+    partial::partial_len,
+    queries::PanelUnit,
+    rotation::LoadKeys,
+    value_tile::{Partials, Weighted, weigh},
+};
 use crate::{
     cache::{CacheFormat, CacheKernel, Quantized, UNIT, load_row},
     isa::{Isa, Kernel, LANES},
     tile::{Tile, float_tile, step, tiles, wide_float_tile},
-    vector::{exp, soft_capped},
 };
 
 /// Computes the scores of all queries with the keys of the span.
@@ -41,80 +46,100 @@ pub(super) struct Scores<'a> {
 const CACHED: usize = 8192;
 
 impl CacheKernel for Scores<'_> {
+    const FLOATS_QUANTIZED: bool = false;
     #[inline(always)]
     fn run<I: Isa, C: CacheFormat>(self, isa: I) {
-        let Scores { page, keys, rotation, rows, scores } = self;
-        let mut tile = KeyTile::<I, C> {
-            isa,
-            page,
-            keys: cast_slice(keys),
-            rotation,
-            rows: must_cast_slice_mut(rows),
-            scores: &mut scores[..page.visible.len().div_ceil(LANES)],
-        };
-        tiles(page.span.len(), I::ATTENTION_TILE, &mut tile);
+        self.score::<I, C, [f32; LANES]>(isa);
     }
 
     #[inline(always)]
     fn run_quantized<I: Isa, C: Quantized>(self, isa: I) {
-        if self.rotation.is_some() {
-            return self.run::<I, C>(isa);
+        match self.rotation {
+            Some(_) => self.score::<I, C, [f32; LANES]>(isa),
+            None => self.score::<I, C, IntUnit>(isa),
         }
-        let Scores { page, keys, rows, scores, .. } = self;
-        let mut tile = IntKeyTile::<I, C> {
-            isa,
-            page,
-            keys: cast_slice(keys),
-            rows: must_cast_slice_mut(rows),
-            scores: &mut scores[..page.visible.len().div_ceil(LANES)],
-        };
-        tiles(page.span.len(), I::KEY_TILE, &mut tile);
     }
 }
 
-/// The scores of all queries with a few keys, in single precision.
-struct KeyTile<'a, I, C: CacheFormat> {
+impl<'a> Scores<'a> {
+    /// Computes the scores with keys that are read as floats or as [`IntUnit`]s.
+    #[inline(always)]
+    fn score<I: Isa, C: CacheFormat, T: Pod>(self, isa: I)
+    where
+        KeyTile<'a, I, C, T>: Tile,
+    {
+        let Scores { page, keys, rotation, rows, scores } = self;
+        let (keys, rows) = (cast_slice(keys), must_cast_slice_mut(rows));
+        let scores = &mut scores[..page.visible.len().div_ceil(LANES)];
+        let mut tile = KeyTile::<I, C, T> { isa, page, keys, rotation, rows, scores };
+        tiles(page.span.len(), &mut tile);
+    }
+}
+
+/// Reads a few keys, and multiplies them with all queries.
+struct KeyTile<'a, I, C: CacheFormat, T> {
     isa: I,
     page: &'a Page<'a>,
     keys: &'a [C::Unit],
+    /// Integers do not rotate.
     rotation: Option<Rotation<'a>>,
-    rows: &'a mut [f32],
+    /// Buffer: (keys, dim) as floats or as [`IntUnit`]s.
+    rows: &'a mut [T],
     scores: &'a mut [[Lanes; PAGE]],
 }
 
-impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C> {
+impl<I: Isa, C: CacheFormat> Tile for KeyTile<'_, I, C, [f32; LANES]> {
+    const LARGEST: usize = I::ATTENTION_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, dim) = (self.isa, self.page.queries.dim);
-        let position = self.page.span.start + first;
-        let units = dim / UNIT;
+        let (page, dim) = (self.page, self.page.queries.dim);
+        let (position, units) = (page.span.start + first, dim / UNIT);
         let keys = &self.keys[position * units..][..N * units];
-        let rows = self.rows.as_chunks_mut().0;
-        match self.rotation {
-            Some(rotation) => rotation.load::<I, C>(isa, dim, position, keys, rows),
-            None => load_row::<I, C>(isa, keys, rows),
-        }
-        let rows: [&[f32]; N] = from_fn(
+        let out = &mut self.rows[..N * dim / LANES];
+        self.isa.call(LoadKeys::<C> { dim, position, keys, rotation: self.rotation, out });
+        let keys = self.rows[..N * dim / LANES].as_flattened();
+        self.isa.call(KeyScores::<N> { page, position, keys, scores: &mut *self.scores });
+    }
+}
+
+/// The scores of all queries with `N` keys, in single precision. Compiled once for all formats.
+struct KeyScores<'a, const N: usize> {
+    page: &'a Page<'a>,
+    /// The position of the first key.
+    position: usize,
+    /// (N, dim)
+    keys: &'a [f32],
+    scores: &'a mut [[Lanes; PAGE]],
+}
+
+impl<const N: usize> Kernel for KeyScores<'_, N> {
+    const FLOATS: bool = true;
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let KeyScores { page, position, keys, scores } = self;
+        let dim = page.queries.dim;
+        let keys: [&[f32]; N] = from_fn(
             #[inline(always)]
-            |t| &self.rows[t * dim..][..dim],
+            |t| &keys[t * dim..][..dim],
         );
-        let panels = &self.page.queries.floats[self.page.first / LANES * dim..];
-        let panels: &[[f32; LANES]] = must_cast_slice(panels);
+        let panels: &[[f32; LANES]] =
+            must_cast_slice(&page.queries.floats[page.first / LANES * dim..]);
         let mut panels = panels.chunks_exact(dim);
-        let (pairs, last) = if I::TILE_PANELS == 2 {
-            self.scores.as_chunks_mut::<2>()
+        let (pairs, last) = if const { I::TILE_PANELS == 2 } {
+            scores.as_chunks_mut::<2>()
         } else {
-            (&mut [][..], &mut *self.scores)
+            (&mut [][..], scores)
         };
         for scores in pairs {
             let (Some(a), Some(b)) = (panels.next(), panels.next()) else { return };
-            let acc = wide_float_tile(isa, [a, b], rows, [[isa.wide_splat(0.0); N]; 2]);
+            let acc = wide_float_tile(isa, [a, b], keys, [[isa.wide_splat(0.0); N]; 2]);
             for i in 0..2 {
                 write_scores(isa, acc[i], &mut scores[i][position..]);
             }
         }
         for (scores, panel) in last.iter_mut().zip(panels) {
-            let acc = float_tile(isa, panel, rows, [isa.wide_splat(0.0); N]);
+            let acc = float_tile(isa, panel, keys, [isa.wide_splat(0.0); N]);
             write_scores(isa, acc, &mut scores[position..]);
         }
     }
@@ -128,45 +153,78 @@ fn write_scores<I: Isa, const N: usize>(isa: I, acc: [I::WideFloats; N], scores:
     }
 }
 
-/// The scores of all queries with a few quantized keys, computed as integers.
-struct IntKeyTile<'a, I, C: CacheFormat> {
-    isa: I,
-    page: &'a Page<'a>,
+/// 32 integers of a key, ready for products with queries.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct IntUnit {
+    quants: [[u8; 4]; UNIT / 4],
+    scale: f32,
+    /// Makes the unit as large as the [`Lanes`] of its buffer.
+    padding: [u32; 7],
+}
+
+impl<I: Isa, C: Quantized> Tile for KeyTile<'_, I, C, IntUnit> {
+    const LARGEST: usize = I::KEY_TILE;
+    #[inline(always)]
+    fn run<const N: usize>(&mut self, first: usize) {
+        let (isa, page) = (self.isa, self.page);
+        let (position, units) = (page.span.start + first, page.queries.dim / UNIT);
+        let keys = &self.keys[position * units..][..N * units];
+        isa.call(LoadInts::<C> { keys, out: &mut *self.rows });
+        let keys = &self.rows[..N * units];
+        isa.call(IntKeyScores::<N> { page, position, keys, scores: &mut *self.scores });
+    }
+}
+
+/// Reads the integers of quantized keys.
+struct LoadInts<'a, C: CacheFormat> {
     keys: &'a [C::Unit],
-    /// Buffer for the integers of the keys.
-    rows: &'a mut [[u8; UNIT]],
+    out: &'a mut [IntUnit],
+}
+
+impl<C: Quantized> Kernel for LoadInts<'_, C> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        for (key, out) in self.keys.iter().zip(self.out) {
+            let quants = isa.xor(C::quants(isa, key), isa.splat(I::SIGNED_BIAS));
+            out.quants = must_cast(isa.to_bytes(quants));
+            out.scale = isa.f32_from_f16(C::scale(key));
+        }
+    }
+}
+
+/// The scores of all queries with the integers of `N` keys. Compiled once for all formats.
+struct IntKeyScores<'a, const N: usize> {
+    page: &'a Page<'a>,
+    /// The position of the first key.
+    position: usize,
+    /// (N, units)
+    keys: &'a [IntUnit],
     scores: &'a mut [[Lanes; PAGE]],
 }
 
-impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
+impl<const N: usize> Kernel for IntKeyScores<'_, N> {
+    type Output = ();
     #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        let (isa, units) = (self.isa, self.page.queries.dim / UNIT);
-        let position = self.page.span.start + first;
-        let keys = &self.keys[position * units..][..N * units];
-        for (key, row) in keys.iter().zip(&mut *self.rows) {
-            *row = isa.to_bytes(isa.xor(C::quants(isa, key), isa.splat(I::SIGNED_BIAS)));
-        }
-        let rows: [&[[u8; UNIT]]; N] = from_fn(
-            #[inline(always)]
-            |t| &self.rows[t * units..][..units],
-        );
-        let keys: [&[C::Unit]; N] = from_fn(
+    fn run<I: Isa>(self, isa: I) {
+        let IntKeyScores { page, position, keys, scores } = self;
+        let units = page.queries.dim / UNIT;
+        let keys: [&[IntUnit]; N] = from_fn(
             #[inline(always)]
             |t| &keys[t * units..][..units],
         );
-        let panels = &self.page.queries.panels[self.page.first / LANES * units..];
-        let panels = panels.chunks_exact(units);
-        for (scores, panel) in self.scores.iter_mut().zip(panels) {
+        let panels = &page.queries.panels[page.first / LANES * units..];
+        for (scores, panel) in scores.iter_mut().zip(panels.chunks_exact(units)) {
             let mut acc = [isa.wide_splat(0.0); N];
             for (u, unit) in panel.iter().enumerate() {
                 let quants: [&[[u8; 4]]; N] = from_fn(
                     #[inline(always)]
-                    |t| rows[t][u].as_chunks().0,
+                    |t| &keys[t][u].quants[..],
                 );
                 let products = products(isa, unit, quants);
                 for t in 0..N {
-                    let key_scale = isa.wide_splat_f16(C::scale(&keys[t][u]));
+                    let key_scale = isa.wide_splat(keys[t][u].scale);
                     let scale = isa.wide_mul(isa.wide_load_f32(&unit.scale), key_scale);
                     acc[t] = isa.wide_mul_add(isa.wide_to_floats(products[t]), scale, acc[t]);
                 }
@@ -176,7 +234,7 @@ impl<I: Isa, C: Quantized> Tile for IntKeyTile<'_, I, C> {
     }
 }
 
-/// Returns the sums of products of 32 integers of 16 queries with those of a few keys.
+/// Returns the sums of products of 32 integers of 16 queries and of a few keys.
 #[inline(always)]
 fn products<I: Isa, const N: usize>(
     isa: I,
@@ -191,81 +249,6 @@ fn products<I: Isa, const N: usize>(
         }
     }
     sums
-}
-
-/// Converts scores to probabilities relative to the maximum so far; 0 for positions that are not
-/// visible.
-pub(super) struct Softmax<'a> {
-    pub page: &'a Page<'a>,
-    pub scores: &'a mut [[Lanes; PAGE]],
-    pub partials: &'a mut [f32],
-}
-
-impl Kernel for Softmax<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let Page { queries, visible, span, .. } = self.page;
-        let partials = self.partials.chunks_mut(LANES * partial_len(queries.dim));
-        for ((scores, visible), partials) in
-            self.scores.iter_mut().zip(visible.chunks(LANES)).zip(partials)
-        {
-            let scores = &mut scores[span.clone()];
-            if let Some(cap) = queries.soft_cap {
-                for s in &mut *scores {
-                    s.0 = isa.wide_to_f32s(soft_capped(isa, isa.wide_load_f32(&s.0), cap));
-                }
-            }
-            for (lane, visible) in visible.iter().enumerate() {
-                let (before, after) = if visible.is_empty() {
-                    (scores.len(), scores.len())
-                } else {
-                    (visible.start - span.start, visible.end - span.start)
-                };
-                for s in &mut scores[..before] {
-                    s.0[lane] = f32::NEG_INFINITY;
-                }
-                for s in &mut scores[after..] {
-                    s.0[lane] = f32::NEG_INFINITY;
-                }
-            }
-            softmax(isa, scores, partials, queries.dim);
-        }
-    }
-}
-
-/// Converts the scores of up to 16 queries to probabilities, and scales their partials to the new
-/// maxima.
-#[inline(always)]
-fn softmax<I: Isa>(isa: I, scores: &mut [Lanes], partials: &mut [f32], dim: usize) {
-    let mut old = [f32::NEG_INFINITY; LANES];
-    for (old, partial) in old.iter_mut().zip(partials.chunks_exact(partial_len(dim))) {
-        *old = partial[dim];
-    }
-    let old = isa.wide_load_f32(&old);
-    let mut new = old;
-    for s in &*scores {
-        new = isa.wide_max(new, isa.wide_load_f32(&s.0));
-    }
-    // The maximum of a query that has attended to no key is minus infinity, and minus infinity
-    // minus itself would be NaN.
-    let minus_new = isa.wide_mul(isa.wide_max(new, isa.wide_splat(f32::MIN)), isa.wide_splat(-1.0));
-    let factors = isa.wide_to_f32s(exp(isa, isa.wide_add(old, minus_new)));
-    let mut sums = isa.wide_splat(0.0);
-    for s in &mut *scores {
-        let p = exp(isa, isa.wide_add(isa.wide_load_f32(&s.0), minus_new));
-        sums = isa.wide_add(sums, p);
-        s.0 = isa.wide_to_f32s(p);
-    }
-    let (maxima, sums) = (isa.wide_to_f32s(new), isa.wide_to_f32s(sums));
-    for (lane, partial) in partials.chunks_exact_mut(partial_len(dim)).enumerate() {
-        let factor = isa.wide_splat(factors[lane]);
-        for values in partial[..dim].as_chunks_mut().0 {
-            *values = isa.wide_to_f32s(isa.wide_mul(isa.wide_load_f32(values), factor));
-        }
-        partial[dim] = maxima[lane];
-        partial[dim + 1] = partial[dim + 1] * factors[lane] + sums[lane];
-    }
 }
 
 /// Adds the values of the span, weighted by their probabilities, to the partials.
@@ -292,61 +275,69 @@ impl CacheKernel for Values<'_> {
             let values = &values[span.start * dim / UNIT..span.end * dim / UNIT];
             let rows = &mut rows[..span.len() * dim / LANES];
             load_row::<I, C>(isa, values, rows);
-            let partials = partials.chunks_mut(LANES * partial_len(dim));
-            for (scores, partials) in scores.iter().zip(partials) {
-                let probabilities: &[[f32; LANES]] = must_cast_slice(&scores[span.clone()]);
-                let queries = partials.len() / partial_len(dim);
-                let mut tile = ValueTile { isa, dim, vector: 0, probabilities, rows, partials };
-                while tile.vector < dim / LANES {
-                    tiles(queries, I::ATTENTION_TILE, &mut tile);
-                    tile.vector += I::TILE_PANELS;
-                }
-            }
+            let from = page.queries.values_from;
+            isa.call(Weigh { dim, from, span, rows, scores, partials: &mut *partials });
         }
     }
 }
 
-/// Weighted sums of 16 or 32 values of each row, for a few queries.
-struct ValueTile<'a, I> {
-    isa: I,
+/// Adds values that have been converted to floats. Compiled once for all formats.
+struct Weigh<'a> {
     dim: usize,
-    /// The first of the values, divided by [`LANES`].
-    vector: usize,
+    /// The first element that is summed.
+    from: usize,
+    /// The positions of the values.
+    span: Range<usize>,
+    /// (positions, dim)
+    rows: &'a [[f32; LANES]],
+    /// (queries / 16, PAGE)
+    scores: &'a [[Lanes; PAGE]],
+    partials: &'a mut [f32],
+}
+
+impl Kernel for Weigh<'_> {
+    const FLOATS: bool = true;
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Weigh { dim, from, span, rows, scores, partials } = self;
+        let partials = partials.chunks_mut(LANES * partial_len(dim));
+        for (scores, partials) in scores.iter().zip(partials) {
+            let probabilities: &[[f32; LANES]] = must_cast_slice(&scores[span.clone()]);
+            weigh(isa, dim, from, &Rows { dim, probabilities, rows }, partials);
+        }
+    }
+}
+
+/// Values in single precision.
+struct Rows<'a> {
+    dim: usize,
     /// (positions, 16 queries)
     probabilities: &'a [[f32; LANES]],
     /// (positions, dim)
     rows: &'a [[f32; LANES]],
-    /// (up to 16 queries, partial)
-    partials: &'a mut [f32],
 }
 
-impl<I: Isa> Tile for ValueTile<'_, I> {
+impl<I: Isa> Weighted<I> for Rows<'_> {
+    const LARGEST: usize = I::ATTENTION_TILE;
     #[inline(always)]
-    fn run<const N: usize>(&mut self, first: usize) {
-        if I::TILE_PANELS == 2 {
-            self.add::<2, N>(first);
-        } else {
-            self.add::<1, N>(first);
-        }
-    }
-}
-
-impl<I: Isa> ValueTile<'_, I> {
-    #[inline(always)]
-    fn add<const W: usize, const N: usize>(&mut self, first: usize) {
-        let isa = self.isa;
-        let at =
-            |i: usize, t: usize| (first + t) * partial_len(self.dim) + (self.vector + i) * LANES;
+    fn add<const W: usize, const N: usize>(
+        &self,
+        isa: I,
+        vector: usize,
+        query: usize,
+        partials: &mut Partials<'_>,
+    ) {
         let mut acc = [[isa.wide_splat(0.0); N]; W];
         for i in 0..W {
             for t in 0..N {
-                if let Some(values) = self.partials[at(i, t)..].first_chunk() {
+                if let Some(values) = partials.vector(query + t, vector + i) {
                     acc[i][t] = isa.wide_load_f32(values);
                 }
             }
         }
-        let rows = self.rows[self.vector..].chunks(self.dim / LANES);
-        let probabilities = self.probabilities.as_flattened()[first..].chunks(LANES);
+        let rows = self.rows[vector..].chunks(self.dim / LANES);
+        let probabilities = self.probabilities.as_flattened()[query..].chunks(LANES);
         for (row, p) in rows.zip(probabilities) {
             if let (Some(row), Some(p)) = (row.first_chunk::<W>(), p.first_chunk()) {
                 acc = step(isa, *row, *p, acc);
@@ -354,7 +345,9 @@ impl<I: Isa> ValueTile<'_, I> {
         }
         for i in 0..W {
             for t in 0..N {
-                self.partials[at(i, t)..][..LANES].copy_from_slice(&isa.wide_to_f32s(acc[i][t]));
+                if let Some(values) = partials.vector(query + t, vector + i) {
+                    *values = isa.wide_to_f32s(acc[i][t]);
+                }
             }
         }
     }

@@ -1,14 +1,17 @@
 //! Queries in the layouts that scores are computed from.
 //!
 //! A few queries keep their shape (heads, queries, dim), as floats or as [`QueryUnit`]s of 32
-//! integers with a scale. Many queries are transposed to panels of 16 queries whose lanes are
-//! queries, as floats or as [`PanelUnit`]s.
+//! integers with a scale. Many queries are transposed to panels of 16 with a query in each lane, as
+//! floats or as [`PanelUnit`]s.
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, must_cast};
 
-use super::{Lanes, Queries, Reading, eight_bits::RoundQueries, rounded::Panels};
+use super::{
+    Lanes, Queries, Reading,
+    rounded::{Panels, RoundQueries},
+};
 use crate::{
     activations::quantize_group,
     cache::{CacheType, UNIT},
@@ -70,13 +73,15 @@ pub(super) struct Prepared {
     /// The number of queries of each head.
     pub count: usize,
     pub dim: usize,
+    /// The first element of values that is summed.
+    pub values_from: usize,
     pub soft_cap: Option<f32>,
     pub regime: Regime,
     /// The way in which keys are read.
     pub reading: Reading,
     /// Whether the queries are stored as integers, for quantized keys.
     pub quantized: bool,
-    /// Whether many queries are stored in 8 bits, too.
+    /// Whether many queries are also stored in 8 bits.
     pub eight_bits: bool,
     /// A few queries: (heads, queries, dim), beside integers for the bias of keys. Many: panels of 16
     /// queries, (panels, dim), where lanes are queries.
@@ -85,7 +90,7 @@ pub(super) struct Prepared {
     pub units: Vec<QueryUnit>,
     /// Many queries as integers: (panels, units).
     pub panels: Vec<PanelUnit>,
-    /// Many queries in 8 bits. `floats` holds them, too.
+    /// Many queries in 8 bits. `floats` also holds them.
     pub rounded: Panels,
 }
 
@@ -98,6 +103,7 @@ impl Prepared {
             heads: 1,
             count: 0,
             dim: 0,
+            values_from: 0,
             soft_cap: None,
             regime: Regime::Few,
             reading: Reading::Stored,
@@ -122,7 +128,9 @@ impl Prepared {
     ) {
         (self.heads, self.count) = (q.heads, q.queries.len() / q.dim / q.heads);
         assert!(self.heads == 1 || q.regime == Regime::Few);
-        (self.dim, self.soft_cap, self.regime) = (q.dim, q.soft_cap, q.regime);
+        assert!(q.values_from.is_multiple_of(UNIT));
+        (self.dim, self.values_from) = (q.dim, q.values_from);
+        (self.soft_cap, self.regime) = (q.soft_cap, q.regime);
         self.reading = reading;
         self.quantized = are_integers(keys, reading, q.regime);
         self.eight_bits = q.eight_bits && q.regime == Regime::Many;

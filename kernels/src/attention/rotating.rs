@@ -33,6 +33,7 @@ pub(super) struct RotatingTile<'a, I, C: CacheFormat> {
 }
 
 impl<I: Isa, C: CacheFormat> Tile for RotatingTile<'_, I, C> {
+    const LARGEST: usize = I::FEW_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let (isa, units) = (self.isa, self.units);

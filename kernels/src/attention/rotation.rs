@@ -1,23 +1,23 @@
-//! Raw keys, which are stored before rotation and rotated as they are read, and biases, which are
+//! Raw keys, which are stored before rotation and rotated when they are used. Biases, which are
 //! rotated and added to keys that are stored without them.
 //!
 //! ```text
 //! row of position p of a page = rows[(p + before) / group]        n_rot / 2 cosines, then sines
 //! ```
 
-use super::bias::Arcs;
+use super::arcs::Arcs;
 use crate::{
     cache::{CacheFormat, UNIT, load_row},
     hadamard::mix_row,
-    isa::{Isa, LANES},
+    isa::{Isa, Kernel, LANES},
     vector::{add_rotated, rotated},
 };
 
 /// The row of cosines and sines that rotates the key, or its bias, at each position of a page.
 ///
-/// A score depends only on the difference of the angles of query and key. Therefore keys are
-/// rotated by their position within the page, by rows that are the same for all pages and stay in
-/// the L1 or L2 cache, and queries by the remaining angle. If only the bias rotates, it has been
+/// A score depends only on the difference of the angles of query and key. So keys are rotated by
+/// their position within the page, with rows that are the same for all pages and stay in the L1 or
+/// L2 cache. Queries are rotated by the remaining angle. If only the bias rotates, it has been
 /// rotated to the page's start.
 #[derive(Clone, Copy)]
 pub struct Rotation<'a> {
@@ -84,8 +84,8 @@ impl<'a> Rotation<'a> {
         Rotation { bias, ..self }
     }
 
-    /// Returns whether the elements of a pair are a whole number of units apart, so that no unit
-    /// contains both, and keys have only to be rotated.
+    /// Returns whether the elements of a pair are a whole number of units apart and keys need only
+    /// rotation. Then no unit contains both elements.
     pub(super) fn is_by_units(&self) -> bool {
         self.n_rot.is_multiple_of(2 * UNIT) && self.arcs.is_none() && self.bias.is_empty()
     }
@@ -97,30 +97,41 @@ impl<'a> Rotation<'a> {
         let whole = self.n_rot > 0 && self.n_rot.is_multiple_of(2 * LANES) && self.group == 1;
         self.arcs.filter(|_| whole)
     }
+}
 
-    /// Reads keys of `dim` values each, the first at `position` of the page, and writes them to `out`
-    /// (keys, dim): no longer mixed, rotated, with their bias.
+/// Reads keys as floats. Keys with a rotation are written no longer mixed, rotated, with their bias;
+/// others as they are stored, which may be mixed.
+pub(super) struct LoadKeys<'a, C: CacheFormat> {
+    /// The number of values of a key.
+    pub dim: usize,
+    /// The position of the first key in the page.
+    pub position: usize,
+    /// (keys, units)
+    pub keys: &'a [C::Unit],
+    pub rotation: Option<Rotation<'a>>,
+    /// (keys, dim)
+    pub out: &'a mut [[f32; LANES]],
+}
+
+impl<C: CacheFormat> Kernel for LoadKeys<'_, C> {
+    const FLOATS: bool = true;
+    type Output = ();
     #[inline(always)]
-    pub(super) fn load<I: Isa, C: CacheFormat>(
-        &self,
-        isa: I,
-        dim: usize,
-        position: usize,
-        keys: &[C::Unit],
-        out: &mut [[f32; LANES]],
-    ) {
+    fn run<I: Isa>(self, isa: I) {
+        let LoadKeys { dim, position, keys, rotation, out } = self;
+        let Some(rotation) = rotation else { return load_row::<I, C>(isa, keys, out) };
         let keys = keys.chunks_exact(dim / UNIT).zip(out.chunks_exact_mut(dim / LANES));
-        for ((key, out), row) in keys.zip(self.rows_from(position)) {
+        for ((key, out), row) in keys.zip(rotation.rows_from(position)) {
             load_row::<I, C>(isa, key, out);
-            if C::MIXED && self.arcs.is_some() {
+            if C::MIXED && rotation.arcs.is_some() {
                 mix_row(isa, out);
             }
             let out = out.as_flattened_mut();
-            if self.arcs.is_none() {
+            if rotation.arcs.is_none() {
                 rotated(isa, out, row);
             }
-            if !self.bias.is_empty() {
-                add_rotated(isa, out, self.bias, row);
+            if !rotation.bias.is_empty() {
+                add_rotated(isa, out, rotation.bias, row);
             }
         }
     }

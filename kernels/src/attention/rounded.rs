@@ -18,16 +18,16 @@
 
 use std::ops::Range;
 
-use bytemuck::Zeroable;
+use bytemuck::{Zeroable, must_cast_slice_mut};
 
 use super::{Lanes, PAGE};
 use crate::{
     array::{from_fn, map},
     hadamard::mix,
-    isa::{CacheLine, Isa, LANES},
+    isa::{CacheLine, Isa, Kernel, LANES},
 };
 
-/// The number of positions whose probabilities have a common scale.
+/// The number of positions with a common scale of their probabilities.
 pub(super) const STRIP: usize = 64;
 /// The number of groups of four positions of a strip.
 pub(super) const FOURS: usize = STRIP / 4;
@@ -85,6 +85,51 @@ impl Panels {
     }
 }
 
+/// Rounds queries.
+pub(super) struct RoundQueries<'a> {
+    /// (queries, dim)
+    pub queries: &'a [f32],
+    /// Buffer for a panel: (dim).
+    pub panel: &'a mut [Lanes],
+    /// The queries as floats, which are multiplied by anchors: (panels, dim), where lanes are
+    /// queries.
+    pub floats: &'a mut [Lanes],
+    /// Whether the queries are mixed.
+    pub mixed: bool,
+    pub rounded: &'a mut Panels,
+}
+
+impl Kernel for RoundQueries<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let RoundQueries { queries, panel, floats, mixed, rounded } = self;
+        let dim = panel.len();
+        let panel: &mut [[f32; LANES]] = must_cast_slice_mut(panel);
+        let floats: &mut [[f32; LANES]] = must_cast_slice_mut(floats);
+        let panels = queries.chunks(LANES * dim).zip(floats.chunks_exact_mut(dim));
+        for (index, (queries, floats)) in panels.enumerate() {
+            if queries.len() == LANES * dim {
+                transpose(isa, queries, panel);
+            } else {
+                panel.as_flattened_mut().fill(0.0);
+                for (lane, query) in queries.chunks_exact(dim).enumerate() {
+                    for (x, to) in query.iter().zip(&mut *panel) {
+                        to[lane] = *x;
+                    }
+                }
+            }
+            floats.copy_from_slice(panel);
+            rounded.put(isa, index, panel, mixed);
+            for four in &mut rounded.quants[index * dim / 4..][..dim / 4] {
+                for byte in &mut four.0 {
+                    *byte ^= I::SIGNED_BIAS;
+                }
+            }
+        }
+    }
+}
+
 /// The keys of a page.
 pub(super) struct RoundedKeys {
     /// The keys less the anchor.
@@ -113,23 +158,30 @@ impl RoundedValues {
         RoundedValues { quants: vec![CacheLine::zeroed(); lines], scales: vec![0.0; PAGE] }
     }
 
-    /// Rounds the values `rows` (4, dim) of four positions, of which those outside of `span` are not
-    /// read.
+    /// Rounds the values `rows` (4, dim) of four positions, from vector `first` on. Positions outside
+    /// of `span` are not read.
     #[inline(always)]
-    pub fn put<I: Isa>(&mut self, isa: I, four: usize, span: &Range<usize>, rows: &[[f32; LANES]]) {
+    pub fn put<I: Isa>(
+        &mut self,
+        isa: I,
+        four: usize,
+        span: &Range<usize>,
+        rows: &[[f32; LANES]],
+        first: usize,
+    ) {
         let vectors = rows.len() / 4;
         let mut inverses = [isa.wide_splat(0.0); 4];
         for (i, row) in rows.chunks_exact(vectors).enumerate() {
             let position = 4 * four + i;
             if span.contains(&position) {
-                let [a, b] = isa.wide_halves(largest(isa, row));
+                let [a, b] = isa.wide_halves(largest(isa, &row[first..]));
                 let largest = isa.max_lane(isa.max(a, b));
                 self.scales[position] = largest / 127.0;
                 inverses[i] = isa.wide_splat(inverse(127.0, largest));
             }
         }
         let (strip, at) = (four / FOURS, four % FOURS);
-        for v in 0..vectors {
+        for v in first..vectors {
             self.quants[(strip * vectors + v) * FOURS + at].0 = isa.wide_bytes(from_fn(
                 #[inline(always)]
                 |i| isa.wide_mul(isa.wide_load_f32(&rows[i * vectors + v]), inverses[i]),

@@ -22,7 +22,7 @@ use crate::{
     tile::{Tile, tiles},
 };
 
-/// The number of blocks whose keys fill the lanes.
+/// The number of blocks of keys that fill the lanes.
 const BLOCKS: usize = LANES / ROWS;
 
 /// 32 values of 16 keys. Lane `i` of every vector belongs to key `i`.
@@ -59,14 +59,13 @@ pub(super) fn scores<I: Isa, C: Quantized>(
         if filled == BLOCKS || blocks.peek().is_none() {
             let places = &places[..filled];
             let mut tile = KeyTile { isa, queries, panel, places, scores };
-            tiles(page.queries.count, I::INT_TILE, &mut tile);
+            tiles(page.queries.count, &mut tile);
             filled = 0;
         }
     }
 }
 
-/// Writes the keys of a block, of which there may be fewer than [`ROWS`], to lanes
-/// `ROWS * place ..` of the panel.
+/// Writes the keys of a block, at most [`ROWS`], to lanes `ROWS * place ..` of the panel.
 #[inline(always)]
 fn transpose<I: Isa, C: Quantized>(
     isa: I,
@@ -104,6 +103,7 @@ struct KeyTile<'a, I> {
 }
 
 impl<I: Isa> Tile for KeyTile<'_, I> {
+    const LARGEST: usize = I::INT_TILE;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         let (isa, units) = (self.isa, self.panel.len());

@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 
 use bytemuck::cast_slice;
 
-use super::{Block, Dots, Row, multiply_rows, prefetch};
+use super::{Block, Dots, Row, STREAMS, prefetch};
 use crate::{
     array::map,
     format::FloatFormat,
     isa::{Isa, Kernel, LANES},
-    product::{Input, Output, Product},
+    operands::{Input, Output, Product},
     tile::{Tile, tiles},
 };
 
@@ -20,20 +20,15 @@ const TOKENS: usize = 2;
 pub(crate) struct FloatDot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: FloatFormat> Kernel for FloatDot<'_, F> {
+    const FLOATS: bool = true;
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let (input, columns) = (self.0.input, self.0.weights.columns());
-        let dots = Floats::<I, F> { isa, input, columns, format: PhantomData };
-        multiply_rows(
-            self.0,
-            &dots,
-            #[inline(always)]
-            |block, out| {
-                let mut tile = FloatTile { dots: &dots, block, out };
-                tiles(input.tokens, TOKENS, &mut tile);
-            },
-        );
+        let Product { weights, rows, input, out } = self.0;
+        let dots = Floats::<I, F> { isa, input, columns: weights.columns(), format: PhantomData };
+        for block in Block::all(weights, rows) {
+            tiles(input.tokens, &mut FloatTile { dots: &dots, block: &block, out: &mut *out });
+        }
     }
 }
 
@@ -45,6 +40,7 @@ struct FloatTile<'a, 'b, I, F> {
 }
 
 impl<I: Isa, F: FloatFormat> Tile for FloatTile<'_, '_, I, F> {
+    const LARGEST: usize = TOKENS;
     #[inline(always)]
     fn run<const N: usize>(&mut self, first: usize) {
         self.block.multiply::<N>(self.dots, first, self.out);
@@ -61,7 +57,7 @@ struct Floats<'a, I, F> {
 
 impl<I: Isa, F: FloatFormat, const N: usize> Dots<N> for Floats<'_, I, F> {
     #[inline(always)]
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], first: usize) -> [[f32; N]; R] {
+    fn dots(&self, rows: [Row<'_>; STREAMS], first: usize) -> [[f32; N]; STREAMS] {
         let mut x = [&[][..]; N];
         for t in 0..N {
             x[t] = self.input.floats_of(first + t, self.columns);

@@ -1,4 +1,4 @@
-//! One token: weights are unpacked in registers and multiplied at once.
+//! One token, or one after the other: weights are unpacked in registers and multiplied at once.
 //!
 //! ```text
 //! for each 32 weights of a row (64 in some formats):
@@ -11,33 +11,35 @@
 
 use std::marker::PhantomData;
 
-use bytemuck::{Zeroable, must_cast_ref};
+use bytemuck::must_cast_ref;
 
-use super::{Dots, Row, last, multiply_rows, prefetch};
+use super::{Block, Dots, Row, STREAMS, Spans};
 use crate::{
     activations::Span,
     array::map,
-    format::{Format, GROUP, Quants, SPAN, Shared, spans},
+    format::{Format, GROUP, Quants, SPAN, Shared},
     isa::{Isa, Kernel},
-    panel::{part, parts},
-    product::{Input, Product},
+    operands::{Input, Product},
+    panel::{GROUPS, part, parts},
 };
 
-/// Products of rows of quantized weights with one token.
+/// Products of rows of quantized weights with each token.
 pub(crate) struct Dot<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
 
 impl<F: Format> Kernel for Dot<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let (input, columns) = (self.0.input, self.0.weights.columns());
-        let dots = Quantized::<I, F> { isa, input, columns, format: PhantomData };
-        multiply_rows(
-            self.0,
-            &dots,
-            #[inline(always)]
-            |block, out| block.multiply(&dots, 0, out),
-        );
+        let Product { weights, rows, input, out } = self.0;
+        let dots =
+            Quantized::<I, F> { isa, input, columns: weights.columns(), format: PhantomData };
+        // Elsewhere several tokens are multiplied by `Together`.
+        let tokens = if const { I::SMALL_CODE } { input.tokens } else { 1 };
+        for block in Block::all(weights, rows) {
+            for token in 0..tokens {
+                block.multiply(&dots, token, out);
+            }
+        }
     }
 }
 
@@ -51,33 +53,22 @@ struct Quantized<'a, I, F> {
 
 impl<I: Isa, F: Format> Dots<1> for Quantized<'_, I, F> {
     #[inline(always)]
-    fn dots<const R: usize>(&self, rows: [Row<'_>; R], token: usize) -> [[f32; 1]; R] {
+    fn dots(&self, rows: [Row<'_>; STREAMS], token: usize) -> [[f32; 1]; STREAMS] {
         let isa = self.isa;
         let zero = isa.splat_f32(0.0);
-        let mut sums = [Sums { products: [zero; 2], offsets: zero }; R];
-        let mut whole = [&[][..]; R];
-        for r in 0..R {
-            whole[r] = spans::<F>(rows[r].bytes).0;
-        }
-        let count = whole[0].len();
+        let mut sums = [Sums { products: [zero; 2], offsets: zero }; STREAMS];
         let x = self.input.spans_of(token, self.columns);
+        let spans = Spans::<F>::new(rows);
+        let count = spans.count();
         for s in 0..count {
-            let mut w = [&whole[0][s]; R];
-            for r in 0..R {
-                prefetch(isa, rows[r].ahead, s, size_of::<F::Span>());
-                w[r] = &whole[r][s];
-            }
-            span_dots::<I, F, R>(isa, w, &x[s], 8, &mut sums);
+            span_dots::<I, F, true>(isa, spans.whole(isa, s), &x[s], GROUPS, &mut sums);
         }
         // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
         if F::BLOCK < SPAN && x.len() > count {
             let groups = (self.columns % SPAN) / GROUP;
-            let nothing = F::Span::zeroed();
-            let (mut tails, mut copies) = ([&nothing; R], [None; R]);
-            for ((tail, copy), row) in tails.iter_mut().zip(&mut copies).zip(&rows) {
-                *tail = last::<F>(row, copy);
-            }
-            span_dots::<I, F, R>(isa, tails, &x[count], groups, &mut sums);
+            let mut copies = [None; STREAMS];
+            let last = spans.last(&mut copies);
+            span_dots::<I, F, false>(isa, last, &x[count], groups, &mut sums);
         }
         map(
             sums,
@@ -104,22 +95,22 @@ impl<I: Isa> Sums<I> {
 }
 
 /// Adds the products of a span of each row with the same span of the token. Only the first
-/// `groups` groups count, whatever the other groups contain.
+/// `groups` groups count, whatever the other groups contain: all of them if the span is `WHOLE`.
 #[inline(always)]
-fn span_dots<I: Isa, F: Format, const R: usize>(
+fn span_dots<I: Isa, F: Format, const WHOLE: bool>(
     isa: I,
-    w: [&F::Span; R],
+    w: [&F::Span; STREAMS],
     x: &Span,
     groups: usize,
-    sums: &mut [Sums<I>; R],
+    sums: &mut [Sums<I>; STREAMS],
 ) {
     let zero = isa.splat_f32(0.0);
-    let mut scale = [[zero; 2]; R];
-    let mut shared = [[isa.splat(0); 2]; R];
-    for r in 0..R {
+    let mut scale = [[zero; 2]; STREAMS];
+    let mut shared = [[isa.splat(0); 2]; STREAMS];
+    for r in 0..STREAMS {
         shared[r] = F::shared(isa, w[r]);
         let mut scales = F::scales(isa, w[r]);
-        if groups < SPAN / GROUP {
+        if !WHOLE {
             for part in 0..parts::<F::Quants>() {
                 scales.scale[part] = isa.first_lanes(scales.scale[part], groups);
                 scales.offset[part] = isa.first_lanes(scales.offset[part], groups);
@@ -139,8 +130,8 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
         }
         scale[r] = arrange::<I, F>(isa, scale[r]);
     }
-    let factors = Factors::<I, F, R> { isa, w, shared, x, scale };
-    match (F::TWO_GROUPS, groups == SPAN / GROUP) {
+    let factors = Factors::<I, F> { isa, w, shared, x, scale };
+    match (F::TWO_GROUPS, const { WHOLE && !I::SMALL_CODE }) {
         // Unrolled by hand: for long unpacking code, the compiler would keep a loop, with scales
         // and sums in memory.
         (true, true) => {
@@ -174,22 +165,22 @@ fn span_dots<I: Isa, F: Format, const R: usize>(
 }
 
 /// A span of each row and of the token, and the products of their scales.
-struct Factors<'a, I: Isa, F: Format, const R: usize> {
+struct Factors<'a, I: Isa, F: Format> {
     isa: I,
-    w: [&'a F::Span; R],
-    shared: [Shared<I>; R],
+    w: [&'a F::Span; STREAMS],
+    shared: [Shared<I>; STREAMS],
     x: &'a Span,
     /// The scales, in the order of [`arrange`].
-    scale: [[I::Floats; 2]; R],
+    scale: [[I::Floats; 2]; STREAMS],
 }
 
-impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
+impl<I: Isa, F: Format> Factors<'_, I, F> {
     /// Multiplies group `g`.
     #[inline(always)]
-    fn group(&self, g: usize, sums: &mut [Sums<I>; R]) {
+    fn group(&self, g: usize, sums: &mut [Sums<I>; STREAMS]) {
         let isa = self.isa;
         let a = isa.load(&self.x.quants[g]);
-        for r in 0..R {
+        for r in 0..STREAMS {
             let q = F::quants(isa, self.w[r], self.shared[r], g);
             let ints =
                 if F::Quants::SIGNED { isa.dot_signed(q, a) } else { isa.dot_unsigned(q, a) };
@@ -200,7 +191,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
 
     /// Multiplies groups `2 * pair` and `2 * pair + 1`.
     #[inline(always)]
-    fn two_groups(&self, pair: usize, sums: &mut [Sums<I>; R]) {
+    fn two_groups(&self, pair: usize, sums: &mut [Sums<I>; STREAMS]) {
         const {
             let fits = F::Quants::SIGNED || F::Quants::BITS <= 6;
             assert!(!F::TWO_GROUPS || fits && !F::Quants::SPLIT);
@@ -209,7 +200,7 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
         let groups: &[[[[u8; 16]; 2]; 2]; 4] = must_cast_ref(&self.x.quants);
         let [b, c] = &groups[pair];
         let a = [isa.join(&b[0], &c[0]), isa.join(&b[1], &c[1])];
-        for r in 0..R {
+        for r in 0..STREAMS {
             let q = F::two_groups(isa, self.w[r], pair);
             let ints = if F::Quants::SIGNED {
                 isa.dot_both_signed(q, a)
@@ -222,8 +213,8 @@ impl<I: Isa, F: Format, const R: usize> Factors<'_, I, F, R> {
     }
 }
 
-/// Returns the scales of the first and last halves of groups in the order in which they are used: that
-/// of [`Isa::pair_halves`], or twice that of [`Isa::evens_then_odds`] if [`Format::TWO_GROUPS`].
+/// Returns the scales of the first and last halves of groups in the order of their use: from
+/// [`Isa::pair_halves`], or twice from [`Isa::evens_then_odds`] if [`Format::TWO_GROUPS`].
 #[inline(always)]
 pub(super) fn arrange<I: Isa, F: Format>(isa: I, [first, last]: [I::Floats; 2]) -> [I::Floats; 2] {
     match F::TWO_GROUPS {

@@ -1,5 +1,5 @@
-//! Several tokens: a span of each row is unpacked once for all of them. The sums of a token have the
-//! same order, and so the same bits, as those of a single one.
+//! Several tokens: a span of each row is unpacked once for all of them. The sums of a token have
+//! the same order, and so the same bits, as for a single token.
 //!
 //! ```text
 //! for each 2 x 16 rows, each 8 tokens:
@@ -12,19 +12,17 @@ use std::{array::from_fn, marker::PhantomData};
 
 use bytemuck::{Pod, Zeroable, must_cast, must_cast_ref};
 
-use super::{Row, STREAMS, last, prefetch, single::arrange};
+use super::{Block, Dot, Row, STREAMS, Spans, single::arrange};
 use crate::{
     activations::{Span, spans_for},
-    format::{Format, GROUP, Quants, SPAN, spans},
+    format::{Format, GROUP, Quants, SPAN},
     isa::{CacheLine, Isa, Kernel, LANES},
-    panel::{part, parts},
-    product::Product,
+    operands::Product,
+    panel::{GROUPS, part, parts},
 };
 
 /// The number of tokens for which a row is read: their activations stay in the L2 cache.
 const TOKENS: usize = 8;
-/// The number of groups of a span.
-const GROUPS: usize = SPAN / GROUP;
 
 /// 256 activations in the order in which a format multiplies them.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -60,44 +58,39 @@ impl Arranged {
     }
 }
 
-/// Products of rows of quantized weights with several tokens.
-pub(crate) struct Together<'a, F>(pub(crate) Product<'a>, pub(crate) PhantomData<F>);
+/// Products of rows of quantized weights with several tokens. Its buffer is (tokens, spans).
+pub(crate) struct Together<'a, F>(
+    pub(crate) Product<'a>,
+    pub(crate) &'a mut Vec<Arranged>,
+    pub(crate) PhantomData<F>,
+);
 
 impl<F: Format> Kernel for Together<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Product { weights, rows, input, scratch, out } = self.0;
+        if const { I::SMALL_CODE } {
+            return isa.call(Dot::<F>(self.0, PhantomData));
+        }
+        let Product { weights, rows, input, out } = self.0;
         let columns = weights.columns();
         let spans = spans_for(columns);
-        scratch.arranged.resize(input.tokens * spans, Arranged::zeroed());
-        let arranged = &mut scratch.arranged[..];
+        let arranged = self.1;
+        arranged.resize(input.tokens * spans, Arranged::zeroed());
         for (to, x) in arranged.iter_mut().zip(input.spans) {
             *to = Arranged::new::<I, F>(isa, x);
         }
-        let length = rows.len() / STREAMS;
         let mut values = [[[0.0; LANES]; STREAMS]; TOKENS];
-        for first in (0..length).step_by(LANES) {
-            let places: [usize; STREAMS] = from_fn(|s| rows.start + s * length + first);
-            let count = LANES.min(length - first);
+        for block in Block::all(weights, rows) {
             for (chunk, tokens) in arranged.chunks(TOKENS * spans).enumerate() {
-                for i in 0..count {
-                    let rows = places.map(|place| Row::new(weights, place + i, chunk));
-                    let tile = Tile::<I, F, STREAMS> { isa, rows, columns, format: PhantomData };
+                for i in 0..block.count {
+                    let rows = block.rows(i, chunk);
+                    let tile = Tile::<I, F> { isa, rows, columns, format: PhantomData };
                     tile.multiply(tokens, |s, t, value| values[t][s][i] = value);
                 }
                 for (t, values) in values.iter().take(tokens.len() / spans).enumerate() {
-                    for s in 0..STREAMS {
-                        out.put(chunk * TOKENS + t, places[s], &values[s][..count]);
-                    }
+                    block.put(chunk * TOKENS + t, values, out);
                 }
-            }
-        }
-        for row in rows.start + STREAMS * length..rows.end {
-            for (chunk, tokens) in arranged.chunks(TOKENS * spans).enumerate() {
-                let rows = [Row::new(weights, row, chunk)];
-                let tile = Tile::<I, F, 1> { isa, rows, columns, format: PhantomData };
-                tile.multiply(tokens, |_, t, value| out.put(chunk * TOKENS + t, row, &[value]));
             }
         }
     }
@@ -111,45 +104,37 @@ struct Sums<I: Isa> {
 }
 
 /// Rows that are multiplied with all tokens.
-struct Tile<'a, I, F, const R: usize> {
+struct Tile<'a, I, F> {
     isa: I,
-    rows: [Row<'a>; R],
+    rows: [Row<'a>; STREAMS],
     columns: usize,
     format: PhantomData<F>,
 }
 
-impl<I: Isa, F: Format, const R: usize> Tile<'_, I, F, R> {
+impl<I: Isa, F: Format> Tile<'_, I, F> {
     /// Multiplies the rows with up to [`TOKENS`] tokens (tokens, spans). Calls `put` with the row, the
     /// token and their product.
     #[inline(always)]
     fn multiply(&self, tokens: &[Arranged], mut put: impl FnMut(usize, usize, f32)) {
         let isa = self.isa;
         let zero = Sums { products: isa.wide_splat(0.0), offsets: isa.splat_f32(0.0) };
-        let mut sums = [[zero; TOKENS]; R];
-        let mut whole = [&[][..]; R];
-        for r in 0..R {
-            whole[r] = spans::<F>(self.rows[r].bytes).0;
-        }
-        let (count, all) = (whole[0].len(), self.columns.div_ceil(SPAN));
-        for s in 0..count {
-            let mut w = [&whole[0][s]; R];
-            for r in 0..R {
-                prefetch(isa, self.rows[r].ahead, s, size_of::<F::Span>());
-                w[r] = &whole[r][s];
-            }
-            span::<I, F, R>(isa, w, GROUPS, tokens[s..].iter().step_by(all), &mut sums);
-        }
+        let mut sums = [[zero; TOKENS]; STREAMS];
+        let spans = Spans::<F>::new(self.rows);
+        let (count, all) = (spans.count(), self.columns.div_ceil(SPAN));
+        let nothing = F::Span::zeroed();
+        let (mut tails, mut copies) = ([&nothing; STREAMS], [None; STREAMS]);
         // Rows of 256-weight blocks are whole spans: the code for other rows is not compiled.
         if F::BLOCK < SPAN && all > count {
-            let groups = (self.columns % SPAN) / GROUP;
-            let nothing = F::Span::zeroed();
-            let (mut tails, mut copies) = ([&nothing; R], [None; R]);
-            for ((tail, copy), row) in tails.iter_mut().zip(&mut copies).zip(&self.rows) {
-                *tail = last::<F>(row, copy);
-            }
-            span::<I, F, R>(isa, tails, groups, tokens[count..].iter().step_by(all), &mut sums);
+            tails = spans.last(&mut copies);
         }
-        for r in 0..R {
+        for s in 0..all {
+            let (w, groups) = match F::BLOCK == SPAN || s < count {
+                true => (spans.whole(isa, s), GROUPS),
+                false => (tails, (self.columns % SPAN) / GROUP),
+            };
+            span::<I, F>(isa, w, groups, tokens[s..].iter().step_by(all), &mut sums);
+        }
+        for r in 0..STREAMS {
             for t in 0..tokens.len() / all {
                 let Sums { products, offsets } = sums[r][t];
                 let [a, b] = isa.wide_halves(products);
@@ -162,19 +147,19 @@ impl<I: Isa, F: Format, const R: usize> Tile<'_, I, F, R> {
 /// Adds the products of a span of each row with the same span of each token. Only the first
 /// `groups` groups count, whatever the other groups contain.
 #[inline(always)]
-fn span<'x, I: Isa, F: Format, const R: usize>(
+fn span<'x, I: Isa, F: Format>(
     isa: I,
-    w: [&F::Span; R],
+    w: [&F::Span; STREAMS],
     groups: usize,
     tokens: impl Iterator<Item = &'x Arranged>,
-    sums: &mut [[Sums<I>; TOKENS]; R],
+    sums: &mut [[Sums<I>; TOKENS]; STREAMS],
 ) {
     const { assert!(F::CENTER == 0 || !F::Quants::OFFSET) };
     let zero = isa.splat_f32(0.0);
     let nothing = isa.wide_load(&[0; 64]);
-    let (mut scale, mut offset) = ([[zero; 2]; R], [[zero; 2]; R]);
-    let mut quants = [[nothing; 4]; R];
-    for r in 0..R {
+    let (mut scale, mut offset) = ([[zero; 2]; STREAMS], [[zero; 2]; STREAMS]);
+    let mut quants = [[nothing; 4]; STREAMS];
+    for r in 0..STREAMS {
         let shared = F::shared(isa, w[r]);
         let mut scales = F::scales(isa, w[r]);
         for index in 0..parts::<F::Quants>() {
@@ -204,7 +189,7 @@ fn span<'x, I: Isa, F: Format, const R: usize>(
         }
     }
     for (t, x) in tokens.enumerate() {
-        for r in 0..R {
+        for r in 0..STREAMS {
             let row = Unpacked::<I> { quants: quants[r], scale: scale[r], offset: offset[r] };
             row.multiply::<F>(isa, x, &mut sums[r][t]);
         }

@@ -14,7 +14,7 @@ pub struct Q3K;
 pub struct Block {
     /// The third bits of the quants: bit `g` of each byte belongs to group `g`.
     hmask: [u8; 32],
-    /// The lower two bits: those of group `4n + j` are bits `2j` and `2j + 1` of bytes `32n ..`.
+    /// The lower two bits: group `4n + j` has bits `2j` and `2j + 1` of bytes `32n ..`.
     qs: [u8; 64],
     scales: [u8; 12],
     d: Half,

@@ -15,11 +15,10 @@ pub struct Q6K;
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Block {
-    /// The low 4 bits: those of group `k` of a half are the low (`k < 2`) or high nibbles of the
-    /// half's bytes `32 (k % 2) ..`.
+    /// The low 4 bits: group `k` of a half has the low (`k < 2`) or high nibbles of the half's
+    /// bytes `32 (k % 2) ..`.
     ql: [u8; 128],
-    /// The high 2 bits: those of group `k` of a half are bits `2k` and `2k + 1` of the half's 32
-    /// bytes.
+    /// The high 2 bits: group `k` of a half has bits `2k` and `2k + 1` of the half's 32 bytes.
     qh: [u8; 64],
     scales: [i8; 16],
     d: Half,

@@ -5,6 +5,7 @@ use std::arch::{asm, x86_64::*};
 use bytemuck::must_cast;
 
 use super::{CacheLine, Half, Isa, Kernel, pair::wide_as_pair};
+use crate::array::map;
 
 /// AVX2 with FMA and F16C.
 #[derive(Clone, Copy)]
@@ -26,8 +27,6 @@ macro_rules! on_32_bytes {
         type Bytes = __m256i;
         type Ints = __m256i;
         type Floats = __m256;
-
-        call_with!($features);
 
         #[inline(always)]
         fn transpose(self, rows: [__m256i; 8]) -> [__m256i; 8] {
@@ -59,8 +58,8 @@ macro_rules! on_32_bytes {
                 must_cast($crate::isa::avx2::opaque(must_cast(dealt)))
             }
             fn widen(self, p: &[u8; 32]) -> [__m256i; 2] {
-                let halves: [__m128i; 2] = must_cast(*p);
-                halves.map(|half| _mm256_cvtepu8_epi16(half))
+                let [a, b]: [__m128i; 2] = must_cast(*p);
+                [_mm256_cvtepu8_epi16(a), _mm256_cvtepu8_epi16(b)]
             }
             fn narrow(self, a: [__m256i; 2]) -> __m256i {
                 _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(a[0], a[1]))
@@ -138,8 +137,9 @@ macro_rules! on_32_bytes {
             fn pair_halves(self, a: __m256, b: __m256) -> [__m256; 2] {
                 // Without `opaque`, the compiler merges this with the broadcasts that follow, into
                 // two instructions for each group.
-                let halves = [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)];
-                halves.map(|half| must_cast($crate::isa::avx2::opaque(must_cast(half))))
+                let (first, last) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+                let opaque = $crate::isa::avx2::opaque;
+                [must_cast(opaque(must_cast(first))), must_cast(opaque(must_cast(last)))]
             }
             fn broadcast_in_halves<const N: i32>(self, a: __m256) -> __m256 { _mm256_permutevar_ps(a, _mm256_set1_epi32(N)) }
             fn add(self, a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
@@ -193,20 +193,16 @@ macro_rules! on_32_bytes {
 
             // Operations of attention.
 
-            // The order of `sum`, for two vectors side by side, then four, then eight.
-            fn sums(self, a: [__m256; 8]) -> __m256 {
-                let mut b = [_mm256_setzero_ps(); 4];
-                for i in 0..4 {
-                    let (x, y) = (a[i], a[i + 4]);
-                    b[i] = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(x, y), _mm256_permute2f128_ps::<0x31>(x, y));
-                }
-                let mut c = [_mm256_setzero_ps(); 2];
-                for i in 0..2 {
-                    let (x, y) = (_mm256_castps_pd(b[2 * i]), _mm256_castps_pd(b[2 * i + 1]));
-                    let (even, odd) = (_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y));
-                    c[i] = _mm256_add_ps(_mm256_castpd_ps(even), _mm256_castpd_ps(odd));
-                }
-                _mm256_add_ps(_mm256_shuffle_ps::<0x88>(c[0], c[1]), _mm256_shuffle_ps::<0xdd>(c[0], c[1]))
+            fn add_halves(self, a: __m256, b: __m256) -> __m256 {
+                _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+            }
+            fn add_quarters(self, a: __m256, b: __m256) -> __m256 {
+                let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+                let (even, odd) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+                _mm256_add_ps(_mm256_castpd_ps(even), _mm256_castpd_ps(odd))
+            }
+            fn add_pairs(self, a: __m256, b: __m256) -> __m256 {
+                _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b))
             }
         }
     };
@@ -248,6 +244,52 @@ impl Avx2 {
     }
 }
 
+impl Avx2 {
+    /// Computes [`Isa::wide_dots`] of signed quants.
+    #[inline(always)]
+    fn signed_dots<const W: usize, const N: usize>(
+        self,
+        w: [&[CacheLine]; W],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[<Self as Isa>::WideInts; N]; W] {
+        // The compiler writes out a loop over so many cache lines, but not one over all of them,
+        // which takes a fifth more instructions.
+        const LINES: usize = 4;
+        debug_assert!(w[0].len().is_multiple_of(LINES));
+        let w = map(
+            w,
+            #[inline(always)]
+            |w| w.as_chunks::<LINES>().0,
+        );
+        let a = map(
+            a,
+            #[inline(always)]
+            |a| a.as_chunks::<LINES>().0,
+        );
+        let mut sums = [map(
+            start,
+            #[inline(always)]
+            |start| self.wide_ints(start),
+        ); W];
+        for lines in 0..w[0].len() {
+            for j in 0..LINES {
+                for i in 0..W {
+                    let w = self.wide_load(&w[i][lines][j].0);
+                    for t in 0..N {
+                        let a = self.splat4(&a[t][lines][j]);
+                        for half in 0..2 {
+                            let sum = &mut sums[i][t][half];
+                            *sum = self.in_place(self.dot_add_signed(*sum, w[half], a));
+                        }
+                    }
+                }
+            }
+        }
+        sums
+    }
+}
+
 impl Isa for Avx2 {
     // Four would spill registers, which costs more than it saves if another program runs on the
     // same core.
@@ -255,6 +297,7 @@ impl Isa for Avx2 {
     // Four fit here, since no float sums are kept beside the integer sums.
     const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
+    call_with!("avx2,fma,f16c");
     on_32_bytes!("avx2,fma,f16c");
     wide_as_pair!();
 
@@ -267,10 +310,13 @@ impl Isa for Avx2 {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
+        if signed {
+            return self.signed_dots(w, a, start);
+        }
         // Sums of several products of small weights fit in 16 bits, so only their sum is widened.
         // A cache line adds two products, less than `2 * 2^7 * 2^bits`.
-        let lines = if signed { 1 } else { (128 >> bits).min(w[0].len()) };
-        let mut sums = [crate::array::map(
+        let lines = (128 >> bits).min(w[0].len());
+        let mut sums = [map(
             start,
             #[inline(always)]
             |start| self.wide_ints(start),
@@ -288,8 +334,6 @@ impl Isa for Avx2 {
                                 let sum = &mut pairs[i][t][half];
                                 let added = self.add_pairs(*sum, self.dot_pairs(w, a));
                                 *sum = if lines > 2 { self.in_place(added) } else { added };
-                            } else if signed {
-                                *sum = self.in_place(self.dot_add_signed(*sum, w, a));
                             } else {
                                 *sum = self.in_place(self.dot_add(*sum, w, a));
                             }

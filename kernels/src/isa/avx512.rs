@@ -56,6 +56,7 @@ impl Isa for Avx512 {
     type WideBytes = __m512i;
     type WideInts = __m512i;
     type WideFloats = __m512;
+    call_with!("avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512vnni");
     on_32_bytes!("avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512vnni");
 
     operations! { "avx2,avx512f,avx512vl,avx512bw,avx512vnni":

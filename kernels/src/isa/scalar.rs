@@ -40,6 +40,16 @@ fn bytes_of_pairs(pairs: [u16; 16]) -> Bytes {
     must_cast(pairs.map(u16::to_le_bytes))
 }
 
+/// Computes `a * b + c` with one rounding, as instructions do. MinGW's own function rounds several
+/// times.
+#[inline(always)]
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    cfg_select! {
+        all(windows, target_env = "gnu") => { libm::fmaf(a, b, c) }
+        _ => { a.mul_add(b, c) }
+    }
+}
+
 impl Scalar {
     fn load_ints(self, p: &Ints) -> Ints {
         *p
@@ -61,8 +71,13 @@ impl Scalar {
 }
 
 impl Isa for Scalar {
-    const INT_TILE: usize = 4;
-    const FLOAT_TILE: usize = 4;
+    // Nobody chooses this instruction set for its speed, and code takes time to compile.
+    const SMALL_CODE: bool = true;
+    const INT_TILE: usize = 1;
+    const FLOAT_TILE: usize = 1;
+    const ATTENTION_TILE: usize = 1;
+    const FEW_TILE: usize = 1;
+    const FEW_SCORE_SUMS: usize = 1;
     type Bytes = Bytes;
     type Ints = Ints;
     type Floats = Floats;
@@ -186,6 +201,7 @@ impl Isa for Scalar {
     fn floats_from_f16(self, p: &[Half; 8]) -> Floats {
         p.map(|x| self.f32_from_f16(x))
     }
+    #[inline(never)]
     fn f16_from_floats(self, a: Floats) -> [Half; 8] {
         a.map(|x| f16::from_f32(x).to_le_bytes())
     }
@@ -204,6 +220,7 @@ impl Isa for Scalar {
     fn bytes_from_floats(self, a: [Floats; 4]) -> [u8; 32] {
         from_fn(|i| a[i % 4][i / 4].round_ties_even() as i8 as u8)
     }
+    #[inline(never)]
     fn f32_from_f16(self, x: Half) -> f32 {
         f16::from_le_bytes(x).to_f32()
     }
@@ -222,11 +239,28 @@ impl Isa for Scalar {
     fn div(self, a: Floats, b: Floats) -> Floats {
         from_fn(|i| a[i] / b[i])
     }
+    #[inline(never)]
     fn mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
+        from_fn(|i| fused(a[i], b[i], c[i]))
     }
+    #[inline(never)]
     fn neg_mul_add(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+        from_fn(|i| fused(-a[i], b[i], c[i]))
+    }
+    fn add_halves(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| if i < 4 { a[i] + a[i + 4] } else { b[i - 4] + b[i] })
+    }
+    fn add_quarters(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| {
+            let (from, at) = (if i % 4 < 2 { a } else { b }, i / 4 * 4 + i % 2);
+            from[at] + from[at + 2]
+        })
+    }
+    fn add_pairs(self, a: Floats, b: Floats) -> Floats {
+        from_fn(|i| {
+            let (from, at) = (if i % 4 < 2 { a } else { b }, i / 4 * 4 + i % 2 * 2);
+            from[at] + from[at + 1]
+        })
     }
     fn max(self, a: Floats, b: Floats) -> Floats {
         from_fn(|i| a[i].max(b[i]))

@@ -61,7 +61,7 @@ pub(crate) struct LinearFit {
 }
 
 impl LinearFit {
-    /// Searches for the fit with the least squares, where large weights count more, over several
+    /// Searches for the least-squares fit, with more weight for large weights, over several
     /// roundings (`make_qkx2_quants`). The minimum is not negative.
     #[inline(always)]
     fn search(weights: &[f32; 32], levels: f32, steps: std::ops::RangeInclusive<i32>) -> LinearFit {
@@ -109,7 +109,7 @@ impl LinearFit {
         found.0
     }
 
-    /// Returns the quants whose values are nearest to `weights`.
+    /// Returns the quants with the nearest values to `weights`.
     #[inline(always)]
     pub fn quants(self, weights: &[f32; 32], levels: f32) -> [f32; 32] {
         let inverse = inverse(self.scale);

@@ -59,8 +59,8 @@ impl SymmetricBlock {
     }
 }
 
-/// Returns the scale with the least squares, where each weight counts in proportion to its square,
-/// over 19 roundings (`make_qx_quants`).
+/// Returns the least-squares scale, where each weight counts in proportion to its square, over 19
+/// roundings (`make_qx_quants`).
 #[inline(always)]
 fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
     let largest = largest(weights);
@@ -74,7 +74,7 @@ fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
         let importance = |i: usize| weights[i] * weights[i];
         let product = sum::<N>(|i| importance(i) * weights[i] * quants[i]);
         let square = sum::<N>(|i| importance(i) * quants[i] * quants[i]);
-        // The gain is the sum of squares of the weights minus that of the errors.
+        // The gain is the sum of squares of the weights less the sum of squares of the errors.
         if product * product > gain * square {
             (scale, gain) = (product / square, product * product / square);
         }
@@ -82,7 +82,7 @@ fn search<const N: usize>(weights: &[f32; N], levels: f32) -> f32 {
     scale * largest
 }
 
-/// Returns the quants whose values are nearest to `weights`.
+/// Returns the quants with the nearest values to `weights`.
 #[inline(always)]
 fn quants<const N: usize>(weights: &[f32; N], scale: f32, levels: f32) -> [f32; N] {
     let inverse = inverse(scale);

@@ -37,6 +37,10 @@ struct Case {
     rotates_keys: bool,
     /// Whether keys have a bias.
     biased: bool,
+    /// The first element of values that is summed.
+    values_from: usize,
+    /// The number of first elements of values that are 0.
+    zeros: usize,
 }
 
 const POSITIONS: usize = 2 * PAGE;
@@ -60,6 +64,8 @@ impl Case {
             rotation: None,
             rotates_keys: true,
             biased: false,
+            values_from: 0,
+            zeros: 0,
         }
     }
 
@@ -103,8 +109,8 @@ impl Case {
         cases
     }
 
-    /// Returns the cases of many queries, in 8 bits. One has more queries than are computed together,
-    /// of which some do not see the first page, and keys that differ little from each other.
+    /// Returns the cases of many queries, in 8 bits. One has more queries than are computed
+    /// together, some without the first page, and keys that differ little from each other.
     fn in_eight_bits() -> Vec<Case> {
         let many = |case: &Case| case.regime == Regime::Many;
         let mut cases: Vec<_> = Case::all().into_iter().filter(many).collect();
@@ -131,6 +137,9 @@ impl Case {
             let common = if seed == KEYS { self.common } else { 0.0 };
             let mut values = random.floats(self.dim);
             values.iter_mut().for_each(|x| *x += common);
+            if seed == VALUES {
+                values[..self.zeros].fill(0.0);
+            }
             if mixed {
                 mix_rows(scalar(), &mut values, self.dim);
             }
@@ -174,10 +183,10 @@ impl Case {
         let values = self.rows(self.values, VALUES, self.values.is_mixed());
         let queries = &mut self.queries();
         let mut scratch = Scratch::new(n, dim);
-        let Case { regime, soft_cap, .. } = *self;
-        // Queries that are stored in 8 bits, too, attend in single precision as before.
+        let Case { regime, soft_cap, values_from, .. } = *self;
+        // Queries that are also stored in 8 bits attend in single precision as before.
         let eight_bits = regime == Regime::Many;
-        let q = Queries { queries, regime, eight_bits, heads: 1, dim, soft_cap };
+        let q = Queries { queries, regime, eight_bits, heads: 1, dim, values_from, soft_cap };
         let (rows, arcs, bias) = (&self.angles(), &self.arcs(), &self.bias());
         let rotation = self.rotation.map(|[n_rot, group, before]| Rotation {
             rows,
@@ -217,7 +226,8 @@ impl Case {
         for i in 0..n {
             let partial = &mut first[i * len..][..len];
             merge(cpu, partial, &second[i * len..][..len]);
-            finish(cpu, self.values, partial, &mut out[i * dim..][..dim]);
+            let mixed = self.values.is_mixed();
+            finish(cpu, mixed, 0, partial, &mut out[i * dim..][..dim]);
         }
         out
     }
@@ -323,7 +333,7 @@ fn rounded(query: &mut [f32]) {
 }
 
 /// The largest error of a result. Scores are sums of at most 160 products below 1 (2 if keys are
-/// rotated), so their error is below 160 x 160 / 2 units of single precision in the worst case and
+/// rotated). So their error is below 160 x 160 / 2 units of single precision in the worst case, and
 /// near sqrt(160) x 10 in practice. Relative errors of probabilities equal the errors of scores,
 /// and the error of a mean of values below 1 is not larger.
 const BOUND: f64 = 1e3 * f32::EPSILON as f64;
@@ -348,11 +358,11 @@ fn attention_is_what_its_definition_says() {
 }
 
 /// The root mean square of the errors of results in 8 bits. The largest of the values of a row is
-/// near three times their root mean square, so rounding them to 127 steps of that causes errors of
-/// 3 / 127 / sqrt(12), 0.7 % of it, and scores of queries and keys have errors of 1 % of their
-/// standard deviation, which is sqrt(160) / 3 at most, and 6 if keys are rotated: 0.06. So are the
-/// relative errors of probabilities, of which two or more keys have most. The errors of their
-/// values, below 1 and of root mean square 0.58, add up to 0.06 * 0.58 / sqrt(2).
+/// near three times their root mean square. Rounding them to 127 steps of that causes errors of 3 /
+/// 127 / sqrt(12), 0.7 % of it. So scores of queries and keys have errors of 1 % of their standard
+/// deviation, at most sqrt(160) / 3, and 6 if keys are rotated: 0.06. The relative errors of
+/// probabilities are as large, and two or more keys have most of the probability. The errors of
+/// their values, below 1 and of root mean square 0.58, add up to 0.06 * 0.58 / sqrt(2).
 const EIGHT_BIT_BOUND: f64 = 0.025;
 
 /// Tested with scalar code only, as all instruction sets return the same bits.
@@ -384,7 +394,7 @@ fn a_cache_in_single_precision_is_not_computed_in_eight_bits() {
 
 fn attention_equals_the_scalar_one_bit_for_bit(cpu: Cpu) {
     for (i, case) in Case::all().into_iter().chain(Case::in_eight_bits()).enumerate() {
-        // Each kind of case, of which there are six, both ways in turn.
+        // Each of the six kinds of case, both ways in turn.
         let merged = (i + i / 6) % 2 == 1;
         assert_eq!(case.run(scalar(), merged), case.run(cpu, merged));
     }
@@ -452,8 +462,15 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
             });
             let mut scratch = Scratch::new(heads * n, dim);
             let regime = Regime::Few;
-            let queries =
-                Queries { queries, regime, eight_bits: false, heads, dim, soft_cap: None };
+            let queries = Queries {
+                queries,
+                regime,
+                eight_bits: false,
+                heads,
+                dim,
+                values_from: 0,
+                soft_cap: None,
+            };
             scratch.prepare(cpu, queries, dtype, Reading::of(rotation));
             let mut partials = vec![0.0; heads * n * partial_len(dim)];
             clear(&mut partials, dim);
@@ -467,3 +484,17 @@ fn heads_together_give_what_each_gives_alone(cpu: Cpu) {
 }
 
 on_every_isa!(heads_together_give_what_each_gives_alone);
+
+/// Elements of values before the first that is summed have no effect.
+fn the_first_elements_of_values_may_be_left_out(cpu: Cpu) {
+    let cases = Case::all().into_iter().chain(Case::in_eight_bits());
+    for case in cases.filter(|case| case.dim == 160 && !case.values.is_mixed()) {
+        let out = |values_from, zeros| {
+            let case = Case { values_from, zeros, ..case.clone() };
+            case.run(cpu, true).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        assert_eq!(out(64, 0), out(0, 64), "{} and {}", case.keys.name(), case.values.name());
+    }
+}
+
+on_every_isa!(the_first_elements_of_values_may_be_left_out);

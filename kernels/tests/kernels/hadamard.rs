@@ -6,8 +6,8 @@ use crate::common::{Random, on_every_isa, scalar};
 
 const DIMS: [usize; 6] = [32, 64, 96, 128, 160, 256];
 
-/// Returns the product of a row with a matrix whose element (i, j) is -1 for each bit that `i` and
-/// `j` share, run by run.
+/// Returns the product of a row with a matrix, run by run. Element (i, j) is the product of a -1
+/// for each bit that `i` and `j` share.
 fn expected(row: &[f32]) -> Vec<f64> {
     let run = 1 << row.len().trailing_zeros();
     let product = |row: &[f32], i: usize| -> f64 {

@@ -9,4 +9,7 @@ mod hadamard;
 mod probes;
 mod products;
 mod quantize;
+mod recurrence;
+mod summaries;
+mod usable;
 mod vectors;

@@ -85,6 +85,8 @@ fn cases() -> impl Iterator<Item = Case> {
         (Many, [31, 2048, 6]),
         (Many, [273, 1280, 7]),
         (Few, [21, 608, 1]),
+        (Few, [21, 640, 1]),
+        (Few, [9, 896, 3]),
         (Few, [9, 288, 3]),
         (Few, [17, 288, 5]),
         (Few, [35, 1312, 18]),
@@ -140,7 +142,7 @@ fn tokens_together_give_the_bits_that_each_gives_alone() {
 /// with scalar code only, as all instruction sets return the same bits.
 ///
 /// Integer sums are exact. For each group, three results are rounded: the products with both
-/// scales, and the running total; and likewise for offsets. With at most 72 groups of at most 32
+/// scales, and the running total. The same holds for offsets. With at most 72 groups of at most 32
 /// products, the error is at most (72 + 8) units in the last place of the sum of magnitudes.
 /// Unsigned formats have offsets as large as the scaled quants, so magnitudes of both are added.
 #[test]

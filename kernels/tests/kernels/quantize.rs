@@ -1,9 +1,9 @@
-//! Errors of quantized weights, compared with ggml's quantizer (scripts/make-quantize-golden).
+//! Quantized weights, compared with ggml's quantizer (scripts/make-quantize-golden).
 
 use rope_cpu_kernels::{Cpu, DType, Encoder};
 use serde_json::Value;
 
-use crate::common::{on_every_isa, scalar};
+use crate::common::{fnv1a, on_every_isa, scalar};
 
 const COUNT: usize = 1 << 14;
 
@@ -48,9 +48,13 @@ fn decoded(encoder: Encoder, weights: &[f32]) -> Vec<f32> {
     out
 }
 
+fn golden() -> Value {
+    include_str!("../data/quantize.json").parse().unwrap()
+}
+
 #[test]
 fn errors_are_no_larger_than_those_of_ggml() {
-    let golden: Value = include_str!("../data/quantize.json").parse().unwrap();
+    let golden = &golden()["errors"];
     let golden = golden.as_object().unwrap();
     for (name, errors) in golden {
         let encoder = Encoder::new(DType::named(name).unwrap()).unwrap();
@@ -67,6 +71,17 @@ fn errors_are_no_larger_than_those_of_ggml() {
         }
     }
     assert_eq!(golden.len() + 1, encoders().count(), "all but f32, which is exact");
+}
+
+#[test]
+fn blocks_without_a_search_for_scales_are_those_of_ggml() {
+    for (name, hashes) in golden()["hashes"].as_object().unwrap() {
+        let encoder = Encoder::new(DType::named(name).unwrap()).unwrap();
+        for (distribution, expected) in hashes.as_object().unwrap() {
+            let blocks = encode(encoder, Cpu::best(), &weights(distribution));
+            assert_eq!(fnv1a(blocks).to_string(), *expected, "{name} {distribution}");
+        }
+    }
 }
 
 fn bytes_are_those_of_the_scalar_machine(cpu: Cpu) {

@@ -9,8 +9,8 @@ pub struct ConstraintArgs {
     /// Grammar that each answer follows (GBNF)
     ///
     /// The rule `root` describes a whole answer: --grammar 'root ::= "yes" | "no"'. A text that
-    /// begins with %llguidance is a grammar in llguidance's variant of Lark.
-    #[arg(long, value_name = "TEXT")]
+    /// starts with %llguidance is a grammar in llguidance's variant of Lark.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     #[arg(conflicts_with_all = ["grammar_file", "json_schema", "json_schema_file"])]
     pub grammar: Option<String>,
 
@@ -20,12 +20,13 @@ pub struct ConstraintArgs {
 
     /// JSON schema that each answer follows
     ///
-    /// {"type": "object"} permits any object. The model does not see the schema: the prompt should
-    /// describe what is wanted.
-    #[arg(short, long, value_name = "SCHEMA", conflicts_with = "json_schema_file")]
+    /// {"type": "object"} allows any object. The model does not see the schema, so describe the
+    /// object in the prompt.
+    #[arg(short, long, value_name = "SCHEMA", allow_hyphen_values = true)]
+    #[arg(conflicts_with = "json_schema_file")]
     pub json_schema: Option<String>,
 
-    /// Read the JSON schema from a file [-jf]
-    #[arg(long, value_name = "FILE")]
+    /// Read the JSON schema from a file
+    #[arg(long, alias = "-jf", value_name = "FILE")]
     pub json_schema_file: Option<PathBuf>,
 }

@@ -11,27 +11,34 @@ use rope_cpu::hub::{self, Event, Hub, Wanted};
 /// The options that select a model on the hub.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HubArgs {
-    /// Download USER/MODEL[:QUANT] from Hugging Face [-hf]
+    /// Download USER/MODEL[:QUANT] from Hugging Face
     ///
     /// From the Hugging Face Hub, or from the address in HF_ENDPOINT. Without QUANT: Q4_K_M, else
     /// Q8_0, else the first model file. A file is downloaded once, to the cache of the hub's own
     /// programs, by default ~/.cache/huggingface/hub; HF_HUB_CACHE or HF_HOME set another folder.
-    #[arg(long, value_name = "REPO", conflicts_with = "model", value_delimiter = ',')]
-    #[arg(help_heading = "Model")]
+    #[arg(long, aliases = ["-hf", "-hfr", "LLAMA_ARG_HF_REPO"], value_name = "REPO")]
+    #[arg(conflicts_with = "model", value_delimiter = ',', help_heading = "Model")]
     pub hf_repo: Vec<Wanted>,
 
-    /// File of the repository, instead of QUANT [-hff]
-    #[arg(long, value_name = "FILE", conflicts_with = "model", help_heading = "Model")]
+    /// File of the repository, instead of QUANT
+    #[arg(long, aliases = ["-hff", "LLAMA_ARG_HF_FILE"], value_name = "FILE")]
+    #[arg(conflicts_with = "model", help_heading = "Model")]
     hf_file: Option<String>,
 
-    /// Access token for private and gated models [-hft]
+    /// Access token for private and gated models
     ///
     /// By default the value of HF_TOKEN, or the token that `hf auth login` stored.
-    #[arg(long, value_name = "TOKEN", conflicts_with = "model", help_heading = "Model")]
+    #[arg(
+        long,
+        alias = "-hft",
+        value_name = "TOKEN",
+        conflicts_with = "model",
+        help_heading = "Model"
+    )]
     hf_token: Option<String>,
 
     /// Do not download; use files from the cache
-    #[arg(long, help_heading = "Model")]
+    #[arg(long, alias = "LLAMA_ARG_OFFLINE", help_heading = "Model")]
     offline: bool,
 }
 

@@ -32,21 +32,21 @@ static TAKES_NOTES: AtomicBool = AtomicBool::new(false);
 pub struct LogArgs {
     /// Form of the log on stderr: text or json
     ///
-    /// Each request has a line: identifier, method, path, status, tokens, times, and the reason of
-    /// the answer's end. The identifier is that of the header X-Request-Id, which the response has as well.
-    /// json: each line is an object, those of the start included.
+    /// Each request has a line: identifier, method, path, status, tokens, times, and why the answer
+    /// stopped. The response has the same identifier in its header X-Request-Id. json: every line
+    /// is an object, also when the server starts.
     #[arg(long, value_name = "FORM", default_value = "text", hide_possible_values = true)]
     pub log_format: LogFormat,
 
-    /// Verbosity of the log: 0 to 4 [-lv]
+    /// Verbosity of the log: 0 to 4
     ///
-    /// 0: nothing, 1: errors, 2: warnings, 3: requests, 4: the arrival of requests, too, and those for
-    /// /health, /metrics and /slots.
-    #[arg(long, alias = "verbosity", value_name = "N", default_value_t = 3)]
+    /// 0: nothing, 1: errors, 2: warnings, 3: requests, 4: also the arrival of requests, and
+    /// requests for /health, /metrics and /slots.
+    #[arg(long, aliases = ["verbosity", "-lv"], value_name = "N", default_value_t = 3)]
     #[arg(value_parser = numbers::between::<u8>(0, 4))]
     pub log_verbosity: u8,
 
-    /// File that the log is appended to, too
+    /// Also append the log to this file
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 
@@ -66,12 +66,12 @@ pub struct LogArgs {
 pub enum LogFormat {
     /// Text for people.
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl LogArgs {
-    /// Starts the log, with all that it can say if it is `verbose`.
+    /// Starts the log, at maximum verbosity if `verbose`.
     ///
     /// # Errors
     /// If its file cannot be opened.
@@ -110,7 +110,7 @@ impl LogArgs {
     }
 }
 
-/// Writes a message of the program to the log, if the log has them. Returns whether it does.
+/// Writes a message of the program to the log. Returns false if the log does not take messages.
 pub fn note(text: &str) -> bool {
     let taken = TAKES_NOTES.load(Relaxed);
     if taken {

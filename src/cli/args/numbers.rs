@@ -8,7 +8,8 @@ const TOKENS_MAX: i64 = 1 << 30;
 
 /// Parses a whole number, which may end in k for times 1,024 or m for times 1,048,576.
 ///
-/// A number that is too large for the type becomes the type's limit, which the caller's range rejects.
+/// A number that is too large for the type becomes the type's limit, which the caller's range
+/// rejects.
 ///
 /// # Errors
 /// If `text` is not such a number.

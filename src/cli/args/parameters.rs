@@ -1,4 +1,4 @@
-//! Options that are made from the library's descriptions of settings.
+//! Options from the library's descriptions of settings.
 
 use std::{error::Error, ffi::OsStr, path::PathBuf};
 
@@ -9,7 +9,7 @@ use clap::{
 };
 
 use super::numbers;
-use crate::cli::{argv, flags};
+use crate::cli::flags;
 use rope_cpu::settings::{Kind, Parameter, Value, Values};
 
 /// Adds an option for each parameter to a command.
@@ -22,7 +22,10 @@ pub fn added(
 
 fn option(parameter: &'static Parameter) -> Arg {
     let long = flags::long(parameter.setting.0);
-    let summary = summary(parameter, &long);
+    let mut summary = flags::with_flags(parameter.summary).into_owned();
+    if let Some(default) = parameter.default {
+        summary += &format!(" [default: {default}]");
+    }
     let details = flags::with_flags(parameter.details);
     let option = match &details[..] {
         "" => Arg::new(parameter.setting.0),
@@ -30,7 +33,8 @@ fn option(parameter: &'static Parameter) -> Arg {
     };
     let option = option
         .long(long)
-        .aliases(parameter.aliases.iter().map(|alias| alias.replace('_', "-")))
+        .aliases(parameter.aliases.iter().map(|alias| flags::long(alias)))
+        .aliases(parameter.llama_cpp)
         .value_name(parameter.value_name)
         .help(summary)
         .hide_short_help(parameter.rare);
@@ -56,19 +60,6 @@ fn integer(text: &str, least: i64, most: i64) -> Result<i64, Box<dyn Error + Sen
         number if number < least => Err(format!("must be at least {least}").into()),
         number => Ok(number),
     }
-}
-
-/// Returns the summary of an option, with its short form of several letters before the default.
-fn summary(parameter: &Parameter, long: &str) -> String {
-    let mut summary = flags::with_flags(parameter.summary).into_owned();
-    if let Some(default) = parameter.default {
-        summary += &format!(" [default: {default}]");
-    }
-    if let Some((short, _)) = argv::SHORT_FORMS.iter().find(|(_, name)| *name == long) {
-        let end = summary.find(" [default").unwrap_or(summary.len());
-        summary.insert_str(end, &format!(" [{short}]"));
-    }
-    summary
 }
 
 /// A parser of one of these words, which completions propose.

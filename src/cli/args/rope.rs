@@ -33,6 +33,16 @@ impl FromArgMatches for RopeArgs {
 }
 
 impl RopeArgs {
+    /// Returns the options for the method that the context needs.
+    pub fn auto() -> Self {
+        RopeArgs(Flags::method("auto"))
+    }
+
+    /// Returns whether no option is given.
+    pub fn is_default(&self) -> bool {
+        self.0 == Flags::default()
+    }
+
     /// Returns whether the context rolls.
     pub fn rolls(&self) -> bool {
         self.0.rolls()

@@ -31,14 +31,13 @@ pub struct SamplingArgs {
     pub sampler_seq: Option<Order>,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub values: SamplerValues,
 
     /// DRY: text at which a repetition ends; may be repeated
     ///
-    /// By default a newline, a colon, a quotation mark and an asterisk. "none" removes these and all
-    /// texts given before it.
-    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    /// By default a newline, a colon, a quotation mark and an asterisk. "none" removes these and
+    /// all texts given before it.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, hide_short_help = true)]
     pub dry_sequence_breaker: Vec<String>,
 
     /// Add to a token's logit: ID+N or ID-N

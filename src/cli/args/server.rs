@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration}
 use clap::ValueEnum;
 
 use super::{
-    AdapterArgs, LogArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
+    AdapterArgs, EngineArgs, LogArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SparseArgs,
     SpeculationArgs, TemplateArgs, at_least_one, numbers,
 };
 use crate::{cli::error::Error, server::Options};
@@ -19,35 +19,27 @@ use rope_cpu::model::Pooling;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub adapters: AdapterArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub listen: ListenArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub requests: RequestArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub log: LogArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub sparse: SparseArgs,
+    #[command(flatten)]
     pub rope: RopeArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub sampling: SamplingArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub speculation: SpeculationArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub machine: MachineArgs,
+    pub machine: EngineArgs,
 }
 
 /// The options of the address and of access to it.
@@ -83,20 +75,20 @@ pub struct ListenArgs {
     /// Names of this server besides localhost: NAME[,...]
     ///
     /// Requests with another name in their Host header are refused, so that no web page can reach
-    /// the server through a name of its own. `*` permits all, for example behind a proxy.
+    /// the server through a name of its own. `*` allows all, for example behind a proxy.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_hosts: Vec<String>,
 
     /// Web pages that may send requests: ORIGIN[,...]
     ///
-    /// Such as https://example.org, `localhost` for those of this machine on any port, or `*` for
-    /// all (CORS). By default none but the server's own.
+    /// Such as https://example.org, `localhost` for this machine on any port, or `*` for all
+    /// (CORS). By default only the server's own page.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cors_origins: Vec<String>,
 
     /// Names of the model: NAME[,...] [-a]
     ///
-    /// Answers have the first one in alphabetical order, as llama-server has it; by default the name
+    /// Answers have the first one in alphabetical order, as in llama-server. By default the name
     /// of the model file.
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub alias: Vec<String>,
@@ -131,10 +123,10 @@ pub struct ListenArgs {
     #[arg(long)]
     pub metrics: bool,
 
-    /// Log more, and answer chats with their settings, too
+    /// Log more, and add the settings to chat answers
     ///
-    /// As --log-verbosity 4, and "verbose": true in each request: the field __verbose has the prompt and
-    /// the settings.
+    /// Like --log-verbosity 4 and "verbose": true in each request. The field __verbose of an
+    /// answer has the prompt and the settings.
     #[arg(short = 'v', long, alias = "log-verbose", hide_short_help = true)]
     pub verbose: bool,
 
@@ -161,26 +153,26 @@ pub struct ListenArgs {
     #[arg(value_parser = numbers::between::<usize>(1, 4096))]
     pub body_max: Option<usize>,
 
-    /// Seconds for a request to arrive, and for a client to read [-to]
+    /// Seconds for a request to arrive, and for a client to read
     ///
-    /// A request whose head or body is not complete after N seconds gets the status 408. A connection whose
-    /// client reads nothing of its answer for N seconds is closed, and so is one without a request.
-    #[arg(long, value_name = "N", default_value_t = 600, hide_short_help = true)]
+    /// A request that is not complete after N seconds gets the status 408. The server closes a
+    /// connection that sends no request, or reads nothing of its answer, for N seconds.
+    #[arg(long, alias = "-to", value_name = "N", default_value_t = 600, hide_short_help = true)]
     #[arg(value_parser = numbers::between::<u64>(1, 1_000_000))]
     pub timeout: u64,
 
     /// Seconds between signs of life on a silent stream
     ///
-    /// While a long prompt is read, a stream has nothing to send, and many clients give up after a time. They
-    /// get `response.in_progress`, `ping` or an empty delta, as their interface has it. -1: none.
+    /// Many clients give up if a stream is silent, as during a long prompt. They get
+    /// `response.in_progress`, `ping` or an empty delta, depending on the interface. -1: none.
     #[arg(long, value_name = "N", default_value = "10", allow_negative_numbers = true)]
     #[arg(value_parser = numbers::between::<i64>(-1, 1_000_000), hide_short_help = true)]
     pub sse_ping_interval: i64,
 
     /// Seconds that the end may take after SIGTERM
     ///
-    /// The server takes no more requests, and stops when all answers have ended or after N seconds. What
-    /// --cache-disk has not written by then is lost.
+    /// The server takes no more requests, and stops when all answers are complete or after N
+    /// seconds. What --cache-disk has not written by then is lost.
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub drain_timeout: u64,
 }
@@ -189,38 +181,39 @@ pub struct ListenArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Requests")]
 pub struct RequestArgs {
-    /// Requests answered at a time [-np]
+    /// Requests answered at a time
     ///
-    /// Each can use the whole context. -1: 4, or as many as memory permits.
-    #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
-    #[arg(value_parser = numbers::between::<i64>(-1, 256))]
+    /// Each can use the whole context. -1: up to 4, as memory allows.
+    #[arg(long, alias = "-np", value_name = "N", default_value = "-1")]
+    #[arg(value_parser = numbers::between::<i64>(-1, 256), allow_negative_numbers = true)]
     pub parallel: i64,
 
     /// Keep parts of prompts that change at each request
     ///
-    /// By default Claude Code's billing header and `<total_tokens>` are removed, since a change near the start of a prompt
-    /// makes the server read all of it again. The log says so.
+    /// By default Claude Code's billing header and `<total_tokens>` are removed, and the log says
+    /// so. A change near the start of a prompt would require processing all of it again.
     #[arg(long, hide_short_help = true)]
     pub keep_volatile: bool,
 
-    /// MiB of memory for earlier conversations [-cram]
+    /// MiB of memory for earlier conversations
     ///
-    /// Their tokens are not read again when they are continued. -1: no limit, 0: none.
-    #[arg(long, value_name = "N", default_value = "8192", allow_negative_numbers = true)]
-    #[arg(value_parser = numbers::from(-1))]
+    /// A conversation in it continues without processing its tokens again. -1: no limit, 0: none.
+    #[arg(long, alias = "-cram", value_name = "N", default_value = "8192")]
+    #[arg(allow_negative_numbers = true, value_parser = numbers::from(-1))]
     pub cache_ram: i64,
 
     /// Folder for conversations that memory is too small for
     ///
-    /// Conversations are written to the folder before they leave --cache-ram, and when the server stops. A
-    /// conversation that continues after a restart is not read again. The folder is created if it does not exist; its files
-    /// contain conversations.
+    /// Conversations are written to the folder before they leave --cache-ram, and when the server
+    /// stops. A conversation also continues from there after a restart. The folder is created if
+    /// it does not exist. Its files contain conversations. Prompts also continue from documents of
+    /// `rope-cpu read` in it.
     #[arg(long, value_name = "DIR")]
     pub cache_disk: Option<PathBuf>,
 
-    /// MiB of the files in --cache-disk
+    /// MiB of the conversations in --cache-disk
     ///
-    /// The least recently used are removed.
+    /// The server removes the least recently used ones.
     #[arg(long, value_name = "N", default_value_t = 8192, requires = "cache_disk")]
     #[arg(value_parser = numbers::between::<u64>(1, 1 << 40), hide_short_help = true)]
     pub cache_disk_limit: u64,
@@ -233,60 +226,67 @@ pub struct RequestArgs {
 
     /// Longest time between two tokens in ms
     ///
-    /// While answers are generated, as many tokens of other prompts are read with each step as this
-    /// permits.
+    /// While answers are generated, each step also processes tokens of other prompts, as many as
+    /// fit in this time.
     #[arg(long, value_name = "N", default_value_t = 250)]
     pub step_time: u64,
 
-    /// Maximum tokens of answers whose requests give none [default: no limit]
-    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
-    #[arg(value_parser = numbers::from(-1), allow_negative_numbers = true)]
+    /// Maximum tokens of answers, unless a request gives it [default: no limit]
+    #[arg(short = 'n', long, aliases = ["n-predict", "LLAMA_ARG_N_PREDICT"], value_name = "N")]
+    #[arg(default_value_t = -1, value_parser = numbers::from(-1), allow_negative_numbers = true)]
     #[arg(hide_default_value = true)]
     pub predict: i64,
 
-    /// Whether the model reasons before it answers: on, off or auto [-rea]
+    /// Whether the model reasons before it answers: on, off or auto
     ///
-    /// On and auto: as its chat template has it. Off: the template is rendered without reasoning, and an
-    /// empty block of reasoning is added if it has none.
-    #[arg(long, value_name = "MODE", default_value = "auto", hide_possible_values = true)]
+    /// On and auto: the chat template is rendered with reasoning. Off: it is rendered without, and
+    /// an empty block of reasoning is added if it has none.
+    #[arg(long, alias = "-rea", value_name = "MODE", default_value = "auto")]
+    #[arg(hide_possible_values = true)]
     pub reasoning: Reasoning,
 
-    /// Maximum tokens of reasoning of answers whose requests give none [default: no limit]
+    /// Maximum tokens of reasoning, unless a request gives it [default: no limit]
     ///
-    /// The text that ends reasoning follows then, and the answer. 0: it ends where it begins.
+    /// Then the model's marker for the end of reasoning is inserted, and the answer follows. 0:
+    /// reasoning stops at once.
     #[arg(long, value_name = "N", default_value_t = -1, value_parser = numbers::from(-1))]
     #[arg(allow_negative_numbers = true, hide_default_value = true)]
     pub reasoning_budget: i64,
 
     /// When the context is full, evict old tokens
     ///
-    /// Otherwise a full context ends the answer.
-    #[arg(long, overrides_with = "no_context_shift")]
+    /// Otherwise an answer stops when the context is full.
+    #[arg(long, alias = "LLAMA_ARG_CONTEXT_SHIFT", overrides_with = "no_context_shift")]
     pub context_shift: bool,
 
     /// End the answer when the context is full (the default)
-    #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
+    #[arg(long, alias = "LLAMA_ARG_NO_CONTEXT_SHIFT", overrides_with = "context_shift")]
+    #[arg(hide_short_help = true)]
     pub no_context_shift: bool,
 
-    /// Embedding of a text from those of its tokens: none mean cls last
+    /// How embeddings of tokens become one of the text: none mean cls last rank
     ///
-    /// By default as the model was trained, or else the mean. none: /embeddings has those of all tokens.
+    /// By default as the model was trained, or else the mean. none: /embeddings returns the
+    /// embeddings of all tokens. rank: /v1/rerank orders documents by their relevance to a query.
     #[arg(long, value_name = "POOLING")]
     pub pooling: Option<Pooling>,
 
+    /// Rank documents at /v1/rerank: like --pooling rank [--rerank]
+    #[arg(long, alias = "rerank", conflicts_with = "pooling")]
+    pub reranking: bool,
+
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub template: TemplateArgs,
 }
 
 /// Whether a model reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Reasoning {
-    /// By default as the chat template has it.
+    /// The default of the chat template.
     Auto,
     /// Reasoning is switched on in the chat template.
     On,
-    /// Reasoning is switched off, also where the template would begin it.
+    /// Reasoning is switched off, even if the template starts it.
     Off,
 }
 
@@ -300,7 +300,7 @@ impl ListenArgs {
     ///
     /// # Errors
     /// If the file cannot be read, or the server would listen beyond this machine without a key.
-    fn keys(&self) -> Result<Vec<String>, Error> {
+    pub fn keys(&self) -> Result<Vec<String>, Error> {
         let mut keys = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
             let text = fs::read_to_string(path);

@@ -15,40 +15,53 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Speculative decoding")]
 pub struct SpeculationArgs {
-    /// Drafts: none ngram-simple draft-simple
+    /// Sources of drafts [default: none]
     ///
-    /// Several tokens are generated in one pass where drafts of them are right; the answer is the
-    /// same. ngram-simple takes drafts from the text itself: what followed the longest earlier
+    /// none, ngram-simple, draft-mtp or draft-simple. Several tokens are generated in one pass where
+    /// drafts of them are right; the answer is the same. ngram-simple takes drafts from the text itself: what followed the longest earlier
     /// occurrence of its end. It helps where an answer repeats parts of the prompt, as in editing.
-    /// draft-simple takes drafts from the model of -md. Of several, separated by commas,
-    /// ngram-simple has priority. By default draft-simple with -md, and none without.
+    /// draft-mtp takes drafts from a layer of the model that predicts further tokens: files of Qwen
+    /// 3.5 and 3.6 may have one. draft-simple takes drafts from the model of -md. Separate several by
+    /// commas: the text comes first, then the layer, then the model of -md. With -md, draft-simple is
+    /// the default.
     ///
     /// The other ngram types of llama.cpp are names for ngram-simple.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
+    #[arg(long, alias = "LLAMA_ARG_SPEC_TYPE", value_name = "LIST", value_delimiter = ',')]
+    #[arg(hide_possible_values = true)]
     spec_type: Vec<Type>,
 
-    /// Draft model (GGUF) [-md]
+    /// Draft model (GGUF)
     ///
     /// A smaller model with the same vocabulary.
-    #[arg(long, alias = "model-draft", value_name = "FILE")]
+    #[arg(long, aliases = ["-md", "model-draft", "LLAMA_ARG_SPEC_DRAFT_MODEL"], value_name = "FILE")]
     spec_draft_model: Option<PathBuf>,
 
     /// Most drafts in a pass [default: 15]
     ///
-    /// The number of drafts follows from how many of them are right, and from the times of passes.
-    /// There are none while they do not pay.
-    #[arg(long, aliases = ["draft", "draft-n", "draft-max"], value_name = "N")]
-    #[arg(value_parser = numbers::between::<usize>(1, DRAFTS_MAX as i64))]
+    /// The number of drafts adapts to how many of them are right and how long passes take. Drafting
+    /// pauses while it does not pay.
+    #[arg(long, aliases = ["draft", "draft-n", "draft-max", "LLAMA_ARG_SPEC_DRAFT_N_MAX"])]
+    #[arg(value_name = "N", value_parser = numbers::between::<usize>(1, DRAFTS_MAX as i64))]
     spec_draft_n_max: Option<usize>,
 
-    /// K cache of the draft model [-ctkd]
-    #[arg(long, alias = "cache-type-k-draft", value_name = "TYPE", default_value = "f16")]
-    #[arg(hide_default_value = true, hide_short_help = true)]
+    /// K cache of the draft model
+    #[arg(long, aliases = ["-ctkd", "cache-type-k-draft", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K"])]
+    #[arg(
+        value_name = "TYPE",
+        default_value = "f16",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
     spec_draft_type_k: CacheType,
 
-    /// V cache of the draft model [-ctvd]
-    #[arg(long, alias = "cache-type-v-draft", value_name = "TYPE", default_value = "f16")]
-    #[arg(hide_default_value = true, hide_short_help = true)]
+    /// V cache of the draft model
+    #[arg(long, aliases = ["-ctvd", "cache-type-v-draft", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V"])]
+    #[arg(
+        value_name = "TYPE",
+        default_value = "f16",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
     spec_draft_type_v: CacheType,
 }
 
@@ -58,6 +71,7 @@ enum Type {
     None,
     #[value(aliases = ["ngram-cache", "ngram-map-k", "ngram-map-k4v", "ngram-mod"])]
     NgramSimple,
+    DraftMtp,
     DraftSimple,
 }
 
@@ -72,7 +86,12 @@ impl SpeculationArgs {
         self.spec_type.contains(&Type::NgramSimple)
     }
 
-    /// Returns the path of the draft model, if there is one.
+    /// Returns whether the model's own predictor is a source of drafts.
+    pub fn predictor(&self) -> bool {
+        self.spec_type.contains(&Type::DraftMtp)
+    }
+
+    /// Returns the optional path of the draft model.
     ///
     /// # Errors
     /// If options contradict each other.

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use super::ModelArgs;
 use crate::cli::{error::Error, text};
-use rope_cpu::{chat::Template, model::Model};
+use rope_cpu::{
+    chat::{self, Template},
+    model::Model,
+};
 
 /// The options that select a chat template.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,19 +17,21 @@ pub struct TemplateArgs {
     /// A template in the Jinja language, or one of the names chatml, llama3, gemma and
     /// command-r.
     /// Implies -cnv.
-    #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
+    #[arg(long, alias = "LLAMA_ARG_CHAT_TEMPLATE", value_name = "JINJA")]
+    #[arg(allow_hyphen_values = true, conflicts_with = "chat_template_file")]
     pub chat_template: Option<String>,
 
     /// Read the chat template from a file
     ///
     /// Implies -cnv.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "LLAMA_ARG_CHAT_TEMPLATE_FILE", value_name = "FILE")]
     pub chat_template_file: Option<PathBuf>,
 
     /// Additional template parameters
     ///
     /// A JSON object, for example {"enable_thinking": false}. Implies -cnv.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, alias = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", value_name = "JSON")]
+    #[arg(allow_hyphen_values = true)]
     pub chat_template_kwargs: Option<String>,
 }
 
@@ -45,20 +50,22 @@ impl TemplateArgs {
             // A text without tags is a name: as a template it would be the same for every message.
             (Some(text), _) => {
                 let template = match text.contains('{') {
-                    true => Template::for_tokenizer(text, tokenizer),
-                    false => Template::builtin(text, tokenizer),
+                    true => chat::template(text, tokenizer),
+                    false => {
+                        chat::builtin(text).and_then(|source| chat::template(source, tokenizer))
+                    }
                 };
                 ("--chat-template".to_string(), template)
             }
             (None, Some(path)) => {
                 let source = text::file(path)?;
-                (path.display().to_string(), Template::for_tokenizer(&source, tokenizer))
+                (path.display().to_string(), chat::template(&source, tokenizer))
             }
             (None, None) => {
-                let found = Template::from_metadata(model.metadata(), tokenizer).transpose();
+                let found = model.chat_template().map_err(Error::usage)?;
                 let none = "the model has no chat template: give one with --chat-template or \
                             --chat-template-file, or continue plain text with -no-cnv";
-                ("the model".to_string(), found.ok_or_else(|| args.named(none))?)
+                ("the model".to_string(), Ok(found.ok_or_else(|| args.named(none))?))
             }
         };
         let template = template.map_err(|e| Error::usage(format_args!("{origin}: {e}")))?;

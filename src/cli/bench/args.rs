@@ -11,7 +11,7 @@ use super::{
     lists::{self, Numbers, Pair},
     markdown::OptionalColumns,
 };
-use crate::cli::args::{self, HubArgs, Overrides, RopeArgs, warn_of_threads};
+use crate::cli::args::{self, HubArgs, Overrides, RopeArgs, SparseArgs, warn_of_threads};
 use rope_cpu::{kv_cache::CacheType, platform::processors};
 
 /// The options of `bench`.
@@ -22,30 +22,30 @@ Several values are given as a,b,c, as first-last, first-last+step or
 first-last*factor, or by repeating the option. Every combination is measured.")]
 pub struct Args {
     /// Model files (GGUF)
-    #[arg(short, long, value_name = "FILES", value_delimiter = ',')]
+    #[arg(short, long, alias = "LLAMA_ARG_MODEL", value_name = "FILES", value_delimiter = ',')]
     #[arg(help_heading = "Model")]
     pub model: Vec<PathBuf>,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub hub: HubArgs,
 
     /// Override metadata: KEY=TYPE:VALUE[,...]
     #[arg(long, value_name = "LIST", value_parser = args::overrides, help_heading = "Model")]
     pub override_kv: Vec<Overrides>,
 
-    /// Prompt tokens to read (pp) [-npp] [default: 512]
-    #[arg(short = 'p', long, value_name = "N", value_parser = lists::numbers)]
+    /// Prompt tokens to read (pp) [default: 512]
+    #[arg(short = 'p', long, alias = "-npp", value_name = "N", value_parser = lists::numbers)]
     #[arg(help_heading = "Tests")]
     pub n_prompt: Vec<Numbers>,
 
-    /// Tokens to generate (tg) [-ntg] [default: 128]
-    #[arg(short = 'n', long, value_name = "N", value_parser = lists::numbers)]
+    /// Tokens to generate (tg) [default: 128]
+    #[arg(short = 'n', long, alias = "-ntg", value_name = "N", value_parser = lists::numbers)]
     #[arg(help_heading = "Tests")]
     pub n_gen: Vec<Numbers>,
 
-    /// Read and generate, timed together [-pg]
-    #[arg(long, value_name = "PP,TG", value_parser = lists::pair, help_heading = "Tests")]
+    /// Read and generate, timed together
+    #[arg(long, alias = "-pg", value_name = "PP,TG", value_parser = lists::pair)]
+    #[arg(help_heading = "Tests")]
     pub prompt_gen: Vec<Pair>,
 
     /// Tokens in the context before a test [default: 0]
@@ -55,26 +55,27 @@ pub struct Args {
     #[arg(help_heading = "Tests")]
     pub n_depth: Vec<Numbers>,
 
-    /// Sequences side by side [-npl]
+    /// Sequences side by side
     ///
-    /// Measures what llama-batched-bench does: each of N sequences reads a prompt of -p tokens, then
-    /// every step generates a token of each sequence, -n times. Without it, -p and -n are separate
-    /// tests of one sequence.
-    #[arg(long, value_name = "N", value_parser = lists::sizes)]
+    /// Measures what llama-batched-bench does: each of N sequences reads a prompt of -p tokens,
+    /// then every step generates a token of each sequence, -n times. Without it, -p and -n are
+    /// separate tests of one sequence.
+    #[arg(long, alias = "-npl", value_name = "N", value_parser = lists::sizes)]
     #[arg(conflicts_with_all = ["prompt_gen", "n_depth"], help_heading = "Tests")]
     pub n_parallel: Vec<Numbers>,
 
     /// Skip tests with more tokens in all sequences [-c]
     ///
-    /// As in llama-batched-bench. By default there is no limit; each test takes the memory that it needs.
+    /// As in llama-batched-bench. By default there is no limit; each test takes the memory that it
+    /// needs.
     #[arg(short, long = "ctx", alias = "ctx-size", value_name = "N", requires = "n_parallel")]
     #[arg(value_parser = args::at_least_one, help_heading = "Tests")]
     pub context: Option<usize>,
 
-    /// Share one prompt among the sequences [-pps]
+    /// Share one prompt among the sequences
     ///
     /// The prompt is read once, and its keys and values are shared.
-    #[arg(long, requires = "n_parallel", help_heading = "Tests")]
+    #[arg(long, alias = "-pps", requires = "n_parallel", help_heading = "Tests")]
     pub shared_prompt: bool,
 
     /// Repetitions of each test [default: 5]
@@ -91,18 +92,19 @@ pub struct Args {
     #[arg(long, help_heading = "Tests")]
     pub no_warmup: bool,
 
-    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctk]
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16")]
-    #[arg(hide_default_value = true, help_heading = "Context and memory")]
+    /// K: f16 (default) f32 bf16 q8_0 q5_0 q4_0
+    #[arg(long, alias = "-ctk", value_name = "TYPES", value_delimiter = ',')]
+    #[arg(default_value = "f16", hide_default_value = true, help_heading = "Context and memory")]
     pub cache_type_k: Vec<CacheType>,
 
-    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0 [-ctv]
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16")]
-    #[arg(hide_default_value = true, help_heading = "Context and memory")]
+    /// V: f16 (default) f32 bf16 q8_0 q5_0 q4_0
+    #[arg(long, alias = "-ctv", value_name = "TYPES", value_delimiter = ',')]
+    #[arg(default_value = "f16", hide_default_value = true, help_heading = "Context and memory")]
     pub cache_type_v: Vec<CacheType>,
 
-    /// Micro-batch size in tokens [-ub] [default: 512]
-    #[arg(long, value_name = "N", value_parser = lists::sizes, help_heading = "Context and memory")]
+    /// Micro-batch size in tokens [default: 512]
+    #[arg(long, alias = "-ub", value_name = "N", value_parser = lists::sizes)]
+    #[arg(help_heading = "Context and memory")]
     pub ubatch_size: Vec<Numbers>,
 
     /// Upper limit of the micro-batch [default: 2048]
@@ -115,7 +117,9 @@ pub struct Args {
     pub no_memory_check: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub sparse: SparseArgs,
+
+    #[command(flatten)]
     pub rope: RopeArgs,
 
     /// Threads [default: one per performance core]
@@ -132,8 +136,9 @@ pub struct Args {
     #[arg(hide_possible_values = true, help_heading = "Output")]
     pub output: Format,
 
-    /// Also write to stderr, in this format [-oe]
-    #[arg(long, value_name = "FORMAT", hide_possible_values = true, help_heading = "Output")]
+    /// Also write to stderr, in this format
+    #[arg(long, alias = "-oe", value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(help_heading = "Output")]
     pub output_err: Option<Format>,
 
     /// Print progress to stderr
@@ -172,7 +177,7 @@ impl Args {
 
     fn all_threads(&self) -> Vec<usize> {
         match self.threads.is_empty() {
-            true => vec![processors::default_threads().count],
+            true => vec![processors::default_threads().workers.answers],
             false => {
                 let all = lists::all(&self.threads, 1);
                 warn_of_threads(all.iter().copied().max().unwrap_or_default());
@@ -181,7 +186,7 @@ impl Args {
         }
     }
 
-    /// Returns which optional columns the Markdown table has: those of options that were given.
+    /// Returns the optional columns of the Markdown table: one for each option that was given.
     pub(super) fn optional_columns(&self) -> OptionalColumns {
         OptionalColumns {
             model: self.model.len() + self.hub.hf_repo.len() > 1,

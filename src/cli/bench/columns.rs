@@ -117,8 +117,8 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
     ]
 }
 
-/// Returns the share of the machine's limit: `43 % peak` of the arithmetic for prompts, `71 % read` of
-/// the memory bandwidth for answers, and both if the test has both.
+/// Returns the share of the machine's limit: `43 % peak` of the arithmetic for prompts, `71 % read`
+/// of the memory bandwidth for answers, and both if the test has both.
 fn share(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> String {
     let Subject { work, options, .. } = subject;
     let peak = measured.peak_share(work, options, probes).map(|share| 100.0 * share);

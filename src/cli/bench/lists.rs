@@ -12,7 +12,7 @@ pub type Numbers = Arc<[usize]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair(pub usize, pub usize);
 
-/// The largest number of values of an option.
+/// Maximum number of values of an option.
 const NUMBERS_MAX: usize = 10_000;
 
 /// Returns the numbers of all occurrences of an option, or `default` if there are none.
@@ -38,7 +38,7 @@ pub fn numbers(text: &str) -> Result<Numbers, String> {
 /// Parses numbers of at least 1.
 ///
 /// # Errors
-/// As [`numbers`], and if one is 0.
+/// See [`numbers`]; also if one is 0.
 pub fn sizes(text: &str) -> Result<Numbers, String> {
     within(text, 1, usize::MAX, "must be at least 1")
 }
@@ -46,7 +46,7 @@ pub fn sizes(text: &str) -> Result<Numbers, String> {
 /// Parses numbers of threads.
 ///
 /// # Errors
-/// As [`numbers`], and if one is out of range.
+/// See [`numbers`]; also if one is out of range.
 pub fn threads(text: &str) -> Result<Numbers, String> {
     within(text, 1, 1024, "must be from 1 to 1024")
 }

@@ -1,4 +1,4 @@
-//! The Markdown tables: llama-bench's columns and widths, and the most important of rope-cpu's own.
+//! The Markdown tables: llama-bench's columns and widths, and some columns of rope-cpu's own.
 
 use super::Subject;
 use rope_cpu::rope::short;

@@ -23,7 +23,7 @@ impl Tests {
     /// Returns the tests, in the order of llama-bench or of llama-batched-bench.
     ///
     /// # Errors
-    /// If there are no tests, or all need more than the context.
+    /// If there are no tests, or if all need a larger context.
     pub fn of(args: &Args) -> Result<Self, Error> {
         let prompts = lists::all(&args.n_prompt, 512);
         let generations = lists::all(&args.n_gen, 128);
@@ -51,7 +51,7 @@ impl Tests {
         }
     }
 
-    /// Returns the most tokens that a test adds to a sequence.
+    /// Returns the maximum number of tokens that a test adds to a sequence.
     pub fn longest(&self) -> usize {
         let longest = match self {
             Tests::Single(tests) => tests.iter().map(|t| t.prompt + t.generation).max(),

@@ -3,34 +3,32 @@
 use std::path::PathBuf;
 
 use crate::cli::{
-    args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
+    args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
     methods::Method,
 };
 use rope_cpu::eval::passkey::Test;
 
 /// Test whether a model finds a number in a long text
 ///
-/// A key of five digits is hidden in a text that repeats a few sentences, and the model is asked for it
-/// at the end. It counts as found if the greedy answer is exactly the key.
+/// A key of five digits is hidden in a text that repeats a few sentences, and the model is asked
+/// for it at the end. It counts as found if the greedy answer is exactly the key.
 ///
-/// With --output every answer is saved once it is complete, and the same command resumes a test that
-/// was interrupted.
+/// With --output every answer is saved once it is complete, and the same command resumes a test
+/// that was interrupted.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("context", |arg| arg.help("A single length; see --lengths [--ctx-size]")
     .long_help("A single length; see --lengths [--ctx-size]")))]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub adapters: AdapterArgs,
 
     /// Lengths [default: 1/2, 1 and 2 x trained]
     ///
-    /// Lengths in tokens. The prompt and its answer fill the length as far as possible. The length is
-    /// also the context, except that a rolling context (--attention-sinks) is at most the trained
-    /// length.
+    /// Lengths in tokens. The prompt and its answer fill the length as far as possible. The length
+    /// is also the context, except that a rolling context (--attention-sinks) is at most the
+    /// trained length.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one)]
     #[arg(conflicts_with = "context", help_heading = "Test")]
     pub lengths: Vec<usize>,
@@ -54,8 +52,8 @@ pub struct Args {
     /// RoPE methods: METHOD[:FLAG=VALUE]...
     ///
     /// For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a
-    /// method has exactly the factor that each length needs. By default the one method that the RoPE
-    /// flags below select.
+    /// method has exactly the factor that each length needs. By default the one method that the
+    /// RoPE flags below select.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Test")]
     pub methods: Vec<Method>,
 
@@ -82,14 +80,11 @@ pub struct Args {
     pub json: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub rope: RopeArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub machine: MachineArgs,
+    pub machine: EngineArgs,
 }
 
 impl Args {

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use super::report::OutputType;
 use crate::cli::{
-    args::{AdapterArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, up_to_limit},
+    args::{
+        AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, SparseArgs, at_least_one,
+        up_to_limit,
+    },
     methods::Method,
 };
 
@@ -14,11 +17,12 @@ use crate::cli::{
 /// measures how unexpected it is after the tokens before it in its window; the perplexity is e to
 /// the power of the mean over all scored tokens.
 ///
-/// By default the windows lie side by side, and the second half of each is scored; results are then
-/// comparable with those of llama-perplexity. With --window or --stride a window slides over the
-/// text and each token is scored once, after as many tokens as the window holds; results are then
-/// comparable with those in papers.
+/// By default the windows lie side by side, and the second half of each is scored. Results are then
+/// comparable with llama-perplexity. With --window or --stride a window slides over the text and
+/// each token is scored once, after as many tokens as the window holds. Results are then comparable
+/// with papers.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("sparse_attention", |arg| arg.requires("decode")))]
 #[command(mut_arg("context", |arg| arg
     .help("Context size [default: the window] [--ctx-size]")
     .long_help("Context size in tokens, and the window if --window is not given [default: 512]. With \
@@ -26,10 +30,8 @@ use crate::cli::{
         or the trained length if that is less]")))]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub adapters: AdapterArgs,
 
     /// Text file; -: stdin
@@ -57,18 +59,28 @@ pub struct Args {
 
     /// llama-perplexity's stride; 0: off
     ///
-    /// Windows of -c + N/2 tokens begin every N tokens, and the last N tokens of each are scored.
-    /// This is what llama-perplexity computes if its -b is not above its -c, and -c + N/2 is a
-    /// multiple of 256, to which it rounds up.
+    /// A window of -c + N/2 tokens starts every N tokens, and its last N tokens are scored.
+    /// llama-perplexity computes the same if its -b is not above its -c, and -c + N/2 is a multiple
+    /// of 256. It rounds up other sizes.
     #[arg(long, value_name = "N", default_value = "0", value_parser = up_to_limit)]
     #[arg(conflicts_with_all = ["window", "stride"], help_heading = "Text")]
     pub ppl_stride: usize,
 
+    /// Compare sparse with dense attention on N tokens
+    ///
+    /// The last tokens of each window of -c tokens are generated one by one, as the text continues,
+    /// with dense attention and with --sparse-attention in turns.
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Text")]
+    #[arg(requires = "sparse_attention", conflicts_with_all = ["window", "stride", "ppl_stride"])]
+    #[arg(conflicts_with_all = ["methods", "kl_divergence_base", "output", "buckets"])]
+    #[arg(conflicts_with = "ppl_output_type")]
+    pub decode: Option<usize>,
+
     /// RoPE methods: METHOD[:FLAG=VALUE]...
     ///
     /// For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a
-    /// method has exactly the factor that each window needs. By default the one method that the RoPE
-    /// flags below select. Several methods or windows are shown side by side.
+    /// method has exactly the factor that each window needs. By default the one method that the
+    /// RoPE flags below select. Several methods or windows are shown side by side.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Text")]
     #[arg(conflicts_with_all = ["kl_divergence_base", "ppl_output_type"])]
     pub methods: Vec<Method>,
@@ -113,20 +125,19 @@ pub struct Args {
 
     /// Compute the KL divergence to that file
     ///
-    /// The text and the windows are those of the --kl-divergence-base file.
+    /// The text and the windows come from the --kl-divergence-base file.
     #[arg(long, requires = "kl_divergence_base", help_heading = "Comparison")]
     #[arg(conflicts_with = "buckets")]
     pub kl_divergence: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub sparse: SparseArgs,
+    #[command(flatten)]
     pub rope: RopeArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub machine: MachineArgs,
+    pub machine: EngineArgs,
 }
 
 fn chunks(text: &str) -> Result<i64, String> {

@@ -6,11 +6,12 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::note;
 use rope_cpu::eval::{
+    decode::Decoded,
     kl::{Divergence, Point, Quantiles},
     likelihood::Estimate,
 };
 
-/// The least number of tokens for statistics, as in llama-perplexity.
+/// Minimum number of tokens for statistics, as in llama-perplexity.
 const TOKENS_LEAST: usize = 100;
 
 /// The table of estimates after each window.
@@ -124,12 +125,44 @@ fn percent(estimate: Estimate) -> Estimate {
 
 /// Prints the final statistics as JSON; probabilities are from 0 to 1.
 pub fn json(d: &Divergence, window: usize, rope: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{:#}", object(d, window, rope))
+}
+
+/// Prints the statistics of sparse attention.
+pub fn decoded(decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
+    text(&decoded.divergence, out)?;
+    let [dense, sparse] = decoded.seconds().map(|seconds| 1000.0 * seconds);
+    writeln!(out, "\n====== Sparse attention ======")?;
+    writeln!(out, "Keys read in sparse layers: {:.2} %", 100.0 * decoded.share_read())?;
+    writeln!(out, "Median of a token: {dense:.2} ms dense, {sparse:.2} ms sparse")?;
+    writeln!(out, "Median of ratios: {:.3}", decoded.speedup())?;
+    out.flush()
+}
+
+/// Prints the statistics of sparse attention as JSON.
+pub fn decoded_json(
+    decoded: &Decoded,
+    window: usize,
+    rope: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut value = object(&decoded.divergence, window, rope);
+    let [dense, sparse] = decoded.seconds();
+    value["share_read"] = decoded.share_read().into();
+    value["dense_seconds"] = dense.into();
+    value["sparse_seconds"] = sparse.into();
+    value["speedup"] = decoded.speedup().into();
+    writeln!(out, "{value:#}")
+}
+
+/// Returns the final statistics as a JSON object.
+fn object(d: &Divergence, window: usize, rope: &str) -> Json {
     let pair = |e: Estimate| json!({ "value": e.value, "uncertainty": e.uncertainty });
     let quantiles = |of: Quantiles| -> Json {
         let named = SHARES.iter().map(|(share, _)| (share.to_string(), json!(of.at(*share))));
         Json::Object(named.collect())
     };
-    let value = json!({
+    json!({
         "perplexity": pair(d.nll.perplexity()),
         "base_perplexity": pair(d.base.perplexity()),
         "correlation": d.correlation(),
@@ -145,7 +178,5 @@ pub fn json(d: &Divergence, window: usize, rope: &str, out: &mut dyn Write) -> i
         "tokens": d.count(),
         "window": window,
         "rope": rope,
-    });
-    serde_json::to_writer_pretty(&mut *out, &value).map_err(io::Error::from)?;
-    writeln!(out)
+    })
 }

@@ -13,11 +13,11 @@ pub struct MethodResult<'a> {
     pub windows: Windows,
     /// The result.
     pub scored: &'a Scored,
-    /// Whether the frequencies are those of training: see [`as_trained`].
+    /// Whether the frequencies are the trained ones: see [`as_trained`].
     pub as_trained: bool,
 }
 
-/// Returns a sentence for each group of methods whose results are equal in all digits.
+/// Returns a sentence for each group of methods with results that are equal in all digits.
 pub fn sentences(runs: &[MethodResult], context_train: usize) -> Vec<String> {
     let mut left: Vec<&MethodResult> = runs.iter().collect();
     let mut sentences = Vec::new();

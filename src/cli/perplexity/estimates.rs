@@ -7,7 +7,7 @@ use std::{
 
 use crate::cli::{note, time};
 
-/// Prints the estimates of windows that were read side by side at once, after the last of them.
+/// Prints the estimates of windows side by side together, after the last of these windows.
 pub struct Estimates<'o> {
     began: Instant,
     out: &'o mut dyn Write,
@@ -15,13 +15,13 @@ pub struct Estimates<'o> {
 }
 
 impl<'o> Estimates<'o> {
-    /// Creates the output to `out` of a run that begins now.
+    /// Creates the output to `out`, and starts the clock.
     pub fn new(out: &'o mut dyn Write) -> Self {
         Estimates { began: Instant::now(), out, pending: Vec::new() }
     }
 
-    /// Adds what `print` writes about window `number` of `total`, counted from 1, which was read
-    /// side by side with others, `together` windows in all.
+    /// Adds what `print` writes about window `number` of `total`, counted from 1. `together`
+    /// windows are processed side by side.
     ///
     /// # Errors
     /// If the output cannot be written.
@@ -42,7 +42,7 @@ impl<'o> Estimates<'o> {
     }
 }
 
-/// Prints the expected time, after the first windows, which were read side by side.
+/// Prints the expected time, after the first `together` windows.
 pub fn pace(number: usize, together: usize, total: usize, began: Instant) {
     if number == together && total > together {
         let seconds = began.elapsed().as_secs_f64() / together as f64;

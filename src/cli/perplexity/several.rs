@@ -176,7 +176,8 @@ fn rows_with<'r>(
     rows.iter().copied().filter(move |row| row.settings.windows == windows)
 }
 
-/// Prints a table of all rows, the remarks on it, and for windows of each length a table by position.
+/// Prints a table of all rows, the remarks on it, and for windows of each length a table by
+/// position.
 fn text(
     windows: &[Windows],
     rows: &[&ScoredRun],
@@ -240,7 +241,12 @@ fn chart(windows: Windows, trained: usize, rows: &[&ScoredRun]) -> Chart {
             let middle = (bucket.positions.start + bucket.positions.end) as f64 / 2.0;
             (middle, bucket.nll.perplexity().value)
         });
-        Curve { name: row.method.clone(), style: style(i), points: points.collect() }
+        Curve {
+            name: row.method.clone(),
+            style: style(i),
+            points: points.collect(),
+            intervals: Vec::new(),
+        }
     });
     Chart {
         title: format!(

@@ -21,8 +21,9 @@ pub struct HeatMap {
 }
 
 const CELL: (i32, i32) = (90, 36);
-/// The space to the left of the cells and above them, in points.
-const MARGIN: (i32, i32) = (90, 44);
+/// The least space to the left of the cells, in points.
+const LEFT: i32 = 90;
+const ABOVE: i32 = 44;
 const BELOW: i32 = 56;
 
 /// The width of a row of maps in points, unless one map alone is wider.
@@ -36,7 +37,8 @@ pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
     let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or_default();
     let rows = maps.iter().map(|map| map.rows.len()).max().unwrap_or_default();
     let wide = (CELL.0 * columns as i32).max(width(maps.iter().map(|map| &map.title)));
-    let (wide, high) = (MARGIN.0 + wide + 16, MARGIN.1 + CELL.1 * rows as i32 + BELOW);
+    let left = LEFT.max(width(maps.iter().flat_map(|map| &map.rows)) + 16);
+    let (wide, high) = (left + wide + 16, ABOVE + CELL.1 * rows as i32 + BELOW);
     let in_row = ((ROW_WIDTH / wide) as usize).clamp(1, maps.len().max(1));
     let size = (wide * in_row as i32, high * maps.len().div_ceil(in_row) as i32);
     let mut svg = String::new();
@@ -46,7 +48,7 @@ pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
         area.fill(&WHITE).map_err(|e| e.to_string())?;
         for (i, map) in maps.iter().enumerate() {
             let corner = (wide * (i % in_row) as i32, high * (i / in_row) as i32);
-            map.draw(&area, corner).map_err(|e| e.to_string())?;
+            map.draw(&area, corner, left).map_err(|e| e.to_string())?;
         }
         area.present().map_err(|e| e.to_string())?;
     }
@@ -54,16 +56,18 @@ pub fn heat_maps(maps: &[HeatMap]) -> Result<String, String> {
 }
 
 impl HeatMap {
+    /// Draws the map at a corner, with `margin` points to the left of the cells.
     fn draw<'s>(
         &self,
         area: &super::Area<'s>,
         corner: (i32, i32),
+        margin: i32,
     ) -> Result<(), super::Failure<'s>> {
         let text = |text: String, at: (i32, i32), h: HPos| {
             let style = FONT.into_text_style(area).pos(Pos::new(h, VPos::Center));
             area.draw(&Text::new(text, at, style))
         };
-        let (left, first) = (corner.0 + MARGIN.0, corner.1 + MARGIN.1);
+        let (left, first) = (corner.0 + margin, corner.1 + ABOVE);
         text(self.title.clone(), (left, corner.1 + 14), HPos::Left)?;
         text(self.y.clone(), (corner.0 + 8, corner.1 + 32), HPos::Left)?;
         for (i, row) in (0..).zip(&self.rows) {

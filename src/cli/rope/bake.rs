@@ -22,7 +22,6 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     model: ModelArgs,
 
     /// Output file, which must not exist
@@ -34,15 +33,14 @@ pub struct Args {
     context: usize,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     rope: RopeArgs,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// On invalid arguments or an invalid file, a scaling that a file cannot express, or if the copy cannot
-/// be written.
+/// On invalid arguments or an invalid file, a scaling that a file cannot express, or if the copy
+/// cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::model(&args.model)?;
     let path = &args.output;

@@ -25,7 +25,6 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     model: ModelArgs,
 
     /// Lengths, in tokens [default: 2 and 4 times the trained one]
@@ -36,15 +35,18 @@ pub struct Args {
     /// RoPE methods: METHOD[:FLAG=VALUE]... [default: all that change frequencies]
     ///
     /// For example none,linear,yarn:rope-scale=8:yarn-beta-fast=16. Without a factor, a method has
-    /// exactly the factor that each length needs. By default longrope is included if the file has its
-    /// divisors; clex is not, since it needs weights (clex:clex-weights=FILE). rerope, leaky-rerope,
-    /// self-extend and lm-infinite are rejected, since they change attention and no angles.
+    /// exactly the factor that each length needs. By default longrope is included if the file has
+    /// its divisors; clex is not, since it needs weights (clex:clex-weights=FILE). rerope,
+    /// leaky-rerope, self-extend and lm-infinite are rejected, since they change attention and no
+    /// angles.
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
     methods: Vec<Method>,
 
-    /// Number of intervals of the circle for the disturbance
-    #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
-    intervals: usize,
+    /// Number of intervals of the circle [default: 360; drawn: 72]
+    ///
+    /// For the disturbance, and for the drawn angles.
+    #[arg(long, value_name = "N", value_parser = intervals)]
+    intervals: Option<usize>,
 
     /// Print JSON
     #[arg(long, help_heading = "Output")]
@@ -53,6 +55,12 @@ pub struct Args {
     /// Draw frequencies, angles and long-range decay to this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
+
+    /// Pair of the drawn angles, from 0
+    ///
+    /// By default the first pair that turns less than once in training.
+    #[arg(long, value_name = "N", requires = "plot", help_heading = "Output")]
+    pair: Option<usize>,
 }
 
 /// Runs the command.
@@ -61,7 +69,11 @@ pub struct Args {
 /// On invalid arguments or an invalid file, or if the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::model(&args.model)?;
-    let baseline = own_baseline(&model, args.intervals)?;
+    let baseline = own_baseline(&model, args.intervals.unwrap_or(360))?;
+    let pairs = baseline.inv_freq.len();
+    if let Some(pair) = args.pair.filter(|pair| *pair >= pairs) {
+        return Err(Error::usage(format_args!("--pair {pair}: must be from 0 to {}", pairs - 1)));
+    }
     let mut lengths = args.contexts.clone();
     if lengths.is_empty() {
         let longer = [2, 4].map(|times| length(&(times * baseline.context).to_string()));
@@ -119,7 +131,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
     }
     let Some(drawing) = drawing else { return Ok(()) };
-    let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views));
+    let (pair, intervals) = (args.pair, args.intervals);
+    let of_each = compared.iter().flat_map(|(_, views)| charts(&baseline, views, pair, intervals));
     drawing.write(plot::draw(&of_each.collect::<Vec<_>>()))
 }
 
@@ -146,7 +159,7 @@ fn advice(
     }
     let least = views.iter().min_by(|a, b| mean(&a.code).total_cmp(&mean(&b.code)));
     let least = least.filter(|view| views.len() > 1 && view.name != scaling).map(|view| {
-        format!("\nThe smallest D is that of {}; compare both with rope-cpu perplexity.", view.name)
+        format!("\nThe smallest D has {}; compare both with rope-cpu perplexity.", view.name)
     });
     Ok(format!(
         "Recommended for {length} tokens: the method that the model was fine-tuned with, else --rope-scaling auto, \

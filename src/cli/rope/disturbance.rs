@@ -7,16 +7,16 @@ use serde_json::json;
 
 use super::{
     Error, Method, ModelArgs, acts_on_frequencies, intervals, length, load, own_baseline, resolve,
+    table3::{Arithmetic, table3},
 };
 use crate::cli::{
     args::{HubArgs, Overrides, overrides},
+    methods::each_once,
+    plot::{self, Chart, Curve, Drawing, style},
     table::{section, table},
 };
 use rope_cpu::{
-    eval::{
-        rope::mean,
-        table3::{Arithmetic, table3},
-    },
+    eval::rope::{Baseline, View, mean},
     rope::{
         Direction, Flags,
         dprope::{DIRECTION, INTERVALS},
@@ -29,11 +29,13 @@ use rope_cpu::{
 #[command(group = ArgGroup::new("source").args(["table3", "model", "hf_repo"]).required(true))]
 pub struct Args {
     /// Reproduce Table 3 of the DPRoPE paper
-    #[arg(long, conflicts_with_all = ["model", "hf_repo", "context", "intervals", "direction", "method"])]
+    #[arg(long, conflicts_with_all = [
+        "model", "hf_repo", "context", "intervals", "direction", "method", "methods", "plot",
+    ])]
     table3: bool,
 
     /// Model file (GGUF)
-    #[arg(short, long, value_name = "FILE", help_heading = "Model")]
+    #[arg(short, long, alias = "LLAMA_ARG_MODEL", value_name = "FILE", help_heading = "Model")]
     model: Option<PathBuf>,
 
     #[command(flatten)]
@@ -54,6 +56,12 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "dprope")]
     method: Method,
 
+    /// Methods to measure side by side: METHOD[:FLAG=VALUE]...
+    ///
+    /// They replace none, linear and --method.
+    #[arg(long, value_name = "METHOD,...", value_delimiter = ',', conflicts_with = "method")]
+    methods: Vec<Method>,
+
     /// Number of intervals of the circle
     #[arg(long, value_name = "N", value_parser = intervals, default_value = "360")]
     intervals: usize,
@@ -65,6 +73,10 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Draw the disturbance of each pair to this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -130,43 +142,71 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         fetched: OnceLock::new(),
     };
     let length = args.context.unwrap_or_default();
-    acts_on_frequencies(&args.method, "--method")?;
+    let (compared, flag) = match &args.methods[..] {
+        [] => (vec![Method::from(&NONE), Method::from(&LINEAR), args.method.clone()], "--method"),
+        methods => (methods.to_vec(), "--methods"),
+    };
+    each_once(&args.methods)?;
+    compared.iter().try_for_each(|method| acts_on_frequencies(method, flag))?;
     let model = load::model(&model)?;
     let baseline = own_baseline(&model, args.intervals)?;
-    let of = |flags: &Flags| {
-        let flags = rope_flags(args, baseline.flags(flags));
+    let of = |method: &Method| {
+        let flags = rope_flags(args, baseline.flags(&method.flags));
         let plan = resolve(&model, &flags, Some(length)).map_err(Error::usage)?;
-        Ok::<_, Error>(baseline.view(plan, length))
+        Ok(View { name: method.name.clone(), ..baseline.view(plan, length) })
     };
-    let [none, linear] = [&NONE, &LINEAR].map(|s| of(&Method::from(s).flags));
-    let views = [none?, linear?, of(&args.method.flags)?];
-    let [none, linear, method] = views.each_ref().map(|view| match args.direction {
-        Direction::Code => &view.code,
-        Direction::Paper => &view.paper,
-    });
-    let name = &args.method.name[..];
+    let views = compared.iter().map(of).collect::<Result<Vec<View>, Error>>()?;
+    let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
+    let values = |view: &View| match args.direction {
+        Direction::Code => view.code.clone(),
+        Direction::Paper => view.paper.clone(),
+    };
+    if let Some(drawing) = drawing {
+        drawing.write(plot::draw(&[disturbances(&baseline, &views, args.direction, &values)]))?;
+    }
     if args.json {
-        let object = json!({
+        let mut object = json!({
             "trained": baseline.context,
             "length": length,
             "intervals": args.intervals,
             "direction": args.direction.name(),
-            "none": {"mean": mean(none), "pairs": none},
-            "linear": {"mean": mean(linear), "pairs": linear},
-            "method": {"name": name, "mean": mean(method), "pairs": method},
         });
+        let found = |view: &View| json!({"mean": mean(&values(view)), "pairs": values(view)});
+        let named = |view: &View| {
+            let mut object = found(view);
+            object["name"] = view.name.clone().into();
+            object
+        };
+        match &views[..] {
+            [none, linear, method] if args.methods.is_empty() => {
+                object["none"] = found(none);
+                object["linear"] = found(linear);
+                object["method"] = named(method);
+            }
+            views => object["methods"] = views.iter().map(named).collect(),
+        }
         writeln!(out, "{object:#}")?;
         return Ok(());
     }
-    let mut shown = table(&["pair", "none", "linear", name, "times trained"], &[0, 1, 2, 3, 4]);
+    let names = views.iter().map(|view| &view.name[..]);
+    let mut header: Vec<&str> = std::iter::once("pair").chain(names).collect();
+    // Of one method beside none and linear, the frequencies are shown as well.
+    let ratios = views.last().filter(|_| args.methods.is_empty()).map(|view| &view.ratios);
+    header.extend(ratios.map(|_| "times trained"));
+    let right: Vec<usize> = (0..header.len()).collect();
+    let mut shown = table(&header, &right);
     let value = |value: f64| format!("{value:.6}");
-    for (i, ratio) in views[2].ratios.iter().enumerate() {
-        let values = [none[i], linear[i], method[i]].map(value);
-        let [none, linear, method] = values;
-        shown.add_row([i.to_string(), none, linear, method, format!("{ratio:.4}")]);
+    let found: Vec<Vec<f64>> = views.iter().map(values).collect();
+    for i in 0..baseline.inv_freq.len() {
+        let mut row = vec![i.to_string()];
+        row.extend(found.iter().map(|all| value(all[i])));
+        row.extend(ratios.map(|ratios| format!("{:.4}", ratios[i])));
+        shown.add_row(row);
     }
-    let [none, linear, method] = [none, linear, method].map(|all| value(mean(all)));
-    shown.add_row(["mean".into(), none, linear, method, String::new()]);
+    let mut means = vec!["mean".to_string()];
+    means.extend(found.iter().map(|all| value(mean(all))));
+    means.extend(ratios.map(|_| String::new()));
+    shown.add_row(means);
     section(out, None, &shown)?;
     writeln!(
         out,
@@ -178,7 +218,36 @@ fn pairs(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets DPRoPE's intervals and direction to those of the measurement, unless given.
+/// Returns a chart of the disturbance of each pair, as figures 7 and 8 of DPRoPE.
+fn disturbances(
+    baseline: &Baseline,
+    views: &[View],
+    direction: Direction,
+    values: &dyn Fn(&View) -> Vec<f64>,
+) -> Chart {
+    let lines = views.iter().enumerate().map(|(i, view)| Curve {
+        name: view.name.clone(),
+        style: style(i),
+        points: values(view).into_iter().enumerate().map(|(i, value)| (i as f64, value)).collect(),
+        intervals: Vec::new(),
+    });
+    let length = views.first().map_or(0, |view| view.length);
+    Chart {
+        title: format!(
+            "Disturbance of each pair: {length} tokens, trained for {}",
+            baseline.context
+        ),
+        x: "pair of dimensions, from the fastest to the slowest".into(),
+        y: format!("disturbance in nats, direction {}", direction.name()),
+        x_to: (baseline.inv_freq.len().max(2) - 1) as f64,
+        trained: None,
+        marks: true,
+        logarithmic: false,
+        lines: lines.collect(),
+    }
+}
+
+/// Sets DPRoPE's intervals and direction as in the measurement, unless given.
 fn rope_flags(args: &Args, mut flags: Flags) -> Flags {
     let Some(scaling) = flags.scaling() else { return flags };
     if scaling.reads(&INTERVALS) && !flags.values.has(&INTERVALS) {

@@ -4,7 +4,11 @@ use std::{f64::consts::TAU, io::Write};
 
 use serde_json::{Value as Json, json};
 
-use super::{Error, Method, ModelArgs, every_method, length, load, resolve, short, views};
+use super::{
+    Error, Method, ModelArgs, every_method,
+    layers::{self, Kind},
+    length, load, resolve, short, views,
+};
 use crate::cli::{
     args::RopeArgs,
     flags::with_flags,
@@ -13,14 +17,13 @@ use crate::cli::{
 use rope_cpu::{
     eval::rope::{Baseline, View, mean},
     model::Model,
-    rope::{Flags, Plan, Sourced},
+    rope::{Flags, Plan, Sourced, WindowRope},
 };
 
 /// The options of `rope explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     model: ModelArgs,
 
     /// Length of the sequence, in tokens [default: as trained]
@@ -28,11 +31,10 @@ pub struct Args {
     context: Option<usize>,
 
     /// Show the settings of a run with this flag
-    #[arg(long)]
+    #[arg(long, alias = "LLAMA_ARG_CONTEXT_SHIFT")]
     context_shift: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     rope: RopeArgs,
 
     /// Print JSON
@@ -110,6 +112,27 @@ impl Explained<'_> {
             ]);
         }
         section(out, None, &pairs)?;
+        if let Some(WindowRope { n_rot, base }) = &plan.window {
+            let last = n_rot / 2 - 1;
+            let wavelength =
+                |pair: usize| short(TAU * base.value.powf(2.0 * pair as f64 / *n_rot as f64));
+            writeln!(
+                out,
+                "Layers with a sliding window rotate {n_rot} dimensions by the base {base}, with \
+                 wavelengths from {} to {}. No method changes them.",
+                wavelength(0),
+                wavelength(last)
+            )?;
+        }
+
+        let kinds = layers::kinds(self.model.config());
+        if kinds.len() > 1 {
+            let mut rows = table(&["layers", "from other tokens", "rotation"], &[0]);
+            for Kind { count, computes, rotation } in kinds {
+                rows.add_row([count.to_string(), computes, rotation]);
+            }
+            section(out, Some("Kinds of layers"), &rows)?;
+        }
 
         let (views, missing) = self.others();
         let mut methods = table(&["method", "D (code)", "D (paper)"], &[1, 2]);
@@ -152,6 +175,12 @@ impl Explained<'_> {
                 })
             })
             .collect();
+        let kinds: Vec<_> = layers::kinds(self.model.config())
+            .into_iter()
+            .map(|Kind { count, computes, rotation }| {
+                json!({"count": count, "computes": computes, "rotation": rotation})
+            })
+            .collect();
         let fates = self.baseline.frequency_changes(self.view);
         let pairs: Vec<_> = (0..table.inv_freq.len())
             .map(|i| {
@@ -180,6 +209,7 @@ impl Explained<'_> {
             "disturbance_code": mean(&self.view.code),
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,
+            "layers": kinds,
             "methods": methods,
             "methods_missing": missing,
             "unlike_llama_cpp": plan.unlike_llama_cpp(self.flags),
@@ -194,8 +224,8 @@ impl Explained<'_> {
     }
 }
 
-/// Returns the values that all rules have, each with its origin. The plan's line contains those of its
-/// rule.
+/// Returns the values that all rules have, each with its origin. The plan's line contains the
+/// values of its own rule.
 fn values(plan: &Plan) -> Json {
     fn sourced<T: Clone + Into<Json>>(value: &Sourced<T>) -> Json {
         json!({"value": value.value.clone().into(), "origin": value.origin.to_string()})
@@ -205,7 +235,9 @@ fn values(plan: &Plan) -> Json {
         "factor": sourced(&plan.factor),
         "base": sourced(&plan.base),
         "base_trained": sourced(&plan.base_train),
-        "base_window": plan.window_base.as_ref().map(sourced),
+        "base_window": plan.window.as_ref().map(|window| sourced(&window.base)),
+        "n_rot": plan.n_rot,
+        "n_rot_window": plan.window.as_ref().map(|window| window.n_rot),
         "attention_scale": sourced(&plan.attention_scale),
         "log_n": plan.log_n.as_ref().map(sourced),
         "policy": policy.map(|p| json!({"value": p.value.name(), "origin": p.origin.to_string()})),

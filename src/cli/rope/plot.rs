@@ -7,19 +7,28 @@ use plotters::style::BLACK;
 use crate::cli::plot::{Chart, Curve, Style, style};
 use rope_cpu::eval::rope::{Baseline, View, decay, shares};
 
-/// The number of intervals of the circle, few enough to be distinguished.
+/// The number of intervals of the circle by default, few enough to be distinguished.
 const INTERVALS: usize = 72;
 
-/// The number of ranges of the distance whose mean decay is drawn, few enough for smooth lines.
+/// The number of distance ranges with a mean decay each, few enough for smooth lines.
 const DISTANCES: usize = 40;
 /// The number of distances in each range.
 const OF_EACH: usize = 256;
 
-/// Returns three charts of methods at one length: the ratio of each pair's frequency to the trained one;
-/// the angles of one pair that does not turn fully in training (as figures 3 and 7 of the DPRoPE paper);
-/// the bound of attention scores. Methods with the same frequencies share a line. Without methods there
-/// are no charts.
-pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
+/// Returns three charts of methods at one length:
+///
+/// - the ratio of each pair's frequency to the trained one,
+/// - the angles of a pair, by default one that does not turn fully in training (figures 1, 3 and 6
+///   of DPRoPE),
+/// - the bound of attention scores.
+///
+/// Methods with the same frequencies share a line. Without methods there are no charts.
+pub fn charts(
+    baseline: &Baseline,
+    views: &[View],
+    pair: Option<usize>,
+    intervals: Option<usize>,
+) -> Vec<Chart> {
     let Some(first) = views.first() else { return Vec::new() };
     let length = first.length;
     let groups = groups(views);
@@ -28,6 +37,7 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
             name: name.clone(),
             style: style(i),
             points: points(view),
+            intervals: Vec::new(),
         };
         groups.iter().enumerate().map(curve).collect()
     };
@@ -46,17 +56,26 @@ pub fn charts(baseline: &Baseline, views: &[View]) -> Vec<Chart> {
         lines: lines(&|view| numbered(&view.ratios)),
     };
 
-    let worst = worst(baseline);
+    let pair = pair.unwrap_or_else(|| worst(baseline));
+    let intervals = intervals.unwrap_or(INTERVALS);
     let degrees = |shares: Vec<f64>| -> Vec<(f64, f64)> {
-        let width = 360.0 / INTERVALS as f64;
+        let width = 360.0 / intervals as f64;
         shares.iter().enumerate().map(|(i, share)| ((i as f64 + 0.5) * width, *share)).collect()
     };
     let mut angles =
-        lines(&|view| degrees(shares(view.table.inv_freq[worst], view.length, INTERVALS)));
-    let points = degrees(shares(baseline.inv_freq[worst], baseline.context, INTERVALS));
-    angles.push(Curve { name: "in training".into(), style: Style(BLACK, 4), points });
+        lines(&|view| degrees(shares(view.table.inv_freq[pair], view.length, intervals)));
+    let points = degrees(shares(baseline.inv_freq[pair], baseline.context, intervals));
+    // The dashes of many spikes would take a megabyte: then the line is solid, below the others.
+    let (dash, at) = if intervals > INTERVALS { (0, 0) } else { (4, angles.len()) };
+    let trained = Curve {
+        name: "in training".into(),
+        style: Style(BLACK, dash),
+        points,
+        intervals: Vec::new(),
+    };
+    angles.insert(at, trained);
     let angles = Chart {
-        title: title(&format!("Angles of pair {worst}")),
+        title: title(&format!("Angles of pair {pair}")),
         x: "angle in degrees".into(),
         y: "share of positions".into(),
         x_to: 360.0,
@@ -103,8 +122,8 @@ fn groups(views: &[View]) -> Vec<(String, &View)> {
     groups
 }
 
-/// Returns the first pair that turns less than once in training: of the pairs that a longer context
-/// takes to untrained angles, the one that it takes furthest. The slowest, if all turn.
+/// Returns the first pair that turns less than once in training: a longer context takes it furthest
+/// into untrained angles. Returns the slowest pair if all turn.
 fn worst(baseline: &Baseline) -> usize {
     let turns = |theta: &f64| theta * baseline.context as f64 >= TAU;
     let turning = baseline.inv_freq.iter().filter(|theta| turns(theta)).count();

@@ -3,8 +3,8 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use crate::cli::args::{
-    AdapterArgs, ConstraintArgs, MachineArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs,
-    SpeculationArgs, TemplateArgs, numbers,
+    AdapterArgs, ConstraintArgs, EngineArgs, MemoryArgs, ModelArgs, OpeningArgs, RopeArgs,
+    SamplingArgs, SparseArgs, SpeculationArgs, numbers,
 };
 use clap::ValueEnum;
 
@@ -12,35 +12,27 @@ use clap::ValueEnum;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub model: ModelArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub adapters: AdapterArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub prompt: PromptArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub answer: AnswerArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub constraint: ConstraintArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
+    pub sparse: SparseArgs,
+    #[command(flatten)]
     pub rope: RopeArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub sampling: SamplingArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
     pub speculation: SpeculationArgs,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub machine: MachineArgs,
+    pub machine: EngineArgs,
 }
 
 /// The options of the prompt.
@@ -50,70 +42,37 @@ pub struct PromptArgs {
     /// Prompt text; may be repeated
     ///
     /// A model with a chat template answers it, as the first message of a conversation. Any other
-    /// model continues it, and so does every model with -no-cnv. Each further text, and last the one
-    /// of -f, follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
+    /// model continues it, and so does every model with -no-cnv. Each further text, and last the
+    /// one of -f, follows on a new line: `rope-cpu -p 'Summarise:' -f -`.
     ///
-    /// Without -p and -f, standard input is read if it is not a terminal; if it is one, a
-    /// conversation begins.
-    #[arg(short, long, value_name = "TEXT")]
+    /// Without -p and -f, standard input is read if it is not a terminal. At a terminal, a
+    /// conversation starts.
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: Vec<OsString>,
 
     /// Read the prompt from a file; -: stdin
     ///
-    /// The text is not changed, except that a newline at its end is removed. Bytes that are not UTF-8 are
-    /// read as by llama.cpp's tokenizers: as tokens of single bytes, or as U+FFFD with BPE models.
+    /// The text is not changed, except that a newline at its end is removed. Bytes that are not
+    /// UTF-8 are read as by llama.cpp's tokenizers: as tokens of single bytes, or as U+FFFD with
+    /// BPE models.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// System message [-sys]
-    ///
-    /// Implies -cnv.
-    #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
-    pub system_prompt: Option<String>,
-
-    /// File with the system message [-sysf]
-    #[arg(long, value_name = "FILE")]
-    pub system_prompt_file: Option<PathBuf>,
-
-    /// Do not process escapes such as \n and \t
-    ///
-    /// Otherwise \n, \r, \t, \', \", \\ and \xHH in -p, -sys and -r are replaced by the
-    /// characters that they stand for.
-    #[arg(long, overrides_with = "escape")]
-    pub no_escape: bool,
-
-    /// Process escapes such as \n and \t (the default)
-    #[arg(short, long, hide_short_help = true)]
-    pub escape: bool,
-
-    /// Conversation mode (chat template) [-cnv]
-    ///
-    /// This is the default if the model has a template. With -p or -f, that text is the first
-    /// message. The conversation then continues if standard input is a terminal (without -cnv:
-    /// standard output too), unless -st is given.
-    #[arg(long, overrides_with = "no_conversation")]
-    pub conversation: bool,
-
-    /// Continue plain text, no template [-no-cnv]
-    ///
-    /// With -p or -f, the text is continued once.
-    #[arg(long, overrides_with = "conversation")]
-    pub no_conversation: bool,
-
-    /// Exit after one answer [-st]
-    ///
-    /// Implies -cnv.
-    #[arg(long)]
-    pub single_turn: bool,
-
     #[command(flatten)]
-    #[allow(missing_docs, reason = "see the type: a comment here would be help text")]
-    pub template: TemplateArgs,
+    pub opening: OpeningArgs,
+
+    /// Exit after one answer
+    ///
+    /// Implies -cnv. Otherwise a conversation continues after the message of -p or -f, if standard
+    /// input is a terminal (without -cnv: standard output too). With -no-cnv, the text is always
+    /// continued once.
+    #[arg(long, alias = "-st")]
+    pub single_turn: bool,
 
     /// File that caches the prompt's state
     ///
-    /// The next run with this file and with the same model, cache types and RoPE settings reads
-    /// only the part of its prompt that differs from the first prompt of this run. The file
+    /// The next run with this file processes only the part of its prompt that differs from the
+    /// first prompt of this run. It needs the same model, cache types and RoPE settings. The file
     /// contains keys and values, and is as large as they are in memory.
     #[arg(long, value_name = "FILE")]
     pub prompt_cache: Option<PathBuf>,
@@ -125,6 +84,13 @@ pub struct PromptArgs {
     /// Use the prompt cache but do not write it
     #[arg(long, requires = "prompt_cache")]
     pub prompt_cache_ro: bool,
+
+    /// Folder of documents from `rope-cpu read`
+    ///
+    /// A prompt that starts with a document continues from its keys and values, with the same bits.
+    /// They are for one model with its cache types and RoPE settings. Nothing is written.
+    #[arg(long, value_name = "DIR")]
+    pub cache_disk: Option<PathBuf>,
 
     /// Do not print the prompt
     #[arg(long, overrides_with = "display_prompt")]
@@ -145,29 +111,30 @@ pub struct PromptArgs {
 pub struct AnswerArgs {
     /// Maximum tokens to generate [default: no limit]
     ///
-    /// -1: no limit; the answer ends when the model ends it or, without --context-shift, when the
-    /// context is full. -2: the same, but a full context ends the answer even with --context-shift.
-    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", default_value_t = -1)]
-    #[arg(value_parser = numbers::from(-2), allow_negative_numbers = true)]
+    /// -1: no limit; the answer stops when the model stops or, without --context-shift, when the
+    /// context is full. -2: the same, but it stops at a full context even with --context-shift.
+    #[arg(short = 'n', long, aliases = ["n-predict", "LLAMA_ARG_N_PREDICT"], value_name = "N")]
+    #[arg(default_value_t = -1, value_parser = numbers::from(-2), allow_negative_numbers = true)]
     #[arg(hide_default_value = true)]
     pub predict: i64,
 
     /// Stop string; may be repeated
     ///
-    /// The answer ends before this text.
-    #[arg(short, long, alias = "stop", value_name = "TEXT")]
+    /// The answer stops before this text.
+    #[arg(short, long, alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     pub reverse_prompt: Vec<String>,
 
     /// When the context is full, evict old tokens
     ///
-    /// The oldest half of the tokens that --keep does not protect is evicted, in whole pages of 256,
-    /// and the positions of later tokens move down. Otherwise, and always with -n -2, a full context
-    /// ends the answer.
-    #[arg(long, overrides_with = "no_context_shift")]
+    /// Of the tokens that --keep does not protect, the oldest half is evicted, in whole pages of
+    /// 256. The positions of later tokens move down. Otherwise, and always with -n -2, the answer
+    /// stops when the context is full.
+    #[arg(long, alias = "LLAMA_ARG_CONTEXT_SHIFT", overrides_with = "no_context_shift")]
     pub context_shift: bool,
 
     /// End the answer when the context is full (the default)
-    #[arg(long, overrides_with = "context_shift", hide_short_help = true)]
+    #[arg(long, alias = "LLAMA_ARG_NO_CONTEXT_SHIFT", overrides_with = "context_shift")]
+    #[arg(hide_short_help = true)]
     pub no_context_shift: bool,
 
     /// Prompt tokens that are never evicted; -1: all
@@ -183,23 +150,24 @@ pub struct AnswerArgs {
     #[arg(long)]
     pub ignore_eos: bool,
 
-    /// Print special tokens too [-sp]
+    /// Print special tokens too
     ///
     /// Such as <|im_end|>.
-    #[arg(long)]
+    #[arg(long, alias = "-sp")]
     pub special: bool,
 
-    /// Color the user's text: on, off or auto [-co]
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, default_missing_value = "on")]
+    /// Color the user's text: on, off or auto
+    #[arg(long, alias = "-co", value_name = "WHEN", num_args = 0..=1, default_missing_value = "on")]
     #[arg(default_value = "auto", hide_default_value = true, hide_possible_values = true)]
     pub color: When,
 
     /// Do not print timings after an answer
-    #[arg(long, alias = "no-perf", overrides_with = "show_timings")]
+    #[arg(long, aliases = ["no-perf", "LLAMA_ARG_NO_SHOW_TIMINGS"])]
+    #[arg(overrides_with = "show_timings")]
     pub no_show_timings: bool,
 
     /// Print timings after an answer (the default)
-    #[arg(long, alias = "perf", hide_short_help = true)]
+    #[arg(long, aliases = ["perf", "LLAMA_ARG_SHOW_TIMINGS"], hide_short_help = true)]
     pub show_timings: bool,
 
     /// Do not print the header, progress and timings

@@ -1,4 +1,7 @@
 //! The progress of reading a prompt, in one line on stderr.
+//!
+//! Not indicatif, which does not survive a resize. It pads each line to the terminal's width, and
+//! erases as many rows as the line had when drawn. A narrower window has more rows, and some stay.
 
 use std::{
     env,
@@ -8,11 +11,11 @@ use std::{
 
 use crate::cli::time;
 
-/// The least time between two changes of the line.
+/// Minimum time between two changes of the line.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The width of the bar, in columns.
 const BAR: usize = 24;
-/// The width of a terminal that does not tell it.
+/// The width of a terminal that does not report it.
 const COLUMNS: usize = 80;
 
 /// A line that shows how much of a prompt has been read. It is erased when the value is dropped.
@@ -45,15 +48,22 @@ impl ReadingBar {
         // A failure could be reported only here.
         let _ = write!(io::stderr(), "{erased}{text}");
     }
+
+    /// Erases the line until the next change.
+    pub fn erase(&mut self) {
+        let _ = write!(io::stderr(), "{}", erasure(self.width, columns(), reflows()));
+        self.width = 0;
+    }
 }
 
 impl Drop for ReadingBar {
     fn drop(&mut self) {
-        let _ = write!(io::stderr(), "{}", erasure(self.width, columns(), reflows()));
+        self.erase();
     }
 }
 
-/// Returns whether the terminal breaks its lines anew when its width changes. xterm and GNU screen cut them.
+/// Returns whether the terminal rewraps lines when its width changes. xterm and GNU screen cut
+/// them.
 fn reflows() -> bool {
     let is_set = |name| env::var_os(name).is_some();
     is_set("TMUX") || !(is_set("XTERM_VERSION") || is_set("STY"))
@@ -64,8 +74,8 @@ fn columns() -> usize {
     size.map_or(COLUMNS, |(width, _)| usize::from(width.0)).max(2)
 }
 
-/// Returns the characters that erase a line of `width`. A terminal that has become narrower shows it in
-/// several rows, if it `reflows` lines.
+/// Returns the characters that erase a line of `width`. A narrower terminal shows it in several
+/// rows if it `reflows` lines.
 fn erasure(width: usize, columns: usize, reflows: bool) -> String {
     match width.div_ceil(columns) {
         0 => String::new(),

@@ -1,7 +1,8 @@
-//! The commands of a conversation: lines that begin with a slash.
+//! The commands of a conversation: lines that start with a slash.
 
 use std::{env, path::PathBuf};
 
+use rope_cpu::platform;
 use rustyline::completion::unescape;
 
 /// A command with its argument.
@@ -154,7 +155,7 @@ pub fn help() -> String {
            To ask something that begins with /, type a space before it."
 }
 
-/// Returns the command that a line is, or the reason why it is none; `None` for a line that is a question.
+/// Parses a line as a command, or returns why it is not one. `None` for a question.
 pub fn parse(line: &str) -> Option<Result<Command, String>> {
     let rest = line.strip_prefix('/')?;
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -167,7 +168,7 @@ pub fn parse(line: &str) -> Option<Result<Command, String>> {
     })
 }
 
-/// Returns the names that begin with `prefix`, each with a space if an argument follows.
+/// Returns the names that start with `prefix`, each with a space if an argument follows.
 pub fn completions(prefix: &str) -> Vec<String> {
     let candidate = |command: &Description| {
         let space = if matches!(command.argument, Argument::Nothing(_)) { "" } else { " " };
@@ -197,7 +198,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// Returns the name that was probably meant: one that begins with `typed` or differs by two letters at most.
+/// Returns the probable name for `typed`: one with this prefix, or at most two letters different.
 pub fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     let begins = names.clone().find(|name| name.starts_with(typed));
     begins.or_else(|| {
@@ -241,13 +242,13 @@ impl Description {
     }
 }
 
-/// Returns the path that an argument is: quoted or escaped as in a shell, which terminals do with files that
-/// are dropped on them, and with ~ for the home directory.
+/// Parses a path with a shell's quotes, escapes and ~ for the home directory. Terminals quote the
+/// paths of files that you drop on them.
 fn path(argument: &str) -> PathBuf {
     let quoted = |mark| argument.strip_prefix(mark)?.strip_suffix(mark);
     let plain = match quoted('"').or_else(|| quoted('\'')) {
         Some(inner) => inner.into(),
-        None => unescape(argument, cfg!(unix).then_some('\\')),
+        None => unescape(argument, platform::PATH_ESCAPE),
     };
     match plain.strip_prefix("~/").zip(env::home_dir()) {
         Some((rest, home)) => home.join(rest),
@@ -295,9 +296,12 @@ mod tests {
 
     #[test]
     fn paths_may_be_quoted() {
-        for written in ["a b.txt", "'a b.txt'", "\"a b.txt\"", "a\\ b.txt"] {
+        for written in ["a b.txt", "'a b.txt'", "\"a b.txt\""] {
             assert_eq!(path(written), PathBuf::from("a b.txt"), "{written}");
         }
+        // In Windows a backslash separates folders.
+        let escaped = if platform::PATH_ESCAPE.is_some() { "a b.txt" } else { r"a\ b.txt" };
+        assert_eq!(path(r"a\ b.txt"), PathBuf::from(escaped));
         assert_eq!(path("~/a"), env::home_dir().unwrap().join("a"));
     }
 

@@ -3,7 +3,7 @@
 use super::Args;
 use crate::cli::{error::Error, text};
 use rope_cpu::{
-    constraint::{Constraint, Grammar, Vocabulary},
+    constraint::{self, Constraint, Grammar},
     tokenizer::Tokenizer,
 };
 
@@ -24,7 +24,7 @@ pub fn constraint(args: &Args, tokenizer: &Tokenizer) -> Result<Option<Constrain
     } else {
         return Ok(None);
     };
-    let vocabulary = Vocabulary::new(tokenizer).map_err(|e| args.model.named(e))?;
+    let vocabulary = constraint::vocabulary(tokenizer).map_err(|e| args.model.named(e))?;
     let constraint = Constraint::new(&vocabulary, &grammar);
     constraint.map(Some).map_err(|e| Error::usage(format_args!("{origin}: {e}")))
 }

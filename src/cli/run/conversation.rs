@@ -1,4 +1,4 @@
-//! The turns of a conversation, and the prompt that they make for each answer.
+//! The turns of a conversation, and the prompt for each answer.
 
 use std::mem;
 
@@ -115,7 +115,7 @@ impl Conversation {
         turns
     }
 
-    /// Returns the system message, if there is one.
+    /// Returns the optional system message.
     pub fn system(&self) -> Option<&str> {
         match &self.form {
             Form::Chat { before, .. } => {
@@ -149,7 +149,7 @@ impl Conversation {
         Ok(self.messages_after(before, |bytes| String::from_utf8_lossy(bytes).into()))
     }
 
-    /// Returns the messages `before` and those of the turns, with the text that `text` makes of each.
+    /// Returns the messages `before` and the messages of the turns, each with its text from `text`.
     fn messages_after(&self, before: &[Message], text: fn(&[u8]) -> String) -> Vec<Message> {
         let message = |message: &Message| Message {
             content: text(message.content.as_bytes()),
@@ -187,9 +187,16 @@ impl Conversation {
         Ok(())
     }
 
-    /// Returns the whole prompt for the answer to `question`, and the number of its tokens that come before
-    /// the question in plain text.
-    fn prompt(&self, question: &[u8], tokenizer: &Tokenizer) -> Result<(Vec<Token>, usize), Error> {
+    /// Returns the whole prompt for the answer to `question`, and the number of its tokens before
+    /// the question, which is 0 in a chat template.
+    ///
+    /// # Errors
+    /// If the template refuses the question.
+    pub fn prompt(
+        &self,
+        question: &[u8],
+        tokenizer: &Tokenizer,
+    ) -> Result<(Vec<Token>, usize), Error> {
         match &self.form {
             Form::Chat { template, origin, before } => {
                 let mut messages = self.messages_after(before, stand_ins::embed);
@@ -213,11 +220,11 @@ impl Conversation {
         }
     }
 
-    /// Generates the answer to a question, and adds the turn. A turn that is stopped before its answer
-    /// begins is not added.
+    /// Generates the answer to a question, and adds the turn. A turn that is stopped before the
+    /// first token of its answer is not added.
     ///
     /// # Errors
-    /// [`Error::TooLong`] if the question does not fit, [`Error::Usage`] if the chat template refuses it.
+    /// [`Error::TooLong`] if the question does not fit, [`Error::Usage`] if the template refuses it.
     pub fn ask(&mut self, question: &Question, writer: &mut Writer) -> Result<Generated, Error> {
         let (prompt, before) = self.prompt(&question.text(), writer.tokenizer)?;
         let mut answer = writer.write(&prompt)?;
@@ -234,7 +241,7 @@ impl Conversation {
     }
 }
 
-/// Returns whether an answer has begun before it was stopped.
+/// Returns whether an answer started before it was stopped.
 pub fn is_begun(answer: &Generated) -> bool {
     answer.end != End::Caller || !answer.tokens.is_empty()
 }

@@ -37,7 +37,7 @@ pub fn answer_once(
     }
 }
 
-/// Returns the sentence about an answer that -n has ended.
+/// Returns the note for an answer that -n cut short.
 fn cut(writer: &Writer) -> String {
     let tokens = writer.limits.tokens_max.unwrap_or_default();
     format!("the answer is cut after {} (-n {tokens})", plural(tokens, "token"))
@@ -59,17 +59,17 @@ pub struct Dialogue<'d, 'm> {
 
 /// The result of a question.
 enum Asked {
-    /// Its answer has begun, so that the turn was added.
+    /// Its answer has started, so the turn was added.
     Answered,
-    /// Its answer was stopped before it began, or the question was refused.
+    /// Its answer was stopped before it started, or the question was refused.
     Unanswered,
     /// The question does not fit in the context.
     TooLong,
 }
 
 impl Dialogue<'_, '_> {
-    /// Answers `first`, if there is one, then each message that the user enters, until the user exits. With
-    /// `-st`, it ends after one answer.
+    /// Answers the optional `first` message, then each message that the user enters, until the user
+    /// exits. Stops after one answer with `-st`.
     ///
     /// # Errors
     /// If generating or reading input fails.
@@ -160,8 +160,8 @@ impl Dialogue<'_, '_> {
         Ok(())
     }
 
-    /// Replaces the last turn by the answer to what `change` makes of its question. The turn stays if that is
-    /// nothing, or if no answer begins.
+    /// Answers the last question again, after `change`, and replaces the last turn. The turn stays
+    /// if `change` returns `None`, or if there is no answer.
     fn again(
         &mut self,
         change: impl FnOnce(&mut LineEditor, &Question) -> Result<Option<Question>, Error>,
@@ -184,7 +184,7 @@ impl Dialogue<'_, '_> {
 
     /// Answers a question.
     fn ask(&mut self, question: Question) -> Result<Asked, Error> {
-        // What is typed during the answer is shown in the next line, and not in the answer.
+        // Text typed during the answer appears in the next line, not within the answer.
         let typed = echo::stop();
         let asked = self.conversation.ask(&question, self.writer);
         drop(typed);

@@ -23,7 +23,7 @@ impl Files {
     /// Adds a file, and notes its number of tokens.
     ///
     /// # Errors
-    /// If the file cannot be read, is binary, or has more than `capacity` tokens; and after Ctrl-C.
+    /// If the file cannot be read, is binary, or has more than `capacity` tokens, and after Ctrl-C.
     pub fn read(
         &mut self,
         path: PathBuf,
@@ -55,7 +55,7 @@ impl Files {
         self.0.clear();
     }
 
-    /// Removes the last file, with which a question is too long, and notes it.
+    /// Removes the last file, since the question is too long with it, and prints a note.
     pub fn drop_last(&mut self) {
         let Some(Queued { path, tokens, .. }) = self.0.pop() else { return };
         let rest = match self.0.len() {
@@ -70,8 +70,8 @@ impl Files {
     }
 }
 
-/// Counts the tokens of a text, in parts, so that Ctrl-C stops it and no text takes longer than the
-/// context needs. Parts of more than one differ from the whole by a few tokens.
+/// Counts the tokens of a text in parts, so that Ctrl-C can stop it and counting stops early once
+/// the context is full. Several parts differ from the whole by a few tokens.
 fn count(text: &[u8], tokenizer: &Tokenizer, capacity: usize) -> Result<usize, String> {
     let (mut rest, mut tokens) = (text, 0);
     while !rest.is_empty() {

@@ -85,7 +85,7 @@ impl LineEditor {
         }
     }
 
-    /// Lets the user change a text; `None` after Ctrl-C or Ctrl-D, or if nothing is left of it.
+    /// Lets the user edit a text; `None` after Ctrl-C or Ctrl-D, or if the text is blank.
     ///
     /// # Errors
     /// If the terminal fails.
@@ -107,7 +107,7 @@ impl LineEditor {
         })
     }
 
-    /// Reads a line that begins as `text`, and saves it in the history.
+    /// Reads a line that starts as `text`, and saves it in the history.
     fn read_line(&mut self, text: &str) -> Result<Line, Error> {
         let line = self.read_after("> ", text)?;
         if let Line::Entered(line) = &line
@@ -118,7 +118,7 @@ impl LineEditor {
         Ok(line)
     }
 
-    /// Reads a line that begins as `text`, after a prompt.
+    /// Reads a line that starts as `text`, after a prompt.
     fn read_after(&mut self, prompt: &str, text: &str) -> Result<Line, Error> {
         loop {
             let read = || self.editor.readline_with_initial(prompt, (text, ""));
@@ -159,7 +159,7 @@ enum Line {
     End,
 }
 
-/// Enter after a backslash: the backslash is completed to a new line. Others, as in pasted text, stay.
+/// Turns a backslash before Enter into a new line. Other backslashes, as in pasted text, stay.
 struct Continuation;
 
 /// Returns whether a line goes on when Enter is pressed at `at`.

@@ -1,4 +1,4 @@
-//! `--prompt-cache`: a file that saves the tokens read, with their keys and values, for the next run.
+//! `--prompt-cache`: a file of tokens with their keys and values, which the next run reuses.
 
 use std::{
     fs::{self, File},

@@ -93,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// Ends an answer, and its last line if it does not end in a newline.
+    /// Finishes an answer, with a newline if its text has none at its end.
     ///
     /// # Errors
     /// If stdout could not be written to.
@@ -109,7 +109,7 @@ impl Screen {
         }
     }
 
-    /// Notes, once, that the tokens are computed again, which delays the text.
+    /// Prints a note, once, that tokens are computed again, which delays the text.
     fn note_recompute(&mut self, tokens: usize) {
         if self.noted_recompute {
             return;

@@ -10,7 +10,7 @@ use rope_cpu::{
 const SEED: &str = "seed";
 const PREDICT: &str = "n";
 
-/// Returns the names that begin with `prefix`, each with a space.
+/// Returns the names that start with `prefix`, each with a space.
 pub fn completions(prefix: &str) -> Vec<String> {
     names().filter(|name| name.starts_with(prefix)).map(|name| format!("{name} ")).collect()
 }
@@ -48,7 +48,7 @@ fn names() -> impl Iterator<Item = String> {
     [PREDICT, SEED].map(String::from).into_iter().chain(of_samplers)
 }
 
-/// Returns the sampler's setting of a name, which may be that of another program.
+/// Returns the sampler's setting of a name, which may be another program's name.
 fn setting(name: &str) -> Option<&'static SamplerSetting> {
     sample::settings().find(|setting| {
         let aliases = setting.parameter.aliases.iter().copied();
@@ -107,8 +107,13 @@ fn set(name: &str, value: &str, writer: &mut Writer, args: &Args) -> Result<(), 
             settings.seed = u32::try_from(seed).ok();
         }
     }
-    sampling::set_breakers(&mut settings, &args.sampling, args.prompt.no_escape, writer.tokenizer)
-        .map_err(|e| e.to_string())?;
+    sampling::set_breakers(
+        &mut settings,
+        &args.sampling,
+        args.prompt.opening.no_escape,
+        writer.tokenizer,
+    )
+    .map_err(|e| e.to_string())?;
     writer.sampler = Sampler::new(settings.clone()).map_err(|e| e.to_string())?;
     writer.settings = settings;
     Ok(())

@@ -1,16 +1,16 @@
 //! Bytes that are not UTF-8, in the text of a chat template.
 //!
-//! A template renders text, and a question may have bytes that are none. For each of them there is a
-//! character for private use in the message, and it becomes the byte again in the rendered text.
+//! A template renders text, but a question may have other bytes. Each becomes a private-use
+//! character in the message, and a byte again in the rendered text.
 
 use std::ops::RangeInclusive;
 
-/// The character that stands for byte 0. Bytes of ASCII need none.
+/// The stand-in of byte 0. ASCII needs none.
 const ZERO: u32 = 0x10_f800;
 
 const STAND_INS: RangeInclusive<u32> = ZERO + 0x80..=ZERO + 0xff;
 
-/// Returns a text for a template. Stand-ins that it has itself become stand-ins for their bytes.
+/// Returns a text for a template. Stand-ins in `bytes` are replaced byte by byte.
 pub fn embed(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

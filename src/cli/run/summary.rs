@@ -45,8 +45,8 @@ fn answer(timings: &Timings) -> String {
     )
 }
 
-/// Formats a number of tokens, and the rate of the `timed` tokens or steps that `time` measures. The
-/// rate is omitted if none were computed.
+/// Formats a number of tokens, and the rate of the `timed` tokens or steps that `time` measures.
+/// The rate is omitted if none were computed.
 fn rate(tokens: usize, timed: usize, time: Duration) -> String {
     let (tokens, seconds) = (plural(tokens, "token"), time.as_secs_f64());
     if timed == 0 || seconds == 0.0 {

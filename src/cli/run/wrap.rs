@@ -1,17 +1,16 @@
 //! Wrapping of words at the right edge of a terminal, while text arrives in pieces.
 //!
-//! A word is shown as far as it has arrived. Once it does not fit in its line, it is erased there and shown
-//! on the next line. A word that is longer than a line is left to the terminal.
+//! A word is shown as far as it has arrived. Once it does not fit, it is erased and shown on the
+//! next line. A word longer than a line is left to the terminal.
 
 use std::env;
 
 use unicode_width::UnicodeWidthChar;
 
-/// The width below which a terminal breaks lines itself.
+/// Minimum width for wrapping; a narrower terminal breaks lines itself.
 const LEAST: usize = 20;
 
-/// Returns the number of columns of the terminal that standard output is; `None` if its lines are not
-/// wrapped.
+/// Returns the number of columns of the terminal; `None` if lines are not wrapped.
 pub fn columns() -> Option<usize> {
     if env::var_os("TERM").is_some_and(|terminal| terminal == "dumb") {
         return None; // it cannot move the cursor
@@ -70,7 +69,8 @@ impl Wrap {
             }
             _ => {
                 let width = character.width().unwrap_or(0);
-                // Scripts with wide characters have no spaces, so a line may end before each of them.
+                // Scripts with wide characters have no spaces, so a line may end before each of
+                // them.
                 if width == 2 {
                     self.end_word();
                 }
@@ -117,7 +117,8 @@ impl Wrap {
 mod tests {
     use super::Wrap;
 
-    /// Shows `text` on a terminal of 20 columns, in pieces of `length` characters; returns its lines.
+    /// Shows `text` on a terminal of 20 columns, in pieces of `length` characters; returns its
+    /// lines.
     fn lines(text: &str, length: usize) -> Vec<String> {
         let mut wrap = Wrap::default();
         let characters: Vec<char> = text.chars().collect();

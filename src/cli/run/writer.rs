@@ -1,13 +1,19 @@
 //! Generating and showing answers.
 
 use super::{args::AnswerArgs, prompt_cache::PromptCache, screen::Screen};
-use crate::cli::{error::Error, escapes::unescaped, note};
+use crate::cli::{
+    documents::{Documents, Found},
+    error::Error,
+    escapes::unescaped,
+    note,
+};
 use rope_cpu::{
     Token,
     generate::{
         self, End, Event, Generated, Limits, Stops, Timings, speculate, speculation::Speculation,
     },
-    model::Session,
+    model::{Session, memory::Bytes},
+    platform::processors::plural,
     sample::{Sampler, Settings},
     tokenizer::Tokenizer,
 };
@@ -34,21 +40,24 @@ pub struct Writer<'m> {
     pub keep: Option<i64>,
     /// The prompt cache: taken when the first prompt has been saved, unless it saves all tokens.
     pub prompt_cache: Option<PromptCache>,
+    /// Documents that prompts can start with.
+    pub documents: Option<Documents>,
     /// The timings of all answers.
     pub total: Timings,
 }
 
 impl Writer<'_> {
-    /// Reads `prompt`, then generates and shows the answer. Stopped by Ctrl-C, the answer ends with
+    /// Processes `prompt`, then generates and shows the answer. After Ctrl-C, the end is
     /// [`End::Caller`].
     ///
     /// # Errors
-    /// [`Error::Usage`] if the prompt is empty and [`Error::TooLong`] if it does not fit, after which
-    /// another one may be written.
+    /// [`Error::Usage`] if the prompt is empty and [`Error::TooLong`] if it does not fit. You can
+    /// write another one after either.
     pub fn write(&mut self, prompt: &[Token]) -> Result<Generated, Error> {
         if self.verbose_prompt {
             self.show_tokens(prompt);
         }
+        self.continue_document(prompt);
         self.keep(prompt)?;
         let keep = self.prompt_cache.take_if(|cache| !cache.all);
         let Writer { session, sampler, speculation, limits, screen, prompt_cache, .. } = self;
@@ -97,7 +106,7 @@ impl Writer<'_> {
         Ok(answer)
     }
 
-    /// Sets, from the first prompt, the number of its tokens that a context shift keeps.
+    /// Sets the number of tokens of the first prompt that a context shift keeps.
     ///
     /// # Errors
     /// If that leaves too few tokens to evict.
@@ -107,6 +116,21 @@ impl Writer<'_> {
         let tokens = usize::try_from(typed).map_or(usize::MAX, |n| n.saturating_add(bos.into()));
         let named = |e| Error::usage(format_args!("--keep {typed}: {e}"));
         self.session.keep(tokens.min(prompt.len())).map_err(named)
+    }
+
+    /// Continues from a document that the prompt starts with, and prints a note about it.
+    fn continue_document(&mut self, prompt: &[Token]) {
+        let Writer { session, documents: Some(documents), .. } = self else { return };
+        match documents.restore(session, prompt) {
+            Some(Found { name, reused, bytes, time }) => note(format_args!(
+                "note: {reused} of {} come from {name} ({} in {:.2} s)",
+                plural(prompt.len(), "prompt token"),
+                Bytes(bytes),
+                time.as_secs_f64()
+            )),
+            None if session.tokens().is_empty() => documents.explain(),
+            None => {}
+        }
     }
 
     fn show_tokens(&self, prompt: &[Token]) {
@@ -133,7 +157,6 @@ pub fn limits(args: &AnswerArgs, no_escape: bool) -> Result<Limits, Error> {
         stops: Stops::new(stops?),
         ignore_end: args.ignore_eos,
         show_special: args.special,
-        constraint: None,
-        preserved: Vec::new(),
+        ..Limits::default()
     })
 }

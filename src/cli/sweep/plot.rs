@@ -13,6 +13,7 @@ pub fn draw(run: &SweepSettings<'_>, trained: usize, points: &[Point]) -> Result
         name: name.into(),
         style: Style(color, 0),
         points: points.iter().map(|point| (point.depth as f64, speed(point))).collect(),
+        intervals: Vec::new(),
     };
     let chart = |what: &str, lines| {
         let title = format!("{what} by depth, trained for {trained} tokens");

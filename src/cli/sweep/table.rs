@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use rope_cpu::{
     eval::{cost::Cost, sweep::Point},
     model::Options,
+    threads::Workers,
 };
 
 /// An output format.
@@ -77,11 +78,11 @@ impl SweepSettings<'_> {
             ),
             Format::Jsonl => {
                 let SweepSettings { options, batch, .. } = *self;
-                let (context, threads) = (options.context, options.threads);
+                let (context, Workers { answers, prompts }) = (options.context, options.threads);
                 format!(
                     "{{\"n_kv_max\": {context}, \"n_batch\": {batch}, \"n_ubatch\": {}, \
-                     \"flash_attn\": 1, \"n_gpu_layers\": 0, \"n_threads\": {threads}, \
-                     \"n_threads_batch\": {threads}, \"pp\": {prompt}, \"tg\": {generation}, \
+                     \"flash_attn\": 1, \"n_gpu_layers\": 0, \"n_threads\": {answers}, \
+                     \"n_threads_batch\": {prompts}, \"pp\": {prompt}, \"tg\": {generation}, \
                      \"n_kv\": {depth}, \"t_pp\": {prompt_time:.6}, \"speed_pp\": {read:.6}, \
                      \"t_tg\": {generation_time:.6}, \"speed_tg\": {written:.6}, \
                      \"limit_tg\": {limit:.6}, \"cache_bytes\": {cache_bytes}}}\n",

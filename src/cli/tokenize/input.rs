@@ -52,7 +52,8 @@ impl InputArgs {
     }
 }
 
-/// Parses token IDs separated by spaces, commas or brackets: the output of `--ids`, or a plain list.
+/// Parses token IDs separated by spaces, commas or brackets: the output of `--ids`, or a plain
+/// list.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     text.split(|c: char| c.is_whitespace() || "[],".contains(c))
         .filter(|number| !number.is_empty())

@@ -1,5 +1,5 @@
-//! Reads windows into the model and scores their tokens. Windows that are shorter than the
-//! micro-batch share one.
+//! Runs the model on windows and scores their tokens. Windows that are shorter than the micro-batch
+//! share one.
 
 use super::{Error, Window};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     model::{Engine, Feed, Output, Role},
 };
 
-/// The most windows that share a micro-batch: each takes at least a page of the KV cache.
+/// Maximum windows that share a micro-batch: each takes at least a page of the KV cache.
 const WINDOWS_MAX: usize = 8;
 
 /// A scored token.
@@ -27,8 +27,9 @@ pub struct ScoredToken<'s> {
 /// `None`, window after window.
 pub type OnScored<'e> = &'e mut dyn FnMut(usize, Option<ScoredToken<'_>>) -> Result<(), Error>;
 
-/// Returns the number of windows of `window` tokens that are read side by side in micro-batches of
-/// this size. A prompt is bound by computation, so more than fill a micro-batch would not be faster.
+/// Returns the number of windows of `window` tokens that are processed side by side in
+/// micro-batches of this size. A prompt is bound by computation, so a full micro-batch is the
+/// fastest.
 pub fn side_by_side(window: usize, micro_batch: usize) -> usize {
     (micro_batch / window.max(1)).clamp(1, WINDOWS_MAX)
 }
@@ -55,7 +56,7 @@ pub fn score(
     Ok(())
 }
 
-/// Reads windows side by side; the indices passed to `each` are those in `windows`.
+/// Processes windows side by side; the indices passed to `each` are indices into `windows`.
 fn score_together(
     engine: &mut Engine,
     text: &[Token],
@@ -66,7 +67,7 @@ fn score_together(
     let read: Vec<_> = windows.iter().map(|window| read_tokens(text, window, bos)).collect();
     let mut sequences: Vec<_> = windows.iter().map(|_| engine.sequence()).collect();
     let feeds = sequences.iter_mut().zip(&read).zip(windows).map(|((sequence, tokens), window)| {
-        // The logits after a token are those of the next token.
+        // The logits after a token are for the next token.
         let wanted = window.scored.start - 1..window.scored.end - 1;
         Feed { sequence, tokens, role: Role::Prompt, wanted, output: Output::Logits }
     });

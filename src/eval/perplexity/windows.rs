@@ -15,8 +15,8 @@ pub enum Windows {
         /// The number of tokens of a window.
         window: usize,
     },
-    /// llama-perplexity's windows with a stride: a window begins every `stride` tokens, and the last
-    /// `stride` tokens of each are scored.
+    /// llama-perplexity's windows with a stride: a window starts every `stride` tokens, and the
+    /// last `stride` tokens of each are scored.
     Strided {
         /// The number of tokens of a window.
         window: usize,
@@ -24,9 +24,9 @@ pub enum Windows {
         stride: usize,
     },
     /// The sliding window of the literature (Press et al., "Train Short, Test Long", section 2):
-    /// all tokens of the first window but the first are scored, then the last `stride` tokens of
-    /// each window up to the end of the text. So each token is scored once, after as many tokens as
-    /// the window permits.
+    /// all tokens of the first window but the first are scored. Then the last `stride` tokens of
+    /// each window are scored, up to the end of the text. So each token is scored once, after as
+    /// many tokens as the window holds.
     Sliding {
         /// The number of tokens of a window; the last one may have fewer.
         window: usize,

@@ -1,9 +1,9 @@
 //! A suffix automaton: all substrings of a text, each with the end of a recent occurrence.
 //!
 //! Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). A state
-//! stands for substrings that end at the same positions, the longest of which has `len` tokens. The
-//! link of the state of the whole text is that of the longest suffix that also occurs earlier. A
-//! token is added in O(1), amortised; the states are at most 2 for each token, and the edges 3.
+//! represents substrings that end at the same positions; the longest has `len` tokens. The state of
+//! the whole text links to the state of the longest suffix that also occurs earlier. Adding a token
+//! takes O(1), amortised. There are at most 2 states and 3 edges per token.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ const ROOT: State = 0;
 /// No state, or no edge.
 const NONE: u32 = u32::MAX;
 
-/// The most states for which a new occurrence is recorded. It could be as many as the text has
-/// tokens, if the text is a repetition; then earlier occurrences serve as well.
+/// Maximum states that record a new occurrence. A repetitive text could have one per token; there,
+/// earlier occurrences serve as well.
 const RECORDED: usize = 16;
 
 /// The automaton of a text.
@@ -35,11 +35,11 @@ pub struct SuffixAutomaton {
 struct Node {
     /// The length of the longest substring of the state.
     len: u32,
-    /// The state of the longest suffix of these substrings that occurs elsewhere, too.
+    /// The state of the longest suffix of these substrings that also occurs elsewhere.
     link: State,
     /// The number of tokens up to the end of a recent occurrence.
     end: u32,
-    /// The first edge in a list of those of this state.
+    /// The first edge in the list of this state's edges.
     edge: u32,
 }
 
@@ -74,8 +74,8 @@ impl SuffixAutomaton {
         self.nodes[self.last as usize].len as usize
     }
 
-    /// Adds a token to the text. Returns the longest suffix that also occurs earlier; `None` if the
-    /// token is new.
+    /// Adds a token to the text. Returns the longest suffix that also occurs earlier; `None` for a
+    /// new token.
     pub fn push(&mut self, token: Token) -> Option<Match> {
         let len = self.nodes[self.last as usize].len + 1;
         let new = self.add_node(Node { len, link: ROOT, end: len, edge: NONE });
@@ -94,8 +94,8 @@ impl SuffixAutomaton {
         (link != ROOT).then_some(Match { len: found as usize, end: end as usize })
     }
 
-    /// Returns the state of the longest substring of `state` and a token, splitting it from the
-    /// state of longer substrings if necessary.
+    /// Returns the state of the longest substring of `state` followed by a token. Splits it from
+    /// the state of longer substrings if necessary.
     fn suffix(&mut self, state: State, token: Token) -> State {
         let long = self.target(state, token);
         let len = self.nodes[state as usize].len + 1;
@@ -119,8 +119,7 @@ impl SuffixAutomaton {
         short
     }
 
-    /// Records an occurrence of the substrings of a state, which ends at `end`, and of their
-    /// suffixes.
+    /// Records an occurrence, up to `end`, of the substrings of a state and of their suffixes.
     fn record(&mut self, mut state: State, end: u32) {
         for _ in 0..RECORDED {
             if state == ROOT {

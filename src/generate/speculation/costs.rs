@@ -1,22 +1,22 @@
-//! The time of a pass by its number of rows, as measured.
+//! The measured time of a pass by its number of rows.
 
 use std::time::Duration;
 
-/// The cost of each row after the first, in passes of one row, until it is measured.
+/// The assumed cost of each row after the first, in passes of one row.
 const ROW: f64 = 0.35;
 /// The weight of a new measurement.
 const NEW: f64 = 1.0 / 8.0;
-/// The factor by which a measurement may differ from the estimate: a pass during which the
-/// processor did something else counts no more.
+/// Maximum ratio of a measurement to the estimate. It bounds the effect of passes during which the
+/// processor was busy with something else.
 const OUTLIER: f64 = 2.0;
-/// The number of passes after which a measurement is forgotten, so that a number of rows that took
-/// long is tried again some time, and so that estimates follow the length of the context.
+/// The number of passes after which a measurement is forgotten. Slow numbers of rows are then tried
+/// again, and estimates follow the length of the context.
 const MEMORY: usize = 256;
 
-/// The time of a pass over the weights, by its number of rows: tokens of all sequences.
+/// The time of a pass by its number of rows, counted over all sequences.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
-    /// The estimates by rows, if there are any.
+    /// The estimates by rows.
     estimates: Vec<Option<Estimate>>,
     passes: usize,
 }
@@ -29,8 +29,7 @@ struct Estimate {
 }
 
 impl Costs {
-    /// Records the time of a pass. Returns its seconds, or as many as it counts if it is an
-    /// outlier.
+    /// Records the time of a pass. Returns its seconds, limited for an outlier.
     pub fn record(&mut self, rows: usize, time: Duration) -> f64 {
         self.passes += 1;
         self.estimates.resize(self.estimates.len().max(rows + 1), None);
@@ -48,8 +47,8 @@ impl Costs {
         self.passes == 0
     }
 
-    /// Returns the time of a pass in seconds. If none was measured yet, the unit is a pass of one
-    /// row.
+    /// Returns the time of a pass in seconds. Before the first measurement, the unit is a pass of
+    /// one row.
     pub fn seconds(&self, rows: usize) -> f64 {
         let known = |rows| Some((rows, self.known(rows)?));
         let below = (1..=rows).rev().find_map(known);
@@ -71,7 +70,7 @@ impl Costs {
     }
 }
 
-/// Returns the time of a pass on the line through two others, of given rows and times.
+/// Returns the time of a pass on the line through two measured ones.
 fn at(rows: usize, (first, seconds): (usize, f64), (last, last_seconds): (usize, f64)) -> f64 {
     let row = (last_seconds - seconds) / (last - first) as f64;
     seconds + row * (rows - first) as f64
@@ -110,7 +109,7 @@ mod tests {
         record(&mut costs, 4, 200);
         record(&mut costs, 4, 60_000);
         assert!((costs.seconds(4) - 0.225).abs() < 1e-9);
-        // Too slow to be tried again, until it is forgotten.
+        // Too slow to try again, until it is forgotten.
         let mut costs = Costs::default();
         record(&mut costs, 4, 900);
         for _ in 0..MEMORY {

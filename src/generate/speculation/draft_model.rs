@@ -8,25 +8,20 @@ use std::{
 
 use thiserror::Error;
 
-use super::{DRAFTS_MAX, Drafter};
+use super::{Drafter, Target, acceptance::Acceptance, likeliest};
 use crate::{
     Token,
     model::{self, Model, Role, Sequence, Session},
     tokenizer::{Tokenizer, common_prefix},
 };
 
-/// The most tokens by which the vocabularies may differ in size, as in llama.cpp: models of a
-/// family pad theirs to different sizes.
+/// Maximum difference of the vocabulary sizes, as in llama.cpp: models of a family pad their
+/// vocabularies to different sizes.
 const SIZE_DIFFERENCE_MAX: usize = 128;
-/// The first tokens, of which models of a family may use some differently.
+/// The first token to compare. Models of a family may use earlier ones differently.
 const FIRST: Token = 5;
 
-/// The share of drafts that is assumed to be right at each depth, until it is measured.
-const PRIOR: f64 = 0.7;
-/// The number of drafts over which the share is averaged.
-const MEMORY: f64 = 16.0;
-
-/// A model that cannot draft for another one.
+/// Why a model cannot draft for another one.
 #[derive(Debug, Error)]
 pub enum Error {
     /// One of the models has no tokenizer.
@@ -58,19 +53,28 @@ pub enum Error {
     },
 }
 
-/// Drafts the tokens that a smaller model holds for the most likely.
+/// Drafts the most likely tokens of a smaller model.
+///
+/// ```no_run
+/// use rope_cpu::{
+///     generate::speculation::{Count, DraftModel, Speculation},
+///     model::Model,
+///     rope::Flags,
+/// };
+///
+/// let (model, small) = (Model::open("7b.gguf")?, Model::open("0.5b.gguf")?);
+/// let drafter = DraftModel::new(&model, small.session(&Flags::default(), 4096)?)?;
+/// let speculation = Speculation::new(vec![Box::new(drafter)], Count::UpTo(8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct DraftModel {
-    /// The threads and buffers of the model, which all drafters for different texts share.
+    /// The threads and buffers of the draft model, shared by the drafters of all texts.
     session: Arc<Mutex<Session>>,
     sequence: Sequence,
-    /// The number of tokens in the vocabulary of the model that the drafts are for.
+    /// The vocabulary size of the model that the drafts are for.
     vocabulary: usize,
-    /// The last drafts, and the number of tokens of the text before them.
-    drafts: Vec<Token>,
-    drafted_at: usize,
-    /// The share of right drafts at each depth.
-    right: [f64; DRAFTS_MAX],
-    /// Whether the memory of the session is too small for this text beside the others: there are no drafts.
+    acceptance: Acceptance,
+    /// Set when the session's memory is too small for this text: there are no drafts.
     crowded: bool,
 }
 
@@ -81,24 +85,23 @@ impl DraftModel {
     /// If the models have different vocabularies.
     pub fn new(target: &Model, session: Session) -> Result<Self, Error> {
         check(session.model().tokenizer()?, target.tokenizer()?)?;
-        let (vocabulary, right) = (target.config().vocabulary, [PRIOR; DRAFTS_MAX]);
+        let (vocabulary, acceptance) = (target.config().vocabulary, Acceptance::default());
         let sequence = session.clone();
         let session = Arc::new(Mutex::new(session));
-        let (drafts, drafted_at, crowded) = (Vec::new(), 0, false);
-        Ok(DraftModel { session, sequence, vocabulary, drafts, drafted_at, right, crowded })
+        Ok(DraftModel { session, sequence, vocabulary, acceptance, crowded: false })
     }
 
-    /// Returns a drafter for another text, which computes with the same threads and buffers.
+    /// Returns a drafter for another text, which shares the threads and buffers.
     pub fn beside(&self) -> Self {
         let session = self.session.clone();
         let mut sequence = self.sequence.clone();
         sequence.truncate(0);
-        let (drafts, right, crowded) = (Vec::new(), [PRIOR; DRAFTS_MAX], false);
-        DraftModel { session, sequence, drafts, right, crowded, ..*self }
+        let acceptance = Acceptance::default();
+        DraftModel { session, sequence, acceptance, crowded: false, ..*self }
     }
 
-    /// Computes with the session, whose sequence is that of this text meanwhile. If its memory is too small,
-    /// other texts get what this one has.
+    /// Computes with the session, which holds the sequence of this text meanwhile. If the memory is
+    /// full, this text leaves its share to others.
     fn with_session(
         &mut self,
         compute: impl FnOnce(&mut Session) -> Result<(), model::Error>,
@@ -116,7 +119,7 @@ impl DraftModel {
     }
 }
 
-/// Reads the part of `text` that the session does not have. Returns the token that follows; `None` if
+/// Processes the part of `text` that the session lacks. Returns the token that follows; `None` if
 /// the text does not fit in the context, or `progress` stopped it.
 fn read(
     session: &mut Session,
@@ -129,7 +132,7 @@ fn read(
     if !session.rope().plan().shifts && text.len() > session.capacity() {
         return Ok(None);
     }
-    // Drafts are removed later if they are wrong.
+    // Wrong drafts are removed later.
     let positions = session.positions() + rest.len();
     session.retain_from(positions);
     let role = if rest.len() <= session.room() { Role::Answer } else { Role::Prompt };
@@ -142,30 +145,24 @@ impl Drafter for DraftModel {
         prompt: &[Token],
         progress: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), model::Error> {
-        self.drafts.clear();
+        self.acceptance.forget();
         self.crowded = false;
         self.with_session(|session| read(session, prompt, progress).map(drop))
     }
 
     fn follow(&mut self, text: &[Token]) {
-        let after = text.get(self.drafted_at..).unwrap_or_default();
-        for ((draft, token), share) in self.drafts.drain(..).zip(after).zip(&mut self.right) {
-            let right = draft == *token;
-            *share += (f64::from(u8::from(right)) - *share) / MEMORY;
-            if !right {
-                break;
-            }
-        }
+        self.acceptance.follow(text);
     }
 
     fn chance(&self, depth: usize) -> f64 {
-        self.right.get(depth).copied().unwrap_or(0.0)
+        self.acceptance.share(depth)
     }
 
     fn draft(
         &mut self,
         text: &[Token],
         count: usize,
+        _target: Option<&mut Target<'_>>,
         drafts: &mut Vec<Token>,
     ) -> Result<(), model::Error> {
         if self.crowded {
@@ -184,18 +181,12 @@ impl Drafter for DraftModel {
             }
             Ok(())
         })?;
-        (self.drafts, self.drafted_at) = (drafts.clone(), text.len());
+        self.acceptance.drafted(text, drafts);
         Ok(())
     }
 }
 
-/// Returns the token with the largest logit.
-fn likeliest(logits: &[f32]) -> Token {
-    let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
-    (0..logits.len()).fold(0, better) as Token
-}
-
-/// Checks that two vocabularies are the same, except for first tokens and padding.
+/// Checks that two vocabularies are equal, except for the first tokens and padding.
 fn check(draft: &Tokenizer<'_>, target: &Tokenizer<'_>) -> Result<(), Error> {
     let (drafts, targets) = (draft.len(), target.len());
     if drafts.abs_diff(targets) > SIZE_DIFFERENCE_MAX {

@@ -1,30 +1,29 @@
 //! Prompt lookup: the text so far is its own draft model.
 
-use super::{Drafter, automaton::*};
+use super::{Drafter, Target, automaton::*};
 use crate::{Token, model::Error};
 
-/// The most tokens whose substrings are indexed, at up to 150 bytes each. A longer text is indexed
-/// anew from its last half of as many.
+/// Maximum indexed tokens, at up to 150 bytes each. For a longer text, the last half is indexed
+/// again.
 const INDEXED_MAX: usize = 1 << 18;
 
-/// The number of classes of matches: of 1 token, of 2 and 3, of 4 to 7, and so on.
+/// The number of classes of matches: 1 token, 2 and 3, 4 to 7, and so on.
 const CLASSES: usize = 8;
-/// The share of matches in each class whose next token is assumed to be right, until the text shows
-/// it.
+/// The assumed share of right matches in each class, until the text shows it.
 const PRIOR: [f64; CLASSES] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.95];
 /// The number of matches over which the share is averaged.
 const MEMORY: f64 = 32.0;
 
-/// Drafts what followed the longest suffix of the text where it occurred before, the last time.
+/// Drafts what followed the last earlier occurrence of the text's longest suffix.
 ///
-/// The chance that it follows again is the share of earlier matches of that length that were right,
-/// in the prompt and in the answer.
+/// Its chance is the share of right matches among earlier ones of that length, in the prompt and in
+/// the answer.
 #[derive(Debug)]
 pub struct Lookup {
     automaton: SuffixAutomaton,
-    /// The text that was followed.
+    /// The followed text.
     text: Vec<Token>,
-    /// The number of first tokens that are not indexed.
+    /// The number of first tokens outside of the index.
     skipped: usize,
     found: Option<Match>,
     /// The share of right matches in each class.
@@ -80,10 +79,11 @@ impl Drafter for Lookup {
         &mut self,
         text: &[Token],
         count: usize,
+        _target: Option<&mut Target<'_>>,
         drafts: &mut Vec<Token>,
     ) -> Result<(), Error> {
         let Some(found) = self.found else { return Ok(()) };
-        // What follows the last token is the drafts themselves.
+        // Behind the last token, the drafts themselves follow.
         let from = self.skipped + found.end;
         for i in from..from + count {
             drafts.push(if i < text.len() { text[i] } else { drafts[i - text.len()] });
@@ -104,7 +104,7 @@ mod tests {
     fn drafts(lookup: &mut Lookup, text: &[Token], count: usize) -> Vec<Token> {
         let mut drafts = Vec::new();
         lookup.follow(text);
-        lookup.draft(text, count, &mut drafts).unwrap();
+        lookup.draft(text, count, None, &mut drafts).unwrap();
         drafts
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let copy: Vec<_> = (0..50).cycle().take(2000).collect();
         lookup.follow(&copy);
         assert!(lookup.chance(0) > 0.99, "{}", lookup.chance(0));
-        // After each pair of 0 and 1, something new.
+        // A new token after each pair of 0 and 1.
         let mut lookup = Lookup::default();
         let new: Vec<_> = (10..500).flat_map(|new| [0, 1, new]).chain([0, 1]).collect();
         lookup.follow(&new);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(lookup.automaton.len(), INDEXED_MAX / 2);
         text.extend([INDEXED_MAX as Token - 3, INDEXED_MAX as Token - 2]);
         assert_eq!(drafts(&mut lookup, &text, 1), [INDEXED_MAX as Token - 1]);
-        // Tokens of the first half are forgotten.
+        // The first half is forgotten.
         text.push(5);
         assert!(drafts(&mut lookup, &text, 1).is_empty());
     }

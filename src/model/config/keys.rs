@@ -34,8 +34,8 @@ impl Keys<'_, '_> {
         self.size(key, max)
     }
 
-    /// Reads one number from 1 to `max` for each of `layers` layers: an array, or a number for all of
-    /// them, which is `default` if the key is absent and may be so.
+    /// Reads one number from 1 to `max` for each of `layers` layers: an array, or one number for
+    /// all of them. If the key is absent, it is `default`, which makes the key optional.
     pub fn by_layer(
         &self,
         key: &str,
@@ -43,13 +43,23 @@ impl Keys<'_, '_> {
         max: usize,
         default: Option<usize>,
     ) -> Result<Vec<usize>, Error> {
-        let name = self.name(key);
-        if let Some(Value::Array(_)) = self.metadata.get(&name) {
-            let values = self.metadata.integers(&name)?.unwrap_or_default();
-            self.check_len(key, values.len(), layers)?;
-            let in_range = |(layer, value): (usize, i64)| {
-                let value = usize::try_from(value).unwrap_or(0);
-                in_range(format!("{name}[{layer}]"), value, max)
+        self.by_layer_from(&|_| 1, key, layers, max, default)
+    }
+
+    /// Reads numbers like [`Keys::by_layer`]. In an array, `least` is the minimum for each layer: 0 or
+    /// 1.
+    pub fn by_layer_from(
+        &self,
+        least: &dyn Fn(usize) -> usize,
+        key: &str,
+        layers: usize,
+        max: usize,
+        default: Option<usize>,
+    ) -> Result<Vec<usize>, Error> {
+        if let Some(values) = self.array(key, layers)? {
+            let in_range = |(layer, value): (usize, i64)| match usize::try_from(value) {
+                Ok(0) if least(layer) == 0 => Ok(0),
+                value => in_range(format!("{}[{layer}]", self.name(key)), value.unwrap_or(0), max),
             };
             return values.into_iter().enumerate().map(in_range).collect();
         }
@@ -58,6 +68,37 @@ impl Keys<'_, '_> {
             None => self.size(key, max)?,
         };
         Ok(vec![value; layers])
+    }
+
+    /// Reads an integer for each of `layers` layers, if the key is an array.
+    pub fn array(&self, key: &str, layers: usize) -> Result<Option<Vec<i64>>, Error> {
+        let name = self.name(key);
+        let Some(Value::Array(_)) = self.metadata.get(&name) else { return Ok(None) };
+        let values = self.metadata.integers(&name)?.unwrap_or_default();
+        self.check_len(key, values.len(), layers)?;
+        Ok(Some(values))
+    }
+
+    /// Reads numbers like [`Keys::by_layer`], or returns `default` if the key is absent.
+    pub fn by_layer_or(
+        &self,
+        key: &str,
+        max: usize,
+        default: &[usize],
+    ) -> Result<Vec<usize>, Error> {
+        match self.metadata.get(&self.name(key)) {
+            Some(_) => self.by_layer(key, default.len(), max, None),
+            None => Ok(default.to_vec()),
+        }
+    }
+
+    /// Returns the name of a layer's value: with its index if the key has an array.
+    pub fn name_in(&self, key: &str, layer: usize) -> String {
+        let name = self.name(key);
+        match self.metadata.get(&name) {
+            Some(Value::Array(_)) => format!("{name}[{layer}]"),
+            _ => name,
+        }
     }
 
     /// Reads a number like [`Keys::by_layer`] that must be the same in all layers.
@@ -83,19 +124,49 @@ impl Keys<'_, '_> {
     }
 
     /// Checks the length of an array with a value for each layer.
-    pub fn check_len(&self, key: &str, len: usize, layers: usize) -> Result<(), Error> {
+    fn check_len(&self, key: &str, len: usize, layers: usize) -> Result<(), Error> {
+        self.check_array(&self.name(key), len, layers)
+    }
+
+    fn check_array(&self, name: &str, len: usize, layers: usize) -> Result<(), Error> {
         if len == layers {
             return Ok(());
         }
         let value = format!("an array of {len}");
         let reason = format!("must have a value for each of the {layers} layers");
-        Err(Error::Value { key: self.name(key), value, reason })
+        Err(Error::Value { key: name.into(), value, reason })
     }
 
-    pub fn epsilon(&self) -> Result<f32, Error> {
-        let key = "attention.layer_norm_rms_epsilon";
+    pub fn epsilon(&self, key: &str) -> Result<f32, Error> {
         Metadata::require(&self.name(key), self.metadata.f32(&self.name(key))?)?;
         Ok(self.positive(key)?.unwrap_or(0.0))
+    }
+
+    /// Reads a number that must be present and above 0.
+    pub fn required(&self, key: &str) -> Result<f32, Error> {
+        let value = Metadata::require(&self.name(key), self.metadata.f32(&self.name(key))?)?;
+        self.positive(key)?.ok_or_else(|| Error::Value {
+            key: self.name(key),
+            value: value.to_string(),
+            reason: "must be above 0".into(),
+        })
+    }
+
+    /// Reads a number for each of `layers` layers from a key without the architecture's name: an
+    /// array, or one number for all of them.
+    pub fn floats(&self, key: &str, layers: usize) -> Result<Vec<f32>, Error> {
+        let Some(Value::Array(_)) = self.metadata.get(key) else {
+            return Ok(vec![Metadata::require(key, self.metadata.f32(key)?)?; layers]);
+        };
+        let values = self.metadata.f32s(key)?.unwrap_or_default();
+        self.check_array(key, values.len(), layers)?;
+        Ok(values)
+    }
+
+    /// Reads whether each of `layers` layers has a property, if the key is an array.
+    pub fn flags(&self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+        let flags = self.array(key, layers)?;
+        Ok(flags.map(|flags| flags.into_iter().map(|flag| flag != 0).collect()))
     }
 
     /// Reads a number that is not negative. Returns `None` for 0.

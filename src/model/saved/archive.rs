@@ -18,8 +18,8 @@ use crate::{
     threads::Threads,
 };
 
-/// Saves and restores the sequences of an engine, which may compute meanwhile: its threads copy a page
-/// at a time between two steps.
+/// Saves and restores the sequences of an engine, while it computes. Its threads copy a page at a
+/// time between two steps.
 pub struct Archive {
     /// The fingerprint of the model, with the scales of adapters that `empty` has.
     pub(super) model: u128,
@@ -31,24 +31,39 @@ pub struct Archive {
     pub(super) team: Arc<Threads>,
 }
 
+/// The tokens of a file, and the lengths that a sequence from it can return to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// The tokens.
+    pub tokens: Vec<Token>,
+    /// The lengths with a state, if layers are recurrent.
+    states: Vec<usize>,
+}
+
 impl Archive {
     /// Writes a sequence like [`Engine::save`](crate::model::Engine::save).
     ///
     /// # Errors
     /// If `to` cannot be written.
     pub fn save(&self, sequence: &Sequence, len: usize, to: impl Write) -> io::Result<usize> {
-        let len = len.min(sequence.uninterrupted_prefix());
-        let len = sequence.reusable(&self.plan, len, len);
+        let len = self.writable(sequence, len);
+        let states = sequence.table.states().lens_in_file(len);
         let mut to = Checksummed::new(to);
-        self.header(sequence, len).write(&mut to)?;
+        self.header(sequence, len, &states).write(&mut to)?;
         for token in &sequence.tokens()[..len] {
             to.write_all(&token.to_le_bytes())?;
         }
-        sequence.table.write(&self.team, len, &mut to)?;
+        sequence.table.write(&self.team, len, &states, &mut to)?;
         let sum = to.sum();
         to.write_all(&sum)?;
         to.flush()?;
         Ok(len)
+    }
+
+    /// Returns how many of the first `len` tokens of a sequence [`Archive::save`] writes.
+    pub(super) fn writable(&self, sequence: &Sequence, len: usize) -> usize {
+        let len = len.min(sequence.uninterrupted_prefix());
+        sequence.reusable(&self.plan, len, len)
     }
 
     /// Reads a sequence like [`Engine::restore`](crate::model::Engine::restore) into an empty one.
@@ -62,8 +77,8 @@ impl Archive {
         size: u64,
     ) -> Result<(), Error> {
         let mut from = Checksummed::new(from);
-        let tokens = self.read_tokens(sequence, &mut from, size)?;
-        let read = sequence.table.read(&self.team, tokens.len(), &mut from);
+        let Outline { tokens, states } = self.read_outline(sequence, &mut from, size)?;
+        let read = sequence.table.read(&self.team, tokens.len(), &states, &mut from);
         let sum = from.sum();
         let mut expected = [0; CHECKSUM];
         let read = read.and_then(|()| from.read_exact(&mut expected));
@@ -87,44 +102,60 @@ impl Archive {
         Ok(sequence)
     }
 
-    /// Returns the tokens of a file of `size` bytes, from its beginning only: whether the rest is
-    /// damaged is not known.
+    /// Returns the outline of a file of `size` bytes. It reads and checks only the beginning.
     ///
     /// # Errors
     /// If the beginning is damaged, or the file is for another model or other settings.
-    pub fn tokens(&self, from: impl Read, size: u64) -> Result<Vec<Token>, Error> {
-        self.read_tokens(&self.empty, &mut Checksummed::new(from), size)
+    pub fn outline(&self, from: impl Read, size: u64) -> Result<Outline, Error> {
+        self.read_outline(&self.empty, &mut Checksummed::new(from), size)
     }
 
-    /// Returns a name for a sequence of these tokens: a hash of all that determines its keys and
-    /// values.
+    /// Returns the outline of the file that the first `len` tokens would be written to.
+    pub(super) fn outline_of(&self, sequence: &Sequence, len: usize) -> Outline {
+        let tokens = sequence.tokens()[..len].to_vec();
+        Outline { tokens, states: sequence.table.states().lens_in_file(len) }
+    }
+
+    /// Returns how many of the first `len` tokens of a file can be reused in a sequence of `total`
+    /// tokens, like [`Engine::reusable`](crate::model::Engine::reusable).
+    pub fn reusable(&self, outline: &Outline, len: usize, total: usize) -> usize {
+        let (Archive { plan, empty, .. }, written) = (self, outline.tokens.len());
+        match plan.by_position() || plan.effective_length(total) == plan.effective_length(written) {
+            true => empty.table.rewind_point_of_file(written, &outline.states, len),
+            false => 0,
+        }
+    }
+
+    /// Returns a name for a sequence of these tokens: a hash of everything that determines its keys
+    /// and values.
     pub fn name(&self, tokens: &[Token]) -> String {
-        let Header { model, rope, keys, values, .. } = self.header(&self.empty, tokens.len());
+        let Header { model, rope, keys, values, .. } = self.header(&self.empty, tokens.len(), &[]);
         let mut hash = XxHash3_128::new();
         hash.write(format!("{model} {rope} {keys} {values}").as_bytes());
         tokens.iter().for_each(|token| hash.write(&token.to_le_bytes()));
         hexadecimal(hash.finish_128())
     }
 
-    /// Reads the tokens of a file for a sequence.
-    fn read_tokens(
+    /// Reads the beginning of a file for a sequence.
+    fn read_outline(
         &self,
         sequence: &Sequence,
         from: &mut Checksummed<impl Read>,
         size: u64,
-    ) -> Result<Vec<Token>, Error> {
+    ) -> Result<Outline, Error> {
         let header = Header::read(from, size)?;
-        let tokens = header.tokens;
+        let (tokens, states) = (header.tokens, header.states.clone());
         self.check(sequence, header)?;
         let token = |_| {
             let mut token = [0; size_of::<Token>()];
             from.read_exact(&mut token)?;
             Ok::<_, io::Error>(Token::from_le_bytes(token))
         };
-        Ok((0..tokens).map(token).collect::<io::Result<_>>()?)
+        let tokens = (0..tokens).map(token).collect::<io::Result<_>>()?;
+        Ok(Outline { tokens, states })
     }
 
-    fn header(&self, sequence: &Sequence, tokens: usize) -> Header {
+    fn header(&self, sequence: &Sequence, tokens: usize, states: &[usize]) -> Header {
         Header {
             model: hexadecimal(self.fingerprint(sequence)),
             rope: hexadecimal(XxHash3_128::oneshot(&self.plan.identity(tokens))),
@@ -132,7 +163,8 @@ impl Archive {
             keys: self.options.keys.name().into(),
             values: self.options.values.name().into(),
             tokens,
-            content: content(sequence, tokens),
+            states: states.to_vec(),
+            content: content(sequence, tokens, states.len()),
         }
     }
 
@@ -144,8 +176,8 @@ impl Archive {
         }
     }
 
-    /// Returns whether a sequence with these scales of adapters has those that the model was opened
-    /// with, as all have that [`Archive::sequence`] returns.
+    /// Returns whether these are the adapters' scales that the model was opened with. Sequences
+    /// from [`Archive::sequence`] have them.
     pub fn has_scales(&self, adapter_scales: &[f32]) -> bool {
         adapter_scales == self.empty.adapter_scales()
     }
@@ -165,7 +197,10 @@ impl Archive {
             let context = self.options.context;
             return Err(Error::Context { tokens: written.tokens, context });
         }
-        let now = self.header(&self.empty, written.tokens);
+        if !self.empty.table.can_have(written.tokens, &written.states) {
+            return wrong_count;
+        }
+        let now = self.header(&self.empty, written.tokens, &written.states);
         if written.rope != now.rope {
             return Err(Error::Rope { written: written.rope_line, now: now.rope_line });
         }

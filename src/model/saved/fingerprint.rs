@@ -29,12 +29,20 @@ impl Model {
     }
 }
 
-/// Returns the fingerprint of a model in a sequence with these scales of adapters, where `model` is that
-/// with the scales that the model was opened with.
+/// Returns the fingerprint of a model in a sequence with these scales of adapters. `model` is the
+/// fingerprint with the scales that the model was opened with.
 pub(super) fn with_scales(model: u128, scales: &[f32]) -> u128 {
     let mut hash = XxHash3_128::new();
     add(&mut hash, &model.to_le_bytes());
     scales.iter().for_each(|scale| add(&mut hash, &scale.to_le_bytes()));
+    hash.finish_128()
+}
+
+/// Returns the fingerprint of a model with a predictor that follows sequences.
+pub(super) fn with_predictor(model: u128) -> u128 {
+    let mut hash = XxHash3_128::new();
+    add(&mut hash, &model.to_le_bytes());
+    add(&mut hash, b"predictor");
     hash.finish_128()
 }
 

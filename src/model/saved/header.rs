@@ -9,7 +9,7 @@ use crate::json;
 
 /// The first bytes; the last of them is the version of the format. Versions differ in at least two
 /// bits, so that a single wrong bit is reported as damage.
-const MAGIC: &[u8; 8] = b"ropecpu7";
+const MAGIC: &[u8; 8] = b"ropecpu8";
 /// The first bytes of all versions.
 const MAGIC_STEM: &[u8] = b"ropecpu";
 /// The largest size of a header in bytes.
@@ -27,6 +27,9 @@ pub(super) struct Header {
     pub keys: String,
     pub values: String,
     pub tokens: usize,
+    /// The lengths with a state of recurrent layers, in ascending order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<usize>,
     /// The number of bytes that follow the header and its checksum.
     pub content: u64,
 }

@@ -17,7 +17,9 @@ use crate::model::{
 pub struct Linear<'a> {
     pub segments: Vec<Segment<'a>>,
     pub width: usize,
-    /// Whether the reader of the outputs adds the biases: attention adds those of a head when it
+    /// Whether each segment has inputs of its own: all tokens of the first, then of the next.
+    pub own_inputs: bool,
+    /// Whether the reader of the outputs adds the biases: attention adds them to a head when it
     /// rotates the head, or reads it from the cache.
     pub bias_later: bool,
     /// The down-projections (A) of all adapters, side by side. Their outputs are the inputs of
@@ -74,7 +76,8 @@ impl<'a> Linear<'a> {
     pub const BLOCK: usize = 16;
 
     /// Returns the number of outputs of a task. For many tokens several blocks share one read of
-    /// the tokens; for few tokens tasks are small, so that all workers end at about the same time.
+    /// the tokens; for few tokens tasks are small, so that all workers are done at about the same
+    /// time.
     pub fn unit(tokens: usize) -> usize {
         if tokens < 32 { Self::BLOCK } else { 4 * Self::BLOCK }
     }
@@ -98,7 +101,22 @@ impl<'a> Linear<'a> {
             });
         let segments = segments.collect();
         let adapter_down = (!downs.is_empty()).then(|| Box::new(Linear::new(downs)));
-        Linear { segments, width, bias_later: false, adapter_down }
+        Linear { segments, width, own_inputs: false, bias_later: false, adapter_down }
+    }
+
+    /// Returns the products of heads, each with its own inputs and matrix. The outputs of a head start at
+    /// column `first` of its `stride` columns.
+    pub fn of_heads(
+        tensors: impl IntoIterator<Item = SegmentTensors<'a>>,
+        first: usize,
+        stride: usize,
+    ) -> Self {
+        let mut all = Linear { own_inputs: true, ..Linear::new(tensors) };
+        for (head, segment) in all.segments.iter_mut().enumerate() {
+            segment.column = head * stride + first;
+        }
+        all.width = all.segments.len() * stride;
+        all
     }
 
     /// Returns the width of [`Linear::adapter_down`]; 0 without adapters.
@@ -106,8 +124,8 @@ impl<'a> Linear<'a> {
         self.adapter_down.as_ref().map_or(0, |down| down.width)
     }
 
-    /// Returns some rows of its inputs, whose tokens have one role. A row has as many elements as the
-    /// matrices have columns, which may be less than the widest row of a buffer.
+    /// Returns some rows of its inputs, with tokens of one role. A row has as many elements as the
+    /// matrices have columns, maybe less than the widest row of a buffer.
     pub fn input<'x>(
         &self,
         role: Role,

@@ -4,12 +4,12 @@ use std::{cell::RefCell, collections::HashSet};
 
 use rope_cpu_kernels::Matrix;
 
-use super::linear::SegmentTensors;
+use super::{latent::SplitKeys, linear::SegmentTensors};
 use crate::{
     gguf::{Gguf, Tensor},
     model::{
-        Error,
-        adapter::{Adapter, LowRank},
+        Config, Error,
+        adapter::{self, Adapter, LowRank},
         dtype,
     },
 };
@@ -34,27 +34,46 @@ fn vector<'a>(tensor: &Tensor<'a>) -> Result<&'a [f32], Error> {
 pub struct TensorReader<'g, 'a> {
     gguf: &'g Gguf<'a>,
     adapters: &'g [Adapter<'a>],
+    split: &'a SplitKeys,
     used: RefCell<HashSet<String>>,
 }
 
 impl<'g, 'a> TensorReader<'g, 'a> {
     /// Creates a reader of the tensors of a file and of `adapters`.
-    pub fn new(gguf: &'g Gguf<'a>, adapters: &'g [Adapter<'a>]) -> Self {
-        TensorReader { gguf, adapters, used: RefCell::default() }
+    pub fn new(gguf: &'g Gguf<'a>, adapters: &'g [Adapter<'a>], split: &'a SplitKeys) -> Self {
+        TensorReader { gguf, adapters, split, used: RefCell::default() }
     }
 
-    /// Checks that every tensor of the file was read.
-    pub fn finish(self) -> Result<(), Error> {
+    /// Returns the keys' matrices of all heads of a layer, of files that join them with the values'.
+    pub fn split_keys(&self, layer: usize) -> Option<&'a [f32]> {
+        self.split.of_layer(layer)
+    }
+
+    /// Checks that every tensor of the file was read, except those of layers that are not used.
+    pub fn finish(self, config: &Config) -> Result<(), Error> {
         let used = self.used.into_inner();
-        let tensors = self.gguf.tensors().iter();
-        let unused =
-            tensors.filter(|tensor| !is_rope(tensor.name)).find(|t| !used.contains(t.name));
+        let unused = self
+            .gguf
+            .tensors()
+            .iter()
+            .filter(|tensor| !is_rope(tensor.name) && !config.skips(tensor.name))
+            .find(|tensor| !used.contains(tensor.name));
         unused.map_or(Ok(()), |tensor| Err(Error::UnusedTensor(tensor.name.into())))
     }
 
     /// Returns whether the file has the matrix `name.weight`.
     pub fn has(&self, name: &str) -> bool {
         self.gguf.tensor(&format!("{name}.weight")).is_some()
+    }
+
+    /// Marks the vector or matrix `name.weight` as read, if the file has it.
+    pub fn skip(&self, name: &str) {
+        self.used.borrow_mut().insert(format!("{name}.weight"));
+    }
+
+    /// Returns the number of rows of the matrix `name.weight`, if the file has it.
+    pub fn rows(&self, name: &str) -> Option<usize> {
+        self.gguf.tensor(&format!("{name}.weight")).map(|tensor| tensor.rows() as usize)
     }
 
     fn find(&self, name: &str, shape: &[usize]) -> Result<Option<&Tensor<'a>>, Error> {
@@ -71,13 +90,23 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         Ok(Some(tensor))
     }
 
-    fn vector_if(&self, name: &str, len: usize) -> Result<Option<&'a [f32]>, Error> {
+    /// Reads a vector of `len` elements if the file has it.
+    pub fn vector_if(&self, name: &str, len: usize) -> Result<Option<&'a [f32]>, Error> {
         self.find(name, &[len])?.map(vector).transpose()
     }
 
     /// Reads a vector of `len` elements.
     pub fn vector(&self, name: &str, len: usize) -> Result<&'a [f32], Error> {
         self.vector_if(name, len)?.ok_or_else(|| Error::MissingTensor(name.into()))
+    }
+
+    /// Reads a matrix of type `f32` that no adapter may change.
+    pub fn table(&self, name: &str, rows: usize, columns: usize) -> Result<&'a [f32], Error> {
+        if !self.low_rank(name).is_empty() {
+            return Err(adapter::Error::NotMatrix(name.into()).into());
+        }
+        let table = self.find(name, &[columns, rows])?.map(vector).transpose()?;
+        table.ok_or_else(|| Error::MissingTensor(name.into()))
     }
 
     /// Reads a matrix.
@@ -95,7 +124,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
 
     /// Reads the factors of the products with `count` matrices, `name.scale`, which files in NVFP4
     /// have. `name.input_scale` is for programs that quantize activations with a fixed scale; here
-    /// activations have scales of their own.
+    /// activations have their own scales.
     fn scales(&self, name: &str, count: usize) -> Result<Option<&'a [f32]>, Error> {
         self.vector_if(&format!("{name}.input_scale"), count)?;
         self.vector_if(&format!("{name}.scale"), count)
@@ -108,10 +137,21 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         rows: usize,
         columns: usize,
     ) -> Result<SegmentTensors<'a>, Error> {
+        let scale = self.scales(name, 1)?.map_or(1.0, |scale| scale[0]);
+        Ok(SegmentTensors { scale, ..self.unscaled(name, rows, columns)? })
+    }
+
+    /// Reads the matrix `name.weight`, and its bias if the file has one.
+    pub fn unscaled(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<SegmentTensors<'a>, Error> {
         let weight = format!("{name}.weight");
         Ok(SegmentTensors {
             matrix: self.matrix(&weight, rows, columns)?,
-            scale: self.scales(name, 1)?.map_or(1.0, |scale| scale[0]),
+            scale: 1.0,
             bias: self.vector_if(&format!("{name}.bias"), rows)?,
             low_rank: self.low_rank(&weight),
         })
@@ -143,25 +183,59 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         rows: usize,
         columns: usize,
     ) -> Result<Vec<SegmentTensors<'a>>, Error> {
-        let together = format!("{name}_exps.weight");
-        let Some(tensor) = self.find(&together, &[columns, rows, count])? else {
-            if !self.has(&format!("{name}.0")) {
-                return Err(Error::MissingTensor(together));
-            }
-            let one = |i| self.linear(&format!("{name}.{i}"), rows, columns);
-            return (0..count).map(one).collect();
-        };
-        let scales = self.scales(&format!("{name}_exps"), count)?;
+        let together = format!("{name}_exps");
+        if let Some(all) = self.stacked(&together, count, rows, columns)? {
+            return Ok(all);
+        }
+        if !self.has(&format!("{name}.0")) {
+            return Err(Error::MissingTensor(format!("{together}.weight")));
+        }
+        (0..count).map(|i| self.linear(&format!("{name}.{i}"), rows, columns)).collect()
+    }
+
+    /// Reads the matrices of all heads, of `rows` each, from `name.weight`. No adapter may change them.
+    pub fn heads(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<SegmentTensors<'a>>, Error> {
+        let weight = format!("{name}.weight");
+        self.refuse_adapters(&weight)?;
+        self.stacked(name, count, rows, columns)?.ok_or(Error::MissingTensor(weight))
+    }
+
+    /// Refuses adapters of a tensor.
+    pub fn refuse_adapters(&self, name: &str) -> Result<(), Error> {
+        match self.low_rank(name).is_empty() {
+            true => Ok(()),
+            false => Err(adapter::Error::NotMatrix(name.into()).into()),
+        }
+    }
+
+    /// Reads `count` matrices of `rows` each from `name.weight`, if the file has it.
+    fn stacked(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Option<Vec<SegmentTensors<'a>>>, Error> {
+        let together = format!("{name}.weight");
+        let Some(tensor) = self.find(&together, &[columns, rows, count])? else { return Ok(None) };
+        let scales = self.scales(name, count)?;
+        let biases = self.find(&format!("{name}.bias"), &[rows, count])?.map(vector).transpose()?;
         let low_rank = self.low_rank(&together);
         let whole = Matrix::new(dtype(tensor)?, rows * count, columns, tensor.bytes)
             .map_err(|reason| Error::Matrix { tensor: together, reason })?;
         let one = |i| SegmentTensors {
             matrix: whole.part(i * rows..(i + 1) * rows),
             scale: scales.map_or(1.0, |scales| scales[i]),
-            bias: None,
+            bias: biases.map(|biases| &biases[i * rows..][..rows]),
             low_rank: low_rank.iter().map(|low| low.expert(i, count)).collect(),
         };
-        Ok((0..count).map(one).collect())
+        Ok(Some((0..count).map(one).collect()))
     }
 }
 

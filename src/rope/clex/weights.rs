@@ -18,9 +18,9 @@ pub(super) struct Matrices {
 const BYTES_MAX: u64 = 1 << 28;
 
 impl Matrices {
-    /// Reads the matrices for `pairs` pairs from the file at `path`: the tensor whose name ends with
-    /// `ode_up_proj`, (pairs, hidden), and the one whose name ends with `ode_down_proj`, (hidden,
-    /// pairs), as in the published code. Values may be f64, f32, f16 or bf16.
+    /// Reads the matrices for `pairs` pairs from the file at `path`. The suffixes of their names
+    /// are `ode_up_proj`, (pairs, hidden), and `ode_down_proj`, (hidden, pairs), as in the
+    /// published code. Values may be f64, f32, f16 or bf16.
     ///
     /// # Errors
     /// If the file cannot be read, is too large or does not have these tensors.
@@ -66,7 +66,7 @@ struct Matrix {
     values: Vec<f64>,
 }
 
-/// Reads the only tensor whose name ends with `suffix`.
+/// Reads the only tensor with this `suffix` in its name.
 fn matrix(file: &SafeTensors, suffix: &str) -> Result<Matrix, String> {
     let mut found = file.iter().filter(|(name, _)| name.ends_with(suffix));
     let (name, tensor) = match (found.next(), found.next()) {

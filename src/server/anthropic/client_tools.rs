@@ -1,10 +1,11 @@
-//! Tools that Anthropic defines by a type and that the client runs: the model sees them as functions.
+//! Tools that the client runs and Anthropic defines by a type. The model sees them as functions.
 //!
-//! The schemas are from Anthropic's documentation of the bash, text editor, memory and computer tools.
+//! The schemas are from Anthropic's documentation of the bash, text editor, memory and computer
+//! tools.
 
 use serde_json::{Value, json};
 
-/// A tool that the client runs: the start of its type, before the date, its description and its schema.
+/// A tool that the client runs: its type without the date, its description and its schema.
 type ClientTool = (&'static str, &'static str, fn() -> Value);
 
 const TOOLS: [ClientTool; 4] = [
@@ -14,7 +15,7 @@ const TOOLS: [ClientTool; 4] = [
     ("computer_", "Controls mouse and keyboard of a computer.", computer),
 ];
 
-/// Returns the description and the schema of a tool of this type; `None` if it does not run on the client.
+/// Returns the description and schema of a tool type; `None` if it does not run on the client.
 pub fn function(kind: &str) -> Option<(&'static str, Value)> {
     let found = TOOLS.iter().find(|(start, ..)| kind.starts_with(start));
     found.map(|(_, description, schema)| (*description, schema()))
@@ -42,7 +43,7 @@ fn memory() -> Value {
     edits(&commands, Value::Object(paths.into_iter().collect()), &[])
 }
 
-/// Returns the schema of commands on files, with further properties.
+/// Returns the schema of commands on files, with additional properties.
 fn edits(commands: &[&str], further: Value, required: &[&str]) -> Value {
     let required = [&["command"][..], required].concat();
     let mut schema = json!({

@@ -7,34 +7,38 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{generate::End, json};
+use rope_cpu::{
+    batch::{Outcome, Update},
+    {generate::End, json},
+};
 use serde_json::{Map, Value, json};
 
-use super::request::convert;
+use super::request;
 use crate::server::{
     answers::{Form, Framing, collect, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step, calls},
-    chat::{Conversation, Request},
     error::ApiError,
-    fields::Fields,
     identifier,
-    job::{Outcome, Update},
+    read::parse,
 };
 
 /// Answers `POST /v1/messages`.
 pub async fn messages(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = convert(Fields::parse(&body)?)?;
-    let request = Request::read(&fields, &app).await?;
+    let fields: request::Messages = parse(&body)?;
+    let streams = fields.chat.shared.stream.unwrap_or(false);
+    let writes_cache = fields.writes_cache();
+    let request = fields.into_request()?.prepare(&app)?;
     let form = Messages {
         id: identifier("msg_"),
+        writes_cache,
         prompt_tokens: request.prompt.len(),
         reader: request.reader(),
         cached: None,
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
-    if fields.switch("stream", false)? {
+    if streams {
         return Ok(stream(updates, 1, form, Framing::NamedEvents));
     }
     let mut answers = collect(updates, 1).await?;
@@ -45,17 +49,19 @@ pub async fn messages(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiE
 
 /// Answers `POST /v1/messages/count_tokens`.
 pub async fn count_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = convert(Fields::parse(&body)?)?;
-    let prompt = Conversation::read(&fields)?.render(app.clone()).await?.tokens(&app)?;
+    let request = parse::<request::Messages>(&body)?.into_request()?;
+    let prompt = request.render(&app)?.tokens(&app)?;
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 
 struct Messages {
     app: Arc<App>,
     id: String,
+    /// Whether the request has a `cache_control`.
+    writes_cache: bool,
     prompt_tokens: usize,
     reader: Reader,
-    /// The number of tokens of the prompt that were in the cache; `None` before it is read.
+    /// Number of cached tokens of the prompt; `None` before prompt processing.
     cached: Option<usize>,
 }
 
@@ -70,20 +76,27 @@ impl Messages {
             "content": content,
             "stop_reason": null,
             "stop_sequence": null,
-            "usage": {
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": cached,
-                "input_tokens": self.prompt_tokens - cached,
-                "output_tokens": 0,
-            },
+            "usage": self.usage(cached, 0),
+        })
+    }
+
+    fn usage(&self, cached: usize, generated: usize) -> Value {
+        let read = self.prompt_tokens - cached;
+        // The cache keeps every token, even if the request does not ask for it.
+        let (written, other) = if self.writes_cache { (read, 0) } else { (0, read) };
+        json!({
+            "cache_creation_input_tokens": written,
+            "cache_read_input_tokens": cached,
+            "input_tokens": other,
+            "output_tokens": generated,
         })
     }
 
     fn whole(self, text: &str, outcome: &Outcome) -> Value {
         let mut message = self.message(outcome.timings.reused, Vec::new());
+        message["usage"] = self.usage(outcome.timings.reused, outcome.timings.generated);
         let blocks = self.reader.read(text);
         message["content"] = blocks.iter().map(|block| content(block, true)).collect();
-        message["usage"]["output_tokens"] = outcome.timings.generated.into();
         (message["stop_reason"], message["stop_sequence"]) = stop(&outcome.end, &blocks);
         message
     }
@@ -111,7 +124,7 @@ impl Messages {
                 }
                 (Step::End, kind) => {
                     if *kind == Kind::Reasoning {
-                        // Clients expect one, and send it back.
+                        // Clients expect a signature, and send it back.
                         let signature = json!({ "type": "signature_delta", "signature": "" });
                         event("content_block_delta", "delta", signature);
                     }
@@ -142,7 +155,8 @@ impl Form for Messages {
                 events.push(json!({
                     "type": "message_delta",
                     "delta": { "stop_reason": stop_reason, "stop_sequence": stop_sequence },
-                    "usage": { "output_tokens": outcome.timings.generated },
+                    // All counts, because LangChain reads them here.
+                    "usage": self.usage(outcome.timings.reused, outcome.timings.generated),
                 }));
                 events.push(json!({ "type": "message_stop" }));
                 events
@@ -167,7 +181,7 @@ fn content(block: &Block, whole: bool) -> Value {
         Kind::Text => json!({ "type": "text", "text": text }),
         Kind::Reasoning => json!({ "type": "thinking", "thinking": text, "signature": "" }),
         Kind::Call { id, name } => {
-            // Arguments of a call that was cut are no JSON.
+            // The arguments of a truncated call are not JSON.
             let input: Map<String, Value> = json::parse(text).unwrap_or_default();
             json!({ "type": "tool_use", "id": id, "name": name, "input": input })
         }

@@ -1,236 +1,199 @@
-//! Requests of Anthropic's interface in OpenAI's form.
+//! Requests of Anthropic's interface.
 
 use rope_cpu::chat::Role;
-use serde_json::{Map, Value, json};
+use serde::Deserializer;
+use serde_json::{Map, Value};
 
-use tracing::warn;
-
-use super::client_tools;
+use super::{
+    blocks::{GivenMessage, Text},
+    tools::{Choice, GivenTool},
+};
 use crate::server::{
-    chat::role,
+    chat::{ChatFields, ChatRequest, Turn},
     error::ApiError,
-    fields::{COUNT_MAX, Fields, objects},
-    request_fields,
+    fields::COUNT_MAX,
+    grammars::Given,
+    parameters::Stop,
+    read::{Entry, Failure, Read, Treatment, Whole},
+    request_fields::{ABOUT_USER, NO_SUMMARY, TIER},
 };
 
-/// The largest number of tokens of an answer if the request gives none, as in llama-server.
+/// Default of the maximum tokens of an answer, as in llama-server.
 const MAX_TOKENS: i64 = 4096;
 
-/// The roles of messages. Anthropic's own interface has no messages of the system: their text is in a field.
-const ROLES: [Role; 3] = [Role::User, Role::Assistant, Role::System];
-
-/// Returns a request in OpenAI's form. Fields that both interfaces have, or only llama-server, stay.
-///
-/// # Errors
-/// If a field that differs is of another form than Anthropic's.
-pub fn convert(mut fields: Fields) -> Result<Fields, ApiError> {
-    request_fields::MESSAGES.check(&fields)?;
-    let mut messages = Vec::new();
-    if fields.get("system").is_some() {
-        let text = text(&fields, "system")?;
-        messages.push(json!({ "role": "system", "content": text }));
+crate::object! {
+    /// A request of `/v1/messages`.
+    pub struct Messages {
+        /// Counts the tokens written to the cache in `usage`; here or in any block.
+        cache_control: Option<Value>,
+        /// The conversation.
+        messages: Option<Vec<GivenMessage>>,
+        /// The form of the answer.
+        output_config: Option<OutputConfig>,
+        /// Strings that end the answer.
+        stop_sequences: Option<Stop>,
+        /// The system message: a text or a list of text blocks.
+        system: Option<Text>,
+        /// The reasoning before an answer.
+        thinking: Option<Thinking>,
+        /// The choice of tools.
+        tool_choice: Option<Choice>,
+        /// Tools that the answer may call.
+        tools: Vec<GivenTool>,
+        ..chat: ChatFields,
     }
-    let given = fields.objects("messages")?;
-    for given in given.ok_or_else(|| fields.error("messages", "a list"))? {
-        messages.extend(message(&given)?);
-    }
-    fields.set("messages", messages);
-    if let Some(tools) = fields.objects("tools")? {
-        let tools: Result<Vec<_>, _> = tools.iter().map(tool).collect();
-        fields.set("tools", tools?.into_iter().flatten().collect::<Vec<_>>());
-    }
-    if let Some(choice) = fields.within("tool_choice")? {
-        if choice.switch("disable_parallel_tool_use", false)? {
-            fields.set("parallel_tool_calls", false);
-        }
-        fields.set("tool_choice", tool_choice(&choice)?);
-    }
-    if let Some(thinking) = fields.within("thinking")? {
-        reason(&mut fields, &thinking)?;
-    }
-    if let Some(output) = fields.within("output_config")? {
-        if let Some(format) = output.within("format")? {
-            fields.set_from("response_format", response_format(&format)?, output.place("format"));
-        }
-        if let Some(effort) = output.text("effort")? {
-            fields.set("reasoning_effort", effort);
-        }
-    }
-    fields.rename("stop_sequences", "stop");
-    if fields.get("max_tokens").is_none() {
-        fields.set("max_tokens", MAX_TOKENS);
-    }
-    Ok(fields)
-}
-
-/// Returns the text of a string or of a list of text blocks.
-fn text(fields: &Fields, name: &str) -> Result<String, ApiError> {
-    match fields.get(name) {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(blocks)) => {
-            let text = |block: &Fields| match block.text("type")? {
-                Some("text") => Ok(block.required_text("text")?.to_string()),
-                Some("image") => Err(ApiError::no_media("image")),
-                _ => Err(block.error("type", "\"text\"")),
-            };
-            objects(&fields.place(name), blocks)?.iter().map(text).collect()
-        }
-        Some(_) => Err(fields.error(name, "a string or a list of blocks of type \"text\"")),
-    }
-}
-
-/// Returns the messages of a message: the results of tools are messages of their own, which follow
-/// the calls and so come first.
-fn message(message: &Fields) -> Result<Vec<Value>, ApiError> {
-    let role = role(message, &ROLES)?;
-    let blocks = match message.get("content") {
-        Some(Value::Array(blocks)) => blocks,
-        Some(Value::String(text)) => return Ok(vec![json!({ "role": role, "content": text })]),
-        _ => return Err(message.error("content", "a string or a list of blocks")),
-    };
-    let (mut parts, mut calls, mut results) = (Vec::new(), Vec::new(), Vec::new());
-    let mut reasoning = String::new();
-    for block in objects(&message.place("content"), blocks)? {
-        match block.text("type")?.unwrap_or_default() {
-            "text" => parts.push(json!({ "type": "text", "text": block.required_text("text")? })),
-            "document" => parts.push(json!({ "type": "text", "text": document(&block)? })),
-            // Encrypted: only Anthropic's models can read it.
-            "redacted_thinking" => {}
-            kind if of_server(kind) => {
-                warn!(target: "tools", kind, "skipped: a block of a tool that does not run on the client");
-            }
-            "thinking" => reasoning += block.text("thinking")?.unwrap_or_default(),
-            "tool_use" => calls.push(json!({
-                "id": block.required_text("id")?,
-                "type": "function",
-                "function": {
-                    "name": block.required_text("name")?,
-                    "arguments": Value::Object(block.object("input")?.cloned().unwrap_or_default()).to_string(),
-                },
-            })),
-            "tool_result" => results.push(json!({
-                "role": "tool",
-                "tool_call_id": block.required_text("tool_use_id")?,
-                "content": text(&block, "content")?,
-            })),
-            "image" => return Err(ApiError::no_media("image")),
-            _ => {
-                let expected = "text, document, thinking, redacted_thinking, tool_use or tool_result";
-                return Err(block.error("type", expected));
-            }
-        }
-    }
-    if parts.is_empty() && calls.is_empty() && reasoning.is_empty() && !results.is_empty() {
-        return Ok(results);
-    }
-    let mut rest = Map::new();
-    rest.insert("role".into(), role.into());
-    rest.insert("content".into(), parts.into());
-    if !reasoning.is_empty() {
-        rest.insert("reasoning_content".into(), reasoning.into());
-    }
-    if !calls.is_empty() {
-        rest.insert("tool_calls".into(), calls.into());
-    }
-    results.push(rest.into());
-    Ok(results)
-}
-
-/// Returns whether a block is of a tool that runs on Anthropic's servers.
-fn of_server(kind: &str) -> bool {
-    kind == "server_tool_use" || (kind.ends_with("_tool_result") && kind != "tool_result")
-}
-
-/// Returns the text of a document, with its title.
-fn document(block: &Fields) -> Result<String, ApiError> {
-    let source = block.within("source")?.ok_or_else(|| block.error("source", "an object"))?;
-    let content = match source.text("type")?.unwrap_or_default() {
-        "text" => source.required_text("data")?.to_string(),
-        "content" => text(&source, "content")?,
-        _ => return Err(source.error("type", "text or content: the model reads only text")),
-    };
-    let mut whole = String::new();
-    for name in ["title", "context"] {
-        if let Some(line) = block.text(name)? {
-            whole += line;
-            whole += "\n\n";
-        }
-    }
-    Ok(whole + &content + "\n\n")
-}
-
-/// Returns a tool; `None` if it does not run on the client.
-fn tool(tool: &Fields) -> Result<Option<Value>, ApiError> {
-    let name = tool.required_text("name")?;
-    let (description, parameters) = match tool.text("type")?.unwrap_or("custom") {
-        "custom" => (
-            tool.text("description")?.unwrap_or_default(),
-            tool.object("input_schema")?.cloned().unwrap_or_default().into(),
+    others {
+        "container": Treatment::Refused("the server runs no code", &[]),
+        "context_management": Treatment::Ignored("messages are used as they are sent"),
+        "mcp_servers": Treatment::Refused(
+            "connect to them from the client, and send \"tools\"", &[]
         ),
-        kind => match client_tools::function(kind) {
-            Some(function) => function,
-            None => {
-                warn!(target: "tools", kind, "skipped: it does not run on the client");
-                return Ok(None);
-            }
-        },
-    };
-    let function = json!({ "name": name, "description": description, "parameters": parameters });
-    Ok(Some(json!({ "type": "function", "function": function })))
-}
-
-/// Returns the format of an answer.
-fn response_format(format: &Fields) -> Result<Value, ApiError> {
-    match (format.text("type")?, format.object("schema")?) {
-        (Some("json_schema"), Some(schema)) => {
-            Ok(json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
-        }
-        (Some("json_schema"), None) => Err(format.error("schema", "a JSON schema")),
-        _ => Err(format.error("type", "json_schema")),
+        "metadata": ABOUT_USER,
+        "service_tier": TIER,
     }
 }
 
-fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
-    match choice.text("type")?.unwrap_or_default() {
-        "auto" => Ok("auto".into()),
-        "any" => Ok("required".into()),
-        "none" => Ok("none".into()),
-        "tool" => {
-            Ok(json!({ "type": "function", "function": { "name": choice.required_text("name")? } }))
-        }
-        _ => Err(choice.error("type", "auto, any, none or tool")),
+crate::object! {
+    /// The form of an answer.
+    pub struct OutputConfig {
+        /// The effort of reasoning, a parameter of the chat template.
+        effort: Option<String>,
+        /// The format.
+        format: Option<Format>,
     }
 }
 
-/// Switches reasoning on with a budget, or off where the template permits it.
-fn reason(fields: &mut Fields, thinking: &Fields) -> Result<(), ApiError> {
-    match thinking.text("type")?.unwrap_or_default() {
-        "enabled" => {
-            if let Some(budget) = thinking.whole("budget_tokens", 0, COUNT_MAX)? {
-                fields.set("reasoning_budget_tokens", budget);
+crate::object! {
+    struct FormatFields {
+        /// A JSON schema of the answer.
+        schema: Option<Map<String, Value>>,
+        /// `json_schema`.
+        kind ["type"]: Option<String>,
+    }
+}
+
+/// The format of an answer.
+#[derive(Clone, Debug)]
+pub struct Format(Given);
+
+impl Read for Format {
+    const ENTRIES: &'static [Entry] = FormatFields::ENTRIES;
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let FormatFields { schema, kind } = FormatFields::read(deserializer)?;
+        let format = match (kind.as_deref(), schema) {
+            (Some("json_schema"), Some(schema)) => {
+                Ok(Given::schema("output_config.format", &Value::Object(schema)))
             }
-            Ok(())
+            (Some("json_schema"), None) => Err(Failure::missing("schema", "a JSON schema")),
+            (kind, _) => Err(Failure::unless_one_of("type", "json_schema", kind)),
+        };
+        format.map(Format).map_err(Failure::into_error)
+    }
+}
+
+impl Messages {
+    /// Returns whether the request asks to cache its prompt: in its own field, or in a block of
+    /// messages, system message or tools.
+    pub fn writes_cache(&self) -> bool {
+        self.cache_control.is_some()
+            || self.system.as_ref().is_some_and(|system| system.is_marked)
+            || self.tools.iter().any(|tool| tool.is_marked)
+            || self.messages.iter().flatten().any(|message| message.is_marked)
+    }
+
+    /// Returns the conversation to answer.
+    ///
+    /// # Errors
+    /// If there is no list of messages.
+    pub fn into_request(self) -> Result<ChatRequest, ApiError> {
+        let mut fields = self.chat;
+        let system = self.system.map(|system| Turn::new(Role::System, system.text));
+        let messages = self.messages.ok_or_else(|| Failure::missing("messages", "a list"))?;
+        let messages = messages.into_iter().flat_map(|message| message.turns);
+        if let Some(Choice { is_single: true, .. }) = self.tool_choice {
+            fields.parallel_tool_calls = Some(false);
         }
-        "disabled" => fields.set_template_argument("enable_thinking", false),
-        "adaptive" => Ok(()),
-        _ => Err(thinking.error("type", "enabled, disabled or adaptive")),
+        match self.thinking {
+            Some(Thinking::Limited(budget)) => {
+                fields.reasoning_budget_tokens = Some(Whole(budget));
+            }
+            Some(Thinking::Off) => fields.set_template_argument("enable_thinking", false),
+            Some(Thinking::Free) | None => {}
+        }
+        let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
+        fields.reasoning_effort = effort.or(fields.reasoning_effort);
+        if let Some(stop) = self.stop_sequences {
+            fields.shared.stop = stop;
+        }
+        Ok(ChatRequest {
+            turns: system.into_iter().chain(messages).collect(),
+            tools: self.tools.into_iter().filter_map(|given| given.tool).collect(),
+            choice: self.tool_choice.map(|choice| choice.choice).unwrap_or_default(),
+            tokens_max: fields.shared.max_tokens.or(Some(Whole(MAX_TOKENS))),
+            format: format.map(|Format(given)| given),
+            fields,
+        })
+    }
+}
+
+/// The reasoning before an answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Thinking {
+    /// At most this many tokens.
+    Limited(i64),
+    /// Up to the server's limit.
+    Free,
+    /// No reasoning, if the template can switch it off.
+    Off,
+}
+
+crate::object! {
+    struct ThinkingFields {
+        /// Maximum tokens of reasoning.
+        budget_tokens: Option<Whole<0, COUNT_MAX>>,
+        /// `enabled`, `disabled` or `adaptive`.
+        kind ["type"]: Option<String>,
+    }
+    others {
+        "display": NO_SUMMARY,
+    }
+}
+
+impl Read for Thinking {
+    const ENTRIES: &'static [Entry] = ThinkingFields::ENTRIES;
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ThinkingFields { budget_tokens, kind } = ThinkingFields::read(deserializer)?;
+        match (kind.as_deref(), budget_tokens) {
+            (Some("enabled"), Some(Whole(budget))) => Ok(Thinking::Limited(budget)),
+            (Some("enabled"), None) | (Some("adaptive"), _) => Ok(Thinking::Free),
+            (Some("disabled"), _) => Ok(Thinking::Off),
+            (kind, _) => {
+                let expected = "enabled, disabled or adaptive";
+                Err(Failure::unless_one_of("type", expected, kind).into_error())
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rope_cpu::chat::{Message, ToolCall, ToolChoice};
+    use serde_json::json;
 
-    fn converted(request: Value) -> Result<Value, String> {
-        let fields = Fields::of_value("", &request).unwrap();
-        convert(fields).map(|fields| json!(fields)).map_err(|e| e.message)
+    use super::*;
+    use crate::server::read::of_value;
+
+    fn read(request: Value) -> Result<ChatRequest, String> {
+        let request = of_value::<Messages>(request).map_err(ApiError::from);
+        request.and_then(Messages::into_request).map_err(|e| e.message)
     }
 
     #[test]
-    fn documents_and_tools_of_the_client_are_converted() {
+    fn documents_and_tools_of_the_client_are_read() {
         let source = |source: Value| json!({ "type": "document", "title": "T", "source": source });
-        let request = json!({
+        let request = read(json!({
             "messages": [
                 { "role": "user", "content": [
                     source(json!({ "type": "text", "media_type": "text/plain", "data": "a" })),
@@ -251,27 +214,20 @@ mod tests {
             "output_config": {
                 "effort": "low", "format": { "type": "json_schema", "schema": { "type": "object" } },
             },
-        });
-        let converted = converted(request).unwrap();
-        let texts = |message: usize| converted["messages"][message]["content"].clone();
-        assert_eq!(texts(0)[0]["text"], "T\n\na\n\n");
-        assert_eq!(texts(0)[1]["text"], "T\n\nb\n\n");
-        assert_eq!(texts(1), json!([{ "type": "text", "text": "c" }]));
-        let tools = converted["tools"].as_array().unwrap();
-        let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+        }))
+        .unwrap();
+        assert_eq!(request.turns[0].content.parts, ["T\n\na\n\n", "T\n\nb\n\n"]);
+        assert_eq!(request.turns[1].content.parts, ["c"]);
+        let names: Vec<_> = request.tools.iter().map(|tool| &tool.name[..]).collect();
         assert_eq!(names, ["bash", "str_replace_based_edit_tool"]);
-        let required = &tools[1]["function"]["parameters"]["required"];
-        assert_eq!(required, &json!(["command", "path"]));
-        let schema = &converted["response_format"]["json_schema"]["schema"];
-        assert_eq!(
-            (schema, &converted["reasoning_effort"]),
-            (&json!({ "type": "object" }), &json!("low"))
-        );
+        assert_eq!(request.tools[1].parameters["required"], json!(["command", "path"]));
+        assert_eq!(request.format.unwrap().place, "output_config.format");
+        assert_eq!(request.fields.reasoning_effort.as_deref(), Some("low"));
     }
 
     #[test]
     fn blocks_become_messages_of_their_roles() {
-        let request = json!({
+        let request = read(json!({
             "max_tokens": 9,
             "system": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }],
             "messages": [
@@ -288,50 +244,66 @@ mod tests {
                     ] },
                 ] },
             ],
-        });
-        let messages = json!([
-            { "role": "system", "content": "ab" },
-            { "role": "user", "content": "q" },
-            {
-                "role": "assistant",
-                "content": [{ "type": "text", "text": "x" }],
-                "reasoning_content": "t",
-                "tool_calls": [{
-                    "id": "1", "type": "function",
-                    "function": { "name": "f", "arguments": "{\"n\":1}" },
-                }],
-            },
-            { "role": "tool", "tool_call_id": "1", "content": "r" },
-            { "role": "user", "content": [{ "type": "text", "text": "y" }] },
-        ]);
-        assert_eq!(converted(request).unwrap()["messages"], messages);
+        }))
+        .unwrap();
+        let texts: Vec<_> = request
+            .turns
+            .iter()
+            .map(|turn| (turn.message.role.name(), turn.content.parts.join("|")))
+            .collect();
+        let expected =
+            [("system", "ab"), ("user", "q"), ("assistant", "x"), ("tool", "r"), ("user", "y")];
+        assert_eq!(texts, expected.map(|(role, text)| (role, text.to_string())));
+        let Message { reasoning, tool_calls, .. } = &request.turns[2].message;
+        assert_eq!(reasoning, "t");
+        let call = ToolCall { id: "1".into(), name: "f".into(), arguments: "{\"n\":1}".into() };
+        assert_eq!(tool_calls, &[call]);
+        assert_eq!(request.turns[3].message.tool_call_id, "1");
+        assert_eq!(request.tokens_max, Some(Whole(9)));
     }
 
     #[test]
-    fn parameters_get_the_names_of_openai() {
-        let converted = converted(json!({
+    fn parameters_have_names_of_their_own() {
+        let request = read(json!({
             "messages": [],
             "stop_sequences": ["x"],
-            "top_k": 3,
             "tools": [{ "name": "f", "input_schema": { "type": "object" } }],
             "tool_choice": { "type": "tool", "name": "f", "disable_parallel_tool_use": true },
             "thinking": { "type": "disabled" },
             "chat_template_kwargs": { "a": 1 },
-        }));
-        let function =
-            json!({ "name": "f", "description": "", "parameters": { "type": "object" } });
-        let expected = json!({
-            "messages": [],
-            "stop": ["x"],
-            "top_k": 3,
-            "tools": [{ "type": "function", "function": function }],
-            "tool_choice": { "type": "function", "function": { "name": "f" } },
-            "parallel_tool_calls": false,
-            "thinking": { "type": "disabled" },
-            "chat_template_kwargs": { "a": 1, "enable_thinking": false },
-            "max_tokens": 4096,
-        });
-        assert_eq!(converted.unwrap(), expected);
+        }))
+        .unwrap();
+        assert_eq!(request.fields.shared.stop.0, ["x"]);
+        assert_eq!(request.tools[0].parameters["type"], "object");
+        assert_eq!(request.choice, ToolChoice::Named("f".into()));
+        assert_eq!(request.fields.parallel_tool_calls, Some(false));
+        let arguments = Value::Object(request.fields.chat_template_kwargs.unwrap());
+        assert_eq!(arguments, json!({ "a": 1, "enable_thinking": false }));
+        assert_eq!(request.tokens_max, Some(Whole(4096)));
+    }
+
+    #[test]
+    fn a_cache_control_may_be_in_any_block() {
+        let mark = json!({ "type": "ephemeral" });
+        let text = |more: Value| {
+            let mut block = json!({ "type": "text", "text": "a" });
+            block.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            block
+        };
+        let message =
+            |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
+        let marked = json!({ "cache_control": mark });
+        for (request, expected) in [
+            (message(text(json!({}))), false),
+            (json!({ "system": "cache_control", "cache_control": null }), false),
+            (json!({ "cache_control": mark }), true),
+            (message(text(marked.clone())), true),
+            (json!({ "system": [text(marked)] }), true),
+            (json!({ "tools": [{ "name": "f", "cache_control": mark }] }), true),
+        ] {
+            let found = of_value::<Messages>(request.clone()).unwrap().writes_cache();
+            assert_eq!(found, expected, "{request}");
+        }
     }
 
     #[test]
@@ -340,7 +312,7 @@ mod tests {
             |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
         for (request, expected) in [
             (json!({}), "\"messages\": must be given: a list"),
-            (json!({ "messages": [1] }), "\"messages[0]\": must be"),
+            (json!({ "messages": [1] }), "\"messages[0]\": must be an object, not 1"),
             (of_content(json!(1)), "a string or a list of blocks"),
             (of_content(json!([{ "type": "video" }])), "tool_result, not \"video\""),
             (of_content(json!([{ "type": "image" }])), "image input is not supported"),
@@ -350,11 +322,16 @@ mod tests {
                 ),
                 "image input is not supported",
             ),
+            (
+                of_content(json!([{ "type": "tool_result", "tool_use_id": "1", "content": [{}] }])),
+                "\"messages[0].content[0].content[0].type\": must be given",
+            ),
             (json!({ "messages": [], "system": 1 }), "\"system\": must be"),
             (json!({ "messages": [], "tools": [{ "type": "web_search" }] }), "\"tools[0].name\""),
             (json!({ "messages": [], "tool_choice": { "type": "all" } }), "not \"all\""),
+            (json!({ "mcp_servers": [{}, { "url": "u" }] }), "\"mcp_servers\": not supported"),
         ] {
-            let error = converted(request).unwrap_err();
+            let error = read(request).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,13 +1,14 @@
-//! `/lora-adapters`: the adapters, and their scales in requests that give none.
+//! `/lora-adapters`: the adapters and their default scales.
 
 use axum::{Json, body::Bytes};
+use serde::de::SeqAccess;
 use serde_json::{Value, json};
 
 use crate::server::{
-    adapters::of_list,
+    adapters::{Scale, of_list},
     app::Loaded,
     error::ApiError,
-    fields::{objects, parse},
+    read::{Shape, elements, parse},
 };
 
 /// Answers `GET /lora-adapters`.
@@ -21,12 +22,22 @@ pub async fn list(Loaded(app): Loaded) -> Json<Value> {
     Json(adapters.collect())
 }
 
-/// Answers `POST /lora-adapters`, whose body is a list in the form of the field `lora` of requests.
+/// The body of `POST /lora-adapters`.
+struct List(Vec<Scale>);
+
+impl Shape for List {
+    fn expected() -> String {
+        r#"a list of adapters: [{"id": 0, "scale": 0.5}]"#.into()
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        elements(list).map(List)
+    }
+}
+
+/// Answers `POST /lora-adapters`. The body has the form of `lora` in requests.
 pub async fn set(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let body = parse(&body)?;
-    let list = body.as_array().ok_or_else(|| {
-        ApiError::invalid(r#"the body must be a list of adapters: [{"id": 0, "scale": 0.5}]"#)
-    })?;
-    app.set_adapter_scales(of_list(&objects("", list)?, app.model.adapters().len())?);
+    let list: List = parse(&body)?;
+    app.set_adapter_scales(of_list("", &list.0, app.model.adapters().len())?);
     Ok(Json(json!({ "success": true })))
 }

@@ -7,7 +7,10 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{Token, generate::End, sample::Probabilities, settings::Value as SettingValue};
+use rope_cpu::{
+    batch::{Generated, Outcome, Update},
+    {Token, generate::End, sample::Probabilities, settings::Value as SettingValue},
+};
 use serde_json::{Map, Value, json};
 
 use crate::server::{
@@ -15,39 +18,59 @@ use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
-    fields::Fields,
-    job::{Generated, Outcome, Update},
-    parameters::Parameters,
+    parameters::{Parameters, Shared},
     probabilities::to_json,
     prompts::{ANSWERS_MAX, copies, prompts},
-    timings::{progress, timings, while_reading},
+    read::{Texts, Treatment, Whole, parse},
+    request_fields::SHIFT,
+    timings::{Streamed, progress, timings, while_reading},
 };
+
+crate::object! {
+    /// A request of `/completion`.
+    pub struct CompletionFields {
+        /// The number of answers.
+        n: Option<Whole<1, 64>>,
+        /// Another name of `n`, which takes precedence.
+        n_cmpl: Option<Whole<1, 64>>,
+        /// A text, a list of tokens and texts, or a list of these.
+        prompt: Option<Value>,
+        ..report: Report,
+        ..shared: Shared,
+    }
+    others {
+        "n_discard": SHIFT,
+        "n_indent": Treatment::Refused("use \"grammar\" or \"regex\"", &[]),
+        "n_keep": SHIFT,
+    }
+}
 
 /// Answers `POST /completion`.
 pub async fn completion(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&body)?;
-    let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
+    let fields: CompletionFields = parse(&body)?;
+    let prompt = fields.prompt.as_ref().ok_or_else(|| ApiError::field("prompt", "given"))?;
     let prompts = prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?;
     complete(app, &fields, prompts).await
 }
 
-/// Answers a request to continue some prompts.
+/// Continues the prompts of a request.
 ///
 /// # Errors
-/// If a field is of the wrong type or out of range, or a prompt is too long.
+/// If a value is out of range, or a prompt is too long.
 pub async fn complete(
     app: Arc<App>,
-    fields: &Fields,
+    fields: &CompletionFields,
     prompts: Vec<Vec<Token>>,
 ) -> Result<Response, ApiError> {
-    let (name, _) = fields.first(&["n_cmpl", "n"]).unwrap_or(("n", &Value::Null));
-    let count = usize::try_from(fields.whole(name, 1, 64)?.unwrap_or(1)).unwrap_or(1);
-    let prompts = copies(name, prompts, count)?;
-    let parameters = Parameters::read(fields, &app, &["n_predict", "max_tokens"])?;
-    let form = Completion::new(fields, &parameters, prompts.clone(), app.clone())?;
+    let CompletionFields { n, n_cmpl, report, shared, .. } = fields;
+    let count = n_cmpl.or(*n).and_then(Whole::count).unwrap_or(1);
+    let prompts = copies(if n_cmpl.is_some() { "n_cmpl" } else { "n" }, prompts, count)?;
+    let tokens_max = shared.n_predict.or(shared.max_tokens);
+    let parameters = Parameters::new(shared, tokens_max, &shared.given(), &app)?;
+    let form = Completion::new(report, &parameters, prompts.clone(), app.clone())?;
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
-    if fields.switch("stream", false)? {
+    if shared.stream.unwrap_or(false) {
         return Ok(stream(updates, count, form, Framing::Events));
     }
     let answers = collect(updates, count).await?;
@@ -57,35 +80,39 @@ pub async fn complete(
     Ok(Json(body).into_response())
 }
 
-/// The form of llama-server's completions.
+crate::object! {
+    /// The content of an answer in llama-server's form.
+    pub struct Report {
+        /// The fields of the answer to return; `a/b` is field `b` of `a`; all by default.
+        response_fields: Texts,
+        /// Whether the answer has its tokens.
+        return_tokens: Option<bool>,
+        ..streamed: Streamed,
+    }
+}
+
+/// Answers in the form of llama-server's completions.
 pub struct Completion {
     app: Arc<App>,
     prompts: Vec<Vec<Token>>,
     answers: Vec<Collected>,
     settings: Map<String, Value>,
-    returns_tokens: bool,
-    reports_progress: bool,
-    reports_timings: bool,
-    /// The fields of a whole answer that are returned; empty for all.
-    wanted: Vec<String>,
+    report: Report,
 }
 
 impl Completion {
     /// Returns the form of the answers to some prompts.
     ///
     /// # Errors
-    /// If a field is of the wrong type.
+    /// If the model has no tokenizer.
     pub fn new(
-        fields: &Fields,
+        report: &Report,
         parameters: &Parameters,
         prompts: Vec<Vec<Token>>,
         app: Arc<App>,
     ) -> Result<Self, ApiError> {
         Ok(Completion {
-            returns_tokens: fields.switch("return_tokens", false)?,
-            reports_progress: fields.switch("return_progress", false)?,
-            reports_timings: fields.switch("timings_per_token", false)?,
-            wanted: fields.texts("response_fields")?,
+            report: report.clone(),
             answers: prompts.iter().map(|_| Collected::default()).collect(),
             settings: generation_settings(parameters, &app)?,
             prompts,
@@ -127,7 +154,8 @@ impl Completion {
 
     /// Returns a whole answer.
     pub fn whole(&self, index: usize, answer: &Collected) -> Value {
-        let tokens = if self.returns_tokens { &answer.tokens[..] } else { &[] };
+        let tokens =
+            if self.report.return_tokens.unwrap_or(false) { &answer.tokens[..] } else { &[] };
         let mut body = self.last(index, answer, &answer.text, tokens);
         if !answer.probabilities.is_empty() {
             let all = answer.probabilities.iter().map(|one| self.probabilities(one)).collect();
@@ -136,16 +164,17 @@ impl Completion {
         self.wanted(body)
     }
 
-    /// Returns the fields that are wanted, of which `a/b` is field `b` of `a`.
+    /// Returns the requested fields of `body`. `a/b` is field `b` of `a`.
     fn wanted(&self, body: Value) -> Value {
-        if self.wanted.is_empty() {
+        let Texts(wanted) = &self.report.response_fields;
+        if wanted.is_empty() {
             return body;
         }
         let field = |path: &String| {
             let value = path.split('/').try_fold(&body, |value, name| value.get(name))?;
             Some((path.clone(), value.clone()))
         };
-        Value::Object(self.wanted.iter().filter_map(field).collect())
+        Value::Object(wanted.iter().filter_map(field).collect())
     }
 
     fn part(&self, index: usize, generated: &Generated) -> Value {
@@ -162,7 +191,7 @@ impl Completion {
         if let Some(probabilities) = &generated.probabilities {
             body["completion_probabilities"] = json!([self.probabilities(probabilities)]);
         }
-        if self.reports_timings {
+        if self.report.streamed.timings() {
             body["timings"] = timings(times);
         }
         body
@@ -185,7 +214,7 @@ impl Completion {
         }
     }
 
-    /// Returns the end of a stream, without the text.
+    /// Returns the last event of a stream, without the text.
     pub fn end_of(&self, index: usize) -> Value {
         self.wanted(self.last(index, &self.answers[index], "", &[]))
     }
@@ -195,7 +224,7 @@ impl Form for Completion {
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         self.record(index, &update);
         match update {
-            Update::Read(reading) if self.reports_progress => {
+            Update::Read(reading) if self.report.streamed.progress() => {
                 let timings = while_reading(&reading);
                 let mut body = self.part(index, &Generated { timings, ..Generated::default() });
                 body["prompt_progress"] = progress(&reading);
@@ -208,7 +237,7 @@ impl Form for Completion {
     }
 }
 
-/// Returns llama-server's name for the end of an answer, and the stop string.
+/// Returns llama-server's name for how an answer ended, and the stop string.
 fn stop(end: &End) -> (&'static str, &str) {
     match end {
         End::Model | End::Complete => ("eos", ""),
@@ -218,7 +247,7 @@ fn stop(end: &End) -> (&'static str, &str) {
     }
 }
 
-/// Returns the settings that an answer is generated with, under llama-server's names.
+/// Returns the settings used for an answer, under llama-server's names.
 ///
 /// # Errors
 /// If the model has no tokenizer.
@@ -229,7 +258,7 @@ pub fn generation_settings(
     let Parameters { sampling, limits, probabilities, .. } = parameters;
     let mut settings = Map::new();
     for setting in rope_cpu::sample::settings() {
-        // As llama-server names them: temperature and typical_p.
+        // llama-server's names here are temperature and typical_p.
         let name = match setting.parameter.aliases {
             [alias] if setting.parameter.kind == rope_cpu::settings::Kind::Number => alias,
             _ => setting.parameter.setting.0,
@@ -258,7 +287,7 @@ pub fn generation_settings(
         true => app.tokenizer()?.end_of_generation().collect(),
         false => Vec::new(),
     };
-    // JSON has no infinity: null is a token that is excluded.
+    // JSON has no infinity: null excludes a token.
     let excluded = ends.into_iter().map(|token| (token, f32::NEG_INFINITY));
     let biases = sampling.logit_bias.iter().copied().chain(excluded);
     let biases = biases.map(|(token, bias)| json!({ "token": token, "bias": bias })).collect();

@@ -6,65 +6,89 @@ use rope_cpu::{
     tokenizer::{Ends, FillInMiddle, Special, Tokenizer},
 };
 
-use super::completion::complete;
+use super::completion::{CompletionFields, complete};
 use crate::server::{
     app::Loaded,
     error::ApiError,
-    fields::{COUNT_MAX, Fields},
+    read::{Failure, Whole, parse},
 };
 
 /// Why a model cannot fill a gap.
 const NO_MARKS: &str = "Infill is not supported by this model: its vocabulary has no tokens for a \
                             prefix, a suffix and a middle";
 
-/// The names of the repository and of the file with the gap, which requests do not give. They are
-/// llama-server's.
+/// Names of the repository and of the file with the gap, as in llama-server. Requests do not give
+/// them.
 const REPOSITORY: &str = "myproject";
 const FILE: &str = "filename";
 
-/// The text before a further text, for models without a token for files. It is llama-server's.
+/// The text before an additional text, for models without a token for files. From llama-server.
 const SNIPPET: &str = "\n\n--- snippet ---\n\n";
+
+crate::object! {
+    /// A request of `/infill`.
+    pub struct Infill {
+        /// Additional texts, such as other files.
+        input_extra: Vec<Extra>,
+        /// The text before the gap.
+        input_prefix: Option<String>,
+        /// The text after the gap.
+        input_suffix: Option<String>,
+        /// The start of the text in the gap.
+        prompt: Option<String>,
+        ..completion: CompletionFields,
+    }
+}
+
+crate::object! {
+    /// An additional text.
+    pub struct Extra {
+        /// The name of its file.
+        filename: Option<String>,
+        /// The text.
+        text: Option<String>,
+    }
+}
 
 /// Answers `POST /infill`.
 pub async fn infill(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&body)?;
+    let fields: Infill = parse(&body)?;
     let tokenizer = app.tokenizer()?;
     let marks = tokenizer.fill_in_middle().ok_or_else(|| ApiError::unsupported(NO_MARKS))?;
-    let prefix = fields.required_text("input_prefix")?;
-    let suffix = fields.required_text("input_suffix")?;
-    let prompt = fields.text("prompt")?.unwrap_or_default();
+    let missing = |name: &'static str| move || Failure::missing(name, "a string");
+    let prefix = fields.input_prefix.as_deref().ok_or_else(missing("input_prefix"))?;
+    let suffix = fields.input_suffix.as_deref().ok_or_else(missing("input_suffix"))?;
+    let prompt = fields.prompt.as_deref().unwrap_or_default();
     let gap = gap(tokenizer, marks, prefix, prompt, suffix);
-    let mut prompt = further_texts(&fields, tokenizer, marks)?;
-    // Of further texts, those that fit are read; the last ones are the most important.
-    let answer = fields.whole("n_predict", -1, COUNT_MAX)?;
-    let answer = answer.and_then(|max| usize::try_from(max).ok());
+    let mut prompt = further_texts(&fields.input_extra, tokenizer, marks)?;
+    // Additional texts that do not fit lose their start: the last ones matter most.
+    let answer = fields.completion.shared.n_predict.and_then(Whole::count);
     let room = app.context.saturating_sub(gap.len().saturating_add(answer.unwrap_or(0)) + 1);
     prompt.drain(..prompt.len().saturating_sub(room));
     prompt.extend(gap);
-    complete(app.clone(), &fields, vec![prompt]).await
+    complete(app.clone(), &fields.completion, vec![prompt]).await
 }
 
 fn encode(tokenizer: &Tokenizer<'_>, text: &str) -> Vec<Token> {
     tokenizer.encode(text, Special::AsText, Ends::Omit)
 }
 
-/// Returns the tokens of a prompt with a gap between `prefix` and `suffix`, the field of other interfaces.
+/// Returns the tokens of a prompt with a gap between `prefix` and `suffix`, for the field `suffix`
+/// of other interfaces.
 ///
 /// # Errors
 /// If the model has no tokens for a gap.
 pub fn before_suffix(
-    fields: &Fields,
     tokenizer: &Tokenizer<'_>,
     prefix: &str,
     suffix: &str,
-) -> Result<Vec<Token>, ApiError> {
+) -> Result<Vec<Token>, Failure> {
     let marks = tokenizer.fill_in_middle();
-    let marks = marks.ok_or_else(|| fields.invalid_field("suffix", NO_MARKS))?;
+    let marks = marks.ok_or_else(|| Failure::of("suffix", NO_MARKS))?;
     Ok(gap(tokenizer, marks, prefix, "", suffix))
 }
 
-/// Returns the text with the gap between `prefix` with `prompt` and `suffix`, up to where its middle
-/// begins.
+/// Returns the text with a gap: after `prefix` and `prompt`, and before `suffix`.
 fn gap(
     tokenizer: &Tokenizer<'_>,
     marks: FillInMiddle,
@@ -82,12 +106,12 @@ fn gap(
     tokens
 }
 
-/// Returns the further texts of a request, each after the name of its file.
+/// Returns the additional texts of a request, each after the name of its file.
 fn further_texts(
-    fields: &Fields,
+    extra: &[Extra],
     tokenizer: &Tokenizer<'_>,
     marks: FillInMiddle,
-) -> Result<Vec<Token>, ApiError> {
+) -> Result<Vec<Token>, Failure> {
     let line = |mark: Token, name: &str| {
         let name = encode(tokenizer, &format!("{name}\n"));
         [mark].into_iter().chain(name)
@@ -96,9 +120,10 @@ fn further_texts(
     if let Some(repository) = marks.repository {
         tokens.extend(line(repository, REPOSITORY));
     }
-    for extra in fields.objects("input_extra")?.unwrap_or_default() {
-        let text = extra.required_text("text")?;
-        let name = extra.text("filename")?.unwrap_or("tmp");
+    for (index, extra) in extra.iter().enumerate() {
+        let missing = || Failure::missing(&format!("input_extra[{index}].text"), "a string");
+        let text = extra.text.as_deref().ok_or_else(missing)?;
+        let name = extra.filename.as_deref().unwrap_or("tmp");
         match marks.file {
             Some(file) => tokens.extend(line(file, name)),
             None => tokens.extend(encode(tokenizer, SNIPPET)),

@@ -14,7 +14,7 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
     if !app.options.shows_metrics {
         return Err(ApiError::unsupported("start the server with --metrics to see its metrics"));
     }
-    let state = app.status.state();
+    let state = app.scheduler.status().state();
     let sum = &state.timings;
     let busy = state.slots.iter().filter(|slot| slot.busy).count();
     let rate = |tokens: usize, time: Duration| match time.as_secs_f64() {
@@ -31,7 +31,7 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         ("prompt_tokens_cached_total", "Prompt tokens that were in the cache.", sum.reused as f64),
         ("prompt_seconds_total", "Time for reading prompts.", sum.reading.as_secs_f64()),
         ("tokens_predicted_total", "Tokens generated.", sum.generated as f64),
-        ("tokens_predicted_seconds_total", "Time for generating.", sum.generating.as_secs_f64()),
+        ("tokens_predicted_seconds_total", "Time for generation.", sum.generating.as_secs_f64()),
         ("n_decode_total", "Steps of the model.", state.steps as f64),
         ("requests_total", "Answers that ended.", state.answers as f64),
         ("prefix_hits_total", "Answers with cached prompt tokens.", state.reusing as f64),
@@ -46,7 +46,11 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
         ("prompt_tokens_seconds", "Prompt tokens per second.", rate(sum.read, sum.reading)),
         ("predicted_tokens_seconds", "Tokens per second.", rate(sum.generated, sum.generating)),
         ("requests_processing", "Requests in a slot.", busy as f64),
-        ("requests_deferred", "Requests without a slot.", app.status.waiting.load(Relaxed) as f64),
+        (
+            "requests_deferred",
+            "Requests without a slot.",
+            app.scheduler.status().waiting.load(Relaxed) as f64,
+        ),
         (
             "n_busy_slots_per_decode",
             "Busy slots per step.",
@@ -60,7 +64,7 @@ pub async fn metrics(Loaded(app): Loaded) -> Result<Response, ApiError> {
     ] {
         metric("gauge", &format!("llamacpp:{name}"), help, value);
     }
-    let [first_token, next_token] = app.status.times();
+    let [first_token, next_token] = app.latency.times();
     first_token.write(
         "llamacpp:time_to_first_token_seconds",
         "Time from the arrival of a request to the first token of an answer.",

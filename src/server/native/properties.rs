@@ -4,11 +4,15 @@ use axum::Json;
 use serde_json::{Value, json};
 
 use super::completion::generation_settings;
-use crate::server::{app::Loaded, error::ApiError, fields::Fields, parameters::Parameters};
+use crate::server::{
+    app::Loaded,
+    error::ApiError,
+    parameters::{Parameters, Shared},
+};
 
 /// Answers `GET /props`.
 pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
-    let parameters = Parameters::read(&Fields::default(), &app, &[])?;
+    let parameters = Parameters::new(&Shared::default(), None, &[], &app)?;
     let tokenizer = app.tokenizer()?;
     let text = |token: Option<_>| token.and_then(|token| tokenizer.text(token)).unwrap_or_default();
     Ok(Json(json!({
@@ -36,7 +40,7 @@ pub async fn properties(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
             "weights_bytes": app.memory.weights,
             "buffers_bytes": app.memory.buffers,
             "context_bytes": app.memory.keys.saturating_add(app.memory.values),
-            "cache_bytes": app.status.state().cache_bytes,
+            "cache_bytes": app.scheduler.status().state().cache_bytes,
         },
     })))
 }

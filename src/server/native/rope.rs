@@ -1,4 +1,4 @@
-//! `/rope`: the RoPE plan, with its numbers for a length. llama-server has nothing like it.
+//! `/rope`: the RoPE plan, with its numbers for a length. Not in llama-server.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::server::{app::Loaded, error::ApiError};
 
-/// The number of distances that are given.
+/// Number of distances in the answer.
 const POINTS: usize = 129;
 
 /// Answers `GET /rope?tokens=N`, by default for a full context.

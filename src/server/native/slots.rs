@@ -1,4 +1,4 @@
-//! `/slots`: the state of slots, and saving, restoring and erasing them.
+//! `/slots`: shows, saves, restores and erases slots.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::server::{
     app::{App, Loaded},
-    command::SlotAction,
     error::ApiError,
-    fields::Fields,
+    read::{Failure, parse},
+    slot_action::SlotAction,
     timings::timings,
 };
 
@@ -25,7 +25,7 @@ pub async fn slots(
     if !app.options.shows_slots {
         return Err(ApiError::unsupported("start the server with --slots to see its slots"));
     }
-    let state = app.status.state();
+    let state = app.scheduler.status().state();
     if query.contains_key("fail_on_no_slot") && state.slots.iter().all(|slot| slot.busy) {
         return Err(ApiError::unavailable("no slot available"));
     }
@@ -55,7 +55,7 @@ pub async fn act(
     let action = query.get("action").map(String::as_str).unwrap_or_default();
     match action {
         "save" | "restore" => {
-            let (name, path) = file(&app, &Fields::parse(&body)?)?;
+            let (name, path) = file(&app, parse::<File>(&body)?)?;
             let Some(model) = app.fingerprint else { return Err(without_folder()) };
             let save = action == "save";
             let action = match save {
@@ -83,18 +83,23 @@ pub async fn act(
     }
 }
 
+crate::object! {
+    struct File {
+        /// The name of the file, without a folder.
+        filename: Option<String>,
+    }
+}
+
 /// Returns the name of the file in the folder of saved slots, with its path.
-fn file(app: &App, fields: &Fields) -> Result<(String, PathBuf), ApiError> {
+fn file(app: &App, File { filename }: File) -> Result<(String, PathBuf), ApiError> {
     let folder = app.options.slot_folder.as_ref().ok_or_else(without_folder)?;
-    let name = fields.text("filename")?.unwrap_or_default();
+    let name = filename.as_deref().unwrap_or_default();
     let plain = !name.is_empty()
         && !name.starts_with('.')
         && name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
     if !plain {
-        return Err(fields.error(
-            "filename",
-            "the name of a file without a folder: letters, digits, and any of . _ - after the first",
-        ));
+        let expected = "the name of a file without a folder: letters, digits, and any of . _ - after the first";
+        return Err(Failure::unless_one_of("filename", expected, filename.as_deref()).into());
     }
     Ok((name.into(), folder.join(name)))
 }

@@ -1,4 +1,7 @@
-//! `/tokenize`, `/detokenize` and `/apply-template`.
+//! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
+//!
+//! vLLM also has the first three, with other names for fields. lm-evaluation-harness counts tokens
+//! with them.
 
 use axum::{Json, body::Bytes};
 use rope_cpu::{
@@ -9,22 +12,53 @@ use serde_json::{Value, json};
 
 use crate::server::{
     app::Loaded,
-    chat::{Conversation, require_messages},
     error::ApiError,
-    fields::{Fields, whole_number},
+    fields::whole_number,
+    openai::chat::request::Completions,
+    read::{Failure, parse},
 };
+
+crate::object! {
+    struct Tokenize {
+        /// Whether to add the special tokens at the start and end of a text.
+        add_special: Option<bool>,
+        /// Alias of `add_special` for `prompt`; true by default.
+        add_special_tokens: Option<bool>,
+        /// The text.
+        content: Option<String>,
+        /// Whether the name of a control token becomes the token; true by default.
+        parse_special: Option<bool>,
+        /// The text, in vLLM's form.
+        prompt: Option<String>,
+        /// Whether each token comes with its text.
+        with_pieces: Option<bool>,
+    }
+}
+
+crate::object! {
+    struct Detokenize {
+        /// The tokens.
+        tokens: Option<Value>,
+    }
+}
 
 /// Answers `POST /tokenize`.
 pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::parse(&body)?;
+    let fields: Tokenize = parse(&body)?;
     let tokenizer = app.tokenizer()?;
-    let special = match fields.switch("parse_special", true)? {
+    let special = match fields.parse_special.unwrap_or(true) {
         true => Special::Parse,
         false => Special::AsText,
     };
-    let ends = if fields.switch("add_special", false)? { Ends::Add } else { Ends::Omit };
-    let tokens = tokenizer.encode(fields.text("content")?.unwrap_or_default(), special, ends);
-    if !fields.switch("with_pieces", false)? {
+    let (text, adds_ends) = match &fields.prompt {
+        Some(prompt) => (prompt.as_str(), fields.add_special_tokens.unwrap_or(true)),
+        None => {
+            (fields.content.as_deref().unwrap_or_default(), fields.add_special.unwrap_or(false))
+        }
+    };
+    let ends = if adds_ends { Ends::Add } else { Ends::Omit };
+    let tokens = tokenizer.encode(text, special, ends);
+    if !fields.with_pieces.unwrap_or(false) {
         return Ok(Json(json!({ "tokens": tokens })));
     }
     let with_piece = |token: &Token| {
@@ -40,26 +74,35 @@ pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, A
 
 /// Answers `POST /detokenize`.
 pub async fn detokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::parse(&body)?;
+    let tokens = parse::<Detokenize>(&body)?.tokens.unwrap_or_else(|| json!([]));
     let tokenizer = app.tokenizer()?;
     let known = |value: &Value| {
         let token = whole_number(value).and_then(|token| usize::try_from(token).ok());
         token.filter(|token| *token < tokenizer.len()).map(|token| token as Token)
     };
-    let tokens = fields.list("tokens")?.unwrap_or_default();
-    let tokens: Option<Vec<Token>> = tokens.iter().map(known).collect();
-    let tokens = tokens.ok_or_else(|| {
+    let list = tokens.as_array().and_then(|list| list.iter().map(known).collect());
+    let list: Vec<Token> = list.ok_or_else(|| {
         let last = tokenizer.len().saturating_sub(1);
-        fields.error("tokens", format_args!("a list of tokens from 0 to {last}"))
+        Failure::wrong("tokens", format_args!("a list of tokens from 0 to {last}"), &tokens)
     })?;
-    let bytes = tokenizer.decode(&tokens, true);
-    Ok(Json(json!({ "content": String::from_utf8_lossy(&bytes) })))
+    let bytes = tokenizer.decode(&list, true);
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(Json(json!({ "content": text, "prompt": text })))
+}
+
+/// Answers `GET /tokenizer_info`.
+pub async fn info(Loaded(app): Loaded) -> Result<Json<Value>, ApiError> {
+    let tokenizer = app.tokenizer()?;
+    let text = |token: Option<Token>| token.and_then(|token| tokenizer.text(token));
+    Ok(Json(json!({
+        "bos_token": text(tokenizer.bos()),
+        "eos_token": text(tokenizer.eos()),
+        "chat_template": app.template_source,
+    })))
 }
 
 /// Answers `POST /apply-template`.
 pub async fn apply_template(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::parse(&body)?;
-    require_messages(&fields)?;
-    let prompt = Conversation::read(&fields)?.render(app).await?.text;
+    let prompt = parse::<Completions>(&body)?.into_request()?.render(&app)?.text;
     Ok(Json(json!({ "prompt": prompt })))
 }

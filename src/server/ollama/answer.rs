@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rope_cpu::{
+    batch::{Outcome, Update},
     generate::End,
     tokenizer::{Ends, Special},
 };
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     now,
-    request::{arguments, convert, message, prompt_messages},
+    request::{Ollama, arguments},
 };
 use crate::server::{
     answers::{Form, Framing, collect, stream},
@@ -23,52 +24,50 @@ use crate::server::{
     blocks::{Change, Kind, Reader, Step, calls, text},
     chat::Request,
     error::ApiError,
-    fields::Fields,
-    job::{Outcome, Update},
     native::infill,
+    read::parse,
 };
 
 /// Answers `POST /api/chat`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let mut fields = convert(Fields::parse(&body)?, &app)?;
-    let messages = fields.objects("messages")?.unwrap_or_default();
-    if messages.is_empty() {
-        return Ok(loaded(&app, Place::Message, &fields));
+    let mut request: Ollama = parse(&body)?;
+    request.fields.prompt = None;
+    if request.fields.messages.is_empty() {
+        return Ok(loaded(&app, Place::Message, &request));
     }
-    let messages: Result<Vec<_>, _> = messages.into_iter().map(message).collect();
-    fields.set("messages", messages?);
-    let request = Request::read(&fields, &app).await?;
-    answer(app, &fields, request, Place::Message).await
+    let streams = request.streams();
+    let request = request.into_request(&app)?.prepare(&app)?;
+    answer(app, streams, request, Place::Message).await
 }
 
 /// Answers `POST /api/generate`.
 pub async fn generate(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let mut fields = convert(Fields::parse(&body)?, &app)?;
-    let prompt = fields.text("prompt")?.unwrap_or_default();
+    let request: Ollama = parse(&body)?;
+    let prompt = request.fields.prompt.clone().unwrap_or_default();
     if prompt.is_empty() {
-        return Ok(loaded(&app, Place::Response, &fields));
+        return Ok(loaded(&app, Place::Response, &request));
     }
-    let suffix = fields.text("suffix")?.unwrap_or_default();
-    let request = match fields.switch("raw", false)? {
+    let streams = request.streams();
+    let suffix = request.fields.suffix.clone().unwrap_or_default();
+    let is_raw = request.fields.raw.unwrap_or(false);
+    let chat = request.into_request(&app)?;
+    let request = match is_raw {
         _ if !suffix.is_empty() => {
-            let prompt = infill::before_suffix(&fields, app.tokenizer()?, prompt, suffix)?;
-            Request::of_prompt(prompt, &fields, &app)?
+            let prompt = infill::before_suffix(app.tokenizer()?, &prompt, &suffix)?;
+            Request::of_prompt(prompt, chat.parameters(&app)?)
         }
         true => {
-            let prompt = app.tokenizer()?.encode(prompt, Special::Parse, Ends::Add);
-            Request::of_prompt(prompt, &fields, &app)?
+            let prompt = app.tokenizer()?.encode(&prompt, Special::Parse, Ends::Add);
+            Request::of_prompt(prompt, chat.parameters(&app)?)
         }
-        false => {
-            fields.set("messages", prompt_messages(&fields)?);
-            Request::read(&fields, &app).await?
-        }
+        false => chat.prepare(&app)?,
     };
-    answer(app, &fields, request, Place::Response).await
+    answer(app, streams, request, Place::Response).await
 }
 
 async fn answer(
     app: Arc<App>,
-    fields: &Fields,
+    streams: bool,
     request: Request,
     place: Place,
 ) -> Result<Response, ApiError> {
@@ -80,7 +79,7 @@ async fn answer(
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
-    if fields.switch("stream", true)? {
+    if streams {
         return Ok(stream(updates, 1, form, Framing::Lines));
     }
     let mut answers = collect(updates, 1).await?;
@@ -102,7 +101,7 @@ async fn answer(
     Ok(Json(body).into_response())
 }
 
-/// The field for the text of an answer.
+/// The field with the text of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In `message`.
@@ -206,9 +205,10 @@ fn line(app: &App, place: Place, done: bool) -> Value {
     json!({ "model": app.alias, "created_at": now(), name: empty, "done": done })
 }
 
-/// Returns the answer to a request without a prompt, by which clients load and unload a model.
-fn loaded(app: &App, place: Place, fields: &Fields) -> Response {
-    let unload = fields.get("keep_alive").and_then(Value::as_f64) == Some(0.0);
+/// Returns the answer to a request without a prompt: clients send one to load or unload a model.
+fn loaded(app: &App, place: Place, request: &Ollama) -> Response {
+    let keep_alive = request.fields.keep_alive.as_ref();
+    let unload = keep_alive.and_then(Value::as_f64) == Some(0.0);
     let mut line = line(app, place, true);
     line["done_reason"] = if unload { "unload" } else { "load" }.into();
     Json(line).into_response()

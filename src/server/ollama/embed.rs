@@ -6,18 +6,38 @@ use axum::{Json, body::Bytes};
 use serde_json::{Value, json};
 
 use crate::server::{
-    app::{App, Loaded},
-    embeddings::{Embeddings, embed, require_pooling},
+    app::Loaded,
+    embeddings::{EmbeddingFields, Embeddings, embed, require_pooling},
     error::ApiError,
-    fields::Fields,
+    read::{Failure, Treatment, parse},
+    request_fields::{LOADED, WHOLE_TEXTS},
 };
 
-/// Answers `POST /api/embed`: embeddings of length 1. A text that is too long is an error, whatever
-/// `truncate` is.
+crate::object! {
+    /// A request of `/api/embed` or `/api/embeddings`.
+    pub struct Embed {
+        /// A text or a list of texts, of `/api/embed`.
+        input: Option<Value>,
+        /// A text, of `/api/embeddings`.
+        prompt: Option<String>,
+        ..fields: EmbeddingFields,
+    }
+    others {
+        "keep_alive": LOADED,
+        "options": Treatment::Ignored("embeddings have no options"),
+        "truncate": WHOLE_TEXTS,
+    }
+}
+
+/// Answers `POST /api/embed` with embeddings of length 1. A text that is too long is an error,
+/// whatever `truncate` is.
 pub async fn texts(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
     let started = Instant::now();
-    let fields = Fields::parse(&body)?;
-    let Embeddings { texts, tokens } = of_field(&app, &fields, "input").await?;
+    let Embed { input, fields, .. } = parse(&body)?;
+    require_pooling(&app)?;
+    let expected = "a text or a list of texts";
+    let input = input.ok_or_else(|| Failure::missing("input", expected))?;
+    let Embeddings { texts, tokens } = embed(&app, &fields, &input).await?;
     let embeddings: Vec<_> = texts.into_iter().flatten().collect();
     Ok(Json(json!({
         "model": app.alias,
@@ -28,18 +48,12 @@ pub async fn texts(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiE
     })))
 }
 
-/// Answers `POST /api/embeddings`, the older form for one text, whose embedding keeps its length.
+/// Answers `POST /api/embeddings`, the older form for one text. The embedding keeps its length.
 pub async fn text(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let mut fields = Fields::parse(&body)?;
-    fields.required_text("prompt")?;
-    fields.set("embd_normalize", -1);
-    let Embeddings { texts, .. } = of_field(&app, &fields, "prompt").await?;
+    let Embed { prompt, mut fields, .. } = parse(&body)?;
+    let prompt = prompt.ok_or_else(|| Failure::missing("prompt", "a string"))?;
+    require_pooling(&app)?;
+    fields.embd_normalize = Some((-1).into());
+    let Embeddings { texts, .. } = embed(&app, &fields, &prompt.into()).await?;
     Ok(Json(json!({ "embedding": texts.into_iter().flatten().next() })))
-}
-
-async fn of_field(app: &App, fields: &Fields, name: &str) -> Result<Embeddings, ApiError> {
-    require_pooling(app)?;
-    let input = fields.get(name);
-    let input = input.ok_or_else(|| fields.error(name, "a text or a list of texts"))?;
-    embed(app, fields, input).await
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::server::{
     app::{App, Loaded},
     error::ApiError,
-    fields::Fields,
+    read::parse,
 };
 
 /// Answers `GET /api/tags`.
@@ -31,13 +31,21 @@ pub async fn running(Loaded(app): Loaded) -> Json<Value> {
     Json(json!({ "models": [model] }))
 }
 
+crate::object! {
+    struct Show {
+        /// Ignored: the server serves one model.
+        model: Option<String>,
+    }
+}
+
 /// Answers `POST /api/show`.
 pub async fn show(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    Fields::parse(&body)?;
+    parse::<Show>(&body)?;
     let entries = app.model.metadata().iter();
     let info: Map<String, Value> =
         entries.map(|(key, value)| (key.to_string(), plain(value))).collect();
-    let mut capabilities = vec!["completion"];
+    let generates = app.model.config().causal;
+    let mut capabilities = vec![if generates { "completion" } else { "embedding" }];
     if app.template_source.contains("tools") {
         capabilities.push("tools");
     }
@@ -80,8 +88,8 @@ fn details(app: &App) -> Value {
     })
 }
 
-/// Returns an identifier of the model in the form of a digest: of its name and size, since to read the
-/// whole file would take long.
+/// Returns an identifier of the model in the form of a digest. It covers the name and size: reading
+/// the whole file would take long.
 fn digest(app: &App) -> String {
     let name = format!("{} {}", app.alias, app.model.weights_bytes());
     Sha256::digest(name).iter().fold(String::new(), |mut text, byte| {
@@ -119,7 +127,7 @@ fn parameter_size(parameters: u64) -> String {
     }
 }
 
-/// Returns a metadata value. Arrays are null, as in ollama's short form.
+/// Returns a metadata value as JSON. Arrays are null, as in ollama's short form.
 fn plain(value: MetadataValue<'_>) -> Value {
     match value {
         MetadataValue::Array(_) => Value::Null,

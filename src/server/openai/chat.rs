@@ -1,5 +1,9 @@
 //! `/v1/chat/completions`: answers conversations.
 
+mod messages;
+pub mod request;
+pub mod tools;
+
 use std::sync::Arc;
 
 use axum::{
@@ -7,63 +11,67 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{generate::End, sample::Probabilities};
+use rope_cpu::{
+    batch::{Update, Wanted},
+    {generate::End, sample::Probabilities},
+};
 use serde_json::{Value, json};
 
-use super::tools::custom_input;
+use self::request::{Completions, StreamOptions};
+use super::message::Calls;
 use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
-    blocks::{Block, Change, Kind, Reader, Step, calls, text},
-    chat::{Request, require_messages},
+    blocks::{Change, Reader},
     error::ApiError,
-    fields::Fields,
     identifier,
-    job::{Update, Wanted},
     native::completion::Completion,
     probabilities::to_json,
     prompts::copies,
-    request_fields,
-    timings::{progress, timings, usage, while_reading},
+    read::{Whole, parse},
+    timings::{Streamed, Usage, progress, timings, while_reading},
 };
 
 /// Answers `POST /v1/chat/completions`.
 pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&body)?;
-    request_fields::CHAT.check(&fields)?;
-    require_messages(&fields)?;
-    let mut request = Request::read(&fields, &app).await?;
-    if fields.switch("logprobs", false)? {
-        let top = fields.count("top_logprobs", 20)?.unwrap_or(0);
-        request.parameters.probabilities =
-            Some(Wanted { top, after_sampling: false, of_prompt: false, of_end: false });
-    } else if fields.get("top_logprobs").is_some() {
-        return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
-    }
-    let count = usize::try_from(fields.whole("n", 1, 64)?.unwrap_or(1)).unwrap_or(1);
-    let prompt_tokens = request.prompt.len();
+    let fields: Completions = parse(&body)?;
+    let report = fields.report.clone();
+    let streams = fields.chat.shared.stream.unwrap_or(false);
+    let reports_usage = StreamOptions::reports_usage(fields.stream_options.as_ref());
+    let is_verbose = fields.verbose.unwrap_or(app.options.verbose);
+    let calls = Calls { custom: fields.custom_tools(), of_functions: !fields.functions.is_empty() };
+    let count = fields.n.and_then(Whole::count).unwrap_or(1);
+    let probabilities = match (fields.logprobs.unwrap_or(false), fields.top_logprobs) {
+        (true, top) => {
+            let top = top.and_then(Whole::count).unwrap_or(0);
+            Some(Wanted { top, after_sampling: false, of_prompt: false, of_end: false })
+        }
+        (false, Some(_)) => {
+            return Err(ApiError::invalid("top_logprobs requires logprobs to be set to true"));
+        }
+        (false, None) => None,
+    };
+    let mut request = fields.into_request()?.prepare(&app)?;
+    request.parameters.probabilities = probabilities.or(request.parameters.probabilities);
     let prompts = copies("n", vec![std::mem::take(&mut request.prompt)], count)?;
     let form = Chat {
         id: identifier("chatcmpl-"),
-        verbose: match fields.switch("verbose", app.options.verbose)? {
+        verbose: match is_verbose {
             true => {
-                Some(Completion::new(&fields, &request.parameters, prompts.clone(), app.clone())?)
+                Some(Completion::new(&report, &request.parameters, prompts.clone(), app.clone())?)
             }
             false => None,
         },
-        usage: stream_options(&fields)?,
-        reports_progress: fields.switch("return_progress", false)?,
-        reports_timings: fields.switch("timings_per_token", false)?,
-        prompt_tokens,
+        reports_usage,
+        streamed: report.streamed.clone(),
+        usage: Usage::new(&prompts, count),
         readers: (0..count).map(|_| request.reader()).collect(),
-        custom: custom_tools(&fields)?,
-        cached: 0,
-        generated: 0,
+        calls,
         times: Value::Null,
         app: app.clone(),
     };
     let updates = app.submit(prompts, &request.parameters)?;
-    if fields.switch("stream", false)? {
+    if streams {
         return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
     let answers = collect(updates, count).await?;
@@ -72,27 +80,21 @@ pub async fn chat(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError
 
 /// Answers `POST /v1/chat/completions/input_tokens`.
 pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::parse(&body)?;
-    require_messages(&fields)?;
-    super::responses::count(app, &fields).await
+    super::responses::count(&app, parse::<Completions>(&body)?.into_request()?)
 }
 
 struct Chat {
     app: Arc<App>,
     id: String,
-    /// Whether a stream ends with the usage.
-    usage: bool,
-    reports_progress: bool,
-    reports_timings: bool,
-    prompt_tokens: usize,
-    /// llama-server's form of the answer, if it is wanted too.
+    /// Whether the last event of a stream has the usage.
+    reports_usage: bool,
+    streamed: Streamed,
+    usage: Usage,
+    /// llama-server's form of the answer, if the request asks for it.
     verbose: Option<Completion>,
     readers: Vec<Reader>,
-    /// The names of custom tools.
-    custom: Vec<String>,
-    cached: usize,
-    generated: usize,
-    /// The timings of the answer that ended last.
+    calls: Calls,
+    /// Timings of the answer that ended last.
     times: Value,
 }
 
@@ -117,19 +119,17 @@ impl Chat {
         let mut choices = Vec::new();
         let mut times = Value::Null;
         let readers = std::mem::take(&mut self.readers);
-        let prompt_tokens = self.prompt_tokens * answers.len();
         let verbose = self.verbose.as_ref().zip(answers.first());
         let verbose = verbose.map(|(completion, first)| completion.whole(0, first));
         for (index, (answer, reader)) in answers.into_iter().zip(readers).enumerate() {
             let Some(outcome) = &answer.outcome else { continue };
-            self.cached += outcome.timings.reused;
-            self.generated += outcome.timings.generated;
+            self.usage.add(index, &outcome.timings);
             times = timings(&outcome.timings);
             let blocks = reader.read(&answer.text);
             let mut choice = json!({
                 "index": index,
-                "message": self.message(&blocks),
-                "finish_reason": chat_finish_reason(&outcome.end, &blocks),
+                "message": self.calls.message(&blocks),
+                "finish_reason": self.calls.finish_reason(&outcome.end, &blocks),
             });
             if !answer.probabilities.is_empty() {
                 choice["logprobs"] = self.logprobs(&answer.probabilities);
@@ -137,7 +137,7 @@ impl Chat {
             choices.push(choice);
         }
         let mut body = self.body("chat.completion", choices);
-        body["usage"] = usage(prompt_tokens, self.cached, self.generated);
+        body["usage"] = self.usage.to_json();
         body["timings"] = times;
         if let Some(verbose) = verbose {
             body["__verbose"] = verbose;
@@ -149,61 +149,10 @@ impl Chat {
         json!({ "content": probabilities.iter().map(|one| to_json(one, &self.app)).collect::<Vec<_>>() })
     }
 
-    fn is_custom(&self, name: &str) -> bool {
-        self.custom.iter().any(|custom| custom == name)
-    }
-
-    /// Returns the message of a whole answer.
-    fn message(&self, blocks: &[Block]) -> Value {
-        let mut message = json!({ "role": "assistant", "content": text(blocks, &Kind::Text) });
-        let reasoning = text(blocks, &Kind::Reasoning);
-        if !reasoning.is_empty() {
-            message["reasoning_content"] = reasoning.into();
-        }
-        let calls = calls(blocks).map(|(id, name, text)| self.call(id, name, text));
-        let calls: Vec<_> = calls.collect();
-        if !calls.is_empty() {
-            message["tool_calls"] = calls.into();
-        }
-        message
-    }
-
-    fn call(&self, id: &str, name: &str, arguments: &str) -> Value {
-        if self.is_custom(name) {
-            let custom = json!({ "name": name, "input": custom_input(arguments) });
-            return json!({ "id": id, "type": "custom", "custom": custom });
-        }
-        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
-    }
-
     fn chunks(&self, index: usize, changes: Vec<Change>) -> Vec<Value> {
         let blocks = self.readers[index].blocks();
-        let delta = |change: Change| {
-            let block = &blocks[change.block];
-            let begun = |mut call: Value| {
-                call["index"] = calls(&blocks[..change.block]).count().into();
-                json!({ "tool_calls": [call] })
-            };
-            match (&block.kind, change.step) {
-                (Kind::Text, Step::More(text)) => Some(json!({ "content": text })),
-                (Kind::Reasoning, Step::More(text)) => Some(json!({ "reasoning_content": text })),
-                // The text of a custom tool is known at the end of its arguments.
-                (Kind::Call { name, .. }, Step::Begin | Step::More(_)) if self.is_custom(name) => {
-                    None
-                }
-                (Kind::Call { id, name }, Step::End) if self.is_custom(name) => {
-                    Some(begun(self.call(id, name, &block.text)))
-                }
-                (Kind::Call { id, name }, Step::Begin) => Some(begun(self.call(id, name, ""))),
-                (Kind::Call { .. }, Step::More(text)) => {
-                    let call = calls(&blocks[..change.block]).count();
-                    let call = json!({ "index": call, "function": { "arguments": text } });
-                    Some(json!({ "tool_calls": [call] }))
-                }
-                (_, Step::Begin | Step::End) => None,
-            }
-        };
-        changes.into_iter().filter_map(delta).map(|delta| self.chunk(index, delta)).collect()
+        let deltas = changes.into_iter().filter_map(|change| self.calls.delta(blocks, change));
+        deltas.map(|delta| self.chunk(index, delta)).collect()
     }
 }
 
@@ -218,10 +167,10 @@ impl Form for Chat {
             completion.record(index, &update);
         }
         match update {
-            Update::Read(reading) if self.reports_progress => {
+            Update::Read(reading) if self.streamed.progress() => {
                 let mut body = self.chunk(index, json!({}));
                 body["prompt_progress"] = progress(&reading);
-                if self.reports_timings {
+                if self.streamed.timings() {
                     body["timings"] = timings(&while_reading(&reading));
                 }
                 vec![body]
@@ -236,7 +185,7 @@ impl Form for Chat {
                     let logprobs = self.logprobs(std::slice::from_ref(probabilities));
                     chunks[0]["choices"][0]["logprobs"] = logprobs;
                 }
-                if self.reports_timings {
+                if self.streamed.timings() {
                     for chunk in &mut chunks {
                         chunk["timings"] = timings(&generated.timings);
                     }
@@ -244,15 +193,14 @@ impl Form for Chat {
                 chunks
             }
             Update::Ended(outcome) => {
-                self.cached += outcome.timings.reused;
-                self.generated += outcome.timings.generated;
+                self.usage.add(index, &outcome.timings);
                 let changes = self.readers[index].finish();
                 let mut chunks = self.chunks(index, changes);
                 let mut last = self.chunk(index, json!({}));
-                let reason = chat_finish_reason(&outcome.end, self.readers[index].blocks());
+                let reason = self.calls.finish_reason(&outcome.end, self.readers[index].blocks());
                 last["choices"][0]["finish_reason"] = reason.into();
                 self.times = timings(&outcome.timings);
-                if !self.usage {
+                if !self.reports_usage {
                     last["timings"] = self.times.clone();
                 }
                 if let Some(completion) = &self.verbose {
@@ -274,46 +222,20 @@ impl Form for Chat {
     }
 
     fn end(&mut self) -> Vec<Value> {
-        if !self.usage {
+        if !self.reports_usage {
             return Vec::new();
         }
         let mut body = self.body("chat.completion.chunk", Vec::new());
-        let prompt = self.prompt_tokens * self.readers.len();
-        body["usage"] = usage(prompt, self.cached, self.generated);
+        body["usage"] = self.usage.to_json();
         body["timings"] = self.times.take();
         vec![body]
     }
 }
 
-/// Returns OpenAI's name for the end of an answer with these blocks.
-fn chat_finish_reason(end: &End, blocks: &[Block]) -> &'static str {
-    match finish_reason(end) {
-        "stop" if calls(blocks).next().is_some() => "tool_calls",
-        reason => reason,
-    }
-}
-
-/// Returns OpenAI's name for the end of an answer.
+/// Returns OpenAI's name for how an answer ended.
 pub fn finish_reason(end: &End) -> &'static str {
     match end {
         End::Model | End::Complete | End::Stop(_) | End::Caller => "stop",
         End::TokensMax | End::ContextFull => "length",
     }
-}
-
-/// Returns whether a stream ends with the usage.
-pub fn stream_options(fields: &Fields) -> Result<bool, ApiError> {
-    let options = fields.within("stream_options")?;
-    options.map_or(Ok(false), |options| options.switch("include_usage", false))
-}
-
-/// Returns the names of the custom tools of a request.
-fn custom_tools(fields: &Fields) -> Result<Vec<String>, ApiError> {
-    let mut names = Vec::new();
-    for tool in fields.objects("tools")?.unwrap_or_default() {
-        if let Some(custom) = tool.within("custom")? {
-            names.push(custom.required_text("name")?.to_string());
-        }
-    }
-    Ok(names)
 }

@@ -7,85 +7,113 @@ use axum::{
     body::Bytes,
     response::{IntoResponse, Response},
 };
-use rope_cpu::{Token, sample::Probabilities};
+use rope_cpu::{
+    batch::{Update, Wanted},
+    {Token, sample::Probabilities},
+};
 use serde_json::{Value, json};
 
 use super::{
-    chat::{finish_reason, stream_options},
+    chat::{finish_reason, request::StreamOptions},
     legacy_logprobs::{Logprobs, text},
 };
 use crate::server::{
     answers::{Collected, Form, Framing, collect, stream},
     app::{App, Loaded},
     error::ApiError,
-    fields::Fields,
     identifier,
-    job::{Update, Wanted},
     native::infill,
-    parameters::Parameters,
+    parameters::{Parameters, Shared},
     prompts::{ANSWERS_MAX, copies, prompts},
-    request_fields,
-    timings::{timings, usage},
+    read::{Failure, Whole, parse, whole},
+    request_fields::ABOUT_USER,
+    timings::{Usage, timings},
 };
 
-/// The most answers to one prompt.
+/// Maximum answers to one prompt.
 const COPIES_MAX: i64 = 64;
+
+crate::object! {
+    /// A request of `/v1/completions`.
+    pub struct CompletionsRequest {
+        /// Number of answers to generate; the `n` best are returned.
+        best_of: Option<Value>,
+        /// Whether the text of an answer starts with the prompt.
+        echo: Option<bool>,
+        /// Number of tokens reported with probabilities at each place.
+        logprobs: Option<Whole<0, 20>>,
+        /// The number of answers to each prompt.
+        n: Option<Whole<1, COPIES_MAX>>,
+        /// A text, a list of tokens and texts, or a list of these.
+        prompt: Option<Value>,
+        /// Options for additional data in a stream.
+        stream_options: Option<StreamOptions>,
+        /// The text after the gap that the answer fills.
+        suffix: Option<String>,
+        ..shared: Shared,
+    }
+    others {
+        "user": ABOUT_USER,
+    }
+}
 
 /// Answers `POST /v1/completions`.
 pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&body)?;
-    request_fields::COMPLETIONS.check(&fields)?;
-    let prompt = fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "given"))?;
-    let wanted = fields.whole("n", 1, COPIES_MAX)?.unwrap_or(1);
-    let tried = fields.whole("best_of", wanted, COPIES_MAX)?.unwrap_or(wanted);
+    let fields: CompletionsRequest = parse(&body)?;
+    let shared = &fields.shared;
+    let streams = shared.stream.unwrap_or(false);
+    let prompt = fields.prompt.as_ref().ok_or_else(|| ApiError::field("prompt", "given"))?;
+    let Whole(wanted) = fields.n.unwrap_or(Whole(1));
+    let tried = fields.best_of.as_ref().map(|tried| whole(tried, wanted, COPIES_MAX));
+    let tried = tried.transpose().map_err(|failure| failure.within("best_of"))?.unwrap_or(wanted);
     let [wanted, tried] = [wanted, tried].map(|count| usize::try_from(count).unwrap_or(1));
-    let prompts = match fields.text("suffix")?.filter(|suffix| !suffix.is_empty()) {
+    let prompts = match fields.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
         Some(suffix) => {
-            let prefix = fields.required_text("prompt")?;
-            vec![infill::before_suffix(&fields, app.tokenizer()?, prefix, suffix)?]
+            let other = || Failure::wrong("prompt", "a string", prompt);
+            let prefix = prompt.as_str().ok_or_else(other)?;
+            vec![infill::before_suffix(app.tokenizer()?, prefix, suffix)?]
         }
         None => prompts("prompt", prompt, ANSWERS_MAX, app.tokenizer()?)?,
     };
-    let prompt_tokens = prompts.iter().map(Vec::len).sum();
     let prompts = copies(if tried > wanted { "best_of" } else { "n" }, prompts, tried)?;
-    let mut parameters = Parameters::read(&fields, &app, &["max_tokens", "n_predict"])?;
-    let echo = fields.switch("echo", false)?;
-    if let Some(top) = fields.count("logprobs", 20)? {
+    let tokens_max = shared.max_tokens.or(shared.n_predict);
+    let mut parameters = Parameters::new(shared, tokens_max, &shared.given(), &app)?;
+    let echo = fields.echo.unwrap_or(false);
+    if let Some(top) = fields.logprobs.and_then(Whole::count) {
         parameters.probabilities =
             Some(Wanted { top, after_sampling: false, of_prompt: echo, of_end: echo });
         parameters.reuse &= !echo;
     }
     let wants_logprobs = parameters.probabilities.is_some();
     if tried > wanted {
-        if fields.switch("stream", false)? {
+        if streams {
             return Err(ApiError::field("best_of", "equal to \"n\" in a stream"));
         }
         let for_choice = Wanted { top: 0, after_sampling: false, of_prompt: false, of_end: true };
         parameters.probabilities.get_or_insert(for_choice).of_end = true;
     }
-    let form = Completions {
+    let mut form = Completions {
         id: identifier("cmpl-"),
-        usage: stream_options(&fields)?,
+        reports_usage: StreamOptions::reports_usage(fields.stream_options.as_ref()),
+        usage: Usage::new(&prompts, tried),
         prompts: if echo { prompts.clone() } else { Vec::new() },
         offsets: vec![0; prompts.len()],
         wants_logprobs,
-        prompt_tokens,
-        cached: 0,
-        generated: 0,
         app: app.clone(),
     };
     let count = prompts.len();
     let updates = app.submit(prompts, &parameters)?;
-    if fields.switch("stream", false)? {
+    if streams {
         return Ok(stream(updates, count, form, Framing::EventsUntilDone));
     }
     let answers = collect(updates, count).await?;
     let mut choices = Vec::new();
-    let (mut cached, mut generated, mut times) = (0, 0, Value::Null);
-    for outcome in answers.iter().filter_map(|answer| answer.outcome.as_ref()) {
-        cached += outcome.timings.reused;
-        generated += outcome.timings.generated;
-        times = timings(&outcome.timings);
+    let mut times = Value::Null;
+    for (index, answer) in answers.iter().enumerate() {
+        if let Some(outcome) = &answer.outcome {
+            form.usage.add(index, &outcome.timings);
+            times = timings(&outcome.timings);
+        }
     }
     for (place, index) in best(&answers, tried, wanted).into_iter().enumerate() {
         let answer = &answers[index];
@@ -104,13 +132,13 @@ pub async fn completions(Loaded(app): Loaded, body: Bytes) -> Result<Response, A
         }));
     }
     let mut body = form.body(choices);
-    body["usage"] = usage(prompt_tokens, cached, generated);
+    body["usage"] = form.usage.to_json();
     body["timings"] = times;
     Ok(Json(body).into_response())
 }
 
-/// Returns the indices of the `copies` answers with the most likely tokens of each `tried` answers to
-/// one prompt, the best first. If all are wanted, they keep their order.
+/// Returns the indices of the best `copies` of each `tried` answers to one prompt, the most likely
+/// first. If all are returned, they keep their order.
 fn best(answers: &[Collected], tried: usize, copies: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..answers.len()).collect();
     if tried == copies {
@@ -131,16 +159,14 @@ fn best(answers: &[Collected], tried: usize, copies: usize) -> Vec<usize> {
 struct Completions {
     app: Arc<App>,
     id: String,
-    /// Whether a stream ends with the usage.
-    usage: bool,
-    /// The prompts, if they are part of the answers.
+    /// Whether the last event of a stream has the usage.
+    reports_usage: bool,
+    usage: Usage,
+    /// The prompts, if answers repeat them.
     prompts: Vec<Vec<Token>>,
-    /// The characters of each answer that a stream has sent with probabilities.
+    /// Number of characters of each answer that a stream has sent with probabilities.
     offsets: Vec<usize>,
     wants_logprobs: bool,
-    prompt_tokens: usize,
-    cached: usize,
-    generated: usize,
 }
 
 impl Completions {
@@ -155,13 +181,13 @@ impl Completions {
         })
     }
 
-    /// Returns the text of a prompt, if it is part of the answer.
+    /// Returns the text of a prompt, if the answer repeats it.
     fn echoed(&self, index: usize) -> String {
         let prompt = self.prompts.get(index).into_iter().flatten();
         prompt.map(|token| text(*token, &self.app)).collect()
     }
 
-    /// Adds the first token of a prompt that is part of the answer.
+    /// Adds the first token of a prompt that the answer repeats.
     fn push_first(&self, index: usize, logprobs: &mut Logprobs) {
         if let Some(first) = self.prompts.get(index).and_then(|prompt| prompt.first()) {
             logprobs.push_first(*first, &self.app);
@@ -202,7 +228,7 @@ impl Form for Completions {
 
     fn update(&mut self, index: usize, update: Update) -> Vec<Value> {
         match update {
-            // The text was sent at the beginning.
+            // The text was sent at the start.
             Update::Prompt(probabilities) => {
                 let logprobs = self.next_logprobs(index, &[probabilities], false);
                 vec![self.chunk(index, "", logprobs)]
@@ -212,8 +238,7 @@ impl Form for Completions {
                 vec![self.chunk(index, &generated.text, logprobs)]
             }
             Update::Ended(outcome) => {
-                self.cached += outcome.timings.reused;
-                self.generated += outcome.timings.generated;
+                self.usage.add(index, &outcome.timings);
                 let mut body = self.body(vec![json!({
                     "text": "", "index": index, "logprobs": null,
                     "finish_reason": finish_reason(&outcome.end),
@@ -234,11 +259,11 @@ impl Form for Completions {
     }
 
     fn end(&mut self) -> Vec<Value> {
-        if !self.usage {
+        if !self.reports_usage {
             return Vec::new();
         }
         let mut body = self.body(Vec::new());
-        body["usage"] = usage(self.prompt_tokens, self.cached, self.generated);
+        body["usage"] = self.usage.to_json();
         vec![body]
     }
 }

@@ -15,7 +15,7 @@ pub struct Logprobs {
     token_logprobs: Vec<Value>,
     top_logprobs: Vec<Value>,
     text_offset: Vec<usize>,
-    /// llama-server's form of the same.
+    /// The tokens in llama-server's form.
     content: Vec<Value>,
     /// The characters before the next token.
     offset: usize,
@@ -40,7 +40,7 @@ impl Logprobs {
         self.push_text(text(chosen.token, app));
         self.token_logprobs.push(json!(chosen.value));
         let mut all: Map<String, Value> = Map::new();
-        // Tokens with the same text have one entry: the most likely one.
+        // Of tokens with the same text, the likeliest has the entry.
         for Likelihood { token, value } in top {
             all.entry(text(*token, app)).or_insert(json!(value));
         }

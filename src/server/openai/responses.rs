@@ -1,6 +1,8 @@
-//! `/v1/responses`: answers conversations that are made of items.
+//! `/v1/responses`: answers conversations made of items.
 
-mod request;
+mod echoed;
+mod items;
+pub mod request;
 
 use std::sync::Arc;
 
@@ -11,38 +13,39 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rope_cpu::{
+    batch::{Outcome, Update},
     generate::End,
     tokenizer::{Ends, Special},
 };
 use serde_json::{Map, Value, json};
 
-use self::request::convert;
+use self::echoed::Echoed;
 use crate::server::{
     answers::{Form, Framing, collect, stream},
     app::{App, Loaded},
     blocks::{Block, Change, Kind, Reader, Step},
-    chat::{Conversation, Request},
+    chat::ChatRequest,
     error::ApiError,
-    fields::Fields,
     identifier,
-    job::{Outcome, Update},
     openai::tools::{self, Declared},
-    timings::{progress, timings},
+    read::parse,
+    timings::{Streamed, progress, timings},
 };
 
 /// Answers `POST /v1/responses`.
 pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&body)?;
-    let echoed = echoed(&fields);
-    let (fields, declared) = convert(fields)?;
-    let request = Request::read(&fields, &app).await?;
+    let fields: request::Responses = parse(&body)?;
+    let echoed = parse::<Echoed>(&body)?.fields();
+    let streamed = fields.streamed.clone();
+    let streams = fields.chat.shared.stream.unwrap_or(false);
+    let (request, declared) = fields.into_request()?;
+    let request = request.prepare(&app)?;
     let form = Responses {
         id: identifier("resp_"),
         created: crate::server::now(),
         items: Vec::new(),
         events: 0,
-        reports_progress: fields.switch("return_progress", false)?,
-        reports_timings: fields.switch("timings_per_token", false)?,
+        streamed,
         prompt_tokens: request.prompt.len(),
         reader: request.reader(),
         declared,
@@ -50,7 +53,7 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
-    if fields.switch("stream", false)? {
+    if streams {
         return Ok(stream(updates, 1, form, Framing::NamedEvents));
     }
     let mut answers = collect(updates, 1).await?;
@@ -59,45 +62,21 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
     Ok(Json(form.whole(&answer.text, &outcome)).into_response())
 }
 
-/// The fields of a request that are part of the response, each with its value if it is not given.
-const ECHOED: [(&str, &str); 11] = [
-    ("instructions", "null"),
-    ("max_output_tokens", "null"),
-    ("metadata", "{}"),
-    ("parallel_tool_calls", "false"),
-    ("reasoning", r#"{ "effort": null, "summary": null }"#),
-    ("temperature", "null"),
-    ("text", r#"{ "format": { "type": "text" } }"#),
-    ("tool_choice", r#""auto""#),
-    ("tools", "[]"),
-    ("top_p", "null"),
-    ("user", "null"),
-];
-
-/// Returns the fields of a request that are part of the response.
-fn echoed(fields: &Fields) -> Map<String, Value> {
-    let value = |name, default| {
-        let given = fields.get(name).cloned();
-        given.unwrap_or_else(|| rope_cpu::json::parse(default).unwrap_or_default())
-    };
-    ECHOED.iter().map(|(name, default)| (name.to_string(), value(name, default))).collect()
-}
-
 /// Answers `GET /v1/responses/{id}`: no response is stored.
 pub async fn stored(Path(id): Path<String>) -> ApiError {
     ApiError::not_found(format_args!(
-        "the response {id:?} does not exist: responses are not stored, as \"store\": false in each says"
+        "the response {id:?} does not exist: responses are not stored; send the whole conversation"
     ))
 }
 
 /// Answers `POST /v1/responses/input_tokens`.
 pub async fn input_tokens(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
-    count(app, &convert(Fields::parse(&body)?)?.0).await
+    count(&app, parse::<request::Responses>(&body)?.into_request()?.0)
 }
 
-/// Returns the number of tokens of a conversation in the form of chat completions.
-pub async fn count(app: Arc<App>, fields: &Fields) -> Result<Json<Value>, ApiError> {
-    let tokens = Conversation::read(fields)?.render(app.clone()).await?.tokens(&app)?.len();
+/// Returns the number of tokens of a conversation.
+pub fn count(app: &App, request: ChatRequest) -> Result<Json<Value>, ApiError> {
+    let tokens = request.render(app)?.tokens(app)?.len();
     Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": tokens })))
 }
 
@@ -105,22 +84,21 @@ struct Responses {
     app: Arc<App>,
     id: String,
     created: u64,
-    /// The identifiers of the items, each of which is a block of the answer.
+    /// Identifiers of the items, one per block of the answer.
     items: Vec<String>,
     /// The number of events sent.
     events: usize,
-    reports_progress: bool,
-    reports_timings: bool,
+    streamed: Streamed,
     prompt_tokens: usize,
     reader: Reader,
     /// The tools as the client declared them.
     declared: Declared,
-    /// The fields of the request that are part of the response.
+    /// Fields of the request that the response repeats.
     echoed: Map<String, Value>,
 }
 
 impl Responses {
-    /// Returns a response that is being computed.
+    /// Returns a response in progress.
     fn response(&self) -> Value {
         let mut response = json!({
             "id": self.id,
@@ -221,7 +199,7 @@ impl Responses {
                     event("reasoning_text.delta", "delta", text.into());
                 }
                 (Step::More(text), Kind::Call { name, .. }) => {
-                    // The text of other tools is known at the end of their arguments.
+                    // The text of other tools is complete only with their arguments.
                     if self.declared.origin(name).kind == tools::Kind::Function {
                         event("function_call_arguments.delta", "delta", text.into());
                     }
@@ -331,7 +309,7 @@ impl Form for Responses {
 
     fn update(&mut self, _: usize, update: Update) -> Vec<Value> {
         let events = match update {
-            Update::Read(reading) if self.reports_progress => vec![json!({
+            Update::Read(reading) if self.streamed.progress() => vec![json!({
                 "type": "response.in_progress",
                 "response": self.response(),
                 "prompt_progress": progress(&reading),
@@ -339,7 +317,7 @@ impl Form for Responses {
             Update::Generated(generated) => {
                 let changes = self.reader.push(&generated.text);
                 let mut events = self.changed(changes);
-                if self.reports_timings {
+                if self.streamed.timings() {
                     for event in &mut events {
                         event["timings"] = timings(&generated.timings);
                     }

@@ -1,5 +1,6 @@
 //! Tools that are not plain functions: namespaces of functions, free-form (custom) tools, and the
-//! client's shell. The model sees each as a function; its calls take the client's form again.
+//! client's shell. The model sees each as a function. Its calls are converted back to the client's
+//! form.
 //!
 //! | declared | the model calls | the client gets |
 //! |---|---|---|
@@ -7,20 +8,23 @@
 //! | `custom` `c` | `c` with `{"input": TEXT}` | a custom call with `input: TEXT` |
 //! | `local_shell` | `local_shell` with `{"command": [...]}` | a shell call with this command |
 //!
-//! Tools that run on OpenAI's servers, such as `web_search`, are skipped with a line in the log: the model
-//! cannot call them.
+//! Tools that run on OpenAI's servers, such as `web_search`, are skipped with a line in the log:
+//! the model cannot call them.
 
 use std::collections::HashMap;
 
+use rope_cpu::chat::Tool;
+use serde::Deserializer;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::server::{chat::function_tool, error::ApiError, fields::Fields};
+use super::chat::tools::FunctionFields;
+use crate::server::read::{Failure, Read};
 
 /// The name of the client's shell.
 pub const LOCAL_SHELL: &str = "local_shell";
 
-/// The argument of a custom tool, in the form that the model sees.
+/// The argument of a custom tool, as the model sees it.
 const INPUT: &str = "input";
 
 /// The kind of a tool, which determines the form of its calls.
@@ -37,7 +41,7 @@ pub enum Kind {
 /// A tool as the client declared it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The kind.
+    /// Determines the form of its calls.
     pub kind: Kind,
     /// The namespace of a function.
     pub namespace: Option<String>,
@@ -45,21 +49,116 @@ pub struct Origin {
     pub name: String,
 }
 
-/// The declared tools of a request, as functions of chat completions.
+/// A tool in the form of Responses.
+#[derive(Clone, Debug)]
+pub enum Declaration {
+    /// A plain function.
+    Function(Tool),
+    /// A tool that takes free text.
+    Custom(Tool),
+    /// The client's shell.
+    LocalShell,
+    /// Tools with a common prefix.
+    Namespace(String, Vec<Declaration>),
+    /// A tool that does not run on the client.
+    Other,
+}
+
+crate::object! {
+    struct DeclarationFields {
+        /// The description, for the model.
+        description: Option<String>,
+        /// The form of a custom tool's text.
+        format: Option<Format>,
+        /// The name.
+        name: Option<String>,
+        /// The JSON schema of a function's arguments.
+        parameters: Option<Map<String, Value>>,
+        /// The tools of a namespace.
+        tools: Option<Vec<Declaration>>,
+        /// `function`, `custom`, `local_shell`, `namespace`; others do not run on the client.
+        kind ["type"]: Option<String>,
+    }
+}
+
+crate::object! {
+    /// A custom tool, which takes free text.
+    pub struct Custom {
+        /// The description, for the model.
+        description: Option<String>,
+        /// The form of the text.
+        format: Option<Format>,
+        /// The name.
+        name: Option<String>,
+    }
+}
+
+crate::object! {
+    /// The form of a custom tool's text. Chat completions nest the grammar, Responses do not.
+    pub struct Format {
+        /// The grammar, in chat completions.
+        grammar: Option<Grammar>,
+        ..flat: Grammar,
+    }
+}
+
+crate::object! {
+    /// A grammar of a custom tool's text.
+    pub struct Grammar {
+        /// The grammar.
+        definition: Option<String>,
+        /// `lark` or `regex`.
+        syntax: Option<String>,
+    }
+}
+
+impl Read for Declaration {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DeclarationFields::read(deserializer)?.declaration().map_err(Failure::into_error)
+    }
+}
+
+impl DeclarationFields {
+    fn declaration(self) -> Result<Declaration, Failure> {
+        let DeclarationFields { description, format, name, parameters, tools, kind } = self;
+        match kind.as_deref() {
+            Some("function") => {
+                FunctionFields { description, name, parameters }.tool().map(Declaration::Function)
+            }
+            Some("custom") => {
+                let custom = Custom { description, format, name };
+                let grammar = custom.format.as_ref().map(|format| &format.flat);
+                let grammar = grammar.filter(|grammar| grammar.definition.is_some());
+                let grammar = grammar.map(|grammar| (grammar, "format"));
+                custom_function(&custom, grammar).map(Declaration::Custom)
+            }
+            Some(LOCAL_SHELL) => Ok(Declaration::LocalShell),
+            Some("namespace") => {
+                let name = name.ok_or_else(|| Failure::missing("name", "a string"))?;
+                let tools = tools.ok_or_else(|| Failure::missing("tools", "a list of tools"))?;
+                Ok(Declaration::Namespace(name, tools))
+            }
+            Some(kind) => {
+                warn!(target: "tools", kind, "skipped: it does not run on the client");
+                Ok(Declaration::Other)
+            }
+            None => Err(Failure::missing("type", "the type of the tool, such as function")),
+        }
+    }
+}
+
+/// The declared tools of a request, as functions that the model can call.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
-    /// The functions, in chat completions' form.
-    pub functions: Vec<Value>,
+    /// The tools as functions that the model sees.
+    pub functions: Vec<Tool>,
     origins: HashMap<String, Origin>,
 }
 
 impl Declared {
-    /// Adds a tool in the form of Responses. Tools that run elsewhere are skipped.
-    ///
-    /// # Errors
-    /// If a field is missing or of the wrong type.
-    pub fn add(&mut self, tool: &Fields) -> Result<(), ApiError> {
-        self.add_within(tool, None)
+    /// Adds a tool. Tools that run elsewhere are skipped.
+    pub fn add(&mut self, tool: Declaration) {
+        self.add_within(tool, None);
     }
 
     /// Returns how the client declared the tool that the model calls `name`.
@@ -71,58 +170,29 @@ impl Declared {
         })
     }
 
-    fn add_within(&mut self, tool: &Fields, namespace: Option<&str>) -> Result<(), ApiError> {
-        let Some(kind) = tool.text("type")? else {
-            return Err(tool.error("type", "the type of the tool, such as function"));
-        };
-        match kind {
-            "function" => {
-                function_tool(tool)?;
-                let mut function = json!(tool);
-                if let Some(fields) = function.as_object_mut() {
-                    fields.shift_remove("type");
-                }
-                self.push(Kind::Function, namespace, function);
+    fn add_within(&mut self, tool: Declaration, namespace: Option<&str>) {
+        match tool {
+            Declaration::Function(tool) => self.push(Kind::Function, namespace, tool),
+            Declaration::Custom(tool) => self.push(Kind::Custom, namespace, tool),
+            Declaration::LocalShell => self.push(Kind::LocalShell, namespace, local_shell()),
+            Declaration::Namespace(name, tools) if namespace.is_none() => {
+                tools.into_iter().for_each(|tool| self.add_within(tool, Some(&name)));
             }
-            "custom" => {
-                let format = tool.within("format")?;
-                let grammar = format.filter(|format| format.get("definition").is_some());
-                self.push(Kind::Custom, namespace, function_of_custom(tool, grammar.as_ref())?);
+            Declaration::Namespace(..) => {
+                warn!(target: "tools", "skipped: a namespace in a namespace");
             }
-            LOCAL_SHELL => self.push(Kind::LocalShell, namespace, local_shell()),
-            "namespace" if namespace.is_none() => {
-                let name = tool.required_text("name")?;
-                let tools = tool.objects("tools")?;
-                for inner in tools.ok_or_else(|| tool.error("tools", "a list of tools"))? {
-                    self.add_within(&inner, Some(name))?;
-                }
-            }
-            kind => warn!(target: "tools", kind, "skipped: it does not run on the client"),
+            Declaration::Other => {}
         }
-        Ok(())
     }
 
-    fn push(&mut self, kind: Kind, namespace: Option<&str>, mut function: Value) {
-        let name = function["name"].as_str().unwrap_or_default().to_string();
-        let called = flat(namespace, &name);
-        function["name"] = called.as_str().into();
-        self.functions.push(json!({ "type": "function", "function": function }));
+    fn push(&mut self, kind: Kind, namespace: Option<&str>, tool: Tool) {
+        let name = flat(namespace, &tool.name);
         if kind != Kind::Function || namespace.is_some() {
-            let namespace = namespace.map(Into::into);
-            self.origins.insert(called, Origin { kind, namespace, name });
+            let origin = Origin { kind, namespace: namespace.map(Into::into), name: tool.name };
+            self.origins.insert(name.clone(), origin);
         }
+        self.functions.push(Tool { name, ..tool });
     }
-}
-
-/// Returns the function of a custom tool of chat completions, which has its fields in `custom`.
-///
-/// # Errors
-/// If a field is missing or of the wrong type.
-pub fn custom_function(tool: &Fields) -> Result<Value, ApiError> {
-    let custom = tool.within("custom")?.ok_or_else(|| tool.error("custom", "an object"))?;
-    // Chat completions nest the grammar once more than Responses.
-    let grammar = custom.within("format")?.map(|format| format.within("grammar"));
-    function_of_custom(&custom, grammar.transpose()?.flatten().as_ref())
 }
 
 /// Returns the name that the model calls.
@@ -142,8 +212,7 @@ pub fn custom_arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
 
-/// Returns the text that a custom tool is called with. Arguments that are not of the expected form are
-/// this text themselves.
+/// Returns the text of a call to a custom tool. Arguments of another form are used as the text.
 pub fn custom_input(arguments: &str) -> String {
     let parsed = rope_cpu::json::parse::<Map<String, Value>>(arguments).unwrap_or_default();
     match parsed.get(INPUT) {
@@ -161,62 +230,77 @@ pub fn shell_action(arguments: &str) -> Value {
     action.into()
 }
 
-/// Returns a function with the fields of a custom tool. A regular expression constrains its text; other
-/// grammars are described to the model.
-fn function_of_custom(tool: &Fields, grammar: Option<&Fields>) -> Result<Value, ApiError> {
-    let name = tool.required_text("name")?;
-    let mut description = tool.text("description")?.unwrap_or_default().to_string();
+/// Returns a custom tool as a function. A regular expression constrains its text. Other grammars
+/// are only described to the model.
+///
+/// # Errors
+/// If a field is missing.
+pub fn custom_function(
+    tool: &Custom,
+    grammar: Option<(&Grammar, &'static str)>,
+) -> Result<Tool, Failure> {
+    let name = tool.name.clone().ok_or_else(|| Failure::missing("name", "a string"))?;
+    let mut description = tool.description.clone().unwrap_or_default();
     let mut input = json!({ "type": "string" });
-    if let Some(grammar) = grammar {
-        let definition = grammar.required_text("definition")?;
-        match grammar.required_text("syntax")? {
-            "regex" => input["pattern"] = format!("^(?:{definition})$").into(),
-            "lark" => {
+    if let Some((Grammar { definition, syntax }, place)) = grammar {
+        let missing = |name| Failure::missing(name, "a string").within(place);
+        let definition = definition.as_deref().ok_or_else(|| missing("definition"))?;
+        match syntax.as_deref() {
+            Some("regex") => input["pattern"] = format!("^(?:{definition})$").into(),
+            Some("lark") => {
                 description += "\n\nThe input must follow this Lark grammar:\n";
                 description += definition;
             }
-            _ => return Err(grammar.error("syntax", "lark or regex")),
+            None => return Err(missing("syntax")),
+            syntax => {
+                let failure = Failure::unless_one_of("syntax", "lark or regex", syntax);
+                return Err(failure.within(place));
+            }
         }
     }
-    Ok(json!({
-        "name": name,
-        "description": description.trim_start(),
-        "parameters": {
-            "type": "object", "properties": { INPUT: input }, "required": [INPUT],
-            "additionalProperties": false,
-        },
-    }))
+    let parameters = json!({
+        "type": "object", "properties": { INPUT: input }, "required": [INPUT],
+        "additionalProperties": false,
+    });
+    Ok(function(name, description.trim_start(), parameters))
 }
 
-fn local_shell() -> Value {
-    json!({
-        "name": LOCAL_SHELL,
-        "description": "Runs a command on the user's machine and returns its output.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "command": {
-                    "type": "array", "items": { "type": "string" },
-                    "description": "The program and its arguments",
-                },
-                "working_directory": { "type": "string" },
-                "timeout_ms": { "type": "integer" },
+fn local_shell() -> Tool {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "command": {
+                "type": "array", "items": { "type": "string" },
+                "description": "The program and its arguments",
             },
-            "required": ["command"],
-            "additionalProperties": false,
+            "working_directory": { "type": "string" },
+            "timeout_ms": { "type": "integer" },
         },
-    })
+        "required": ["command"],
+        "additionalProperties": false,
+    });
+    let description = "Runs a command on the user's machine and returns its output.";
+    function(LOCAL_SHELL.into(), description, parameters)
+}
+
+fn function(name: String, description: &str, parameters: Value) -> Tool {
+    let parameters = match parameters {
+        Value::Object(parameters) => parameters,
+        _ => Map::new(),
+    };
+    Tool { name, description: description.into(), parameters }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{error::ApiError, read::of_value};
 
     fn declared(tools: Value) -> Result<Declared, String> {
         let mut declared = Declared::default();
-        for tool in tools.as_array().unwrap() {
-            declared.add(&Fields::of_value("", tool).unwrap()).map_err(|e| e.message)?;
-        }
+        let tools = json!({ "tools": tools });
+        let tools: DeclarationFields = of_value(tools).map_err(|e| ApiError::from(e).message)?;
+        tools.tools.unwrap_or_default().into_iter().for_each(|tool| declared.add(tool));
         Ok(declared)
     }
 
@@ -235,12 +319,12 @@ mod tests {
             { "type": "web_search" },
         ]))
         .unwrap();
-        let functions: Vec<_> = declared.functions.iter().map(|tool| &tool["function"]).collect();
-        let names: Vec<_> = functions.iter().map(|f| f["name"].as_str().unwrap()).collect();
+        let functions = &declared.functions;
+        let names: Vec<_> = functions.iter().map(|tool| &tool.name[..]).collect();
         assert_eq!(names, ["mcp__files__read", "agents__spawn", "patch", "digits", "local_shell"]);
-        assert_eq!(functions[0]["parameters"], json!({ "type": "object" }));
-        assert!(functions[2]["description"].as_str().unwrap().ends_with("start: \"x\""));
-        assert_eq!(functions[3]["parameters"]["properties"]["input"]["pattern"], "^(?:a|b)$");
+        assert_eq!(json!(functions[0].parameters), json!({ "type": "object" }));
+        assert!(functions[2].description.ends_with("start: \"x\""));
+        assert_eq!(functions[3].parameters["properties"]["input"]["pattern"], "^(?:a|b)$");
         let origin = declared.origin("mcp__files__read");
         assert_eq!((origin.namespace.as_deref(), &origin.name[..]), (Some("mcp__files__"), "read"));
         assert_eq!(declared.origin("patch").kind, Kind::Custom);
@@ -251,9 +335,9 @@ mod tests {
     #[test]
     fn fields_that_are_missing_are_named() {
         for (tool, expected) in [
-            (json!({}), "\"type\""),
-            (json!({ "type": "custom" }), "\"name\""),
-            (json!({ "type": "namespace", "name": "n" }), "\"tools\""),
+            (json!({}), "\"tools[0].type\""),
+            (json!({ "type": "custom" }), "\"tools[0].name\""),
+            (json!({ "type": "namespace", "name": "n" }), "\"tools[0].tools\""),
             (
                 json!({ "type": "custom", "name": "c", "format": { "definition": "x", "syntax": "bnf" } }),
                 "lark or regex",

@@ -27,7 +27,7 @@ const fn plain(names: &'static [&'static str], steps: &'static [&'static str]) -
     Entry { names, steps, ignore_merges: false, add_bos: false }
 }
 
-/// Returns an entry whose whole-word tokens take precedence over merges.
+/// Returns an entry with precedence of whole-word tokens over merges.
 const fn whole_words(names: &'static [&'static str], steps: &'static [&'static str]) -> Entry {
     Entry { ignore_merges: true, ..plain(names, steps) }
 }

@@ -19,7 +19,7 @@ fn several_methods_and_windows_are_shown_side_by_side() {
         rope_cpu::json::parse(&case.run(&[&both[..], &["--json"]].concat()).stdout).unwrap();
     let rows = json.as_array().unwrap();
     assert_eq!(rows.len(), 4);
-    // Each result equals that of a separate run.
+    // Each result equals the result of a separate run.
     let alone = ["--window", "260", "--stride", "32", "--buckets", "64", "--json"];
     let linear = case.run(&[&alone[..], &["--rope-scale", "2"]].concat());
     let linear: Value = rope_cpu::json::parse(&linear.stdout).unwrap();
@@ -108,7 +108,7 @@ fn every_method_of_a_drawing_is_distinguishable() {
     assert_eq!([1, 11, 21].map(dashes), [1, 4, 3]);
 }
 
-/// A device to which nothing can be written.
+/// A device that cannot be written.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_drawing_that_cannot_be_written_costs_nothing_else() {

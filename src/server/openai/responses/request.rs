@@ -1,233 +1,240 @@
-//! Requests of OpenAI's responses in the form of its chat completions.
+//! Requests of OpenAI's responses.
 
-use serde_json::{Map, Value, json};
+use rope_cpu::chat::{Role, ToolChoice};
+use serde::Deserializer;
+use serde_json::Value;
 
-use tracing::warn;
-
+use super::items::{Input, add};
 use crate::server::{
-    chat::{ROLES, content, role},
+    chat::{ChatFields, ChatRequest, Turn},
     error::ApiError,
-    fields::{Fields, objects},
-    openai::tools::{Declared, LOCAL_SHELL, custom_arguments, flat},
-    request_fields,
+    grammars::{Given, SCHEMA_NAME, STRICT},
+    openai::tools::{Declaration, Declared, LOCAL_SHELL, flat},
+    parameters::Limit,
+    read::{Entry, Failure, Read, Treatment},
+    request_fields::{
+        ABOUT_USER, CACHE, LENGTH, NO_OBFUSCATION, NO_SUMMARY, NOT_STORED, STORED, TIER,
+    },
+    timings::Streamed,
 };
 
-/// Items of tools that run on OpenAI's servers, which a client may send back from another model's
-/// answer. The model cannot read them.
-const SERVER_ITEMS: [&str; 12] = [
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "computer_call",
-    "computer_call_output",
-    "image_generation_call",
-    "mcp_list_tools",
-    "mcp_call",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "tool_search_call",
-    "tool_search_output",
-];
+crate::object! {
+    /// A request of `/v1/responses`.
+    pub struct Responses {
+        /// The conversation: a text, or a list of items.
+        input: Option<Input>,
+        /// The system message.
+        instructions: Option<String>,
+        /// Maximum tokens of the answer, or -1 for no limit.
+        max_output_tokens: Option<Limit>,
+        /// The reasoning before an answer.
+        reasoning: Option<ReasoningFields>,
+        /// The form of the answer.
+        text: Option<TextFields>,
+        /// `auto`, `none`, `required`, or an object that names a tool or `allowed_tools`.
+        tool_choice: Option<Choice>,
+        /// Tools that the answer may call.
+        tools: Vec<Declaration>,
+        ..streamed: Streamed,
+        ..chat: ChatFields,
+    }
+    others {
+        "background": Treatment::Refused("answers are not stored", &[]),
+        "conversation": NOT_STORED,
+        "include": Treatment::Refused(
+            "use /v1/chat/completions for probabilities", &["reasoning.encrypted_content"]
+        ),
+        "max_tool_calls": Treatment::Ignored("it counts tools of OpenAI's servers"),
+        "metadata": ABOUT_USER,
+        "previous_response_id": NOT_STORED,
+        "prompt": Treatment::Refused(
+            "prompt templates are not stored: send the text as \"input\"", &[]
+        ),
+        "prompt_cache_key": CACHE,
+        "prompt_cache_retention": CACHE,
+        "safety_identifier": ABOUT_USER,
+        "service_tier": TIER,
+        "store": STORED,
+        "stream_options": NO_OBFUSCATION,
+        "top_logprobs": Treatment::Refused("use /v1/chat/completions", &[]),
+        "truncation": Treatment::Refused("a prompt that does not fit is an error", &["disabled"]),
+        "user": ABOUT_USER,
+    }
+}
 
-/// Returns a request in the form of chat completions, with its tools as the client declared them. Fields
-/// that both have stay.
-///
-/// # Errors
-/// If a field that differs is of another form, or requires that responses are stored.
-pub fn convert(mut fields: Fields) -> Result<(Fields, Declared), ApiError> {
-    request_fields::RESPONSES.check(&fields)?;
-    let (mut messages, mut declared) = (Vec::new(), Declared::default());
-    for tool in fields.objects("tools")?.unwrap_or_default() {
-        declared.add(&tool)?;
+crate::object! {
+    /// The reasoning before an answer.
+    pub struct ReasoningFields {
+        /// The effort, a parameter of the chat template; `none` switches reasoning off.
+        effort: Option<String>,
     }
-    if let Some(instructions) = fields.text("instructions")? {
-        messages.push(json!({ "role": "system", "content": instructions }));
+    others {
+        "generate_summary": NO_SUMMARY,
+        "summary": NO_SUMMARY,
     }
-    match fields.get("input") {
-        Some(Value::String(text)) => messages.push(json!({ "role": "user", "content": text })),
-        // A probe of a client may have nothing but instructions.
-        Some(Value::Array(items)) if !items.is_empty() || !messages.is_empty() => {
-            for item in objects("input", items)? {
-                match item.text("type")? {
-                    Some("additional_tools") => {
-                        for tool in item.objects("tools")?.unwrap_or_default() {
-                            declared.add(&tool)?;
-                        }
-                    }
-                    _ => add(&mut messages, &item)?,
+}
+
+crate::object! {
+    /// The form of an answer.
+    pub struct TextFields {
+        /// The format.
+        format: Option<Format>,
+    }
+    others {
+        "verbosity": LENGTH,
+    }
+}
+
+crate::object! {
+    struct FormatFields {
+        /// A JSON schema of the answer.
+        schema: Option<Value>,
+        /// `text`, `json_object` or `json_schema`.
+        kind ["type"]: Option<String>,
+    }
+    others {
+        "description": SCHEMA_NAME,
+        "name": SCHEMA_NAME,
+        "strict": STRICT,
+    }
+}
+
+/// The format of an answer.
+#[derive(Clone, Debug)]
+pub struct Format(Option<Given>);
+
+impl Read for Format {
+    const ENTRIES: &'static [Entry] = FormatFields::ENTRIES;
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let FormatFields { schema, kind } = FormatFields::read(deserializer)?;
+        let place = "text.format";
+        let format = match (kind.as_deref(), schema) {
+            (Some("text"), _) => Ok(None),
+            (Some("json_object"), None) => Ok(Some(Given::json_object(place))),
+            (Some("json_object" | "json_schema"), Some(schema)) => {
+                Ok(Some(Given::schema(place, &schema)))
+            }
+            (Some("json_schema"), None) => Err(Failure::missing("schema", "a JSON schema")),
+            (kind, _) => {
+                Err(Failure::unless_one_of("type", "text, json_object or json_schema", kind))
+            }
+        };
+        format.map(Format).map_err(Failure::into_error)
+    }
+}
+
+impl Responses {
+    /// Returns the conversation to answer, and its tools as the client declared them.
+    ///
+    /// # Errors
+    /// If there is no input.
+    pub fn into_request(self) -> Result<(ChatRequest, Declared), ApiError> {
+        let (mut turns, mut declared) = (Vec::new(), Declared::default());
+        self.tools.into_iter().for_each(|tool| declared.add(tool));
+        if let Some(instructions) = self.instructions {
+            turns.push(Turn::new(Role::System, instructions));
+        }
+        let expected = "a string or a list of at least one item";
+        match self.input {
+            None => return Err(Failure::missing("input", expected).into()),
+            Some(Input::Text(text)) => turns.push(Turn::new(Role::User, text)),
+            // A client's probe may have instructions only.
+            Some(Input::Items(items)) if items.is_empty() && turns.is_empty() => {
+                return Err(Failure::wrong("input", expected, &Value::Array(Vec::new())).into());
+            }
+            Some(Input::Items(items)) => {
+                for item in items {
+                    add(&mut turns, &mut declared, item);
                 }
             }
         }
-        _ => return Err(fields.error("input", "a string or a list of at least one item")),
-    }
-    fields.set("messages", messages);
-    fields.set("tools", declared.functions.clone());
-    if fields.get("tool_choice").is_some_and(Value::is_object)
-        && let Some(choice) = fields.within("tool_choice")?
-    {
-        fields.set("tool_choice", tool_choice(&choice)?);
-    }
-    fields.rename("max_output_tokens", "max_tokens");
-    if let Some(reasoning) = fields.within("reasoning")?
-        && let Some(effort) = reasoning.text("effort")?
-    {
-        fields.set("reasoning_effort", effort);
-    }
-    if let Some(text) = fields.within("text")?
-        && let Some(format) = text.within("format")?
-    {
-        fields.set_from("response_format", response_format(&format)?, text.place("format"));
-    }
-    Ok((fields, declared))
-}
-
-/// Adds an item to the messages. What the model wrote in one turn is one message.
-fn add(messages: &mut Vec<Value>, item: &Fields) -> Result<(), ApiError> {
-    match item.text("type")?.unwrap_or("message") {
-        "message" => {
-            let role = role(item, &ROLES)?;
-            content(item, "content", "")?;
-            let parts = item.get("content").cloned().unwrap_or_default();
-            match turn(messages).filter(|_| role == "assistant") {
-                Some(turn) if !turn.contains_key("content") => {
-                    turn.insert("content".into(), parts);
-                }
-                _ => messages.push(json!({ "role": role, "content": parts })),
-            }
-        }
-        "reasoning" => {
-            let parts = [item.list("content")?, item.list("summary")?];
-            let parts = parts.into_iter().flatten().find(|parts| !parts.is_empty());
-            let texts = parts.unwrap_or_default().iter().map(|part| part["text"].as_str());
-            let text: Option<String> = texts.collect();
-            let expected = "reasoning with a list of parts that have a \"text\"";
-            let text = text.ok_or_else(|| item.error("content", expected))?;
-            messages.push(json!({ "role": "assistant", "reasoning_content": text }));
-        }
-        "function_call" => {
-            let name = flat(item.text("namespace")?, item.required_text("name")?);
-            add_call(messages, item, &name, item.required_text("arguments")?)?;
-        }
-        "custom_tool_call" => {
-            let name = flat(item.text("namespace")?, item.required_text("name")?);
-            add_call(messages, item, &name, &custom_arguments(item.required_text("input")?))?;
-        }
-        "local_shell_call" => {
-            let action = item.within("action")?;
-            let mut action = action.ok_or_else(|| item.error("action", "an object"))?;
-            for name in ["type", "env", "user"] {
-                action.remove(name);
-            }
-            add_call(messages, item, LOCAL_SHELL, &json!(action).to_string())?;
-        }
-        "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" => {
-            content(item, "output", "")?;
-            messages.push(json!({
-                "role": "tool",
-                "tool_call_id": call_id(item)?,
-                "content": item.get("output"),
-            }));
-        }
-        kind if SERVER_ITEMS.contains(&kind) => {
-            warn!(target: "tools", kind, "skipped: an item of a tool that does not run on the client");
-        }
-        _ => {
-            let expected = "message, reasoning, function_call, custom_tool_call, local_shell_call or one \
-                            of their outputs";
-            return Err(item.error("type", expected));
-        }
-    }
-    Ok(())
-}
-
-/// Adds a call to the message of the model's turn.
-fn add_call(
-    messages: &mut Vec<Value>,
-    item: &Fields,
-    name: &str,
-    arguments: &str,
-) -> Result<(), ApiError> {
-    let call = json!({
-        "id": call_id(item)?,
-        "type": "function",
-        "function": { "name": name, "arguments": arguments },
-    });
-    match turn(messages).map(|turn| turn.entry("tool_calls").or_insert_with(|| json!([]))) {
-        Some(Value::Array(calls)) => calls.push(call),
-        _ => messages.push(json!({ "role": "assistant", "tool_calls": [call] })),
-    }
-    Ok(())
-}
-
-/// Returns the identifier of a call. Items of shells may have only their own.
-fn call_id(item: &Fields) -> Result<&str, ApiError> {
-    match (item.text("call_id")?, item.text("id")?) {
-        (Some(id), _) => Ok(id),
-        (None, Some(id))
-            if item.text("type")?.is_some_and(|kind| kind.starts_with(LOCAL_SHELL)) =>
-        {
-            Ok(id)
-        }
-        _ => item.required_text("call_id"),
+        let mut fields = self.chat;
+        let reasoning = self.reasoning.and_then(|reasoning| reasoning.effort);
+        fields.reasoning_effort = reasoning.or(fields.reasoning_effort);
+        let shared = &fields.shared;
+        let format = self.text.and_then(|text| text.format).and_then(|Format(given)| given);
+        Ok((
+            ChatRequest {
+                turns,
+                tools: declared.functions.clone(),
+                choice: self.tool_choice.map(|Choice(choice)| choice).unwrap_or_default(),
+                tokens_max: self.max_output_tokens.or(shared.max_tokens).or(shared.n_predict),
+                format,
+                fields,
+            },
+            declared,
+        ))
     }
 }
 
-/// Returns the last message if it is the model's.
-fn turn(messages: &mut [Value]) -> Option<&mut Map<String, Value>> {
-    let last = messages.last_mut()?.as_object_mut()?;
-    last.get("role").is_some_and(|role| role == "assistant").then_some(last)
-}
+/// The choice of tools.
+#[derive(Clone, Debug)]
+pub struct Choice(ToolChoice);
 
-fn tool_choice(choice: &Fields) -> Result<Value, ApiError> {
-    if choice.text("type")? != Some("allowed_tools") {
-        return chosen(choice);
+impl Read for Choice {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::read(deserializer)?;
+        let choice = match value.as_str() {
+            Some("auto") => Ok(ToolChoice::Auto),
+            Some("none") => Ok(ToolChoice::None),
+            Some("required") => Ok(ToolChoice::Required),
+            _ if value["type"] == "allowed_tools" => allowed(&value),
+            _ => chosen(&value).map(ToolChoice::Named),
+        };
+        choice.map(Choice).map_err(Failure::into_error)
     }
-    let tools = choice.objects("tools")?;
-    let tools = tools.ok_or_else(|| choice.error("tools", "a list of tools"))?;
-    // A tool that does not run on the client cannot be called, whether it is allowed or not.
-    let tools: Vec<_> = tools.iter().filter_map(|tool| chosen(tool).ok()).collect();
-    let allowed = json!({ "mode": choice.text("mode")?.unwrap_or("auto"), "tools": tools });
-    Ok(json!({ "type": "allowed_tools", "allowed_tools": allowed }))
 }
 
-/// Returns a choice of one tool.
-fn chosen(choice: &Fields) -> Result<Value, ApiError> {
-    let name = match choice.text("type")?.unwrap_or_default() {
-        "function" | "custom" => flat(choice.text("namespace")?, choice.required_text("name")?),
-        LOCAL_SHELL => LOCAL_SHELL.into(),
-        _ => {
-            let expected = "function, custom, local_shell or allowed_tools: other tools do not run on the \
-                            client";
-            return Err(choice.error("type", expected));
-        }
+fn allowed(choice: &Value) -> Result<ToolChoice, Failure> {
+    let tools = choice["tools"].as_array();
+    let tools = tools.ok_or_else(|| Failure::missing("tools", "a list of tools"))?;
+    let required = match choice["mode"].as_str().unwrap_or("auto") {
+        "auto" => false,
+        "required" => true,
+        other => return Err(Failure::unless_one_of("mode", "auto or required", Some(other))),
     };
-    Ok(json!({ "type": "function", "function": { "name": name } }))
+    // A tool that does not run on the client cannot be called, whether it is allowed or not.
+    let names = tools.iter().filter_map(|tool| chosen(tool).ok()).collect();
+    Ok(ToolChoice::Among { names, required })
 }
 
-/// Returns the format of a text: a JSON schema has a field of its own in chat completions.
-fn response_format(format: &Fields) -> Result<Value, ApiError> {
-    match format.text("type")? {
-        Some("json_schema") if format.get("schema").is_none() => {
-            Err(format.error("schema", "a JSON schema"))
+/// Returns the name of a chosen tool.
+fn chosen(choice: &Value) -> Result<String, Failure> {
+    match choice["type"].as_str() {
+        Some("function" | "custom") => {
+            let name = choice["name"].as_str();
+            let name = name.ok_or_else(|| Failure::missing("name", "a string"))?;
+            Ok(flat(choice["namespace"].as_str(), name))
         }
-        Some("json_schema") => Ok(json!({ "type": "json_schema", "json_schema": format })),
-        _ => Ok(json!(format)),
+        Some(LOCAL_SHELL) => Ok(LOCAL_SHELL.into()),
+        kind => {
+            let expected = "auto, none, required, or an object of type function, custom, local_shell or \
+                            allowed_tools: other tools do not run on the client";
+            match kind {
+                Some(_) => Err(Failure::unless_one_of("type", expected, kind)),
+                None => Err(Failure::wrong("", expected, choice)),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    fn converted(request: Value) -> Result<Value, String> {
-        let fields = Fields::of_value("", &request).unwrap();
-        convert(fields).map(|(fields, _)| json!(fields)).map_err(|e| e.message)
+    use super::*;
+    use crate::server::read::of_value;
+
+    fn read(request: Value) -> Result<ChatRequest, String> {
+        let request = of_value::<Responses>(request).map_err(ApiError::from);
+        let request = request.and_then(Responses::into_request);
+        request.map(|(request, _)| request).map_err(|e| e.message)
     }
 
     #[test]
     fn items_of_one_turn_become_one_message() {
         let call = |id: &str| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": "{}" });
-        let chat_call = |id: &str| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": "{}" } });
         let request = json!({
             "instructions": "s",
             "input": [
@@ -241,23 +248,29 @@ mod tests {
                 { "role": "assistant", "content": "z" },
             ],
         });
-        let messages = json!([
-            { "role": "system", "content": "s" },
-            { "role": "user", "content": "q" },
-            {
-                "role": "assistant", "reasoning_content": "t", "content": "x",
-                "tool_calls": [chat_call("1"), chat_call("2")],
-            },
-            { "role": "tool", "tool_call_id": "1", "content": "r" },
-            { "role": "assistant", "content": "y" },
-            { "role": "assistant", "content": "z" },
-        ]);
-        assert_eq!(converted(request).unwrap()["messages"], messages);
+        let turns = read(request).unwrap().turns;
+        let texts: Vec<_> = turns
+            .iter()
+            .map(|turn| (turn.message.role.name(), turn.content.parts.join("|")))
+            .collect();
+        let expected = [
+            ("system", "s"),
+            ("user", "q"),
+            ("assistant", "x"),
+            ("tool", "r"),
+            ("assistant", "y"),
+            ("assistant", "z"),
+        ];
+        assert_eq!(texts, expected.map(|(role, text)| (role, text.to_string())));
+        assert_eq!(turns[2].message.reasoning, "t");
+        let calls: Vec<_> = turns[2].message.tool_calls.iter().map(|call| &call.id[..]).collect();
+        assert_eq!(calls, ["1", "2"]);
+        assert_eq!(turns[3].message.tool_call_id, "1");
     }
 
     #[test]
     fn calls_of_every_kind_of_tool_are_calls_of_functions() {
-        let request = json!({
+        let request = read(json!({
             "input": [
                 { "type": "function_call", "call_id": "1", "namespace": "n", "name": "f", "arguments": "{}" },
                 { "type": "custom_tool_call", "call_id": "2", "name": "patch", "input": "a\nb" },
@@ -271,55 +284,42 @@ mod tests {
                 "type": "allowed_tools", "mode": "required",
                 "tools": [{ "type": "custom", "name": "patch" }, { "type": "web_search" }],
             },
-        });
-        let converted = converted(request).unwrap();
-        let calls = &converted["messages"][0]["tool_calls"];
-        let call = |index: usize| {
-            let function = &calls[index]["function"];
-            (calls[index]["id"].clone(), function["name"].clone(), function["arguments"].clone())
-        };
-        assert_eq!(call(0), (json!("1"), json!("n__f"), json!("{}")));
-        assert_eq!(call(1), (json!("2"), json!("patch"), json!("{\"input\":\"a\\nb\"}")));
-        assert_eq!(call(2), (json!("3"), json!("local_shell"), json!("{\"command\":[\"ls\"]}")));
-        assert_eq!(calls.as_array().unwrap().len(), 3);
-        assert_eq!(converted["messages"][2]["tool_call_id"], "3");
-        assert_eq!(converted["tools"].as_array().unwrap().len(), 1);
+        }))
+        .unwrap();
+        let calls = request.turns[0].message.tool_calls.iter();
+        let calls: Vec<_> = calls.map(|call| [&call.id[..], &call.name, &call.arguments]).collect();
         assert_eq!(
-            converted["tool_choice"]["allowed_tools"],
-            json!({ "mode": "required", "tools": [{ "type": "function", "function": { "name": "patch" } }] })
+            calls,
+            [
+                ["1", "n__f", "{}"],
+                ["2", "patch", "{\"input\":\"a\\nb\"}"],
+                ["3", "local_shell", "{\"command\":[\"ls\"]}"],
+            ]
         );
+        assert_eq!(request.turns[2].message.tool_call_id, "3");
+        assert_eq!(request.tools.len(), 1);
+        let names = vec!["patch".to_string()];
+        assert_eq!(request.choice, ToolChoice::Among { names, required: true });
     }
 
     #[test]
-    fn parameters_get_the_names_of_chat_completions() {
-        let converted = converted(json!({
+    fn parameters_have_names_of_their_own() {
+        let request = read(json!({
             "input": "q",
             "max_output_tokens": 5,
-            "reasoning": { "effort": "low" },
-            "tools": [{ "type": "function", "name": "f", "parameters": {} }],
+            "max_tokens": 6,
+            "reasoning": { "effort": "low", "summary": "auto" },
+            "tools": [{ "type": "function", "name": "f", "parameters": { "type": "object" } }],
             "tool_choice": { "type": "function", "name": "f" },
-            "text": { "format": { "type": "json_schema", "name": "n", "schema": {} } },
-        }));
-        let converted = converted.unwrap();
-        for (name, expected) in [
-            ("messages", json!([{ "role": "user", "content": "q" }])),
-            ("max_tokens", json!(5)),
-            ("reasoning_effort", json!("low")),
-            (
-                "tools",
-                json!([{ "type": "function", "function": { "name": "f", "parameters": {} } }]),
-            ),
-            ("tool_choice", json!({ "type": "function", "function": { "name": "f" } })),
-            (
-                "response_format",
-                json!({
-                    "type": "json_schema",
-                    "json_schema": { "type": "json_schema", "name": "n", "schema": {} },
-                }),
-            ),
-        ] {
-            assert_eq!(converted[name], expected, "{name}");
-        }
+            "text": { "format": { "type": "json_schema", "name": "n", "schema": {} }, "verbosity": "medium" },
+        }))
+        .unwrap();
+        assert_eq!(request.turns[0].content.parts, ["q"]);
+        assert_eq!(request.tokens_max.map(|max| max.0), Some(5));
+        assert_eq!(request.fields.reasoning_effort.as_deref(), Some("low"));
+        assert_eq!(request.tools[0].name, "f");
+        assert_eq!(request.choice, ToolChoice::Named("f".into()));
+        assert_eq!(request.format.unwrap().place, "text.format");
     }
 
     #[test]
@@ -329,6 +329,7 @@ mod tests {
             (json!({ "input": [] }), "at least one item"),
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
             (json!({ "input": "", "background": true }), "\"background\": not supported"),
+            (json!({ "input": "", "text": { "verbosity": "low" } }), "\"text.verbosity\": not"),
             (json!({ "input": [{ "type": "item_reference" }] }), "not \"item_reference\""),
             (
                 json!({ "input": [{ "type": "reasoning", "content": [1] }] }),
@@ -337,7 +338,7 @@ mod tests {
             (json!({ "input": "", "tools": [{}] }), "\"tools[0].type\": must be given"),
             (json!({ "input": "", "tool_choice": { "type": "mcp" } }), "not \"mcp\""),
         ] {
-            let error = converted(request).unwrap_err();
+            let error = read(request).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,0 +1,186 @@
+//! A call that is one JSON object: a name and arguments.
+
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    Tool,
+    parser::{Arguments, Block, Cursor, JsonObject, Nothing, Read, Stop},
+};
+
+/// The text before and after a block of code.
+pub(crate) const FENCE: &str = "```";
+
+/// Reads a call up to its arguments, with a key from `keys`. The name comes before them; the keys
+/// `type` and `id` may come first as well.
+pub(super) fn begin(cursor: &mut Cursor, keys: &[&str], tools: &[Tool]) -> Read<Block> {
+    let (mut name, mut id) = (None, None);
+    cursor.eat("{")?;
+    loop {
+        cursor.space();
+        let key = cursor.string()?;
+        cursor.space();
+        cursor.eat(":")?;
+        cursor.space();
+        if keys.contains(&key.as_str()) {
+            let name = name.ok_or(Stop::Other)?;
+            return call(name, id, cursor.peek()?);
+        }
+        match key.as_str() {
+            "name" => name = Some(known(cursor.string()?, tools)?),
+            "id" => id = Some(cursor.string()?),
+            "type" => _ = cursor.string()?,
+            _ => return Err(Stop::Other),
+        }
+        cursor.space();
+        match (cursor.peek()?, name.take()) {
+            ('}', Some(name)) => return Ok(Block::Call { name, id, arguments: Box::new(Nothing) }),
+            (_, taken) => name = taken,
+        }
+        cursor.eat(",")?;
+    }
+}
+
+/// Reads the first of two braces, and returns whether there are two. Qwen2.5-Coder's template shows
+/// calls as `{{"name": ..., "arguments": ...}}`, and its model writes them so.
+pub(super) fn doubled(cursor: &mut Cursor) -> Read<bool> {
+    let mut ahead = cursor.clone();
+    let doubled = ahead.maybe("{{")?;
+    if doubled {
+        cursor.eat("{")?;
+    }
+    Ok(doubled)
+}
+
+/// A call that is the whole answer: models sometimes forget the markers of their format.
+#[derive(Debug)]
+pub(crate) struct WholeAnswer {
+    pub name: String,
+    pub id: Option<String>,
+    /// A JSON object.
+    pub arguments: String,
+}
+
+/// Reads a [`WholeAnswer`] from a growing text, and its arguments only once.
+#[derive(Debug, Default)]
+pub(crate) struct WholeAnswerReader(Option<Begun>);
+
+/// The part of a call up to some place in its arguments.
+#[derive(Debug)]
+struct Begun {
+    call: WholeAnswer,
+    /// Whether it has a code fence.
+    fenced: bool,
+    /// Whether its braces are doubled.
+    doubled: bool,
+    /// The bytes up to the place.
+    read: usize,
+    object: JsonObject,
+    /// Whether the arguments end there.
+    done: bool,
+}
+
+impl WholeAnswerReader {
+    /// Reads an answer that is one JSON object with the name of a tool and `arguments`, with or
+    /// without a code fence. Only white space may surround it. `text` must continue the last text.
+    pub fn read(&mut self, text: &str, complete: bool, tools: &[Tool]) -> Read<WholeAnswer> {
+        let mut begun = match self.0.take() {
+            Some(begun) => begun,
+            None => Begun::read(text, complete, tools)?,
+        };
+        let end = begun.end(text, complete);
+        if end == Err(Stop::More) {
+            self.0 = Some(begun);
+            return Err(Stop::More);
+        }
+        end.map(|()| begun.call)
+    }
+}
+
+impl Begun {
+    /// Reads up to the arguments.
+    fn read(text: &str, complete: bool, tools: &[Tool]) -> Read<Self> {
+        let mut cursor = Cursor::new(text, complete);
+        cursor.space();
+        let fenced = cursor.maybe(FENCE)?;
+        if fenced {
+            cursor.maybe("json")?;
+            cursor.space();
+        }
+        let doubled = doubled(&mut cursor)?;
+        let Block::Call { name, id, .. } = begin(&mut cursor, &["arguments"], tools)? else {
+            return Err(Stop::Other);
+        };
+        if cursor.peek()? != '{' {
+            return Err(Stop::Other);
+        }
+        Ok(Begun {
+            call: WholeAnswer { name, id, arguments: String::new() },
+            fenced,
+            doubled,
+            read: cursor.position(),
+            object: JsonObject::default(),
+            done: false,
+        })
+    }
+
+    /// Reads new parts of the arguments, and what follows them.
+    fn end(&mut self, text: &str, complete: bool) -> Read<()> {
+        let arguments = &mut self.call.arguments;
+        if !self.done {
+            let new = self.object.read(&text[self.read..], complete, arguments);
+            self.read += new.read;
+            self.done = new.done;
+        }
+        if !self.done {
+            return Err(if complete { Stop::Other } else { Stop::More });
+        }
+        let mut cursor = Cursor::new(&text[self.read..], complete);
+        end(&mut cursor)?;
+        cursor.space();
+        if self.doubled {
+            cursor.eat("}")?;
+            cursor.space();
+        }
+        if self.fenced {
+            cursor.eat(FENCE)?;
+            cursor.space();
+        }
+        let is_object = || rope_cpu_json::parse::<Map<String, Json>>(arguments).is_ok();
+        match complete {
+            _ if !cursor.rest().is_empty() => Err(Stop::Other),
+            false => Err(Stop::More),
+            true if is_object() => Ok(()),
+            true => Err(Stop::Other),
+        }
+    }
+}
+
+/// Returns a call with arguments that start with `first`.
+pub(super) fn call(name: String, id: Option<String>, first: char) -> Read<Block> {
+    let arguments: Box<dyn Arguments> = Box::new(JsonObject::default());
+    if first == '{' { Ok(Block::Call { name, id, arguments }) } else { Err(Stop::Other) }
+}
+
+/// Returns the name if it belongs to a callable tool.
+pub(super) fn known(name: impl Into<String>, tools: &[Tool]) -> Read<String> {
+    let name = name.into();
+    if tools.iter().any(|tool| tool.name == name) { Ok(name) } else { Err(Stop::Other) }
+}
+
+/// Reads the rest of the object after the arguments, such as an identifier.
+pub(super) fn end(cursor: &mut Cursor) -> Read<()> {
+    let mut ahead = cursor.clone();
+    ahead.space();
+    while ahead.maybe(",")? {
+        ahead.space();
+        ahead.string()?;
+        ahead.space();
+        ahead.eat(":")?;
+        ahead.space();
+        ahead.string()?;
+        ahead.space();
+    }
+    ahead.eat("}")?;
+    *cursor = ahead;
+    Ok(())
+}

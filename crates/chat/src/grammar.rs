@@ -1,0 +1,315 @@
+//! Grammars that make the calls of answers valid, in llguidance's form of Lark: see
+//! <https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md>.
+//!
+//! The text before a call is free up to the call's marker, which completes a lazy terminal. After
+//! it, only a call is possible. Control tokens are not text: free text stops before such a marker.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Tool, Tools, format::FENCE, reasoning::Markers};
+use crate::Token;
+
+/// A grammar in progress.
+pub(super) struct Lark<'c> {
+    /// Returns the control token with a name.
+    control: &'c dyn Fn(&str) -> Option<Token>,
+    /// The markers of reasoning before an answer.
+    markers: Option<Markers>,
+    /// Whether the prompt has started the reasoning.
+    opened: bool,
+    /// Whether an answer without calls has a schema, in the rule `formatted`.
+    formatted: bool,
+    rules: String,
+}
+
+/// White space between the parts of a call. Models that write more of it seldom stop.
+const SPACE: &str = r"[ \t\r\n]{0,4}";
+
+impl<'c> Lark<'c> {
+    pub fn new(
+        control: &'c dyn Fn(&str) -> Option<Token>,
+        markers: Option<Markers>,
+        prompt: &str,
+        schema: Option<&Json>,
+    ) -> Self {
+        let opened = markers.is_some_and(|markers| markers.opened_by(prompt));
+        let formatted = schema.is_some();
+        let mut lark = Self { control, markers, opened, formatted, rules: String::new() };
+        lark.rule("TEXT", r"/(.|\n)*/");
+        if let Some(schema) = schema {
+            lark.rule("formatted", &format!("/{SPACE}/ %json {schema}"));
+        }
+        lark
+    }
+
+    /// Returns the rule of a text that stops at the end of the answer.
+    pub fn last_text(&self) -> &'static str {
+        if self.formatted { "formatted" } else { "TEXT" }
+    }
+
+    /// Returns the whole grammar, after the rule `answer` was added.
+    pub fn finish(mut self) -> String {
+        let reasoning = match self.markers {
+            None => "",
+            Some(markers) if self.opened => &format!("{} ", self.until(markers.end)),
+            Some(markers) => match self.has(markers.start) {
+                true => &format!("({} {})? ", self.marker(markers.start), self.until(markers.end)),
+                false => {
+                    let (start, end) = (escape(markers.start), escape(markers.end));
+                    self.lazy("reasoning", &format!("/{SPACE}{start}(.|\\n)*{end}/"));
+                    "reasoning? "
+                }
+            },
+        };
+        format!("start: {reasoning}answer\n{}", self.rules)
+    }
+
+    /// Sets the format's own markers of reasoning.
+    pub fn reasons(&mut self, markers: Markers) {
+        self.markers = Some(markers);
+    }
+
+    pub fn rule(&mut self, name: &str, body: &str) {
+        // Writing to a string does not fail.
+        _ = writeln!(self.rules, "{name}: {body}");
+    }
+
+    /// Adds a rule for the shortest text of a terminal.
+    pub fn lazy(&mut self, name: &str, terminal: &str) {
+        self.rule(&format!("{name}[lazy]"), terminal);
+    }
+
+    /// Returns whether a marker starts with a control token.
+    pub fn has(&self, marker: &str) -> bool {
+        self.split(marker).is_some()
+    }
+
+    /// Writes a marker: a control token, a text or both.
+    pub fn marker(&self, marker: &str) -> String {
+        match self.split(marker) {
+            Some((token, "")) => format!("<[{token}]>"),
+            Some((token, rest)) => format!("<[{token}]> {}", self.literal(rest)),
+            None => self.literal(marker),
+        }
+    }
+
+    /// Splits a marker into its first control token and the text after it.
+    fn split<'m>(&self, marker: &'m str) -> Option<(Token, &'m str)> {
+        let whole = (self.control)(marker).map(|token| (token, ""));
+        whole.or_else(|| {
+            let (first, rest) = marker.split_at(marker.find('>')? + 1);
+            (self.control)(first).map(|token| (token, rest))
+        })
+    }
+
+    /// Writes a text.
+    pub fn literal(&self, text: &str) -> String {
+        json!(text).to_string()
+    }
+
+    /// Writes free text up to a marker, and the marker.
+    pub fn until(&mut self, marker: &str) -> String {
+        if self.has(marker) {
+            return format!("TEXT {}", self.marker(marker));
+        }
+        let name = format!("until_{}", self.rules.lines().count());
+        self.lazy(&name, &format!("TEXT {}", self.literal(marker)));
+        name
+    }
+
+    /// Writes words, control tokens or texts, with white space before each. They are one terminal
+    /// up to a control token, but separate ones beside a schema: its terminals share their start.
+    pub fn spaced(&self, words: &[&str]) -> String {
+        let mut items = Vec::new();
+        let mut pattern = String::new();
+        for word in words {
+            pattern += SPACE;
+            if self.has(word) || self.formatted && !word.is_empty() {
+                items.extend([format!("/{pattern}/"), self.marker(word)]);
+                pattern.clear();
+            } else {
+                pattern += &escape(word);
+            }
+        }
+        items.extend((!pattern.is_empty()).then(|| format!("/{pattern}/")));
+        items.join(" ")
+    }
+
+    /// Writes a JSON object with the name of a tool and its arguments.
+    pub fn json_call(&self, key: &str, tool: &Tool) -> String {
+        let [name, key] = [&tool.name, key].map(|text| json!(text).to_string());
+        // White space comes last, since JSON in a grammar does not start with it.
+        let begin = self.spaced(&["{", "\"name\"", ":", &name, ",", &key, ":", ""]);
+        format!("{begin} {} {}", self.schema(&tool.parameters), self.spaced(&["}"]))
+    }
+
+    /// Writes a JSON value with a schema. It skips keywords that llguidance lacks, since the tool
+    /// checks its arguments. Objects have only the keys of their schema.
+    pub fn schema(&self, schema: &Map<String, Json>) -> String {
+        let mut schema = schema.clone();
+        // llguidance would fetch an unknown draft.
+        schema.remove("$schema");
+        if schema.is_empty() {
+            schema.insert("type".into(), json!("object"));
+        }
+        if schema.get("type").is_some_and(|kind| kind == "object") {
+            schema.entry("properties").or_insert_with(|| json!({}));
+            schema.entry("additionalProperties").or_insert(json!(false));
+        }
+        schema.insert("x-guidance".into(), json!({"lenient": true}));
+        format!("%json {}", Json::Object(schema))
+    }
+
+    /// Adds an answer with a marker before each call. `calls` are the calls without it.
+    pub fn marked_calls(&mut self, marker: &str, calls: &[String], tools: &Tools) {
+        self.rule("call", &calls.join(" | "));
+        let more = match tools.parallel() {
+            true => format!("call ({} call)*", self.spaced(&[marker])),
+            false => "call".into(),
+        };
+        self.marked(marker, &more, tools);
+    }
+
+    /// Adds an answer with one marker before all calls.
+    pub fn marked(&mut self, marker: &str, calls: &str, tools: &Tools) {
+        let body = if tools.required() {
+            format!("{} {calls}", self.spaced(&[marker]))
+        } else if self.formatted {
+            format!("formatted | {} {calls}", self.spaced(&[marker]))
+        } else if self.has(marker) {
+            let whole = self.whole_answers(tools);
+            format!("TEXT ({} {calls})? | {whole}", self.marker(marker))
+        } else {
+            let whole = self.whole_answers(tools);
+            // Neither terminal starts with reasoning.
+            let not = self.not_reasoning();
+            self.rule("PLAIN", &format!("/(.|\\n)*/{not}"));
+            self.lazy("before", &format!("/(.|\\n)*{}/{not}", escape(marker)));
+            format!("PLAIN | before {calls} | {whole}")
+        };
+        self.rule("answer", &body);
+    }
+
+    /// Returns the calls without markers, see [`WholeAnswer`](super::format::WholeAnswer). Their
+    /// start is lazy, as markers are. Free text may follow: it shows that the call was text.
+    fn whole_answers(&mut self, tools: &Tools) -> String {
+        let mut answers = Vec::new();
+        for (index, tool) in tools.callable().enumerate() {
+            let name = json!(tool.name).to_string();
+            let begin =
+                ["{", "\"name\"", ":", &name, ",", "\"arguments\"", ":"].map(escape).join(SPACE);
+            let [fenced, bare] = ["fenced", "bare"].map(|kind| format!("{kind}_{index}"));
+            self.lazy(&fenced, &format!("/{SPACE}{FENCE}(json)?{SPACE}{begin}/"));
+            self.lazy(&bare, &format!("/{SPACE}{begin}/"));
+            let arguments = format!("arguments_{index}");
+            self.rule(&arguments, &format!("/{SPACE}/ {}", self.schema(&tool.parameters)));
+            let [closed, end] = [&["}", FENCE][..], &["}"]].map(|words| self.spaced(words));
+            answers.push(format!(
+                "{fenced} {arguments} {closed} TEXT | {bare} {arguments} {end} TEXT"
+            ));
+        }
+        answers.join(" | ")
+    }
+
+    /// Adds an answer with calls at its start, with a brace, or after a control token.
+    pub fn leading_calls(
+        &mut self,
+        tag: Option<&str>,
+        calls: &[String],
+        separator: &str,
+        tools: &Tools,
+    ) {
+        self.rule("call", &calls.join(" | "));
+        let more =
+            if tools.parallel() { format!("call ({separator} call)*") } else { "call".into() };
+        let tag = tag.filter(|tag| self.has(tag)).map(|tag| self.marker(tag));
+        let body = match (tools.required(), tag) {
+            (true, Some(tag)) => format!("{tag}? {more}"),
+            (true, None) => more,
+            (false, Some(tag)) if self.formatted => format!("formatted | {tag}? {more}"),
+            (false, None) if self.formatted => format!("formatted | {more}"),
+            (false, tag) => {
+                let not = self.not_reasoning();
+                self.rule("PLAIN", &format!("/([ \\t\\r\\n]*[^{{ \\t\\r\\n](.|\\n)*)?/{not}"));
+                let tagged = tag.map(|tag| format!(" | PLAIN {tag} {more}")).unwrap_or_default();
+                format!("PLAIN | {more}{tagged}")
+            }
+        };
+        self.rule("answer", &body);
+    }
+
+    /// Returns the end of a terminal that excludes reasoning with text markers.
+    fn not_reasoning(&self) -> String {
+        match self.markers {
+            Some(markers) if !self.opened && !self.has(markers.start) => {
+                format!(" & ~/{SPACE}{}(.|\\n)*/", escape(markers.start))
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// Escapes a text for a regular expression between slashes.
+fn escape(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '\n' => "\\n".into(),
+        // Not all signs: escaped angle brackets match ends of words.
+        c if r"\.+*?()|[]{}^$#&-~/".contains(c) => format!("\\{c}"),
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+/// Parts of a rule in a row. Texts next to each other are one terminal, since separate ones may
+/// share their start.
+pub(super) struct Row<'l> {
+    lark: &'l Lark<'l>,
+    items: Vec<String>,
+    text: String,
+}
+
+impl<'l> Row<'l> {
+    pub fn new(lark: &'l Lark<'l>) -> Self {
+        Self { lark, items: Vec::new(), text: String::new() }
+    }
+
+    /// Returns an empty row of the same grammar.
+    pub fn empty(&self) -> Self {
+        Self::new(self.lark)
+    }
+
+    /// Adds a text.
+    pub fn literal(&mut self, text: &str) {
+        self.text += text;
+    }
+
+    /// Adds a text that may be a control token.
+    pub fn marker(&mut self, text: &str) {
+        match (self.lark.control)(text) {
+            Some(token) => self.item(&format!("<[{token}]>")),
+            None => self.literal(text),
+        }
+    }
+
+    /// Adds a JSON value with a schema.
+    pub fn schema(&mut self, schema: &Map<String, Json>) {
+        let schema = self.lark.schema(schema);
+        self.item(&schema);
+    }
+
+    /// Adds a part of a rule.
+    pub fn item(&mut self, item: &str) {
+        if !self.text.is_empty() {
+            self.items.push(self.lark.literal(&std::mem::take(&mut self.text)));
+        }
+        self.items.extend((!item.is_empty()).then(|| item.to_owned()));
+    }
+
+    /// Returns the parts as the body of a rule.
+    pub fn finish(mut self) -> String {
+        self.item("");
+        self.items.join(" ")
+    }
+}

@@ -1,0 +1,88 @@
+//! Reasoning before an answer: its markers, and a limit on its length.
+
+use super::Parser;
+
+/// The texts around reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Markers {
+    pub start: &'static str,
+    pub end: &'static str,
+    /// The text that stops reasoning, as the model would have written it.
+    pub forced: &'static str,
+}
+
+/// The markers of templates. Formats with channels have their own.
+const MARKERS: &[Markers] = &[
+    Markers { start: "<think>", end: "</think>", forced: "\n</think>\n\n" },
+    Markers { start: "[THINK]", end: "[/THINK]", forced: "[/THINK]" },
+    Markers { start: "<seed:think>", end: "</seed:think>", forced: "\n</seed:think>\n" },
+    Markers { start: "<mm:think>", end: "</mm:think>", forced: "\n</mm:think>\n" },
+    Markers {
+        start: "Here are my reasoning steps:",
+        end: "[BEGIN FINAL RESPONSE]",
+        forced: "\n[BEGIN FINAL RESPONSE]\n",
+    },
+    Markers { start: "<|START_THINKING|>", end: "<|END_THINKING|>", forced: "<|END_THINKING|>" },
+];
+
+impl Markers {
+    /// Finds the markers that a template mentions.
+    pub fn of(template: &str) -> Option<Self> {
+        MARKERS.iter().copied().find(|markers| template.contains(markers.end))
+    }
+
+    /// Returns whether a prompt ends within reasoning.
+    pub fn opened_by(&self, prompt: &str) -> bool {
+        prompt.trim_end().ends_with(self.start)
+    }
+}
+
+/// A limit on the reasoning of an answer.
+///
+/// After each token, call [`count`](Self::count). Before each token, call [`forced`](Self::forced).
+/// If it returns a text, the answer must continue with its tokens, including control tokens,
+/// whatever the logits are. Push the text to the parser, like text that the model has chosen. Do
+/// not force it into the middle of a character.
+///
+/// ```
+/// use rope_cpu_chat::{Budget, Template, Tools};
+///
+/// let template = Template::new("{{ '<think></think>' }}", "", "")?;
+/// let mut parser = template.format().parser("<think>", &Tools::default());
+/// let mut budget = Budget::new(1, &parser);
+/// parser.push("Hm");
+/// budget.count(&parser);
+/// assert_eq!(budget.forced(&parser), Some("\n</think>\n\n"));
+/// # Ok::<(), rope_cpu_chat::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget {
+    tokens: usize,
+    left: usize,
+    /// Whether the last token was within reasoning.
+    open: bool,
+}
+
+impl Budget {
+    /// Creates a limit of `tokens` for each part of an answer that is reasoning.
+    pub fn new(tokens: usize, parser: &Parser) -> Self {
+        Self { tokens, left: tokens, open: parser.reasoning().is_some() }
+    }
+
+    /// Counts a token, after its text was pushed to `parser`.
+    pub fn count(&mut self, parser: &Parser) {
+        let open = parser.reasoning().is_some();
+        self.left = match open {
+            // The token that opens reasoning is not part of it.
+            true if self.open => self.left.saturating_sub(1),
+            true => self.left,
+            false => self.tokens,
+        };
+        self.open = open;
+    }
+
+    /// Returns the text that stops reasoning, once the limit is reached.
+    pub fn forced(&self, parser: &Parser) -> Option<&'static str> {
+        parser.reasoning().filter(|_| self.left == 0)
+    }
+}

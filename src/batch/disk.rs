@@ -1,0 +1,268 @@
+//! The cache on disk: sequences that do not fit in the KV cache, or come from an earlier run of the
+//! server.
+//!
+//! This part belongs to the scheduler and keeps the list of files. Another thread reads and writes
+//! them, so no step waits for the disk.
+
+mod files;
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::{
+    Token,
+    model::{
+        Sequence,
+        saved::{Archive, Error, Folder, Kind, Saved},
+    },
+};
+
+use files::{Done, Work};
+
+/// Minimum tokens of a file.
+const LEAST: usize = 256;
+
+/// Maximum wait for a file before the scheduler looks for commands, when it has nothing else to do.
+const WAIT: Duration = Duration::from_millis(2);
+
+/// The cache on disk.
+pub struct Disk {
+    entries: Vec<Entry>,
+    /// Maximum bytes of all conversations.
+    limit: u64,
+    folder: Arc<Folder>,
+    work: Sender<Work>,
+    done: Receiver<Done>,
+    thread: JoinHandle<()>,
+}
+
+/// A file, which may be for another model or other settings.
+struct Entry {
+    file: Saved,
+    state: State,
+}
+
+/// A file that has the first tokens of a text.
+pub struct Found {
+    /// The number of first tokens of the text that can be reused.
+    pub reusable: usize,
+    /// The size of the file.
+    pub bytes: u64,
+    /// Whether it is being loaded.
+    pub loading: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Saving,
+    Ready,
+    Loading,
+}
+
+impl Disk {
+    /// Opens the cache in a folder, and creates the folder if needed. Its conversations take at most
+    /// `limit` bytes. Damaged ones are removed.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or created, or no thread can be started.
+    pub fn open(folder: PathBuf, limit: u64, archive: Archive) -> io::Result<Self> {
+        let folder = Arc::new(Folder::new(folder, archive));
+        folder.create()?;
+        let mut entries = Vec::new();
+        for file in folder.list()? {
+            match &file.outline {
+                Err(e) if !is_of_others(e) => files::discard(&folder, &file.name, file.kind, e),
+                _ => entries.push(Entry { file, state: State::Ready }),
+            }
+        }
+        let (work, received) = channel();
+        let (report, done) = channel();
+        let of_thread = folder.clone();
+        let thread = thread::Builder::new()
+            .name("cache-disk".into())
+            .spawn(move || files::work(&of_thread, &received, &report))?;
+        let mut disk = Disk { entries, limit, folder, work, done, thread };
+        disk.limit_size();
+        Ok(disk)
+    }
+
+    /// Returns the files that are for another model or other settings, and why they are not used.
+    pub fn unused(&self) -> impl Iterator<Item = (&str, &Error)> {
+        self.entries
+            .iter()
+            .filter_map(|Entry { file, .. }| Some((&*file.name, file.outline.as_ref().err()?)))
+    }
+
+    /// Returns whether sequences with these adapter scales can have files: see [`Folder::keeps`].
+    pub fn keeps(&self, scales: &[f32]) -> bool {
+        self.folder.keeps(scales)
+    }
+
+    /// Returns the file with the most reusable first tokens of a text.
+    pub fn longest(&self, tokens: &[Token]) -> Option<Found> {
+        self.best(tokens).map(|(index, reusable)| Found {
+            reusable,
+            bytes: self.entries[index].file.bytes,
+            loading: self.entries[index].state == State::Loading,
+        })
+    }
+
+    /// Starts to load the file with the most reusable first tokens of a text.
+    pub fn load(&mut self, tokens: &[Token]) {
+        if let Some((index, _)) = self.best(tokens) {
+            let entry = &mut self.entries[index];
+            entry.state = State::Loading;
+            entry.file.used = SystemTime::now();
+            let (name, kind) = (entry.file.name.clone(), entry.file.kind);
+            self.send(Work::Load { name, kind });
+        }
+    }
+
+    /// Returns whether a sequence has, or will have, a file, or needs none. After a context shift,
+    /// a file cannot continue the whole sequence.
+    pub fn has(&self, sequence: &Sequence) -> bool {
+        let tokens = sequence.tokens();
+        let needs_none = tokens.len() < LEAST
+            || !self.keeps(sequence.adapter_scales())
+            || self.folder.writable(sequence, tokens.len()) < tokens.len();
+        needs_none || self.entries.iter().any(|entry| self.folder.continues(&entry.file, tokens))
+    }
+
+    /// Starts to save a sequence that was last used at `used`, unless a file has it already.
+    pub fn save(&mut self, sequence: &Sequence, used: SystemTime) {
+        if self.has(sequence) {
+            return;
+        }
+        let len = sequence.tokens().len();
+        let file = self.folder.planned(sequence, len, Kind::Conversation, used);
+        let name = file.name.clone();
+        self.entries.push(Entry { file, state: State::Saving });
+        self.send(Work::Save { name, sequence: Box::new(sequence.clone()), used });
+    }
+
+    /// Returns whether a sequence is being saved.
+    pub fn saving(&self) -> bool {
+        self.entries.iter().any(|entry| entry.state == State::Saving)
+    }
+
+    /// Returns the sequences that were loaded. With `wait`, waits a little for one to be loaded or
+    /// saved.
+    pub fn loaded(&mut self, wait: bool) -> Vec<Sequence> {
+        let busy = self.entries.iter().any(|entry| entry.state != State::Ready);
+        let first = match wait && busy {
+            true => self.done.recv_timeout(WAIT).ok(),
+            false => self.done.try_recv().ok(),
+        };
+        let mut loaded = Vec::new();
+        let mut next = first;
+        while let Some(done) = next {
+            loaded.extend(self.finish_one(done));
+            next = self.done.try_recv().ok();
+        }
+        loaded
+    }
+
+    /// Waits until all sequences are saved, or until `end`. Returns the number of unsaved
+    /// sequences.
+    pub fn close(mut self, end: Option<Instant>) -> usize {
+        while self.saving() {
+            let now = Instant::now();
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            let Ok(done) = self.done.recv_timeout(left) else {
+                // The thread stops with the program.
+                return self.entries.iter().filter(|entry| entry.state == State::Saving).count();
+            };
+            drop(self.finish_one(done));
+        }
+        let Disk { work, thread, .. } = self;
+        drop(work);
+        // The thread has reported its own panic.
+        let _ = thread.join();
+        0
+    }
+
+    fn finish_one(&mut self, done: Done) -> Option<Sequence> {
+        let position = |name: &str| self.entries.iter().position(|entry| entry.file.name == name);
+        match done {
+            Done::Saved { name, bytes } => {
+                let index = position(&name)?;
+                if bytes == 0 {
+                    self.entries.remove(index);
+                    return None;
+                }
+                let Entry { file, .. } = self.entries.swap_remove(index);
+                let (folder, file) = (self.folder.clone(), Saved { bytes, ..file });
+                self.remove(|other| folder.supersedes(&file, other));
+                self.entries.push(Entry { file, state: State::Ready });
+                self.limit_size();
+                None
+            }
+            Done::Loaded { name, sequence } => {
+                let index = position(&name)?;
+                match sequence {
+                    Some(sequence) => {
+                        self.entries[index].state = State::Ready;
+                        Some(*sequence)
+                    }
+                    None => {
+                        self.entries.remove(index);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes the least recently used conversations until the rest fits.
+    fn limit_size(&mut self) {
+        self.entries.sort_by_key(|entry| std::cmp::Reverse(entry.file.used));
+        let (limit, mut bytes) = (self.limit, 0);
+        self.remove(|file| {
+            bytes += file.bytes;
+            bytes > limit
+        });
+    }
+
+    /// Removes the conversations that meet `condition` and are not in use.
+    fn remove(&mut self, mut condition: impl FnMut(&Saved) -> bool) {
+        let mut removed = Vec::new();
+        self.entries.retain(|Entry { file, state }| {
+            let remove =
+                file.kind == Kind::Conversation && condition(file) && *state == State::Ready;
+            if remove {
+                removed.push(file.name.clone());
+            }
+            !remove
+        });
+        removed.into_iter().for_each(|name| self.send(Work::Remove { name }));
+    }
+
+    /// Returns the entry with the most reusable first tokens of a text, and their number.
+    fn best(&self, tokens: &[Token]) -> Option<(usize, usize)> {
+        let there = |(_, entry): &(usize, &Entry)| entry.state != State::Saving;
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(there)
+            .map(|(index, entry)| (index, self.folder.reusable(&entry.file, tokens)))
+            .max_by_key(|(_, reusable)| *reusable)
+    }
+
+    fn send(&self, work: Work) {
+        // Sending cannot fail while the thread runs; it stops when the sender is dropped.
+        let _ = self.work.send(work);
+    }
+}
+
+/// Returns whether a file is for another model or other settings.
+fn is_of_others(error: &Error) -> bool {
+    matches!(error, Error::Model | Error::Rope { .. } | Error::Cache { .. } | Error::Context { .. })
+}

@@ -1,0 +1,80 @@
+//! Sequences kept for later prompts with the same first tokens.
+
+use crate::{
+    Token,
+    model::{Engine, Sequence},
+    tokenizer::common_prefix,
+};
+
+/// Sequences of earlier answers, least recently used first. The engine's pool limits their number:
+/// when it is full, the first ones are removed.
+#[derive(Default)]
+pub struct Prefixes(Vec<Sequence>);
+
+impl Prefixes {
+    /// Returns the sequence with the most reusable first tokens of a text with these adapter
+    /// scales, and their number.
+    pub fn longest(
+        &self,
+        engine: &Engine,
+        tokens: &[Token],
+        scales: &[f32],
+    ) -> Option<(&Sequence, usize)> {
+        let reusable = |sequence| (sequence, reusable(engine, sequence, tokens, scales));
+        self.0.iter().map(reusable).max_by_key(|(_, reused)| *reused)
+    }
+
+    /// Returns the sequences, least recently used first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Sequence> {
+        self.0.iter()
+    }
+
+    /// Keeps a sequence, and removes the ones that it continues. Does nothing if another sequence
+    /// continues it.
+    pub fn keep(&mut self, engine: &Engine, sequence: Sequence) {
+        let tokens = sequence.tokens();
+        self.0.retain(|other| !continues(engine, &sequence, other) || other.tokens() == tokens);
+        let continued = self.0.iter().position(|other| continues(engine, other, &sequence));
+        let last = match continued {
+            Some(index) => self.0.remove(index),
+            None => sequence,
+        };
+        self.0.push(last);
+    }
+
+    /// Removes the least recently used sequence. Returns `false` if there was none.
+    pub fn remove_oldest(&mut self) -> bool {
+        let any = !self.0.is_empty();
+        self.0.drain(..usize::from(any));
+        any
+    }
+}
+
+/// Returns whether a sequence starts with the tokens of another one, and can return to them.
+pub fn continues(engine: &Engine, sequence: &Sequence, other: &Sequence) -> bool {
+    let (tokens, len) = (sequence.tokens(), other.tokens().len());
+    let alike = sequence.adapter_scales() == other.adapter_scales();
+    let returns = || tokens.len() == len || engine.reusable(sequence, len, len) == len;
+    alike && tokens.starts_with(other.tokens()) && returns()
+}
+
+/// Returns the number of first tokens of a text with these adapter scales that the sequence has
+/// computed already.
+pub fn reusable(engine: &Engine, sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
+    engine.reusable(sequence, shared(sequence, tokens, scales), tokens.len())
+}
+
+/// Removes all but the [`reusable`] tokens of a sequence. Returns their number.
+pub fn reuse(engine: &Engine, sequence: &mut Sequence, tokens: &[Token], scales: &[f32]) -> usize {
+    let shared = shared(sequence, tokens, scales);
+    engine.reuse(sequence, shared, tokens.len())
+}
+
+/// Returns the number of first tokens of a text with these adapter scales that the sequence has, but
+/// not the last one, which is always computed for its logits.
+fn shared(sequence: &Sequence, tokens: &[Token], scales: &[f32]) -> usize {
+    match sequence.adapter_scales() == scales {
+        true => common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1),
+        false => 0,
+    }
+}

@@ -1,0 +1,163 @@
+//! A request for one answer, and the reports on its progress.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Token,
+    generate::{End, Limits, Timings},
+    model::Pooling,
+    sample::{Probabilities, Settings},
+};
+
+use super::Error;
+
+/// The scale of each of a model's adapters.
+pub type Scales = Arc<[f32]>;
+
+/// A request for one answer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The tokens of the prompt: at least one, fewer than the context.
+    pub prompt: Vec<Token>,
+    /// The settings of the sampler.
+    pub sampling: Settings,
+    /// The limits of the answer.
+    pub limits: Limits,
+    /// The slot to use; `None` for any.
+    pub slot: Option<usize>,
+    /// Whether cached tokens are reused.
+    pub reuse: bool,
+    /// Maximum drafts in a pass; `None` for as many as pay.
+    pub drafts_max: Option<usize>,
+    /// The probabilities to report with each token.
+    pub probabilities: Option<Wanted>,
+    /// Computes only the text's embedding, with this pooling.
+    pub pooling: Option<Pooling>,
+    /// The scale of each adapter; `None` for the scales that the model was opened with.
+    pub adapter_scales: Option<Scales>,
+}
+
+impl Request {
+    /// Creates a request for an answer to `prompt` with default settings: any slot, with cached
+    /// tokens, no limit except the context.
+    pub fn new(prompt: Vec<Token>) -> Self {
+        Request {
+            prompt,
+            sampling: Settings::default(),
+            limits: Limits::default(),
+            slot: None,
+            reuse: true,
+            drafts_max: None,
+            probabilities: None,
+            pooling: None,
+            adapter_scales: None,
+        }
+    }
+}
+
+/// Receives the updates of one answer. Any closure that takes an [`Update`] is a reply.
+pub trait Reply: Send {
+    /// Takes an update. The scheduler calls it between and within steps, so it must not block.
+    fn update(&mut self, update: Update);
+
+    /// Returns whether the receiver is gone. The scheduler then drops the answer before the next
+    /// step.
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(Update) + Send> Reply for F {
+    fn update(&mut self, update: Update) {
+        self(update);
+    }
+}
+
+/// A request in the scheduler.
+pub(super) struct Job {
+    pub request: Request,
+    pub reply: Box<dyn Reply>,
+    /// The scale of each adapter.
+    pub scales: Scales,
+    /// Whether the disk cache has loaded a sequence for it.
+    pub restored: bool,
+}
+
+/// The probabilities to report with each token.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Maximum tokens to report, most likely first.
+    pub top: usize,
+    /// Reports the probabilities after all samplers.
+    pub after_sampling: bool,
+    /// Reports the probabilities of the prompt's tokens as well. This computes the whole prompt:
+    /// see [`Request::reuse`].
+    pub of_prompt: bool,
+    /// Reports the probability of the token that ends the answer as well.
+    pub of_end: bool,
+}
+
+/// A report of the scheduler on an answer.
+#[derive(Debug)]
+pub enum Update {
+    /// A slot has started to process the prompt.
+    Started {
+        /// The seed of the sampler.
+        seed: u32,
+    },
+    /// Part of the prompt was processed.
+    Read(Reading),
+    /// The probabilities of the prompt's next token, starting with the second one.
+    Prompt(Probabilities),
+    /// A token was generated.
+    Generated(Generated),
+    /// The embedding of the text, or the embeddings of its tokens.
+    Embedded(Vec<Vec<f32>>),
+    /// The answer ended.
+    Ended(Outcome),
+    /// The answer failed.
+    Failed(Error),
+}
+
+/// The progress of prompt processing.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The number of tokens of the prompt.
+    pub total: usize,
+    /// The number of tokens found in the cache.
+    pub cached: usize,
+    /// The number of tokens processed, including cached ones.
+    pub processed: usize,
+    /// The time since the slot started the prompt.
+    pub elapsed: Duration,
+}
+
+/// A step of an answer.
+#[derive(Debug, Default)]
+pub struct Generated {
+    /// The new text that is certain; it may be empty.
+    pub text: String,
+    /// The token; `None` at the end of an answer.
+    pub token: Option<Token>,
+    /// The probabilities, if requested.
+    pub probabilities: Option<Probabilities>,
+    /// The timings so far.
+    pub timings: Timings,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// The timings.
+    pub timings: Timings,
+    /// The origin of the reused tokens: none, slot, memory or disk.
+    pub source: &'static str,
+    /// The slot.
+    pub slot: usize,
+    /// The number of tokens of the prompt and of the answer.
+    pub sequence_tokens: usize,
+    /// Whether tokens were evicted from the context.
+    pub evicted: bool,
+}

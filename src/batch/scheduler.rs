@@ -1,0 +1,425 @@
+//! The scheduler: answers to many requests at a time, in one pass over the weights for all of them.
+//!
+//! Before each step it puts waiting requests into idle slots, and drops answers without a receiver.
+
+mod on_disk;
+mod step;
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::Ordering::Relaxed,
+        mpsc::{Receiver, TryRecvError},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Token,
+    constraint::StepBudget,
+    generate,
+    generate::speculation::{Costs, Speculation},
+    model::{self, Engine, Sequence},
+    tokenizer::{Tokenizer, common_prefix},
+};
+use tracing::info;
+
+use super::{
+    Command, Disk, Error, Reply, Request, Status, Update,
+    pace::Pace,
+    prefixes::{Prefixes, continues, reusable, reuse},
+    request::Job,
+    slot::{Running, Slot},
+};
+
+/// A prompt waits for another prompt in progress if this saves at least so many tokens.
+const WORTH_WAITING: usize = 64;
+
+/// The default of [`Options::step_max`].
+const STEP_MAX: Duration = Duration::from_millis(200);
+
+/// The number of tokens that the log shows where a prompt and the cache differ.
+const SHOWN_TOKENS: usize = 16;
+
+/// The options of a scheduler.
+pub struct Options {
+    /// The draft source of each slot. If empty, there is one slot without drafts.
+    pub speculations: Vec<Speculation>,
+    /// Maximum time of a step while answers are generated. A step processes at least 16 prompt
+    /// tokens, even if they take longer.
+    pub step_max: Duration,
+    /// The cache on disk.
+    pub disk: Option<Disk>,
+    /// Whether the log may quote prompts.
+    pub quotes: bool,
+}
+
+impl Options {
+    /// Returns the options for `slots` slots, without drafts and with steps of at most 200 ms.
+    pub fn new(slots: usize) -> Self {
+        let speculations = (0..slots).map(|_| Speculation::none()).collect();
+        Options { speculations, step_max: STEP_MAX, disk: None, quotes: false }
+    }
+}
+
+/// Computes answers to many requests at a time.
+pub struct Scheduler<'t> {
+    engine: Engine,
+    tokenizer: &'t Tokenizer<'t>,
+    slots: Vec<Slot>,
+    waiting: VecDeque<Job>,
+    /// Answers preempted because the KV cache was full, newest first.
+    suspended: Vec<Running>,
+    /// Preempted answers resume only below this many running ones.
+    crowd: usize,
+    prefixes: Prefixes,
+    disk: Option<Disk>,
+    pace: Pace,
+    /// The time for the constraints of all answers in a step.
+    budget: StepBudget,
+    /// The times of steps that computed only answers.
+    costs: Costs,
+    /// Set for the step after drafts filled the KV cache.
+    without_drafts: bool,
+    /// Whether the log may quote prompts.
+    quotes: bool,
+    /// The number of steps.
+    steps: u64,
+    /// Set by [`Scheduler::stop`].
+    stopped: bool,
+    /// Deadline for writing sequences to disk.
+    saved_by: Option<Instant>,
+    status: Arc<Status>,
+}
+
+impl<'t> Scheduler<'t> {
+    /// Creates a scheduler that reports its state to `status`.
+    pub fn new(
+        engine: Engine,
+        tokenizer: &'t Tokenizer<'t>,
+        options: Options,
+        status: Arc<Status>,
+    ) -> Self {
+        let Options { mut speculations, step_max, disk, quotes } = options;
+        if speculations.is_empty() {
+            speculations.push(Speculation::none());
+        }
+        let slots = speculations.into_iter().enumerate();
+        let slots = slots.map(|(id, speculation)| Slot::new(id, &engine, speculation)).collect();
+        let pace = Pace::new(step_max, engine.options().micro_batch);
+        let scheduler = Scheduler {
+            engine,
+            tokenizer,
+            slots,
+            waiting: VecDeque::new(),
+            suspended: Vec::new(),
+            crowd: 0,
+            prefixes: Prefixes::default(),
+            disk,
+            pace,
+            budget: StepBudget::new(step_max),
+            costs: Costs::default(),
+            without_drafts: false,
+            quotes,
+            steps: 0,
+            stopped: false,
+            saved_by: None,
+            status,
+        };
+        scheduler.report_status();
+        scheduler
+    }
+
+    /// Submits a request. Errors in it go to its reply.
+    pub fn submit(&mut self, request: Request, reply: impl Reply + 'static) {
+        self.status.waiting.fetch_add(1, Relaxed);
+        self.enqueue(request, Box::new(reply));
+    }
+
+    /// Adds a request, already counted, to the waiting ones.
+    pub(super) fn enqueue(&mut self, request: Request, mut reply: Box<dyn Reply>) {
+        if let Err(e) = self.check(&request) {
+            self.status.waiting.fetch_sub(1, Relaxed);
+            reply.update(Update::Failed(e));
+            return;
+        }
+        let scales = request.adapter_scales.clone();
+        let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
+        self.waiting.push_back(Job { request, reply, scales, restored: false });
+    }
+
+    fn check(&self, Request { prompt, slot, pooling, .. }: &Request) -> Result<(), Error> {
+        let (tokens, context) = (prompt.len(), self.engine.capacity());
+        let (slots, vocabulary) = (self.slots.len(), self.engine.vocabulary());
+        if self.stopped {
+            return Err(Error::Stopped);
+        }
+        if tokens == 0 {
+            return Err(generate::Error::PromptEmpty.into());
+        }
+        match *pooling {
+            Some(pooling) => self.engine.model().require_pooling(pooling)?,
+            None => self.engine.model().config().require_logits()?,
+        }
+        // Leave room for at least one token of an answer.
+        if tokens.saturating_add(usize::from(pooling.is_none())) > context {
+            return Err(generate::Error::PromptTooLong { tokens, context }.into());
+        }
+        if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(model::Error::Token { token, vocabulary }.into());
+        }
+        match *slot {
+            Some(slot) if slot >= slots => Err(Error::NoSlot { slot, slots }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Executes commands and computes answers until [`Scheduler::stop`], or until all command
+    /// senders are dropped and all answers are complete. Then writes the sequences to disk.
+    pub fn run(mut self, commands: &Receiver<Command>) {
+        let mut open = true;
+        while !self.stopped {
+            let idle = self.is_idle();
+            if idle && !open {
+                break;
+            }
+            let next = match idle {
+                true => commands.recv().map_err(|_| TryRecvError::Disconnected),
+                false => commands.try_recv(),
+            };
+            match next {
+                Ok(command) => {
+                    command(&mut self);
+                    self.report_status();
+                    continue;
+                }
+                Err(TryRecvError::Disconnected) => open = false,
+                Err(TryRecvError::Empty) => {}
+            }
+            self.step();
+        }
+        self.close();
+    }
+
+    /// Writes all sequences to the cache on disk.
+    pub fn close(mut self) {
+        self.save_all();
+    }
+
+    /// Fails all answers and all later requests. Sequences that are not on disk by `saved_by` are
+    /// lost; `None` waits for all.
+    pub fn stop(&mut self, saved_by: Option<Instant>) {
+        (self.stopped, self.saved_by) = (true, saved_by);
+        self.slots.iter_mut().for_each(|slot| slot.fail(Error::Stopped));
+        self.suspended.drain(..).for_each(|running| running.fail(Error::Stopped));
+        self.status.waiting.fetch_sub(self.waiting.len(), Relaxed);
+        for mut job in self.waiting.drain(..) {
+            job.reply.update(Update::Failed(Error::Stopped));
+        }
+    }
+
+    /// Returns whether there is nothing to compute.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.suspended.is_empty() && self.running() == 0
+    }
+
+    /// Returns the engine, and the sequence of a slot.
+    ///
+    /// # Errors
+    /// If the slot does not exist or computes an answer.
+    pub fn slot(&mut self, id: usize) -> Result<(&Engine, &mut Sequence), Error> {
+        let slots = self.slots.len();
+        match self.slots.get_mut(id) {
+            Some(slot) if slot.task().is_some() => Err(Error::SlotInUse(id)),
+            Some(slot) => Ok((&self.engine, &mut slot.sequence)),
+            None => Err(Error::NoSlot { slot: id, slots }),
+        }
+    }
+
+    /// Puts waiting requests into idle slots, and computes the next tokens of all slots. It calls
+    /// the replies. Does nothing if the scheduler [is idle](Scheduler::is_idle).
+    pub fn step(&mut self) {
+        self.take_loaded();
+        self.drop_abandoned();
+        self.resume();
+        self.admit();
+        self.compute();
+        self.save_oldest();
+        self.report_status();
+    }
+
+    fn report_status(&self) {
+        self.status.set(self.slots.iter().map(Slot::state), self.engine.pool());
+    }
+
+    /// Drops answers without a receiver.
+    fn drop_abandoned(&mut self) {
+        self.slots.iter_mut().for_each(Slot::drop_abandoned);
+        self.suspended.retain(|running| !running.abandoned());
+        let before = self.waiting.len();
+        self.waiting.retain(|job| !job.reply.is_closed());
+        self.status.waiting.fetch_sub(before - self.waiting.len(), Relaxed);
+    }
+
+    /// Resumes the oldest suspended answer, if another answer has ended since the KV cache was
+    /// full.
+    fn resume(&mut self) {
+        if self.running() < self.crowd
+            && let Some(running) = self.suspended.pop()
+        {
+            let job = running.job();
+            let source = self.source(running.tokens(), job).0;
+            match self.idle_slot(job.request.slot, source) {
+                Some(slot) => self.begin(slot, source, running),
+                None => self.suspended.push(running),
+            }
+        }
+    }
+
+    /// Puts waiting requests into idle slots, unless suspended answers need them.
+    fn admit(&mut self) {
+        let (mut index, mut admitted) = (0, 0);
+        while index < self.waiting.len()
+            && self.suspended.is_empty()
+            && self.running() < self.slots.len()
+        {
+            let job = &self.waiting[index];
+            let (source, reused) = self.source(&job.request.prompt, job);
+            if self.awaits_file(index, reused) {
+                index += 1;
+                continue;
+            }
+            let job = &self.waiting[index];
+            match self.idle_slot(job.request.slot, source) {
+                Some(slot) if !self.worth_waiting(job, reused) => {
+                    let running = self.waiting.remove(index);
+                    let running = running.and_then(|job| Running::new(job, &self.budget));
+                    admitted += 1;
+                    if let Some(running) = running {
+                        self.begin(slot, source, running);
+                    }
+                }
+                _ => index += 1,
+            }
+        }
+        if admitted > 0 {
+            // In this order, others see a request as waiting or in a slot at any time.
+            self.report_status();
+            self.status.waiting.fetch_sub(admitted, Relaxed);
+        }
+    }
+
+    /// Returns the number of answers in slots.
+    fn running(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.task().is_some()).count()
+    }
+
+    /// Returns the place and length of the longest cached prefix of a job's tokens.
+    fn source(&self, tokens: &[Token], job: &Job) -> (Source, usize) {
+        // An embedding needs the outputs of all tokens.
+        if !job.request.reuse || job.request.pooling.is_some() {
+            return (Source::None, 0);
+        }
+        let (engine, scales) = (&self.engine, &job.scales);
+        let of_slots = self
+            .slots
+            .iter()
+            .map(|slot| (Source::Slot(slot.id), reusable(engine, &slot.sequence, tokens, scales)));
+        let kept = self.prefixes.longest(engine, tokens, scales);
+        let kept = kept.map(|(_, reused)| (Source::Prefixes, reused));
+        let best = of_slots.chain(kept).rev().max_by_key(|(_, reused)| *reused);
+        best.filter(|(_, reused)| *reused > 0).unwrap_or((Source::None, 0))
+    }
+
+    /// Returns an idle slot: number `given`, or the slot that the answer continues, or the least
+    /// recently used one.
+    fn idle_slot(&self, given: Option<usize>, source: Source) -> Option<usize> {
+        let idle = |slot: &&Slot| slot.task().is_none();
+        if let Some(id) = given {
+            return self.slots.get(id).filter(idle).map(|slot| slot.id);
+        }
+        if let Source::Slot(id) = source
+            && self.slots[id].task().is_none()
+        {
+            return Some(id);
+        }
+        self.slots.iter().filter(idle).min_by_key(|slot| slot.last_use).map(|slot| slot.id)
+    }
+
+    /// Returns whether a prompt in progress has many more of a job's first tokens.
+    fn worth_waiting(&self, job: &Job, reused: usize) -> bool {
+        let alike = |slot: &&Slot| slot.takes_part(&job.scales) && !slot.generating();
+        let reading = self.slots.iter().filter(alike);
+        let longest = reading
+            .filter_map(|slot| Some(common_prefix(slot.prompt()?, &job.request.prompt)))
+            .max();
+        job.request.reuse && longest.is_some_and(|tokens| tokens > reused + WORTH_WAITING)
+    }
+
+    /// Starts or resumes an answer in an idle slot.
+    fn begin(&mut self, slot: usize, source: Source, mut running: Running) {
+        running.comes_from(match source {
+            Source::None => "none",
+            Source::Slot(_) => "slot",
+            Source::Prefixes if running.job().restored => "disk",
+            Source::Prefixes => "memory",
+        });
+        let Scheduler { engine, slots, prefixes, .. } = &*self;
+        let (tokens, scales) = (running.tokens(), &running.job().scales);
+        let sequence = match source {
+            Source::Slot(id) => Some(slots[id].sequence.clone()),
+            Source::Prefixes => {
+                prefixes.longest(engine, tokens, scales).map(|(kept, _)| kept.clone())
+            }
+            Source::None => None,
+        };
+        let mut sequence = sequence.unwrap_or_else(|| engine.sequence());
+        let shared = common_prefix(sequence.tokens(), tokens).min(tokens.len() - 1);
+        self.log_difference(&sequence, tokens, shared);
+        reuse(engine, &mut sequence, tokens, scales);
+        if let Err(e) = sequence.set_adapter_scales(scales) {
+            running.fail(e.into());
+            return;
+        }
+        let old = std::mem::replace(&mut self.slots[slot].sequence, self.engine.sequence());
+        if !continues(&self.engine, &sequence, &old) {
+            self.prefixes.keep(&self.engine, old);
+        }
+        self.slots[slot].last_use = self.steps;
+        self.slots[slot].begin(&self.engine, running, sequence, &self.costs);
+    }
+
+    /// Logs where a prompt first differs from the cached tokens that it could have continued.
+    fn log_difference(&self, cached: &Sequence, tokens: &[Token], shared: usize) {
+        if cached.tokens().get(shared).is_none_or(|cached| *cached == tokens[shared]) {
+            return;
+        }
+        let text = |tokens: &[Token]| {
+            self.quotes.then(|| {
+                let end = tokens.len().min(shared + SHOWN_TOKENS);
+                let bytes = self.tokenizer.decode(&tokens[shared..end], true);
+                String::from_utf8_lossy(&bytes).into_owned()
+            })
+        };
+        info!(
+            target: "cache", token = shared, of = tokens.len(), cached = text(cached.tokens()),
+            prompt = text(tokens), "a prompt differs from the cache"
+        );
+    }
+}
+
+/// A place with computed first tokens of a prompt.
+#[derive(Clone, Copy)]
+enum Source {
+    None,
+    Slot(usize),
+    Prefixes,
+}
+
+impl Drop for Scheduler<'_> {
+    fn drop(&mut self) {
+        self.stop(self.saved_by);
+        self.status.ended.store(true, Relaxed);
+    }
+}

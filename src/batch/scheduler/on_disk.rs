@@ -1,0 +1,126 @@
+//! The scheduler's reads and writes of the cache on disk.
+
+use std::{
+    cmp::Reverse,
+    time::{Duration, SystemTime},
+};
+
+use tracing::warn;
+
+use super::{
+    super::{Disk, slot::Slot},
+    Scheduler, WORTH_WAITING,
+};
+
+/// Sequences are written to disk once 1 / `FULL_SOON` of the KV cache is used. When it is full it
+/// is too late, since steps do not wait for the disk.
+const FULL_SOON: usize = 2;
+
+impl Scheduler<'_> {
+    /// Keeps the sequences that were loaded. Waits a little for one to be loaded or saved if all
+    /// answers depend on it.
+    pub(super) fn take_loaded(&mut self) {
+        let wait = self.running() == 0 && !self.waiting.is_empty();
+        let Scheduler { disk, prefixes, engine, .. } = self;
+        if let Some(disk) = disk {
+            disk.loaded(wait).into_iter().for_each(|sequence| prefixes.keep(engine, sequence));
+        }
+    }
+
+    /// Returns whether a waiting request should wait for a file with many more of its first
+    /// tokens to reuse than `reused`. Starts to load the file, once for each request.
+    pub(super) fn awaits_file(&mut self, index: usize, reused: usize) -> bool {
+        let job = &self.waiting[index];
+        let keeps = |disk: &&Disk| job.request.reuse && disk.keeps(&job.scales);
+        let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
+        let Some(file) = disk.longest(&job.request.prompt) else { return false };
+        if file.reusable < reused + WORTH_WAITING {
+            return false;
+        }
+        if file.loading {
+            return true;
+        }
+        if job.restored {
+            // The file did not help: it could not be read.
+            return false;
+        }
+        if !self.make_room(file.bytes) {
+            // Sequences being saved may free their memory soon.
+            return self.disk.as_ref().is_some_and(|disk| disk.saving());
+        }
+        let job = &mut self.waiting[index];
+        job.restored = true;
+        if let Some(disk) = &mut self.disk {
+            disk.load(&job.request.prompt);
+        }
+        true
+    }
+
+    /// Removes unused sequences until `bytes` of keys and values are free. Returns `false` if too
+    /// few can be removed.
+    fn make_room(&mut self, bytes: u64) -> bool {
+        loop {
+            let pool = self.engine.pool();
+            if pool.limit_bytes().saturating_sub(pool.used_bytes()) as u64 >= bytes {
+                return true;
+            }
+            if self.prefixes.remove_oldest() {
+                continue;
+            }
+            let Some(slot) = oldest_idle(&mut self.slots) else { return false };
+            slot.sequence = self.engine.sequence();
+        }
+    }
+
+    /// Starts to write the least recently used sequence that is not on disk, if the KV cache is
+    /// nearly full.
+    pub(super) fn save_oldest(&mut self) {
+        let Some(disk) = &mut self.disk else { return };
+        let pool = self.engine.pool();
+        if disk.saving() || pool.used_bytes() < pool.limit_bytes() / FULL_SOON {
+            return;
+        }
+        let mut idle: Vec<_> = self.slots.iter().filter(|slot| slot.task().is_none()).collect();
+        idle.sort_by_key(|slot| slot.last_use);
+        let idle = idle.into_iter().map(|slot| &slot.sequence);
+        if let Some(sequence) = self.prefixes.iter().chain(idle).find(|one| !disk.has(one)) {
+            disk.save(sequence, SystemTime::now());
+        }
+    }
+
+    /// Waits a little for a sequence being saved, to free its memory. Returns `false` if there is
+    /// none.
+    pub(super) fn await_saved(&mut self) -> bool {
+        let Scheduler { disk, prefixes, engine, .. } = self;
+        let Some(disk) = disk.as_mut().filter(|disk| disk.saving()) else { return false };
+        disk.loaded(true).into_iter().for_each(|sequence| prefixes.keep(engine, sequence));
+        true
+    }
+
+    /// Writes all sequences to disk, most recently used first, until the deadline.
+    pub(super) fn save_all(&mut self) {
+        let Some(mut disk) = self.disk.take() else { return };
+        self.slots.sort_by_key(|slot| Reverse(slot.last_use));
+        let of_slots = self.slots.iter().map(|slot| &slot.sequence);
+        let mut used = SystemTime::now();
+        for sequence in of_slots.chain(self.prefixes.iter().rev()) {
+            disk.save(sequence, used);
+            // Files keep this order.
+            used -= Duration::from_millis(10);
+        }
+        let left = disk.close(self.saved_by);
+        if left > 0 {
+            warn!(
+                target: "cache",
+                "no time left to write the cache: {left} conversations are not on disk"
+            );
+        }
+    }
+}
+
+/// Returns the least recently used idle slot that has tokens.
+pub(super) fn oldest_idle(slots: &mut [Slot]) -> Option<&mut Slot> {
+    let idle = slots.iter_mut().filter(|slot| slot.task().is_none());
+    let idle = idle.filter(|slot| !slot.sequence.tokens().is_empty());
+    idle.min_by_key(|slot| slot.last_use)
+}

@@ -1,0 +1,354 @@
+//! A slot: a sequence, and the answer computed with it.
+
+use std::{ops::ControlFlow, time::Duration};
+
+use crate::{
+    Token,
+    constraint::StepBudget,
+    generate::{
+        End, Generation, Next,
+        speculation::{Costs, Speculation, Target},
+    },
+    model::{self, Engine, Feed, Output, Role, Sequence},
+};
+
+use super::{
+    Error, Generated, Outcome, Reading, Scales, SlotState, Update,
+    request::Job,
+    task::{Taker, Task},
+};
+
+/// Maximum steps of the draft source before each step of the engine.
+const FOLLOWING_STEPS: usize = 2;
+
+/// A slot.
+pub struct Slot {
+    /// Its number.
+    pub id: usize,
+    /// The tokens of the last prompt and answer, with their keys and values.
+    pub sequence: Sequence,
+    /// The time of the last use, as a number that grows.
+    pub last_use: u64,
+    /// The last step with this slot.
+    pub last_step: u64,
+    /// Set when shorter prompts filled the last step, so this one, the oldest, goes first next
+    /// time.
+    pub passed_over: bool,
+    /// Set when the answer skips a step, so that other constraints have all of its time.
+    pub resting: bool,
+    /// Draft source. Its acceptance statistics carry over to later answers.
+    speculation: Speculation,
+    running: Option<Running>,
+}
+
+/// An answer in progress.
+pub struct Running {
+    generation: Generation,
+    /// Whether the draft source has processed the tokens.
+    followed: bool,
+    task: Task,
+}
+
+/// A completed answer, before its reply is called.
+#[must_use]
+pub struct Ended {
+    job: Job,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Ended {
+    /// Reports the end to the client.
+    pub fn report(mut self) {
+        self.job.reply.update(Update::Ended(self.outcome));
+    }
+}
+
+impl Slot {
+    /// Creates an idle slot.
+    pub fn new(id: usize, engine: &Engine, speculation: Speculation) -> Self {
+        Slot {
+            id,
+            sequence: engine.sequence(),
+            last_use: 0,
+            last_step: 0,
+            passed_over: false,
+            resting: false,
+            speculation,
+            running: None,
+        }
+    }
+
+    /// Starts an answer, or resumes a suspended one, with a sequence that holds some of its first
+    /// tokens. `costs` are the times of passes so far.
+    pub fn begin(
+        &mut self,
+        engine: &Engine,
+        mut running: Running,
+        sequence: Sequence,
+        costs: &Costs,
+    ) {
+        self.speculation.set_costs(costs.clone());
+        running.followed = false;
+        if !running.generation.has_begun() {
+            running.task.begin(engine, running.generation.prompt());
+            running.generation.reuse(sequence.tokens().len());
+        }
+        self.sequence = sequence;
+        self.passed_over = false;
+        self.running = Some(running);
+        self.report_reading();
+    }
+
+    /// Takes the answer out of the slot, to resume it later.
+    pub fn suspend(&mut self) -> Option<Running> {
+        self.running.take()
+    }
+
+    /// Returns the state to publish.
+    pub fn state(&self) -> SlotState {
+        SlotState {
+            busy: self.running.is_some(),
+            reading: self.running.is_some() && !self.generating(),
+            tokens: self.sequence.tokens().len(),
+            prompt: self.prompt().map_or(0, <[_]>::len),
+            timings: self.running.as_ref().map(|r| *r.generation.timings()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the request in progress.
+    pub fn task(&self) -> Option<&Task> {
+        self.running.as_ref().map(|running| &running.task)
+    }
+
+    /// Returns the adapter scales of the answer.
+    pub fn scales(&self) -> Option<&Scales> {
+        self.task().map(|task| &task.job.scales)
+    }
+
+    /// Returns whether the slot takes part in a step with these adapter scales.
+    pub fn takes_part(&self, scales: &Scales) -> bool {
+        !self.resting && self.scales() == Some(scales)
+    }
+
+    /// Returns whether the last step had no time left for the answer's constraint.
+    pub fn waits(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.generation.waits())
+    }
+
+    /// Returns whether the next token of the answer needs time for a constraint.
+    pub fn is_constrained(&self) -> bool {
+        let is_constrained = |running: &Running| running.generation.is_constrained();
+        self.generating() && self.running.as_ref().is_some_and(is_constrained)
+    }
+
+    /// Returns the prompt of the answer in progress.
+    pub fn prompt(&self) -> Option<&[Token]> {
+        self.running.as_ref().map(|running| running.generation.prompt())
+    }
+
+    /// Returns whether the slot generates tokens.
+    pub fn generating(&self) -> bool {
+        let has_begun = |running: &Running| running.generation.has_begun();
+        self.running.as_ref().is_some_and(has_begun) && self.remaining() == 1
+    }
+
+    /// Returns the number of tokens to compute before the next token of the answer.
+    pub fn remaining(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| {
+            running.tokens().len() - self.sequence.tokens().len() + self.sequence.to_recompute()
+        })
+    }
+
+    /// Drops the answer if its receiver is gone.
+    pub fn drop_abandoned(&mut self) {
+        if self.running.as_ref().is_some_and(Running::abandoned) {
+            self.running = None;
+        }
+    }
+
+    /// Stops the answer with an error.
+    pub fn fail(&mut self, error: Error) {
+        if let Some(running) = self.running.take() {
+            running.fail(error);
+        }
+    }
+
+    /// Lets the draft source process more of the tokens, for a short time. Until it has all of
+    /// them, answers have no drafts.
+    ///
+    /// # Errors
+    /// If a draft model fails.
+    pub fn follow(&mut self) -> Result<(), model::Error> {
+        let Slot { speculation, running, .. } = self;
+        let Some(running) =
+            running.as_mut().filter(|running| running.wants_drafts() && !running.followed)
+        else {
+            return Ok(());
+        };
+        let mut steps = 0;
+        speculation.begin(running.tokens(), &mut || {
+            steps += 1;
+            if steps < FOLLOWING_STEPS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        running.followed = steps < FOLLOWING_STEPS;
+        Ok(())
+    }
+
+    /// Adds at most `room` drafts to the tokens to compute, in a pass that has `rows` rows without
+    /// them. Returns the number of drafts.
+    ///
+    /// # Errors
+    /// If a draft model or the predictor fails.
+    pub fn draft(
+        &mut self,
+        engine: &mut Engine,
+        rows: usize,
+        room: usize,
+    ) -> Result<usize, model::Error> {
+        if !self.generating() {
+            return Ok(0);
+        }
+        let Slot { sequence, speculation, running, .. } = self;
+        let Some(running) = running.as_mut().filter(|running| running.followed) else {
+            return Ok(0);
+        };
+        let most = running.job().request.drafts_max.unwrap_or(usize::MAX);
+        let room = room.min(most).min(engine.room(sequence) - 1);
+        running.generation.draft(speculation, rows, room, Target { engine, sequence })
+    }
+
+    /// Removes the drafts of a step that was not computed.
+    pub fn drop_drafts(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.generation.drop_drafts();
+        }
+    }
+
+    /// Records the time of a pass that computed only answers and drafts.
+    pub fn passed(&mut self, rows: usize, time: Duration) {
+        if self.running.as_ref().is_some_and(|running| running.followed) {
+            self.speculation.passed(rows, time);
+        }
+    }
+
+    /// Returns the tokens to compute next, and the receiver of their logits.
+    pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
+        let Slot { sequence, speculation, running, .. } = self;
+        let Running { generation, task, .. } = running.as_mut()?;
+        let computed = sequence.tokens().len();
+        let (Next { tokens, role, wanted }, prompt, writing) = generation.next(computed);
+        let (wanted, output) = match &task.pooler {
+            Some(pooler) => (pooler.wanted(), Output::Embedding),
+            None if role == Role::Prompt && task.wants_prompt() => {
+                (computed..wanted.end, Output::Logits)
+            }
+            None => (wanted, Output::Logits),
+        };
+        let feed = Feed { sequence, tokens, role, wanted, output };
+        Some((feed, Taker { task, writing, speculation, prompt }))
+    }
+
+    /// Continues after a step, in a context of `capacity` tokens. Returns the answer if it is
+    /// complete.
+    pub fn advance(&mut self, capacity: usize) -> Option<Ended> {
+        let Slot { sequence, running, .. } = self;
+        match running.as_mut()?.generation.advance(sequence, capacity) {
+            Ok(Some(end)) => self.end(end),
+            Ok(None) => {
+                self.report_reading();
+                None
+            }
+            Err(e) => {
+                self.fail(e.into());
+                None
+            }
+        }
+    }
+
+    fn end(&mut self, end: End) -> Option<Ended> {
+        let Running { mut task, mut generation, .. } = self.running.take()?;
+        if let Some(pooler) = task.pooler.take() {
+            task.job.reply.update(Update::Embedded(pooler.finish()));
+            // Other prompts cannot continue the text of an embedding.
+            self.sequence.truncate(0);
+        }
+        let text = generation.end(&end);
+        let timings = *generation.timings();
+        if !text.is_empty() {
+            task.job.reply.update(Update::Generated(Generated {
+                text,
+                timings,
+                ..Generated::default()
+            }));
+        }
+        let outcome = Outcome {
+            end,
+            timings,
+            source: task.source,
+            slot: self.id,
+            sequence_tokens: self.sequence.tokens().len(),
+            evicted: self.sequence.take_evicted().is_some(),
+        };
+        Some(Ended { job: task.job, outcome })
+    }
+
+    /// Reports prompt processing, until the answer has a token.
+    fn report_reading(&mut self) {
+        if let Some(running) = &mut self.running
+            && !running.generation.has_begun()
+        {
+            let Running { generation, task, .. } = running;
+            task.job.reply.update(Update::Read(Reading {
+                total: generation.prompt().len(),
+                cached: generation.timings().reused,
+                processed: self.sequence.tokens().len(),
+                elapsed: generation.started().elapsed(),
+            }));
+        }
+    }
+}
+
+impl Running {
+    /// Prepares an answer with a constraint that shares `budget`. Returns `None`, and reports an
+    /// error, if the sampler's settings are invalid.
+    pub fn new(mut job: Job, budget: &StepBudget) -> Option<Self> {
+        let prompt = std::mem::take(&mut job.request.prompt);
+        let mut limits = job.request.limits.clone();
+        limits.constraint = limits.constraint.map(|one| one.with_budget(budget.clone()));
+        let task = Task::new(job, &prompt)?;
+        Some(Running { generation: Generation::new(prompt, limits), followed: false, task })
+    }
+
+    /// Ends the answer with an error.
+    pub fn fail(mut self, error: Error) {
+        self.task.job.reply.update(Update::Failed(error));
+    }
+
+    /// Returns the request.
+    pub fn job(&self) -> &Job {
+        &self.task.job
+    }
+
+    /// Records where the reused tokens come from, unless the answer has tokens.
+    pub fn comes_from(&mut self, source: &'static str) {
+        if !self.generation.has_begun() {
+            self.task.source = source;
+        }
+    }
+
+    /// Returns the tokens of the prompt and of the answer.
+    pub fn tokens(&self) -> &[Token] {
+        self.generation.tokens()
+    }
+
+    /// Returns whether the receiver is gone.
+    pub fn abandoned(&self) -> bool {
+        self.task.job.reply.is_closed()
+    }
+
+    /// Returns whether the answer can use drafts.
+    fn wants_drafts(&self) -> bool {
+        self.task.pooler.is_none() && self.job().request.drafts_max != Some(0)
+    }
+}

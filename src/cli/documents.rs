@@ -1,0 +1,171 @@
+//! Documents that were read before: a folder with their keys and values.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{args::named, error::Error, note};
+use rope_cpu::{
+    Token,
+    model::{
+        Session,
+        saved::{self, Folder, Kind, Saved},
+    },
+    platform::processors::plural,
+    tokenizer::common_prefix,
+};
+
+/// Minimum number of tokens to gain from a file. It is loaded as a whole, so that fewer are
+/// computed in the same time.
+const WORTH_LOADING: usize = 64;
+
+/// The documents in a folder, for the model and the settings of a session.
+pub struct Documents {
+    folder: Folder,
+    files: Vec<Saved>,
+    /// The option with the folder, for messages.
+    name: String,
+    /// Whether a note has said why a document is not used.
+    explained: bool,
+}
+
+/// A document that a session continues.
+pub struct Found {
+    /// The path of its file.
+    pub name: String,
+    /// The number of reused tokens, without the last one of the prompt: its logits are computed.
+    pub reused: usize,
+    /// The size of the file.
+    pub bytes: u64,
+    /// The time for loading it.
+    pub time: Duration,
+}
+
+impl Documents {
+    /// Opens the documents in the folder that `option` gives, which is created if `writes`.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or created.
+    pub fn open(option: &str, path: &Path, session: &Session, writes: bool) -> Result<Self, Error> {
+        let archive = session.archive(session.model().fingerprint());
+        let folder = Folder::new(path.into(), archive);
+        let created = if writes { folder.create() } else { Ok(()) };
+        let files = created.and_then(|()| folder.list());
+        let mut files = files.map_err(|e| named(path, format_args!("{option}: {e}")))?;
+        files.retain(|file| file.kind == Kind::Document);
+        let name = format!("{option} {}", path.display());
+        Ok(Documents { folder, files, name, explained: false })
+    }
+
+    /// Replaces the tokens of a session by the document with the most first tokens of a prompt, if
+    /// it has many more of them than the session, or all. Prints a note about a damaged file.
+    pub fn restore(&mut self, session: &mut Session, prompt: &[Token]) -> Option<Found> {
+        loop {
+            let (index, least) = self.best(session, prompt)?;
+            let (started, file) = (Instant::now(), &self.files[index]);
+            let name = self.folder.path_of(&file.name).display().to_string();
+            match self.folder.restore(&file.name, session) {
+                Ok(bytes) => {
+                    let (restored, time) = (reusable(session, prompt), started.elapsed());
+                    let reused = restored.min(prompt.len().saturating_sub(1));
+                    return (restored >= least).then_some(Found { name, reused, bytes, time });
+                }
+                Err(e) => {
+                    note(format_args!("note: {name} is not used: {e}"));
+                    self.files.remove(index);
+                    self.explained = true;
+                }
+            }
+        }
+    }
+
+    /// Returns the file that is worth loading, and how many tokens the session can then reuse.
+    fn best(&self, session: &Session, prompt: &[Token]) -> Option<(usize, usize)> {
+        let files = self.files.iter().map(|file| self.tokens_of(file, prompt)).enumerate();
+        let (index, most) = files.max_by_key(|(_, tokens)| *tokens)?;
+        let gained = most.saturating_sub(reusable(session, prompt));
+        let worth = gained >= WORTH_LOADING || gained > 0 && most == prompt.len();
+        worth.then_some((index, most))
+    }
+
+    fn tokens_of(&self, file: &Saved, prompt: &[Token]) -> usize {
+        match self.folder.continues(file, prompt) {
+            true => prompt.len(),
+            false => self.folder.reusable(file, prompt),
+        }
+    }
+
+    /// Returns how many of the first tokens of a prompt are in one file.
+    pub fn stored(&self, prompt: &[Token]) -> usize {
+        self.files.iter().map(|file| self.tokens_of(file, prompt)).max().unwrap_or_default()
+    }
+
+    /// Returns whether a file has all tokens of a prompt.
+    pub fn has(&self, prompt: &[Token]) -> bool {
+        self.stored(prompt) == prompt.len()
+    }
+
+    /// Prints a note on why no document is used, once.
+    pub fn explain(&mut self) {
+        if std::mem::replace(&mut self.explained, true) {
+            return;
+        }
+        let unused = self.files.iter().filter_map(|f| Some((&*f.name, f.outline.as_ref().err()?)));
+        let reason = match mismatch(unused) {
+            Some(reason) => reason,
+            None if self.files.is_empty() => "it has none; `rope-cpu read` writes them".into(),
+            None => {
+                let count = plural(self.files.len(), "document");
+                format!("the prompt starts with none of its {count}")
+            }
+        };
+        note(format_args!("note: {}: no document is used: {reason}", self.name));
+    }
+
+    /// Writes the first `len` tokens of a session. Removes the documents that they start with.
+    /// Returns the number of written tokens, and of bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or keys that it needs were evicted.
+    pub fn save(&mut self, session: &Session, len: usize) -> Result<(usize, u64), Error> {
+        let failed = |reason: &dyn std::fmt::Display| {
+            Error::failed(format_args!("{}: cannot write a document: {reason}", self.name))
+        };
+        let tokens = self.folder.writable(session, len);
+        if tokens == 0 {
+            return Err(failed(
+                &"its first keys have left the context; choose a larger one with -c",
+            ));
+        }
+        let saved = self.folder.write(session, tokens, Kind::Document, SystemTime::now());
+        let saved = saved.map_err(|e| failed(&e))?;
+        let folder = &self.folder;
+        for old in self.files.extract_if(.., |file| folder.supersedes(&saved, file)) {
+            if old.name != saved.name {
+                folder.remove(&old.name).map_err(|e| failed(&e))?;
+            }
+        }
+        let bytes = saved.bytes;
+        self.files.push(saved);
+        Ok((tokens, bytes))
+    }
+}
+
+/// Returns how many of the first tokens of a prompt the session has.
+fn reusable(session: &Session, prompt: &[Token]) -> usize {
+    session.rewind_point(common_prefix(session.tokens(), prompt))
+}
+
+/// Returns why files cannot be used. Files of other models are mentioned last, since a folder may
+/// have the files of several models.
+pub fn mismatch<'f>(unused: impl Iterator<Item = (&'f str, &'f saved::Error)>) -> Option<String> {
+    let unused: Vec<_> = unused.collect();
+    let of_model = |error: &saved::Error| matches!(error, saved::Error::Model);
+    let (name, error) = unused.iter().min_by_key(|(_, error)| of_model(error))?;
+    let others = match unused.len() - 1 {
+        0 => String::new(),
+        others => format!(" (and {} more)", plural(others, "file")),
+    };
+    Some(format!("{name}{others}: {error}"))
+}

@@ -1,0 +1,79 @@
+//! Reasoning before an answer: its limit, and whether the answer's constraint skips it.
+
+use std::sync::Arc;
+
+use super::Answer;
+use crate::{
+    Token,
+    chat::{Budget, Format, Parser, Tools},
+    tokenizer::{Ends, Special, Tokenizer},
+};
+
+/// A limit on the reasoning before an answer.
+#[derive(Clone, Debug)]
+pub struct Reasoning {
+    format: Format,
+    prompt: Arc<str>,
+    tools: Arc<Tools>,
+    tokens_max: usize,
+    /// The tokens that end reasoning at the limit.
+    end: Vec<Token>,
+    is_free: bool,
+}
+
+/// Follows the reasoning of an answer during generation.
+pub struct Following {
+    parser: Parser,
+    budget: Budget,
+    end: Vec<Token>,
+    is_free: bool,
+}
+
+impl Reasoning {
+    /// Limits the reasoning in the answer to `prompt` to `tokens_max` tokens; `None` for no limit.
+    /// With `is_free`, the answer's constraint starts after the reasoning.
+    ///
+    /// Returns `None` if there is a limit, but the model has no tokens that end its reasoning: see
+    /// [`Format::reasoning_end`].
+    pub fn new(
+        format: Format,
+        prompt: &str,
+        tools: &Tools,
+        tokens_max: Option<usize>,
+        is_free: bool,
+        tokenizer: &Tokenizer<'_>,
+    ) -> Option<Self> {
+        let text = format.reasoning_end().unwrap_or_default();
+        let end = tokenizer.encode(text, Special::Parse, Ends::Omit);
+        let spelled = !end.is_empty() && tokenizer.decode(&end, true) == text.as_bytes();
+        if tokens_max.is_some() && !spelled {
+            return None;
+        }
+        let (prompt, tools) = (prompt.into(), Arc::new(tools.clone()));
+        let tokens_max = tokens_max.unwrap_or(usize::MAX);
+        Some(Reasoning { format, prompt, tools, tokens_max, end, is_free })
+    }
+
+    /// Starts to follow an answer.
+    pub(super) fn follow(&self) -> Following {
+        let parser = self.format.parser(&self.prompt, &self.tools);
+        let budget = Budget::new(self.tokens_max, &parser);
+        Following { parser, budget, end: self.end.clone(), is_free: self.is_free }
+    }
+}
+
+impl Following {
+    /// Prepares the next token of the answer. Returns the tokens to force once reasoning reaches
+    /// its limit; none before.
+    pub fn prepare(&self, answer: &mut Answer) -> Vec<Token> {
+        answer.set_free(self.is_free && self.parser.is_reasoning());
+        let ends = self.budget.forced(&self.parser).is_some() && answer.is_whole();
+        if ends { self.end.clone() } else { Vec::new() }
+    }
+
+    /// Adds a token, with the text that is certain after it.
+    pub fn push(&mut self, text: &str) {
+        self.parser.push(text);
+        self.budget.count(&self.parser);
+    }
+}

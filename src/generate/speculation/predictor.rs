@@ -1,0 +1,60 @@
+//! The model's own predictor: a layer that predicts the token after the next one.
+
+use super::{Drafter, Target, acceptance::Acceptance, likeliest};
+use crate::{Token, model};
+
+/// Drafts the most likely tokens by the model's predictor
+/// ([`Config::predictor`](crate::model::Config)). The engine must have
+/// [`Options::predict`](crate::model::Options); without it there are no drafts.
+///
+/// ```no_run
+/// use rope_cpu::{
+///     generate::speculation::{Count, Predictor, Speculation},
+///     model::{Model, Options, Session},
+///     rope::{Flags, Rope},
+/// };
+///
+/// let model = Model::open("Qwen3.5-4B.gguf")?;
+/// let rope = Rope::new(model.rope_plan(&Flags::default(), 4096)?);
+/// let options = Options { predict: true, ..Options::new(4096) };
+/// let session = Session::new(&model, rope, options)?;
+/// let speculation = Speculation::new(vec![Box::new(Predictor::default())], Count::UpTo(3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Predictor {
+    acceptance: Acceptance,
+}
+
+impl Drafter for Predictor {
+    fn follow(&mut self, text: &[Token]) {
+        self.acceptance.follow(text);
+    }
+
+    fn chance(&self, depth: usize) -> f64 {
+        self.acceptance.share(depth)
+    }
+
+    fn draft(
+        &mut self,
+        text: &[Token],
+        count: usize,
+        target: Option<&mut Target<'_>>,
+        drafts: &mut Vec<Token>,
+    ) -> Result<(), model::Error> {
+        let (Some(Target { engine, sequence }), Some((&last, before))) =
+            (target, text.split_last())
+        else {
+            return Ok(());
+        };
+        if sequence.tokens().len() != before.len() {
+            return Ok(());
+        }
+        engine.predict(sequence, last, count, &mut |logits| {
+            drafts.push(likeliest(logits));
+            drafts.last().copied()
+        })?;
+        self.acceptance.drafted(text, drafts);
+        Ok(())
+    }
+}

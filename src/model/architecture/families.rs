@@ -1,0 +1,376 @@
+//! The supported families of models.
+
+use rope_cpu_kernels::vector::Activation;
+
+use super::{
+    Architecture, AttentionGates, Experts, Global, HeadNorms, Inner, Norm, Norms, Recurrent,
+    RoutingKeys, Scales, Scores, Terms, Unrotated, Windows,
+};
+use crate::{
+    model::Pairing,
+    rope::{Family, LONG, LogMultiplier, ROPE_FREQS, SHORT},
+};
+
+const LLAMA: Architecture = Architecture {
+    name: "llama",
+    pairing: Pairing::Adjacent,
+    causal: true,
+    norm: Norm::Rms,
+    attention: Norms { before: Some("attn_norm"), after: None },
+    norms_sums: false,
+    network: Some(Norms { before: Some("ffn_norm"), after: None }),
+    terms: Terms::None,
+    output_norm: Some("output_norm"),
+    head_norms: HeadNorms::None,
+    value_norm: false,
+    sinks: false,
+    attention_gates: AttentionGates::None,
+    latent: false,
+    recurrent: Recurrent::Never,
+    predictor: false,
+    inner: Inner::Gated(Activation::Silu),
+    experts: Experts::Sometimes,
+    routing: RoutingKeys::None,
+    scales: Scales::None,
+    soft_caps: None,
+    windows: None,
+    unrotated: Unrotated::Never,
+    scores: Scores::ByHead,
+    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+};
+
+/// A family without experts that rotates halves of a head.
+const QWEN2: Architecture = Architecture {
+    name: "qwen2",
+    pairing: Pairing::Halves,
+    experts: Experts::Never,
+    rope: Family::PLAIN,
+    ..LLAMA
+};
+
+const QWEN3: Architecture = Architecture { name: "qwen3", head_norms: HeadNorms::Heads, ..QWEN2 };
+
+const QWEN3_MOE: Architecture =
+    Architecture { name: "qwen3moe", experts: Experts::Always, ..QWEN3 };
+
+/// Norms after attention and after the network, by the names of Gemma.
+const AFTER_ATTENTION: Option<&str> = Some("post_attention_norm");
+const AFTER_NETWORK: Option<&str> = Some("post_ffw_norm");
+
+const GEMMA3: Architecture = Architecture {
+    name: "gemma3",
+    attention: Norms { after: AFTER_ATTENTION, ..LLAMA.attention },
+    network: Some(Norms { before: Some("ffn_norm"), after: AFTER_NETWORK }),
+    head_norms: HeadNorms::Heads,
+    inner: Inner::Gated(Activation::GeluTanh),
+    scales: Scales::Embeddings,
+    soft_caps: Some([0.0; 2]),
+    windows: Some(Windows { global: Global::Last(6), default: None, only: None, own_rope: true }),
+    scores: Scores::ByEmbedding(62),
+    rope: Family { trained_with_factor: true, ..Family::PLAIN },
+    ..QWEN2
+};
+
+/// A family that normalizes the outputs of its branches, and not their inputs.
+const OLMO2: Architecture = Architecture {
+    name: "olmo2",
+    attention: Norms { before: None, after: AFTER_ATTENTION },
+    network: Some(Norms { before: None, after: AFTER_NETWORK }),
+    head_norms: HeadNorms::Rows,
+    windows: Some(Windows { global: Global::Last(4), default: None, only: None, own_rope: true }),
+    rope: Family { shares_base: true, ..Family::PLAIN },
+    ..QWEN2
+};
+
+const GRANITE: Architecture =
+    Architecture { name: "granite", scales: Scales::Keys, unrotated: Unrotated::Unless, ..LLAMA };
+
+/// A family with Mamba 2, attention or a feed-forward network in each layer.
+const NEMOTRON_H: Architecture = Architecture {
+    name: "nemotron_h",
+    network: None,
+    recurrent: Recurrent::Mamba2Alone,
+    inner: Inner::SquaredRelu,
+    unrotated: Unrotated::Always,
+    ..QWEN2
+};
+
+const HUNYUAN: Architecture = Architecture {
+    name: "hunyuan-dense",
+    head_norms: HeadNorms::RotatedHeads,
+    rope: Family {
+        divisors: &[ROPE_FREQS],
+        alpha_in_base: true,
+        keys_are_final: true,
+        ..Family::PLAIN
+    },
+    ..QWEN2
+};
+
+/// A family with the gated delta rule in most layers.
+const QWEN35: Architecture = Architecture {
+    name: "qwen35",
+    network: Some(Norms { before: AFTER_ATTENTION, after: None }),
+    attention_gates: AttentionGates::WithQueries,
+    recurrent: Recurrent::Delta,
+    predictor: true,
+    ..QWEN3
+};
+
+/// A family with short convolutions in most layers.
+const LFM2: Architecture = Architecture {
+    name: "lfm2",
+    recurrent: Recurrent::ShortConvolution,
+    output_norm: Some("token_embd_norm"),
+    windows: Some(Windows { global: Global::None, default: None, only: None, own_rope: false }),
+    ..QWEN3
+};
+
+const BERT: Architecture = Architecture {
+    name: "bert",
+    causal: false,
+    norm: Norm::Layer,
+    attention: Norms { before: None, after: Some("attn_output_norm") },
+    norms_sums: true,
+    network: Some(Norms { before: None, after: Some("layer_output_norm") }),
+    terms: Terms::TypesAndPositions,
+    output_norm: None,
+    inner: Inner::Gelu,
+    unrotated: Unrotated::Always,
+    ..QWEN2
+};
+
+impl Architecture {
+    /// All supported families.
+    pub const ALL: [Self; 43] = [
+        LLAMA,
+        Self {
+            name: "smollm3",
+            experts: Experts::Never,
+            unrotated: Unrotated::Period(4),
+            rope: Family::PLAIN,
+            ..LLAMA
+        },
+        QWEN2,
+        Self { name: "qwen2vl", ..QWEN2 },
+        QWEN3,
+        Self { name: "qwen3vl", ..QWEN3 },
+        QWEN3_MOE,
+        Self { name: "qwen3vlmoe", ..QWEN3_MOE },
+        Self {
+            name: "phi3",
+            inner: Inner::GatedInOne(Activation::Silu),
+            windows: Some(Windows {
+                global: Global::None,
+                default: None,
+                only: None,
+                own_rope: false,
+            }),
+            rope: Family { divisors: &[LONG, SHORT], ..Family::PLAIN },
+            ..QWEN2
+        },
+        Self { name: "mellum", windows: OLMO2.windows, rope: OLMO2.rope, ..QWEN3_MOE },
+        Self {
+            name: "laguna",
+            attention_gates: AttentionGates::Apart,
+            experts: Experts::SomeLayers,
+            routing: RoutingKeys::AllOfSigmoids,
+            windows: Some(Windows {
+                global: Global::First(4),
+                default: None,
+                only: None,
+                own_rope: true,
+            }),
+            rope: OLMO2.rope,
+            ..QWEN3
+        },
+        Self {
+            name: "gemma2",
+            head_norms: HeadNorms::None,
+            soft_caps: Some([50.0, 30.0]),
+            windows: Some(Windows {
+                global: Global::Last(2),
+                default: Some(4096),
+                only: None,
+                own_rope: true,
+            }),
+            scores: Scores::ByEmbedding(46),
+            rope: Family { shares_base: true, ..Family::PLAIN },
+            ..GEMMA3
+        },
+        GEMMA3,
+        Self {
+            name: "gemma4",
+            value_norm: true,
+            experts: Experts::Beside,
+            windows: Some(Windows {
+                global: Global::Listed,
+                default: None,
+                only: None,
+                own_rope: true,
+            }),
+            scores: Scores::One,
+            rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+            ..GEMMA3
+        },
+        Self {
+            name: "gemma-embedding",
+            causal: false,
+            soft_caps: None,
+            scores: Scores::ByHead,
+            rope: Family::PLAIN,
+            ..GEMMA3
+        },
+        Self {
+            name: "gpt-oss",
+            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
+            sinks: true,
+            inner: Inner::Gated(Activation::ClampedSilu),
+            experts: Experts::Always,
+            windows: Some(Windows {
+                global: Global::Last(2),
+                default: None,
+                only: None,
+                own_rope: false,
+            }),
+            rope: Family { exact_ramp: true, ..Family::PLAIN },
+            ..QWEN2
+        },
+        Self {
+            name: "mistral3",
+            rope: Family {
+                divisors: &[ROPE_FREQS],
+                yarn_betas: true,
+                temperature: true,
+                log_multiplier: LogMultiplier::Denominator,
+                ..Family::PLAIN
+            },
+            ..LLAMA
+        },
+        OLMO2,
+        GRANITE,
+        Self {
+            name: "granitemoe",
+            experts: Experts::Always,
+            unrotated: Unrotated::Never,
+            ..GRANITE
+        },
+        Self { name: "granitehybrid", recurrent: Recurrent::Mamba2, ..GRANITE },
+        Self {
+            name: "granite_swa",
+            sinks: true,
+            experts: Experts::Never,
+            windows: Some(Windows {
+                global: Global::Listed,
+                default: None,
+                only: None,
+                own_rope: false,
+            }),
+            unrotated: Unrotated::Listed,
+            ..GRANITE
+        },
+        Self {
+            name: "minicpm",
+            scales: Scales::KeysOrDefaults,
+            rope: Family { divisors: &[ROPE_FREQS, LONG, SHORT], ..Family::PLAIN },
+            ..LLAMA
+        },
+        Self {
+            name: "exaone4",
+            head_norms: HeadNorms::Heads,
+            windows: Some(Windows {
+                global: Global::Last(4),
+                default: Some(4096),
+                only: Some(64),
+                own_rope: false,
+            }),
+            unrotated: Unrotated::Global,
+            rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+            ..OLMO2
+        },
+        Self {
+            name: "glm4",
+            attention: GEMMA3.attention,
+            network: GEMMA3.network,
+            inner: Inner::GatedInOne(Activation::Silu),
+            experts: Experts::Never,
+            rope: Family::PLAIN,
+            ..LLAMA
+        },
+        Self { name: "ernie4_5", experts: Experts::Never, rope: Family::PLAIN, ..LLAMA },
+        Self { name: "ernie4_5-moe", experts: Experts::SomeLayers, rope: Family::PLAIN, ..LLAMA },
+        Self {
+            name: "seed_oss",
+            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
+            ..QWEN2
+        },
+        Self { name: "arcee", inner: Inner::SquaredRelu, experts: Experts::Never, ..LLAMA },
+        Self {
+            name: "apertus",
+            head_norms: HeadNorms::Heads,
+            inner: Inner::Xielu,
+            rope: Family { divisors: &[ROPE_FREQS, LONG, SHORT], ..Family::PLAIN },
+            ..QWEN2
+        },
+        HUNYUAN,
+        Self {
+            name: "hunyuan-moe",
+            experts: Experts::Always,
+            rope: Family { alpha_in_base: false, ..HUNYUAN.rope },
+            ..HUNYUAN
+        },
+        Self {
+            name: "cohere2",
+            norm: Norm::Layer,
+            network: None,
+            experts: Experts::Never,
+            scales: Scales::Logits,
+            windows: Some(Windows {
+                global: Global::Last(4),
+                default: None,
+                only: None,
+                own_rope: false,
+            }),
+            unrotated: Unrotated::Global,
+            ..LLAMA
+        },
+        LFM2,
+        Self {
+            name: "lfm2moe",
+            experts: Experts::SomeLayers,
+            routing: RoutingKeys::Gating,
+            windows: None,
+            ..LFM2
+        },
+        Self { name: "falcon-h1", recurrent: Recurrent::Mamba2Beside, ..QWEN2 },
+        NEMOTRON_H,
+        Self {
+            name: "nemotron_h_moe",
+            experts: Experts::Always,
+            routing: RoutingKeys::AllOfSigmoids,
+            ..NEMOTRON_H
+        },
+        Self {
+            name: "deepseek2",
+            latent: true,
+            experts: Experts::SomeLayers,
+            routing: RoutingKeys::All,
+            rope: Family {
+                log_multiplier: LogMultiplier::Both,
+                temperature: true,
+                ..Family::PLAIN
+            },
+            ..LLAMA
+        },
+        QWEN35,
+        Self { name: "qwen35moe", experts: Experts::Always, ..QWEN35 },
+        BERT,
+        Self {
+            name: "nomic-bert",
+            terms: Terms::Types,
+            inner: Inner::Gated(Activation::Silu),
+            unrotated: Unrotated::Never,
+            ..BERT
+        },
+    ];
+}

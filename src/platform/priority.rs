@@ -1,0 +1,14 @@
+//! The priority of the program beside others.
+
+use std::io;
+
+use super::system;
+
+/// Lowers the priority of this thread and of those that it starts. `nice` is from 0, the usual
+/// priority, to 19, the lowest.
+///
+/// # Errors
+/// If the system does not change it.
+pub fn lower(nice: u8) -> io::Result<()> {
+    system::lower_priority(nice)
+}

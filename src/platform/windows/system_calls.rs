@@ -1,0 +1,140 @@
+//! The functions of Windows that have no safe interface.
+
+#![allow(unsafe_code, reason = "they take pointers")]
+
+use std::{
+    io,
+    os::windows::io::{AsHandle, AsRawHandle},
+    ptr,
+};
+
+use windows_sys::{
+    Win32::{
+        Foundation::HANDLE,
+        System::{
+            Console::SetConsoleCtrlHandler,
+            JobObjects::{
+                JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECTINFOCLASS,
+                JobObjectCpuRateControlInformation, JobObjectExtendedLimitInformation,
+                QueryInformationJobObject,
+            },
+            Pipes::PeekNamedPipe,
+            ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS_EX},
+            SystemInformation::{
+                GetLogicalProcessorInformationEx, GlobalMemoryStatusEx, MEMORYSTATUSEX, RelationAll,
+            },
+            Threading::{
+                GetCurrentProcess, GetProcessAffinityMask, PROCESS_CREATION_FLAGS, SetPriorityClass,
+            },
+        },
+    },
+    core::BOOL,
+};
+
+/// The largest answer about processors that is read: far more than a machine of 2,048 has.
+const RECORDS_MAX: u32 = 1 << 22;
+
+/// Returns the memory of the machine.
+pub fn memory_status() -> Option<MEMORYSTATUSEX> {
+    let length = size_of::<MEMORYSTATUSEX>() as u32;
+    let mut status = MEMORYSTATUSEX { dwLength: length, ..Default::default() };
+    // SAFETY: the system fills a structure that has the size it states.
+    let done = unsafe { GlobalMemoryStatusEx(&raw mut status) };
+    (done != 0).then_some(status)
+}
+
+/// Returns the memory of this process.
+pub fn process_memory() -> Option<PROCESS_MEMORY_COUNTERS_EX> {
+    let bytes = size_of::<PROCESS_MEMORY_COUNTERS_EX>() as u32;
+    let mut counters = PROCESS_MEMORY_COUNTERS_EX { cb: bytes, ..Default::default() };
+    let start = (&raw mut counters).cast();
+    // SAFETY: the system fills a structure of `bytes` bytes, of which the shorter one is the start.
+    let done = unsafe { K32GetProcessMemoryInfo(this_process(), start, bytes) };
+    (done != 0).then_some(counters)
+}
+
+/// Returns the limits of the job object of this process; `None` if it is in none.
+pub fn job_limits() -> Option<JOBOBJECT_EXTENDED_LIMIT_INFORMATION> {
+    let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
+    let bytes = size_of::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>();
+    job((&raw mut limits).cast(), bytes, JobObjectExtendedLimitInformation).then_some(limits)
+}
+
+/// Returns the flags and the rate of the CPU time that the job object of this process grants;
+/// `None` if it is in none.
+pub fn job_cpu_rate() -> Option<[u32; 2]> {
+    let mut rate = [0u32; 2];
+    let bytes = size_of_val(&rate);
+    job(rate.as_mut_ptr().cast(), bytes, JobObjectCpuRateControlInformation).then_some(rate)
+}
+
+/// Asks for information about the job object of this process. Callers pass a structure of the
+/// class, and its size.
+fn job(start: *mut std::ffi::c_void, bytes: usize, class: JOBOBJECTINFOCLASS) -> bool {
+    let (job, returned) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: without a job the system takes the one of this process. It writes at most `bytes`
+    // bytes at `start`; both callers own as many there, of plain integers.
+    unsafe { QueryInformationJobObject(job, class, start, bytes as u32, returned) != 0 }
+}
+
+/// Returns the records of processors, caches and packages.
+pub fn processor_records() -> Option<Vec<u8>> {
+    let mut bytes = 0;
+    // The first call fails and sets the size.
+    read_records(ptr::null_mut(), &mut bytes);
+    // Records have fields of 8 bytes, so the buffer is aligned to them.
+    let words = bytes.min(RECORDS_MAX).div_ceil(8);
+    let (mut buffer, mut bytes) = (vec![0u64; words as usize], words * 8);
+    let done = read_records(buffer.as_mut_ptr(), &mut bytes);
+    let records = bytemuck::cast_slice(&buffer).get(..bytes as usize)?;
+    done.then(|| records.to_vec())
+}
+
+/// Reads records to `start`, where the caller owns `bytes` bytes, and sets `bytes` to their size.
+fn read_records(start: *mut u64, bytes: &mut u32) -> bool {
+    // SAFETY: the system writes at most `bytes` bytes at `start`, which the caller owns.
+    unsafe { GetLogicalProcessorInformationEx(RelationAll, start.cast(), bytes) != 0 }
+}
+
+/// Returns the mask of processors of its group that this process may run on; `None` if it runs in
+/// several groups, and may use all of them.
+pub fn affinity() -> Option<u64> {
+    let (mut process, mut machine) = (0, 0);
+    // SAFETY: the system writes two numbers.
+    let done =
+        unsafe { GetProcessAffinityMask(this_process(), &raw mut process, &raw mut machine) };
+    (done != 0 && process != 0).then_some(process as u64)
+}
+
+/// Returns the number of bytes that can be read from a pipe without waiting; `None` if it is no
+/// pipe, or was closed.
+pub fn bytes_in_pipe(pipe: &impl AsHandle) -> Option<u32> {
+    let (pipe, mut bytes) = (pipe.as_handle().as_raw_handle(), 0);
+    let none = ptr::null_mut();
+    // SAFETY: reads nothing, and writes one number.
+    let done = unsafe { PeekNamedPipe(pipe, ptr::null_mut(), 0, none, &raw mut bytes, none) };
+    (done != 0).then_some(bytes)
+}
+
+/// Sets the priority of this process.
+pub fn set_priority(class: PROCESS_CREATION_FLAGS) -> io::Result<()> {
+    // SAFETY: takes a number, and refuses those that are no class.
+    match unsafe { SetPriorityClass(this_process(), class) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Calls `handle` for each event of the console, on a thread that the system starts.
+pub fn handle_console_events(handle: extern "system" fn(u32) -> BOOL) -> io::Result<()> {
+    // SAFETY: `handle` is safe to call, on any thread and until the program exits.
+    match unsafe { SetConsoleCtrlHandler(Some(handle), true.into()) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn this_process() -> HANDLE {
+    // SAFETY: returns a constant that means this process.
+    unsafe { GetCurrentProcess() }
+}

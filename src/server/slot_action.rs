@@ -1,0 +1,103 @@
+//! Saves, restores and erases the sequences of slots.
+
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rope_cpu::{
+    batch::Scales,
+    model::{Engine, Sequence},
+    whole_file::{open_regular, regular_file, remove_abandoned},
+};
+use tracing::warn;
+
+use super::error::ApiError;
+
+/// An action on the sequence of a slot.
+#[derive(Debug)]
+pub enum SlotAction {
+    /// Saves the sequence to a file.
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// The fingerprint of the model.
+        model: u128,
+    },
+    /// Loads the sequence from a file.
+    Restore {
+        /// The file.
+        path: PathBuf,
+        /// The fingerprint of the model.
+        model: u128,
+        /// The scales of adapters used to compute it.
+        scales: Scales,
+    },
+    /// Empties the sequence.
+    Erase,
+}
+
+/// The result of an action on the sequence of a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlotResult {
+    /// The number of tokens saved, restored or erased.
+    pub tokens: usize,
+    /// The number of bytes written or read.
+    pub bytes: u64,
+    /// The time taken.
+    pub time: Duration,
+}
+
+impl SlotAction {
+    /// Performs the action on an idle slot.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or does not belong to the model.
+    pub fn apply(&self, engine: &Engine, sequence: &mut Sequence) -> Result<SlotResult, ApiError> {
+        let started = Instant::now();
+        let (tokens, bytes) = match self {
+            SlotAction::Save { path, model } => {
+                let saved =
+                    regular_file(path, |file| engine.save(sequence, *model, usize::MAX, file));
+                (saved.map_err(|e| failed(path, e))?, size(path)?)
+            }
+            SlotAction::Restore { path, model, scales } => {
+                let file = open_regular(path, File::options().read(true));
+                let file = file.map_err(|e| failed(path, e))?;
+                let size = file.metadata().map_err(|e| failed(path, e))?.len();
+                let from = BufReader::new(file);
+                sequence.set_adapter_scales(scales).map_err(|e| failed(path, e))?;
+                let restored = engine.restore(sequence, *model, from, size);
+                restored.map_err(|e| failed(path, e))?;
+                (sequence.tokens().len(), size)
+            }
+            SlotAction::Erase => {
+                let tokens = sequence.tokens().len();
+                *sequence = engine.sequence();
+                (tokens, 0)
+            }
+        };
+        Ok(SlotResult { tokens, bytes, time: started.elapsed() })
+    }
+}
+
+/// Removes incomplete files of killed servers from the folder of saved slots.
+pub fn remove_incomplete(folder: &Path) {
+    for file in folder.read_dir().into_iter().flatten().flatten() {
+        if let Err(e) = remove_abandoned(&file.path()) {
+            warn!(target: "cache", "cannot remove {}: {e}", file.path().display());
+        }
+    }
+}
+
+fn size(path: &Path) -> Result<u64, ApiError> {
+    Ok(path.metadata().map_err(|e| failed(path, e))?.len())
+}
+
+/// Returns an error that names the file without its folder.
+fn failed(path: &Path, error: impl std::fmt::Display) -> ApiError {
+    let name = path.file_name().unwrap_or_default();
+    ApiError::invalid(format_args!("{}: {error}", name.display()))
+}

@@ -1,0 +1,325 @@
+//! A tiny model of each family, as llama.cpp computed it for tests/data.
+
+use super::{Function, LINEARS, Latent, Recurrent, Tiny};
+
+const ATTENTION_BIASES: &[&str] = &["attn_q", "attn_k", "attn_v"];
+const ALL_BIASES: &[&str] = &[
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "ffn_gate_inp",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+];
+
+impl Tiny {
+    /// Returns the models that tests/data/architectures.json has logits of, with their names there.
+    pub fn all() -> Vec<(&'static str, Tiny)> {
+        let base = Tiny { head_dim: 12, biases: &[], ..Tiny::llama() };
+        let of = |architecture: &'static str| Tiny { architecture, ..base.clone() };
+        let wide = |architecture: &'static str| Tiny {
+            head_dim: 20,
+            n_rot: 20,
+            head_norms: true,
+            ..of(architecture)
+        };
+        let granite =
+            |architecture: &'static str| Tiny { factors: [6.0, 0.4, 0.25], ..of(architecture) };
+        let lfm2 = |architecture: &'static str| Tiny {
+            layers: 4,
+            tied: true,
+            head_norms: true,
+            recurrent: Some(Recurrent::ShortConvolution { taps: 3 }),
+            attends: 3,
+            output_norm: "token_embd_norm",
+            ..of(architecture)
+        };
+        let qwen35 = |architecture: &'static str| Tiny {
+            layers: 3,
+            head_dim: 20,
+            head_norms: true,
+            network_norm: "post_attention_norm",
+            gated_attention: true,
+            recurrent: Some(Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4 }),
+            attends: 2,
+            predicts: true,
+            ..of(architecture)
+        };
+        // llama.cpp wants an inner width of twice the embedding in Granite's models.
+        let mamba2 = Recurrent::Mamba2 { groups: 2, heads: 8, dim: 16, state: 24, taps: 4 };
+        let nemotron = |architecture: &'static str| Tiny {
+            layers: 4,
+            branches: b"M-*-",
+            parallel: true,
+            recurrent: Some(mamba2),
+            unrotated: Some(1),
+            function: Function::SquaredRelu,
+            ..of(architecture)
+        };
+        let laguna = Tiny {
+            layers: 5,
+            shapes: &[[6, 2, 20], [8, 2, 20], [8, 2, 20], [8, 2, 20], [6, 2, 20]],
+            head_dim: 20,
+            head_norms: true,
+            gates_apart: Some(false),
+            window: Some((10, 4)),
+            window_head: Some([20, 20]),
+            experts: Some((5, 2)),
+            dense: Some(1),
+            shared: 56,
+            selection_bias: true,
+            sigmoid_gating: true,
+            expert_scale: 2.5,
+            ..of("laguna")
+        };
+        let gemma4 = Tiny {
+            layers: 6,
+            n_rot: 20,
+            turning: Some(4),
+            window_head: Some([12, 8]),
+            window: Some((10, 3)),
+            tied: true,
+            post_norms: true,
+            output_scales: true,
+            value_norm: true,
+            plain_scores: true,
+            function: Function::Gelu,
+            factors: [72f32.sqrt(), 1.0, 1.0],
+            soft_caps: Some((0.0, 3.0)),
+            ..wide("gemma4")
+        };
+        let deepseek2 = Tiny {
+            layers: 3,
+            kv_heads: 1,
+            n_rot: 32,
+            feed_forward: 32,
+            experts: Some((8, 3)),
+            dense: Some(1),
+            shared: 64,
+            latent: Some(Latent {
+                query_rank: 40,
+                rank: 64,
+                unrotated: 24,
+                value_dim: 20,
+                joined: false,
+            }),
+            ..of("deepseek2")
+        };
+        let pair = |tiny: Tiny| (tiny.architecture, tiny);
+        let mut all = vec![
+            ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
+            ("llama-experts", Tiny { experts: Some((5, 2)), ..base.clone() }),
+            (
+                "laguna-elements",
+                Tiny {
+                    layers: 2,
+                    shapes: &[[6, 2, 20], [8, 2, 20]],
+                    gates_apart: Some(true),
+                    ..laguna.clone()
+                },
+            ),
+            (
+                "deepseek2-lite",
+                Tiny {
+                    latent: deepseek2.latent.map(|latent| Latent { query_rank: 0, ..latent }),
+                    sums_to_one: false,
+                    expert_scale: 1.0,
+                    score_weight: 0.707,
+                    ..deepseek2.clone()
+                },
+            ),
+            (
+                "gemma4-experts",
+                Tiny {
+                    layers: 3,
+                    shapes: &[[6, 2, 20], [6, 2, 20], [6, 1, 20]],
+                    keys_as_values: true,
+                    experts: Some((5, 2)),
+                    beside: true,
+                    narrower: 8,
+                    ..gemma4.clone()
+                },
+            ),
+        ];
+        all.extend(
+            [
+                Tiny { layers: 5, tied: true, unrotated: Some(4), ..of("smollm3") },
+                Tiny { biases: ATTENTION_BIASES, ..of("qwen2") },
+                Tiny { biases: ATTENTION_BIASES, ..of("qwen2vl") },
+                Tiny { tied: true, ..wide("qwen3") },
+                Tiny { head_dim: 24, n_rot: 24, ..wide("qwen3vl") },
+                Tiny { experts: Some((7, 3)), ..wide("qwen3moe") },
+                Tiny { head_dim: 24, n_rot: 24, experts: Some((7, 3)), ..wide("qwen3vlmoe") },
+                Tiny { n_rot: 8, fused: true, long_rope: Some(16), ..of("phi3") },
+                Tiny {
+                    layers: 4,
+                    tied: true,
+                    post_norms: true,
+                    function: Function::Gelu,
+                    factors: [72f32.sqrt(), 1.0, 1.0],
+                    window: Some((10, 2)),
+                    soft_caps: Some((1.5, 3.0)),
+                    ..of("gemma2")
+                },
+                Tiny { layer_input: 32, shared_kv: 3, narrower: 8, ..gemma4.clone() },
+                Tiny {
+                    biases: ALL_BIASES,
+                    network_norm: "post_attention_norm",
+                    sinks: true,
+                    function: Function::ClampedSilu,
+                    experts: Some((5, 2)),
+                    window: Some((10, 2)),
+                    ..of("gpt-oss")
+                },
+                Tiny { temperature: Some((0.5, 16)), ..of("mistral3") },
+                Tiny {
+                    layers: 4,
+                    pre_norms: false,
+                    post_norms: true,
+                    row_norms: true,
+                    window: Some((10, 4)),
+                    ..of("olmo2")
+                },
+                granite("granite"),
+                Tiny { experts: Some((5, 2)), shared: 56, ..granite("granitemoe") },
+                Tiny {
+                    layers: 4,
+                    window: Some((10, 2)),
+                    unrotated: Some(3),
+                    sinks: true,
+                    ..granite("granite_swa")
+                },
+                Tiny { tied: true, ..granite("minicpm") },
+                Tiny { pre_norms: false, post_norms: true, head_norms: true, ..of("exaone4") },
+                Tiny { n_rot: 6, post_norms: true, biases: ATTENTION_BIASES, ..of("glm4") },
+                of("ernie4_5"),
+                Tiny {
+                    experts: Some((5, 2)),
+                    dense: Some(1),
+                    shared: 56,
+                    selection_bias: true,
+                    ..of("ernie4_5-moe")
+                },
+                Tiny {
+                    biases: ATTENTION_BIASES,
+                    network_norm: "post_attention_norm",
+                    ..of("seed_oss")
+                },
+                Tiny { rotated_norms: true, ..of("hunyuan-dense") },
+                Tiny {
+                    rotated_norms: true,
+                    experts: Some((5, 2)),
+                    shared: 56,
+                    ..of("hunyuan-moe")
+                },
+                Tiny { function: Function::SquaredRelu, ..of("arcee") },
+                Tiny { function: Function::Xielu, head_norms: true, ..of("apertus") },
+                Tiny {
+                    layers: 4,
+                    tied: true,
+                    parallel: true,
+                    centered: true,
+                    factors: [1.0, 1.0, 0.25],
+                    window: Some((10, 4)),
+                    windows_rotate: true,
+                    ..of("cohere2")
+                },
+                lfm2("lfm2"),
+                Tiny {
+                    experts: Some((5, 2)),
+                    dense: Some(1),
+                    selection_bias: true,
+                    sigmoid_gating: true,
+                    ..lfm2("lfm2moe")
+                },
+                Tiny {
+                    selection_bias: true,
+                    sigmoid_gating: true,
+                    groups: Some((4, 2)),
+                    expert_scale: 2.5,
+                    ..deepseek2
+                },
+                Tiny {
+                    layers: 3,
+                    embedding: 64,
+                    tied: true,
+                    unrotated: Some(1),
+                    recurrent: Some(mamba2),
+                    attends: 2,
+                    experts: Some((5, 2)),
+                    shared: 56,
+                    ..granite("granitehybrid")
+                },
+                Tiny { recurrent: Some(mamba2), recurs_beside: true, ..of("falcon-h1") },
+                nemotron("nemotron_h"),
+                Tiny {
+                    experts: Some((5, 2)),
+                    shared: 56,
+                    selection_bias: true,
+                    sigmoid_gating: true,
+                    expert_scale: 2.5,
+                    ..nemotron("nemotron_h_moe")
+                },
+                laguna,
+                Tiny { layers: 4, experts: Some((7, 3)), window: Some((10, 4)), ..wide("mellum") },
+                qwen35("qwen35"),
+                Tiny {
+                    experts: Some((5, 2)),
+                    fused_experts: true,
+                    shared: 56,
+                    shared_gate: true,
+                    ..qwen35("qwen35moe")
+                },
+            ]
+            .map(pair),
+        );
+        all
+    }
+
+    /// Returns the encoders that tests/data/architectures.json has embeddings of, with their names
+    /// there.
+    pub fn encoders() -> Vec<(&'static str, Tiny)> {
+        let gemma = Tiny {
+            architecture: "gemma-embedding",
+            causal: false,
+            layers: 4,
+            window: Some((10, 2)),
+            soft_caps: None,
+            ..Tiny::gemma3()
+        };
+        let bert = Tiny {
+            architecture: "bert",
+            causal: false,
+            kv_heads: 6,
+            head_dim: 12,
+            context: 1100,
+            pre_norms: false,
+            norms_sums: true,
+            norm_biases: true,
+            centered: true,
+            tied: true,
+            terms: [true; 2],
+            function: Function::UngatedGelu,
+            unrotated: Some(1),
+            ..Tiny::llama()
+        };
+        let nomic = Tiny {
+            architecture: "nomic-bert",
+            biases: &[],
+            fused: true,
+            terms: [true, false],
+            function: Function::Silu,
+            unrotated: None,
+            ..bert.clone()
+        };
+        [gemma, bert, nomic].map(|tiny| (tiny.architecture, tiny)).to_vec()
+    }
+
+    /// Returns the model of [`Tiny::all`] or [`Tiny::encoders`] with this name.
+    pub fn named(name: &str) -> Tiny {
+        let mut models = Tiny::all().into_iter().chain(Tiny::encoders());
+        models.find(|(known, _)| *known == name).unwrap().1
+    }
+}
