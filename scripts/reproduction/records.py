@@ -1,0 +1,44 @@
+"""Reads what scripts/results has measured, from docs/results."""
+
+import json
+import math
+from functools import cache
+from statistics import median
+
+from program import ROOT
+
+RESULTS = ROOT / "docs/results"
+
+
+@cache
+def lines(part):
+    """The records of a part; none if it was not measured yet."""
+    path = RESULTS / f"{part}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def perplexity(record, start, end):
+    """The exponential of the mean over all tokens at these positions."""
+    buckets = [bucket["nll"] for bucket in record["scored"]["buckets"]
+               if start <= bucket["positions"]["start"] and bucket["positions"]["end"] <= end]
+    return math.exp(sum(nll["sum"] for nll in buckets) / sum(nll["count"] for nll in buckets))
+
+
+def perplexities(part, start, end):
+    """{method: perplexity}."""
+    return {record["method"]: perplexity(record, start, end) for record in lines(part)}
+
+
+def passkeys(part, length):
+    """{method: [whether each number was found]}."""
+    found = {}
+    for record in lines(part):
+        if record["length"] == length:
+            found.setdefault(record["method"], []).append(record["found"])
+    return found
+
+
+def times(part, what):
+    """{method: time of a token relative to linear scaling}; `what` is n_prompt or n_gen."""
+    seconds = {line["method"]: median(1 / speed for speed in line["samples_ts"]) for line in lines(part) if line[what]}
+    return {method: time / seconds["linear"] for method, time in seconds.items()}
