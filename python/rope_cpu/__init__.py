@@ -1,0 +1,31 @@
+"""GGUF models on a CPU, past the context length that they were trained for.
+
+>>> import rope_cpu                                                    # doctest: +SKIP
+>>> model = rope_cpu.Model.open("model.gguf", ctx=32768, rope="yarn")  # doctest: +SKIP
+>>> print(model.generate("The sky is", max_tokens=16))                 # doctest: +SKIP
+
+`Model` has everything; `Llama` has the common calls of `llama_cpp.Llama`; `rope_cpu.rope` shows
+the frequencies of a RoPE method.
+"""
+
+from . import rope
+from ._native import Error
+from .answer import Answer, ChatAnswer, ToolCall, Usage
+from .llama import Llama
+from .model import Model, Perplexity
+from .stream import ChatPiece, ChatStream, Stream
+
+__all__ = [
+    "Answer",
+    "ChatAnswer",
+    "ChatPiece",
+    "ChatStream",
+    "Error",
+    "Llama",
+    "Model",
+    "Perplexity",
+    "Stream",
+    "ToolCall",
+    "Usage",
+    "rope",
+]

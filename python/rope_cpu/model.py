@@ -1,0 +1,469 @@
+"""The class of models."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from . import _native, options as _options
+from .answer import Answer, ChatAnswer
+from .stream import ChatStream, Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Self, TypeAlias, Unpack
+
+    from .options import AnswerOptions, Rope, RopeOptions
+    from .rope import Plan
+
+#: A text, or its tokens.
+Prompt: TypeAlias = Union[str, Sequence[int]]
+#: Messages as in OpenAI's API, or the text of one message of the user.
+Messages: TypeAlias = Union[str, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The log-likelihoods of a text's tokens, and its perplexity."""
+
+    #: e to the mean negative log-likelihood.
+    value: float
+    #: Natural logarithm of each scored token's probability: float64, (scored,).
+    log_likelihoods: NDArray[np.float64]
+    #: Position of each scored token in its window: uint64, (scored,).
+    positions: NDArray[np.uint64]
+    #: Index of each scored token in the text: uint64, (scored,).
+    indices: NDArray[np.uint64]
+
+    def by_position(self, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns the perplexity of each `width` positions of a window.
+
+        Returns:
+            The middles of the ranges of positions, and the perplexity in each: float64, (ranges,).
+        """
+        buckets = self.positions // np.uint64(width)
+        found, which = np.unique(buckets, return_inverse=True)
+        means = np.bincount(which, weights=self.log_likelihoods) / np.bincount(which)
+        return (found + 0.5) * width, np.exp(-means)
+
+
+class Model:
+    """A GGUF model in memory, with one context for `generate`, `stream` and `chat`.
+
+    The start of a prompt that the context already holds is not computed again. Calls from several
+    threads wait for each other; to answer many prompts at a time, use `generate_batch`. The GIL is
+    released while the model computes, and Ctrl-C stops it within a step.
+
+    Use it in a `with` block, or `close` it, to free its memory.
+    """
+
+    def __init__(self, native: _native.Model) -> None:
+        """Use `Model.open`."""
+        self._native = native
+        self._properties = native.properties()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        ctx: int | None = None,
+        rope: Rope | None = None,
+        context_shift: bool = False,
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        threads: int | None = None,
+        ubatch_size: int = 512,
+        override_kv: Sequence[str] = (),
+        lora: Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
+        **rope_options: Unpack[RopeOptions],
+    ) -> Self:
+        """Opens a model.
+
+        Args:
+            path: The GGUF file; of a split model, the first file.
+            ctx: The context in tokens. By default as trained, or the largest that fits in memory.
+            rope: The RoPE method, for a context longer than trained: `"auto"`, `"yarn"`,
+                `"yarn:4"`, `"yarn:4:yarn-ramp=turns"`, or a dict of settings with `"method"`.
+            context_shift: Whether the oldest tokens are removed when the context is full.
+            cache_type_k: The type of the keys in the KV cache: f16, f32, bf16, q8_0, q5_0, q4_0 ...
+            cache_type_v: The type of the values.
+            threads: The number of threads, from 1 to 1024. By default one per performance core.
+            ubatch_size: The maximum tokens of a prompt that are computed in one pass.
+            override_kv: Metadata that replaces the file's, as `KEY=TYPE:VALUE`.
+            lora: Files of adapters, or pairs of a file and its scale.
+            **rope_options: Further RoPE settings: see `rope_cpu.rope.settings()`.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If an argument is invalid.
+            rope_cpu.Error: If the file is invalid or not supported.
+        """
+        limits = [("ctx", ctx, 4_194_304), ("threads", threads, 1024), ("ubatch_size", ubatch_size, 4_194_304)]
+        for name, value, most in limits:
+            if value is not None and not 1 <= value <= most:
+                raise ValueError(f"{name} {value}: must be from 1 to {most}")
+        method, settings = _options.rope(rope, rope_options)
+        pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
+        native = _native.Model(
+            os.fspath(path),
+            ctx=ctx,
+            rope=method,
+            settings=settings,
+            context_shift=context_shift,
+            cache_type_k=cache_type_k,
+            cache_type_v=cache_type_v,
+            threads=threads,
+            ubatch_size=ubatch_size,
+            override_kv=list(override_kv),
+            lora=[(os.fspath(path), scale) for path, scale in pairs],
+        )
+        for warning in native.plan().warnings:
+            warnings.warn(warning.replace("`", ""), stacklevel=2)
+        return cls(native)
+
+    def close(self) -> None:
+        """Frees the model. Later calls raise a ValueError."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Model {self.path}, ctx {self.ctx}>"
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return str(self._properties["path"])
+
+    @property
+    def architecture(self) -> str:
+        """The name of the architecture, such as `llama`."""
+        return str(self._properties["architecture"])
+
+    @property
+    def ctx(self) -> int:
+        """The context in tokens."""
+        return int(self._properties["ctx"])
+
+    @property
+    def trained_ctx(self) -> int:
+        """The context in tokens that the model was trained for."""
+        return int(self._properties["trained_ctx"])
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens in the vocabulary."""
+        return int(self._properties["vocabulary"])
+
+    @property
+    def embedding(self) -> int:
+        """The width of embeddings."""
+        return int(self._properties["embedding"])
+
+    @property
+    def threads(self) -> int:
+        """The number of threads."""
+        return int(self._properties["threads"])
+
+    @property
+    def bos(self) -> int | None:
+        """The token that starts a text; None without one."""
+        token: int | None = self._properties["bos"]
+        return token
+
+    @property
+    def eos(self) -> int | None:
+        """The token that ends a text; None without one."""
+        token: int | None = self._properties["eos"]
+        return token
+
+    @property
+    def metadata(self) -> dict[str, str | int | float | bool]:
+        """The metadata of the file, without its lists."""
+        return self._native.metadata()
+
+    @property
+    def rope(self) -> Plan:
+        """The RoPE plan: frequencies, attention scale, and the source of each value."""
+        return self._native.plan()
+
+    def tokenize(
+        self, text: str | bytes, *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """Returns the tokens of a text.
+
+        Args:
+            text: The text.
+            add_special: Whether to add the tokens that start and end a text, if the model has them.
+            parse_special: Whether names of control tokens in the text are those tokens. Use False
+                for text that you do not trust.
+        """
+        data = text.encode() if isinstance(text, str) else text
+        return self._native.tokenize(data, add_special, parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """Returns the text of tokens. Incomplete characters are replaced by U+FFFD.
+
+        Args:
+            tokens: The tokens.
+            special: Whether control tokens are written by their names.
+        """
+        return self._native.detokenize(list(tokens), special).decode(errors="replace")
+
+    def generate(self, prompt: Prompt, **options: Unpack[AnswerOptions]) -> Answer:
+        """Continues a prompt. For questions to a chat model, use `chat`.
+
+        Args:
+            prompt: A text, in which names of control tokens are those tokens, or its tokens.
+            **options: Limits (`max_tokens`, `stop`, `time_max`), sampling (`temperature`, `top_k`,
+                `top_p`, `min_p`, `seed` ...) and a form (`grammar`, `regex`, `json_schema`): see
+                `AnswerOptions`. Names are as on the command line.
+
+        Returns:
+            The text without the prompt: a `str` with `usage`, `tokens` and `finish_reason`.
+
+        Raises:
+            ValueError: If an argument is invalid, or the prompt is empty or does not fit.
+            TypeError: If an argument is unknown.
+            rope_cpu.Error: If computing fails, or a stream is open.
+        """
+        with self._lock:
+            stream = self._stream(prompt, options)
+            for _ in stream:
+                pass
+        answer = stream.answer
+        assert answer is not None, "the stream has ended"
+        return answer
+
+    def stream(self, prompt: Prompt, **options: Unpack[AnswerOptions]) -> Stream:
+        """Continues a prompt piece by piece. Arguments are as for `generate`.
+
+        Returns:
+            An iterator of texts. After the last one, its `answer` is the whole answer.
+        """
+        with self._lock:
+            return self._stream(prompt, options)
+
+    def _stream(self, prompt: Prompt, options: Mapping[str, Any]) -> Stream:
+        return Stream(self._native.stream(self._tokens(prompt), _options.request(options), None))
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        return self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        slots: int = 8,
+        progress: Callable[[int, int], object] | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> list[Answer]:
+        """Continues prompts side by side, which is faster than one after the other.
+
+        Prompts that start alike share the computation of their start. Answers are as with
+        `generate`, except that sampling differs if `seed` is not given.
+
+        Args:
+            prompts: The prompts.
+            slots: How many answers are generated at a time, from 1 to 256; each has a context.
+            progress: A function that is called with the number of finished answers and of all.
+            **options: The settings of every answer, as for `generate`.
+
+        Returns:
+            The answers, in the order of the prompts.
+        """
+        if not 1 <= slots <= 256:
+            raise ValueError(f"slots {slots}: must be from 1 to 256")
+        request = _options.request(options)
+        requests = [(self._tokens(prompt), request) for prompt in prompts]
+        with self._lock:
+            outcomes = self._native.batch(requests, min(slots, max(len(requests), 1)), progress)
+        return [Answer(outcome) for outcome in outcomes]
+
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = False,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        enable_thinking: bool = True,
+        reasoning_budget: int | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> ChatAnswer:
+        """Answers the last message of a conversation.
+
+        Args:
+            messages: Messages as in OpenAI's API: `[{"role": "user", "content": "Hello!"}]`. A text
+                is one message of the user.
+            tools: The functions that the model may call, as in OpenAI's API.
+            tool_choice: `auto`, `none`, `required`, or the name of the tool to call.
+            parallel_tool_calls: Whether an answer may have several calls.
+            chat_template: A Jinja template instead of the file's, or the name of a built-in one.
+            chat_template_kwargs: Variables for the template.
+            enable_thinking: Whether a reasoning model reasons before its answer.
+            reasoning_budget: Maximum tokens of reasoning.
+            **options: As for `generate`.
+
+        Returns:
+            The text: a `str` that also has `reasoning`, `tool_calls`, and `message`, which continues
+            the conversation.
+
+        Raises:
+            ValueError: If an argument is invalid, or the template refuses the conversation.
+            TypeError: If an argument is unknown.
+            rope_cpu.Error: If computing fails, or a stream is open.
+        """
+        with self._lock:
+            stream = self._chat_stream(
+                messages, tools, tool_choice, parallel_tool_calls, chat_template,
+                chat_template_kwargs, enable_thinking, reasoning_budget, options,
+            )  # fmt: skip
+            for _ in stream:
+                pass
+        answer = stream.answer
+        assert answer is not None, "the stream has ended"
+        return answer
+
+    def chat_stream(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = False,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        enable_thinking: bool = True,
+        reasoning_budget: int | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> ChatStream:
+        """Answers the last message piece by piece. Arguments are as for `chat`.
+
+        Returns:
+            An iterator of pieces with a `kind` and a `text`. After the last one, its `answer` is
+            the whole answer.
+        """
+        with self._lock:
+            return self._chat_stream(
+                messages, tools, tool_choice, parallel_tool_calls, chat_template,
+                chat_template_kwargs, enable_thinking, reasoning_budget, options,
+            )  # fmt: skip
+
+    def _chat_stream(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]],
+        tool_choice: str,
+        parallel_tool_calls: bool,
+        chat_template: str | None,
+        chat_template_kwargs: Mapping[str, Any] | None,
+        enable_thinking: bool,
+        reasoning_budget: int | None,
+        options: Mapping[str, Any],
+    ) -> ChatStream:
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        kwargs = dict(chat_template_kwargs or {})
+        if not enable_thinking:
+            kwargs.setdefault("enable_thinking", False)
+        conversation = self._native.conversation(
+            json.dumps(list(messages)),
+            json.dumps(list(tools)),
+            tool_choice,
+            parallel_tool_calls,
+            chat_template,
+            json.dumps(kwargs),
+            enable_thinking,
+            reasoning_budget,
+        )
+        request = _options.request(options)
+        stream = self._native.stream(conversation.tokens, request, conversation)
+        return ChatStream(stream, conversation.parser())
+
+    def logits(self, tokens: Prompt) -> NDArray[np.float32]:
+        """Computes the logits after each token of a text.
+
+        Returns:
+            float32, (tokens, vocabulary): row i has the logits of the token after `tokens[i]`.
+        """
+        tokens = self._tokens(tokens)
+        with self._lock:
+            return self._native.logits(tokens)
+
+    def perplexity(
+        self,
+        text: Prompt,
+        *,
+        window: int | None = None,
+        stride: int | None = None,
+        max_windows: int | None = None,
+    ) -> Perplexity:
+        """Computes how well the model predicts a text.
+
+        Args:
+            text: A text, in which names of control tokens are text, or its tokens.
+            window: The number of tokens that are read at once. By default the context, but at most
+                half of the text.
+            stride: None for adjacent windows with the second half of each scored, as in
+                llama.cpp's perplexity. Otherwise all tokens of the first window are scored, and the
+                last `stride` tokens of each further one.
+            max_windows: The maximum number of windows.
+
+        Raises:
+            ValueError: If the text is too short, or an argument is invalid.
+        """
+        tokens = self.tokenize(text, parse_special=False) if isinstance(text, str) else list(text)
+        if window is None:
+            window = min(self.ctx, len(tokens) // 2)
+        with self._lock:
+            found = self._native.log_likelihoods(tokens, window, stride, max_windows)
+        indices, positions, scores = found
+        return Perplexity(float(np.exp(-scores.mean())), scores, positions, indices)
+
+    def embed(
+        self, texts: str | Sequence[Prompt], *, pooling: str | None = None, normalize: bool = True
+    ) -> NDArray[np.float32]:
+        """Computes the embeddings of texts.
+
+        Args:
+            texts: The texts, or one text.
+            pooling: `mean`, `cls` or `last`. By default as trained, or else the mean.
+            normalize: Whether embeddings are scaled to length 1.
+
+        Returns:
+            float32, (texts, width).
+        """
+        if pooling in ("none", "rank"):
+            raise ValueError(f"pooling {pooling}: must be mean, cls or last; see embed_tokens")
+        texts = [texts] if isinstance(texts, str) else texts
+        if not texts:
+            return np.empty((0, self.embedding), np.float32)
+        tokens = [self._tokens(text) for text in texts]
+        with self._lock:
+            return np.concatenate(self._native.embed(tokens, pooling, normalize))
+
+    def embed_tokens(self, text: Prompt) -> NDArray[np.float32]:
+        """Computes the embedding of each token of a text, without pooling.
+
+        Returns:
+            float32, (tokens, width).
+        """
+        tokens = self._tokens(text)
+        with self._lock:
+            return self._native.embed([tokens], "none", False)[0]

@@ -1,0 +1,198 @@
+"""Keyword arguments: their names, their types, and how they reach the library."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+from . import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeAlias
+
+#: A RoPE method: its name, its name with settings (`"yarn:4"`), or settings with `"method"`.
+Rope: TypeAlias = Union[str, Mapping[str, Any]]
+
+
+class RopeOptions(TypedDict, total=False):
+    """The RoPE settings of the command line. `rope_cpu.rope.settings()` describes them."""
+
+    rope_scaling: str
+    rope_scale: float
+    rope_freq_scale: float
+    rope_freq_base: float
+    rope_log_n: bool
+    rope_policy: str
+    rope_step: int
+    attention_sinks: int
+    clex_activation: str
+    clex_step: float
+    clex_weights: str | os.PathLike[str]
+    dprope_dims: int
+    dprope_direction: str
+    dprope_intervals: int
+    dprope_threshold: float
+    dynamic_target: str
+    dynamic_variant: str
+    grp_attn_n: int
+    grp_attn_w: int
+    llama3_high_freq_factor: float
+    llama3_low_freq_factor: float
+    lm_infinite_global: int
+    lm_infinite_local: int
+    ntk_mixed_exponent: float
+    rerope_k: int
+    rerope_window: int
+    yarn_attention_factor: float
+    yarn_attn_factor: float
+    yarn_beta_fast: float
+    yarn_beta_slow: float
+    yarn_ext_factor: float
+    yarn_mscale: float
+    yarn_mscale_all_dim: float
+    yarn_orig_ctx: int
+    yarn_ramp: str
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The settings of the samplers. Defaults are the file's, else those of the command line."""
+
+    temp: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical: float
+    typical_p: float
+    top_a: float
+    top_n_sigma: float
+    top_nsigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    repeat_penalty: float
+    repeat_last_n: int
+    presence_penalty: float
+    frequency_penalty: float
+    dynatemp_range: float
+    dynatemp_exp: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    mirostat: int
+    mirostat_ent: float
+    mirostat_lr: float
+
+
+class AnswerOptions(SamplingOptions, total=False):
+    """The settings of an answer."""
+
+    #: Maximum tokens; `None` for no limit except the context.
+    max_tokens: int | None
+    #: Maximum seconds of generation.
+    time_max: float | None
+    #: Texts that end the answer; they are not part of it.
+    stop: str | Sequence[str] | None
+    #: Seed of random numbers, from 0 to 2**32 - 2; `None` for a random one.
+    seed: int | None
+    #: Samplers in order, by name: `["top_k", "temperature"]`.
+    samplers: Sequence[str] | None
+    #: Numbers that are added to the logits of tokens.
+    logit_bias: Mapping[int, float] | None
+    #: Texts at which a repetition ends, for DRY.
+    dry_sequence_breaker: Sequence[str] | None
+    #: A grammar in GBNF, or in Lark after `%llguidance`.
+    grammar: str | None
+    #: A regular expression that the answer matches.
+    regex: str | None
+    #: A JSON schema that the answer follows, as an object or its text.
+    json_schema: Mapping[str, Any] | str | None
+    #: Whether tokens that end the answer are never chosen.
+    ignore_eos: bool
+    #: Whether control tokens are part of the text.
+    special: bool
+
+
+_SAMPLING = {
+    name for setting, aliases, _ in _native.sampler_settings() for name in (setting, *aliases)
+}
+_ROPE = {name for name, _ in _native.rope_settings()}
+
+
+def request(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of an answer for the extension module."""
+    known = _SAMPLING | set(AnswerOptions.__annotations__)
+    refuse_unknown(options, known)
+    given = {name: value for name, value in options.items() if value is not None}
+    grammars = [name for name in ("grammar", "regex", "json_schema") if name in given]
+    if len(grammars) > 1:
+        raise ValueError(f"{grammars[0]} and {grammars[1]} exclude each other: remove one of them")
+    grammar = None
+    if grammars:
+        text = given[grammars[0]]
+        grammar = (grammars[0], text if isinstance(text, str) else json.dumps(text))
+    stop = given.get("stop", ())
+    samplers = given.get("samplers")
+    if samplers is not None and not isinstance(samplers, str):
+        samplers = ";".join(samplers)
+    return {
+        "max_tokens": given.get("max_tokens"),
+        "time_max": given.get("time_max"),
+        "stop": [stop] if isinstance(stop, str) else list(stop),
+        "ignore_eos": given.get("ignore_eos", False),
+        "special": given.get("special", False),
+        "seed": given.get("seed"),
+        "samplers": samplers,
+        "logit_bias": [(int(token), bias) for token, bias in given.get("logit_bias", {}).items()],
+        "dry_sequence_breaker": given.get("dry_sequence_breaker"),
+        "sampling": texts((name, given[name]) for name in given if name in _SAMPLING),
+        "grammar": grammar,
+    }
+
+
+def rope(method: Rope | None, options: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, str]]]:
+    """Returns the text of a method and further settings, for the extension module."""
+    refuse_unknown(options, _ROPE)
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(method, Mapping):
+        refuse_unknown(method, _ROPE | {"method"})
+        renamed = {"rope_scaling" if name == "method" else name: method[name] for name in method}
+        both = renamed.keys() & given.keys()
+        if both:
+            raise ValueError(f"rope and {min(both)} both set {min(both)}: remove one of them")
+        return None, texts({**renamed, **given}.items())
+    return method, texts(given.items())
+
+
+def texts(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Returns values as texts, as the command line has them."""
+    return [(name, _text(name, value)) for name, value in values]
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    try:
+        # Also of numpy's numbers.
+        return str(int(value)) if int(value) == value and abs(value) < 2**53 else repr(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name}: {value!r} is neither a number, a bool nor a text") from None
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises a TypeError that names the first unknown argument.
+
+    Raises:
+        TypeError: If an argument is unknown.
+    """
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f": did you mean {near[0]}?" if near else f": the names are {', '.join(known)}"
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")

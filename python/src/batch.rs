@@ -1,0 +1,117 @@
+//! Starts answers: one, or many side by side.
+
+use std::sync::mpsc;
+
+use pyo3::prelude::*;
+use rope_cpu::{
+    Token,
+    batch::{self, Options, Scheduler, Update},
+    generate::Limits,
+    sample::{Sampler, Settings},
+};
+
+use crate::{
+    chat::Conversation,
+    errors::{failed, of_generation, of_model},
+    generation::{Outcome, Stream},
+    loaded::Loaded,
+    model::Model,
+    request::{Request, constraint},
+};
+
+#[pymethods]
+impl Model {
+    /// Starts an answer to a prompt, which may be a conversation's.
+    fn stream(
+        &self,
+        prompt: Vec<Token>,
+        request: Request,
+        conversation: Option<&Conversation>,
+    ) -> PyResult<Stream> {
+        let loaded = self.loaded()?;
+        let (sampling, limits) = prepare(&loaded, &request, conversation)?;
+        let sampler = Sampler::new(sampling).map_err(failed)?;
+        Stream::start(loaded.borrow()?, sampler, prompt, limits)
+    }
+
+    /// Answers prompts side by side and returns the outcomes in their order. `progress` receives
+    /// the number of finished answers after each.
+    fn batch(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<(Vec<Token>, Request)>,
+        slots: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<Outcome>> {
+        let loaded = self.loaded()?;
+        let tokenizer = loaded.tokenizer()?;
+        let mut scheduler =
+            Scheduler::new(loaded.engine()?, tokenizer, Options::new(slots), Default::default());
+        let (sender, updates) = mpsc::channel();
+        let count = prompts.len();
+        for (index, (prompt, request)) in prompts.into_iter().enumerate() {
+            let (sampling, limits) = prepare(&loaded, &request, None)?;
+            let request = batch::Request { sampling, limits, ..batch::Request::new(prompt) };
+            let sender = sender.clone();
+            // This function receives all updates, or has failed.
+            scheduler.submit(request, move |update| drop(sender.send((index, update))));
+        }
+
+        let mut answers = vec![(String::new(), Vec::new(), None); count];
+        let mut outcomes = vec![None; count];
+        let mut done = 0;
+        while !scheduler.is_idle() {
+            py.detach(|| scheduler.step());
+            py.check_signals()?;
+            for (index, update) in updates.try_iter() {
+                let (text, tokens, seed) = &mut answers[index];
+                match update {
+                    Update::Started { seed: of_answer } => *seed = Some(of_answer),
+                    Update::Generated(piece) => {
+                        *text += &piece.text;
+                        tokens.extend(piece.token);
+                    }
+                    Update::Ended(batch::Outcome { end, timings, .. }) => {
+                        let (text, tokens) = (std::mem::take(text), std::mem::take(tokens));
+                        outcomes[index] = Some(Outcome::new(text, tokens, &end, &timings, *seed));
+                        done += 1;
+                        if let Some(progress) = &progress {
+                            progress.call1(py, (done, count))?;
+                        }
+                    }
+                    Update::Failed(error) => return Err(of_batch(error)),
+                    Update::Read(_) | Update::Prompt(_) | Update::Embedded(_) => {}
+                }
+            }
+        }
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.ok_or_else(|| failed("an answer is missing")))
+            .collect()
+    }
+}
+
+/// Returns the settings and the limits of an answer.
+fn prepare(
+    loaded: &Loaded,
+    request: &Request,
+    conversation: Option<&Conversation>,
+) -> PyResult<(Settings, Limits)> {
+    loaded.model.config().require_logits().map_err(of_model)?;
+    let mut limits = request.limits()?;
+    let grammar = request.grammar();
+    match (conversation, grammar) {
+        (Some(conversation), grammar) => conversation.complete(loaded, grammar, &mut limits)?,
+        (None, Some(grammar)) => limits.constraint = Some(constraint(loaded, &grammar)?),
+        (None, None) => {}
+    }
+    Ok((request.sampling(loaded)?, limits))
+}
+
+fn of_batch(error: batch::Error) -> PyErr {
+    match error {
+        batch::Error::Generate(error) => of_generation(error),
+        batch::Error::Draft(error) => of_model(error),
+        error => failed(error),
+    }
+}

@@ -1,0 +1,28 @@
+//! The extension module of the Python package `rope_cpu`. The package's classes are in Python and
+//! call these: arguments arrive complete and in their final types.
+
+mod batch;
+mod chat;
+mod errors;
+mod generation;
+mod loaded;
+mod measure;
+mod model;
+mod request;
+mod rope;
+
+use pyo3::prelude::*;
+
+/// The native part of rope_cpu.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::{
+        chat::{Conversation, Parser},
+        errors::Error,
+        generation::{Outcome, Stream},
+        model::Model,
+        request::sampler_settings,
+        rope::{Plan, rope_settings},
+    };
+}

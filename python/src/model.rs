@@ -1,0 +1,190 @@
+//! A model with its settings: the class behind `rope_cpu.Model`.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use pyo3::{prelude::*, types::PyDict};
+use rope_cpu::{
+    Token,
+    gguf::{Override, Value},
+    kv_cache::CacheType,
+    model::{
+        self, OpenOptions, Options,
+        memory::{Request, Shape},
+    },
+    platform,
+    rope::{self, Sourced},
+    threads::Workers,
+    tokenizer::{Ends, Special, Tokenizer},
+};
+
+use crate::{
+    errors::{invalid, of_model},
+    loaded::Loaded,
+    rope::{Plan, flags},
+};
+
+/// An open model.
+#[pyclass(frozen, module = "rope_cpu._native")]
+pub struct Model {
+    loaded: RwLock<Option<Arc<Loaded>>>,
+}
+
+#[pymethods]
+impl Model {
+    #[new]
+    #[pyo3(signature = (path, *, ctx, rope, settings, context_shift, cache_type_k, cache_type_v, threads, ubatch_size, override_kv, lora))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, which the package checks")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        ctx: Option<usize>,
+        rope: Option<String>,
+        settings: Vec<(String, String)>,
+        context_shift: bool,
+        cache_type_k: &str,
+        cache_type_v: &str,
+        threads: Option<usize>,
+        ubatch_size: usize,
+        override_kv: Vec<String>,
+        lora: Vec<(PathBuf, f32)>,
+    ) -> PyResult<Self> {
+        let flags = flags(rope.as_deref(), &settings, context_shift)?;
+        let cache_type = |name: &str| name.parse::<CacheType>().map_err(invalid);
+        let (keys, values) = (cache_type(cache_type_k)?, cache_type(cache_type_v)?);
+        let overrides = override_kv.iter().map(|text| text.parse::<Override>());
+        let overrides = overrides.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        let options = OpenOptions::new().overrides(overrides);
+        let options = lora.into_iter().fold(options, |o, (path, scale)| o.adapter(path, scale));
+        let model = py.detach(|| options.open(path)).map_err(of_model)?;
+
+        let threads =
+            threads.map_or_else(|| platform::processors::default_threads().workers, Workers::from);
+        let request = Request {
+            context: model.config().context_train,
+            sequences: 1,
+            shared: 0,
+            rolling: flags.rolls(),
+            micro_batch: ubatch_size,
+            keys,
+            values,
+            sparse: false,
+        };
+        let context = context(&model, ctx, &request, threads.most());
+        let plan = model.rope_plan(&flags, context.clone()).map_err(invalid)?;
+        // An encoder reads a text in one pass.
+        let micro_batch =
+            if model.config().causal { ubatch_size } else { ubatch_size.max(context.value) };
+        let options = Options { micro_batch, keys, values, threads, ..Options::new(context.value) };
+        let loaded = Arc::new(Loaded::new(model, options, plan));
+        Ok(Model { loaded: RwLock::new(Some(loaded)) })
+    }
+
+    /// Frees the model once no stream uses it.
+    fn close(&self) {
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Sizes and names: of the context, the vocabulary, the embeddings, the threads, the file.
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let Loaded { model, options, .. } = &*self.loaded()?;
+        let config = model.config();
+        let properties = PyDict::new(py);
+        properties.set_item("path", model.path())?;
+        properties.set_item("architecture", config.architecture.name)?;
+        properties.set_item("ctx", options.context)?;
+        properties.set_item("trained_ctx", config.context_train)?;
+        properties.set_item("vocabulary", config.vocabulary)?;
+        properties.set_item("embedding", config.embedding)?;
+        properties.set_item("layers", config.layers.len())?;
+        properties.set_item("threads", options.threads.answers)?;
+        properties.set_item("weights_bytes", model.weights_bytes())?;
+        let tokenizer = model.tokenizer().ok();
+        properties.set_item("bos", tokenizer.and_then(Tokenizer::bos))?;
+        properties.set_item("eos", tokenizer.and_then(Tokenizer::eos))?;
+        Ok(properties)
+    }
+
+    /// The metadata of the file, without its lists.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let metadata = PyDict::new(py);
+        for (key, value) in self.loaded()?.model.metadata().iter() {
+            match value {
+                Value::String(text) => metadata.set_item(key, String::from_utf8_lossy(text))?,
+                Value::Bool(value) => metadata.set_item(key, value)?,
+                Value::F32(value) => metadata.set_item(key, value)?,
+                Value::F64(value) => metadata.set_item(key, value)?,
+                Value::Array(_) => {}
+                value => metadata.set_item(key, value.integer())?,
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// The RoPE plan.
+    fn plan(&self) -> PyResult<Plan> {
+        Ok(Plan(self.loaded()?.plan.clone()))
+    }
+
+    /// The tokens of a text.
+    fn tokenize(
+        &self,
+        py: Python<'_>,
+        text: &[u8],
+        add_special: bool,
+        parse_special: bool,
+    ) -> PyResult<Vec<Token>> {
+        let loaded = self.loaded()?;
+        let tokenizer = loaded.tokenizer()?;
+        let special = if parse_special { Special::Parse } else { Special::AsText };
+        let ends = if add_special { Ends::Add } else { Ends::Omit };
+        Ok(py.detach(|| tokenizer.encode(text, special, ends)))
+    }
+
+    /// The text of tokens, as bytes: it may be cut within a character.
+    fn detokenize(&self, tokens: Vec<Token>, special: bool) -> PyResult<Vec<u8>> {
+        let loaded = self.loaded()?;
+        let tokenizer = loaded.tokenizer()?;
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= tokenizer.len()) {
+            let last = tokenizer.len().saturating_sub(1);
+            return Err(invalid(format_args!("token {token}: must be from 0 to {last}")));
+        }
+        Ok(tokenizer.decode(&tokens, special))
+    }
+}
+
+impl Model {
+    /// Returns the model.
+    pub fn loaded(&self) -> PyResult<Arc<Loaded>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone();
+        loaded.ok_or_else(|| invalid("the model is closed: open it again"))
+    }
+}
+
+/// Returns the context: as given, or as trained if that fits in memory.
+fn context(
+    model: &model::Model,
+    given: Option<usize>,
+    request: &Request,
+    threads: usize,
+) -> Sourced<usize> {
+    let config = model.config();
+    if let Some(context) = given {
+        return Sourced::given(context, "ctx");
+    }
+    let key = format!("{}.context_length", config.architecture.name);
+    let trained = Sourced::key(config.context_train, model.metadata().origin(&key));
+    let shape = Shape::of(model, model.resident_bytes() + model.adapters_bytes(), threads, false);
+    let fitting = platform::memory::available()
+        .map(|available| shape.default_context(request, trained.value, available.bytes))
+        .filter(|fitting| *fitting < trained.value);
+    match fitting {
+        Some(value) => {
+            let origin = rope::Origin::Computed("the largest that fits in memory");
+            Sourced { value, origin }
+        }
+        None => trained,
+    }
+}

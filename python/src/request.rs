@@ -1,0 +1,120 @@
+//! The sampling and the limits of an answer.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use rope_cpu::{
+    constraint::{Constraint, Grammar},
+    generate::{Limits, Stops},
+    sample::{self, SamplerSetting, Settings, breakers, dry},
+    settings::Setting,
+};
+
+use crate::{
+    errors::{failed, invalid, of_model},
+    loaded::Loaded,
+};
+
+/// The settings of an answer, as the Python package passes them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Request {
+    max_tokens: Option<usize>,
+    time_max: Option<f64>,
+    stop: Vec<String>,
+    ignore_eos: bool,
+    special: bool,
+    seed: Option<u32>,
+    samplers: Option<String>,
+    logit_bias: Vec<(u32, f32)>,
+    dry_sequence_breaker: Option<Vec<String>>,
+    /// Names and values of the samplers' settings.
+    sampling: Vec<(String, String)>,
+    /// `grammar`, `regex` or `json_schema`, and the text.
+    grammar: Option<(String, String)>,
+}
+
+/// Returns the name, the other names and the description of each setting of a sampler.
+#[pyfunction]
+pub fn sampler_settings() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
+    let parameters = sample::settings().map(|setting| &setting.parameter);
+    parameters.map(|p| (p.setting.0, p.aliases.to_vec(), p.summary)).collect()
+}
+
+impl Request {
+    /// Returns the settings of the sampler: given ones, else from the file, else the defaults.
+    pub fn sampling(&self, loaded: &Loaded) -> PyResult<Settings> {
+        let given: Vec<(&SamplerSetting, &str)> = self
+            .sampling
+            .iter()
+            .map(|(name, text)| Ok((named(name)?, &**text)))
+            .collect::<PyResult<_>>()?;
+        let overridden = |setting: Setting| match setting {
+            Setting::SAMPLERS => self.samplers.is_some(),
+            setting => given.iter().any(|(given, _)| given.name() == setting),
+        };
+        let file = Settings::from_metadata(loaded.model.metadata(), overridden).map_err(failed)?;
+        file.check().map_err(failed)?;
+        let mut settings = Settings { seed: self.seed, ..file };
+        for (setting, text) in given {
+            settings = settings.with(setting, setting.parse(text).map_err(invalid)?);
+        }
+        if let Some(names) = &self.samplers {
+            settings.samplers = sample::parse_names(names).map_err(invalid)?;
+        }
+        settings.check().map_err(invalid)?;
+
+        let tokenizer = loaded.model.tokenizer().map_err(of_model)?;
+        let tokens = tokenizer.len();
+        if let Some((token, _)) =
+            self.logit_bias.iter().find(|(token, _)| *token as usize >= tokens)
+        {
+            return Err(invalid(format_args!(
+                "`logit_bias` {token}: the token must be from 0 to {}",
+                tokens.saturating_sub(1)
+            )));
+        }
+        settings.logit_bias.extend(&self.logit_bias);
+        let suppressed = tokenizer.suppressed().iter();
+        settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
+        if dry::MULTIPLIER.real(&settings.values) != 0.0 {
+            let default = || dry::BREAKERS.map(String::from).to_vec();
+            let texts = self.dry_sequence_breaker.clone().unwrap_or_else(default);
+            settings.dry_breakers = breakers(tokenizer, &texts).into();
+        }
+        Ok(settings)
+    }
+
+    /// Returns the grammar of the answer.
+    pub fn grammar(&self) -> Option<Grammar> {
+        let (kind, text) = self.grammar.as_ref()?;
+        Some(match &**kind {
+            "regex" => Grammar::Regex(text.clone()),
+            "json_schema" => Grammar::JsonSchema(text.clone()),
+            _ => Grammar::from_text(text),
+        })
+    }
+
+    /// Returns the limits, without the grammar.
+    pub fn limits(&self) -> PyResult<Limits> {
+        let time_max = self.time_max.map(Duration::try_from_secs_f64).transpose();
+        Ok(Limits {
+            tokens_max: self.max_tokens,
+            time_max: time_max.map_err(|e| invalid(format_args!("time_max: {e}")))?,
+            stops: Stops::new(self.stop.iter().filter(|text| !text.is_empty())),
+            ignore_end: self.ignore_eos,
+            show_special: self.special,
+            ..Limits::default()
+        })
+    }
+}
+
+/// Compiles a grammar for a model.
+pub fn constraint(loaded: &Loaded, grammar: &Grammar) -> PyResult<Constraint> {
+    Constraint::new(loaded.vocabulary()?, grammar).map_err(invalid)
+}
+
+fn named(name: &str) -> PyResult<&'static SamplerSetting> {
+    let found = sample::settings().find(|setting| setting.parameter.is_named(name));
+    found.ok_or_else(|| invalid(format_args!("there is no sampler setting {name:?}")))
+}

@@ -1,0 +1,258 @@
+"""Models: texts, numbers, errors."""
+
+import json
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import rope_cpu
+from rope_cpu import Model, _native
+from rope_cpu.options import AnswerOptions, RopeOptions
+
+PROMPT = "The capital of France is"
+GREEDY = {"temperature": 0}
+
+
+def test_an_answer_is_a_text_with_usage(model):
+    answer = model.generate(PROMPT, max_tokens=8, **GREEDY)
+    assert isinstance(answer, str) and "Paris" in answer
+    assert answer == model.detokenize(answer.tokens)
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (5, 8, 13)
+    assert usage.tokens_per_second > 0
+    assert (answer.end, answer.finish_reason) == ("max_tokens", "length")
+    again = model.generate(PROMPT, max_tokens=8, **GREEDY)
+    assert (again, again.usage.cached_tokens) == (answer, 4)
+
+
+def test_a_stream_has_the_pieces_of_the_answer(model):
+    answer = model.generate(PROMPT, max_tokens=8, **GREEDY)
+    with model.stream(PROMPT, max_tokens=8, **GREEDY) as stream:
+        assert stream.answer is None
+        pieces = list(stream)
+    assert "".join(pieces) == answer == stream.answer and len(pieces) > 4
+    assert stream.answer.tokens == answer.tokens
+
+
+def test_a_stream_excludes_other_calls_until_it_is_closed(model):
+    stream = model.stream(PROMPT, ignore_eos=True)
+    next(stream)
+    with pytest.raises(rope_cpu.Error, match="in use by a stream"):
+        model.generate(PROMPT)
+    stream.close()
+    assert stream.answer.end == "closed"
+    assert list(stream) == []
+    model.generate(PROMPT, max_tokens=1)
+    # A stream that nobody holds is closed.
+    next(model.stream(PROMPT, ignore_eos=True))
+    model.generate(PROMPT, max_tokens=1)
+
+
+def test_sampling_follows_the_seed_and_the_arguments(model):
+    def texts(**options):
+        return [model.generate(PROMPT, max_tokens=8, seed=seed, **options) for seed in (1, 1, 2, 3)]
+
+    one, same, *others = texts(temperature=1.5)
+    assert one == same and set(others) != {one}
+    assert len(set(texts(top_k=1))) == 1
+    token = model.generate(PROMPT, max_tokens=1, **GREEDY).tokens[0]
+    banned = model.generate(PROMPT, max_tokens=1, logit_bias={token: -100.0}, **GREEDY)
+    assert banned.tokens != [token]
+    assert model.generate(PROMPT, max_tokens=1).seed is not None
+
+
+def test_stop_strings_end_an_answer(model):
+    answer = model.generate(PROMPT, stop=["."], max_tokens=64, **GREEDY)
+    assert (answer.end, answer.stop, "." in answer) == ("stop", ".", False)
+    assert model.generate(PROMPT, stop=".", max_tokens=64, **GREEDY) == answer
+
+
+def test_answers_have_the_form_that_is_asked_for(model):
+    schema = {"type": "object", "properties": {"age": {"enum": [7]}}, "required": ["age"], "additionalProperties": False}
+    answer = model.generate("An age as JSON:", json_schema=schema, max_tokens=32)
+    assert json.loads(answer) == {"age": 7} and answer.end == "complete"
+    assert model.generate(PROMPT, grammar='root ::= " Rome" | " Oslo"') in (" Rome", " Oslo")
+    assert model.generate(PROMPT, regex="[0-9]{3}").isdigit()
+    with pytest.raises(ValueError, match="grammar and regex exclude each other"):
+        model.generate(PROMPT, grammar="x", regex="y")
+
+
+def test_a_batch_gives_the_answers_of_single_prompts(model):
+    prompts = [f"{n} plus {n} is" for n in range(6)]
+    seen = []
+    answers = model.generate_batch(
+        prompts, slots=3, max_tokens=6, progress=lambda *now: seen.append(now), **GREEDY
+    )
+    assert answers == [model.generate(prompt, max_tokens=6, **GREEDY) for prompt in prompts]
+    assert seen == [(n, 6) for n in range(1, 7)]
+    assert [len(answer.tokens) for answer in answers] == [answer.usage.completion_tokens for answer in answers]
+    assert model.generate_batch([]) == []
+
+
+def test_a_conversation_continues(model):
+    messages = [{"role": "user", "content": "My name is Ada. Answer in one word: what is 1 + 1?"}]
+    answer = model.chat(messages, max_tokens=16, **GREEDY)
+    assert answer.message == {"role": "assistant", "content": str(answer)}
+    messages += [answer.message, {"role": "user", "content": "What is my name?"}]
+    second = model.chat(messages, max_tokens=16, **GREEDY)
+    assert second.usage.cached_tokens > answer.usage.prompt_tokens
+    with model.chat_stream(messages, max_tokens=16, **GREEDY) as stream:
+        pieces = list(stream)
+    assert {piece.kind for piece in pieces} == {"text"}
+    assert "".join(piece.text for piece in pieces) == second == stream.answer
+
+
+def test_a_required_tool_is_called(model):
+    parameters = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]}
+    weather = {"type": "function", "function": {"name": "weather", "description": "Weather", "parameters": parameters}}
+    with model.chat_stream("Weather in Oslo?", tools=[weather], tool_choice="required", max_tokens=200, **GREEDY) as stream:
+        kinds = [piece.kind for piece in stream]
+    answer = stream.answer
+    assert kinds[0] == "call" and "arguments" in kinds and kinds[-1] == "end"
+    [call] = answer.tool_calls
+    assert call.name == "weather" and set(json.loads(call.arguments)) == {"city"}
+    assert answer.finish_reason == "tool_calls"
+    assert answer.message["tool_calls"][0]["function"]["name"] == "weather"
+
+
+def test_tokens_and_texts(model):
+    text = "Grüße, 3 × 4 = 12"
+    tokens = model.tokenize(text)
+    assert model.detokenize(tokens) == text
+    assert len(model.tokenize("<|im_end|>")) == 1 < len(model.tokenize("<|im_end|>", parse_special=False))
+    assert model.detokenize(model.tokenize("<|im_end|>"), special=True) == "<|im_end|>"
+    with pytest.raises(ValueError, match=r"token 99999999: must be from 0 to 49151"):
+        model.detokenize([99999999])
+
+
+def test_logits_predict_the_greedy_answer(model):
+    tokens = model.tokenize(PROMPT)
+    logits = model.logits(tokens)
+    assert logits.shape == (5, model.vocabulary) and logits.dtype == np.float32
+    assert logits[-1].argmax() == model.generate(tokens, max_tokens=1, **GREEDY).tokens[0]
+    # The rows of a text do not depend on what follows.
+    assert (model.logits(tokens[:3]) == logits[:3]).all()
+
+
+def test_perplexity_is_of_the_logits(model):
+    tokens = model.tokenize("One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.")
+    found = model.perplexity(tokens, window=8, stride=4)
+    first = model.logits(tokens[:8]).astype(np.float64)
+    log_softmax = first - np.log(np.exp(first).sum(axis=1, keepdims=True))
+    expected = [log_softmax[i, tokens[i + 1]] for i in range(7)]
+    # The library subtracts the largest logit in float32. Differences are below 64, so they are within
+    # 64 * 2**-24 = 4e-6, as is the logarithm of their sum.
+    assert np.abs(found.log_likelihoods[:7] - expected).max() < 8e-6
+    assert list(found.positions[:11]) == [1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7]
+    assert list(found.indices) == list(range(1, len(tokens)))
+    assert found.value == np.exp(-found.log_likelihoods.mean())
+    halves = model.perplexity(tokens, window=8)
+    assert set(halves.positions) == {5, 6, 7}
+    middles, values = halves.by_position(4)
+    assert list(middles) == [6.0] and np.isclose(values[0], halves.value)
+    with pytest.raises(ValueError, match="tokens are needed|are needed for windows"):
+        model.perplexity("short", window=512)
+
+
+def test_embeddings_are_vectors_of_length_one(model):
+    rows = model.embed(["A cat sat.", "A kitten sat.", "Stocks fell by 3 %."])
+    assert rows.shape == (3, model.embedding) and rows.dtype == np.float32
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    assert rows[0] @ rows[1] > rows[0] @ rows[2]
+    each = model.embed_tokens("A cat sat.")
+    mean = each.mean(axis=0)
+    assert np.allclose(mean / np.linalg.norm(mean), rows[0], atol=1e-5)
+    assert model.embed([]).shape == (0, model.embedding)
+    assert model.embed("A cat sat.").shape == (1, model.embedding)
+
+
+def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
+    def refused(kind, match, call, *args, **options):
+        with pytest.raises(kind, match=match):
+            call(*args, **options)
+
+    refused(FileNotFoundError, "no-such.gguf", Model.open, "no-such.gguf")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"no model")
+    refused(rope_cpu.Error, "broken.gguf", Model.open, broken)
+    refused(ValueError, "ctx 0: must be from 1", Model.open, path, ctx=0)
+    refused(ValueError, "cache|f16", Model.open, path, cache_type_k="f17")
+    refused(ValueError, "must be one of none, linear, ntk", Model.open, path, rope="su")
+    refused(ValueError, "`rope_scale` four: must be a number", Model.open, path, rope_scale="four")
+    refused(TypeError, "'rope_scal': did you mean rope_scale?", Model.open, path, rope_scal=4)
+    refused(TypeError, "'temprature': did you mean temperature?", model.generate, PROMPT, temprature=1)
+    refused(ValueError, "`top_p` 2: must be from 0 to 1", model.generate, PROMPT, top_p=2)
+    refused(TypeError, "top_k: .* is neither a number", model.generate, PROMPT, top_k=[1])
+    refused(ValueError, "must be from 0 to 49151", model.generate, PROMPT, logit_bias={49152: 1.0})
+    refused(ValueError, "the prompt is empty", model.generate, [])
+    refused(ValueError, "with a larger ctx", model.generate, [1] * 3000)
+    refused(ValueError, "token 60000", model.logits, [60000])
+    refused(ValueError, "messages: .*critic", model.chat, [{"role": "critic", "content": ""}])
+    refused(ValueError, "slots 0: must be from 1 to 256", model.generate_batch, ["a"], slots=0)
+    closed = Model.open(path, ctx=64, threads=1)
+    closed.close()
+    refused(ValueError, "the model is closed", closed.generate, PROMPT)
+    # Nothing above has left the model unusable.
+    model.generate(PROMPT, max_tokens=1)
+
+
+def test_ctrl_c_stops_a_generation(model):
+    # Jobs in the background start with the signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    started = time.monotonic()
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.generate(PROMPT, ignore_eos=True)
+    assert time.monotonic() - started < 10
+    assert model.generate(PROMPT, max_tokens=1)
+
+
+def test_other_threads_run_while_a_model_computes(model):
+    count = 0
+    done = threading.Event()
+
+    def work():
+        nonlocal count
+        while not done.is_set():
+            count += 1
+            time.sleep(0.001)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    model.logits([1] * 512)
+    done.set()
+    worker.join()
+    assert count > 5
+
+
+def test_calls_from_threads_wait_for_each_other(model):
+    answers = []
+    def work():
+        answers.append(model.generate(PROMPT, max_tokens=8, **GREEDY))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 3 and len(set(answers)) == 1
+
+
+def test_properties_and_metadata(model, path):
+    assert (model.path, model.ctx, model.trained_ctx) == (str(path), 2048, 8192)
+    assert (model.architecture, model.threads) == ("llama", 1)
+    assert model.metadata["general.architecture"] == "llama"
+    assert model.metadata["llama.context_length"] == 8192
+    assert model.detokenize([model.eos], special=True) == "<|im_end|>"
+
+
+def test_options_have_the_names_of_the_library():
+    sampling = {name for setting, aliases, _ in _native.sampler_settings() for name in (setting, *aliases)}
+    own = {"max_tokens", "time_max", "stop", "seed", "samplers", "logit_bias", "dry_sequence_breaker",
+           "grammar", "regex", "json_schema", "ignore_eos", "special"}  # fmt: skip
+    assert set(AnswerOptions.__annotations__) == sampling | own
+    assert set(RopeOptions.__annotations__) == set(rope_cpu.rope.settings())
