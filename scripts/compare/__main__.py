@@ -100,10 +100,10 @@ def main():
     topology, all_threads = facts["topology"] or {}, facts["measured"][-1]
     notes = [
         f"{topology.get('model') or 'This machine'}, {threads} threads, {facts['isa']}; {time.strftime('%Y-%m-%d')}. "
-        f"With {all_threads['threads']} threads it reads {all_threads['read_bandwidth'] / 1e9:.1f} GB/s (`rope-cpu machine`). "
+        f"Read bandwidth with {all_threads['threads']} threads: {all_threads['read_bandwidth'] / 1e9:.1f} GB/s (`rope-cpu machine`). "
         f"`{command}`: programs in turns, {a.repetitions} samples a round, rounds: {' or '.join(map(str, rounds))}; medians "
-        "± half of the range. `of limit` is rope-cpu's share of what reading memory (where it writes) or computing (where "
-        "it reads) would allow at the rates that the same process measured right before. "
+        "± half of the range. `of limit` is rope-cpu's share of the limit that the same process measured right before: "
+        "memory bandwidth for generation, arithmetic for prompts. "
         f"Load {before:.2f} before, {after:.2f} after.",
     ]
     if busy:

@@ -24,7 +24,8 @@ BATCH = 512
 
 
 class Context:
-    def __init__(self, path, size, threads, cache_type, rope_freq_scale, sequences=1, repack=True):
+    def __init__(self, path, size, threads, cache_type, rope_freq_scale, sequences=1, repack=True, more=0):
+        """`more`: the positions that tests need if the state can't go back."""
         C.llama_backend_init()
         model = C.llama_model_default_params()
         if not ik:
@@ -32,15 +33,17 @@ class Context:
         self.model = C.llama_model_load_from_file(path.encode(), model)
         if not self.model:
             sys.exit(f"{path}: llama.cpp can't load it")
+        self.recurrent = not ik and (C.llama_model_is_recurrent(self.model) or C.llama_model_is_hybrid(self.model))
         self.vocabulary = C.llama_vocab_n_tokens(C.llama_model_get_vocab(self.model))
         options = C.llama_context_default_params()
+        size += more if self.recurrent else 0
         options.n_ctx, options.n_seq_max = size * sequences, sequences
         options.n_batch = options.n_ubatch = BATCH
         options.n_threads = options.n_threads_batch = threads
         options.type_k = options.type_v = TYPES[cache_type]
         options.rope_freq_scale = rope_freq_scale
-        # llama.cpp chooses by itself; ik_llama.cpp has it on and off. With several sequences that of the packaged
-        # version stops at an assertion (S > 0), as it overlooks entries of the cache between those of others.
+        # llama.cpp chooses by itself; ik_llama.cpp has it on and off. With several sequences, flash attention of the
+        # packaged version stops at an assertion (S > 0): it overlooks entries of the cache between other sequences.
         if ik:
             options.flash_attn = sequences == 1
         self.pointer = C.llama_init_from_model(self.model, options)
@@ -76,8 +79,14 @@ class Context:
             sys.exit("llama_decode failed")
         C.llama_batch_free(batch)
 
-    def forget(self, position):
-        """Drops what stands from `position` on, in all sequences."""
+    def forget(self, position, end):
+        """Drops what stands from `position` to `end`, in all sequences. Returns where the next tokens go: at the end,
+        if a recurrent state can't go back."""
+        if self.recurrent:
+            if position:
+                return end
+            C.llama_memory_clear(C.llama_get_memory(self.pointer), True)
+            return 0
         if ik:
             remove = C._lib.llama_kv_cache_seq_rm
             remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
@@ -87,6 +96,7 @@ class Context:
             removed = C.llama_memory_seq_rm(C.llama_get_memory(self.pointer), -1, position, -1)
         if not removed:
             sys.exit(f"llama.cpp can't forget from position {position} on")
+        return position
 
 
 def system_info():
@@ -116,7 +126,7 @@ def sweep(context, tokens, a):
             if count == a.n:
                 for i, token in enumerate(given):
                     context.step([token], depth + i)
-                context.forget(depth)
+                context.forget(depth, depth + a.n)
             else:
                 context.feed(given, depth)
             seconds.append(time.perf_counter() - began)
@@ -149,15 +159,15 @@ def main():
         print(json.dumps({"test": "start", "samples": [start(a) for _ in range(a.r)]}), flush=True)
         return
     longest = a.p + a.n if a.together else max(a.p, a.n, a.sweep or 0)
-    context = Context(a.m, a.d + longest + 8, a.t, a.cache_type, a.rope_freq_scale,
-                      a.sequences)
+    context = Context(a.m, a.d + longest + 8, a.t, a.cache_type, a.rope_freq_scale, a.sequences,
+                      more=a.r * (a.p + a.n))
     numbers = random.Random(1)
 
     def tokens(count):
         return [numbers.randrange(3, context.vocabulary) for _ in range(count)]
 
     context.feed(tokens(32), 0)
-    context.forget(0)
+    context.forget(0, 32)
     if a.sweep:
         sweep(context, tokens, a)
         return
@@ -170,18 +180,19 @@ def main():
         for i, token in enumerate(tokens(a.n)):
             context.step([token], a.d + a.p + i)
         return
+    position = a.d
     for kind, size in (("prompt", a.p), ("generation", a.n)):
         samples = []
         for _ in range(a.r if size else 0):
             given = tokens(size * a.sequences)
             began = time.perf_counter()
             if kind == "prompt":
-                context.feed(given, a.d)
+                context.feed(given, position)
             else:
                 for i in range(size):
-                    context.step(given[i::size], a.d + i)
+                    context.step(given[i::size], position + i)
             samples.append(len(given) / (time.perf_counter() - began))
-            context.forget(a.d)
+            position = context.forget(a.d, position + size)
         if samples:
             print(json.dumps({"test": kind, "samples": samples}), flush=True)
 

@@ -13,30 +13,30 @@ class Measurement:
     depth: int = 0
     sequences: int = 1       # that generate together, each behind its own depth
     cache: str = "f16"
-    theirs: bool = True      # whether llama.cpp has the like
+    theirs: bool = True      # whether llama.cpp can run it
     mistralrs: bool = False  # whether mistral.rs is measured, which needs a model with a vocabulary
     rope_freq_scale: float = 0.0
     rounds: int = 3
-    whole: bool = False      # how long the program takes as a whole, and how much memory
-    start: bool = False      # how long it takes until the first token is read
+    whole: bool = False      # the time and memory of the whole program
+    start: bool = False      # the time from start to the first token
 
     def rows(self):
         """(test, its name in the table) of each row."""
-        behind = f" behind {self.depth:,}" if self.depth else ""
+        depth = f", depth {self.depth:,}" if self.depth else ""
         if self.start:
-            yield "start", "starts, and reads one token (s)"
+            yield "start", "start and first token (s)"
         elif self.whole:
-            what = f"reads {self.prompt or self.depth:,} tokens, then writes {self.generation}"
+            what = f"{self.prompt or self.depth:,} prompt tokens, then {self.generation} generated"
             if self.prompt:
                 yield "first", f"{what}: until the first token, without loading (s)"
             yield "seconds", f"{what} (s)"
             yield "memory", f"{what} (GB)"
         else:
             if self.prompt:
-                yield "prompt", f"reads {self.prompt:,} tokens{behind} (tokens/s)"
+                yield "prompt", f"prompt processing, {self.prompt:,} tokens{depth} (tokens/s)"
             if self.generation:
                 each = f" in each of {self.sequences} sequences" if self.sequences > 1 else ""
-                yield "generation", f"writes {self.generation} tokens{each}{behind} (tokens/s)"
+                yield "generation", f"generation, {self.generation} tokens{each}{depth} (tokens/s)"
 
 
 def limit(test):
@@ -48,20 +48,22 @@ def limit(test):
 COSTS = ("start", "first", "seconds", "memory")
 
 
-# The case with all layers, which takes llama.cpp an hour: measured only when it is named or asked for.
+# All layers: llama.cpp takes an hour, so this row is measured only by name or with --long.
 LONG = "long"
 
 
 def deep(cache, depth=8192, model="q4_0", **more):
-    """Few samples: reading up to the depth takes llama.cpp minutes."""
+    """Few samples: llama.cpp takes minutes to process the depth."""
     what = f"{cache} cache"
     return Measurement(model, what, depth=depth, generation=16, cache=cache, rounds=1, **more)
 
 
 def batch(model, sequences):
-    """Tokens of several sequences, which are computed together."""
+    """Tokens of several sequences, computed in one batch."""
     return Measurement(model, prompt=0, generation=32, depth=16, sequences=sequences)
 
+
+KINDS = ("experts", "hybrid", "latent", "gemma4")
 
 MEASUREMENTS = {
     "q4_0": Measurement("q4_0"),
@@ -78,6 +80,9 @@ MEASUREMENTS = {
     "deeper-q8_0": deep("q8_0", depth=16384, theirs=False),
     "deep-llama3-f16": deep("f16", model="llama3"),
     "deep-llama3-q8_0": deep("q8_0", model="llama3"),
+    # A model of each kind: a mixture of experts, the delta rule, attention to latents, a large vocabulary.
+    **{kind: Measurement(kind) for kind in KINDS},
+    **{f"deep-{kind}": deep("f16", depth=16384, model=kind) for kind in KINDS},
     "coder": Measurement("coder", prompt=480, mistralrs=True),
     # Six query heads share a KV head.
     "coder-deep-f16": deep("f16", depth=16384, model="coder"),
