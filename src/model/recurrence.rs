@@ -93,7 +93,6 @@ impl Step<'_, '_> {
     fn prepare_scan(&mut self, own: &Scan<'_>, buffers: &RecurrentState) {
         let Forward { cpu, batch, config, .. } = *self.pass;
         let (scan, dim) = (own.config, own.config.key_dim);
-        let (steps, rates) = (own.column(ScanInput::Step), own.column(ScanInput::Rate));
         let Some(phase) = self.worker.phase(batch.rows.len()) else { return };
         let all = buffers.input.read(&phase);
         phase.for_each(|claim| {
@@ -117,10 +116,11 @@ impl Step<'_, '_> {
             }
             let to = mixed[scan.decays()..][..2 * scan.value_heads].split_at_mut(scan.value_heads);
             for (head, (decay, rate)) in to.0.iter_mut().zip(to.1).enumerate() {
-                let step = softplus(row[steps + head] + own.decay_bias[head]);
+                let [to_step, to_rate] = own.step_and_rate(head);
+                let step = softplus(row[to_step] + own.decay_bias[head]);
                 *decay = (own.decay[head] * step).exp();
                 *rate = match scan.rule {
-                    Rule::Delta => 1.0 / (1.0 + (-row[rates + head]).exp()),
+                    Rule::Delta => 1.0 / (1.0 + (-row[to_rate]).exp()),
                     Rule::Mamba2 => step,
                 };
             }

@@ -464,7 +464,7 @@ fn every_feature_matters() {
     without("cohere2", "its window", &|t| t.window = None);
     without("cohere2", "its layer that does not rotate", &|t| t.windows_rotate = false);
     let parts = ["gates of inputs", "gates of outputs"].map(|part| ("lfm2", part));
-    let delta = ["heads in turns", "activation", "unit keys", "decays", "what is known", "rates"];
+    let delta = ["order of heads", "activation", "unit keys", "decays", "what is known", "rates"];
     let delta = delta.into_iter().chain(["gates of outputs"]).map(|part| ("qwen35", part));
     for (name, part) in parts.into_iter().chain(delta) {
         without(name, part, &|t| t.without = part);
@@ -513,6 +513,7 @@ fn every_feature_matters() {
     without("laguna", "what rotates in windows", &|t| t.window_head = Some([20, 12]));
     without("laguna", "its window", &|t| t.window = None);
     without("mellum", "its window", &|t| t.window = None);
+    without("qwen3next", "the order of its heads", &|t| t.without = "order of heads");
     without("qwen35moe", "its shared network", &|t| t.shared = 0);
     without("qwen35moe", "the gate of this network", &|t| t.shared_gate = false);
     without("gemma4", "the inputs of its layers", &|t| t.layer_input = 0);

@@ -14,6 +14,10 @@ const ALL_BIASES: &[&str] = &[
     "ffn_down",
 ];
 
+const fn delta(side_by_side: bool) -> Recurrent {
+    Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4, side_by_side }
+}
+
 impl Tiny {
     /// Returns the models that tests/data/architectures.json has logits of, with their names there.
     pub fn all() -> Vec<(&'static str, Tiny)> {
@@ -42,7 +46,7 @@ impl Tiny {
             head_norms: true,
             network_norm: "post_attention_norm",
             gated_attention: true,
-            recurrent: Some(Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4 }),
+            recurrent: Some(delta(false)),
             attends: 2,
             predicts: true,
             ..of(architecture)
@@ -271,6 +275,13 @@ impl Tiny {
                     shared: 56,
                     shared_gate: true,
                     ..qwen35("qwen35moe")
+                },
+                Tiny {
+                    experts: Some((5, 2)),
+                    shared: 56,
+                    shared_gate: true,
+                    recurrent: Some(delta(true)),
+                    ..qwen35("qwen3next")
                 },
             ]
             .map(pair),

@@ -38,7 +38,7 @@ impl Tiny {
     /// Adds the keys of a scan.
     fn scan_keys(&self, b: Builder) -> Builder {
         let (taps, inner, state, heads, groups) = match self.recurrent {
-            Some(Recurrent::Delta { key_heads, value_heads, dim, taps }) => {
+            Some(Recurrent::Delta { key_heads, value_heads, dim, taps, .. }) => {
                 (taps, value_heads * dim, dim, value_heads, key_heads)
             }
             Some(Recurrent::Mamba2 { groups, heads, dim, state, taps }) => {
@@ -166,6 +166,7 @@ impl Tiny {
                 let sections = array(U32, 4, sections.map(u32::to_le_bytes));
                 b.key(format!("{a}.rope.dimension_sections"), ARRAY, sections)
             }
+            "qwen3next" => self.scan_keys(b),
             "lfm2" | "lfm2moe" => {
                 let Some(Recurrent::ShortConvolution { taps }) = self.recurrent else { return b };
                 let b = b.key(format!("{a}.shortconv.l_cache"), U32, (taps as u32).to_le_bytes());

@@ -16,8 +16,16 @@ use crate::{
     tiny::{Tiny, files::add_tensor},
 };
 
-const NAMES: [&str; 7] =
-    ["lfm2", "lfm2moe", "qwen35", "qwen35moe", "granitehybrid", "falcon-h1", "nemotron_h"];
+const NAMES: [&str; 8] = [
+    "lfm2",
+    "lfm2moe",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+    "granitehybrid",
+    "falcon-h1",
+    "nemotron_h",
+];
 
 fn whole(tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
     with_session(tiny, &How::default(), |session| logits(session, &tokens(tiny, n)))

@@ -192,21 +192,33 @@ impl Weights {
                 });
                 gated.map(|x| self.linear(&name("shortconv.out_proj"), &x)).collect()
             }
-            Recurrent::Delta { key_heads, value_heads, dim, taps } => {
+            Recurrent::Delta { key_heads, value_heads, dim, taps, side_by_side } => {
                 let linear = |tensor: &str| -> Vec<_> {
                     x.iter().map(|x| self.linear(&name(tensor), x)).collect()
                 };
                 let mixed = linear("attn_qkv");
                 let mixed = convolve(self.get(&name("ssm_conv1d.weight")), taps, &mixed);
-                let [gates, decays, rates] = ["attn_gate", "ssm_alpha", "ssm_beta"].map(linear);
+                let gates = linear("attn_gate");
+                let each = value_heads / key_heads;
+                let [steps, rates] = if side_by_side {
+                    let both = linear("ssm_ba");
+                    [each, 0].map(|first| {
+                        let pick = |x: &Vec<f64>| {
+                            x.chunks_exact(2 * each)
+                                .flat_map(|x| &x[first..][..each])
+                                .copied()
+                                .collect()
+                        };
+                        both.iter().map(pick).collect::<Vec<Vec<f64>>>()
+                    })
+                } else {
+                    ["ssm_alpha", "ssm_beta"].map(linear)
+                };
                 let mut outputs = vec![vec![0.0; value_heads * dim]; x.len()];
                 for head in 0..value_heads {
                     let mut state = vec![vec![0.0; dim]; dim]; // (values, keys)
-                    let shared = if has("heads in turns") {
-                        head % key_heads
-                    } else {
-                        head * key_heads / value_heads
-                    };
+                    let in_turns = has("order of heads") != side_by_side;
+                    let shared = if in_turns { head % key_heads } else { head / each };
                     let key = shared * dim;
                     for (t, out) in outputs.iter_mut().enumerate() {
                         let silu = |x: &f64| x * gate(sigmoid(*x), "activation");
@@ -219,7 +231,7 @@ impl Weights {
                         let q = unit(&mixed[key..][..dim]);
                         let k = unit(&mixed[key_heads * dim + key..][..dim]);
                         let v = &mixed[2 * key_heads * dim + head * dim..][..dim];
-                        let step = decays[t][head] + self.get(&name("ssm_dt.bias"))[head];
+                        let step = steps[t][head] + self.get(&name("ssm_dt.bias"))[head];
                         let decay = (self.get(&name("ssm_a"))[head] * step.exp().ln_1p()).exp();
                         let decay = gate(decay, "decays");
                         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum();

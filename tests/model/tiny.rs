@@ -151,9 +151,24 @@ pub struct Tiny {
 /// The recurrence of a layer.
 #[derive(Clone, Copy)]
 pub enum Recurrent {
-    ShortConvolution { taps: usize },
-    Delta { key_heads: usize, value_heads: usize, dim: usize, taps: usize },
-    Mamba2 { groups: usize, heads: usize, dim: usize, state: usize, taps: usize },
+    ShortConvolution {
+        taps: usize,
+    },
+    /// With `side_by_side`, the heads of values that share a head of keys follow each other.
+    Delta {
+        key_heads: usize,
+        value_heads: usize,
+        dim: usize,
+        taps: usize,
+        side_by_side: bool,
+    },
+    Mamba2 {
+        groups: usize,
+        heads: usize,
+        dim: usize,
+        state: usize,
+        taps: usize,
+    },
 }
 
 /// Attention to latents. The part of keys and queries that rotates has [`Tiny::n_rot`] elements.
@@ -508,15 +523,19 @@ impl Tiny {
                     add("shortconv.conv.weight", &[e, taps]);
                     add("shortconv.out_proj.weight", &[e, e]);
                 }
-                Some(Recurrent::Delta { key_heads, value_heads, dim, taps }) => {
+                Some(Recurrent::Delta { key_heads, value_heads, dim, taps, side_by_side }) => {
                     let channels = (2 * key_heads + value_heads) * dim;
                     add("attn_qkv.weight", &[channels, e]);
                     add("attn_gate.weight", &[value_heads * dim, e]);
                     add("ssm_conv1d.weight", &[channels, taps]);
                     add("ssm_dt.bias", &[value_heads]);
                     add("ssm_a", &[value_heads]);
-                    add("ssm_alpha.weight", &[value_heads, e]);
-                    add("ssm_beta.weight", &[value_heads, e]);
+                    if side_by_side {
+                        add("ssm_ba.weight", &[2 * value_heads, e]);
+                    } else {
+                        add("ssm_alpha.weight", &[value_heads, e]);
+                        add("ssm_beta.weight", &[value_heads, e]);
+                    }
                     add("ssm_norm.weight", &[dim]);
                     add("ssm_out.weight", &[e, value_heads * dim]);
                 }

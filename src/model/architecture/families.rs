@@ -142,7 +142,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -364,6 +364,12 @@ impl Architecture {
         },
         QWEN35,
         Self { name: "qwen35moe", experts: Experts::Always, ..QWEN35 },
+        Self {
+            name: "qwen3next",
+            experts: Experts::Always,
+            recurrent: Recurrent::DeltaSideBySide,
+            ..QWEN35
+        },
         BERT,
         Self {
             name: "nomic-bert",

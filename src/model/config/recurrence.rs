@@ -44,6 +44,9 @@ pub struct Scan {
     pub value_dim: usize,
     /// The tokens that the convolution of queries, keys and values depends on.
     pub taps: usize,
+    /// Whether the heads of values that share a head of keys follow each other. Else heads of keys
+    /// take turns.
+    pub side_by_side: bool,
 }
 
 impl Convolution {
@@ -76,9 +79,10 @@ impl Scan {
 
     /// Returns the head of queries and keys that a head of values uses.
     pub(in crate::model) fn key_head(self, value_head: usize) -> usize {
-        match self.rule {
-            Rule::Delta => value_head % self.key_heads,
-            Rule::Mamba2 => value_head / (self.value_heads / self.key_heads),
+        if self.side_by_side {
+            value_head / (self.value_heads / self.key_heads)
+        } else {
+            value_head % self.key_heads
         }
     }
 
@@ -189,11 +193,13 @@ pub fn read(
                 both.map(|(heads, network)| heads && network).collect(),
             )
         }
-        Recurrent::Delta => {
+        Recurrent::Delta | Recurrent::DeltaSideBySide => {
             let listed = keys.flags("attention.recurrent_layers", layers)?;
             let interval = keys.size_or("full_attention_interval", LAYERS_MAX, 4)?;
             let periods = (0..layers).map(|layer| !(layer + 1).is_multiple_of(interval));
-            (Recurrence::Scan(delta(keys)?), listed.unwrap_or(periods.collect()))
+            let side_by_side = architecture.recurrent == Recurrent::DeltaSideBySide;
+            let scan = Scan { side_by_side, ..delta(keys)? };
+            (Recurrence::Scan(scan), listed.unwrap_or(periods.collect()))
         }
     };
     Ok(recurrent.into_iter().map(|is| is.then_some(recurrence)).collect())
@@ -244,6 +250,7 @@ fn scan(keys: &Keys<'_, '_>, rule: Rule, value_dim: usize) -> Result<Scan, Error
         key_dim: keys.size(KEY_DIM, HEAD_DIM_MAX)?,
         value_dim,
         taps: taps(keys, TAPS)?,
+        side_by_side: rule == Rule::Mamba2,
     };
     let Scan { key_heads, value_heads, key_dim, .. } = scan;
     if value_heads * key_dim * value_dim >= STATE_MAX {

@@ -23,7 +23,7 @@ pub struct Scan<'a> {
     pub config: config::Scan,
     pub layer: usize,
     /// The projections that [`ScanInput`] lists.
-    pub input: Linear<'a>, // embedding -> channels, value_width, value_heads, and with the delta rule value_heads
+    pub input: Linear<'a>, // embedding -> channels, value_width, and for each head of values its step and rate
     pub convolution: &'a [f32],              // (channels, taps)
     pub convolution_bias: Option<&'a [f32]>, // (channels)
     /// The logarithms of the decays for a step of 1; they are negative.
@@ -44,21 +44,32 @@ pub enum ScanInput {
     Convolved,
     /// Gates of outputs.
     Gate,
-    /// Steps, which decays follow from.
-    Step,
-    /// Rates of the delta rule.
-    Rate,
 }
 
 impl Scan<'_> {
     /// Returns the first column of a segment.
     pub fn column(&self, input: ScanInput) -> usize {
         let order = match self.config.rule {
-            Rule::Delta => [0, 1, 2, 3],
-            // Steps are also rates.
-            Rule::Mamba2 => [1, 0, 2, 2],
+            Rule::Delta => [0, 1],
+            Rule::Mamba2 => [1, 0],
         };
         self.input.segments[order[input as usize]].column
+    }
+
+    /// Returns the columns of the step of a head of values, which its decay follows from, and of its rate.
+    pub fn step_and_rate(&self, head: usize) -> [usize; 2] {
+        let config::Scan { rule, key_heads, value_heads, side_by_side, .. } = self.config;
+        let first = |segment: usize| self.input.segments[segment].column;
+        match rule {
+            Rule::Mamba2 => [first(2) + head; 2],
+            Rule::Delta if side_by_side => {
+                // Each head of keys has the rates of its heads of values, then their steps.
+                let each = value_heads / key_heads;
+                let rate = first(2) + head / each * 2 * each + head % each;
+                [rate + each, rate]
+            }
+            Rule::Delta => [first(2) + head, first(3) + head],
+        }
     }
 }
 
@@ -97,15 +108,16 @@ impl<'a> Scan<'a> {
         let config::Convolution { channels, taps } = config.convolution();
         let (heads, values) = (config.value_heads, config.value_width());
         let input = |tensor: &str, rows| reader.linear(&name(tensor), rows, *embedding);
+        let mut inputs = vec![input("attn_qkv", channels)?, input("attn_gate", values)?];
+        if config.side_by_side {
+            inputs.push(input("ssm_ba", 2 * heads)?);
+        } else {
+            inputs.extend([input("ssm_alpha", heads)?, input("ssm_beta", heads)?]);
+        }
         Ok(Scan {
             config,
             layer,
-            input: Linear::new([
-                input("attn_qkv", channels)?,
-                input("attn_gate", values)?,
-                input("ssm_alpha", heads)?,
-                input("ssm_beta", heads)?,
-            ]),
+            input: Linear::new(inputs),
             convolution: reader.table(&name("ssm_conv1d.weight"), channels, taps)?,
             convolution_bias: None,
             decay: reader.vector(&name("ssm_a"), heads)?,
