@@ -232,10 +232,9 @@ impl Round<'_> {
 
 /// Checks that enough memory is available for the tests, if that is known.
 fn check_memory(model: &Model, options: &Options, tests: &Tests) -> Result<(), Error> {
-    let Options { context, micro_batch, keys, values, sparse_attention, .. } = *options;
     let Some(available) = platform::memory::available() else { return Ok(()) };
     let mut shape = Shape::of(model, model.resident_bytes(), options.threads.most(), false);
-    let (mut sequences, mut shared) = (1, 0);
+    let mut request = Request::of(options);
     match tests {
         // Sliding windows retain the keys at the depth during a test.
         Tests::Single(_) => shape = shape.retaining(tests.longest()),
@@ -243,13 +242,10 @@ fn check_memory(model: &Model, options: &Options, tests: &Tests) -> Result<(), E
             // The largest numbers are combined in one of the tests.
             let most =
                 |of: fn(&eval::batched::Test) -> usize| tests.iter().map(of).max().unwrap_or(0);
-            sequences = most(|test| test.sequences);
-            shared = most(|test| if test.shared { test.prompt } else { 0 });
+            request.sequences = most(|test| test.sequences);
+            request.shared = most(|test| if test.shared { test.prompt } else { 0 });
         }
     }
-    let (rolling, sparse) = (false, sparse_attention.is_some());
-    let request =
-        Request { context, sequences, shared, rolling, micro_batch, keys, values, sparse };
     shape.check(&request, available).map_err(Error::failed)?;
     warn_of_experts(&shape, &request, available);
     Ok(())

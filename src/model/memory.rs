@@ -88,6 +88,22 @@ pub struct Request {
     pub sparse: bool,
 }
 
+impl Request {
+    /// Returns the request of one sequence of an engine with `options`. Its context does not roll.
+    pub fn of(options: &Options) -> Self {
+        Request {
+            context: options.context,
+            sequences: 1,
+            shared: 0,
+            rolling: false,
+            micro_batch: options.micro_batch,
+            keys: options.keys,
+            values: options.values,
+            sparse: options.sparse_attention.is_some(),
+        }
+    }
+}
+
 /// The memory that a run needs, in bytes. Sums that overflow saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
@@ -276,15 +292,11 @@ impl Shape {
 /// Returns the bytes that experts can have of the available memory, beside one sequence; `None` if the
 /// system does not report it, or the model has no experts.
 pub(super) fn expert_bytes(model: &Model, options: &Options) -> Option<u64> {
-    let Options { context, micro_batch, keys, values, predict, sparse_attention, .. } = *options;
     // Only a mixture needs what follows.
     model.config().mixture()?;
     let available = platform::memory::available()?;
-    let (rolling, sparse) = (false, sparse_attention.is_some());
-    let request =
-        Request { context, sequences: 1, shared: 0, rolling, micro_batch, keys, values, sparse };
-    let shape = Shape::of(model, model.resident_bytes(), options.threads.most(), predict);
-    Some(shape.expert_bytes(&request, available.bytes))
+    let shape = Shape::of(model, model.resident_bytes(), options.threads.most(), options.predict);
+    Some(shape.expert_bytes(&Request::of(options), available.bytes))
 }
 
 /// Returns the largest context that `fits`, as [`Shape::largest_context`] does.
