@@ -1,6 +1,7 @@
 //! Groups of options that several commands have.
 
 mod adapters;
+mod comparison;
 mod constraint;
 mod hub;
 mod hub_environment;
@@ -16,6 +17,7 @@ mod speculation;
 mod template;
 
 pub use adapters::AdapterArgs;
+pub use comparison::{ComparisonArgs, single_length};
 pub use constraint::ConstraintArgs;
 pub use hub::HubArgs;
 pub use log::LogArgs;

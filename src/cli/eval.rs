@@ -94,8 +94,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let tasks = Tasks::new(args, &model, tokenizer)?;
-    let Args { memory, machine, .. } = args;
-    let runs = method_runs(&args.methods, &args.rope, &args.lengths, memory, machine, &model)?;
+    let Args { comparison, rope, memory, machine, .. } = args;
+    let (methods, lengths) = (&comparison.methods, &comparison.lengths);
+    let runs = method_runs(methods, rope, lengths, memory, machine, &model)?;
     let runs = runs.into_iter().map(|run| {
         let resources = run.resources.for_server(args.parallel, false);
         MethodRun { resources, ..run }
@@ -115,7 +116,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     lengths.dedup();
     lengths.iter().try_for_each(|length| tasks.check(*length))?;
     let files = args.report.as_deref().map(report::files).transpose()?;
-    let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
+    let output = args.comparison.output.as_deref();
+    let mut log = Log::open(output, &args.model, &args.adapters, &args.memory)?;
 
     let known = Answers::new(&log);
     let todo: Vec<Vec<(&Task, usize)>> = runs
@@ -132,7 +134,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         todo.iter().map(|(task, _)| work.prompt_operations(0..task.tokens(run.length)).total())
     });
     let mut progress = Progress::new(operations);
-    if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
+    if let (Some(path), true) = (output, !log.entries.is_empty()) {
         let known = log.entries.len();
         note(format_args!("{}: {known} answers are already computed", path.display()));
     }

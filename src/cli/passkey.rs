@@ -84,7 +84,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         run.resources.check()?;
         prompts(args, tokenizer, run.length)?;
     }
-    let mut log = Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
+    let output = args.comparison.output.as_deref();
+    let mut log = Log::open(output, &args.model, &args.adapters, &args.memory)?;
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let work = Cost::new(&model);
@@ -95,7 +96,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         tests.iter().map(move |test| operations(work, run.length, *test, Some(*test) == first))
     });
     let mut progress = Progress::new(planned);
-    if let (Some(path), true) = (&args.output, !log.entries.is_empty()) {
+    if let (Some(path), true) = (output, !log.entries.is_empty()) {
         let known = log.entries.len();
         note(format_args!("{}: {known} answers are already computed", path.display()));
     }
@@ -164,8 +165,9 @@ fn operations(work: &Cost, length: usize, test: Test, first: bool) -> f64 {
 
 /// Returns every method at every length, the shortest first.
 fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
-    let Args { memory, machine, .. } = args;
-    let runs = method_runs(&args.methods, &args.rope, &args.lengths, memory, machine, model)?;
+    let Args { comparison, rope, memory, machine, .. } = args;
+    let (methods, lengths) = (&comparison.methods, &comparison.lengths);
+    let runs = method_runs(methods, rope, lengths, memory, machine, model)?;
     let retaining = runs.into_iter().map(|run| {
         let resources = match run.plan.rolls() {
             true => run.resources,

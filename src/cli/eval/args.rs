@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
-    methods::Method,
+use crate::cli::args::{
+    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one,
+    single_length,
 };
 
 /// Evaluate a model on tasks, methods and lengths
@@ -15,8 +15,15 @@ use crate::cli::{
 /// With --output every answer is saved once it is complete, and the same command resumes a run that
 /// was interrupted.
 #[derive(Clone, Debug, clap::Args)]
-#[command(mut_arg("context", |arg| arg.help("A single length; see --lengths [--ctx-size]")
-    .long_help("A single length; see --lengths [--ctx-size]")))]
+#[command(mut_arg("context", single_length))]
+#[command(mut_arg("lengths", |arg| arg.long_help("Lengths [default: 1/2, 1 and 2 x trained]\n\n\
+    Lengths in tokens. A generated prompt and its answer fill the length as far as possible; \
+    questions of a file must fit in each. The length is also the context, except that a rolling \
+    context (--attention-sinks) is at most the trained length.")))]
+#[command(mut_arg("methods", |arg| arg.long_help("RoPE methods: METHOD[:FLAG=VALUE]...\n\n\
+    For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a method \
+    has exactly the factor that each length needs. The others are compared with the first. By \
+    default the one method that the RoPE flags below select.")))]
 #[command(after_long_help = super::tasks::list())]
 pub struct Args {
     /// Tasks: NAME or NAME=FILE
@@ -30,22 +37,8 @@ pub struct Args {
     #[command(flatten)]
     pub adapters: AdapterArgs,
 
-    /// Lengths [default: 1/2, 1 and 2 x trained]
-    ///
-    /// Lengths in tokens. A generated prompt and its answer fill the length as far as possible;
-    /// questions of a file must fit in each. The length is also the context, except that a rolling
-    /// context (--attention-sinks) is at most the trained length.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one)]
-    #[arg(conflicts_with = "context", help_heading = "Evaluation")]
-    pub lengths: Vec<usize>,
-
-    /// RoPE methods: METHOD[:FLAG=VALUE]...
-    ///
-    /// For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a
-    /// method has exactly the factor that each length needs. The others are compared with the first.
-    /// By default the one method that the RoPE flags below select.
-    #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Evaluation")]
-    pub methods: Vec<Method>,
+    #[command(flatten, next_help_heading = "Evaluation")]
+    pub comparison: ComparisonArgs,
 
     /// Samples of each task
     ///
@@ -76,12 +69,6 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "4", value_parser = at_least_one)]
     #[arg(help_heading = "Evaluation")]
     pub parallel: usize,
-
-    /// Save answers to this file, and resume from it
-    ///
-    /// One line of JSON for each answer; answers that are in the file are not computed again.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub output: Option<PathBuf>,
 
     /// Write PATH.html, PATH.md and PATH.json
     ///

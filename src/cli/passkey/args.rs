@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one, numbers},
-    methods::Method,
+use crate::cli::args::{
+    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one,
+    numbers, single_length,
 };
 use rope_cpu::eval::passkey::Test;
 
@@ -16,22 +16,13 @@ use rope_cpu::eval::passkey::Test;
 /// With --output every answer is saved once it is complete, and the same command resumes a test
 /// that was interrupted.
 #[derive(Clone, Debug, clap::Args)]
-#[command(mut_arg("context", |arg| arg.help("A single length; see --lengths [--ctx-size]")
-    .long_help("A single length; see --lengths [--ctx-size]")))]
+#[command(mut_arg("context", single_length))]
+#[command(mut_arg("lengths", |lengths| lengths.display_order(0)))]
 pub struct Args {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
     pub adapters: AdapterArgs,
-
-    /// Lengths [default: 1/2, 1 and 2 x trained]
-    ///
-    /// Lengths in tokens. The prompt and its answer fill the length as far as possible. The length
-    /// is also the context, except that a rolling context (--attention-sinks) is at most the
-    /// trained length.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = at_least_one)]
-    #[arg(conflicts_with = "context", help_heading = "Test")]
-    pub lengths: Vec<usize>,
 
     /// Key positions, from start to end
     ///
@@ -49,14 +40,6 @@ pub struct Args {
     #[arg(short, long, value_name = "N", default_value = "0", help_heading = "Test")]
     pub seed: u32,
 
-    /// RoPE methods: METHOD[:FLAG=VALUE]...
-    ///
-    /// For example none,linear,yarn:rope-scale=4:yarn-beta-fast=16,dynamic. Without a factor, a
-    /// method has exactly the factor that each length needs. By default the one method that the
-    /// RoPE flags below select.
-    #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Test")]
-    pub methods: Vec<Method>,
-
     /// Required share for the effective window
     ///
     /// The effective context window is the largest length up to which at least this share
@@ -65,11 +48,8 @@ pub struct Args {
     #[arg(help_heading = "Output")]
     pub share: f64,
 
-    /// Save answers to this file, and resume from it
-    ///
-    /// One line of JSON for each answer; answers that are in the file are not computed again.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub output: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Test")]
+    pub comparison: ComparisonArgs,
 
     /// Draw heat maps to this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
