@@ -1,0 +1,282 @@
+//! The layers of a model: attention, and what is beside it.
+
+use std::ops::Range;
+
+use super::{
+    Rules, capped,
+    network::{gated, sigmoid},
+    weights::{Weights, normalize, product},
+};
+use crate::tiny::{Function, Latent, Tiny};
+
+/// Computes some layers for all tokens.
+pub fn compute(
+    tiny: &Tiny,
+    w: &Weights,
+    rules: &Rules<'_>,
+    window_frequencies: &[f64],
+    layer_inputs: &[Vec<f64>],
+    layers: Range<usize>,
+    hidden: &mut [Vec<f64>],
+) {
+    let halves = [
+        "qwen", "phi3", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus", "hunyuan",
+        "lfm2", "nomic", "falcon", "mellum", "laguna",
+    ];
+    let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family));
+    let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
+    // The keys and values of each layer that has its own.
+    let mut stored: Vec<[Vec<Vec<f64>>; 2]> = vec![Default::default(); layers.start];
+    for layer in layers {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let window = tiny.layer_window(layer);
+        let [query_heads, mut kv_heads, mut dim] = tiny.layer_shape(layer);
+        let mut value_dim = dim;
+        if let Some(latent) = tiny.latent {
+            (kv_heads, dim) = (query_heads, latent.unrotated + tiny.n_rot);
+            value_dim = latent.value_dim;
+        }
+        let (dim, kv_heads, value_dim) = (dim, kv_heads, value_dim);
+        let group = query_heads / kv_heads;
+        let unrotated = tiny.is_unrotated(layer);
+        let heads = |tensor: &str, norm: Option<&str>, x: &[f64]| {
+            let (q, kv) = (query_heads * dim, kv_heads * dim);
+            let mut all = match tensor {
+                "attn_q" if tiny.gated_attention => {
+                    let both = w.linear(&name(tensor), x);
+                    both.chunks_exact(2 * dim).flat_map(|both| both[..dim].to_vec()).collect()
+                }
+                _ if !tiny.fused => w.linear(&name(tensor), x),
+                "attn_q" => w.linear(&name("attn_qkv"), x)[..q].to_vec(),
+                "attn_k" => w.linear(&name("attn_qkv"), x)[q..][..kv].to_vec(),
+                _ => w.linear(&name("attn_qkv"), x)[q + kv..].to_vec(),
+            };
+            if let Some(norm) = norm.filter(|_| tiny.head_norms || tiny.row_norms) {
+                let len = if tiny.row_norms { all.len() } else { dim };
+                for part in all.chunks_exact_mut(len) {
+                    part.copy_from_slice(&w.norm(tiny, &name(norm), part));
+                }
+            }
+            all
+        };
+        let before = |norm: &str, x: &[f64]| match tiny.pre_norms {
+            true => w.norm(tiny, &name(norm), x),
+            false => x.to_vec(),
+        };
+        let normed: Vec<_> = hidden.iter().map(|x| before("attn_norm", x)).collect();
+        let add = |x: &mut [f64], norm: &str, y: Vec<f64>| {
+            let y = if tiny.post_norms { w.norm(tiny, &name(norm), &y) } else { y };
+            x.iter_mut().zip(y).for_each(|(x, y)| *x += residual * y);
+            if tiny.norms_sums {
+                x.copy_from_slice(&w.norm(tiny, &name(norm), x));
+            }
+        };
+        let [attention_norm, network_norm] = tiny.norms_after();
+        let network = |i: usize, x: &mut [f64]| {
+            if !tiny.has_network(layer) {
+                return;
+            }
+            let input = match tiny.parallel {
+                true => normed[i].clone(),
+                false => before(tiny.network_norm, x),
+            };
+            let network = match tiny.beside {
+                true => w.network_beside_experts(tiny, layer, x, &input),
+                false => w.network(tiny, layer, &input),
+            };
+            add(x, network_norm, network);
+            if tiny.layer_input > 0 {
+                let gates = w.linear(&name("inp_gate"), x);
+                let inputs = &layer_inputs[i][layer * tiny.layer_input..];
+                let inner = gates.iter().zip(inputs).map(|(x, i)| gated(Function::Gelu, *x, *i));
+                add(x, "post_norm", w.linear(&name("proj"), &inner.collect::<Vec<_>>()));
+            }
+            if tiny.output_scales {
+                let scale = w.get(&name("layer_output_scale.weight"))[0];
+                x.iter_mut().for_each(|x| *x *= scale);
+            }
+        };
+        let recurrent = tiny.layer_recurrence(layer);
+        let recurrent = recurrent.map(|own| w.recurrence(tiny, own, layer, &normed));
+        if !tiny.layer_attends(layer) {
+            for (i, x) in hidden.iter_mut().enumerate() {
+                if let Some(outputs) = &recurrent {
+                    add(x, attention_norm, outputs[i].clone());
+                }
+                network(i, x);
+            }
+            stored.push(Default::default());
+            continue;
+        }
+        let of = |tensor: &str, norm| -> Vec<_> {
+            normed.iter().map(|x| heads(tensor, norm, x)).collect()
+        };
+        let mut of_latents = [vec![], vec![], vec![]];
+        if let Some(latent) = tiny.latent {
+            for x in &normed {
+                let parts = w.of_latent(tiny, latent, layer, x);
+                of_latents.iter_mut().zip(parts).for_each(|(all, one)| all.push(one));
+            }
+        }
+        let [latent_queries, latent_keys, latent_values] = of_latents;
+        let queries = match tiny.latent {
+            Some(_) => latent_queries,
+            None => of("attn_q", Some("attn_q_norm")),
+        };
+        if tiny.latent.is_some() {
+            stored.push([latent_keys, latent_values]);
+        } else if tiny.source(layer) == layer {
+            let values = if tiny.lacks_values(layer) { "attn_k" } else { "attn_v" };
+            let mut values = of(values, None);
+            if tiny.value_norm {
+                values.iter_mut().flat_map(|x| x.chunks_exact_mut(dim)).for_each(normalize);
+            }
+            stored.push([of("attn_k", Some("attn_k_norm")), values]);
+        }
+        let [keys, values] = &stored[tiny.source(layer)];
+        for (i, x) in hidden.iter_mut().enumerate() {
+            let place = (rules.place)(i, i).unwrap();
+            // In an encoder, a window has its token in the middle, and tokens see the whole text.
+            let (first, last) = match (tiny.causal, window) {
+                (true, None) => (0, place),
+                (true, Some(window)) => ((place + 1).saturating_sub(window), place),
+                (false, None) => (0, usize::MAX),
+                (false, Some(window)) => (place.saturating_sub(window / 2), place + window / 2),
+            };
+            let (frequencies, rotated_scale) = match window {
+                Some(_) => (window_frequencies.to_vec(), 1.0),
+                None => (rules.frequencies)(i),
+            };
+            let query_scale =
+                if window.is_some() || unrotated { 1.0 } else { (rules.query_scale)(place) };
+            let distance = |j| {
+                let key = (rules.place)(i, j).filter(|key| (first..=last).contains(key))?;
+                match window {
+                    Some(_) => Some(place as f64 - key as f64),
+                    None => (rules.distance)(place, key),
+                }
+            };
+            let angles = |distance: f64| -> Vec<_> {
+                frequencies.iter().map(|frequency| (distance * frequency).sin_cos()).collect()
+            };
+            let tokens = if tiny.causal { 0..i + 1 } else { 0..count };
+            let seen = tokens.filter_map(|j| Some((j, angles(distance(j)?))));
+            let seen: Vec<_> = seen.collect();
+            let mut attended = vec![0.0; query_heads * value_dim];
+            for (head, out) in attended.chunks_exact_mut(value_dim).enumerate() {
+                let (q, at) = (&queries[i][head * dim..][..dim], head / group * dim);
+                let weights: Vec<f64> = seen
+                    .iter()
+                    .map(|(j, angles)| {
+                        let mut q = q.to_vec();
+                        if !unrotated {
+                            rotate(&mut q, angles, adjacent);
+                            q[..2 * angles.len()]
+                                .iter_mut()
+                                .for_each(|q| *q *= rotated_scale.powi(2));
+                        }
+                        let mut k = keys[*j][at..][..dim].to_vec();
+                        if tiny.rotated_norms {
+                            // Norms of what both have rotated to their own positions.
+                            let rotated = |x: &[f64], position: usize, norm: &str| {
+                                let mut x = x.to_vec();
+                                let angles = frequencies.iter();
+                                let angles: Vec<_> =
+                                    angles.map(|f| (position as f64 * f).sin_cos()).collect();
+                                rotate(&mut x, &angles, adjacent);
+                                w.norm(tiny, &name(norm), &x)
+                            };
+                            q = rotated(&queries[i][head * dim..][..dim], i, "attn_q_norm");
+                            k = rotated(&k, *j, "attn_k_norm");
+                        }
+                        let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
+                        let dot = dot * query_scale;
+                        let cap = tiny.soft_caps.map(|caps| caps.0);
+                        let divisor = if tiny.plain_scores { 1.0 } else { (dim as f64).sqrt() };
+                        capped(dot / divisor, cap).exp()
+                    })
+                    .collect();
+                let sink = w.0.get(&name("attn_sinks.weight")).map_or(0.0, |all| all[head].exp());
+                let sum: f64 = sink + weights.iter().sum::<f64>();
+                for (weight, (j, _)) in weights.iter().zip(&seen) {
+                    for (out, v) in out.iter_mut().zip(&values[*j][head / group * value_dim..]) {
+                        *out += weight / sum * v;
+                    }
+                }
+            }
+            if tiny.gated_attention && tiny.without != "gates of attention" {
+                let both = w.linear(&name("attn_q"), &normed[i]);
+                for (out, both) in attended.chunks_exact_mut(dim).zip(both.chunks_exact(2 * dim)) {
+                    out.iter_mut().zip(&both[dim..]).for_each(|(out, gate)| *out *= sigmoid(*gate));
+                }
+            }
+            if let Some(elements) =
+                tiny.gates_apart.filter(|_| tiny.without != "gates of attention")
+            {
+                let gates = w.linear(&name("attn_gate"), &normed[i]);
+                let outputs = if elements { 1 } else { dim };
+                for (out, gate) in attended.chunks_exact_mut(outputs).zip(gates) {
+                    out.iter_mut().for_each(|out| *out *= gate.exp().ln_1p());
+                }
+            }
+            let mut y = w.linear(&name("attn_output"), &attended);
+            if let Some(outputs) = &recurrent {
+                y.iter_mut().zip(&outputs[i]).for_each(|(y, x)| *y += x);
+            }
+            add(x, attention_norm, y);
+            network(i, x);
+        }
+    }
+}
+
+impl Weights {
+    /// Computes the queries, keys and values of all heads of a layer with latents, what rotates first.
+    fn of_latent(&self, tiny: &Tiny, latent: Latent, layer: usize, x: &[f64]) -> [Vec<f64>; 3] {
+        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
+        let (n_rot, Latent { rank, unrotated, .. }) = (tiny.n_rot, latent);
+        let queries = match latent.query_rank {
+            0 => self.linear(&name("attn_q"), x),
+            _ => {
+                let short = self.linear(&name("attn_q_a"), x);
+                self.linear(&name("attn_q_b"), &self.norm(tiny, &name("attn_q_a_norm"), &short))
+            }
+        };
+        let queries = queries.chunks_exact(unrotated + n_rot);
+        let queries = queries.flat_map(|q| [&q[unrotated..], &q[..unrotated]].concat()).collect();
+        let both = self.linear(&name("attn_kv_a_mqa"), x);
+        let latent = self.norm(tiny, &name("attn_kv_a_norm"), &both[..rank]);
+        let [keys, values] = ["attn_k_b", "attn_v_b"].map(|tensor| {
+            let all = self.get(&name(&format!("{tensor}.weight")));
+            all.chunks_exact(all.len() / tiny.heads).collect::<Vec<_>>()
+        });
+        let key = |matrix: &&[f64]| {
+            // The file has the transposed matrix.
+            let element = |i| (0..rank).map(|r| matrix[r * unrotated + i] * latent[r]).sum();
+            let rest: Vec<f64> = (0..unrotated).map(element).collect();
+            let rest = if tiny.without == "keys of heads" { vec![0.0; unrotated] } else { rest };
+            [&both[rank..], &rest].concat()
+        };
+        let value = |matrix: &&[f64]| product(matrix, &latent);
+        [queries, keys.iter().flat_map(key).collect(), values.iter().flat_map(value).collect()]
+    }
+
+    /// Computes the inputs of all layers for a token with the embedding `x`.
+    pub fn layer_inputs(&self, tiny: &Tiny, len: usize, token: u32, x: &[f64]) -> Vec<f64> {
+        let (all, root) = (tiny.layers * len, (x.len() as f64).sqrt());
+        let projected = self.linear("per_layer_model_proj", x);
+        let projected: Vec<f64> = projected.into_iter().map(|x| x / root).collect();
+        let normed = projected.chunks(len).flat_map(|x| self.norm(tiny, "per_layer_proj_norm", x));
+        let row = &self.get("per_layer_token_embd.weight")[token as usize * all..][..all];
+        let scale = (len as f64).sqrt();
+        normed.zip(row).map(|(x, row)| (x + row * scale) / 2f64.sqrt()).collect()
+    }
+}
+
+/// Rotates the first elements of a head, each pair by an angle given as (sine, cosine).
+fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
+    let half = angles.len();
+    for (i, (sin, cos)) in angles.iter().enumerate() {
+        let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+    }
+}
