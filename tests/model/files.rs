@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use half::f16;
 use rope_cpu::gguf::GgmlType;
 
-use super::{ALPHA, ALPHA_OF_BASE, EPSILON, Latent, Recurrent, Tiny, encoded, is_table};
+use super::{
+    ALPHA, ALPHA_OF_BASE, EPSILON, Latent, Recurrent, Tiny,
+    weights::{encoded, is_table},
+};
 use crate::build::{ARRAY, BOOL, Builder, F32, STRING, U32, array, string};
 
 impl Tiny {
