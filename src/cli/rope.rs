@@ -8,9 +8,10 @@ mod disturbance;
 mod explain;
 mod layers;
 mod plot;
+mod scoring;
 mod table3;
 
-use std::io::Write;
+use std::{io::Write, path::Path};
 
 use clap::Subcommand;
 
@@ -20,12 +21,15 @@ use super::{
     load,
     methods::Method,
     resources::trained,
+    text,
 };
 use rope_cpu::{
+    Token,
     eval::rope::{Baseline, POSITIONS_MAX, View},
     model::Model,
     rope::{self, Flags, METHODS, Sourced, short},
     settings::Setting,
+    tokenizer::{Ends, Special, Tokenizer},
 };
 
 /// The options of `rope`.
@@ -60,6 +64,23 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         Subcommands::Disturbance(args) => disturbance::run(args, out),
         Subcommands::Advise(args) => advise::run(args, out),
     }
+}
+
+/// Returns the first `count` tokens of the text at `path`.
+///
+/// # Errors
+/// If the text cannot be read, or has fewer tokens.
+fn first_tokens(path: &Path, tokenizer: &Tokenizer<'_>, count: usize) -> Result<Vec<Token>, Error> {
+    let mut tokens = tokenizer.encode(text::input(path)?, Special::AsText, Ends::Add);
+    if tokens.len() < count {
+        return Err(Error::usage(format_args!(
+            "{} has {} tokens, and {count} are needed: give a longer text, or a smaller --ctx",
+            text::name(path),
+            tokens.len()
+        )));
+    }
+    tokens.truncate(count);
+    Ok(tokens)
 }
 
 /// Resolves the plan for a context of `length` tokens, by default the trained length.

@@ -389,7 +389,7 @@ fn advice_is_the_method_with_the_lowest_perplexity() {
         "{names:?}"
     );
     advise(&[]).refused(2, &["give the length that you need with --ctx"]);
-    advise(&["-c", "4096"]).refused(2, &["text.txt has ", "fewer than the context of 4096"]);
+    advise(&["-c", "4096"]).refused(2, &["text.txt has ", " tokens, and 4096 are needed"]);
 }
 
 #[test]

@@ -2,36 +2,25 @@
 
 use std::{
     io::Write,
-    num::NonZeroUsize,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::{
+    Error, Method, ModelArgs, first_tokens, load,
+    scoring::{Measured, SIGNIFICANT, Text, typed},
+};
 use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one},
-    error::Error,
-    flags, load,
+    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs, at_least_one},
     log::Log,
     method_runs::{MethodRun, method_runs},
-    methods::Method,
     note,
     progress::Progress,
     table::{section, table},
-    text,
 };
-use rope_cpu::{
-    eval::{
-        cost::Cost,
-        perplexity::{Scored, Settings, perplexity, windows::Windows},
-        statistics::paired_test,
-    },
-    model::{Engine, Model},
-    rope::{METHODS, Rope},
-    tokenizer::{Ends, Special},
-};
+use rope_cpu::{eval::cost::Cost, model::Model, rope::METHODS};
 
 /// Find the RoPE method that predicts your text best
 ///
@@ -75,39 +64,6 @@ pub struct Args {
 /// The methods to start with, since a budget may end before all are measured.
 const FIRST: [&str; 5] = ["none", "yarn", "dynamic-yarn", "self-extend", "ntk"];
 
-/// The number of ranges of positions. The second half of them is compared, pair by pair.
-const RANGES: usize = 32;
-
-/// Differences with a larger probability of chance do not count.
-const SIGNIFICANT: f64 = 0.05;
-
-/// The result of a method, as in the `--output` file.
-#[derive(Serialize, Deserialize)]
-struct Measured {
-    method: String,
-    /// The RoPE plan in words.
-    rope: String,
-    length: usize,
-    /// CRC-32 of the tokens as little-endian numbers of 32 bits.
-    text_crc: u32,
-    scored: Scored,
-    seconds: f64,
-}
-
-impl Measured {
-    /// Returns the mean negative log-likelihood of each range in the second half.
-    fn ranges(&self) -> Vec<f64> {
-        let far = self.scored.buckets.iter().filter(|b| b.positions.start >= self.length / 2);
-        far.map(|bucket| bucket.nll.mean().value).collect()
-    }
-
-    /// Returns the perplexity of the second half.
-    fn perplexity(&self) -> f64 {
-        let ranges = self.ranges();
-        (ranges.iter().sum::<f64>() / ranges.len().max(1) as f64).exp()
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -124,27 +80,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     runs.iter().try_for_each(|run| run.resources.check())?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let mut tokens = tokenizer.encode(text::input(&args.file)?, Special::AsText, Ends::Add);
     let length = args.memory.context;
-    if tokens.len() < length {
-        return Err(Error::usage(format_args!(
-            "{} has {} tokens, fewer than the context of {length}: give a longer text",
-            text::name(&args.file),
-            tokens.len()
-        )));
-    }
-    tokens.truncate(length);
-    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    let text_crc = crc32fast::hash(&bytes);
+    let text = Text::new(&model, first_tokens(&args.file, tokenizer, length)?);
     let mut log: Log<Measured> =
         Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
 
-    let known = |log: &Log<Measured>, run: &MethodRun| {
-        log.entries.iter().position(|m| {
-            (m.length, m.text_crc) == (length, text_crc) && run.equivalent.contains(&m.rope)
-        })
-    };
-    let todo: Vec<&MethodRun> = runs.iter().filter(|run| known(&log, run).is_none()).collect();
+    let todo: Vec<&MethodRun> =
+        runs.iter().filter(|run| text.known(&log, &run.equivalent).is_none()).collect();
     let work = Cost::new(&model);
     let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
     let mut progress = Progress::new(works.map(|work| work.prompt_operations(0..length).total()));
@@ -157,25 +99,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             continue;
         }
         progress.begin(&format!("{}, {length} tokens", run.method));
-        let began = Instant::now();
-        let rope = Rope::new(run.plan.clone());
-        let mut engine =
-            Engine::new(&model, rope, run.resources.options()).map_err(Error::failed)?;
-        let settings = Settings {
-            windows: Windows::Sliding { window: length, stride: length },
-            windows_max: Some(1),
-            bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
-            bucket: NonZeroUsize::new(length.div_ceil(RANGES)),
-        };
-        let scored = perplexity(&mut engine, &tokens, settings, None, &mut |_| Ok(()));
-        log.add(Measured {
-            method: run.method.clone(),
-            rope: flags::line(&run.plan),
-            length,
-            text_crc,
-            scored: scored.map_err(Error::failed)?,
-            seconds: began.elapsed().as_secs_f64(),
-        })?;
+        log.add(text.score(&run.method, &run.plan, run.resources.options())?)?;
         progress.done();
     }
     drop(progress);
@@ -187,8 +111,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             left_out.join(", ")
         ));
     }
-    let mut measured: Vec<&Measured> =
-        runs.iter().filter_map(|run| Some(&log.entries[known(&log, run)?])).collect();
+    let mut measured: Vec<&Measured> = runs
+        .iter()
+        .filter_map(|run| Some(&log.entries[text.known(&log, &run.equivalent)?]))
+        .collect();
     measured.sort_by(|a, b| a.perplexity().total_cmp(&b.perplexity()));
     show(args, &measured, out)
 }
@@ -219,16 +145,8 @@ fn runs(args: &Args, model: &Model) -> Result<Vec<MethodRun>, Error> {
 /// Prints the methods, the best first, and the flags of the best one.
 fn show(args: &Args, measured: &[&Measured], out: &mut dyn Write) -> Result<(), Error> {
     let Some(best) = measured.first() else { return Ok(()) };
-    let probability = |other: &Measured| {
-        let pairs = other.ranges().into_iter().zip(best.ranges());
-        paired_test(&pairs.map(|(other, best)| other - best).collect::<Vec<_>>())
-    };
-    let options = |method: &str| {
-        let mut parts = method.split(':');
-        let scaling = parts.next().unwrap_or_default();
-        let more = parts.map(|part| format!(" --{}", part.replacen('=', " ", 1)));
-        format!("--ctx {} --rope-scaling {scaling}{}", best.length, more.collect::<String>())
-    };
+    let probability = |other: &Measured| best.probability(other);
+    let flags = typed(&best.method, best.length);
     let equal: Vec<_> =
         measured[1..].iter().filter(|other| probability(other) >= SIGNIFICANT).collect();
     if args.json {
@@ -242,7 +160,7 @@ fn show(args: &Args, measured: &[&Measured], out: &mut dyn Write) -> Result<(), 
             })
         });
         let methods: Vec<_> = methods.collect();
-        writeln!(out, "{:#}", json!({"methods": methods, "flags": options(&best.method)}))?;
+        writeln!(out, "{:#}", json!({"methods": methods, "flags": flags}))?;
         return Ok(());
     }
     let header = ["method", "PPL, second half", "PPL, all", "worse by chance", "seconds"];
@@ -257,7 +175,7 @@ fn show(args: &Args, measured: &[&Measured], out: &mut dyn Write) -> Result<(), 
         ]);
     }
     section(out, None, &shown)?;
-    writeln!(out, "\nUse {}", options(&best.method))?;
+    writeln!(out, "\nUse {flags}")?;
     if !equal.is_empty() {
         let names: Vec<_> = equal.iter().map(|m| &m.method[..]).collect();
         writeln!(out, "No evidence that it is better than {}.", names.join(", "))?;

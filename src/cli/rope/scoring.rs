@@ -1,0 +1,118 @@
+//! The score of a text with one RoPE method: what `advise` compares and `tune` lowers.
+
+use std::{num::NonZeroUsize, time::Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use crate::cli::{flags, log::Log};
+use rope_cpu::{
+    Token,
+    eval::{
+        perplexity::{Scored, Settings, Windows, perplexity},
+        statistics::paired_test,
+    },
+    model::{Engine, Model, Options},
+    rope::{Plan, Rope},
+};
+
+/// The number of ranges of positions. The second half of them is compared, pair by pair.
+const RANGES: usize = 32;
+
+/// Differences with a larger probability of chance do not count.
+pub const SIGNIFICANT: f64 = 0.05;
+
+/// A text to score, as one window.
+pub struct Text<'m> {
+    pub model: &'m Model,
+    pub tokens: Vec<Token>,
+    crc: u32,
+}
+
+/// The result of a method, as in the `--output` file.
+#[derive(Serialize, Deserialize)]
+pub struct Measured {
+    pub method: String,
+    /// The RoPE plan in words.
+    pub rope: String,
+    pub length: usize,
+    pub text_crc: u32,
+    pub scored: Scored,
+    pub seconds: f64,
+}
+
+impl<'m> Text<'m> {
+    /// Creates the text of these tokens.
+    pub fn new(model: &'m Model, tokens: Vec<Token>) -> Self {
+        let crc = crc(&tokens);
+        Text { model, tokens, crc }
+    }
+
+    /// Returns the index in `log` of the result of one of these RoPE plans, in words.
+    pub fn known(&self, log: &Log<Measured>, plans: &[String]) -> Option<usize> {
+        let (length, crc) = (self.tokens.len(), self.crc);
+        log.entries.iter().position(|measured| {
+            (measured.length, measured.text_crc) == (length, crc) && plans.contains(&measured.rope)
+        })
+    }
+
+    /// Scores the text with a method.
+    ///
+    /// # Errors
+    /// If the model cannot be computed.
+    pub fn score(&self, method: &str, plan: &Plan, options: Options) -> Result<Measured, Error> {
+        let (began, length) = (Instant::now(), self.tokens.len());
+        let mut engine =
+            Engine::new(self.model, Rope::new(plan.clone()), options).map_err(Error::failed)?;
+        let tokenizer = self.model.tokenizer().map_err(Error::usage)?;
+        let settings = Settings {
+            windows: Windows::Sliding { window: length, stride: length },
+            windows_max: Some(1),
+            bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
+            bucket: NonZeroUsize::new(length.div_ceil(RANGES)),
+        };
+        let scored = perplexity(&mut engine, &self.tokens, settings, None, &mut |_| Ok(()));
+        Ok(Measured {
+            method: method.into(),
+            rope: flags::line(plan),
+            length,
+            text_crc: self.crc,
+            scored: scored.map_err(Error::failed)?,
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+impl Measured {
+    /// Returns the mean negative log-likelihood of each range in the second half.
+    fn ranges(&self) -> Vec<f64> {
+        let far = self.scored.buckets.iter().filter(|b| b.positions.start >= self.length / 2);
+        far.map(|bucket| bucket.nll.mean().value).collect()
+    }
+
+    /// Returns the perplexity of the second half.
+    pub fn perplexity(&self) -> f64 {
+        let ranges = self.ranges();
+        (ranges.iter().sum::<f64>() / ranges.len().max(1) as f64).exp()
+    }
+
+    /// Returns the probability that another result differs at least as much by chance.
+    pub fn probability(&self, other: &Measured) -> f64 {
+        let pairs = self.ranges().into_iter().zip(other.ranges());
+        paired_test(&pairs.map(|(own, other)| other - own).collect::<Vec<_>>())
+    }
+}
+
+/// Returns the CRC-32 of tokens as little-endian numbers of 32 bits.
+pub fn crc(tokens: &[Token]) -> u32 {
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    crc32fast::hash(&bytes)
+}
+
+/// Returns the flags that select a method for a context, as a user types them.
+pub fn typed(method: &str, context: usize) -> String {
+    let mut parts = method.split(':');
+    let scaling = parts.next().unwrap_or_default();
+    let more = parts.map(|part| format!(" --{}", part.replacen('=', " ", 1)));
+    format!("--ctx {context} --rope-scaling {scaling}{}", more.collect::<String>())
+}
