@@ -5,7 +5,8 @@
 //! of a token. [`mod@probe`] measures the peaks of the machine, and [`statistics`] computes means
 //! and deviations.
 //!
-//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies.
+//! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies. [`mod@attention`] measures
+//! scores of attention by distance.
 //!
 //! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
 //! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`] compares
@@ -13,6 +14,8 @@
 //! retrieval from a long text. [`mod@ruler`] makes RULER's tasks, and [`task_file`] reads questions of
 //! a user's file. [`choices`] computes the likelihood of answers, and [`scores`] compares words.
 
+#[doc(hidden)]
+pub mod attention;
 pub mod batched;
 pub mod bench;
 #[doc(hidden)]

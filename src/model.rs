@@ -21,6 +21,7 @@ mod latent;
 mod layer_input;
 #[doc(hidden)]
 pub mod memory;
+mod observer;
 mod open;
 mod pair;
 mod pooling;
@@ -43,7 +44,6 @@ use std::{
 
 use rope_cpu_kernels::DType;
 
-pub(crate) use self::engine::ANSWER_ROWS_MAX;
 pub use self::{
     adapter::{Adapter, Error as AdapterError},
     architecture::Architecture,
@@ -62,6 +62,7 @@ pub use self::{
     session::{Progress, Session},
     sparse::SparseAttention,
 };
+pub(crate) use self::{engine::ANSWER_ROWS_MAX, observer::Observed};
 use self::{
     open::{Loaded, LoadedTokenizer},
     weights::{SplitKeys, Weights},

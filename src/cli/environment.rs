@@ -45,7 +45,7 @@ const LIKE_LLAMA_CLI: [&str; 10] = [
 ];
 
 /// The commands of `rope`. Variables do not set their --ctx: a value for `run` may be 0.
-const ROPE: [&str; 5] = ["explain", "compare", "disturbance", "bake", "advise"];
+const ROPE: [&str; 6] = ["explain", "compare", "disturbance", "bake", "advise", "attention"];
 
 /// The options with the same meaning in every command.
 const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];

@@ -155,7 +155,7 @@ impl Chart {
         let highest = all().fold(f64::MIN_POSITIVE, f64::max);
         let (from, to) = match self.logarithmic {
             true => (0.95 * all().fold(highest, f64::min), 1.05 * highest),
-            false => (0.0, 1.05 * highest),
+            false => (1.05 * all().fold(0.0, f64::min), 1.05 * highest),
         };
         let (area, legend) = area.split_horizontally(WIDTH);
         let mut chart = ChartBuilder::on(&area)

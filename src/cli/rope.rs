@@ -2,6 +2,7 @@
 //! drawings.
 
 mod advise;
+mod attention;
 mod bake;
 mod compare;
 mod disturbance;
@@ -50,6 +51,7 @@ enum Subcommands {
     /// Measure how much a longer context disturbs trained angles
     Disturbance(Box<disturbance::Args>),
     Advise(Box<advise::Args>),
+    Attention(Box<attention::Args>),
 }
 
 /// Runs the command.
@@ -63,6 +65,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         Subcommands::Compare(args) => compare::run(args, out),
         Subcommands::Disturbance(args) => disturbance::run(args, out),
         Subcommands::Advise(args) => advise::run(args, out),
+        Subcommands::Attention(args) => attention::run(args, out),
     }
 }
 

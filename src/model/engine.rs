@@ -15,6 +15,7 @@ use super::{
     batch::{Batch, Role},
     experts::OnDisk,
     memory,
+    observer::{Observed, Observer},
     sparse::{self, SparseAttention},
     state::{LOGIT_ROWS, State},
 };
@@ -124,6 +125,8 @@ pub struct Engine {
     sparse: bool,
     /// How experts are read that do not fit in memory.
     on_disk: Option<OnDisk>,
+    /// Captures queries and keys of some layers.
+    observer: Option<Observer>,
 }
 
 /// Tokens to append to a sequence.
@@ -216,6 +219,7 @@ impl Engine {
             step_tokens: micro_batch,
             sparse: true,
             on_disk,
+            observer: None,
         };
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;
@@ -291,6 +295,26 @@ impl Engine {
     /// the number that it has chosen them from.
     pub fn take_blocks_read(&mut self) -> [u64; 2] {
         self.state.blocks_read.each_mut().map(|count| std::mem::take(count.get_mut()))
+    }
+
+    /// Captures the queries at `positions` and the keys of the first `length` positions in `layers`,
+    /// of the first feed of all following steps. `positions` are in ascending order.
+    ///
+    /// # Errors
+    /// If the system has no memory left.
+    pub(crate) fn observe(
+        &mut self,
+        layers: &[usize],
+        positions: &[usize],
+        length: usize,
+    ) -> Result<(), Error> {
+        self.observer = Some(Observer::new(self.model.config(), layers, positions, length)?);
+        Ok(())
+    }
+
+    /// Ends [`Engine::observe`]. Returns what was captured; nothing if nothing was observed.
+    pub(crate) fn take_observed(&mut self) -> Observed {
+        self.observer.take().map(Observer::into_observed).unwrap_or_default()
     }
 
     /// Returns the worker threads.

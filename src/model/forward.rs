@@ -33,6 +33,7 @@ use super::{
     experts::OnDisk,
     finite::Place,
     heads::Heads,
+    observer::Observer,
     products::Scaled,
     state::{Activations, State, WorkerBuffers},
     weights::{Attention, Branch, Gates, Linear, Mixer, Network, NormWeights, Predictor, Weights},
@@ -63,6 +64,8 @@ pub struct Forward<'a> {
     pub workers: usize,
     /// How experts are read that do not fit in memory.
     pub on_disk: Option<&'a OnDisk>,
+    /// Captures queries and keys of some layers.
+    pub observer: Option<&'a Observer>,
 }
 
 /// The place and the row of the batch that values belong to.
@@ -254,6 +257,12 @@ impl Step<'_, '_> {
         let stored = weights.stored(attention);
         let heads = Heads { pass: self.pass, attention, stored, schedules };
         self.keys_and_values(&heads);
+        if let Some(observer) = self.pass.observer.filter(|one| one.observes(attention.layer))
+            && let Some(phase) = self.worker.phase(1)
+        {
+            let query_key_value = state.query_key_value.read(&phase);
+            phase.for_each(|_| heads.observe(observer, query_key_value));
+        }
         let choices = schedules[Role::Answer as usize].choices();
         if choices > 0
             && let Some(phase) = self.worker.phase(choices)

@@ -1,6 +1,7 @@
 //! Computes single heads of a layer: stores keys and values in the KV cache, and attends in tasks.
 
 mod choice;
+mod observe;
 
 use std::{mem, ops::Range};
 
@@ -308,13 +309,17 @@ impl Heads<'_> {
         self.pass.state.query_key_value.width()
     }
 
+    /// Returns the number of elements from a head of queries to the next one.
+    fn query_stride(&self) -> usize {
+        let gated = matches!(self.attention.gates, Some(Gates::WithQueries));
+        self.attention.config.head_dim * (1 + usize::from(gated))
+    }
+
     /// Writes the queries of a tile, scaled and not rotated, to `out`. `inputs` starts at the tile's
     /// first row.
     fn load_queries(&self, tile: &QueryTile<'_>, inputs: &[f32], out: &mut [f32]) {
         let QueryTile { rows, kv_heads, heads: group, dim, .. } = tile;
-        let head_dim = self.attention.config.head_dim;
-        let stride =
-            head_dim * (1 + usize::from(matches!(self.attention.gates, Some(Gates::WithQueries))));
+        let (head_dim, stride) = (self.attention.config.head_dim, self.query_stride());
         for (i, row) in rows.iter().enumerate() {
             let scale = self.query_scale(row);
             for head in kv_heads.start * group..kv_heads.end * group {

@@ -393,6 +393,85 @@ fn advice_is_the_method_with_the_lowest_perplexity() {
 }
 
 #[test]
+fn attention_is_measured_by_distance_for_each_method_and_head() {
+    let directory = tempfile::tempdir().unwrap();
+    let [text, drawing] = ["text.txt", "attention.svg"].map(|name| directory.path().join(name));
+    std::fs::write(&text, "abcdefgh ijklmnop qrstuv wxyz ".repeat(40)).unwrap();
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let attention = |options: &[&str]| {
+        let common = ["rope", "attention", "-m", model, "-f", text.to_str().unwrap()];
+        run(&[&common[..], options].concat())
+    };
+    let some =
+        ["-c", "512", "--bins", "8", "--methods", "none,linear,lm-infinite:lm-infinite-local=64"];
+    let plot = ["--json", "--plot", drawing.to_str().unwrap()];
+    let found = json(attention(&[&some[..], &plot].concat()));
+    assert_eq!((&found["trained"], &found["length"]), (&256.into(), &512.into()));
+    assert_eq!(found["positions"].as_array().unwrap().len(), 32);
+    let methods = found["methods"].as_array().unwrap();
+    assert_eq!(methods.len(), 3);
+    for method in methods {
+        let heads = method["heads"].as_array().unwrap();
+        assert_eq!(heads.len(), 2 * 4);
+        let all = heads.iter().map(|head| &head["distances"]).chain([&method["mean"]]);
+        for distances in all.map(|all| all.as_array().unwrap()) {
+            assert_eq!(distances.len(), 8);
+            let sum: f64 = distances.iter().map(|bin| number(&bin["share"])).sum();
+            assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        }
+        let beyond: f64 = heads.iter().map(|head| number(&head["beyond_trained"])).sum();
+        let of_bins = method["mean"].as_array().unwrap()[4..].iter();
+        let of_bins: f64 = of_bins.map(|bin| number(&bin["share"])).sum();
+        assert!((beyond / 8.0 - of_bins).abs() < 1e-9);
+    }
+    // Between its window and the first 10 tokens, LM-Infinite attends to nothing.
+    let seen = |method: usize| methods[method]["mean"].as_array().unwrap().iter();
+    let seen = |method| seen(method).map(|bin| !bin["score"].is_null()).collect::<Vec<_>>();
+    assert_eq!(seen(2), [true, false, false, false, false, false, false, true]);
+    assert_eq!(seen(0), [true; 8]);
+    assert_ne!(methods[0]["mean"][7]["score"], methods[1]["mean"][7]["score"]);
+    let svg = std::fs::read_to_string(&drawing).unwrap();
+    for part in ["Attention score by distance: 512 tokens, trained for 256", "share, logarithmic"] {
+        assert_eq!(svg.matches(part).count(), 1, "{part}");
+    }
+    assert_eq!(svg.matches("trained: 256").count(), 2);
+
+    let one = ["-c", "512", "--layers", "1", "--heads", "0,3", "--queries", "5"];
+    let methods = ["--methods", "none,linear:rope-scale=1,yarn"];
+    let log = directory.path().join("log.jsonl");
+    let output = ["-o", log.to_str().unwrap()];
+    let few = attention(&[&one[..], &methods, &output].concat());
+    few.said(&["linear:rope-scale=1: the same as none"]);
+    for part in [
+        "Means over 2 heads of layers 1, 5 queries from position 485 of 512 tokens, trained for 256",
+        "480 - 511",
+        "Share of attention at distances of 256 and more",
+    ] {
+        assert!(few.stdout.contains(part), "{part:?} is not in:\n{}", few.stdout);
+    }
+    let header = few.stdout.lines().find(|line| line.trim().starts_with("distance")).unwrap();
+    let words: Vec<_> = header.split_whitespace().collect();
+    assert_eq!(
+        words,
+        ["distance", "none", "score", "none", "share", "yarn", "score", "yarn", "share"]
+    );
+    let again = attention(&[&one[..], &methods, &output].concat());
+    assert!(!again.stderr.contains("1/"), "{}", again.stderr);
+    assert_eq!(again.stdout, few.stdout);
+    let within = shown(attention(&["-c", "128"]));
+    assert!(!within.contains("Share of attention at distances"), "{within}");
+
+    attention(&[]).refused(2, &["give the length of the text with --ctx"]);
+    attention(&["-c", "4096"]).refused(2, &["text.txt has ", " tokens, and 4096 are needed"]);
+    attention(&["-c", "64", "--layers", "2"])
+        .refused(2, &["layer 2: must be one of the layers that attend: 0, 1"]);
+    attention(&["-c", "64", "--heads", "4"])
+        .refused(2, &["head 4: must be from 0 to 3, the last head of layer 0"]);
+    attention(&["-c", "64", "--queries", "0"]).refused(2, &["--queries", "at least 1"]);
+}
+
+#[test]
 fn disturbance_repeats_table_3() {
     let text = shown(run(&["rope", "disturbance", "--table3"]));
     for part in ["Double precision", "24.062", "authors' arithmetic", "24.078", "33.670", "22.924"]

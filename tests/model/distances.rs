@@ -19,7 +19,7 @@ const BOUND: f32 = 2e-4;
 
 type Distance = fn(usize, usize) -> Option<f64>;
 
-struct Case {
+pub struct Case {
     flags: Flags,
     distance: Distance,
     log_n: bool,
@@ -28,7 +28,7 @@ struct Case {
 impl Case {
     /// Returns cases with windows shorter and longer than a page, and with groups that divide a
     /// page and that do not.
-    fn all() -> Vec<Case> {
+    pub fn all() -> Vec<Case> {
         let scaling = |scaling| Flags::method(scaling);
         let rerope = |window| scaling("rerope").with(&rerope::WINDOW, window);
         let leaky =
@@ -77,7 +77,8 @@ impl Case {
         ]
     }
 
-    fn expected(&self, tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
+    /// Calls `test` with the rules of the definition, and the frequencies of window layers.
+    pub fn with_rules<T>(&self, tiny: &Tiny, test: impl FnOnce(&Rules<'_>, &[f64]) -> T) -> T {
         // Frequencies and scale come from the other flags: see `Case::how`.
         let frequencies = Frequencies::new(tiny, 2.0);
         let trained = tiny.context as f64;
@@ -90,10 +91,14 @@ impl Case {
                 false => 1.0,
             },
         };
-        forward_by(tiny, &rules, &frequencies.window, &tokens(tiny, n))
+        test(&rules, &frequencies.window)
     }
 
-    fn how(&self) -> How {
+    fn expected(&self, tiny: &Tiny, n: usize) -> Vec<Vec<f32>> {
+        self.with_rules(tiny, |rules, window| forward_by(tiny, rules, window, &tokens(tiny, n)))
+    }
+
+    pub fn how(&self) -> How {
         let flags = self.flags.clone().with(&SCALE, 2.0).with(&yarn::ATTN_FACTOR, 1.25);
         How { flags, ..How::default() }
     }

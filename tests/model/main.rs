@@ -2,6 +2,7 @@
 
 mod adapters;
 mod architectures;
+mod attention;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]
 mod build;

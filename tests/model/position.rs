@@ -167,17 +167,27 @@ impl Case {
     /// Computes the logits of `n` tokens, each with the effective length that `length` returns for
     /// it.
     pub fn by(&self, length: &dyn Fn(usize) -> usize, n: usize) -> Vec<Vec<f32>> {
+        self.with_rules(length, |rules, window| {
+            forward_by(&self.tiny, rules, window, &tokens(&self.tiny, n))
+        })
+    }
+
+    /// Calls `test` with the rules for these effective lengths, and the frequencies of window layers.
+    pub fn with_rules<T>(
+        &self,
+        length: &dyn Fn(usize) -> usize,
+        test: impl FnOnce(&Rules<'_>, &[f64]) -> T,
+    ) -> T {
         let rules = Rules {
             place: &|_, j| Some(j),
             frequencies: &|i| (self.frequencies)(length(i)),
             distance: &|i, j| Some((i - j) as f64),
             query_scale: &|i| self.query_scale(i),
         };
-        let window = Frequencies::new(&self.tiny, 1.0).window;
-        forward_by(&self.tiny, &rules, &window, &tokens(&self.tiny, n))
+        test(&rules, &Frequencies::new(&self.tiny, 1.0).window)
     }
 
-    fn how(&self) -> How {
+    pub fn how(&self) -> How {
         How { flags: self.flags.clone(), ..How::default() }
     }
 

@@ -95,7 +95,25 @@ pub fn forward_by(
             false => x.into_iter().map(|x| x as f32).collect(),
         }
     };
-    outputs(tiny, &w, rules, window_frequencies, tokens).iter().map(output).collect()
+    outputs(tiny, &w, rules, window_frequencies, tokens, &mut |_, _| {})
+        .iter()
+        .map(output)
+        .collect()
+}
+
+/// Receives the layer, the query head, the query's and the key's index of a score before the softmax,
+/// and the score.
+type Record<'r> = &'r mut dyn FnMut([usize; 4], f64);
+
+/// Passes all scores of [`forward_by`] to `record`.
+pub fn scores_by(
+    tiny: &Tiny,
+    rules: &Rules<'_>,
+    window_frequencies: &[f64],
+    tokens: &[u32],
+    record: Record<'_>,
+) {
+    outputs(tiny, &Weights::new(tiny), rules, window_frequencies, tokens, record);
 }
 
 /// Computes the outputs of the last layer.
@@ -105,6 +123,7 @@ fn outputs(
     rules: &Rules<'_>,
     window_frequencies: &[f64],
     tokens: &[u32],
+    record: Record<'_>,
 ) -> Vec<Vec<f64>> {
     let embeddings = w.get("token_embd.weight");
     let scale = f64::from(tiny.factors[0]);
@@ -137,7 +156,8 @@ fn outputs(
             *x = w.norm(tiny, "token_embd_norm", x);
         }
     }
-    compute(tiny, w, rules, window_frequencies, &layer_inputs, 0..tiny.layers, &mut hidden);
+    let layers = 0..tiny.layers;
+    compute(tiny, w, rules, window_frequencies, &layer_inputs, layers, &mut hidden, record);
     hidden
 }
 
@@ -165,7 +185,8 @@ pub fn predicted(tiny: &Tiny, rope: &Frequencies, tokens: &[u32], drafts: &[u32]
             if has("the order") { parts } else { [1, 0].map(|i| parts[i].clone()) };
         w.linear(&name("nextn.eh_proj"), &[first, second].concat())
     };
-    let outputs = outputs(tiny, &w, &rules, &rope.window, &tokens[..tokens.len() - 1]);
+    let before = &tokens[..tokens.len() - 1];
+    let outputs = outputs(tiny, &w, &rules, &rope.window, before, &mut |_, _| {});
     let outputs = outputs.iter().map(|x| match has("the norm of outputs") {
         true => w.norm(tiny, tiny.output_norm, x),
         false => x.clone(),
@@ -184,7 +205,7 @@ pub fn predicted(tiny: &Tiny, rope: &Frequencies, tokens: &[u32], drafts: &[u32]
     loop {
         let mut computed = x.clone();
         let layer = tiny.layers..tiny.layers + 1;
-        compute(tiny, &w, &rules, &rope.window, &[], layer, &mut computed);
+        compute(tiny, &w, &rules, &rope.window, &[], layer, &mut computed, &mut |_, _| {});
         let last = w.norm(tiny, &output_norm, &computed[computed.len() - 1]);
         all.push(w.linear(&head, &last).into_iter().map(|x| x as f32).collect());
         match drafts.next() {

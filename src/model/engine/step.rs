@@ -300,6 +300,7 @@ impl Engine {
             predictor: self.predictor(),
             workers: if self.batch.roles.prompts > 0 { prompts } else { answers },
             on_disk: self.on_disk.as_ref(),
+            observer: self.observer.as_ref(),
         }
     }
 

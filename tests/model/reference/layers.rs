@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use super::{
-    Rules, capped,
+    Record, Rules, capped,
     network::{gated, sigmoid},
     weights::{Weights, normalize, product},
 };
 use crate::tiny::{Function, Latent, Tiny};
 
 /// Computes some layers for all tokens.
+#[allow(clippy::too_many_arguments, reason = "a plain function of everything that layers need")]
 pub fn compute(
     tiny: &Tiny,
     w: &Weights,
@@ -18,6 +19,7 @@ pub fn compute(
     layer_inputs: &[Vec<f64>],
     layers: Range<usize>,
     hidden: &mut [Vec<f64>],
+    record: Record<'_>,
 ) {
     let halves = [
         "qwen", "phi3", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus", "hunyuan",
@@ -193,7 +195,9 @@ pub fn compute(
                         let dot = dot * query_scale;
                         let cap = tiny.soft_caps.map(|caps| caps.0);
                         let divisor = if tiny.plain_scores { 1.0 } else { (dim as f64).sqrt() };
-                        capped(dot / divisor, cap).exp()
+                        let score = capped(dot / divisor, cap);
+                        record([layer, head, i, *j], score);
+                        score.exp()
                     })
                     .collect();
                 let sink = w.0.get(&name("attn_sinks.weight")).map_or(0.0, |all| all[head].exp());
