@@ -6,7 +6,7 @@
 //! and deviations.
 //!
 //! RoPE: [`mod@rope`] computes the effect of RoPE methods on frequencies. [`mod@attention`] measures
-//! scores of attention by distance.
+//! scores of attention by distance. [`mod@tune`] searches the settings of a method.
 //!
 //! Quality: [`mod@perplexity`] scores a text, and [`kl`] compares the probabilities with another
 //! run's, which are in a [`logits_file`]; both use the sums of [`likelihood`]. [`mod@decode`] compares
@@ -43,3 +43,5 @@ pub mod statistics;
 pub mod sweep;
 #[doc(hidden)]
 pub mod task_file;
+#[doc(hidden)]
+pub mod tune;

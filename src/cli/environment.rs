@@ -45,7 +45,8 @@ const LIKE_LLAMA_CLI: [&str; 10] = [
 ];
 
 /// The commands of `rope`. Variables do not set their --ctx: a value for `run` may be 0.
-const ROPE: [&str; 6] = ["explain", "compare", "disturbance", "bake", "advise", "attention"];
+const ROPE: [&str; 7] =
+    ["explain", "compare", "disturbance", "bake", "advise", "attention", "tune"];
 
 /// The options with the same meaning in every command.
 const EVERYWHERE: [&str; 6] = ["hf-file", "hf-repo", "hf-token", "isa", "model", "offline"];

@@ -11,6 +11,7 @@ mod layers;
 mod plot;
 mod scoring;
 mod table3;
+mod tune;
 
 use std::{io::Write, path::Path};
 
@@ -52,6 +53,7 @@ enum Subcommands {
     Disturbance(Box<disturbance::Args>),
     Advise(Box<advise::Args>),
     Attention(Box<attention::Args>),
+    Tune(Box<tune::Args>),
 }
 
 /// Runs the command.
@@ -66,6 +68,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         Subcommands::Disturbance(args) => disturbance::run(args, out),
         Subcommands::Advise(args) => advise::run(args, out),
         Subcommands::Attention(args) => attention::run(args, out),
+        Subcommands::Tune(args) => tune::run(args, out),
     }
 }
 

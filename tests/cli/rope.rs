@@ -472,6 +472,69 @@ fn attention_is_measured_by_distance_for_each_method_and_head() {
 }
 
 #[test]
+fn tuning_keeps_what_lowers_the_perplexity_and_measures_it_on_another_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let [text, log] = ["text.txt", "log.jsonl"].map(|name| directory.path().join(name));
+    std::fs::write(&text, "abcdefgh ijklmnop qrstuv wxyz ".repeat(50)).unwrap();
+    let file = tiny_reader(1, true);
+    let model = file.path().to_str().unwrap();
+    let tune = |options: &[&str]| {
+        let common = ["rope", "tune", "-m", model, "-f", text.to_str().unwrap()];
+        run(&[&common[..], options].concat())
+    };
+    let some = ["-c", "512", "--trials", "12", "-o", log.to_str().unwrap(), "--json"];
+    let first = tune(&some);
+    let output = first.stdout.clone();
+    let found = json(first);
+    let trials = found["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 12);
+    assert_eq!((&found["start"]["method"], &trials[0]["method"]), (&"yarn".into(), &"yarn".into()));
+    let lowest = trials.iter().map(|trial| number(&trial["perplexity"])).fold(f64::MAX, f64::min);
+    assert_eq!(number(&found["best"]["perplexity"]), lowest);
+    assert!(lowest < number(&found["start"]["perplexity"]), "{found}");
+    assert_ne!(found["best"]["perplexity"], found["best"]["perplexity_held_out"]);
+    let change = number(&found["best"]["perplexity_held_out"])
+        / number(&found["start"]["perplexity_held_out"])
+        - 1.0;
+    assert!((number(&found["change_held_out"]) - change).abs() < 1e-12);
+
+    // A search that was interrupted has the same trials, and computes only those that are missing.
+    let lines = |path| std::fs::read_to_string(path).unwrap().lines().map(String::from).collect();
+    let complete: Vec<String> = lines(&log);
+    assert_eq!(complete.len(), 12 + 2);
+    std::fs::write(&log, complete[..5].iter().map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    let resumed = json(tune(&some));
+    let methods = |found: &Value| -> Vec<Value> {
+        let trials = found["trials"].as_array().unwrap().iter();
+        trials.map(|trial| trial["method"].clone()).collect()
+    };
+    assert_eq!(methods(&resumed), methods(&found));
+    assert_eq!(resumed["best"], found["best"]);
+    let all: Vec<String> = lines(&log);
+    assert_eq!((&all[..5], all.len()), (&complete[..5], 12 + 2));
+    std::fs::write(&log, complete.iter().map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    assert_eq!(shown(tune(&some)), output);
+
+    // The name of a method is all of its settings.
+    let best = found["best"]["method"].as_str().unwrap();
+    assert!(best.starts_with("yarn:"), "{best}");
+    let alone = json(tune(&["-c", "512", "--trials", "1", "--json", "--method", best]));
+    assert_eq!(alone["start"]["perplexity"], found["best"]["perplexity"]);
+    assert_eq!((&alone["best"]["method"], &alone["gain"]), (&best.into(), &false.into()));
+
+    let text = shown(tune(&["-c", "512", "--trials", "3", "--method", "self-extend"]));
+    assert!(
+        text.contains("self-extend") && text.contains("--ctx 512 --rope-scaling self-"),
+        "{text}"
+    );
+    tune(&[]).refused(2, &["give the length that you need with --ctx"]);
+    tune(&["-c", "4096"]).refused(2, &["text.txt has ", " tokens, and 8192 are needed"]);
+    tune(&["-c", "512", "--method", "su"]).refused(2, &["--method", "must be one of none, linear"]);
+}
+
+#[test]
 fn disturbance_repeats_table_3() {
     let text = shown(run(&["rope", "disturbance", "--table3"]));
     for part in ["Double precision", "24.062", "authors' arithmetic", "24.078", "33.670", "22.924"]
