@@ -98,6 +98,12 @@ def measured(item):
     if wanted := item.get("found"):
         found = records.passkeys(wanted["part"], wanted["length"])
         has.append(listed(found, wanted["methods"], lambda each: f"{sum(each)} of {len(each)}"))
+    if wanted := item.get("attention"):
+        found = records.attention(wanted["part"], wanted["trained"])
+        if shown := listed(found, wanted["methods"], lambda each: f"{each[0]:.2f}, {each[1]:.2f} and {100 * each[2]:.1f} %"):
+            has.append(f"mean score at distances below {wanted['trained']:,}, beyond, and share of attention beyond: {shown}")
+        else:
+            lacks.append("not measured yet")
     if methods := item.get("costs"):
         for what, name in (("n_prompt", "prompt processing"), ("n_gen", "generation")):
             has.append(f"{name}: " + listed(records.times("costs", what), methods, "{:.2f}".format))

@@ -42,3 +42,19 @@ def times(part, what):
     """{method: time of a token relative to linear scaling}; `what` is n_prompt or n_gen."""
     seconds = {line["method"]: median(1 / speed for speed in line["samples_ts"]) for line in lines(part) if line[what]}
     return {method: time / seconds["linear"] for method, time in seconds.items()}
+
+
+def attention(part, trained):
+    """{method: [mean score within the trained length, mean score beyond it, share of attention beyond it]}."""
+    def mean(bins):
+        pairs = sum(one["pairs"] for one in bins)
+        return sum(one["pairs"] * one["score"] for one in bins) / pairs
+
+    found = {}
+    for record in lines(part):
+        heads = record["measured"]["heads"]
+        bins = [one for head in heads for one in head["bins"]]
+        within = [one for one in bins if one["distances"]["end"] <= trained]
+        beyond = [one for one in bins if one["distances"]["start"] >= trained]
+        found[record["method"]] = [mean(within), mean(beyond), sum(head["beyond"] for head in heads) / len(heads)]
+    return found
