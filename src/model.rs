@@ -7,6 +7,8 @@
 mod adapter;
 mod allocator;
 mod architecture;
+mod assistance;
+mod assistant;
 mod attention;
 mod batch;
 mod config;
@@ -47,6 +49,7 @@ use rope_cpu_kernels::DType;
 pub use self::{
     adapter::{Adapter, Error as AdapterError},
     architecture::Architecture,
+    assistant::Assistant,
     batch::Role,
     config::{
         Attention, Config, Convolution, FeedForward, Gating, Latent, Layer, Mixture, Pairing,

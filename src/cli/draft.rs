@@ -28,7 +28,10 @@ impl Draft {
         machine: &EngineArgs,
         target: &Resources,
     ) -> Result<Option<Self>, Error> {
-        let Some(path) = args.draft_model()? else { return Ok(None) };
+        if target.assistant().is_some() && !args.names_draft_model() {
+            return Ok(None);
+        }
+        let Some(path) = args.whole_draft_model()? else { return Ok(None) };
         let model = Model::open(path).map_err(Error::usage)?;
         let (cache_type_k, cache_type_v) = args.cache_types();
         let context = target.context.value;
@@ -73,16 +76,17 @@ impl Draft {
     }
 }
 
-/// Returns the speculation for answers of `target`, with an optional draft model and its RoPE.
+/// Returns the speculation for answers of `target`, with its resources, and an optional draft model
+/// with its RoPE.
 ///
 /// # Errors
 /// If the draft model has another vocabulary, or its threads cannot be started.
 pub fn speculation(
     args: &SpeculationArgs,
-    target: &Model,
+    (target, resources): (&Model, &Resources),
     draft: Option<(&Draft, Rope)>,
 ) -> Result<Speculation, Error> {
-    let mut one = speculations(args, target, draft, 1)?;
+    let mut one = speculations(args, (target, resources), draft, 1)?;
     Ok(one.pop().unwrap_or_else(Speculation::none))
 }
 
@@ -92,7 +96,7 @@ pub fn speculation(
 /// As for [`speculation`].
 pub fn speculations(
     args: &SpeculationArgs,
-    target: &Model,
+    (target, resources): (&Model, &Resources),
     draft: Option<(&Draft, Rope)>,
     count: usize,
 ) -> Result<Vec<Speculation>, Error> {
@@ -100,7 +104,7 @@ pub fn speculations(
     let speculation = |_| {
         let lookup = args.lookup().then(|| Box::new(Lookup::default()) as Box<dyn Drafter>);
         let predictor =
-            args.predictor().then(|| Box::new(Predictor::default()) as Box<dyn Drafter>);
+            resources.predicts().then(|| Box::new(Predictor::default()) as Box<dyn Drafter>);
         let model = model.as_ref().map(|model| Box::new(model.beside()) as Box<dyn Drafter>);
         let drafters = lookup.into_iter().chain(predictor).chain(model);
         Speculation::new(drafters.collect(), args.count())

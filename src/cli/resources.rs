@@ -13,7 +13,7 @@ use super::{
 use rope_cpu::{
     kv_cache::CacheType,
     model::{
-        Model, Options, SparseAttention,
+        Assistant, Model, Options, SparseAttention,
         memory::{Bytes, Need, Request, Shape},
     },
     platform::{self, memory::Available, priority, processors::Threads},
@@ -36,6 +36,7 @@ pub struct Resources {
     power: Power,
     sparse_attention: Option<SparseAttention>,
     predict: bool,
+    assistant: Option<Assistant>,
 }
 
 /// Plans the resources of a run, with defaults for the flags that are not given.
@@ -101,6 +102,7 @@ pub fn plan(memory: &MemoryArgs, machine: &EngineArgs, model: &Model, rolling: b
         power: machine.power,
         sparse_attention: None,
         predict: false,
+        assistant: None,
     }
 }
 
@@ -147,6 +149,7 @@ impl Resources {
             sparse_attention,
             expert_bytes,
             predict,
+            assistant: self.assistant.clone(),
             ..Options::new(context)
         }
     }
@@ -158,19 +161,35 @@ impl Resources {
         self
     }
 
-    /// Returns the resources with the memory of the model's predictor, if that drafts.
+    /// Returns the resources with the memory of the model's predictor or assistant, if that drafts.
     ///
     /// # Errors
-    /// If the model has no predictor.
+    /// If the model has no predictor, or the assistant is one of another model.
     pub fn with_drafts(mut self, model: &Model, args: &SpeculationArgs) -> Result<Self, Error> {
-        self.predict = args.predictor();
+        if let Some(path) = args.draft_model()?.filter(|_| args.may_assist()) {
+            self.assistant = Assistant::open(path, model).map_err(Error::usage)?;
+        }
+        self.predict = args.predictor() && self.assistant.is_none();
         if self.predict && model.config().predictor.is_none() {
             let reason = "--spec-type draft-mtp needs a layer that predicts further tokens \
-                          (nextn), which this model does not have";
+                          (nextn), which this model does not have, or its assistant as -md";
             return Err(Error::usage(reason));
         }
         self.shape = shape(model, &self.threads, self.predict);
+        if let Some(assistant) = &self.assistant {
+            self.shape = self.shape.assisted(assistant, self.threads.workers.most());
+        }
         Ok(self)
+    }
+
+    /// Returns the model's assistant, if it drafts.
+    pub fn assistant(&self) -> Option<&Assistant> {
+        self.assistant.as_ref()
+    }
+
+    /// Returns whether the model's predictor or assistant drafts.
+    pub fn predicts(&self) -> bool {
+        self.predict || self.assistant.is_some()
     }
 
     /// Returns the resources for a session with sliding windows that retain all keys
@@ -310,11 +329,16 @@ pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
     }
 }
 
-/// Formats three lines: the model, the memory, the threads; and a fourth one if attention is sparse.
+/// Formats three lines: the model, the memory, the threads; and one each for an assistant and for
+/// sparse attention.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
         writeln!(f, "Model: {}", self.model)?;
+        if let Some(assistant) = &self.assistant {
+            let (path, bytes) = (assistant.path().display(), Bytes(assistant.weights_bytes()));
+            writeln!(f, "Assistant: {path}, {bytes} of weights")?;
+        }
         write!(f, "Memory: {} for ", Bytes(need.total()))?;
         match self.request.sequences {
             1 => write!(f, "a context of {}", self.context)?,

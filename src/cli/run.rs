@@ -94,7 +94,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let rope = resources.rope(&model, &flags)?;
     let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
     let Some(rope) = rope else { return Ok(()) };
-    let speculation = speculation(&args.speculation, &model, draft.as_ref().zip(draft_rope))?;
+    let speculation =
+        speculation(&args.speculation, (&model, &resources), draft.as_ref().zip(draft_rope))?;
 
     let prompt = prompt::prompt(typed)?;
     let mode = mode(args, &model, prompt.is_some())?;

@@ -155,7 +155,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let draft_rope = draft.as_ref().map(|draft| draft.rope(&flags)).transpose()?.flatten();
     let Some(rope) = rope else { return Ok(None) };
     let drafting = draft.as_ref().zip(draft_rope);
-    let speculations = speculations(&args.speculation, &model, drafting, slots)?;
+    let speculations = speculations(&args.speculation, (&model, &resources), drafting, slots)?;
     note(&resources);
     note(rope.plan());
     if let Some(draft) = &draft {

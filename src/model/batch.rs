@@ -106,6 +106,8 @@ pub struct Batch {
     pub rows: Vec<Row>,
     pub roles: RoleRows,
     pub parts: Vec<Part>,
+    /// Whether rows have no keys of their own, so that they attend to earlier tokens only.
+    pub without_keys: bool,
 }
 
 impl Batch {
@@ -114,6 +116,7 @@ impl Batch {
         self.rows.clear();
         self.roles = RoleRows::default();
         self.parts.clear();
+        self.without_keys = false;
     }
 
     /// Assigns the rows added since the last call to a role.
@@ -125,9 +128,12 @@ impl Batch {
         }
     }
 
-    /// Returns the position after the last row of the feed that a row belongs to.
+    /// Returns the position after the last key of the feed that a row belongs to.
     pub fn end(&self, row: usize) -> usize {
-        self.part(row).map_or(0, |part| self.rows[part.rows.end - 1].position + 1)
+        self.part(row).map_or(0, |part| match self.without_keys {
+            true => self.rows[part.rows.start].position,
+            false => self.rows[part.rows.end - 1].position + 1,
+        })
     }
 
     /// Returns the segment of a row in a text that an encoder reads: 0 up to the first `separator`, and

@@ -1,5 +1,6 @@
 //! A model's configuration, read from its metadata.
 
+mod assistant;
 mod feed_forward;
 mod keys;
 mod latent;
@@ -7,6 +8,7 @@ mod layers;
 mod recurrence;
 mod routing;
 
+pub(super) use self::assistant::AssistantConfig;
 pub(super) use self::feed_forward::softplus;
 pub use self::{
     feed_forward::{FeedForward, Function, Mixture},
@@ -94,6 +96,9 @@ impl Config {
         let metadata = gguf.metadata();
         let name = metadata.string("general.architecture")?;
         let name = Metadata::require("general.architecture", name)?;
+        if name == Architecture::ASSISTANT.name {
+            return Err(Error::Assistant);
+        }
         let architecture = Architecture::ALL
             .into_iter()
             .find(|a| a.name == name)
@@ -102,8 +107,19 @@ impl Config {
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
         let causal = causal && architecture.causal;
-        let Layers { used: layers, predictor, in_file: layers_in_file } =
-            layers::read(&keys, &architecture, embedding, causal)?;
+        let layers = layers::read(&keys, &architecture, embedding, causal)?;
+        Self::with_layers(gguf, &keys, architecture, causal, layers)
+    }
+
+    /// Reads and checks what the metadata have beside the layers.
+    fn with_layers(
+        gguf: &Gguf<'_>,
+        keys: &Keys<'_, '_>,
+        architecture: Architecture,
+        causal: bool,
+        Layers { used: layers, predictor, in_file: layers_in_file }: Layers,
+    ) -> Result<Self, Error> {
+        let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let input = format!("blk.{}.{PREDICTOR_INPUT}.weight", layers.len());
         let predictor = predictor.filter(|_| causal && gguf.tensor(&input).is_some());
         let Some(tokens) = gguf.tensor(EMBEDDINGS) else {
@@ -118,7 +134,7 @@ impl Config {
             Some(_) => keys.size(LAYER_INPUT, DIMENSION_MAX / layers.len())?,
         };
         let alone = architecture.recurrent == Recurrent::Mamba2Alone;
-        let scales = scales(&keys, &architecture, embedding, layers.len())?;
+        let scales = scales(keys, &architecture, embedding, layers.len())?;
         let soft_cap = |index: usize, key| match architecture.soft_caps {
             Some(defaults) => keys.positive_or(key, defaults[index]),
             None => Ok(None),
@@ -137,7 +153,9 @@ impl Config {
             epsilon: keys.epsilon(match architecture.norm {
                 Norm::Layer => EPSILON,
                 // Files of Nemotron-H may have the other key.
-                Norm::Rms if alone && metadata.get(&keys.name(RMS_EPSILON)).is_none() => EPSILON,
+                Norm::Rms if alone && keys.metadata.get(&keys.name(RMS_EPSILON)).is_none() => {
+                    EPSILON
+                }
                 Norm::Rms => RMS_EPSILON,
             })?,
             embedding_scale: scales.embedding,

@@ -1,6 +1,7 @@
 //! The engine: computes steps over tokens of any sequences, with the threads, buffers and pages of
 //! a model.
 
+mod assist;
 mod predict;
 mod step;
 
@@ -8,8 +9,9 @@ use std::{ops::Range, sync::Arc};
 
 use rope_cpu_kernels::Cpu;
 
+use self::assist::Assistance;
 use super::{
-    Adapter, Attention, Error, Model, Recurrence, Sequence,
+    Adapter, Assistant, Attention, Error, Model, Recurrence, Sequence,
     allocator::Allocator,
     attention::Schedules,
     batch::{Batch, Role},
@@ -51,6 +53,8 @@ pub struct Options {
     /// Lets the model's predictor ([`Config::predictor`](super::Config)) follow sequences, so that
     /// [`Engine::predict`] can draft. No effect without a predictor.
     pub predict: bool,
+    /// The assistant of the model, with which [`Engine::predict`] drafts instead.
+    pub assistant: Option<Assistant>,
     /// Lets answer tokens of long sequences attend to a part of the keys; `None` for dense attention.
     pub sparse_attention: Option<SparseAttention>,
     /// The numbers of worker threads.
@@ -74,6 +78,7 @@ impl Options {
             cache_bytes: usize::MAX,
             expert_bytes: None,
             predict: false,
+            assistant: None,
             sparse_attention: None,
             threads: default_threads().workers,
             power: Power::FULL,
@@ -127,6 +132,7 @@ pub struct Engine {
     on_disk: Option<OnDisk>,
     /// Captures queries and keys of some layers.
     observer: Option<Observer>,
+    assistance: Option<Assistance>,
 }
 
 /// Tokens to append to a sequence.
@@ -158,7 +164,8 @@ impl Engine {
     ///
     /// # Errors
     /// If the worker threads cannot be started, the system has no memory for the buffers, the context
-    /// is too small to shift, or it is longer than the positions that the model has learned.
+    /// is too small to shift, it is longer than the positions that the model has learned, or the
+    /// assistant is one of another model.
     pub fn new(model: &Model, rope: Rope, options: Options) -> Result<Self, Error> {
         let config = model.config();
         let positions = model.weights().terms.as_ref().and_then(|terms| terms.positions);
@@ -202,8 +209,12 @@ impl Engine {
         let micro_batch = options.micro_batch.max(1);
         let options = Options { micro_batch, ..options };
         let mut allocator = Allocator::new(&team, micro_batch);
-        let state = State::new(&mut allocator, config, model.weights(), predictor.is_some());
+        let inputs = predictor.map_or(0, |_| 2 * config.embedding);
+        let state = State::new(&mut allocator, config, model.weights(), inputs);
         allocator.check()?;
+        let assistant = options.assistant.as_ref();
+        let assistance = assistant.map(|one| Assistance::new(one, model, &team, pages));
+        let assistance = assistance.transpose()?;
         let expert_bytes = options.expert_bytes.or_else(|| memory::expert_bytes(model, &options));
         let on_disk = expert_bytes.map(|bytes| OnDisk::new(model, bytes)).transpose()?.flatten();
         let engine = Engine {
@@ -220,6 +231,7 @@ impl Engine {
             sparse: true,
             on_disk,
             observer: None,
+            assistance,
         };
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;

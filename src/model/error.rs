@@ -88,6 +88,16 @@ pub enum Error {
     )]
     Encoder { architecture: &'static str },
     #[error(
+        "gemma4-assistant files draft tokens for a gemma4 model, and generate nothing alone: open that \
+         model, and give it this file as an assistant"
+    )]
+    Assistant,
+    #[error(
+        "{assistant} cannot draft for {model}: {reason}; use the assistant that is made for this model",
+        assistant = assistant.display(), model = model.display()
+    )]
+    OtherAssistant { assistant: PathBuf, model: PathBuf, reason: String },
+    #[error(
         "the context of {context} tokens is longer than the {max} positions that the model has learned: choose \
          at most {max}, as no RoPE method extends them"
     )]

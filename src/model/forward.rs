@@ -160,9 +160,7 @@ impl Forward<'_> {
 
 impl Step<'_, '_> {
     fn layers(&mut self) {
-        let layers = self.pass.weights.layers.iter().enumerate();
-        let branches = layers.flat_map(|(layer, all)| all.iter().map(move |one| (layer, one)));
-        let mut branches = branches.peekable();
+        let mut branches = self.pass.weights.branches().peekable();
         self.embed(branches.peek().map(|(_, first)| *first));
         self.branches(branches);
         if let Some(predictor) = self.pass.predictor {

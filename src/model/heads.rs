@@ -344,7 +344,7 @@ impl Heads<'_> {
     ) {
         let raw = self.keys_are_raw();
         let QueryTile { rows, kv_heads, heads, .. } = tile;
-        let page = |start| self.pass.tables[rows[0].sequence].page(self.attention.layer, start);
+        let page = |start| self.pass.tables[rows[0].sequence].page(self.attention.source(), start);
         let mut runs = runs.peekable();
         while let Some(run) = runs.next() {
             let start = run.start / PAGE * PAGE;

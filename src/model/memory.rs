@@ -12,11 +12,11 @@ use rope_cpu_kernels::{
 pub use self::fit::TooLarge;
 pub(super) use self::fit::expert_bytes;
 use super::{
-    Attention, Model, Options,
+    Assistant, Attention, Model, Options,
     allocator::{Allocator, Amount},
     attention::PART,
     experts, sparse,
-    state::State,
+    state::{LOGIT_ROWS, State},
 };
 use crate::kv_cache::{CacheType, PAGE, states_max};
 
@@ -164,7 +164,8 @@ impl Shape {
         let layers: Vec<_> = layers.collect();
         let n_rot = config.attention_max(|attention| attention.n_rot);
         let mut buffers = Allocator::counting(threads);
-        State::new(&mut buffers, config, model.weights(), predictor.is_some());
+        let inputs = predictor.map_or(0, |_| 2 * config.embedding);
+        State::new(&mut buffers, config, model.weights(), inputs);
         let output_bytes = config.embedding * size_of::<f32>();
         let Amount { fixed, per_token, per_part } = buffers.bytes();
         // For each token: its text, its entry in the vocabulary's index, its rank or score.
@@ -183,6 +184,18 @@ impl Shape {
                 as u64,
             position_bytes: (tables * n_rot * 4 + per_part.div_ceil(PART)) as u64,
         }
+    }
+
+    /// Returns the shape with an assistant, computed by `threads` threads.
+    pub fn assisted(mut self, assistant: &Assistant, threads: usize) -> Self {
+        let mut buffers = Allocator::counting(threads);
+        assistant.state(&mut buffers);
+        let Amount { fixed, per_token, per_part } = buffers.bytes();
+        let outputs = assistant.weights().output.width * size_of::<f32>() * (1 + LOGIT_ROWS);
+        self.weights_bytes += assistant.weights_bytes();
+        self.fixed_bytes += (fixed + per_token + per_part + outputs) as u64;
+        self.position_bytes += per_part.div_ceil(PART) as u64;
+        self
     }
 
     /// Returns the shape with sliding windows that retain the keys of `tokens` more tokens.

@@ -52,6 +52,32 @@ pub struct Sequence {
     pub(super) recomputed: Option<usize>,
     /// The number of tokens evicted since the last [`Sequence::take_evicted`].
     pub(super) newly_evicted: Option<usize>,
+    /// The outputs for the last tokens, which an assistant drafts from.
+    pub(super) outputs: Outputs,
+}
+
+/// The outputs of the model's last layer for the tokens of the last step, as many as can be removed
+/// again and one more. They are empty without an assistant.
+#[derive(Clone, Default)]
+pub(super) struct Outputs {
+    /// The index of the first token.
+    first: usize,
+    rows: Vec<f32>, // (tokens, embedding)
+}
+
+impl Outputs {
+    /// Sets the outputs, for the last of the first `len` tokens.
+    pub fn set(&mut self, len: usize, rows: &[f32], embedding: usize) {
+        self.first = len.saturating_sub(rows.len() / embedding);
+        self.rows.clear();
+        self.rows.extend_from_slice(rows);
+    }
+
+    /// Returns the output for the last of the first `len` tokens, if it is there.
+    pub fn of(&self, len: usize, embedding: usize) -> Option<&[f32]> {
+        let row = len.checked_sub(self.first + 1)?;
+        self.rows.chunks_exact(embedding).nth(row)
+    }
 }
 
 /// The positions between snapshots within a prompt or an answer.
@@ -79,6 +105,7 @@ impl Sequence {
             departed: None,
             recomputed: None,
             newly_evicted: None,
+            outputs: Outputs::default(),
         }
     }
 
@@ -118,6 +145,7 @@ impl Sequence {
         self.effective_length = plan.effective_length(tokens.len());
         self.computed = tokens.len();
         self.tokens = tokens;
+        self.outputs = Outputs::default();
         // A file lacks first tokens that sliding windows dropped, also if a shift must keep them.
         if !self.table.keep(self.kept, self.computed) {
             self.truncate(0);

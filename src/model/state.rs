@@ -237,7 +237,7 @@ pub struct State {
     pub gated: Activations,         // (rows, feed_forward)
     pub projected: [Phased<f32>; Branch::MIXERS_MAX], // of each mixer of a branch: (rows, embedding)
     pub experts: Option<ExpertState>,                 // of a model with experts
-    pub predictor_inputs: Option<Activations>,        // (rows, 2 embedding), if a predictor follows
+    pub predictor_inputs: Option<Activations>,        // (rows, inputs of a predictor or assistant)
     pub low_rank: Phased<f32>, // (rows or slots, low-rank width): adapters' A x
     pub logits: Phased<f32>,   // (LOGIT_ROWS, vocabulary)
     pub fault: FirstFault,
@@ -245,12 +245,13 @@ pub struct State {
 }
 
 impl State {
-    /// Creates the buffers for a model; also for its predictor if that `predicts`.
+    /// Creates the buffers for a model. `inputs` is the number of elements of a row that its predictor
+    /// has as input, or the model as an assistant; 0 for none.
     pub fn new(
         allocator: &mut Allocator<'_>,
         config: &Config,
         weights: &Weights<'_>,
-        predicts: bool,
+        inputs: usize,
     ) -> Self {
         let embedding = config.embedding;
         let (mut query_key_value, mut gate_up, mut gated, mut experts) = (0, 0, 0, None);
@@ -307,13 +308,13 @@ impl State {
                 allocator.shared(rows, width)
             }),
             experts,
-            predictor_inputs: predicts.then(|| Activations::new(allocator, rows, 2 * embedding)),
+            predictor_inputs: (inputs > 0).then(|| Activations::new(allocator, rows, inputs)),
             low_rank: allocator.shared(slots_or_logits, weights.low_rank_width),
             logits: allocator
                 .shared(logit_rows, weights.output.as_ref().map_or(0, |output| output.width)),
             fault: FirstFault::default(),
             workers: allocator
-                .workers(|allocator| WorkerBuffers::new(allocator, config, weights, predicts)),
+                .workers(|allocator| WorkerBuffers::new(allocator, config, weights, inputs)),
         }
     }
 
@@ -370,10 +371,11 @@ impl WorkerBuffers {
         allocator: &mut Allocator<'_>,
         config: &Config,
         weights: &Weights<'_>,
-        predicts: bool,
+        inputs: usize,
     ) -> Self {
         let dim = config.attention_max(padded);
-        let widest = ((1 + usize::from(predicts)) * config.embedding)
+        let widest = (config.embedding)
+            .max(inputs)
             .max(config.feed_forward())
             .max(attended(config))
             .max(config.attention_max(|layer| layer.head_dim))

@@ -1,5 +1,6 @@
 //! A model's weights: tensors borrowed from the file, with their shapes checked.
 
+mod assistant;
 mod embedding;
 mod latent;
 mod layer_input;
@@ -12,6 +13,7 @@ use rope_cpu_kernels::Matrix;
 
 use self::reader::TensorReader;
 pub use self::{
+    assistant::Assistant,
     embedding::{Classifier, EmbeddingHead},
     latent::{Latent, SplitKeys},
     layer_input::{LayerInput, LayerInputs},
@@ -192,6 +194,17 @@ impl<'a> Weights<'a> {
         split: &'a SplitKeys,
     ) -> Result<Self, Error> {
         let reader = TensorReader::new(gguf, adapters, split);
+        let weights = Self::read(&reader, gguf, config)?;
+        reader.finish(config)?;
+        Ok(weights)
+    }
+
+    /// Reads the tensors that a model of this configuration has.
+    fn read(
+        reader: &TensorReader<'_, 'a>,
+        gguf: &Gguf<'a>,
+        config: &Config,
+    ) -> Result<Self, Error> {
         let (embedding, vocabulary) = (config.embedding, config.vocabulary);
         let tokens = reader.matrix(EMBEDDINGS, vocabulary, embedding)?;
         let output = match reader.has("output") {
@@ -200,20 +213,19 @@ impl<'a> Weights<'a> {
         };
         let output = config.causal.then(|| Linear::new([output]));
         let layers = config.layers.iter().enumerate();
-        let layers = layers.map(|(index, one)| layer(&reader, config, index, one));
+        let layers = layers.map(|(index, one)| layer(reader, config, index, one));
         let mut weights = Weights {
             tokens,
             token_additions: reader.low_rank(EMBEDDINGS),
-            layer_inputs: LayerInputs::load(&reader, config)?,
-            terms: terms(&reader, gguf, config)?,
+            layer_inputs: LayerInputs::load(reader, config)?,
+            terms: terms(reader, gguf, config)?,
             layers: layers.collect::<Result<_, _>>()?,
-            output_norm: norm(&reader, config, config.architecture.output_norm)?,
+            output_norm: norm(reader, config, config.architecture.output_norm)?,
             output,
-            predictor: Predictor::load(&reader, config, tokens)?,
-            head: EmbeddingHead::load(&reader, embedding)?,
+            predictor: Predictor::load(reader, config, tokens)?,
+            head: EmbeddingHead::load(reader, embedding)?,
             low_rank_width: 0,
         };
-        reader.finish(config)?;
         let projections = weights.layer_inputs.iter().map(|inputs| &inputs.projection);
         let predictor = weights.predictor.iter().flat_map(Predictor::linears);
         let linears = weights.mixers().flat_map(Mixer::linears).chain(&weights.output);
@@ -234,6 +246,12 @@ impl<'a> Weights<'a> {
             _ => None,
         });
         found.unwrap_or(attention)
+    }
+
+    /// Returns the branches of all layers, each with its layer.
+    pub fn branches(&self) -> impl Iterator<Item = (usize, &Branch<'a>)> {
+        let layers = self.layers.iter().enumerate();
+        layers.flat_map(|(layer, all)| all.iter().map(move |one| (layer, one)))
     }
 
     /// Returns the mixers of all layers, the predictor included.
@@ -375,6 +393,11 @@ impl<'a> Mixer<'a> {
 }
 
 impl<'a> Attention<'a> {
+    /// Returns the layer of the model with the keys and values that are attended to.
+    pub fn source(&self) -> usize {
+        self.config.shared_with.unwrap_or(self.layer)
+    }
+
     /// Returns the bias of a projection, if the product did not add it.
     pub fn later_bias(&self, projection: Projection) -> Option<&'a [f32]> {
         let segment = self.segment(projection).filter(|_| self.latent.is_none())?;
@@ -433,7 +456,7 @@ impl<'a> Attention<'a> {
         let mut query_key_value = match reader.has(&name("attn_qkv")) {
             _ if config.shared_with.is_some() => {
                 // Files may have the tensors that sharing replaces.
-                for tensor in ["attn_k", "attn_v", "attn_k_norm"] {
+                for tensor in ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"] {
                     reader.skip(&name(tensor));
                 }
                 vec![reader.linear(&name("attn_q"), queries, embedding)?]

@@ -47,6 +47,35 @@ fn a_source_of_drafts_must_fit() {
 }
 
 #[test]
+fn an_assistant_drafts_for_its_model() {
+    let [model, assistant] = tiny::tiny_assisted();
+    let [model, assistant] = [&model, &assistant].map(|file| file.path().to_str().unwrap());
+    let with = |options: &[&str]| {
+        let shared = ["-m", model, "-p", "the theatre", "--ignore-eos", "-n", "60", "--temp", "0"];
+        run(&[&shared[..], options].concat())
+    };
+    let expected = with(&[]).stdout;
+    let line = format!("Assistant: {assistant}, ");
+    for options in
+        [&[][..], &["--spec-type", "draft-mtp"], &["--spec-type", "ngram-simple,draft-mtp"]]
+    {
+        let found = with(&[&["-md", assistant], options].concat());
+        assert_eq!(found.code, Some(0), "{}", found.stderr);
+        assert_eq!(found.stdout, expected, "{options:?}");
+        assert!(found.stderr.contains(&line), "{}", found.stderr);
+    }
+    with(&["-md", assistant, "--spec-type", "draft-simple"])
+        .refused(2, &["draft tokens for a gemma4 model"]);
+    with(&["-md", assistant, "--spec-type", "ngram-simple"]).refused(2, &["-md has no effect"]);
+    with(&["-md", model, "--spec-type", "draft-mtp"]).refused(2, &["or its assistant as -md"]);
+    run(&["-m", assistant, "-p", "the"]).refused(2, &[assistant, "generate nothing alone"]);
+    let llama = tiny::tiny_reader(1, true);
+    let llama = llama.path().to_str().unwrap();
+    run(&["-m", llama, "-p", "the", "-md", assistant])
+        .refused(2, &[&format!("{assistant} cannot draft for {llama}: it is made for gemma4")]);
+}
+
+#[test]
 fn options_of_llama_cpp_that_change_nothing_are_ignored() {
     let model = tiny::tiny_reader(1, true);
     let model = model.path().to_str().unwrap();

@@ -118,6 +118,63 @@ pub fn tiny_calling(seed: u32) -> NamedTempFile {
     reader_with(seed, true, &json.map(|(token, text)| (token, text, TEXT)), |_| true).file()
 }
 
+/// A Gemma 4 model with a layer with a window and one without, and its assistant.
+#[allow(dead_code, reason = "for the tests of the command line")]
+pub fn tiny_assisted() -> [NamedTempFile; 2] {
+    [("gemma4", EMBEDDING), ("gemma4-assistant", 32)].map(|(a, e)| {
+        let assists = a != "gemma4";
+        let mut b = Builder::new().key("general.architecture", STRING, string(a));
+        for (key, number) in [
+            ("context_length", 256),
+            ("embedding_length", e),
+            ("embedding_length_out", EMBEDDING),
+            ("block_count", 2),
+            ("feed_forward_length", FEED_FORWARD),
+            ("attention.head_count", HEADS),
+            ("attention.head_count_kv", 1),
+            ("attention.key_length", HEAD_DIM),
+            ("attention.value_length", HEAD_DIM),
+            ("attention.sliding_window", 8),
+        ] {
+            b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
+        }
+        b = b.key(format!("{a}.attention.layer_norm_rms_epsilon"), F32, 1e-5f32.to_le_bytes());
+        let windows = array(BOOL, 2, [[1u8], [0]]);
+        b = b.key(format!("{a}.attention.sliding_window_pattern"), ARRAY, windows);
+        let mut tensors = vec![
+            ("token_embd.weight".to_string(), vec![e, VOCABULARY]),
+            ("output_norm.weight".to_string(), vec![e]),
+        ];
+        if assists {
+            tensors.push(("nextn.pre_projection.weight".to_string(), vec![2 * EMBEDDING, e]));
+            tensors.push(("nextn.post_projection.weight".to_string(), vec![e, EMBEDDING]));
+        }
+        for layer in 0..2 {
+            let (f, heads) = (FEED_FORWARD, HEADS * HEAD_DIM);
+            for (name, dims) in [
+                ("attn_q", vec![e, heads]),
+                ("attn_k", vec![e, HEAD_DIM]),
+                ("attn_v", vec![e, HEAD_DIM]),
+                ("attn_q_norm", vec![HEAD_DIM]),
+                ("attn_k_norm", vec![HEAD_DIM]),
+                ("attn_output", vec![heads, e]),
+                ("ffn_gate", vec![e, f]),
+                ("ffn_up", vec![e, f]),
+                ("ffn_down", vec![f, e]),
+                ("attn_norm", vec![e]),
+                ("ffn_norm", vec![e]),
+                ("post_attention_norm", vec![e]),
+                ("post_ffw_norm", vec![e]),
+            ] {
+                if !assists || !name.starts_with("attn_k") && name != "attn_v" {
+                    tensors.push((format!("blk.{layer}.{name}.weight"), dims));
+                }
+            }
+        }
+        with_tokenizer(with_weights(b, tensors, 1, 8.0, |_| true), true, &[]).file()
+    })
+}
+
 /// A LoRA adapter of rank 4 for the last matrix of either model.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()
@@ -145,6 +202,12 @@ fn reader_with(
     other: &[(usize, &str, i32)],
     kept: impl Fn(&str) -> bool,
 ) -> Builder {
+    // Larger weights, so that no two tokens are equally likely.
+    with_tokenizer(builder(seed, 8.0, kept), bos, other)
+}
+
+/// Adds a tokenizer with `other` tokens, each with its kind, in place of its own.
+fn with_tokenizer(model: Builder, bos: bool, other: &[(usize, &str, i32)]) -> Builder {
     let mut tokens = vec!["<s>".to_string()];
     tokens.extend(('a'..='z').map(String::from));
     tokens.extend(["Ġ", "Ċ", ",", ".", "'", "-"].map(String::from));
@@ -159,8 +222,7 @@ fn reader_with(
     }
     let kinds = kinds.into_iter();
     let kinds = array(I32, VOCABULARY, kinds.map(i32::to_le_bytes));
-    // Larger weights, so that no two tokens are equally likely.
-    builder(seed, 8.0, kept)
+    model
         .key("tokenizer.ggml.model", STRING, string("gpt2"))
         .key("tokenizer.ggml.pre", STRING, string("gpt-2"))
         .key("tokenizer.ggml.tokens", ARRAY, strings(&tokens))
@@ -206,6 +268,17 @@ fn builder(seed: u32, scale: f32, kept: impl Fn(&str) -> bool) -> Builder {
             tensors.push((format!("blk.{layer}.{name}.weight"), dims));
         }
     }
+    with_weights(b, tensors, seed, scale, kept)
+}
+
+/// Adds tensors of random weights that are `kept`.
+fn with_weights(
+    mut b: Builder,
+    tensors: Vec<(String, Vec<u64>)>,
+    seed: u32,
+    scale: f32,
+    kept: impl Fn(&str) -> bool,
+) -> Builder {
     let mut state = seed;
     for (name, dims) in tensors {
         let weights = (0..dims.iter().product::<u64>()).flat_map(|_| {

@@ -154,7 +154,7 @@ impl Tiny {
                 float(b, "expert_weights_scale", self.expert_scale)
             }
             "cohere2" => float(b, "logit_scale", self.factors[2]),
-            "gemma4" => {
+            "gemma4" | "gemma4-assistant" => {
                 let key = format!("{a}.embedding_length_per_layer_input");
                 let b = b.key(key, U32, (self.layer_input as u32).to_le_bytes());
                 let turning = self.turning.unwrap_or(self.n_rot / 2);
@@ -204,6 +204,16 @@ impl Tiny {
         if self.shared_kv > 0 {
             let key = format!("{a}.attention.shared_kv_layers");
             b = b.key(key, U32, (self.shared_kv as u32).to_le_bytes());
+        }
+        if self.assists > 0 {
+            let layers = self.layers;
+            for (key, number) in [
+                ("embedding_length_out", self.assists),
+                ("nextn_predict_layers", layers),
+                ("attention.shared_kv_layers", layers),
+            ] {
+                b = b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes());
+            }
         }
         let by_layer =
             [("head_count", 0), ("head_count_kv", 1), ("key_length", 2), ("value_length", 2)];
@@ -287,7 +297,9 @@ impl Tiny {
             b = b.key(&key, U32, (window as u32).to_le_bytes());
             let pattern = format!("{key}_pattern");
             b = match a {
-                "gemma4" => self.flags(b, pattern, |layer| self.layer_window(layer).is_some()),
+                "gemma4" | "gemma4-assistant" => {
+                    self.flags(b, pattern, |layer| self.layer_window(layer).is_some())
+                }
                 // These files list the layers with a window, and the layers that rotate.
                 "granite_swa" => {
                     let rotates = format!("{a}.attention.rope_pattern");

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod architectures;
+mod assistant;
 mod attention;
 #[path = "../gguf/build.rs"]
 #[allow(dead_code, reason = "made for other tests as well")]

@@ -42,7 +42,7 @@ fn hows(micro_batch: usize) -> [How; 2] {
 }
 
 /// Returns the logits of the predictor after each of `tokens`. The sequence goes on with the first.
-fn predict(engine: &mut Engine, sequence: &mut Sequence, tokens: &[Token]) -> Vec<Vec<f32>> {
+pub fn predict(engine: &mut Engine, sequence: &mut Sequence, tokens: &[Token]) -> Vec<Vec<f32>> {
     let (mut all, mut rest) = (Vec::new(), tokens[1..].iter());
     let choose = &mut |logits: &[f32]| {
         all.push(logits.to_vec());
@@ -53,13 +53,13 @@ fn predict(engine: &mut Engine, sequence: &mut Sequence, tokens: &[Token]) -> Ve
 }
 
 /// Returns what [`predict`] does for a session.
-fn predict_after(session: &mut Session, tokens: &[Token]) -> Vec<Vec<f32>> {
+pub fn predict_after(session: &mut Session, tokens: &[Token]) -> Vec<Vec<f32>> {
     let (engine, sequence) = session.parts();
     predict(engine, sequence, tokens)
 }
 
 /// Computes the tokens of two sequences in steps.
-fn step(engine: &mut Engine, both: [(&mut Sequence, &[Token]); 2], role: Role) {
+pub fn step(engine: &mut Engine, both: [(&mut Sequence, &[Token]); 2], role: Role) {
     let output = Output::Logits;
     let feed = |(sequence, tokens)| Feed { sequence, tokens, role, wanted: 0..0, output };
     let mut feeds = both.map(feed);

@@ -1,10 +1,12 @@
 //! A plain forward pass in double precision, written as the definition.
 
+mod assistant;
 mod layers;
 mod network;
 mod recurrence;
 mod weights;
 
+pub use self::assistant::assisted;
 use self::{layers::compute, weights::Weights};
 use crate::tiny::{ALPHA_OF_BASE, Tiny};
 
@@ -116,6 +118,9 @@ pub fn scores_by(
     outputs(tiny, &Weights::new(tiny), rules, window_frequencies, tokens, record);
 }
 
+/// The keys and values of a layer that has its own, each (tokens, elements). Keys are not rotated.
+type Stored = [Vec<Vec<f64>>; 2];
+
 /// Computes the outputs of the last layer.
 fn outputs(
     tiny: &Tiny,
@@ -125,6 +130,18 @@ fn outputs(
     tokens: &[u32],
     record: Record<'_>,
 ) -> Vec<Vec<f64>> {
+    outputs_and_stored(tiny, w, rules, window_frequencies, tokens, record).0
+}
+
+/// Computes the outputs of the last layer, and the keys and values of layers.
+fn outputs_and_stored(
+    tiny: &Tiny,
+    w: &Weights,
+    rules: &Rules<'_>,
+    window_frequencies: &[f64],
+    tokens: &[u32],
+    record: Record<'_>,
+) -> (Vec<Vec<f64>>, Vec<Stored>) {
     let embeddings = w.get("token_embd.weight");
     let scale = f64::from(tiny.factors[0]);
     let mut hidden: Vec<Vec<f64>> = tokens
@@ -157,8 +174,9 @@ fn outputs(
         }
     }
     let layers = 0..tiny.layers;
-    compute(tiny, w, rules, window_frequencies, &layer_inputs, layers, &mut hidden, record);
-    hidden
+    let stored =
+        compute(tiny, w, rules, window_frequencies, &layer_inputs, layers, &mut hidden, record);
+    (hidden, stored)
 }
 
 /// Computes the logits of the layer that predicts further tokens: after `tokens`, and then after each

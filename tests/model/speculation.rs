@@ -22,6 +22,7 @@ use rope_cpu::{
 };
 
 use crate::{
+    assistant::load_assistant,
     build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     engine::Random,
     position,
@@ -388,14 +389,15 @@ fn a_draft_model_changes_nothing() {
 /// does the same.
 fn predictable(tiny: &Tiny) -> Builder {
     let mut file = file(tiny);
-    let silent = ["attn_output.weight", "ssm_out.weight", "ffn_down.weight"];
+    let silent = ["attn_output.weight", "ssm_out.weight", "ffn_down.weight", ".proj.weight"];
+    let inputs = ["nextn.eh_proj.weight", "nextn.pre_projection.weight"];
     for (name, shape) in tiny.tensors() {
         let count = shape.iter().product();
         if silent.iter().any(|end| name.ends_with(end)) {
             overwrite(&mut file, &name, &vec![0.0; count]);
         } else if name.ends_with("nextn.enorm.weight") {
             overwrite(&mut file, &name, &vec![1.0; count]);
-        } else if name.ends_with("nextn.eh_proj.weight") {
+        } else if inputs.iter().any(|end| name.ends_with(end)) {
             // The embedding, and nothing of the output.
             let (rows, columns) = (shape[0], shape[1]);
             let one = |i: usize| f32::from(u8::from(i / columns == i % columns));
@@ -461,6 +463,56 @@ fn a_predictor_changes_nothing() {
                     if let Count::Always(_) = count {
                         assert!(drafted > 0, "{name}");
                         let all = name == "predictable" && !has_lookup;
+                        assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn an_assistant_changes_nothing() {
+    let target = Tiny::named("gemma4");
+    let shifting = Flags { context_shift: true, ..Flags::default() };
+    let (random, own) = (file(&target), target.assistant());
+    // Its embeddings and its output norm are the model's.
+    let like = Tiny { embedding: target.embedding, ..own.clone() };
+    let (random, own) = ((&random, &own.builder()), (&predictable(&target), &predictable(&like)));
+    for (name, (file, assistant), flags) in [
+        ("random", random, Flags::default()),
+        ("shifting", random, shifting),
+        ("yarn", random, Flags::method("yarn")),
+        ("by position", random, Flags::method("dynamic").with(&POLICY, "position")),
+        ("by run", random, Flags::method("dynamic").with(&POLICY, "run")),
+        ("predictable", own, Flags::default()),
+    ] {
+        let mut case = Case::flags(name, target.clone(), flags, 400);
+        case.how.context = if case.how.flags.context_shift { 300 } else { 1000 };
+        if name == "predictable" {
+            case.settings = case.settings.with(&temperature::TEMPERATURE, 0.0);
+        }
+        let run = |assisted: bool, test: &mut dyn FnMut(&mut Session)| {
+            with_model(file, &[], &case.how, |model, rope, options| {
+                let assistant = load_assistant(assistant, model).unwrap().filter(|_| assisted);
+                test(&mut Session::new(model, rope, Options { assistant, ..options }).unwrap());
+            });
+        };
+        let mut expected = None;
+        run(false, &mut |session| {
+            expected = Some(case.outcome(session, &mut Speculation::none()).0);
+        });
+        let expected = expected.unwrap();
+        for count in [Count::Always(1), Count::Always(4), Count::UpTo(DRAFTS_MAX)] {
+            run(true, &mut |session| {
+                let mut speculation = Speculation::new(vec![Box::new(Predictor::default())], count);
+                for _ in 0..2 {
+                    session.truncate(0);
+                    let (found, (drafted, accepted)) = case.outcome(session, &mut speculation);
+                    assert!(found == expected, "{name}:\n{found:?}\n{expected:?}");
+                    if let Count::Always(_) = count {
+                        assert!(drafted > 0, "{name}");
+                        let all = name == "predictable";
                         assert!(!all || accepted + 4 >= drafted, "{accepted} of {drafted}");
                     }
                 }

@@ -27,6 +27,10 @@ impl Tiny {
             all.push(("per_layer_model_proj.weight".to_string(), vec![width, e]));
             all.push(("per_layer_proj_norm.weight".to_string(), vec![self.layer_input]));
         }
+        if self.assists > 0 {
+            all.push(("nextn.pre_projection.weight".to_string(), vec![e, 2 * self.assists]));
+            all.push(("nextn.post_projection.weight".to_string(), vec![self.assists, e]));
+        }
         for layer in 0..self.layers + usize::from(self.predicts) {
             let f = self.layer_feed_forward(layer);
             let [heads, kv_heads, head_dim] = self.layer_shape(layer);
@@ -39,7 +43,7 @@ impl Tiny {
             let attention = match self.fused {
                 _ if !self.layer_attends(layer) || self.latent.is_some() => vec![],
                 true => vec![("attn_qkv", q + 2 * kv, e)],
-                false if self.source(layer) != layer => vec![("attn_q", queries, e)],
+                false if self.lacks_keys(layer) => vec![("attn_q", queries, e)],
                 false if self.lacks_values(layer) => {
                     vec![("attn_q", queries, e), ("attn_k", kv, e)]
                 }
@@ -165,7 +169,7 @@ impl Tiny {
             if norms && self.layer_attends(layer) {
                 let lengths = if self.row_norms { [q, kv] } else { [head_dim; 2] };
                 add("attn_q_norm.weight", &lengths[..1]);
-                if self.source(layer) == layer {
+                if !self.lacks_keys(layer) {
                     add("attn_k_norm.weight", &lengths[1..]);
                 }
             }

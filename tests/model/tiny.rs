@@ -97,6 +97,8 @@ pub struct Tiny {
     pub predicts: bool,
     /// Whether that layer has embeddings, an output norm and an output of its own.
     pub predicts_alone: bool,
+    /// The elements of the activations of the model that this one is an assistant of; 0 for none.
+    pub assists: usize,
     pub function: Function,
     /// Whether queries, keys and values are in one tensor, and gate and up in another.
     pub fused: bool,
@@ -261,6 +263,7 @@ impl Tiny {
             without: "",
             predicts: false,
             predicts_alone: false,
+            assists: 0,
             function: Function::Silu,
             fused: false,
             experts: None,
@@ -321,6 +324,27 @@ impl Tiny {
     /// Returns [`Tiny::gemma3`] with other heads in each layer.
     pub fn mixed() -> Tiny {
         Tiny { shapes: &[[6, 2, 20], [4, 4, 40], [8, 1, 12]], n_rot: 12, ..Tiny::gemma3() }
+    }
+
+    /// Returns an assistant of a Gemma 4 model, with a window in two of three layers.
+    pub fn assistant(&self) -> Tiny {
+        Tiny {
+            architecture: "gemma4-assistant",
+            layers: 3,
+            embedding: 48,
+            feed_forward: 56,
+            narrower: 0,
+            heads: 4,
+            layer_input: 0,
+            keys_as_values: false,
+            shared_kv: 0,
+            experts: None,
+            beside: false,
+            factors: [1.0; 3],
+            soft_caps: None,
+            assists: self.embedding,
+            ..self.clone()
+        }
     }
 
     /// Returns the model in Q8_0, with rows of whole blocks.
@@ -421,6 +445,11 @@ impl Tiny {
                 && self.layer_window(*other) == self.layer_window(layer)
         };
         if layer < own || layer >= self.layers { layer } else { (0..own).rfind(alike).unwrap() }
+    }
+
+    /// Returns whether a layer has no keys of its own.
+    fn lacks_keys(&self, layer: usize) -> bool {
+        self.assists > 0 || self.source(layer) != layer
     }
 
     /// Returns whether a layer has no projection of values.

@@ -21,9 +21,10 @@ pub struct SpeculationArgs {
     /// drafts of them are right; the answer is the same. ngram-simple takes drafts from the text itself: what followed the longest earlier
     /// occurrence of its end. It helps where an answer repeats parts of the prompt, as in editing.
     /// draft-mtp takes drafts from a layer of the model that predicts further tokens: files of Qwen
-    /// 3.5 and 3.6 may have one. draft-simple takes drafts from the model of -md. Separate several by
-    /// commas: the text comes first, then the layer, then the model of -md. With -md, draft-simple is
-    /// the default.
+    /// 3.5 and 3.6 may have one. Gemma 4 has it in a file of its own, an assistant, to give with -md.
+    /// draft-simple takes drafts from the model of -md. Separate several by commas: the text comes
+    /// first, then the layer or the assistant, then the model of -md. With -md, draft-simple is the
+    /// default, or draft-mtp if the file is an assistant.
     ///
     /// The other ngram types of llama.cpp are names for ngram-simple.
     #[arg(long, alias = "LLAMA_ARG_SPEC_TYPE", value_name = "LIST", value_delimiter = ',')]
@@ -32,7 +33,7 @@ pub struct SpeculationArgs {
 
     /// Draft model (GGUF)
     ///
-    /// A smaller model with the same vocabulary.
+    /// A smaller model with the same vocabulary, or the assistant of a Gemma 4 model.
     #[arg(long, aliases = ["-md", "model-draft", "LLAMA_ARG_SPEC_DRAFT_MODEL"], value_name = "FILE")]
     spec_draft_model: Option<PathBuf>,
 
@@ -65,6 +66,9 @@ pub struct SpeculationArgs {
     spec_draft_type_v: CacheType,
 }
 
+const NO_EFFECT: &str = "-md has no effect with this --spec-type: add draft-simple to it, or draft-mtp if \
+                         the file is an assistant";
+
 /// A source of drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Type {
@@ -86,9 +90,24 @@ impl SpeculationArgs {
         self.spec_type.contains(&Type::NgramSimple)
     }
 
-    /// Returns whether the model's own predictor is a source of drafts.
+    /// Returns whether the model's own predictor, or an assistant, is named as a source of drafts.
     pub fn predictor(&self) -> bool {
         self.spec_type.contains(&Type::DraftMtp)
+    }
+
+    /// Returns whether the draft model may be an assistant.
+    pub fn may_assist(&self) -> bool {
+        self.spec_type.is_empty() || self.predictor()
+    }
+
+    /// Returns whether the draft model may be a whole model.
+    pub fn may_draft(&self) -> bool {
+        self.spec_type.is_empty() || self.names_draft_model()
+    }
+
+    /// Returns whether a whole draft model is named as a source of drafts.
+    pub fn names_draft_model(&self) -> bool {
+        self.spec_type.contains(&Type::DraftSimple)
     }
 
     /// Returns the optional path of the draft model.
@@ -99,13 +118,22 @@ impl SpeculationArgs {
         let (types, path) = (&self.spec_type, self.spec_draft_model.as_deref());
         let none = types.contains(&Type::None);
         let wrong = |message| Err(Error::usage(message));
-        match (types.contains(&Type::DraftSimple), path) {
+        match (self.names_draft_model(), path) {
             _ if none && types.len() > 1 => wrong("--spec-type none excludes the other types"),
             (true, None) => wrong("--spec-type draft-simple needs a draft model: give it with -md"),
-            (false, Some(_)) if !types.is_empty() => {
-                wrong("-md has no effect with this --spec-type: add draft-simple to it")
-            }
+            (_, Some(_)) if !self.may_assist() && !self.may_draft() => wrong(NO_EFFECT),
             _ => Ok(path),
+        }
+    }
+
+    /// Returns the path of the draft model, which is a whole model.
+    ///
+    /// # Errors
+    /// If options contradict each other.
+    pub fn whole_draft_model(&self) -> Result<Option<&Path>, Error> {
+        match self.draft_model()? {
+            Some(_) if !self.may_draft() => Err(Error::usage(NO_EFFECT)),
+            path => Ok(path),
         }
     }
 

@@ -1,11 +1,12 @@
-//! The model's own predictor: a layer that predicts the token after the next one.
+//! The model's own predictor: a layer that predicts the token after the next one, or an assistant.
 
 use super::{Drafter, Target, acceptance::Acceptance, likeliest};
 use crate::{Token, model};
 
 /// Drafts the most likely tokens by the model's predictor
-/// ([`Config::predictor`](crate::model::Config)). The engine must have
-/// [`Options::predict`](crate::model::Options); without it there are no drafts.
+/// ([`Config::predictor`](crate::model::Config)) or its [`Assistant`](crate::model::Assistant). The
+/// engine must have [`Options::predict`](crate::model::Options) or `assistant`; without these there are
+/// no drafts.
 ///
 /// ```no_run
 /// use rope_cpu::{

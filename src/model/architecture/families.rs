@@ -71,6 +71,16 @@ const GEMMA3: Architecture = Architecture {
     ..QWEN2
 };
 
+const GEMMA4: Architecture = Architecture {
+    name: "gemma4",
+    value_norm: true,
+    experts: Experts::Beside,
+    windows: Some(Windows { global: Global::Listed, default: None, only: None, own_rope: true }),
+    scores: Scores::One,
+    rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
+    ..GEMMA3
+};
+
 /// A family that normalizes the outputs of its branches, and not their inputs.
 const OLMO2: Architecture = Architecture {
     name: "olmo2",
@@ -199,20 +209,7 @@ impl Architecture {
             ..GEMMA3
         },
         GEMMA3,
-        Self {
-            name: "gemma4",
-            value_norm: true,
-            experts: Experts::Beside,
-            windows: Some(Windows {
-                global: Global::Listed,
-                default: None,
-                only: None,
-                own_rope: true,
-            }),
-            scores: Scores::One,
-            rope: Family { divisors: &[ROPE_FREQS], ..Family::PLAIN },
-            ..GEMMA3
-        },
+        GEMMA4,
         Self {
             name: "gemma-embedding",
             causal: false,
@@ -379,4 +376,13 @@ impl Architecture {
             ..BERT
         },
     ];
+
+    /// Assistants of [`GEMMA4`] models, which draft tokens for them and compute nothing alone.
+    pub(in crate::model) const ASSISTANT: Self = Self {
+        name: "gemma4-assistant",
+        experts: Experts::Never,
+        scales: Scales::None,
+        soft_caps: None,
+        ..GEMMA4
+    };
 }

@@ -119,13 +119,48 @@ pub fn read(
     embedding: usize,
     causal: bool,
 ) -> Result<Layers, Error> {
-    let count = keys.size("block_count", LAYERS_MAX)?;
+    let count = count(keys)?;
     let predicting = keys.number(PREDICTING)?.unwrap_or(0);
     if predicting >= count {
         let reason = format!("must be less than the {count} layers");
         let (key, value) = (keys.name(PREDICTING), predicting.to_string());
         return Err(Error::Value { key, value, reason });
     }
+    let all = all(keys, architecture, embedding, causal, predicting)?;
+    let (used, last) = all.split_at(count - predicting);
+    let mut used = used.to_vec();
+    if used.iter().all(|layer| layer.attention.is_none()) {
+        let reason = "at least one layer must have attention".into();
+        return Err(Error::Value { key: keys.name(KV_HEADS), value: "0 in all".into(), reason });
+    }
+    share(keys, &mut used)?;
+    let predictor = match last {
+        [layer] if architecture.predictor => Some(*layer),
+        _ => None,
+    };
+    Ok(Layers { used, predictor, in_file: count })
+}
+
+/// Reads the configuration of all layers of an assistant. They have no keys and values.
+pub fn of_assistant(keys: &Keys<'_, '_>, embedding: usize) -> Result<Layers, Error> {
+    let used = all(keys, &Architecture::ASSISTANT, embedding, true, 0)?;
+    Ok(Layers { in_file: used.len(), used, predictor: None })
+}
+
+/// Reads the number of layers in the file.
+fn count(keys: &Keys<'_, '_>) -> Result<usize, Error> {
+    keys.size("block_count", LAYERS_MAX)
+}
+
+/// Reads the layers in the file. The last ones predict further tokens.
+fn all(
+    keys: &Keys<'_, '_>,
+    architecture: &Architecture,
+    embedding: usize,
+    causal: bool,
+    predicting: usize,
+) -> Result<Vec<Layer>, Error> {
+    let count = count(keys)?;
     let mut recurrences = recurrence::read(keys, architecture, count, embedding)?;
     if architecture.predictor {
         recurrences[count - predicting..].fill(None);
@@ -149,14 +184,7 @@ pub fn read(
         feed_forward: feed_forward[index],
         function: functions[index],
     };
-    let mut used: Vec<_> = (0..count - predicting).map(layer).collect();
-    if used.iter().all(|layer| layer.attention.is_none()) {
-        let reason = "at least one layer must have attention".into();
-        return Err(Error::Value { key: keys.name(KV_HEADS), value: "0 in all".into(), reason });
-    }
-    share(keys, &mut used)?;
-    let predictor = architecture.predictor && predicting == 1;
-    Ok(Layers { used, predictor: predictor.then(|| layer(count - 1)), in_file: count })
+    Ok((0..count).map(layer).collect())
 }
 
 /// Lets the last layers, if the model has any such, attend to the keys and values of an earlier

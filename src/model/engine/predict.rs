@@ -1,4 +1,4 @@
-//! Predicting further tokens with the model's own layer for it.
+//! Predicting further tokens with the model's own layer for it, or with an assistant.
 
 use super::{Engine, Sequence};
 use crate::{
@@ -18,12 +18,13 @@ impl Engine {
         self.model.weights().predictor.as_ref().filter(|_| self.options.predict)
     }
 
-    /// Predicts what follows `token`, the next token of a sequence, with the model's predictor
+    /// Predicts what follows `token`, the next token of a sequence, with the assistant
+    /// ([`Options::assistant`](super::Options)), or else with the model's predictor
     /// ([`Config::predictor`](crate::model::Config)). The sequence stays as it is.
     ///
     /// `choose` receives the logits of each predicted token, at most `count` times, and returns the
     /// token to go on from; `None` ends it. It is called less often where the context, the pool or
-    /// [`Engine::room`] ends, and never without [`Options::predict`](super::Options).
+    /// [`Engine::room`] ends, and never without an assistant or [`Options::predict`](super::Options).
     ///
     /// # Errors
     /// If a token is not in the vocabulary, the sequence is of another engine, or a value is not
@@ -39,6 +40,9 @@ impl Engine {
             return Err(Error::ForeignSequence { feed: 0 });
         }
         let (start, count) = (sequence.positions(), count.min(self.predictable(sequence)));
+        if count > 0 && self.assistance.is_some() {
+            return self.assist(sequence, token, count, choose);
+        }
         if count == 0 || sequence.table.reserve(&self.team, start, start + count).is_err() {
             return Ok(());
         }
@@ -51,7 +55,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the number of tokens that the predictor can compute after a sequence.
+    /// Returns the number of tokens that can be predicted after a sequence.
     fn predictable(&self, sequence: &Sequence) -> usize {
         let (plan, context) = (self.rope.plan(), self.options.context);
         let (used, next) = (sequence.tokens().len(), sequence.positions());
@@ -61,7 +65,8 @@ impl Engine {
         };
         let frequencies = plan.by_position()
             || plan.effective_length(sequence.length_at(used)) == sequence.effective_length;
-        match self.predictor().is_some() && !full && frequencies && sequence.to_recompute() == 0 {
+        let predicts = self.predictor().is_some() || self.assistance.is_some();
+        match predicts && !full && frequencies && sequence.to_recompute() == 0 {
             true => self.room(sequence),
             false => 0,
         }
@@ -75,18 +80,8 @@ impl Engine {
         position: usize,
         before: Before,
     ) -> Result<&[f32], Error> {
-        let (plan, vocabulary) = (self.rope.plan(), self.vocabulary());
-        if token as usize >= vocabulary {
-            return Err(Error::Token { token, vocabulary });
-        }
-        let effective_length = match plan.by_position() {
-            true => plan.effective_length(sequence.length_at(position)),
-            false => sequence.effective_length,
-        };
-        self.batch.clear();
-        let row = Row { token, position, sequence: 0, effective_length };
-        self.batch.push(0, sequence.tokens().len(), false, [row].into_iter());
-        self.batch.end_role(Role::Answer);
+        let vocabulary = self.vocabulary();
+        self.fill(sequence, token, position)?;
         self.prepare_rope()?;
         self.divide()?;
         let tables = [&sequence.table];
@@ -99,5 +94,27 @@ impl Engine {
             true => Ok(logits),
             false => Err(Error::NotFinite { feed: 0, place: Place::Output }),
         }
+    }
+
+    /// Makes a token that follows a sequence the only row of the batch.
+    pub(super) fn fill(
+        &mut self,
+        sequence: &Sequence,
+        token: Token,
+        position: usize,
+    ) -> Result<(), Error> {
+        let (plan, vocabulary) = (self.rope.plan(), self.vocabulary());
+        if token as usize >= vocabulary {
+            return Err(Error::Token { token, vocabulary });
+        }
+        let effective_length = match plan.by_position() {
+            true => plan.effective_length(sequence.length_at(position)),
+            false => sequence.effective_length,
+        };
+        self.batch.clear();
+        let row = Row { token, position, sequence: 0, effective_length };
+        self.batch.push(0, sequence.tokens().len(), false, [row].into_iter());
+        self.batch.end_role(Role::Answer);
+        Ok(())
     }
 }

@@ -67,6 +67,13 @@ impl Engine {
                 *tokens = rest;
             }
             sequence.computed += count;
+            if self.assistance.is_some() {
+                let embedding = self.model.config().embedding;
+                let last = part.rows.end - count.min(LOGIT_ROWS)..part.rows.end;
+                let rows = last.start * embedding..last.end * embedding;
+                let hidden = &self.state.hidden.all()[rows];
+                sequence.outputs.set(sequence.computed, hidden, embedding);
+            }
             sequence.role = if part.recomputing { Role::Prompt } else { *role };
             sequence.table.commit(sequence.retained_from);
             sequence.table.set_summarized(sequence.positions());

@@ -85,7 +85,11 @@ pub(in crate::model) fn expert_bytes(model: &Model, options: &Options) -> Option
     // Only a mixture needs what follows.
     model.config().mixture()?;
     let available = platform::memory::available()?;
-    let shape = Shape::of(model, model.resident_bytes(), options.threads.most(), options.predict);
+    let threads = options.threads.most();
+    let mut shape = Shape::of(model, model.resident_bytes(), threads, options.predict);
+    if let Some(assistant) = &options.assistant {
+        shape = shape.assisted(assistant, threads);
+    }
     Some(shape.expert_bytes(&Request::of(options), available.bytes))
 }
 

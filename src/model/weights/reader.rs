@@ -66,9 +66,9 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         self.gguf.tensor(&format!("{name}.weight")).is_some()
     }
 
-    /// Marks the vector or matrix `name.weight` as read, if the file has it.
+    /// Marks a tensor as read, if the file has it.
     pub fn skip(&self, name: &str) {
-        self.used.borrow_mut().insert(format!("{name}.weight"));
+        self.used.borrow_mut().insert(name.into());
     }
 
     /// Returns the number of rows of the matrix `name.weight`, if the file has it.

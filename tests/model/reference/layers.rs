@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::{
-    Record, Rules, capped,
+    Record, Rules, Stored, capped,
     network::{gated, sigmoid},
     weights::{Weights, normalize, product},
 };
 use crate::tiny::{Function, Latent, Tiny};
 
-/// Computes some layers for all tokens.
+/// Computes some layers for all tokens. Returns the keys and values of each.
 #[allow(clippy::too_many_arguments, reason = "a plain function of everything that layers need")]
 pub fn compute(
     tiny: &Tiny,
@@ -20,15 +20,14 @@ pub fn compute(
     layers: Range<usize>,
     hidden: &mut [Vec<f64>],
     record: Record<'_>,
-) {
+) -> Vec<Stored> {
     let halves = [
         "qwen", "phi3", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus", "hunyuan",
         "lfm2", "nomic", "falcon", "mellum", "laguna",
     ];
     let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family));
     let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
-    // The keys and values of each layer that has its own.
-    let mut stored: Vec<[Vec<Vec<f64>>; 2]> = vec![Default::default(); layers.start];
+    let mut stored: Vec<Stored> = vec![Default::default(); layers.start];
     for layer in layers {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         let window = tiny.layer_window(layer);
@@ -231,6 +230,7 @@ pub fn compute(
             network(i, x);
         }
     }
+    stored
 }
 
 impl Weights {
@@ -277,7 +277,7 @@ impl Weights {
 }
 
 /// Rotates the first elements of a head, each pair by an angle given as (sine, cosine).
-fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
+pub fn rotate(head: &mut [f64], angles: &[(f64, f64)], adjacent: bool) {
     let half = angles.len();
     for (i, (sin, cos)) in angles.iter().enumerate() {
         let (a, b) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
