@@ -374,7 +374,8 @@ impl WorkerBuffers {
         inputs: usize,
     ) -> Self {
         let dim = config.attention_max(padded);
-        let widest = (config.embedding)
+        let widest = config
+            .embedding
             .max(inputs)
             .max(config.feed_forward())
             .max(attended(config))

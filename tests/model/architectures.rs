@@ -28,7 +28,7 @@ const BOUND: f32 = 1e-4;
 /// llama.cpp rounds as often as rope-cpu. Its GELU comes from a table of 16-bit floats, which are
 /// off by 2^-11 of a value (5e-4); sums of 104 such terms with random signs are off by as much, in
 /// each of four layers with results normed to order 1. More networks add up.
-const GELU_BOUND: f32 = 4.0 * 5e-4;
+pub const GELU_BOUND: f32 = 4.0 * 5e-4;
 
 /// The number of tokens that are computed, here and in `adapters`.
 const TOKENS: usize = 60;
@@ -92,13 +92,15 @@ fn all_compute_what_their_definition_says() {
 fn write_models() {
     let folder = PathBuf::from(env::var_os("TINY_MODELS").unwrap());
     for (name, tiny) in Tiny::all().into_iter().chain(Tiny::encoders()) {
-        let vocabulary = (tiny.vocabulary as u32).to_le_bytes();
-        let file = tiny.builder().key("tokenizer.ggml.model", STRING, string("none")).key(
-            format!("{}.vocab_size", tiny.architecture),
-            U32,
-            vocabulary,
-        );
-        fs::write(folder.join(format!("{name}.gguf")), file.bytes()).unwrap();
+        let file = |tiny: &Tiny| {
+            let vocabulary = (tiny.vocabulary as u32).to_le_bytes();
+            let file = tiny.builder().key("tokenizer.ggml.model", STRING, string("none"));
+            file.key(format!("{}.vocab_size", tiny.architecture), U32, vocabulary).bytes()
+        };
+        fs::write(folder.join(format!("{name}.gguf")), file(&tiny)).unwrap();
+        if tiny.architecture == "gemma4" {
+            fs::write(folder.join(format!("{name}.assistant")), file(&tiny.assistant())).unwrap();
+        }
         fs::write(folder.join(format!("{name}.lora")), tiny.adapter().bytes()).unwrap();
     }
 }

@@ -10,8 +10,9 @@ use rope_cpu::{
 };
 
 use crate::{
+    architectures::GELU_BOUND,
     build::Builder,
-    predictor::{predict, predict_after, step},
+    predictor::{golden, predict, predict_after, step},
     reference::{Frequencies, assisted},
     session::{How, difference, load, logits, tokens, with_model},
     tiny::Tiny,
@@ -60,6 +61,21 @@ fn an_assistant_computes_what_its_definition_says() {
             let error = difference(&expected, &found);
             assert!(error < BOUND, "{name}, {micro_batch}: {error}");
         }
+    }
+}
+
+/// The golden logits are from `scripts/make-predictor-golden`. llama.cpp has a table of GELU in F16.
+#[test]
+fn an_assistant_computes_what_llama_cpp_does() {
+    for name in NAMES {
+        let tiny = Tiny::named(name);
+        let all = tokens(&tiny, READ + 4);
+        let found = with_assistant(&tiny, &How::default(), |session| {
+            logits(session, &all[..READ]);
+            predict_after(session, &all[READ..])
+        });
+        let error = difference(&golden()[name], &found);
+        assert!(error < 4.0 * GELU_BOUND, "{name}: {error}");
     }
 }
 

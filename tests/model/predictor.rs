@@ -1,10 +1,10 @@
 //! The layer that predicts the token after the next one, compared with its definition, and with itself
 //! on other ways to the same sequence.
 
-use std::ops::ControlFlow;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use rope_cpu::{
-    Token,
+    Token, json,
     model::{Engine, Feed, Options, Output, Role, Sequence, Session},
     rope::Flags,
 };
@@ -91,6 +91,27 @@ fn a_predictor_computes_what_its_definition_says() {
             }
         }
     }
+}
+
+/// The golden logits are from `scripts/make-predictor-golden`.
+#[test]
+fn a_predictor_computes_what_llama_cpp_does() {
+    for name in NAMES {
+        let tiny = Tiny::named(name);
+        let all = tokens(&tiny, READ + 4);
+        let found = with_predictor(&tiny, &How::default(), true, |session| {
+            logits(session, &all[..READ]);
+            predict_after(session, &all[READ..])
+        });
+        let error = difference(&golden()[name], &found);
+        assert!(error < 2.0 * BOUND, "{name}: {error}");
+    }
+}
+
+/// Returns the logits of llama.cpp for each model: after the token that follows [`READ`] tokens, and
+/// after each of three drafts.
+pub fn golden() -> HashMap<String, Vec<Vec<f32>>> {
+    json::parse(include_str!("../data/predictors.json")).unwrap()
 }
 
 /// A definition without a part exceeds the bound.
