@@ -161,11 +161,17 @@ impl Resources {
         self
     }
 
-    /// Returns the resources with the memory of the model's predictor or assistant, if that drafts.
+    /// Returns the resources with the memory of the model's predictor or assistant, if that drafts. With
+    /// `documents`, the predictor drafts only if it is named: they lack its keys.
     ///
     /// # Errors
     /// If the model has no predictor, or the assistant is one of another model.
-    pub fn with_drafts(mut self, model: &Model, args: &SpeculationArgs) -> Result<Self, Error> {
+    pub fn with_drafts(
+        mut self,
+        model: &Model,
+        args: &SpeculationArgs,
+        documents: bool,
+    ) -> Result<Self, Error> {
         if let Some(path) = args.draft_model()?.filter(|_| args.may_assist()) {
             self.assistant = Assistant::open(path, model).map_err(Error::usage)?;
         }
@@ -174,6 +180,11 @@ impl Resources {
             let reason = "--spec-type draft-mtp needs a layer that predicts further tokens \
                           (nextn), which this model does not have, or its assistant as -md";
             return Err(Error::usage(reason));
+        }
+        if args.predictor_if_fitting() && model.config().predictor.is_some() && !documents {
+            let shape = shape(model, &self.threads, true);
+            let need = shape.need(&self.request).total();
+            self.predict |= self.available.is_none_or(|available| need <= available.bytes);
         }
         self.shape = shape(model, &self.threads, self.predict);
         if let Some(assistant) = &self.assistant {
@@ -329,8 +340,8 @@ pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
     }
 }
 
-/// Formats three lines: the model, the memory, the threads; and one each for an assistant and for
-/// sparse attention.
+/// Formats three lines: the model, the memory, the threads; and one each for drafts of the model's
+/// layer or assistant, and for sparse attention.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
@@ -338,6 +349,8 @@ impl fmt::Display for Resources {
         if let Some(assistant) = &self.assistant {
             let (path, bytes) = (assistant.path().display(), Bytes(assistant.weights_bytes()));
             writeln!(f, "Assistant: {path}, {bytes} of weights")?;
+        } else if self.predict {
+            writeln!(f, "Drafts: from the model's layer that predicts further tokens (draft-mtp)")?;
         }
         write!(f, "Memory: {} for ", Bytes(need.total()))?;
         match self.request.sequences {

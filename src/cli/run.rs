@@ -86,7 +86,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
     limits.constraint = constraint::constraint(args, tokenizer)?;
 
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let resources = resources.with_attention(args.sparse).with_drafts(&model, &args.speculation)?;
+    let resources = resources.with_attention(args.sparse);
+    let documents = typed.cache_disk.is_some();
+    let resources = resources.with_drafts(&model, &args.speculation, documents)?;
     let answer = &args.answer;
     let context_shift = answer.context_shift && answer.predict != -2;
     let flags = Flags { context_shift, ..args.rope.flags() };

@@ -142,7 +142,9 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         sampling::settings(&args.sampling, &args.model, no_escape, model.metadata(), tokenizer)?;
     let slots = server.options.slots;
     let resources = resources::plan(&args.memory, &args.machine, &model, args.rope.rolls());
-    let resources = resources.with_attention(args.sparse).with_drafts(&model, &args.speculation)?;
+    let resources = resources.with_attention(args.sparse);
+    let documents = args.requests.cache_disk.is_some();
+    let resources = resources.with_drafts(&model, &args.speculation, documents)?;
     let all = args.requests.parallel > 0;
     let resources = resources.for_server(slots, all);
     let flags = Flags { context_shift: args.requests.context_shift, ..args.rope.flags() };

@@ -76,6 +76,33 @@ fn an_assistant_drafts_for_its_model() {
 }
 
 #[test]
+fn a_layer_that_predicts_tokens_drafts_by_default() {
+    let model = tiny::tiny_predicting();
+    let model = model.path().to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let with = |options: &[&str]| {
+        let shared = ["-m", model, "-p", "the theatre", "--ignore-eos", "-n", "60", "--temp", "0"];
+        let run = run(&[&shared[..], options].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        (run.stdout, run.stderr.contains("Drafts: from the model's layer"))
+    };
+    let (expected, drafts) = with(&["--spec-type", "none"]);
+    assert!(!drafts);
+    for (options, drafts) in [
+        (&[][..], true),
+        (&["--spec-type", "auto,ngram-simple"], true),
+        (&["--spec-type", "draft-mtp"], true),
+        (&["--spec-type", "ngram-simple"], false),
+        (&["-md", model], false),
+        (&["--cache-disk", folder], false),
+        (&["--cache-disk", folder, "--spec-type", "draft-mtp"], true),
+    ] {
+        assert_eq!(with(options), (expected.clone(), drafts), "{options:?}");
+    }
+}
+
+#[test]
 fn options_of_llama_cpp_that_change_nothing_are_ignored() {
     let model = tiny::tiny_reader(1, true);
     let model = model.path().to_str().unwrap();

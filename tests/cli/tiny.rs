@@ -175,6 +175,56 @@ pub fn tiny_assisted() -> [NamedTempFile; 2] {
     })
 }
 
+/// A model of Qwen 3.5 with one layer that attends, and one that predicts further tokens.
+#[allow(dead_code, reason = "for the tests of the command line")]
+pub fn tiny_predicting() -> NamedTempFile {
+    let mut b = Builder::new().key("general.architecture", STRING, string("qwen35"));
+    for (key, number) in [
+        ("context_length", 256),
+        ("embedding_length", EMBEDDING),
+        ("block_count", 2),
+        ("nextn_predict_layers", 1),
+        ("full_attention_interval", 1),
+        ("feed_forward_length", FEED_FORWARD),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", 1),
+        ("ssm.conv_kernel", 4),
+        ("ssm.inner_size", 32),
+        ("ssm.state_size", 16),
+        ("ssm.time_step_rank", 2),
+        ("ssm.group_count", 2),
+    ] {
+        b = b.key(format!("qwen35.{key}"), U32, (number as u32).to_le_bytes());
+    }
+    b = b.key("qwen35.attention.layer_norm_rms_epsilon", F32, 1e-5f32.to_le_bytes());
+    let (e, f, heads) = (EMBEDDING, FEED_FORWARD, HEADS * HEAD_DIM);
+    let mut tensors = vec![
+        ("token_embd.weight".to_string(), vec![e, VOCABULARY]),
+        ("output_norm.weight".to_string(), vec![e]),
+        ("blk.1.nextn.eh_proj.weight".to_string(), vec![2 * e, e]),
+        ("blk.1.nextn.enorm.weight".to_string(), vec![e]),
+        ("blk.1.nextn.hnorm.weight".to_string(), vec![e]),
+    ];
+    for layer in 0..2 {
+        for (name, dims) in [
+            ("attn_q", vec![e, 2 * heads]),
+            ("attn_k", vec![e, HEAD_DIM]),
+            ("attn_v", vec![e, HEAD_DIM]),
+            ("attn_q_norm", vec![HEAD_DIM]),
+            ("attn_k_norm", vec![HEAD_DIM]),
+            ("attn_output", vec![heads, e]),
+            ("ffn_gate", vec![e, f]),
+            ("ffn_up", vec![e, f]),
+            ("ffn_down", vec![f, e]),
+            ("attn_norm", vec![e]),
+            ("post_attention_norm", vec![e]),
+        ] {
+            tensors.push((format!("blk.{layer}.{name}.weight"), dims));
+        }
+    }
+    with_tokenizer(with_weights(b, tensors, 1, 8.0, |_| true), true, &[]).file()
+}
+
 /// A LoRA adapter of rank 4 for the last matrix of either model.
 pub fn tiny_adapter() -> NamedTempFile {
     let mut b = Builder::new()

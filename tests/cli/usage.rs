@@ -109,7 +109,7 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--draft", "0"], "'--spec-draft-n-max <N>': must be a whole number from 1 to 15"),
         (
             &["--spec-type", "eagle"],
-            "[possible values: none, ngram-simple, draft-mtp, draft-simple]",
+            "[possible values: auto, none, ngram-simple, draft-mtp, draft-simple]",
         ),
         (&["--spec-type", "draft-simple"], "give it with -md"),
         (&["-md", "x", "--spec-type", "ngram-mod"], "add draft-simple"),

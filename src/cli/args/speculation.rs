@@ -15,16 +15,18 @@ use rope_cpu::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Speculative decoding")]
 pub struct SpeculationArgs {
-    /// Sources of drafts [default: none]
+    /// Sources of drafts [default: auto]
     ///
-    /// none, ngram-simple, draft-mtp or draft-simple. Several tokens are generated in one pass where
-    /// drafts of them are right; the answer is the same. ngram-simple takes drafts from the text itself: what followed the longest earlier
-    /// occurrence of its end. It helps where an answer repeats parts of the prompt, as in editing.
+    /// auto, none, ngram-simple, draft-mtp or draft-simple. Several tokens are generated in one pass
+    /// where drafts of them are right; the answer is the same. auto takes draft-mtp if the model has
+    /// such a layer that fits in memory, or what -md gives. It takes no layer with --cache-disk, since
+    /// documents lack its keys. ngram-simple takes drafts from the text itself: what followed the
+    /// longest earlier occurrence of its end. It helps where an answer repeats parts of the prompt, as
+    /// in editing.
     /// draft-mtp takes drafts from a layer of the model that predicts further tokens: files of Qwen
     /// 3.5 and 3.6 may have one. Gemma 4 has it in a file of its own, an assistant, to give with -md.
     /// draft-simple takes drafts from the model of -md. Separate several by commas: the text comes
-    /// first, then the layer or the assistant, then the model of -md. With -md, draft-simple is the
-    /// default, or draft-mtp if the file is an assistant.
+    /// first, then the layer or the assistant, then the model of -md.
     ///
     /// The other ngram types of llama.cpp are names for ngram-simple.
     #[arg(long, alias = "LLAMA_ARG_SPEC_TYPE", value_name = "LIST", value_delimiter = ',')]
@@ -72,6 +74,7 @@ const NO_EFFECT: &str = "-md has no effect with this --spec-type: add draft-simp
 /// A source of drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Type {
+    Auto,
     None,
     #[value(aliases = ["ngram-cache", "ngram-map-k", "ngram-map-k4v", "ngram-mod"])]
     NgramSimple,
@@ -95,14 +98,23 @@ impl SpeculationArgs {
         self.spec_type.contains(&Type::DraftMtp)
     }
 
+    /// Returns whether the model's own predictor is a source of drafts if it fits.
+    pub fn predictor_if_fitting(&self) -> bool {
+        self.auto() && self.spec_draft_model.is_none()
+    }
+
+    fn auto(&self) -> bool {
+        self.spec_type.is_empty() || self.spec_type.contains(&Type::Auto)
+    }
+
     /// Returns whether the draft model may be an assistant.
     pub fn may_assist(&self) -> bool {
-        self.spec_type.is_empty() || self.predictor()
+        self.auto() || self.predictor()
     }
 
     /// Returns whether the draft model may be a whole model.
     pub fn may_draft(&self) -> bool {
-        self.spec_type.is_empty() || self.names_draft_model()
+        self.auto() || self.names_draft_model()
     }
 
     /// Returns whether a whole draft model is named as a source of drafts.
