@@ -130,7 +130,7 @@ pub enum Recurrent {
     /// Layers have the gated delta rule, except those that the file lists or the last layer of each
     /// period (Qwen 3.5).
     Delta,
-    /// The same, with the heads of values that share a head of keys side by side (Qwen3-Next).
+    /// [`Recurrent::Delta`] with the heads of values of each head of keys side by side (Qwen3-Next).
     DeltaSideBySide,
     /// Layers without KV heads have a scan by the rule of Mamba 2 (Granite 4).
     Mamba2,
