@@ -10,8 +10,8 @@
 //! Pages may have summaries of their keys, for sparse attention. These are neither saved nor moved, but
 //! computed again.
 //!
-//! Recurrent layers have a state in place of pages. A sequence can return to any length that its
-//! pages hold, but of the states only to those that it has kept.
+//! Recurrent layers have a state in place of pages. A sequence returns to any length that its pages
+//! hold, or, with recurrent layers, to the lengths for which it has kept states.
 
 mod page;
 mod pool;

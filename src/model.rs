@@ -234,7 +234,7 @@ impl Model {
         context: impl Into<Sourced<usize>>,
     ) -> Result<Plan, rope::Error> {
         let config = self.config();
-        // Layers that do not rotate have the number, too.
+        // Layers without rotation also have a number of rotated dimensions.
         let n_rot = config.attention_max(|attention| attention.n_rot);
         let info = ModelInfo {
             architecture: config.architecture.name,

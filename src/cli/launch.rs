@@ -51,7 +51,7 @@ enum Agent {
     Qwen,
 }
 
-/// What an agent needs in order to use a server.
+/// The settings with which an agent uses a server.
 struct Setup {
     arguments: Vec<String>,
     variables: Vec<(&'static str, String)>,

@@ -34,7 +34,7 @@ pub fn removable_max(bytes: usize) -> usize {
 }
 
 /// Returns the maximum states of a sequence: the snapshots, the states before the last two steps, and
-/// those of the next one.
+/// the states of the next step.
 pub fn states_max(bytes: usize) -> usize {
     snapshots_max(bytes) + 2 + removable_max(bytes) + 1
 }

@@ -127,8 +127,8 @@ pub enum Recurrent {
     Never,
     /// Layers without KV heads have a short convolution (LFM2).
     ShortConvolution,
-    /// Layers have the gated delta rule, except those that the file lists or the last layer of each
-    /// period (Qwen 3.5).
+    /// Layers that the file lists have the gated delta rule; without a list, all but the last layer of
+    /// each period (Qwen 3.5).
     Delta,
     /// [`Recurrent::Delta`] with the heads of values of each head of keys side by side (Qwen3-Next).
     DeltaSideBySide,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::threads::Phased;
 
-/// What an assistant computes a token from.
+/// The inputs of an assistant for a token.
 pub struct Inputs<'i> {
     /// The model's embeddings, (vocabulary, embedding of the model).
     pub tokens: &'i Matrix<'i>,

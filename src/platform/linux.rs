@@ -16,7 +16,7 @@ use memmap2::{Advice, Mmap, MmapMut};
 pub use super::unix::*;
 use super::{memory::Available, path_variable, topology::Machine};
 
-/// What can limit the memory of a process.
+/// A limit of the memory of a process.
 pub const MEMORY_LIMITS: &str = "ulimit -v, ulimit -d, or the container's";
 
 /// Returns the root of the files that describe the system.

@@ -17,7 +17,7 @@ use nix::{
 pub use super::unix::*;
 use super::{memory::Available, path_variable, topology::Machine};
 
-/// What can limit the memory of a process.
+/// A limit of the memory of a process.
 pub const MEMORY_LIMITS: &str = "ulimit -v, ulimit -d";
 
 /// Returns the memory that is available now.

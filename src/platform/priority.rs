@@ -4,7 +4,7 @@ use std::io;
 
 use super::system;
 
-/// Lowers the priority of this thread and of those that it starts. `nice` is from 0, the usual
+/// Lowers the priority of this thread, and of each thread that it starts. `nice` is from 0, the usual
 /// priority, to 19, the lowest.
 ///
 /// # Errors

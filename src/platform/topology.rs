@@ -46,7 +46,7 @@ pub struct Cache {
     pub count: usize,
 }
 
-/// What a system reports about its processors.
+/// The processors that a system reports.
 pub(super) struct Machine {
     /// The logical processors that are online.
     pub processors: Vec<Processor>,

@@ -1,4 +1,4 @@
-//! What Linux and macOS have in common.
+//! Functions that Linux and macOS share.
 
 pub mod mapping_fault;
 mod signals;
@@ -107,7 +107,7 @@ pub fn set_echo(echo: bool) -> bool {
 /// Does nothing: terminals interpret escape sequences.
 pub fn prepare_terminal() {}
 
-/// Lowers the priority of this thread and of those that it starts.
+/// Lowers the priority of this thread, and of each thread that it starts.
 pub fn lower_priority(nice: u8) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice.into())?)
 }

@@ -37,7 +37,7 @@ use super::{
     topology::Machine,
 };
 
-/// What can limit the memory of a process.
+/// A limit of the memory of a process.
 pub const MEMORY_LIMITS: &str = "the size of the paging file, or the job object's";
 
 /// Returns the memory that is available now.

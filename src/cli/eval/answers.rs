@@ -28,7 +28,7 @@ struct Open<'k> {
     began: Instant,
 }
 
-/// What the answers of one method at one length are computed from.
+/// The inputs of the answers of one method at one length.
 pub struct Computation<'c, 'a> {
     pub run: &'c MethodRun,
     pub model: &'c Model,

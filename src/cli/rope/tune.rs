@@ -201,7 +201,7 @@ fn named(flags: Flags, start: &Method) -> Method {
     Method { name: format!("{scaling}{}", given.collect::<String>()), flags }
 }
 
-/// What a search has found. Results are on the searched part of the text, then on the part held out.
+/// The result of a search: on the searched part of the text, then on the part held out.
 struct Found<'m> {
     start: [&'m Measured; 2],
     best: [&'m Measured; 2],

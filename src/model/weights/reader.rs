@@ -49,7 +49,7 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         self.split.of_layer(layer)
     }
 
-    /// Checks that every tensor of the file was read, except those of layers that are not used.
+    /// Checks that every tensor of the file was read, except for tensors of layers that are not used.
     pub fn finish(self, config: &Config) -> Result<(), Error> {
         let used = self.used.into_inner();
         let unused = self
