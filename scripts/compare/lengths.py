@@ -1,4 +1,5 @@
-"""The speed of a whole model by the length of what it has read, for scripts/pictures."""
+"""The speed of a whole model by the length of what it has read, in a context that is scaled to four times the trained
+one, for scripts/pictures."""
 import json
 import time
 
@@ -6,20 +7,21 @@ from engines import BINARY, LLAMA, machine, run
 from models import MODELS, ROOT
 
 MODEL = MODELS["whole"]
-STEP, DEEPEST, GENERATION = 1024, 8192, 8
+STEP, DEEPEST, GENERATION = 1024, 16384, 8
+SCALE = 0.25  # --rope-freq-scale
 
 
 def measure_lengths(threads):
     """Runs both programs once, one after the other, and writes docs/results/speed-by-length.jsonl."""
-    common = ["-m", MODEL.path(), "-t", threads]
+    common = ["-m", MODEL.path(), "-t", threads, "-n", GENERATION, "--rope-freq-scale", SCALE]
     facts = machine()
-    ours = run([BINARY, "sweep", *common, "--ctx", DEEPEST + STEP, "--step", STEP, "-n", GENERATION, "-o", "jsonl"])
-    theirs = run([LLAMA.python(), ROOT / "scripts/compare/llama.py", *common, "-n", GENERATION, "-d", DEEPEST, "--sweep", STEP])
+    ours = run([BINARY, "sweep", *common, "--ctx", DEEPEST + STEP, "--step", STEP, "-o", "jsonl"])
+    theirs = run([LLAMA.python(), ROOT / "scripts/compare/llama.py", *common, "-d", DEEPEST, "--sweep", STEP])
     compiled, *points = theirs.lines
     LLAMA.check(compiled["system_info"], facts["isa"])
     record = {
         "model": MODEL.name, "cache": "f16", "processor": (facts["topology"] or {}).get("model"), "isa": facts["isa"],
-        "threads": threads, "date": time.strftime("%Y-%m-%d"),
+        "threads": threads, "rope_freq_scale": SCALE, "date": time.strftime("%Y-%m-%d"),
         "rope-cpu": [{"depth": p["n_kv"], "generation": p["speed_tg"], "prompt": p["speed_pp"]} for p in ours.lines],
         "llama.cpp": points,
     }
