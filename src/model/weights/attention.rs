@@ -1,0 +1,172 @@
+//! The weights of attention.
+
+use super::{Latent, Linear, Segment, TensorReader};
+use crate::model::{
+    Config, Error,
+    architecture::{AttentionGates, HeadNorms},
+    config,
+};
+
+/// Attention to the tokens of the same layer.
+pub struct Attention<'a> {
+    pub config: config::Attention,
+    pub layer: usize,
+    /// Queries alone if the layer attends to keys and values of another; without values if these are
+    /// the projections of keys. If the outputs have gates, each head of queries is followed by its
+    /// gates, or they are the last segment. With a latent, the products of queries with `attn_k_b`: elements that do not rotate to the
+    /// latent's, in a row that also has what rotates, and keys.
+    pub query_key_value: Linear<'a>, // embedding -> heads (twice if gated), kv_heads, kv_heads
+    pub latent: Option<Box<Latent<'a>>>,
+    /// The gates of the outputs, if they have any.
+    pub gates: Option<Gates>,
+    pub query_norm: Option<&'a [f32]>, // (head_dim)
+    pub key_norm: Option<&'a [f32]>,   // (head_dim)
+    /// Whether heads of values are normalized, without weights.
+    pub value_norm: bool,
+    /// Whether the norms of heads come after their rotation.
+    pub norms_after_rotation: bool,
+    /// The norms of all heads of queries together, and of keys.
+    pub row_norms: Option<[&'a [f32]; 2]>, // (heads, head_dim), (kv_heads, head_dim)
+    pub sinks: Option<&'a [f32]>, // (heads)
+    pub output: Linear<'a>,       // heads -> embedding
+}
+
+/// The gates of the outputs of attention.
+#[derive(Clone, Copy)]
+pub enum Gates {
+    /// Sigmoids of what follows each head of queries.
+    WithQueries,
+    /// Softplus of the projections from `column` on, each for `outputs` outputs.
+    Apart { column: usize, outputs: usize },
+}
+
+/// A segment of [`Attention::query_key_value`]. The discriminants are the indices of the segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projection {
+    Query = 0,
+    Key = 1,
+    Value = 2,
+}
+
+impl<'a> Attention<'a> {
+    /// Returns the layer of the model with the keys and values that are attended to.
+    pub fn source(&self) -> usize {
+        self.config.shared_with.unwrap_or(self.layer)
+    }
+
+    /// Returns the bias of a projection, if the product did not add it.
+    pub fn later_bias(&self, projection: Projection) -> Option<&'a [f32]> {
+        let segment = self.segment(projection).filter(|_| self.latent.is_none())?;
+        segment.bias.filter(|_| self.query_key_value.bias_later)
+    }
+
+    /// Returns the first column of a projection; 0 if the layer does not have it.
+    pub fn column(&self, projection: Projection) -> usize {
+        match (&self.latent, projection) {
+            (Some(_), Projection::Key) => self.config.query_width(),
+            _ => self.segment(projection).map_or(0, |segment| segment.column),
+        }
+    }
+
+    fn segment(&self, projection: Projection) -> Option<&Segment<'a>> {
+        let segments = &self.query_key_value.segments;
+        let apart = usize::from(matches!(self.gates, Some(Gates::Apart { .. })));
+        let segments = &segments[..segments.len() - apart];
+        match projection {
+            Projection::Value => segments[1..].last(),
+            Projection::Query | Projection::Key => segments.get(projection as usize),
+        }
+    }
+
+    /// Reads the attention of a layer, from the tensors that `name` returns the names of.
+    pub(super) fn load(
+        reader: &TensorReader<'_, 'a>,
+        Config { architecture, embedding, .. }: &Config,
+        config: config::Attention,
+        layer: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Self, Error> {
+        let (embedding, head_dim) = (*embedding, config.head_dim);
+        if let Some(dims) = config.latent {
+            return Latent::load(reader, embedding, config, dims, layer, name);
+        }
+        let (heads, kv_heads) = (config.query_width(), config.kv_heads * head_dim);
+        // A family either always or never has these norms: a missing or superfluous one is an
+        // error.
+        let norm = |tensor: &str, len: usize| reader.vector(&name(tensor), len);
+        let (query_norm, key_norm) = ("attn_q_norm.weight", "attn_k_norm.weight");
+        let mut head_norms = [None; 2];
+        let mut row_norms = None;
+        match architecture.head_norms {
+            HeadNorms::None => {}
+            HeadNorms::Heads | HeadNorms::RotatedHeads => {
+                let key = config.shared_with.is_none().then(|| norm(key_norm, head_dim));
+                head_norms = [Some(norm(query_norm, head_dim)?), key.transpose()?];
+            }
+            HeadNorms::Rows => {
+                row_norms = Some([norm(query_norm, heads)?, norm(key_norm, kv_heads)?]);
+            }
+        }
+        let sinks = architecture.sinks.then(|| norm("attn_sinks.weight", config.heads));
+        let with_queries = architecture.attention_gates == AttentionGates::WithQueries;
+        let queries = if with_queries { 2 * heads } else { heads };
+        let mut query_key_value = match reader.has(&name("attn_qkv")) {
+            _ if config.shared_with.is_some() => {
+                // Files may have the tensors that sharing replaces.
+                for tensor in ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"] {
+                    reader.skip(&name(tensor));
+                }
+                vec![reader.linear(&name("attn_q"), queries, embedding)?]
+            }
+            true => reader.fused(&name("attn_qkv"), &[queries, kv_heads, kv_heads], embedding)?,
+            false => {
+                let key_as_value = architecture.value_norm && !reader.has(&name("attn_v"));
+                let mut all = vec![
+                    reader.linear(&name("attn_q"), queries, embedding)?,
+                    reader.linear(&name("attn_k"), kv_heads, embedding)?,
+                ];
+                if !key_as_value {
+                    all.push(reader.linear(&name("attn_v"), kv_heads, embedding)?);
+                }
+                all
+            }
+        };
+        let gates = match architecture.attention_gates {
+            AttentionGates::None => None,
+            AttentionGates::WithQueries => Some(heads),
+            AttentionGates::Apart => {
+                // One for each element of the outputs, or for each head.
+                let gate = name("attn_gate");
+                let count = reader.rows(&gate).filter(|rows| *rows == heads);
+                let count = count.unwrap_or(config.heads);
+                query_key_value.push(reader.linear(&gate, count, embedding)?);
+                Some(count)
+            }
+        };
+        let query_key_value = Linear {
+            bias_later: row_norms.is_none() && gates.is_none(),
+            ..Linear::new(query_key_value)
+        };
+        let gates = gates.map(|count| match with_queries {
+            true => Gates::WithQueries,
+            false => Gates::Apart {
+                column: query_key_value.segments.last().map_or(0, |gates| gates.column),
+                outputs: heads / count,
+            },
+        });
+        Ok(Attention {
+            config,
+            layer,
+            query_key_value,
+            latent: None,
+            gates,
+            query_norm: head_norms[0],
+            key_norm: head_norms[1],
+            value_norm: architecture.value_norm,
+            norms_after_rotation: architecture.head_norms == HeadNorms::RotatedHeads,
+            row_norms,
+            sinks: sinks.transpose()?,
+            output: Linear::new([reader.linear(&name("attn_output"), embedding, heads)?]),
+        })
+    }
+}
