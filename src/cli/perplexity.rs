@@ -1,6 +1,7 @@
 //! `rope-cpu perplexity`: the perplexity of a text, as in llama-perplexity.
 
 mod args;
+mod decoded;
 mod divergence;
 mod equal;
 mod estimates;
@@ -27,13 +28,9 @@ use super::{
 use rope_cpu::{
     Token,
     eval::{
-        decode::{Decoded, decode},
         kl,
         logits_file::Reader,
-        perplexity::{
-            self, Settings, side_by_side,
-            windows::{self, Windows},
-        },
+        perplexity::{self, Settings, side_by_side, windows::Windows},
     },
     model::{Engine, Model},
     rope::{Origin, Sourced},
@@ -51,7 +48,7 @@ enum Task<'a> {
     Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
     /// Score a text with several methods, or in windows of several lengths.
     Several { text: &'a Path, windows: Vec<Windows> },
-    /// Compare sparse attention with dense attention in windows of a text.
+    /// Compare generated tokens with those of the default cache and attention.
     Decode { text: &'a Path, window: usize, steps: usize },
     /// Compare with the probabilities in a file.
     Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },
@@ -70,6 +67,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     if let Task::Several { text, windows } = &task {
         return several::run(args, text, windows, &model, out);
     }
+    if let Task::Decode { text, window, steps } = task {
+        return decoded::run(args, text, window, steps, &model, out);
+    }
     let window = task.window();
     let context = context(args, window, args.rope.rolls().then_some(&model))?;
     let memory = MemoryArgs { context, ..args.memory.clone() };
@@ -79,7 +79,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         resources.context = Sourced { value: context, origin };
     }
     let resources = resources.for_sequences(windows_together(args, window));
-    let resources = resources.with_attention(args.sparse);
     let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
@@ -116,28 +115,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
                 false => report::text(&scored, out)?,
             }
         }
-        Task::Several { .. } => {} // done above
-        Task::Decode { text: path, window, steps } => {
-            let tokens = tokens(path, tokenizer)?;
-            let mut found = Decoded::default();
-            let windows = windows::halves(tokens.len(), window);
-            for window in windows.take(windows_max.unwrap_or(usize::MAX)) {
-                let mut text = tokens[window.tokens].to_vec();
-                text[0] = bos.unwrap_or(text[0]);
-                let each = &mut |_| ();
-                decode(&mut engine, &text, steps, &mut found, each)
-                    .map_err(|e| named(args, path, e))?;
-            }
-            if found.seconds.is_empty() {
-                let (tokens, needed) = (tokens.len(), window);
-                let error = perplexity::Error::ShortText { tokens, window, needed };
-                return Err(named(args, path, error));
-            }
-            match args.json {
-                true => divergence::decoded_json(&found, window, &rope_line, out)?,
-                false => divergence::decoded(&found, out)?,
-            }
-        }
+        Task::Several { .. } | Task::Decode { .. } => {} // done above
         Task::Compare { base, mut reader } => {
             if args.file.is_some() {
                 note(format_args!(
@@ -176,17 +154,9 @@ fn task(args: &Args) -> Result<Task<'_>, Error> {
         .ok_or_else(|| Error::usage("no text is given: give one with -f FILE"))?;
     let context = args.memory.context;
     let or = |context, other| if context == 0 { other } else { context };
-    if let (Some(steps), Some(sparse)) = (args.decode, args.sparse.sparse_attention) {
-        // The prompt, the steps, and the token after the last one.
-        let needed = sparse.length_min.saturating_add(steps).saturating_add(1);
+    if let Some(steps) = args.decode {
         let window = or(context, WINDOW);
-        if window < needed {
-            return Err(Error::usage(format_args!(
-                "windows of {window} tokens are too short for --decode {steps}: attention is dense in the \
-                 first {}; choose -c {needed} or more",
-                sparse.length_min
-            )));
-        }
+        decoded::check(args, window, steps)?;
         return Ok(Task::Decode { text, window, steps });
     }
     let sliding = |window: usize| {

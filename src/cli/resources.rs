@@ -221,6 +221,16 @@ impl Resources {
         self
     }
 
+    /// Returns the resources of a second engine of the same model, without the memory that the first
+    /// one needs. They share the weights.
+    pub fn beside_engine(mut self, first: &Resources) -> Self {
+        if let Some(available) = &mut self.available {
+            let need = first.shape.need(&first.request);
+            available.bytes = available.bytes.saturating_sub(need.total() - need.weights);
+        }
+        self
+    }
+
     /// Returns whether the context rolls.
     pub fn rolls(&self) -> bool {
         self.request.rolling

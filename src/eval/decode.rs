@@ -1,5 +1,5 @@
-//! Compares sparse with dense attention, token by token at the end of a text: probabilities, keys that
-//! are read, and seconds.
+//! Compares two engines of a model, token by token at the end of a text: what cache types or sparse
+//! attention cost in probabilities, and what they save in seconds.
 
 use std::time::Instant;
 
@@ -9,47 +9,46 @@ use crate::{
     model::{Engine, Feed, Output, Role, Sequence},
 };
 
-/// The comparison of sparse attention with dense attention.
+/// The comparison of an engine with another one, the base.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
-    /// The differences of the probabilities. The base is dense attention.
+    /// The differences of the probabilities from those of the base.
     pub divergence: Divergence,
     /// The number of blocks of keys that sparse attention has read, and the number of all.
     pub blocks: [u64; 2],
-    /// The seconds of each step, dense and sparse.
+    /// The seconds of each step, of the base and of the other engine.
     pub seconds: Vec<[f64; 2]>,
 }
 
 impl Decoded {
-    /// Returns the share of the keys that sparse attention has read, in the layers that are sparse.
-    pub fn share_read(&self) -> f64 {
+    /// Returns the share of the keys that sparse attention has read, if layers are sparse.
+    pub fn share_read(&self) -> Option<f64> {
         let [read, all] = self.blocks.map(|blocks| blocks as f64);
-        read / all.max(1.0)
+        (all > 0.0).then(|| read / all)
     }
 
-    /// Returns the median seconds of a step, dense and sparse.
+    /// Returns the median seconds of a step, of the base and of the other engine.
     pub fn seconds(&self) -> [f64; 2] {
         [0, 1].map(|i| median(self.seconds.iter().map(|step| step[i])))
     }
 
-    /// Returns how many times faster sparse attention is: the median of the ratios of neighbouring
+    /// Returns how many times faster the other engine is: the median of the ratios of neighbouring
     /// steps.
     pub fn speedup(&self) -> f64 {
-        median(self.seconds.iter().map(|[dense, sparse]| dense / sparse))
+        median(self.seconds.iter().map(|[base, other]| base / other))
     }
 }
 
-/// Reads a text as a prompt, except its last `steps + 1` tokens. Then reads all but the last of these
-/// one by one, twice: with dense and with sparse attention, each with keys and values of its own.
-/// Adds the comparison to `decoded`.
+/// Reads a text as a prompt, except its last `steps + 1` tokens, with the base and with another engine
+/// of the same model. Then both read all but the last of these one by one. Adds the comparison to
+/// `decoded`.
 ///
 /// `each` is called with the number of steps so far.
 ///
 /// # Errors
-/// If the text is too short, the engine's attention is not sparse, the model cannot be computed, or
-/// logits are not finite.
+/// If the text is too short, the model cannot be computed, or logits are not finite.
 pub fn decode(
-    engine: &mut Engine,
+    engines: [&mut Engine; 2],
     text: &[Token],
     steps: usize,
     decoded: &mut Decoded,
@@ -60,32 +59,31 @@ pub fn decode(
         return Err(Error::ShortText { tokens, window: tokens, needed });
     }
     let (prompt, rest) = text.split_at(tokens - steps - 1);
-    let mut sequences = [engine.sequence(), engine.sequence()];
+    let mut sequences = [engines[0].sequence(), engines[1].sequence()];
     let mut logits = [Vec::new(), Vec::new()];
-    read(engine, &mut sequences[0], Role::Prompt, prompt, &mut logits[0])?;
-    sequences[1] = sequences[0].clone();
-    engine.take_blocks_read();
+    for way in [0, 1] {
+        read(engines[way], &mut sequences[way], Role::Prompt, prompt, &mut logits[way])?;
+    }
+    engines[1].take_blocks_read();
     for (i, pair) in rest.windows(2).enumerate() {
         let mut seconds = [0.0; 2];
         // In turns, so that neither always follows the other.
         for way in [i % 2, 1 - i % 2] {
-            engine.set_dense(way == 0);
             let start = Instant::now();
             let (sequence, logits) = (&mut sequences[way], &mut logits[way]);
-            read(engine, sequence, Role::Answer, &pair[..1], logits)?;
+            read(engines[way], sequence, Role::Answer, &pair[..1], logits)?;
             seconds[way] = start.elapsed().as_secs_f64();
         }
         decoded.seconds.push(seconds);
         let finite = |logits: &[f32]| Softmax::of(logits).ok_or(Error::NotFinite(prompt.len() + i));
-        let (dense, sparse) = (finite(&logits[0])?, finite(&logits[1])?);
-        let log_total = dense.max + dense.log_sum as f32;
+        let (base, other) = (finite(&logits[0])?, finite(&logits[1])?);
+        let log_total = base.max + base.log_sum as f32;
         logits[0].iter_mut().for_each(|logit| *logit -= log_total);
-        let nll = sparse.nll(logits[1][pair[1] as usize]);
-        decoded.divergence.add(&logits[0], pair[1], nll, &sparse, &logits[1]);
+        let nll = other.nll(logits[1][pair[1] as usize]);
+        decoded.divergence.add(&logits[0], pair[1], nll, &other, &logits[1]);
         each(i + 1);
     }
-    engine.set_dense(false);
-    let read = engine.take_blocks_read();
+    let read = engines[1].take_blocks_read();
     decoded.blocks.iter_mut().zip(read).for_each(|(all, more)| *all += more);
     Ok(())
 }

@@ -451,11 +451,26 @@ fn a_real_model_has_the_perplexity_of_llama_cpp() {
 }
 
 #[test]
+fn generation_with_another_cache_is_compared_with_the_default() {
+    let run = |cache| {
+        let run = Case::new(5, true).run(&["--decode", "20", "-c", "64", "-ctv", cache, "--json"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let json: Value = rope_cpu::json::parse(&run.stdout).unwrap();
+        assert!(json["share_read"].is_null() && json["speedup"].as_f64() > Some(0.0));
+        let tokens = json["tokens"].as_u64().unwrap();
+        assert!(tokens >= 20 && tokens % 20 == 0, "{tokens}");
+        json["kl_quantiles"]["1"].as_f64().unwrap()
+    };
+    let (fine, coarse) = (run("f32"), run("q4_0"));
+    assert!(0.0 < fine && 10.0 * fine < coarse, "{fine} {coarse}");
+}
+
+#[test]
 fn sparse_attention_that_has_no_effect_is_refused() {
     let case = Case::new(5, true);
     for (options, message) in [
         (&["--sparse-attention", "0.98"][..], "--decode <N>"),
-        (&["--decode", "9"], "--sparse-attention <P>"),
+        (&["--decode", "9", "-ctk", "f16", "-ctv", "f16"], "--cache-type-v or --sparse-attention"),
         (&["--decode", "9", "--sparse-attention", "1"], "must be above 0.5 and below 1"),
         (&["--decode", "9", "--sparse-attention", "few"], "not a number, such as 0.98"),
         (&["--decode", "9", "--sparse-attention", "0.9"], "choose -c 8202 or more"),

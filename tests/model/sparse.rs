@@ -280,25 +280,31 @@ fn pages_with_summaries_count_their_memory() {
 fn comparing_all_blocks_with_dense_attention_finds_no_difference() {
     let (tiny, how) = (tiny(), How::default());
     let text = tokens(&tiny, 400);
-    let compared = |sparse| {
-        with_engine(&tiny, &how, Some(sparse), |engine| {
-            let mut decoded = Decoded::default();
-            let mut steps = 0;
-            decode(engine, &text, 60, &mut decoded, &mut |done| steps = done).unwrap();
-            assert_eq!((steps, decoded.divergence.count(), decoded.seconds.len()), (60, 60, 60));
-            decoded
-        })
+    let with_engines = |sparse, test: &mut dyn FnMut([&mut Engine; 2])| {
+        with_engine(&tiny, &how, None, |base| {
+            with_engine(&tiny, &how, sparse, |other| test([base, other]));
+        });
     };
-    let all = compared(ALL);
-    assert_eq!((all.share_read(), all.divergence.same_top().value), (1.0, 1.0));
+    let compared = |sparse| {
+        let mut decoded = Decoded::default();
+        let mut steps = 0;
+        with_engines(sparse, &mut |engines| {
+            decode(engines, &text, 60, &mut decoded, &mut |done| steps = done).unwrap();
+        });
+        assert_eq!((steps, decoded.divergence.count(), decoded.seconds.len()), (60, 60, 60));
+        decoded
+    };
     // Log-probabilities of magnitude below 16 are rounded to 2^-20, and weighted with a sum of 1.
     let kl = |decoded: &Decoded| decoded.divergence.kl_quantiles().at(1.0);
-    assert!(kl(&all).abs() <= 1.0 / f64::from(1 << 19), "{}", kl(&all));
-    let few = compared(FEW);
-    assert!(few.share_read() < 0.6 && kl(&few) > 1e-4, "{} {}", few.share_read(), kl(&few));
-    with_engine(&tiny, &how, Some(ALL), |engine| {
-        let mut decoded = Decoded::default();
-        let short = decode(engine, &text[..61], 60, &mut decoded, &mut |_| ());
+    for (sparse, share) in [(Some(ALL), Some(1.0)), (None, None)] {
+        let all = compared(sparse);
+        assert_eq!((all.share_read(), all.divergence.same_top().value), (share, 1.0));
+        assert!(kl(&all).abs() <= 1.0 / f64::from(1 << 19), "{}", kl(&all));
+    }
+    let few = compared(Some(FEW));
+    assert!(few.share_read().unwrap() < 0.6 && kl(&few) > 1e-4, "{few:?}");
+    with_engines(None, &mut |engines| {
+        let short = decode(engines, &text[..61], 60, &mut Decoded::default(), &mut |_| ());
         assert!(short.unwrap_err().to_string().contains("61 tokens, and 62 are needed"));
     });
 }

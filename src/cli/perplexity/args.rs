@@ -66,12 +66,13 @@ pub struct Args {
     #[arg(conflicts_with_all = ["window", "stride"], help_heading = "Text")]
     pub ppl_stride: usize,
 
-    /// Compare sparse with dense attention on N tokens
+    /// Compare N generated tokens with the defaults
     ///
     /// The last tokens of each window of -c tokens are generated one by one, as the text continues,
-    /// with dense attention and with --sparse-attention in turns.
+    /// with --cache-type-k, --cache-type-v and --sparse-attention, and in turns with an f16 cache and
+    /// dense attention.
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Text")]
-    #[arg(requires = "sparse_attention", conflicts_with_all = ["window", "stride", "ppl_stride"])]
+    #[arg(conflicts_with_all = ["window", "stride", "ppl_stride"])]
     #[arg(conflicts_with_all = ["methods", "kl_divergence_base", "output", "buckets"])]
     #[arg(conflicts_with = "ppl_output_type")]
     pub decode: Option<usize>,

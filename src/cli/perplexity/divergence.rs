@@ -6,7 +6,6 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::note;
 use rope_cpu::eval::{
-    decode::Decoded,
     kl::{Divergence, Point, Quantiles},
     likelihood::Estimate,
 };
@@ -128,35 +127,8 @@ pub fn json(d: &Divergence, window: usize, rope: &str, out: &mut dyn Write) -> i
     writeln!(out, "{:#}", object(d, window, rope))
 }
 
-/// Prints the statistics of sparse attention.
-pub fn decoded(decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
-    text(&decoded.divergence, out)?;
-    let [dense, sparse] = decoded.seconds().map(|seconds| 1000.0 * seconds);
-    writeln!(out, "\n====== Sparse attention ======")?;
-    writeln!(out, "Keys read in sparse layers: {:.2} %", 100.0 * decoded.share_read())?;
-    writeln!(out, "Median of a token: {dense:.2} ms dense, {sparse:.2} ms sparse")?;
-    writeln!(out, "Median of ratios: {:.3}", decoded.speedup())?;
-    out.flush()
-}
-
-/// Prints the statistics of sparse attention as JSON.
-pub fn decoded_json(
-    decoded: &Decoded,
-    window: usize,
-    rope: &str,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut value = object(&decoded.divergence, window, rope);
-    let [dense, sparse] = decoded.seconds();
-    value["share_read"] = decoded.share_read().into();
-    value["dense_seconds"] = dense.into();
-    value["sparse_seconds"] = sparse.into();
-    value["speedup"] = decoded.speedup().into();
-    writeln!(out, "{value:#}")
-}
-
 /// Returns the final statistics as a JSON object.
-fn object(d: &Divergence, window: usize, rope: &str) -> Json {
+pub fn object(d: &Divergence, window: usize, rope: &str) -> Json {
     let pair = |e: Estimate| json!({ "value": e.value, "uncertainty": e.uncertainty });
     let quantiles = |of: Quantiles| -> Json {
         let named = SHARES.iter().map(|(share, _)| (share.to_string(), json!(of.at(*share))));

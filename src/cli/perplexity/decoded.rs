@@ -1,0 +1,117 @@
+//! Tokens generated with the run's cache and attention, compared with those of the defaults.
+
+use std::{io::Write, path::Path};
+
+use super::{Args, Error, divergence, named, note, tokens};
+use crate::cli::{args::MemoryArgs, flags, resources, warn};
+use rope_cpu::{
+    eval::{
+        decode::{Decoded, decode},
+        perplexity::{self, windows},
+    },
+    kv_cache::CacheType,
+    model::{Engine, Model},
+    rope::Rope,
+};
+
+/// Checks the options for windows of `window` tokens with `steps` generated ones.
+///
+/// # Errors
+/// If the run has the defaults, or its attention is dense in such windows.
+pub fn check(args: &Args, window: usize, steps: usize) -> Result<(), Error> {
+    let MemoryArgs { cache_type_k, cache_type_v, .. } = args.memory;
+    let Some(sparse) = args.sparse.sparse_attention else {
+        if [cache_type_k, cache_type_v] == [CacheType::F16; 2] {
+            return Err(Error::usage(
+                "--decode compares this run with one that has the same cache and attention: give it \
+                 --cache-type-k, --cache-type-v or --sparse-attention",
+            ));
+        }
+        return Ok(());
+    };
+    // The prompt, the steps, and the token after the last one.
+    let needed = sparse.length_min.saturating_add(steps).saturating_add(1);
+    if window < needed {
+        return Err(Error::usage(format_args!(
+            "windows of {window} tokens are too short for --decode {steps}: attention is dense in the \
+             first {}; choose -c {needed} or more",
+            sparse.length_min
+        )));
+    }
+    Ok(())
+}
+
+/// Compares windows of the text at `path`, and prints the statistics.
+///
+/// # Errors
+/// As [`super::run`].
+pub fn run(
+    args: &Args,
+    path: &Path,
+    window: usize,
+    steps: usize,
+    model: &Model,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let tokenizer = model.tokenizer().map_err(Error::usage)?;
+    let of = |cache_type_k, cache_type_v| {
+        let memory =
+            MemoryArgs { context: window, cache_type_k, cache_type_v, ..args.memory.clone() };
+        resources::plan(&memory, &args.machine, model, args.rope.rolls())
+    };
+    let base = of(CacheType::F16, CacheType::F16);
+    let other = of(args.memory.cache_type_k, args.memory.cache_type_v).with_attention(args.sparse);
+    let other = other.beside_engine(&base);
+    let flags = args.rope.flags();
+    let Some(rope) = other.rope(model, &flags)? else { return Ok(()) };
+    note(&other);
+    note(rope.plan());
+    warn(rope.plan());
+    let rope_line = flags::line(rope.plan());
+    let tokens = tokens(path, tokenizer)?;
+    if tokens.len() < window {
+        let (tokens, needed) = (tokens.len(), window);
+        return Err(named(args, path, perplexity::Error::ShortText { tokens, window, needed }));
+    }
+
+    let base_rope = Rope::new(rope.plan().clone());
+    let mut base = Engine::new(model, base_rope, base.options()).map_err(Error::failed)?;
+    let mut other = Engine::new(model, rope, other.options()).map_err(Error::failed)?;
+    let mut found = Decoded::default();
+    let windows_max = usize::try_from(args.chunks).unwrap_or(usize::MAX);
+    for window in windows::halves(tokens.len(), window).take(windows_max) {
+        let mut text = tokens[window.tokens].to_vec();
+        text[0] = tokenizer.bos().filter(|_| tokenizer.adds_bos()).unwrap_or(text[0]);
+        decode([&mut base, &mut other], &text, steps, &mut found, &mut |_| ())
+            .map_err(|e| named(args, path, e))?;
+    }
+    match args.json {
+        true => json(&found, window, &rope_line, out)?,
+        false => text(&found, out)?,
+    }
+    Ok(())
+}
+
+/// Prints the statistics.
+fn text(found: &Decoded, out: &mut dyn Write) -> std::io::Result<()> {
+    divergence::text(&found.divergence, out)?;
+    let [base, other] = found.seconds().map(|seconds| 1000.0 * seconds);
+    writeln!(out, "\n====== Generation ======")?;
+    if let Some(share) = found.share_read() {
+        writeln!(out, "Keys read in sparse layers: {:.2} %", 100.0 * share)?;
+    }
+    writeln!(out, "Median of a token: {other:.2} ms, {base:.2} ms with an f16 cache, dense")?;
+    writeln!(out, "Median of ratios: {:.3}", found.speedup())?;
+    out.flush()
+}
+
+/// Prints the statistics as JSON.
+fn json(found: &Decoded, window: usize, rope: &str, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut value = divergence::object(&found.divergence, window, rope);
+    let [base, other] = found.seconds();
+    value["share_read"] = found.share_read().into();
+    value["base_seconds"] = base.into();
+    value["seconds"] = other.into();
+    value["speedup"] = found.speedup().into();
+    writeln!(out, "{value:#}")
+}
