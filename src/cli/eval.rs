@@ -98,7 +98,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let (methods, lengths) = (&comparison.methods, &comparison.lengths);
     let runs = method_runs(methods, rope, lengths, memory, machine, &model)?;
     let runs = runs.into_iter().map(|run| {
-        let resources = run.resources.for_server(args.parallel, false);
+        let resources = run.resources.with_attention(args.sparse);
+        let resources = resources.for_server(args.parallel, false);
         MethodRun { resources, ..run }
     });
     let runs: Vec<MethodRun> = runs.collect();
@@ -117,7 +118,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     lengths.iter().try_for_each(|length| tasks.check(*length))?;
     let files = args.report.as_deref().map(report::files).transpose()?;
     let output = args.comparison.output.as_deref();
-    let mut log = Log::open(output, &args.model, &args.adapters, &args.memory)?;
+    let Args { model: file, adapters, sparse, .. } = args;
+    let mut log = Log::with_attention(output, file, adapters, memory, *sparse)?;
 
     let known = Answers::new(&log);
     let todo: Vec<Vec<(&Task, usize)>> = runs

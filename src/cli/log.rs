@@ -10,13 +10,13 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    args::{AdapterArgs, MemoryArgs, ModelArgs, all_overrides, named},
+    args::{AdapterArgs, MemoryArgs, ModelArgs, SparseArgs, all_overrides, named},
     error::Error,
 };
 use rope_cpu::json;
 
 /// The model and settings that all results of a file have in common.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Provenance {
     model: String,
     model_bytes: u64,
@@ -28,6 +28,8 @@ struct Provenance {
     adapters: Vec<String>,
     cache_type_k: String,
     cache_type_v: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sparse_attention: Option<f32>,
 }
 
 /// The start of every line.
@@ -67,6 +69,20 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
         adapters: &AdapterArgs,
         memory: &MemoryArgs,
     ) -> Result<Self, Error> {
+        Self::with_attention(path, model, adapters, memory, SparseArgs::default())
+    }
+
+    /// Reads the file like [`Log::open`], for results with this attention.
+    ///
+    /// # Errors
+    /// As for [`Log::open`].
+    pub fn with_attention(
+        path: Option<&Path>,
+        model: &ModelArgs,
+        adapters: &AdapterArgs,
+        memory: &MemoryArgs,
+        sparse: SparseArgs,
+    ) -> Result<Self, Error> {
         let Some(path) = path else {
             return Ok(Log { file: None, entries: Vec::new() });
         };
@@ -80,6 +96,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             adapters: adapters.names(),
             cache_type_k: memory.cache_type_k.name().into(),
             cache_type_v: memory.cache_type_v.name().into(),
+            sparse_attention: sparse.sparse_attention.map(|sparse| sparse.mass),
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;
@@ -104,8 +121,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             let line: LogLine<Provenance, T> = json::parse(line).map_err(|e| foreign(&e))?;
             if line.provenance != provenance {
                 return Err(invalid(
-                    &"is of another model, adapter, cache type or --override-kv: choose another \
-                      --output file",
+                    &"is of another model, adapter, cache type, --sparse-attention or --override-kv: \
+                      choose another --output file",
                 ));
             }
             entries.push(line.entry);

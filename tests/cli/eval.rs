@@ -92,6 +92,10 @@ fn a_run_goes_on_where_it_was_interrupted() {
     assert_eq!(answers(&rest), answers(&lines));
     // Other samples are new answers; so is another seed.
     with(&[&SHORT[..], &["--seed", "1"]].concat()).said(&["1/16: "]);
+    // Other attention gives other answers.
+    let sparse = with(&[&SHORT[..], &["--sparse-attention", "0.9"]].concat());
+    assert!(sparse.code != Some(0), "{}", sparse.stdout);
+    sparse.said(&["cache type, --sparse-attention or", "choose another --output file"]);
 }
 
 #[test]
@@ -204,6 +208,9 @@ fn invalid_tasks_are_reported() {
     eval(&["vt", "-c", "900", "--chat"]).refused(2, &["--chat: the model has no chat template"]);
     eval(&["vt", "-c", "1900", "--report", "/no/such/folder/x"])
         .refused(2, &["/no/such/folder/x.html"]);
+    let sparse = eval(&["vt", "-c", "1900", "--sparse-attention", "0.9"]);
+    assert!(sparse.code != Some(0), "{}", sparse.stdout);
+    sparse.said(&["--sparse-attention has no effect on this llama model"]);
     // A length beyond memory is refused before it starts.
     let big = eval(&["passkey", "-c", "1024m"]);
     assert_eq!((big.code, &big.stdout[..]), (Some(1), ""), "{}", big.stderr);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::args::{
-    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, at_least_one,
-    single_length,
+    AdapterArgs, ComparisonArgs, EngineArgs, MemoryArgs, ModelArgs, RopeArgs, SparseArgs,
+    at_least_one, single_length,
 };
 
 /// Evaluate a model on tasks, methods and lengths
@@ -82,6 +82,8 @@ pub struct Args {
 
     #[command(flatten)]
     pub memory: MemoryArgs,
+    #[command(flatten)]
+    pub sparse: SparseArgs,
     #[command(flatten)]
     pub rope: RopeArgs,
     #[command(flatten)]
