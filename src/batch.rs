@@ -37,12 +37,14 @@
 //!
 //! A step computes the next token of every answer, with drafts where they pay, and up to
 //! [`Options::step_max`] of prompt tokens. A prompt continues from a slot, an earlier sequence or
-//! the [`Disk`] that has its first tokens. If the KV cache is full, the newest answer leaves its
+//! the [`Disk`] that has its first tokens. With [`Options::moved_min`] it also takes over later parts
+//! that were computed at other positions. If the KV cache is full, the newest answer leaves its
 //! slot and resumes later. No answer depends on the others in a step.
 
 mod disk;
 mod error;
 mod handle;
+mod moves;
 mod pace;
 mod prefixes;
 mod request;
@@ -54,6 +56,7 @@ mod task;
 pub use disk::Disk;
 pub use error::Error;
 pub use handle::{Command, Handle};
+pub use moves::LEAST as MOVED_LEAST;
 pub use request::{Generated, Outcome, Reading, Reply, Request, Scales, Update, Wanted};
 pub use scheduler::{Options, Scheduler};
 pub use status::{SlotState, State, Status};

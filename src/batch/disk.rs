@@ -118,12 +118,23 @@ impl Disk {
     /// Starts to load the file with the most reusable first tokens of a text.
     pub fn load(&mut self, tokens: &[Token]) {
         if let Some((index, _)) = self.best(tokens) {
-            let entry = &mut self.entries[index];
-            entry.state = State::Loading;
-            entry.file.used = SystemTime::now();
-            let (name, kind) = (entry.file.name.clone(), entry.file.kind);
-            self.send(Work::Load { name, kind });
+            self.load_entry(index);
         }
+    }
+
+    /// Starts to load a file.
+    pub fn load_file(&mut self, name: &str) {
+        if let Some(index) = self.entries.iter().position(|entry| entry.file.name == name) {
+            self.load_entry(index);
+        }
+    }
+
+    fn load_entry(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        entry.state = State::Loading;
+        entry.file.used = SystemTime::now();
+        let (name, kind) = (entry.file.name.clone(), entry.file.kind);
+        self.send(Work::Load { name, kind });
     }
 
     /// Returns whether a sequence has, or will have, a file, or needs none. After a context shift,
@@ -146,6 +157,16 @@ impl Disk {
         let name = file.name.clone();
         self.entries.push(Entry { file, state: State::Saving });
         self.send(Work::Save { name, sequence: Box::new(sequence.clone()), used });
+    }
+
+    /// Returns the name and the tokens of each file that can be loaded, with its size, and whether it is
+    /// being loaded.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Token], u64, bool)> {
+        let there = self.entries.iter().filter(|entry| entry.state != State::Saving);
+        there.filter_map(|Entry { file, state }| {
+            let tokens = &file.outline.as_ref().ok()?.tokens;
+            Some((&*file.name, &**tokens, file.bytes, *state == State::Loading))
+        })
     }
 
     /// Returns whether a sequence is being saved.

@@ -81,6 +81,15 @@ pub(super) struct Job {
     pub scales: Scales,
     /// Whether the disk cache has loaded a sequence for it.
     pub restored: bool,
+    /// The files that were loaded for parts of its prompt.
+    pub loaded: Vec<String>,
+}
+
+impl Job {
+    /// Returns whether parts of the prompt may move: not if the outputs of all its tokens are wanted.
+    pub fn moves(&self) -> bool {
+        self.request.reuse && self.request.pooling.is_none()
+    }
 }
 
 /// The probabilities to report with each token.

@@ -27,6 +27,7 @@ use tracing::info;
 
 use super::{
     Command, Disk, Error, Reply, Request, Status, Update,
+    moves::Moves,
     pace::Pace,
     prefixes::{Prefixes, continues, reusable, reuse},
     request::Job,
@@ -51,6 +52,10 @@ pub struct Options {
     pub step_max: Duration,
     /// The cache on disk.
     pub disk: Option<Disk>,
+    /// Minimum tokens of a part of a prompt that is taken over from another text, where it has other
+    /// positions; at least [`MOVED_LEAST`](super::MOVED_LEAST). `None`: only first tokens are. The
+    /// engine must pass [`Engine::check_place`]. Answers then depend on what was computed before.
+    pub moved_min: Option<usize>,
     /// Whether the log may quote prompts.
     pub quotes: bool,
 }
@@ -59,7 +64,7 @@ impl Options {
     /// Returns the options for `slots` slots, without drafts and with steps of at most 200 ms.
     pub fn new(slots: usize) -> Self {
         let speculations = (0..slots).map(|_| Speculation::none()).collect();
-        Options { speculations, step_max: STEP_MAX, disk: None, quotes: false }
+        Options { speculations, step_max: STEP_MAX, disk: None, moved_min: None, quotes: false }
     }
 }
 
@@ -75,6 +80,7 @@ pub struct Scheduler<'t> {
     crowd: usize,
     prefixes: Prefixes,
     disk: Option<Disk>,
+    moved_min: Option<usize>,
     pace: Pace,
     /// The time for the constraints of all answers in a step.
     budget: StepBudget,
@@ -101,7 +107,7 @@ impl<'t> Scheduler<'t> {
         options: Options,
         status: Arc<Status>,
     ) -> Self {
-        let Options { mut speculations, step_max, disk, quotes } = options;
+        let Options { mut speculations, step_max, disk, moved_min, quotes } = options;
         if speculations.is_empty() {
             speculations.push(Speculation::none());
         }
@@ -117,6 +123,7 @@ impl<'t> Scheduler<'t> {
             crowd: 0,
             prefixes: Prefixes::default(),
             disk,
+            moved_min,
             pace,
             budget: StepBudget::new(step_max),
             costs: Costs::default(),
@@ -146,7 +153,7 @@ impl<'t> Scheduler<'t> {
         }
         let scales = request.adapter_scales.clone();
         let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
-        self.waiting.push_back(Job { request, reply, scales, restored: false });
+        self.waiting.push_back(Job { request, reply, scales, restored: false, loaded: Vec::new() });
     }
 
     fn check(&self, Request { prompt, slot, pooling, .. }: &Request) -> Result<(), Error> {
@@ -286,7 +293,7 @@ impl<'t> Scheduler<'t> {
         {
             let job = &self.waiting[index];
             let (source, reused) = self.source(&job.request.prompt, job);
-            if self.awaits_file(index, reused) {
+            if self.awaits_file(index, reused) || self.awaits_part(index, reused) {
                 index += 1;
                 continue;
             }
@@ -386,8 +393,25 @@ impl<'t> Scheduler<'t> {
         if !continues(&self.engine, &sequence, &old) {
             self.prefixes.keep(&self.engine, old);
         }
+        let moves = self.moves(&running, sequence.tokens().len());
         self.slots[slot].last_use = self.steps;
-        self.slots[slot].begin(&self.engine, running, sequence, &self.costs);
+        self.slots[slot].begin(&self.engine, running, sequence, moves, &self.costs);
+    }
+
+    /// Returns the parts of an answer's prompt to move, after its first `reused` tokens.
+    fn moves(&self, running: &Running, reused: usize) -> Moves {
+        let job = running.job();
+        let least = self.moved_min.filter(|_| job.moves() && !running.has_begun());
+        let Some(least) = least else { return Moves::default() };
+        let sources = self.kept().filter(|kept| *kept.adapter_scales() == *job.scales);
+        Moves::find(running.tokens(), reused, least, sources)
+    }
+
+    /// Returns the sequences that no answer changes, and that have all of their tokens.
+    fn kept(&self) -> impl Iterator<Item = &Sequence> {
+        let idle = self.slots.iter().filter(|slot| slot.task().is_none());
+        let all = self.prefixes.iter().chain(idle.map(|slot| &slot.sequence));
+        all.filter(|kept| kept.positions() == kept.tokens().len())
     }
 
     /// Logs where a prompt first differs from the cached tokens that it could have continued.

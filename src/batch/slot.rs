@@ -14,6 +14,7 @@ use crate::{
 
 use super::{
     Error, Generated, Outcome, Reading, Scales, SlotState, Update,
+    moves::Moves,
     request::Job,
     task::{Taker, Task},
 };
@@ -38,6 +39,8 @@ pub struct Slot {
     pub resting: bool,
     /// Draft source. Its acceptance statistics carry over to later answers.
     speculation: Speculation,
+    /// The parts of the prompt that other sequences have.
+    moves: Moves,
     running: Option<Running>,
 }
 
@@ -75,17 +78,19 @@ impl Slot {
             passed_over: false,
             resting: false,
             speculation,
+            moves: Moves::default(),
             running: None,
         }
     }
 
     /// Starts an answer, or resumes a suspended one, with a sequence that holds some of its first
-    /// tokens. `costs` are the times of passes so far.
+    /// tokens, and `moves` for further ones. `costs` are the times of passes so far.
     pub fn begin(
         &mut self,
         engine: &Engine,
         mut running: Running,
         sequence: Sequence,
+        moves: Moves,
         costs: &Costs,
     ) {
         self.speculation.set_costs(costs.clone());
@@ -94,7 +99,7 @@ impl Slot {
             running.task.begin(engine, running.generation.prompt());
             running.generation.reuse(sequence.tokens().len());
         }
-        self.sequence = sequence;
+        (self.sequence, self.moves) = (sequence, moves);
         self.passed_over = false;
         self.running = Some(running);
         self.report_reading();
@@ -158,6 +163,21 @@ impl Slot {
         self.running.as_ref().map_or(0, |running| {
             running.tokens().len() - self.sequence.tokens().len() + self.sequence.to_recompute()
         })
+    }
+
+    /// Moves the parts of the prompt that come next.
+    ///
+    /// # Errors
+    /// If the engine cannot move them.
+    pub fn place(&mut self, engine: &Engine) -> Result<(), model::Error> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let moved = self.moves.place(engine, &mut self.sequence)?;
+        if moved > 0 {
+            let reused = running.generation.timings().reused;
+            running.generation.reuse(reused + moved);
+            self.report_reading();
+        }
+        Ok(())
     }
 
     /// Drops the answer if its receiver is gone.
@@ -234,10 +254,11 @@ impl Slot {
 
     /// Returns the tokens to compute next, and the receiver of their logits.
     pub fn feed(&mut self) -> Option<(Feed<'_, '_>, Taker<'_>)> {
-        let Slot { sequence, speculation, running, .. } = self;
+        let Slot { sequence, speculation, moves, running, .. } = self;
         let Running { generation, task, .. } = running.as_mut()?;
         let computed = sequence.tokens().len();
         let (Next { tokens, role, wanted }, prompt, writing) = generation.next(computed);
+        let tokens = &tokens[..tokens.len().min(moves.next() - computed)];
         let (wanted, output) = match &task.pooler {
             Some(pooler) => (pooler.wanted(), Output::Embedding),
             None if role == Role::Prompt && task.wants_prompt() => {
@@ -340,6 +361,11 @@ impl Running {
     /// Returns the tokens of the prompt and of the answer.
     pub fn tokens(&self) -> &[Token] {
         self.generation.tokens()
+    }
+
+    /// Returns whether the answer has a token.
+    pub fn has_begun(&self) -> bool {
+        self.generation.has_begun()
     }
 
     /// Returns whether the receiver is gone.

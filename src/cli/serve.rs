@@ -182,6 +182,10 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
     let context = options.context;
     let status = Arc::new(Status::default());
     let engine = Engine::new(&model, rope, options).map_err(Error::failed)?;
+    let moved_min = Some(args.requests.cache_reuse).filter(|tokens| *tokens > 0);
+    if moved_min.is_some() {
+        engine.check_place().map_err(|e| Error::usage(format_args!("--cache-reuse: {e}")))?;
+    }
     let capacity = engine.capacity();
     if let Some(folder) = &server.options.slot_folder {
         remove_incomplete(folder);
@@ -206,7 +210,7 @@ fn load(args: &Args, server: &Server) -> Result<Option<Running>, Error> {
         thread::Builder::new().name("scheduler".into()).spawn(move || {
             // It was checked above.
             if let Ok(tokenizer) = model.tokenizer() {
-                let options = batch::Options { speculations, step_max, disk, quotes };
+                let options = batch::Options { speculations, step_max, disk, moved_min, quotes };
                 Scheduler::new(engine, tokenizer, options, status).run(&received);
             }
         })?

@@ -195,21 +195,23 @@ impl Page {
         });
     }
 
-    /// Copies the keys and values of the first `positions` from another page, and all summaries if
-    /// these are all positions.
-    pub fn copy_first(&self, team: &Threads, other: &Page, positions: usize) {
+    /// Copies the keys and values at `from` in another page to the positions from `to` on, and all
+    /// summaries if these are all positions.
+    pub fn copy(&self, team: &Threads, other: &Page, from: Range<usize>, to: usize) {
         team.step(|worker| {
             let Some(phase) = worker.phase(1) else { return };
             phase.for_each(|claim| {
-                for (to, from) in self.halves().zip(other.halves()) {
-                    let (head, bytes) = (PAGE * to.row_bytes, positions * to.row_bytes);
-                    let from: &[u8] = cast_slice(from.lines.read(&phase));
-                    let to: &mut [u8] = cast_slice_mut(to.lines.write(claim, to.lines.width()));
-                    for (to, from) in to.chunks_exact_mut(head).zip(from.chunks_exact(head)) {
-                        to[..bytes].copy_from_slice(&from[..bytes]);
+                for (half, other) in self.halves().zip(other.halves()) {
+                    let (row, head) = (half.row_bytes, PAGE * half.row_bytes);
+                    let rows: &[u8] = cast_slice(other.lines.read(&phase));
+                    let lines = half.lines.write(claim, half.lines.width());
+                    let heads = cast_slice_mut::<_, u8>(lines).chunks_exact_mut(head);
+                    for (head, rows) in heads.zip(rows.chunks_exact(head)) {
+                        let rows = &rows[from.start * row..from.end * row];
+                        head[to * row..][..rows.len()].copy_from_slice(rows);
                     }
                 }
-                if positions == PAGE {
+                if from.len() == PAGE {
                     let from = other.summaries.read(&phase);
                     self.summaries.write(claim, from.len()).copy_from_slice(from);
                 }

@@ -111,7 +111,7 @@ impl PageTable {
         let new = self.pool.take(team, &shapes)?;
         for (page, new) in pages.into_iter().zip(new) {
             if let Some(old) = page {
-                new.copy_first(team, old, PAGE);
+                new.copy(team, old, 0..PAGE, 0);
             }
             *page = Some(new);
         }
@@ -198,7 +198,7 @@ impl PageTable {
             self.renew(team, next..next + 1, |page| page.as_ref().is_some_and(is_shared))?;
             for layer in &self.stores {
                 if let (Some(kept), Some(Some(next))) = (&layer[first], layer.get(next)) {
-                    next.copy_first(team, kept, within);
+                    next.copy(team, kept, 0..within, 0);
                 }
             }
         }
@@ -208,6 +208,27 @@ impl PageTable {
         self.states.shift(self.kept, pages * PAGE);
         self.summarized = self.summarized.min(first * PAGE);
         Ok(())
+    }
+
+    /// Copies the keys and values at `from` in another table of the pool to the positions from `to` on,
+    /// which must be [reserved](PageTable::reserve). Their stored bits do not change. Positions without a
+    /// page in the other table are left out.
+    pub fn copy(&self, team: &Threads, source: &PageTable, from: Range<usize>, to: usize) {
+        for (pages, sources) in self.stores.iter().zip(&source.stores) {
+            let (mut from, mut to) = (from.clone(), to);
+            while !from.is_empty() {
+                // Up to the end of a page, there or here.
+                let (there, here) = (from.start % PAGE, to % PAGE);
+                let count = from.len().min(PAGE - there).min(PAGE - here);
+                let page = pages.get(to / PAGE).and_then(Option::as_ref);
+                let source = sources.get(from.start / PAGE).and_then(Option::as_ref);
+                if let (Some(page), Some(source)) = (page, source) {
+                    page.copy(team, source, there..there + count, here);
+                }
+                from.start += count;
+                to += count;
+            }
+        }
     }
 
     /// Returns the page of a layer that has `position`, if the table has it.
@@ -396,6 +417,28 @@ mod tests {
             let more = table.pool.used_bytes() - used;
             assert_eq!(more / table.pool.page_bytes(), copied);
             table.reserve(&team, 1_200 - 256, 1_200).unwrap();
+        }
+    }
+
+    #[test]
+    fn copied_positions_have_their_bits_at_any_place() {
+        let (mut source, team) = table(&[Visibility::ALL; 2]);
+        source.reserve(&team, 0, 900).unwrap();
+        fill(&source, &team);
+        for (from, to) in [(0..900, 0), (37..800, 300), (300..310, 255), (5..6, 511)] {
+            let mut table = PageTable::new(&source.pool);
+            table.reserve(&team, 0, to).unwrap();
+            let before: Vec<_> = (0..to).map(|position| rows(&table, &team, position)).collect();
+            let fork = table.clone();
+            table.reserve(&team, to, to + from.len()).unwrap();
+            table.copy(&team, &source, from.clone(), to);
+            for (position, there) in (to..).zip(from) {
+                assert_eq!(rows(&table, &team, position), rows(&source, &team, there));
+            }
+            for (position, before) in before.iter().enumerate() {
+                assert_eq!(&rows(&table, &team, position), before, "{position}");
+                assert_eq!(&rows(&fork, &team, position), before, "{position}");
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! a model.
 
 mod assist;
+mod place;
 mod predict;
 mod step;
 

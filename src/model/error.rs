@@ -147,6 +147,17 @@ pub enum Error {
         name = Setting::SPARSE_ATTENTION
     )]
     SparseLayers { architecture: &'static str },
+    #[error(
+        "parts of a text can move only where the cache has keys before their rotation, with frequencies \
+         that do not depend on the length of all tokens: set {}, or choose another RoPE method",
+        Setting::CONTEXT_SHIFT
+    )]
+    PlacedMethod,
+    #[error(
+        "parts of a text cannot move in a {architecture} model: some of its layers do not attend to the \
+         whole context"
+    )]
+    PlacedLayers { architecture: &'static str },
     #[error(transparent)]
     Memory(#[from] Refused),
     #[error("cannot start the worker threads: {0}")]

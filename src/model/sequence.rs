@@ -52,6 +52,9 @@ pub struct Sequence {
     pub(super) recomputed: Option<usize>,
     /// The number of tokens evicted since the last [`Sequence::take_evicted`].
     pub(super) newly_evicted: Option<usize>,
+    /// The index of the first token whose keys and values another text gave; see
+    /// [`Engine::place`](super::Engine::place).
+    pub(super) placed: Option<usize>,
     /// The outputs for the last tokens, which an assistant drafts from.
     pub(super) outputs: Outputs,
 }
@@ -105,6 +108,7 @@ impl Sequence {
             departed: None,
             recomputed: None,
             newly_evicted: None,
+            placed: None,
             outputs: Outputs::default(),
         }
     }
@@ -145,6 +149,7 @@ impl Sequence {
         self.effective_length = plan.effective_length(tokens.len());
         self.computed = tokens.len();
         self.tokens = tokens;
+        self.placed = None;
         self.outputs = Outputs::default();
         // A file lacks first tokens that sliding windows dropped, also if a shift must keep them.
         if !self.table.keep(self.kept, self.computed) {
@@ -195,6 +200,7 @@ impl Sequence {
         self.table.truncate(len - self.evicted);
         self.tokens.truncate(len);
         self.computed = len;
+        self.placed = self.placed.filter(|placed| *placed < len);
         len
     }
 
@@ -232,6 +238,11 @@ impl Sequence {
             first: prompt && self.role == Role::Answer,
             kept: ends.chain(grid).chain(departed).chain([self.retained_from]).collect(),
         }
+    }
+
+    /// Returns the number of first tokens that were computed as a text of their own.
+    pub(super) fn unplaced_prefix(&self) -> usize {
+        self.placed.unwrap_or(self.computed)
     }
 
     /// Returns the number of first tokens without an evicted one.

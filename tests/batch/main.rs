@@ -7,6 +7,7 @@ mod constraints;
 mod disk;
 mod harness;
 mod memory;
+mod moves;
 mod order;
 mod prefixes;
 mod threads;

@@ -18,6 +18,7 @@ mod faults;
 mod latent;
 mod meaning;
 mod operations;
+mod place;
 mod position;
 mod predictor;
 mod recurrence;

@@ -8,9 +8,10 @@ use std::{
 use tracing::warn;
 
 use super::{
-    super::{Disk, slot::Slot},
+    super::{Disk, moves, slot::Slot},
     Scheduler, WORTH_WAITING,
 };
+use crate::Token;
 
 /// Sequences are written to disk once 1 / `FULL_SOON` of the KV cache is used. When it is full it
 /// is too late, since steps do not wait for the disk.
@@ -53,6 +54,41 @@ impl Scheduler<'_> {
         if let Some(disk) = &mut self.disk {
             disk.load(&job.request.prompt);
         }
+        true
+    }
+
+    /// Returns whether a waiting request should wait for a file with a part of its prompt that no kept
+    /// sequence has, after `reused` tokens. Starts to load the file, once for each request.
+    pub(super) fn awaits_part(&mut self, index: usize, reused: usize) -> bool {
+        let job = &self.waiting[index];
+        let (Some(disk), Some(least)) = (&self.disk, self.moved_min) else { return false };
+        if !job.moves() || !disk.keeps(&job.scales) {
+            return false;
+        }
+        let count = |texts: &[&[Token]]| moves::count(&job.request.prompt, reused, least, texts);
+        let mut texts: Vec<_> = self.kept().map(|kept| kept.tokens()).collect();
+        let known = count(&texts);
+        let with = |(name, tokens, bytes, loading)| {
+            texts.push(tokens);
+            let moved = count(&texts);
+            texts.pop();
+            (moved, name, bytes, loading)
+        };
+        let best = disk.texts().map(with).max_by_key(|(moved, ..)| *moved);
+        let worth = best.filter(|(moved, ..)| *moved >= known + WORTH_WAITING);
+        let Some((_, name, bytes, loading)) = worth else { return false };
+        if loading {
+            return true;
+        }
+        let name = name.to_string();
+        // A file that did not help could not be read, or had to make room.
+        if job.loaded.contains(&name) || !self.make_room(bytes) {
+            return false;
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.load_file(&name);
+        }
+        self.waiting[index].loaded.push(name);
         true
     }
 

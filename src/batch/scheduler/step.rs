@@ -52,10 +52,19 @@ impl Scheduler<'_> {
         }
     }
 
+    /// Moves the parts of prompts that other sequences have.
+    fn place(&mut self) {
+        let Scheduler { engine, slots, .. } = self;
+        let failed = slots.iter_mut().filter_map(|slot| Some((slot.id, slot.place(engine).err()?)));
+        let failed: Vec<_> = failed.collect();
+        failed.into_iter().for_each(|(slot, error)| self.fail(slot, error));
+    }
+
     /// Computes the next tokens of all slots that take part.
     pub(super) fn compute(&mut self) {
         self.rest();
         self.budget.begin_step();
+        self.place();
         let Some(turn) = self.turn() else { return };
         let (scales, answers, oldest) = (&turn.scales, turn.answers, turn.oldest);
         // Short prompts first, but the oldest prompt is passed over at most once in a row.

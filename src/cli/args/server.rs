@@ -6,10 +6,10 @@ use clap::ValueEnum;
 
 use super::{
     AdapterArgs, EngineArgs, LogArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SparseArgs,
-    SpeculationArgs, TemplateArgs, at_least_one, numbers,
+    SpeculationArgs, TemplateArgs, at_least_one, numbers, up_to_limit,
 };
 use crate::{cli::error::Error, server::Options};
-use rope_cpu::model::Pooling;
+use rope_cpu::{batch::MOVED_LEAST, model::Pooling};
 
 /// Serve a model over HTTP, as llama-server does
 ///
@@ -218,6 +218,15 @@ pub struct RequestArgs {
     #[arg(value_parser = numbers::between::<u64>(1, 1 << 40), hide_short_help = true)]
     pub cache_disk_limit: u64,
 
+    /// Take over moved parts of prompts with at least N tokens; 0: none
+    ///
+    /// Parts of earlier prompts and of documents in --cache-disk that a prompt has elsewhere are not
+    /// computed again, except for their first 32 tokens. Answers are then less exact, since a part was
+    /// computed after another text. Needs --context-shift, which stores keys that can move.
+    #[arg(long, alias = "LLAMA_ARG_CACHE_REUSE", value_name = "N", default_value = "0")]
+    #[arg(value_parser = moved_min, hide_short_help = true)]
+    pub cache_reuse: usize,
+
     /// Requests that may wait for a slot
     ///
     /// Further ones get the status 429.
@@ -367,5 +376,15 @@ impl ServeArgs {
             normalization: listen.embd_normalize,
             logs_prompts: self.log.log_prompts,
         })
+    }
+}
+
+/// Parses the minimum tokens of a part that moves.
+fn moved_min(text: &str) -> Result<usize, String> {
+    match up_to_limit(text)? {
+        tokens if tokens > 0 && tokens < MOVED_LEAST => {
+            Err(format!("must be 0, or at least {MOVED_LEAST}"))
+        }
+        tokens => Ok(tokens),
     }
 }

@@ -16,9 +16,6 @@ const PAGE: &str = "the web page has no such setting";
 
 const TEMPLATES: Treatment =
     Ignored("ignored, since rope-cpu renders every chat template as Jinja; the same text");
-const WHOLE_PREFIXES: Treatment = Ignored(
-    "ignored, since moved parts of a prompt change the answer: rope-cpu reuses whole prefixes",
-);
 const BATCHED: Treatment =
     Ignored("ignored, since answers are always batched; each is the same as alone");
 const CHECKED: Treatment = Ignored(
@@ -38,7 +35,6 @@ pub const OPTIONS: &[Entry] = &[
     ("--log-colors", Optional(&["on", "off", "auto"]), COLORS),
     ("--no-jinja", No, TEMPLATES),
     ("-nocb --no-cont-batching", No, BATCHED),
-    ("--cache-reuse", Any, WHOLE_PREFIXES),
     ("--check-tensors", No, CHECKED),
     ("--props", No, PROPS),
     ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", Any, LOOKUPS),

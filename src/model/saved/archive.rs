@@ -62,7 +62,7 @@ impl Archive {
 
     /// Returns how many of the first `len` tokens of a sequence [`Archive::save`] writes.
     pub(super) fn writable(&self, sequence: &Sequence, len: usize) -> usize {
-        let len = len.min(sequence.uninterrupted_prefix());
+        let len = len.min(sequence.uninterrupted_prefix()).min(sequence.unplaced_prefix());
         sequence.reusable(&self.plan, len, len)
     }
 
