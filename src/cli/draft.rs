@@ -6,7 +6,7 @@ use super::{
     resources::{self, Resources},
 };
 use rope_cpu::{
-    generate::speculation::{DraftModel, Drafter, Lookup, Predictor, Speculation},
+    generate::speculation::{DraftModel, Drafter, Lookup, Predictor, SelfDraft, Speculation},
     model::{Model, Session},
     rope::{Flags, Rope},
 };
@@ -106,7 +106,8 @@ pub fn speculations(
         let predictor =
             resources.predicts().then(|| Box::new(Predictor::default()) as Box<dyn Drafter>);
         let model = model.as_ref().map(|model| Box::new(model.beside()) as Box<dyn Drafter>);
-        let drafters = lookup.into_iter().chain(predictor).chain(model);
+        let own = args.sparse().then(|| Box::new(SelfDraft::default()) as Box<dyn Drafter>);
+        let drafters = lookup.into_iter().chain(predictor).chain(model).chain(own);
         Speculation::new(drafters.collect(), args.count())
     };
     Ok((0..count).map(speculation).collect())

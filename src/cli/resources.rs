@@ -18,8 +18,12 @@ use rope_cpu::{
     },
     platform::{self, memory::Available, priority, processors::Threads},
     rope::{Flags, Origin, Plan, Rope, Sourced},
+    settings::{Setting, renamed},
     threads::Power,
 };
+
+const SPARSE_TWICE: &str = "--spec-type draft-sparse drafts for dense attention: answers with \
+                            --sparse-attention are as fast as these drafts; omit one of the two";
 
 /// Memory, threads and instruction set of a run.
 pub struct Resources {
@@ -161,11 +165,13 @@ impl Resources {
         self
     }
 
-    /// Returns the resources with the memory of the model's predictor or assistant, if that drafts. With
-    /// `documents`, the predictor drafts only if it is named: they lack its keys.
+    /// Returns the resources with the memory of the model's predictor or assistant, or of sparse
+    /// attention, if that drafts. With `documents`, the predictor drafts only if it is named: they lack
+    /// its keys.
     ///
     /// # Errors
-    /// If the model has no predictor, or the assistant is one of another model.
+    /// If the model has no predictor, the assistant is one of another model, or answers are as sparse as
+    /// their drafts.
     pub fn with_drafts(
         mut self,
         model: &Model,
@@ -174,6 +180,13 @@ impl Resources {
     ) -> Result<Self, Error> {
         if let Some(path) = args.draft_model()?.filter(|_| args.may_assist()) {
             self.assistant = Assistant::open(path, model).map_err(Error::usage)?;
+        }
+        if args.sparse() {
+            if self.sparse_attention.is_some() {
+                return Err(Error::usage(SPARSE_TWICE));
+            }
+            self.sparse_attention = Some(SparseAttention::for_drafts());
+            self.request.sparse = true;
         }
         self.predict = args.predictor() && self.assistant.is_none();
         if self.predict && model.config().predictor.is_none() {
@@ -296,9 +309,13 @@ impl Resources {
     /// `--dry-run` it prints the plan instead, and returns `None`.
     ///
     /// # Errors
-    /// If flags or metadata are invalid or contradict each other; also see [`Resources::check`].
+    /// If flags or metadata are invalid or contradict each other, or attention cannot be sparse; also
+    /// see [`Resources::check`].
     pub fn rope(&self, model: &Model, flags: &Flags) -> Result<Option<Rope>, Error> {
         let plan = model.rope_plan(flags, self.context.clone()).map_err(Error::usage)?;
+        if let Some(sparse) = &self.sparse_attention {
+            sparse.check(model.config(), &plan).map_err(|e| not_sparse(sparse, &e.to_string()))?;
+        }
         if self.dry_run {
             return self.show_and_stop(&plan).map(|()| None);
         }
@@ -337,6 +354,15 @@ impl Resources {
     }
 }
 
+/// Returns the error for a model without sparse attention, with the name of the option that asked for
+/// it.
+fn not_sparse(sparse: &SparseAttention, message: &str) -> Error {
+    Error::usage(renamed(message, |name| {
+        let drafts = sparse.drafts_only && name == Setting::SPARSE_ATTENTION.0;
+        drafts.then(|| "--spec-type draft-sparse".into())
+    }))
+}
+
 /// Warns if the experts of a mixture do not all fit in memory.
 pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
     let (bytes, all) = (shape.expert_bytes(request, available.bytes), shape.experts_bytes);
@@ -351,7 +377,7 @@ pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
 }
 
 /// Formats three lines: the model, the memory, the threads; and one each for drafts of the model's
-/// layer or assistant, and for sparse attention.
+/// layer or assistant, and for sparse attention or drafts.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);

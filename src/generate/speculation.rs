@@ -26,6 +26,7 @@ mod costs;
 mod draft_model;
 mod lookup;
 mod predictor;
+mod self_draft;
 
 use std::{
     fmt,
@@ -38,6 +39,7 @@ pub use self::{
     draft_model::{DraftModel, Error as DraftModelError},
     lookup::Lookup,
     predictor::Predictor,
+    self_draft::SelfDraft,
 };
 use crate::{
     Token,
@@ -195,10 +197,10 @@ impl Speculation {
     }
 
     /// Returns at most `room` drafts for the next pass. `rows` is the number of rows of the pass
-    /// without drafts: 1 for a single sequence. [`Predictor`] needs the `target`.
+    /// without drafts: 1 for a single sequence. [`Predictor`] and [`SelfDraft`] need the `target`.
     ///
     /// # Errors
-    /// If the pass of a draft model or of the predictor fails.
+    /// If the pass of a draft model, of the predictor or of sparse attention fails.
     pub fn propose(
         &mut self,
         rows: usize,
@@ -287,6 +289,37 @@ impl Source {
         let known = self.seconds.unwrap_or(seconds);
         self.seconds = Some(known + (seconds - known) * NEW);
     }
+}
+
+/// A function of the engine that predicts what follows a token, as [`Engine::predict`] does.
+type Predict = fn(
+    &mut Engine,
+    &mut Sequence,
+    Token,
+    usize,
+    &mut dyn FnMut(&[f32]) -> Option<Token>,
+) -> Result<(), model::Error>;
+
+/// Adds the most likely tokens after a text to `drafts`, at most `count`; none if the target lacks
+/// more than the last token.
+fn draft_likeliest(
+    predict: Predict,
+    text: &[Token],
+    count: usize,
+    target: Option<&mut Target<'_>>,
+    drafts: &mut Vec<Token>,
+) -> Result<(), model::Error> {
+    let (Some(Target { engine, sequence }), Some((&last, before))) = (target, text.split_last())
+    else {
+        return Ok(());
+    };
+    if sequence.tokens().len() != before.len() {
+        return Ok(());
+    }
+    predict(engine, sequence, last, count, &mut |logits| {
+        drafts.push(likeliest(logits));
+        drafts.last().copied()
+    })
 }
 
 /// Returns the token with the largest logit.

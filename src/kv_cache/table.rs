@@ -52,6 +52,11 @@ impl PageTable {
         &self.states
     }
 
+    /// Replaces the states by a copy from before some steps, to undo these.
+    pub fn set_states(&mut self, states: States) {
+        self.states = states;
+    }
+
     /// Returns the index of the first buffer of a layer in a state.
     pub fn buffer_of(&self, layer: usize) -> usize {
         self.pool.buffer_of(layer)

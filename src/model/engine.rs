@@ -2,6 +2,7 @@
 //! a model.
 
 mod assist;
+mod draft;
 mod place;
 mod predict;
 mod step;
@@ -56,7 +57,8 @@ pub struct Options {
     pub predict: bool,
     /// The assistant of the model, with which [`Engine::predict`] drafts instead.
     pub assistant: Option<Assistant>,
-    /// Lets answer tokens of long sequences attend to a part of the keys; `None` for dense attention.
+    /// Lets answer tokens of long sequences attend to a part of the keys, or only drafts of these
+    /// ([`Engine::draft`]); `None` for dense attention.
     pub sparse_attention: Option<SparseAttention>,
     /// The numbers of worker threads.
     pub threads: Workers,
@@ -127,7 +129,7 @@ pub struct Engine {
     adapter_scales: Arc<[f32]>,
     /// Maximum tokens per step: [`Options::micro_batch`] or fewer.
     step_tokens: usize,
-    /// Whether attention is sparse where it can be.
+    /// Whether the attention of steps is sparse where it can be.
     sparse: bool,
     /// How experts are read that do not fit in memory.
     on_disk: Option<OnDisk>,
@@ -218,7 +220,7 @@ impl Engine {
         let assistance = assistance.transpose()?;
         let expert_bytes = options.expert_bytes.or_else(|| memory::expert_bytes(model, &options));
         let on_disk = expert_bytes.map(|bytes| OnDisk::new(model, bytes)).transpose()?.flatten();
-        let engine = Engine {
+        let mut engine = Engine {
             model: model.clone(),
             rope,
             options,
@@ -229,11 +231,12 @@ impl Engine {
             batch: Batch::default(),
             adapter_scales: model.adapters().iter().map(Adapter::scale).collect(),
             step_tokens: micro_batch,
-            sparse: true,
+            sparse: false,
             on_disk,
             observer: None,
             assistance,
         };
+        engine.set_dense(false);
         if engine.rope.plan().shifts {
             engine.sequence().keep(0)?;
         }
@@ -301,7 +304,8 @@ impl Engine {
     /// Makes attention dense in the following steps, or sparse again where
     /// [`Options::sparse_attention`] makes it.
     pub fn set_dense(&mut self, dense: bool) {
-        self.sparse = !dense;
+        let answers = self.options.sparse_attention.is_some_and(|sparse| !sparse.drafts_only);
+        self.sparse = answers && !dense;
     }
 
     /// Returns the number of blocks of keys that sparse attention has chosen since the last call, and

@@ -38,6 +38,9 @@ pub struct SparseAttention {
     pub keys_min: usize,
     /// Maximum share of the keys that is chosen, up to 1. [`SparseAttention::keys_min`] exceeds it.
     pub share_max: f32,
+    /// Whether answers are dense, and only drafts of them are sparse
+    /// ([`Engine::draft`](super::Engine::draft)).
+    pub drafts_only: bool,
 }
 
 /// The number of first layers that stay dense: their attention is spread over most of a text.
@@ -49,14 +52,50 @@ impl SparseAttention {
     /// Returns the settings for a share of the attention: from 8,192 tokens on, 1,024 keys to a
     /// quarter of all.
     pub fn new(mass: f32) -> Self {
-        SparseAttention { mass, length_min: 8192, keys_min: 1024, share_max: 0.25 }
+        SparseAttention {
+            mass,
+            length_min: 8192,
+            keys_min: 1024,
+            share_max: 0.25,
+            drafts_only: false,
+        }
     }
 
-    /// Checks that a model with this RoPE plan can use the settings.
+    /// Returns the settings for drafts of answers, which are dense: from 4,096 tokens on, 90 % of the
+    /// attention, 512 keys to an eighth of all.
+    ///
+    /// ```
+    /// use rope_cpu::model::{Options, SparseAttention};
+    ///
+    /// let sparse_attention = Some(SparseAttention::for_drafts());
+    /// let options = Options { sparse_attention, ..Options::new(32_768) };
+    /// ```
+    pub fn for_drafts() -> Self {
+        SparseAttention {
+            mass: 0.9,
+            length_min: 4096,
+            keys_min: 512,
+            share_max: 0.125,
+            drafts_only: true,
+        }
+    }
+
+    /// Checks that a model with this RoPE plan can use the settings, as [`Engine::new`] does.
+    ///
+    /// ```no_run
+    /// use rope_cpu::{model::{Model, SparseAttention}, rope::Flags};
+    ///
+    /// let model = Model::open("model.gguf")?;
+    /// let plan = model.rope_plan(&Flags::default(), 32_768)?;
+    /// SparseAttention::new(0.98).check(model.config(), &plan)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`Engine::new`]: super::Engine::new
     ///
     /// # Errors
     /// If they are out of range, no layer can be sparse, or the RoPE method moves keys.
-    pub(super) fn check(&self, config: &Config, plan: &Plan) -> Result<(), Error> {
+    pub fn check(&self, config: &Config, plan: &Plan) -> Result<(), Error> {
         let SparseAttention { mass, share_max, .. } = *self;
         if !(mass > 0.5 && mass < 1.0) {
             return Err(Error::SparseMass(mass));
@@ -124,11 +163,15 @@ impl SparseAttention {
 /// Formats one line: `Sparse attention: 98 % of the estimate, ..`.
 impl fmt::Display for SparseAttention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SparseAttention { mass, length_min, keys_min, share_max } = *self;
+        let SparseAttention { mass, length_min, keys_min, share_max, drafts_only } = *self;
+        let (title, tokens) = match drafts_only {
+            false => ("Sparse attention", "generated tokens"),
+            true => ("Sparse drafts", "drafts"),
+        };
         write!(
             f,
-            "Sparse attention: from {length_min} tokens on, generated tokens attend to keys with {} % of \
-             the estimated attention, {keys_min} keys to {} % of all",
+            "{title}: from {length_min} tokens on, {tokens} attend to keys with {} % of the estimated \
+             attention, {keys_min} keys to {} % of all",
             100.0 * mass,
             100.0 * share_max
         )
@@ -208,8 +251,13 @@ mod tests {
         out[1..=out[0] as usize].to_vec()
     }
 
-    const SPARSE: SparseAttention =
-        SparseAttention { mass: 0.9, length_min: 0, keys_min: 0, share_max: 1.0 };
+    const SPARSE: SparseAttention = SparseAttention {
+        mass: 0.9,
+        length_min: 0,
+        keys_min: 0,
+        share_max: 1.0,
+        drafts_only: false,
+    };
 
     #[test]
     fn a_block_with_the_mass_is_chosen_beside_the_first_and_last_ones() {

@@ -42,6 +42,12 @@ fn a_source_of_drafts_must_fit() {
     run(&["-m", model, "-p", "the", "-md", other]).refused(2, &[other, "tokenizer.ggml.model"]);
     run(&["-m", model, "-p", "the", "--spec-type", "draft-mtp"])
         .refused(2, &["draft-mtp needs a layer that predicts further tokens"]);
+    let sparse = ["-m", model, "-p", "the", "--spec-type", "draft-sparse"];
+    run(&sparse).refused(2, &["--spec-type draft-sparse has no effect on this llama model"]);
+    run(&[&sparse[..], &["--sparse-attention", "0.9"]].concat())
+        .refused(2, &["draft-sparse drafts for dense attention"]);
+    run(&[&sparse[..], &["--rope-scaling", "rerope"]].concat())
+        .refused(2, &["--spec-type draft-sparse needs all keys"]);
     let plan = run(&["-m", model, "-md", model, "--dry-run"]);
     assert_eq!(plan.stdout.matches("Memory: ").count(), 2, "{}", plan.stdout);
 }

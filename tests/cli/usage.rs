@@ -73,7 +73,7 @@ fn unsupported_options_of_llama_cli_are_rejected_by_name() {
 
 #[test]
 fn values_out_of_range_are_reported_with_the_range() {
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 34] = [
         (&["-ctk", "q6_0"], "choose one of f32, f16, bf16, q8_0, q5_0, q4_0"),
         (&["--isa", "mmx"], "scalar"),
         (&["-c", "-5"], "--ctx"),
@@ -109,10 +109,11 @@ fn values_out_of_range_are_reported_with_the_range() {
         (&["--draft", "0"], "'--spec-draft-n-max <N>': must be a whole number from 1 to 15"),
         (
             &["--spec-type", "eagle"],
-            "[possible values: auto, none, ngram-simple, draft-mtp, draft-simple]",
+            "[possible values: auto, none, ngram-simple, draft-mtp, draft-simple, draft-sparse]",
         ),
         (&["--spec-type", "draft-simple"], "give it with -md"),
         (&["-md", "x", "--spec-type", "ngram-mod"], "add draft-simple"),
+        (&["-md", "x", "--spec-type", "draft-sparse"], "add draft-simple"),
     ];
     run(&["tokenize", "-m", "x", "-p", "a", "--override-kv", "x"]).refused(2, &["KEY=TYPE:VALUE"]);
     for (options, said) in cases {

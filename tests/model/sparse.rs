@@ -16,13 +16,18 @@ use crate::{
 };
 
 /// From 300 tokens on, the fewest blocks.
-const FEW: SparseAttention =
-    SparseAttention { mass: 0.51, length_min: 300, keys_min: 0, share_max: 0.4 };
+pub const FEW: SparseAttention = SparseAttention {
+    mass: 0.51,
+    length_min: 300,
+    keys_min: 0,
+    share_max: 0.4,
+    drafts_only: false,
+};
 /// From 300 tokens on, all blocks.
-const ALL: SparseAttention = SparseAttention { keys_min: usize::MAX, share_max: 1.0, ..FEW };
+pub const ALL: SparseAttention = SparseAttention { keys_min: usize::MAX, share_max: 1.0, ..FEW };
 
 /// Returns a model with two layers that are sparse.
-fn tiny() -> Tiny {
+pub fn tiny() -> Tiny {
     Tiny { layers: 4, ..Tiny::llama() }
 }
 
@@ -31,7 +36,7 @@ fn shifting() -> Flags {
 }
 
 /// Calls `test` with an engine.
-fn with_engine<T>(
+pub fn with_engine<T>(
     tiny: &Tiny,
     how: &How,
     sparse_attention: Option<SparseAttention>,

@@ -34,7 +34,7 @@ use crate::{
 const END: Token = 49;
 
 /// Returns the file of a model with letters as its tokens.
-fn file(tiny: &Tiny) -> Builder {
+pub fn file(tiny: &Tiny) -> Builder {
     file_with(tiny, 'W')
 }
 
@@ -86,7 +86,7 @@ impl Drafter for Oracle {
 
 /// An answer, and the state of everything after it.
 #[derive(Debug, PartialEq)]
-struct Outcome {
+pub struct Outcome {
     text: String,
     tokens: Vec<Token>,
     end: End,
@@ -98,17 +98,17 @@ struct Outcome {
 }
 
 /// The number of tokens that were drafted, and of those that were right.
-type Counts = (usize, usize);
+pub type Counts = (usize, usize);
 
 /// A way to generate that all drafters must agree about.
 #[derive(Clone)]
-struct Case {
-    name: &'static str,
-    tiny: Tiny,
-    how: How,
-    settings: Settings,
-    limits: Limits,
-    prompt: usize,
+pub struct Case {
+    pub name: &'static str,
+    pub tiny: Tiny,
+    pub how: How,
+    pub settings: Settings,
+    pub limits: Limits,
+    pub prompt: usize,
 }
 
 impl Case {
@@ -123,7 +123,7 @@ impl Case {
 
     /// Returns the case of a RoPE method, from before its first change of frequencies, eviction or
     /// dropped page until after some of them.
-    fn flags(name: &'static str, tiny: Tiny, flags: Flags, tokens: usize) -> Self {
+    pub fn flags(name: &'static str, tiny: Tiny, flags: Flags, tokens: usize) -> Self {
         let mut case = Case::new(name, tiny).sampled();
         case.how.flags = flags;
         case.limits.tokens_max = Some(tokens);
@@ -135,8 +135,12 @@ impl Case {
         Case { settings: self.settings.with(&temperature::TEMPERATURE, 1.0), ..self }
     }
 
-    /// Generates with drafters that have `text`.
-    fn outcome(&self, session: &mut Session, speculation: &mut Speculation) -> (Outcome, Counts) {
+    /// Generates an answer with drafts.
+    pub fn outcome(
+        &self,
+        session: &mut Session,
+        speculation: &mut Speculation,
+    ) -> (Outcome, Counts) {
         let prompt = tokens(&self.tiny, self.prompt);
         let mut sampler = Sampler::new(self.settings.clone()).unwrap();
         let go_on = &mut |_: Event<'_>| ControlFlow::Continue(());

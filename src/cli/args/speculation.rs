@@ -17,7 +17,7 @@ use rope_cpu::{
 pub struct SpeculationArgs {
     /// Sources of drafts [default: auto]
     ///
-    /// auto, none, ngram-simple, draft-mtp or draft-simple. Several tokens are generated in one pass
+    /// auto, none, ngram-simple, draft-mtp, draft-simple or draft-sparse. Several tokens are generated in one pass
     /// where drafts of them are right; the answer is the same. auto takes draft-mtp if the model has
     /// such a layer that fits in memory, or what -md gives. It takes no layer with --cache-disk, since
     /// documents lack its keys. ngram-simple takes drafts from the text itself: what followed the
@@ -25,8 +25,10 @@ pub struct SpeculationArgs {
     /// in editing.
     /// draft-mtp takes drafts from a layer of the model that predicts further tokens: files of Qwen
     /// 3.5 and 3.6 may have one. Gemma 4 has it in a file of its own, an assistant, to give with -md.
-    /// draft-simple takes drafts from the model of -md. Separate several by commas: the text comes
-    /// first, then the layer or the assistant, then the model of -md.
+    /// draft-simple takes drafts from the model of -md. draft-sparse takes them from the model itself,
+    /// which then attends to a part of the keys. It helps where the KV cache takes more memory than the
+    /// weights, and starts at 4,096 tokens. Separate several by commas: the text comes first, then the
+    /// layer or the assistant, then the model of -md, then the model itself.
     ///
     /// The other ngram types of llama.cpp are names for ngram-simple.
     #[arg(long, alias = "LLAMA_ARG_SPEC_TYPE", value_name = "LIST", value_delimiter = ',')]
@@ -80,6 +82,7 @@ enum Type {
     NgramSimple,
     DraftMtp,
     DraftSimple,
+    DraftSparse,
 }
 
 impl SpeculationArgs {
@@ -101,6 +104,11 @@ impl SpeculationArgs {
     /// Returns whether the model's own predictor is a source of drafts if it fits.
     pub fn predictor_if_fitting(&self) -> bool {
         self.auto() && self.spec_draft_model.is_none()
+    }
+
+    /// Returns whether the model itself, with sparse attention, is a source of drafts.
+    pub fn sparse(&self) -> bool {
+        self.spec_type.contains(&Type::DraftSparse)
     }
 
     fn auto(&self) -> bool {

@@ -1,7 +1,10 @@
 //! The model's own predictor: a layer that predicts the token after the next one, or an assistant.
 
-use super::{Drafter, Target, acceptance::Acceptance, likeliest};
-use crate::{Token, model};
+use super::{Drafter, Target, acceptance::Acceptance, draft_likeliest};
+use crate::{
+    Token,
+    model::{self, Engine},
+};
 
 /// Drafts the most likely tokens by the model's predictor
 /// ([`Config::predictor`](crate::model::Config)) or its [`Assistant`](crate::model::Assistant). The
@@ -43,18 +46,7 @@ impl Drafter for Predictor {
         target: Option<&mut Target<'_>>,
         drafts: &mut Vec<Token>,
     ) -> Result<(), model::Error> {
-        let (Some(Target { engine, sequence }), Some((&last, before))) =
-            (target, text.split_last())
-        else {
-            return Ok(());
-        };
-        if sequence.tokens().len() != before.len() {
-            return Ok(());
-        }
-        engine.predict(sequence, last, count, &mut |logits| {
-            drafts.push(likeliest(logits));
-            drafts.last().copied()
-        })?;
+        draft_likeliest(Engine::predict, text, count, target, drafts)?;
         self.acceptance.drafted(text, drafts);
         Ok(())
     }

@@ -39,7 +39,9 @@ impl Engine {
         if !sequence.table.is_of(&self.pool) {
             return Err(Error::ForeignSequence { feed: 0 });
         }
-        let (start, count) = (sequence.positions(), count.min(self.predictable(sequence)));
+        let predicts = self.predictor().is_some() || self.assistance.is_some();
+        let most = if predicts { self.draftable(sequence) } else { 0 };
+        let (start, count) = (sequence.positions(), count.min(most));
         if count > 0 && self.assistance.is_some() {
             return self.assist(sequence, token, count, choose);
         }
@@ -55,8 +57,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the number of tokens that can be predicted after a sequence.
-    fn predictable(&self, sequence: &Sequence) -> usize {
+    /// Returns the number of tokens that can be drafted after a sequence: what [`Engine::room`] has, or
+    /// 0 where the next step changes earlier tokens.
+    pub(super) fn draftable(&self, sequence: &Sequence) -> usize {
         let (plan, context) = (self.rope.plan(), self.options.context);
         let (used, next) = (sequence.tokens().len(), sequence.positions());
         let full = match plan.shifts {
@@ -65,8 +68,7 @@ impl Engine {
         };
         let frequencies = plan.by_position()
             || plan.effective_length(sequence.length_at(used)) == sequence.effective_length;
-        let predicts = self.predictor().is_some() || self.assistance.is_some();
-        match predicts && !full && frequencies && sequence.to_recompute() == 0 {
+        match !full && frequencies && sequence.to_recompute() == 0 {
             true => self.room(sequence),
             false => 0,
         }
@@ -80,15 +82,23 @@ impl Engine {
         position: usize,
         before: Before,
     ) -> Result<&[f32], Error> {
-        let vocabulary = self.vocabulary();
         self.fill(sequence, token, position)?;
         self.prepare_rope()?;
-        self.divide()?;
+        self.divide(false)?;
         let tables = [&sequence.table];
         let forward = self.forward(&tables, sequence.adapter_scales());
         let Some(predictor) = forward.predictor else { return Ok(&[]) };
         forward.run(&self.team, |mut step| step.predict(predictor, before));
         self.check_fault()?;
+        self.only_logits()
+    }
+
+    /// Returns the logits of the only row of the batch.
+    ///
+    /// # Errors
+    /// If one of them is not finite.
+    pub(super) fn only_logits(&mut self) -> Result<&[f32], Error> {
+        let vocabulary = self.vocabulary();
         let logits = &self.state.logits.all()[..vocabulary];
         match are_finite(logits) {
             true => Ok(logits),

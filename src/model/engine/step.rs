@@ -247,7 +247,7 @@ impl Engine {
             wanted.map(move |token| (part.feed, token, part.rows.start + token - tokens.start))
         });
         let wanted: Vec<_> = wanted.collect();
-        self.divide()?;
+        self.divide(self.sparse)?;
         self.forward(tables, scales).layers(&self.team);
         self.check_fault()?;
         let (embeddings, wanted): (Vec<_>, Vec<_>) =
@@ -275,10 +275,12 @@ impl Engine {
         }
         Ok(())
     }
-    /// Divides the attention of the batch into tasks, with memory for their results.
-    pub(super) fn divide(&mut self) -> Result<(), Error> {
-        let Engine { team, state, schedules, batch, sparse, .. } = self;
-        schedules.divide(batch, *sparse);
+
+    /// Divides the attention of the batch into tasks, with memory for their results. It is dense in
+    /// all layers unless `sparse`.
+    pub(super) fn divide(&mut self, sparse: bool) -> Result<(), Error> {
+        let Engine { team, state, schedules, batch, .. } = self;
+        schedules.divide(batch, sparse);
         state.reserve_choices(team, schedules.choices_len())?;
         for (role, _) in batch.roles.ranges() {
             state.reserve_partials(team, role, schedules.partials_len(role))?;
