@@ -121,8 +121,8 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             let line: LogLine<Provenance, T> = json::parse(line).map_err(|e| foreign(&e))?;
             if line.provenance != provenance {
                 return Err(invalid(
-                    &"is of another model, adapter, cache type, --sparse-attention or --override-kv: \
-                      choose another --output file",
+                    &"is of another model, adapter, cache type, attention or --override-kv: choose \
+                      another --output file",
                 ));
             }
             entries.push(line.entry);

@@ -95,7 +95,7 @@ fn a_run_goes_on_where_it_was_interrupted() {
     // Other attention gives other answers.
     let sparse = with(&[&SHORT[..], &["--sparse-attention", "0.9"]].concat());
     assert!(sparse.code != Some(0), "{}", sparse.stdout);
-    sparse.said(&["cache type, --sparse-attention or", "choose another --output file"]);
+    sparse.said(&["cache type, attention or --override-kv: choose another --output file"]);
 }
 
 #[test]

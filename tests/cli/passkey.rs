@@ -128,7 +128,7 @@ fn what_was_answered_is_not_asked_again() {
 
     with(&["-ctk", "q8_0"]).refused(
         2,
-        &["answers.jsonl: line 1 is of another model, adapter, cache type or --override-kv"],
+        &["answers.jsonl: line 1 is of another model, adapter, cache type, attention or --override-kv"],
     );
     with(&["--depths", "1", "--seed", "1"]).said(&["1/1: as given, 600 tokens"]);
     std::fs::write(&path, "{}\n").unwrap();
