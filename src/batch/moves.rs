@@ -5,7 +5,7 @@
 //! prompt    | system | document B | document A | other question |
 //!             reused   moved        moved          computed
 //! ```
-//! The first tokens of each part are computed, since they restore most of what a part loses in another
+//! The first tokens of each part are computed, since they restore some of what a part loses in another
 //! place: see [`Engine::place`].
 
 use std::{
@@ -24,7 +24,7 @@ const BLOCK: usize = 32;
 /// The first tokens of a part that are computed.
 const COMPUTED: usize = 32;
 
-/// The tokens that are moved between two steps: copying those of a large model takes 100 ms.
+/// Maximum tokens that are moved between two steps, so that other answers do not wait for a long copy.
 const PLACED_MAX: usize = 512;
 
 /// The shortest part that can be found at any place.
@@ -62,8 +62,8 @@ impl Moves {
         Moves(parts.collect())
     }
 
-    /// Returns the index in the prompt up to which tokens are computed next. They are none while a part
-    /// is moved in several steps.
+    /// Returns the index in the prompt up to which tokens are computed next. While a part is moved in
+    /// several steps, no token is computed.
     pub fn next(&self) -> usize {
         self.0.front().map_or(usize::MAX, |part| part.start)
     }

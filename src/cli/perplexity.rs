@@ -48,7 +48,7 @@ enum Task<'a> {
     Score { text: &'a Path, windows: Windows, save: Option<&'a Path> },
     /// Score a text with several methods, or in windows of several lengths.
     Several { text: &'a Path, windows: Vec<Windows> },
-    /// Compare generated tokens with those of the default cache and attention.
+    /// Generate the end of each window twice: with the run's settings, and with the defaults.
     Decode { text: &'a Path, window: usize, steps: usize },
     /// Compare with the probabilities in a file.
     Compare { base: &'a Path, reader: Box<Reader<BufReader<Saved>>> },

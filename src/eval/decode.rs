@@ -12,7 +12,7 @@ use crate::{
 /// The comparison of an engine with another one, the base.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
-    /// The differences of the probabilities from those of the base.
+    /// How far the probabilities are from the base's.
     pub divergence: Divergence,
     /// The number of blocks of keys that sparse attention has read, and the number of all.
     pub blocks: [u64; 2],

@@ -62,7 +62,7 @@ fn read(engine: &mut Engine, sequence: &mut Sequence, role: Role, tokens: &[Toke
     best
 }
 
-/// A prompt with two parts of a document, in another order: their positions are not those of pages.
+/// Returns a prompt with two parts of a document, in another order. Neither starts at a page.
 fn moved(document: &[Token]) -> Vec<Token> {
     let parts = [&text(2, 50)[..], &document[200..300], &document[40..740], &text(3, 20)];
     parts.concat()

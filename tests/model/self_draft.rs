@@ -225,7 +225,7 @@ fn only_drafts_of_long_sequences_are_sparse() {
     };
     assert_eq!([299, 300].map(|length| drafts(Some(DRAFTS), length)), [0, 4]);
     assert_eq!(drafts(None, 350), 0);
-    // Where answers are sparse, too, drafts are their equals.
+    // Drafts are also made where answers are sparse.
     assert_eq!(drafts(Some(sparse::FEW), 350), 4);
 }
 

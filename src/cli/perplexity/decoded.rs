@@ -1,4 +1,5 @@
-//! Tokens generated with the run's cache and attention, compared with those of the defaults.
+//! Generates the end of a text with the run's cache and attention, and with the defaults, and compares
+//! the probabilities.
 
 use std::{io::Write, path::Path};
 

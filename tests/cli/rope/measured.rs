@@ -144,7 +144,7 @@ fn tuning_keeps_what_lowers_the_perplexity_and_measures_it_on_another_part() {
         - 1.0;
     assert!((number(&found["change_held_out"]) - change).abs() < 1e-12);
 
-    // A search that was interrupted has the same trials, and computes only those that are missing.
+    // An interrupted search repeats its trials, and computes only the missing ones.
     let lines = |path| std::fs::read_to_string(path).unwrap().lines().map(String::from).collect();
     let complete: Vec<String> = lines(&log);
     assert_eq!(complete.len(), 12 + 2);
