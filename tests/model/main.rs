@@ -25,6 +25,7 @@ mod recurrence;
 mod reference;
 mod run;
 mod saved;
+mod scheduled;
 mod self_draft;
 mod session;
 mod shift;

@@ -1,23 +1,18 @@
 //! Drafts of the model itself, with sparse attention: all that follows has the bits of steps without
 //! drafts.
 
-use std::sync::{Arc, mpsc};
-
 use rope_cpu::{
     Token,
-    batch::{self, Request, Scheduler, Update},
-    generate::{
-        Limits,
-        speculation::{Count, Drafter, Lookup, Predictor, SelfDraft, Speculation},
-    },
+    generate::speculation::{Count, Drafter, Lookup, Predictor, SelfDraft, Speculation},
     kv_cache::CacheType,
     model::{Engine, Error, Feed, Options, Output, Role, Sequence, Session, SparseAttention},
     rope::{Flags, POLICY, rerope},
-    sample::{Settings, temperature},
+    sample::temperature,
 };
 
 use crate::{
     engine::read,
+    scheduled::scheduled,
     session::{How, tokens, with_model},
     sparse::{self, with_engine},
     speculation::{Case, file},
@@ -327,8 +322,7 @@ fn generation_is_the_same_with_any_sampler() {
     }
 }
 
-/// The answers of a scheduler with three slots, which share the start of their prompts. Later prompts
-/// continue earlier answers.
+/// Three slots share the start of their prompts.
 #[test]
 fn a_scheduler_drafts_for_each_slot() {
     let tiny = tiny();
@@ -337,49 +331,12 @@ fn a_scheduler_drafts_for_each_slot() {
         let how = How { threads: 2, ..How::default() };
         with_model(&file, &[], &how, |model, rope, options| {
             let sparse_attention = drafts.then_some(DRAFTS);
-            let engine = Engine::new(model, rope, Options { sparse_attention, ..options });
-            let speculation = |_| match drafts {
-                true => Speculation::new(vec![Box::new(SelfDraft::default())], Count::Always(3)),
-                false => Speculation::none(),
-            };
-            let options = batch::Options {
-                speculations: (0..3).map(speculation).collect(),
-                ..batch::Options::new(3)
-            };
-            let tokenizer = model.tokenizer().unwrap();
-            let mut scheduler = Scheduler::new(engine.unwrap(), tokenizer, options, Arc::default());
-            let (sender, updates) = mpsc::channel();
-            let mut prompts: Vec<_> = (0..5).map(|i| tokens(&tiny, 320 + 40 * i)).collect();
-            for _ in 0..2 {
-                for (index, prompt) in prompts.iter().enumerate() {
-                    let limits =
-                        Limits { tokens_max: Some(40), ignore_end: true, ..Limits::default() };
-                    let sampling = Settings { seed: Some(3), ..Settings::default() };
-                    let sampling = sampling.with(&temperature::TEMPERATURE, 0.2);
-                    let request = Request { limits, sampling, ..Request::new(prompt.clone()) };
-                    let sender = sender.clone();
-                    let reply = move |update: Update| sender.send((index, update)).unwrap();
-                    scheduler.submit(request, reply);
-                }
-                while !scheduler.is_idle() {
-                    scheduler.step();
-                }
-                let mut ended = 0;
-                for (index, update) in updates.try_iter() {
-                    match update {
-                        Update::Generated(generated) => prompts[index].extend(generated.token),
-                        Update::Ended(outcome) => {
-                            ended += 1;
-                            assert_eq!(outcome.timings.drafted > 0, drafts);
-                        }
-                        Update::Failed(error) => panic!("{error}"),
-                        _ => {}
-                    }
-                }
-                assert_eq!(ended, 5);
-                prompts.iter_mut().for_each(|prompt| prompt.push(9));
-            }
-            prompts
+            let engine = Engine::new(model, rope, Options { sparse_attention, ..options }).unwrap();
+            let drafter = drafts.then_some(|| Box::new(SelfDraft::default()) as Box<dyn Drafter>);
+            let prompts = (0..5).map(|i| tokens(&tiny, 320 + 40 * i)).collect();
+            scheduled(engine, prompts, drafter, |timings| {
+                assert_eq!(timings.drafted > 0, drafts);
+            })
         })
     };
     assert!(answers(true) == answers(false));

@@ -1,14 +1,10 @@
 //! Speculative decoding: with any drafts, an answer and all that follows have the bits of one token
 //! at a time.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, mpsc},
-};
+use std::ops::ControlFlow;
 
 use rope_cpu::{
     Token,
-    batch::{self, Request, Scheduler, Update},
     generate::{
         End, Event, Limits, Stops, speculate,
         speculation::{
@@ -26,6 +22,7 @@ use crate::{
     build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     engine::Random,
     position,
+    scheduled::scheduled,
     session::{How, load, tokens, with_file, with_model},
     tiny::Tiny,
 };
@@ -525,7 +522,6 @@ fn an_assistant_changes_nothing() {
     }
 }
 
-/// The answers of a scheduler with three slots. Later prompts continue earlier answers.
 #[test]
 fn a_scheduler_drafts_with_the_predictor() {
     let target = Tiny::named("qwen35");
@@ -534,50 +530,12 @@ fn a_scheduler_drafts_with_the_predictor() {
         let how = How { threads: 1, micro_batch: 32, ..How::default() };
         with_model(&file, &[], &how, |model, rope, options| {
             let engine = Engine::new(model, rope, Options { predict, ..options }).unwrap();
-            let drafts = |_| match predict {
-                true => Speculation::new(vec![Box::new(Predictor::default())], Count::Always(3)),
-                false => Speculation::none(),
-            };
-            let options = batch::Options {
-                speculations: (0..3).map(drafts).collect(),
-                ..batch::Options::new(3)
-            };
-            let tokenizer = model.tokenizer().unwrap();
-            let mut scheduler = Scheduler::new(engine, tokenizer, options, Arc::default());
-            let (sender, updates) = mpsc::channel();
-            let mut prompts: Vec<_> = (0..5).map(|i| tokens(&target, 30 + 11 * i)).collect();
-            for _ in 0..2 {
-                for (index, prompt) in prompts.iter().enumerate() {
-                    let limits =
-                        Limits { tokens_max: Some(40), ignore_end: true, ..Limits::default() };
-                    let sampling = Settings { seed: Some(3), ..Settings::default() };
-                    let sampling = sampling.with(&temperature::TEMPERATURE, 0.2);
-                    let request = Request { limits, sampling, ..Request::new(prompt.clone()) };
-                    let sender = sender.clone();
-                    let reply = move |update: Update| sender.send((index, update)).unwrap();
-                    scheduler.submit(request, reply);
-                }
-                while !scheduler.is_idle() {
-                    scheduler.step();
-                }
-                let mut ended = 0;
-                for (index, update) in updates.try_iter() {
-                    match update {
-                        Update::Generated(generated) => prompts[index].extend(generated.token),
-                        Update::Ended(outcome) => {
-                            ended += 1;
-                            let timings = outcome.timings;
-                            assert_eq!(timings.drafted > 0, predict);
-                            assert_eq!(timings.accepted > 0, predict);
-                        }
-                        Update::Failed(error) => panic!("{error}"),
-                        _ => {}
-                    }
-                }
-                assert_eq!(ended, 5);
-                prompts.iter_mut().for_each(|prompt| prompt.push(9));
-            }
-            prompts
+            let drafter = predict.then_some(|| Box::new(Predictor::default()) as Box<dyn Drafter>);
+            let prompts = (0..5).map(|i| tokens(&target, 30 + 11 * i)).collect();
+            scheduled(engine, prompts, drafter, |timings| {
+                assert_eq!(timings.drafted > 0, predict);
+                assert_eq!(timings.accepted > 0, predict);
+            })
         })
     };
     assert!(answers(true) == answers(false));
