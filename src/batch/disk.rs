@@ -169,6 +169,12 @@ impl Disk {
         })
     }
 
+    /// Returns whether a file is being loaded.
+    pub fn is_loading(&self, name: &str) -> bool {
+        let loading = |entry: &Entry| entry.state == State::Loading && entry.file.name == name;
+        self.entries.iter().any(loading)
+    }
+
     /// Returns whether a sequence is being saved.
     pub fn saving(&self) -> bool {
         self.entries.iter().any(|entry| entry.state == State::Saving)

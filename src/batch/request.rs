@@ -83,6 +83,8 @@ pub(super) struct Job {
     pub restored: bool,
     /// The files that were loaded for parts of its prompt.
     pub loaded: Vec<String>,
+    /// Whether no other file has a part of its prompt.
+    pub searched: bool,
 }
 
 impl Job {

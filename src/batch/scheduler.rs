@@ -153,7 +153,8 @@ impl<'t> Scheduler<'t> {
         }
         let scales = request.adapter_scales.clone();
         let scales = scales.unwrap_or_else(|| self.engine.sequence().adapter_scales().into());
-        self.waiting.push_back(Job { request, reply, scales, restored: false, loaded: Vec::new() });
+        let (restored, loaded, searched) = (false, Vec::new(), false);
+        self.waiting.push_back(Job { request, reply, scales, restored, loaded, searched });
     }
 
     fn check(&self, Request { prompt, slot, pooling, .. }: &Request) -> Result<(), Error> {

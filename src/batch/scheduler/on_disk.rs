@@ -8,7 +8,7 @@ use std::{
 use tracing::warn;
 
 use super::{
-    super::{Disk, moves, slot::Slot},
+    super::{Disk, moves, request::Job, slot::Slot},
     Scheduler, WORTH_WAITING,
 };
 use crate::Token;
@@ -61,10 +61,32 @@ impl Scheduler<'_> {
     /// sequence has, after `reused` tokens. Starts to load the file, once for each request.
     pub(super) fn awaits_part(&mut self, index: usize, reused: usize) -> bool {
         let job = &self.waiting[index];
-        let (Some(disk), Some(least)) = (&self.disk, self.moved_min) else { return false };
-        if !job.moves() || !disk.keeps(&job.scales) {
-            return false;
+        let keeps = |disk: &&Disk| !job.searched && job.moves() && disk.keeps(&job.scales);
+        let Some(disk) = self.disk.as_ref().filter(keeps) else { return false };
+        if job.loaded.last().is_some_and(|name| disk.is_loading(name)) {
+            return true;
         }
+        let part = self.part_on_disk(job, disk, reused);
+        // A file that did not help could not be read, or had to make room.
+        let part = part.filter(|(name, ..)| !job.loaded.contains(name));
+        let part = part.filter(|(_, bytes, loading)| *loading || self.make_room(*bytes));
+        let job = &mut self.waiting[index];
+        let Some((name, _, loading)) = part else {
+            // All files were compared: not again at each step.
+            job.searched = true;
+            return false;
+        };
+        if !loading && let Some(disk) = &mut self.disk {
+            disk.load_file(&name);
+        }
+        job.loaded.push(name);
+        true
+    }
+
+    /// Returns the file with the largest part of a prompt that no kept sequence has: its name, its size
+    /// and whether it is being loaded.
+    fn part_on_disk(&self, job: &Job, disk: &Disk, reused: usize) -> Option<(String, u64, bool)> {
+        let least = self.moved_min?;
         let count = |texts: &[&[Token]]| moves::count(&job.request.prompt, reused, least, texts);
         let mut texts: Vec<_> = self.kept().map(|kept| kept.tokens()).collect();
         let known = count(&texts);
@@ -76,20 +98,7 @@ impl Scheduler<'_> {
         };
         let best = disk.texts().map(with).max_by_key(|(moved, ..)| *moved);
         let worth = best.filter(|(moved, ..)| *moved >= known + WORTH_WAITING);
-        let Some((_, name, bytes, loading)) = worth else { return false };
-        if loading {
-            return true;
-        }
-        let name = name.to_string();
-        // A file that did not help could not be read, or had to make room.
-        if job.loaded.contains(&name) || !self.make_room(bytes) {
-            return false;
-        }
-        if let Some(disk) = &mut self.disk {
-            disk.load_file(&name);
-        }
-        self.waiting[index].loaded.push(name);
-        true
+        worth.map(|(_, name, bytes, loading): (_, &str, _, _)| (name.to_string(), bytes, loading))
     }
 
     /// Removes unused sequences until `bytes` of keys and values are free. Returns `false` if too
