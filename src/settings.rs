@@ -51,10 +51,12 @@ impl Setting {
     pub const CACHE_TYPE_V: Setting = Setting("cache_type_v");
     /// The share of attention that sparse attention covers.
     pub const SPARSE_ATTENTION: Setting = Setting("sparse_attention");
+    /// The share of attention that sparse attention covers in prompts.
+    pub const SPARSE_PROMPT: Setting = Setting("sparse_prompt");
 
     /// The settings above. [`rope`](crate::rope::parameters) and
     /// [`sample`](crate::sample::settings) have lists of their own.
-    pub const ALL: [Setting; 14] = [
+    pub const ALL: [Setting; 15] = [
         Setting::MODEL,
         Setting::OVERRIDE_KV,
         Setting::HUB_ENDPOINT,
@@ -69,6 +71,7 @@ impl Setting {
         Setting::CACHE_TYPE_K,
         Setting::CACHE_TYPE_V,
         Setting::SPARSE_ATTENTION,
+        Setting::SPARSE_PROMPT,
     ];
 }
 

@@ -291,5 +291,6 @@ impl Disk {
 
 /// Returns whether a file is for another model or other settings.
 fn is_of_others(error: &Error) -> bool {
-    matches!(error, Error::Model | Error::Rope { .. } | Error::Cache { .. } | Error::Context { .. })
+    use Error::{Cache, Context, Model, Prompt, Rope};
+    matches!(error, Model | Rope { .. } | Cache { .. } | Prompt { .. } | Context { .. })
 }

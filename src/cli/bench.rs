@@ -88,9 +88,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
             printers.push(Printer::new(format, to, table));
         }
     }
-    if let Some(sparse) = args.sparse.sparse_attention {
-        note(sparse);
-    }
+    args.sparse.lines().for_each(note);
     let progress = Progress::new(args.progress, models.len() * settings.len() * tests.len());
     let mut round = Round { args, tests: &tests, probes: HashMap::new(), printers, progress };
     for (path, file) in models.iter().zip(files) {
@@ -133,6 +131,7 @@ impl Round<'_> {
                 threads: setting.threads.into(),
                 cpu: cpu(args),
                 sparse_attention: args.sparse.sparse_attention,
+                sparse_prompt: args.sparse.sparse_prompt,
                 ..Options::new(context)
             };
             let asked = Sourced::given(context, format!("a test at depth {}", setting.depth));

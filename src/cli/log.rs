@@ -30,6 +30,8 @@ struct Provenance {
     cache_type_v: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sparse_attention: Option<f32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sparse_prompt: Option<f32>,
 }
 
 /// The start of every line.
@@ -97,6 +99,7 @@ impl<T: Serialize + DeserializeOwned> Log<T> {
             cache_type_k: memory.cache_type_k.name().into(),
             cache_type_v: memory.cache_type_v.name().into(),
             sparse_attention: sparse.sparse_attention.map(|sparse| sparse.mass),
+            sparse_prompt: sparse.sparse_prompt.map(|sparse| sparse.mass),
         };
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.map_err(|e| named(path, e))?;

@@ -21,7 +21,7 @@ use indexmap::IndexSet;
 use report::OutputType;
 
 use super::{
-    args::{MemoryArgs, up_to_limit},
+    args::{MemoryArgs, SparseArgs, up_to_limit},
     error::Error,
     flags, load, note, resources, text, warn,
 };
@@ -61,6 +61,7 @@ enum Task<'a> {
 /// written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let task = task(args)?;
+    check_sparse(args, task.window())?;
     let model = load::adapted(&args.model, &args.adapters)?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
 
@@ -79,6 +80,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         resources.context = Sourced { value: context, origin };
     }
     let resources = resources.for_sequences(windows_together(args, window));
+    let resources = resources.with_attention(args.sparse);
     let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let windows_max = usize::try_from(args.chunks).ok();
@@ -156,7 +158,7 @@ fn task(args: &Args) -> Result<Task<'_>, Error> {
     let or = |context, other| if context == 0 { other } else { context };
     if let Some(steps) = args.decode {
         let window = or(context, WINDOW);
-        decoded::check(args, window, steps)?;
+        decoded::check(args)?;
         return Ok(Task::Decode { text, window, steps });
     }
     let sliding = |window: usize| {
@@ -194,6 +196,21 @@ impl Task<'_> {
             Task::Compare { reader, .. } => reader.window(),
         }
     }
+}
+
+/// Checks that attention is sparse somewhere in windows of `window` tokens, if the options ask for that.
+fn check_sparse(args: &Args, window: usize) -> Result<(), Error> {
+    let SparseArgs { sparse_attention, sparse_prompt } = args.sparse;
+    let sparse = sparse_attention.into_iter().chain(sparse_prompt);
+    let Some(dense) = sparse.map(|sparse| sparse.length_min).max() else { return Ok(()) };
+    let needed = dense.saturating_add(args.decode.unwrap_or(0)).saturating_add(1);
+    if window < needed {
+        return Err(Error::usage(format_args!(
+            "windows of {window} tokens are too short: attention is dense in the first {dense}; they \
+             need {needed} or more"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the context for windows of `window` tokens. A rolling context may be smaller, and by

@@ -38,7 +38,7 @@ pub struct Resources {
     threads: Threads,
     cpu: Cpu,
     power: Power,
-    sparse_attention: Option<SparseAttention>,
+    sparse: SparseArgs,
     predict: bool,
     assistant: Option<Assistant>,
 }
@@ -104,7 +104,7 @@ pub fn plan(memory: &MemoryArgs, machine: &EngineArgs, model: &Model, rolling: b
         threads,
         cpu: machine.machine.cpu(),
         power: machine.power,
-        sparse_attention: None,
+        sparse: SparseArgs::default(),
         predict: false,
         assistant: None,
     }
@@ -140,7 +140,8 @@ impl Resources {
     /// Returns the options for the session.
     pub fn options(&self) -> Options {
         let Request { context, micro_batch, keys, values, .. } = self.request;
-        let Resources { cpu, power, sparse_attention, predict, .. } = *self;
+        let Resources { cpu, power, sparse, predict, .. } = *self;
+        let SparseArgs { sparse_attention, sparse_prompt } = sparse;
         let threads = self.threads.workers;
         let expert_bytes = self.expert_bytes();
         Options {
@@ -151,6 +152,7 @@ impl Resources {
             cpu,
             power,
             sparse_attention,
+            sparse_prompt,
             expert_bytes,
             predict,
             assistant: self.assistant.clone(),
@@ -160,8 +162,8 @@ impl Resources {
 
     /// Returns the resources with the memory of sparse attention, if that is chosen.
     pub fn with_attention(mut self, args: SparseArgs) -> Self {
-        self.sparse_attention = args.sparse_attention;
-        self.request.sparse = args.sparse_attention.is_some();
+        self.sparse = args;
+        self.request.sparse = args.lines().next().is_some();
         self
     }
 
@@ -182,10 +184,10 @@ impl Resources {
             self.assistant = Assistant::open(path, model).map_err(Error::usage)?;
         }
         if args.sparse() {
-            if self.sparse_attention.is_some() {
+            if self.sparse.sparse_attention.is_some() {
                 return Err(Error::usage(SPARSE_TWICE));
             }
-            self.sparse_attention = Some(SparseAttention::for_drafts());
+            self.sparse.sparse_attention = Some(SparseAttention::for_drafts());
             self.request.sparse = true;
         }
         self.predict = args.predictor() && self.assistant.is_none();
@@ -313,14 +315,23 @@ impl Resources {
     /// see [`Resources::check`].
     pub fn rope(&self, model: &Model, flags: &Flags) -> Result<Option<Rope>, Error> {
         let plan = model.rope_plan(flags, self.context.clone()).map_err(Error::usage)?;
-        if let Some(sparse) = &self.sparse_attention {
-            sparse.check(model.config(), &plan).map_err(|e| not_sparse(sparse, &e.to_string()))?;
-        }
+        let sparse = self.options().check_sparse(model.config(), &plan);
+        sparse.map_err(|e| self.not_sparse(&e.to_string()))?;
         if self.dry_run {
             return self.show_and_stop(&plan).map(|()| None);
         }
         self.check()?;
         Ok(Some(Rope::new(plan)))
+    }
+
+    /// Returns the error for a model without sparse attention, with the name of the option that asked
+    /// for it.
+    fn not_sparse(&self, message: &str) -> Error {
+        let drafts = self.sparse.sparse_attention.is_some_and(|sparse| sparse.drafts_only);
+        Error::usage(renamed(message, |name| {
+            let drafts = drafts && name == Setting::SPARSE_ATTENTION.0;
+            drafts.then(|| "--spec-type draft-sparse".into())
+        }))
     }
 
     /// Checks that enough memory is available, if that is known.
@@ -354,15 +365,6 @@ impl Resources {
     }
 }
 
-/// Returns the error for a model without sparse attention, with the name of the option that asked for
-/// it.
-fn not_sparse(sparse: &SparseAttention, message: &str) -> Error {
-    Error::usage(renamed(message, |name| {
-        let drafts = sparse.drafts_only && name == Setting::SPARSE_ATTENTION.0;
-        drafts.then(|| "--spec-type draft-sparse".into())
-    }))
-}
-
 /// Warns if the experts of a mixture do not all fit in memory.
 pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
     let (bytes, all) = (shape.expert_bytes(request, available.bytes), shape.experts_bytes);
@@ -377,7 +379,7 @@ pub fn warn_of_experts(shape: &Shape, request: &Request, available: Available) {
 }
 
 /// Formats three lines: the model, the memory, the threads; and one each for drafts of the model's
-/// layer or assistant, and for sparse attention or drafts.
+/// layer or assistant, and for each kind of sparse attention.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = self.shape.need(&self.request);
@@ -405,9 +407,6 @@ impl fmt::Display for Resources {
             self.threads.reason,
             self.cpu.name()
         )?;
-        match self.sparse_attention {
-            Some(sparse) => write!(f, "\n{sparse}"),
-            None => Ok(()),
-        }
+        self.sparse.lines().try_for_each(|line| write!(f, "\n{line}"))
     }
 }

@@ -1,7 +1,7 @@
 //! Compares two engines of a model, token by token at the end of a text: what cache types or sparse
 //! attention cost in probabilities, and what they save in seconds.
 
-use std::time::Instant;
+use std::{ops::AddAssign, time::Instant};
 
 use super::{kl::Divergence, likelihood::Softmax, perplexity::Error};
 use crate::{
@@ -18,13 +18,32 @@ pub struct Decoded {
     pub blocks: [u64; 2],
     /// The seconds of each step, of the base and of the other engine.
     pub seconds: Vec<[f64; 2]>,
+    /// The prompts.
+    pub prompts: Prompts,
+}
+
+/// The comparison of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prompts {
+    /// The number of blocks of keys that sparse attention has read, and the number of all.
+    pub blocks: [u64; 2],
+    /// The seconds of all prompts, of the base and of the other engine.
+    pub seconds: [f64; 2],
+    /// The seconds of the tokens that sparse attention can serve, of the base and of the other engine.
+    pub sparse_seconds: [f64; 2],
+}
+
+impl Prompts {
+    /// Returns the share of the keys that sparse attention has read, if layers are sparse.
+    pub fn share_read(&self) -> Option<f64> {
+        share(self.blocks)
+    }
 }
 
 impl Decoded {
     /// Returns the share of the keys that sparse attention has read, if layers are sparse.
     pub fn share_read(&self) -> Option<f64> {
-        let [read, all] = self.blocks.map(|blocks| blocks as f64);
-        (all > 0.0).then(|| read / all)
+        share(self.blocks)
     }
 
     /// Returns the median seconds of a step, of the base and of the other engine.
@@ -48,7 +67,7 @@ impl Decoded {
 /// # Errors
 /// If the text is too short, the model cannot be computed, or logits are not finite.
 pub fn decode(
-    engines: [&mut Engine; 2],
+    mut engines: [&mut Engine; 2],
     text: &[Token],
     steps: usize,
     decoded: &mut Decoded,
@@ -61,19 +80,20 @@ pub fn decode(
     let (prompt, rest) = text.split_at(tokens - steps - 1);
     let mut sequences = [engines[0].sequence(), engines[1].sequence()];
     let mut logits = [Vec::new(), Vec::new()];
-    for way in [0, 1] {
-        read(engines[way], &mut sequences[way], Role::Prompt, prompt, &mut logits[way])?;
-    }
-    engines[1].take_blocks_read();
-    for (i, pair) in rest.windows(2).enumerate() {
-        let mut seconds = [0.0; 2];
-        // In turns, so that neither always follows the other.
-        for way in [i % 2, 1 - i % 2] {
-            let start = Instant::now();
-            let (sequence, logits) = (&mut sequences[way], &mut logits[way]);
-            read(engines[way], sequence, Role::Answer, &pair[..1], logits)?;
-            seconds[way] = start.elapsed().as_secs_f64();
+    let sparse = engines[1].options().sparse_prompt;
+    let sparse_from = sparse.map_or(usize::MAX, |sparse| sparse.length_min);
+    let micro_batch = engines[1].options().micro_batch;
+    for (i, part) in prompt.chunks(micro_batch).enumerate() {
+        let seconds = both(&mut engines, &mut sequences, Role::Prompt, part, &mut logits, i)?;
+        let prompts = &mut decoded.prompts;
+        add(&mut prompts.seconds, seconds);
+        if i * micro_batch >= sparse_from {
+            add(&mut prompts.sparse_seconds, seconds);
         }
+    }
+    add(&mut decoded.prompts.blocks, engines[1].take_blocks_read());
+    for (i, pair) in rest.windows(2).enumerate() {
+        let seconds = both(&mut engines, &mut sequences, Role::Answer, &pair[..1], &mut logits, i)?;
         decoded.seconds.push(seconds);
         let finite = |logits: &[f32]| Softmax::of(logits).ok_or(Error::NotFinite(prompt.len() + i));
         let (base, other) = (finite(&logits[0])?, finite(&logits[1])?);
@@ -83,9 +103,28 @@ pub fn decode(
         decoded.divergence.add(&logits[0], pair[1], nll, &other, &logits[1]);
         each(i + 1);
     }
-    let read = engines[1].take_blocks_read();
-    decoded.blocks.iter_mut().zip(read).for_each(|(all, more)| *all += more);
+    add(&mut decoded.blocks, engines[1].take_blocks_read());
     Ok(())
+}
+
+/// Reads tokens with both engines. Writes the logits of the last token, and returns the seconds of
+/// each.
+fn both(
+    engines: &mut [&mut Engine; 2],
+    sequences: &mut [Sequence; 2],
+    role: Role,
+    tokens: &[Token],
+    logits: &mut [Vec<f32>; 2],
+    turn: usize,
+) -> Result<[f64; 2], Error> {
+    let mut seconds = [0.0; 2];
+    // In turns, so that neither always follows the other.
+    for way in [turn % 2, 1 - turn % 2] {
+        let start = Instant::now();
+        read(engines[way], &mut sequences[way], role, tokens, &mut logits[way])?;
+        seconds[way] = start.elapsed().as_secs_f64();
+    }
+    Ok(seconds)
 }
 
 /// Reads tokens into a sequence, and writes the logits of the last one to `logits`.
@@ -107,6 +146,16 @@ fn read(
         tokens = feeds[0].tokens;
     }
     Ok(())
+}
+
+/// Adds to both of two sums.
+fn add<T: AddAssign>(sums: &mut [T; 2], more: [T; 2]) {
+    sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+}
+
+/// Returns the share of all blocks that was read, if there are any.
+fn share([read, all]: [u64; 2]) -> Option<f64> {
+    (all > 0).then(|| read as f64 / all as f64)
 }
 
 /// Returns the median; 0 without values.

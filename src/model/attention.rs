@@ -20,7 +20,7 @@ use super::{
     batch::{Batch, Role, Row, Tile, cut},
     config::{self, HEAD_DIM_MAX},
     runs::Runs,
-    sparse::SparseAttention,
+    sparse::{Group, SparseAttention, group_rows},
 };
 use crate::{
     kv_cache::{CacheType, PAGE, Shape},
@@ -89,8 +89,6 @@ pub struct Schedule {
     sparse: Option<SparseAttention>,
     /// Whether some of the rows do.
     sparse_rows: bool,
-    /// The number of rows.
-    rows: usize,
     /// The length of a list of chosen blocks, with their number before it.
     choice_len: usize,
 }
@@ -98,6 +96,8 @@ pub struct Schedule {
 /// The part of the context, the rows and the KV heads of one task.
 pub struct Task {
     pub part: usize,
+    /// The index of the tile.
+    pub index: usize,
     pub tile: Tile,
     pub kv_heads: Range<usize>,
 }
@@ -114,19 +114,22 @@ pub struct Partials<'a> {
 
 impl Schedules {
     /// Creates the schedules of layers with these heads, pages and visibilities; `None` for a layer
-    /// that does not attend. Answers in layers with summaries of keys have `sparse` attention.
+    /// that does not attend. Layers with summaries of keys have the `sparse` attention of each role.
     pub fn new<'a>(
         layers: impl Iterator<Item = Option<(&'a config::Attention, (Shape, Visibility))>>,
-        sparse: Option<SparseAttention>,
+        sparse: [Option<SparseAttention>; 2],
     ) -> Self {
         let mut groups: Vec<[Schedule; 2]> = Vec::new();
         let layers = layers.map(|layer| {
             let (attention, (shape, visibility)) = layer?;
-            let sparse = sparse.filter(|_| shape.summaries);
-            let like = |[group, _]: &[Schedule; 2]| group.serves(attention, shape, sparse);
+            let sparse = sparse.map(|sparse| sparse.filter(|_| shape.summaries));
+            let like = |group: &[Schedule; 2]| {
+                let mut schedules = group.iter().zip(sparse);
+                group[0].serves(attention, shape) && schedules.all(|(own, one)| own.sparse == one)
+            };
             let index = groups.iter().position(like).unwrap_or_else(|| {
                 groups.push(Role::ALL.map(|role| {
-                    let sparse = sparse.filter(|_| role == Role::Answer);
+                    let sparse = sparse[role as usize];
                     Schedule { sparse, ..Schedule::new(attention, shape, role) }
                 }));
                 groups.len() - 1
@@ -138,11 +141,20 @@ impl Schedules {
         Schedules { groups, layers }
     }
 
-    /// Divides the attention of a batch, which is dense in all layers unless `sparse`.
-    pub fn divide(&mut self, batch: &Batch, sparse: bool) {
+    /// Divides the attention of a batch, which is dense in all layers for a role that is not `sparse`.
+    pub fn divide(&mut self, batch: &Batch, sparse: [bool; 2]) {
         for schedule in self.groups.iter_mut().flatten() {
-            schedule.divide(&batch.rows[batch.roles.range(schedule.role)], sparse);
+            let role = schedule.role;
+            schedule.divide(&batch.rows[batch.roles.range(role)], sparse[role as usize]);
         }
+    }
+
+    /// Returns the number of positions at whose multiples prompts should be cut, in steps that reach
+    /// `end`: 1 if attention is dense up to there.
+    pub fn prompt_rows(&self, end: usize) -> usize {
+        let prompts = self.groups.iter().map(|group| &group[Role::Prompt as usize]);
+        let sparse = prompts.filter(|one| one.sparse.is_some_and(|sparse| sparse.applies(end)));
+        sparse.map(Schedule::group_rows).max().unwrap_or(1)
     }
 
     /// Returns the maximum number of elements that all lists of chosen blocks have in a layer.
@@ -170,7 +182,8 @@ impl Schedule {
         // A rolling context starts within a part, and a micro-batch extends it before it rolls.
         let parts = |rows| Amount { fixed: 2 * rows, per_token: 0, per_part: rows };
         let tile_rows = |rows| tile_rows(attention.heads, attention.group(), rows);
-        let prompt = Amount { fixed: tile_rows(usize::MAX), ..Amount::per_token(1) };
+        // Tiles that are aligned may leave rows out at both ends.
+        let prompt = Amount { fixed: 2 * tile_rows(usize::MAX), ..Amount::per_token(1) };
         let part = if attention.latent.is_some() { LATENT_PART } else { HEADS_PART };
         let answer = parts(PART / part);
         let few = tile_rows(FEW_ROWS).min(FEW_ROWS);
@@ -200,21 +213,14 @@ impl Schedule {
             second: PART,
             sparse: None,
             sparse_rows: false,
-            rows: 0,
             choice_len: 0,
         }
     }
 
     /// Returns whether these heads and pages have the schedule's dimensions.
-    fn serves(
-        &self,
-        attention: &config::Attention,
-        shape: Shape,
-        sparse: Option<SparseAttention>,
-    ) -> bool {
+    fn serves(&self, attention: &config::Attention, shape: Shape) -> bool {
         let own = (self.kv_heads, self.group, self.dim, self.causal);
         own == (attention.kv_heads, attention.group(), shape.padded_dim(), attention.ahead == 0)
-            && self.sparse == sparse
     }
 
     /// Adds a layer with this visibility.
@@ -228,17 +234,19 @@ impl Schedule {
     /// Divides the attention of `rows`.
     fn divide(&mut self, rows: &[Row], sparse: bool) {
         let heads = self.kv_heads * self.group;
-        let blocks = self.sparse.filter(|_| sparse).and_then(|sparse| {
-            let chosen = rows.iter().filter(|row| sparse.applies(row.position));
-            chosen.map(|row| sparse.blocks_max(row.position)).max()
-        });
-        self.sparse_rows = blocks.is_some();
-        self.rows = rows.len();
-        self.choice_len = blocks.map_or(0, |blocks| 1 + blocks);
-        // Each KV head of a token attends to other keys.
-        let rows_max = if self.sparse_rows { 1 } else { tile_rows(heads, self.group, rows.len()) };
-        cut(rows, rows_max, &mut self.tiles);
+        self.sparse_rows = sparse && rows.iter().any(|row| self.applies(row));
+        let rows_max = match self.sparse_rows {
+            true => self.group_rows(),
+            false => tile_rows(heads, self.group, rows.len()),
+        };
+        cut(rows, rows_max, self.sparse_rows, &mut self.tiles);
         self.tile_rows = self.tiles.iter().map(|tile| tile.rows).max().unwrap_or(0);
+        let blocks = self.sparse.filter(|_| self.sparse_rows).and_then(|sparse| {
+            let tiles = self.tiles.iter().map(|tile| &rows[tile.first..][..tile.rows]);
+            let chosen = tiles.filter(|rows| self.applies(&rows[0]));
+            chosen.map(|rows| sparse.blocks_max(&Group::of(rows, self.role))).max()
+        });
+        self.choice_len = blocks.map_or(0, |blocks| 1 + blocks);
         let end = rows.iter().map(|row| row.position + 1).max().unwrap_or(0);
         let first = rows.iter().map(|row| row.position).min().unwrap_or(0);
         // Far keys are either all the rest or a few first ones, which belong to the first part.
@@ -297,12 +305,28 @@ impl Schedule {
         let (head_task, rest) = (task % self.head_tasks(), task / self.head_tasks());
         let (tile, part) = (rest % self.tiles.len(), rest / self.tiles.len());
         let first = head_task * self.heads;
-        Task { part, tile: self.tiles[tile], kv_heads: first..first + self.heads }
+        let kv_heads = first..first + self.heads;
+        Task { part, index: tile, tile: self.tiles[tile], kv_heads }
     }
 
-    /// Returns whether a row attends to chosen keys only.
+    /// Returns whether a row attends to chosen keys only, and with it all rows of its tile.
     pub fn is_sparse(&self, row: &Row) -> bool {
-        self.sparse_rows && self.sparse.is_some_and(|sparse| sparse.applies(row.position))
+        self.sparse_rows && self.applies(row)
+    }
+
+    fn applies(&self, row: &Row) -> bool {
+        let group = row.position / self.group_rows() * self.group_rows();
+        self.sparse.is_some_and(|sparse| sparse.applies(group))
+    }
+
+    /// Returns the number of positions that choose keys together.
+    fn group_rows(&self) -> usize {
+        group_rows(self.role, self.group)
+    }
+
+    /// Returns a tile.
+    pub fn tile(&self, index: usize) -> Tile {
+        self.tiles[index]
     }
 
     /// Returns the settings of sparse attention.
@@ -310,9 +334,9 @@ impl Schedule {
         self.sparse.as_ref()
     }
 
-    /// Returns the number of lists of chosen blocks: one for each row and KV head.
+    /// Returns the number of lists of chosen blocks: one for each tile and KV head.
     pub fn choices(&self) -> usize {
-        if self.sparse_rows { self.rows * self.kv_heads } else { 0 }
+        if self.sparse_rows { self.tiles.len() * self.kv_heads } else { 0 }
     }
 
     /// Returns the number of elements that a list of chosen blocks takes.
@@ -320,9 +344,9 @@ impl Schedule {
         self.choice_len
     }
 
-    /// Returns the blocks that were chosen for a row and a KV head, from the lists of all.
-    pub fn choice<'c>(&self, all: &'c [u32], row: usize, kv_head: usize) -> &'c [u32] {
-        let list = &all[(row * self.kv_heads + kv_head) * self.choice_len..][..self.choice_len];
+    /// Returns the blocks that were chosen for a tile and a KV head, from the lists of all.
+    pub fn choice<'c>(&self, all: &'c [u32], tile: usize, kv_head: usize) -> &'c [u32] {
+        let list = &all[(tile * self.kv_heads + kv_head) * self.choice_len..][..self.choice_len];
         &list[1..=list[0] as usize]
     }
 

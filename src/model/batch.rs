@@ -174,11 +174,13 @@ pub struct Tile {
 }
 
 /// Cuts rows into tiles of at most `max` rows, each of consecutive positions of one sequence with
-/// the same frequencies.
-pub fn cut(rows: &[Row], max: usize, tiles: &mut Vec<Tile>) {
+/// the same frequencies. Tiles that are `aligned` also end at positions that are multiples of `max`.
+pub fn cut(rows: &[Row], max: usize, aligned: bool, tiles: &mut Vec<Tile>) {
     tiles.clear();
     for (i, row) in rows.iter().enumerate() {
-        let next = tiles.last_mut().filter(|tile| tile.rows < max && rows[i - 1].precedes(row));
+        let starts = aligned && row.position.is_multiple_of(max);
+        let follows = |tile: &&mut Tile| tile.rows < max && !starts && rows[i - 1].precedes(row);
+        let next = tiles.last_mut().filter(follows);
         match next {
             Some(tile) => tile.rows += 1,
             None => tiles.push(Tile { first: i, rows: 1 }),
@@ -209,8 +211,11 @@ mod tests {
             (13, 1, 19),
         ];
         let mut found = Vec::new();
-        cut(&rows.map(at), 3, &mut found);
-        let sizes: Vec<_> = found.iter().map(|t| (t.first, t.rows)).collect();
-        assert_eq!(sizes, [(0, 3), (3, 1), (4, 2), (6, 1), (7, 1)]);
+        let mut sizes = |aligned| {
+            cut(&rows.map(at), 3, aligned, &mut found);
+            found.iter().map(|t| (t.first, t.rows)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(false), [(0, 3), (3, 1), (4, 2), (6, 1), (7, 1)]);
+        assert_eq!(sizes(true), [(0, 1), (1, 3), (4, 2), (6, 1), (7, 1)]);
     }
 }

@@ -13,21 +13,21 @@ use rope_cpu_kernels::Cpu;
 
 use self::assist::Assistance;
 use super::{
-    Adapter, Assistant, Attention, Error, Model, Recurrence, Sequence,
+    Adapter, Assistant, Attention, Config, Error, Model, Recurrence, Sequence,
     allocator::Allocator,
     attention::Schedules,
     batch::{Batch, Role},
     experts::OnDisk,
     memory,
     observer::{Observed, Observer},
-    sparse::{self, SparseAttention},
+    sparse::{SparseAttention, serves},
     state::{LOGIT_ROWS, State},
 };
 use crate::{
     Token,
     kv_cache::{CacheType, LayerPages, PageTable, Pool, Shape, removable_max},
     platform::processors::default_threads,
-    rope::{Rope, Visibility},
+    rope::{Plan, Rope, Visibility},
     threads::{Power, Threads, Workers},
 };
 
@@ -60,6 +60,15 @@ pub struct Options {
     /// Lets answer tokens of long sequences attend to a part of the keys, or only drafts of these
     /// ([`Engine::draft`]); `None` for dense attention.
     pub sparse_attention: Option<SparseAttention>,
+    /// Lets prompt tokens of long sequences attend to a part of the keys; `None` for dense attention.
+    ///
+    /// What is lost stays in the keys and values of the following layers, so it affects all later
+    /// tokens. Neighbouring tokens of a step choose keys together: up to 128, between multiples of that
+    /// number in the sequence. Steps are cut there, so the bits do not depend on the size of
+    /// micro-batches or on other sequences. They do depend on where the tokens of a
+    /// [`Feed`] start and end, if that is within such a group, and on steps that have no room for one
+    /// ([`Engine::limit_step`]).
+    pub sparse_prompt: Option<SparseAttention>,
     /// The numbers of worker threads.
     pub threads: Workers,
     /// The share of the processors' time that the threads may use.
@@ -83,10 +92,42 @@ impl Options {
             predict: false,
             assistant: None,
             sparse_attention: None,
+            sparse_prompt: None,
             threads: default_threads().workers,
             power: Power::FULL,
             cpu: Cpu::best(),
         }
+    }
+
+    /// Checks that a model with this RoPE plan can have sparse attention, as [`Engine::new`] does.
+    ///
+    /// ```no_run
+    /// use rope_cpu::{model::{Model, Options, SparseAttention}, rope::Flags};
+    ///
+    /// let model = Model::open("model.gguf")?;
+    /// let plan = model.rope_plan(&Flags::default(), 32_768)?;
+    /// let sparse_attention = Some(SparseAttention::new(0.98));
+    /// let options = Options { sparse_attention, ..Options::new(32_768) };
+    /// options.check_sparse(model.config(), &plan)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If settings are out of range, no layer can be sparse, or the RoPE method moves keys.
+    pub fn check_sparse(&self, config: &Config, plan: &Plan) -> Result<(), Error> {
+        let mut of_roles = Role::ALL.into_iter().zip(self.sparse());
+        of_roles.try_for_each(|(role, sparse)| match sparse {
+            Some(sparse) => sparse.check(role, config, plan),
+            None => Ok(()),
+        })
+    }
+
+    /// Returns the settings of sparse attention of each role, if it has any.
+    pub(super) fn sparse(&self) -> [Option<SparseAttention>; 2] {
+        Role::ALL.map(|role| match role {
+            Role::Answer => self.sparse_attention,
+            Role::Prompt => self.sparse_prompt,
+        })
     }
 }
 
@@ -129,8 +170,8 @@ pub struct Engine {
     adapter_scales: Arc<[f32]>,
     /// Maximum tokens per step: [`Options::micro_batch`] or fewer.
     step_tokens: usize,
-    /// Whether the attention of steps is sparse where it can be.
-    sparse: bool,
+    /// Whether the attention of each role is sparse where it can be.
+    sparse: [bool; 2],
     /// How experts are read that do not fit in memory.
     on_disk: Option<OnDisk>,
     /// Captures queries and keys of some layers.
@@ -145,7 +186,8 @@ pub struct Feed<'s, 't> {
     /// The tokens. [`Engine::step`] removes the computed ones from the front.
     pub tokens: &'t [Token],
     /// The role of the tokens, which determines the order of sums. The bits of a token's logits
-    /// depend on the sequence and on the roles of its tokens, and on nothing else.
+    /// depend on the sequence and on the roles of its tokens, and on nothing else, except with
+    /// [`Options::sparse_prompt`].
     pub role: Role,
     /// The tokens with output: indices into the sequence. `0..usize::MAX` means all.
     pub wanted: Range<usize>,
@@ -177,14 +219,13 @@ impl Engine {
         {
             return Err(Error::LearnedPositions { context: options.context, max });
         }
-        if let Some(sparse) = &options.sparse_attention {
-            sparse.check(config, rope.plan())?;
-        }
+        options.check_sparse(config, rope.plan())?;
+        let sparse = options.sparse();
         let team = Arc::new(Threads::new(options.threads.most())?.with_power(options.power));
         let pages = |(layer, attention): (usize, &Attention)| {
-            let summaries = options.sparse_attention.is_some()
+            let summaries = sparse.iter().any(Option::is_some)
                 && layer < config.layers.len()
-                && sparse::serves(config, layer);
+                && serves(config, layer);
             let Attention { kv_heads, head_dim, window, .. } = *attention;
             let (keys, values) = (options.keys, Some(options.values));
             let values = values.filter(|_| attention.latent.is_none());
@@ -196,7 +237,7 @@ impl Engine {
         let attending = layers().map(|(i, layer)| {
             layer.attention.as_ref().map(|attention| (attention, pages((i, attention))))
         });
-        let schedules = Schedules::new(attending, options.sparse_attention);
+        let schedules = Schedules::new(attending, sparse);
         let of_layers = layers().map(|(i, layer)| match &layer.attention {
             None => LayerPages::None,
             Some(Attention { shared_with: Some(layer), .. }) => LayerPages::SharedWith(*layer),
@@ -231,7 +272,7 @@ impl Engine {
             batch: Batch::default(),
             adapter_scales: model.adapters().iter().map(Adapter::scale).collect(),
             step_tokens: micro_batch,
-            sparse: false,
+            sparse: [false; 2],
             on_disk,
             observer: None,
             assistance,
@@ -302,10 +343,10 @@ impl Engine {
     }
 
     /// Makes attention dense in the following steps, or sparse again where
-    /// [`Options::sparse_attention`] makes it.
+    /// [`Options::sparse_attention`] and [`Options::sparse_prompt`] make it.
     pub fn set_dense(&mut self, dense: bool) {
-        let answers = self.options.sparse_attention.is_some_and(|sparse| !sparse.drafts_only);
-        self.sparse = answers && !dense;
+        let sparse = |one: SparseAttention| !one.drafts_only && !dense;
+        self.sparse = self.options.sparse().map(|one| one.is_some_and(sparse));
     }
 
     /// Returns the number of blocks of keys that sparse attention has chosen since the last call, and

@@ -128,25 +128,20 @@ pub enum Error {
     ScaleCount { found: usize, adapters: usize },
     #[error("the scale of adapter {adapter} is {scale}: must be a finite number")]
     Scale { adapter: usize, scale: f32 },
-    #[error("{name} is {0}: must be above 0.5 and below 1", name = Setting::SPARSE_ATTENTION)]
-    SparseMass(f32),
+    #[error("{setting} is {mass}: must be above 0.5 and below 1")]
+    SparseMass { setting: Setting, mass: f32 },
+    #[error("{setting} with at most a share of {share} of the keys: must be above 0, up to 1")]
+    SparseShare { setting: Setting, share: f32 },
     #[error(
-        "{name} with at most a share of {0} of the keys: must be above 0, up to 1",
-        name = Setting::SPARSE_ATTENTION
+        "{setting} needs all keys, in their places and with fixed frequencies; this RoPE method hides \
+         keys, moves them, or follows the length: choose another method, or omit {setting}"
     )]
-    SparseShare(f32),
+    SparseMethod { setting: Setting },
     #[error(
-        "{name} needs all keys, in their places and with fixed frequencies; this RoPE method hides keys, \
-         moves them, or follows the length: choose another method, or omit {name}",
-        name = Setting::SPARSE_ATTENTION
+        "{setting} has no effect on this {architecture} model: none of its layers from the third on \
+         has keys and values of the whole context; omit it"
     )]
-    SparseMethod,
-    #[error(
-        "{name} has no effect on this {architecture} model: none of its layers from the third on has \
-         keys and values of the whole context; omit it",
-        name = Setting::SPARSE_ATTENTION
-    )]
-    SparseLayers { architecture: &'static str },
+    SparseLayers { setting: Setting, architecture: &'static str },
     #[error(
         "parts of a text can move only where the cache has keys before their rotation, with frequencies \
          that do not depend on the length of all tokens: set {}, or choose another RoPE method",

@@ -28,7 +28,7 @@ use super::{
     Config,
     architecture::Norm,
     attention::Schedules,
-    batch::{Batch, Role, RoleRows},
+    batch::{Batch, RoleRows},
     config::{Function, softplus},
     experts::OnDisk,
     finite::Place,
@@ -261,16 +261,17 @@ impl Step<'_, '_> {
             let query_key_value = state.query_key_value.read(&phase);
             phase.for_each(|_| heads.observe(observer, query_key_value));
         }
-        let choices = schedules[Role::Answer as usize].choices();
-        if choices > 0
-            && let Some(phase) = self.worker.phase(choices)
-        {
-            let query_key_value = state.query_key_value.read(&phase);
-            phase.for_each(|claim| heads.choose(&phase, claim, query_key_value, self.buffers));
-        }
 
         for (role, _) in batch.roles.ranges() {
             let schedule = &schedules[role as usize];
+            if schedule.choices() > 0
+                && let Some(phase) = self.worker.phase(schedule.choices())
+            {
+                let query_key_value = state.query_key_value.read(&phase);
+                phase.for_each(|claim| {
+                    heads.choose(role, &phase, claim, query_key_value, self.buffers)
+                });
+            }
             if let Some(phase) = self.worker.phase(schedule.tasks()) {
                 let query_key_value = state.query_key_value.read(&phase);
                 phase.for_each(|claim| {

@@ -264,7 +264,7 @@ impl Heads<'_> {
         let (schedule, rows) = (&self.schedules[role as usize], batch.roles.range(role));
         let first_row = rows.start;
         let rows = &batch.rows[rows];
-        let Task { part, tile, kv_heads } = schedule.task(task);
+        let Task { part, index, tile, kv_heads } = schedule.task(task);
         let (group, dim) = (schedule.group, schedule.dim);
         let count = kv_heads.len() * tile.rows * group;
         let partials = &mut partials[..count * partial_len(dim)];
@@ -275,7 +275,7 @@ impl Heads<'_> {
         let end = end.min(batch.end(first_row + tile.first));
         let chosen = schedule.is_sparse(&first).then(|| {
             let lists = self.pass.state.choices.read(phase);
-            schedule.choice(lists, tile.first, kv_heads.start)
+            schedule.choice(lists, index, kv_heads.start)
         });
         let keys = match chosen {
             Some(blocks) => Runs::Blocks(blocks, end),

@@ -80,7 +80,7 @@ pub struct Request {
     pub keys: CacheType,
     /// The type that values are stored in.
     pub values: CacheType,
-    /// Whether attention is sparse ([`Options::sparse_attention`](super::Options)).
+    /// Whether attention is sparse ([`Options::sparse_attention`](super::Options), or that of prompts).
     pub sparse: bool,
 }
 
@@ -95,7 +95,7 @@ impl Request {
             micro_batch: options.micro_batch,
             keys: options.keys,
             values: options.values,
-            sparse: options.sparse_attention.is_some(),
+            sparse: options.sparse().iter().any(Option::is_some),
         }
     }
 }

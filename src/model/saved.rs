@@ -47,6 +47,8 @@ pub enum Error {
     Rope { written: String, now: String },
     #[error("its {part} are stored as {written}, but this run uses {now}: set {setting} {written}")]
     Cache { part: &'static str, setting: Setting, written: String, now: &'static str },
+    #[error("it was written with another {setting}: {written}; this run has: {now}")]
+    Prompt { written: String, now: String, setting: Setting },
     #[error(
         "it holds {tokens} tokens, more than the context of {context}: choose a larger one with -c"
     )]

@@ -60,7 +60,7 @@ pub struct WorkerBuffers {
     pub state: Vec<f32>,   // a task's part of the state of a recurrent layer
     pub bias: Vec<f32>,    // (HEADS, padded dim): of a task's keys, in the order of the cache
     pub ranks: Vec<f32>,   // of all experts for one token, and of their groups
-    pub estimates: Estimates, // of one row's attention to blocks of keys
+    pub estimates: Estimates, // of the attention of a tile's rows to blocks of keys
     pub low_rank: LowRankInputs,
 }
 
@@ -228,7 +228,7 @@ pub struct State {
     pub layer_inputs: Phased<f32>,                    // (rows, layers layer_input)
     pub query_key_value: Phased<f32>,                 // (rows, heads + 2 kv_heads)
     pub partials: [Phased<f32>; 2], // of each role: (tasks of attention, queries of a tile)
-    pub choices: Phased<u32>,       // of sparse attention: (rows, KV heads, blocks)
+    pub choices: Phased<u32>,       // of sparse attention, one role: (tiles, KV heads, blocks)
     pub blocks_read: [AtomicU64; 2], // blocks that sparse attention has chosen, and all of them
     pub attended: Activations,      // (rows, heads): inputs of the projections of outputs
     pub latent: Option<LatentState>, // of a model that attends to latents

@@ -30,5 +30,6 @@ mod self_draft;
 mod session;
 mod shift;
 mod sparse;
+mod sparse_prompt;
 mod speculation;
 mod tiny;

@@ -352,7 +352,7 @@ fn drafts_that_cannot_be_sparse_are_refused() {
         })
     };
     let moving = Flags::method("rerope").with(&rerope::WINDOW, 40);
-    assert!(matches!(refused(&tiny(), moving), Error::SparseMethod));
+    assert!(matches!(refused(&tiny(), moving), Error::SparseMethod { .. }));
     for tiny in [Tiny::llama(), Tiny { layers: 4, ..Tiny::latent() }] {
         assert!(matches!(refused(&tiny, Flags::default()), Error::SparseLayers { .. }));
     }

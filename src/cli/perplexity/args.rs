@@ -69,8 +69,8 @@ pub struct Args {
     /// Compare N generated tokens with the defaults
     ///
     /// The last tokens of each window of -c tokens are generated one by one, as the text continues,
-    /// with --cache-type-k, --cache-type-v and --sparse-attention, and in turns with an f16 cache and
-    /// dense attention.
+    /// with --cache-type-k, --cache-type-v, --sparse-attention and --sparse-prompt, and in turns with an
+    /// f16 cache and dense attention.
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Text")]
     #[arg(conflicts_with_all = ["window", "stride", "ppl_stride"])]
     #[arg(conflicts_with_all = ["methods", "kl_divergence_base", "output", "buckets"])]

@@ -3,6 +3,8 @@
 
 use std::{io::Write, path::Path};
 
+use serde_json::json;
+
 use super::{Args, Error, divergence, named, note, tokens};
 use crate::cli::{args::MemoryArgs, flags, resources, warn};
 use rope_cpu::{
@@ -15,29 +17,18 @@ use rope_cpu::{
     rope::Rope,
 };
 
-/// Checks the options for windows of `window` tokens with `steps` generated ones.
+/// Checks that the run differs from the defaults.
 ///
 /// # Errors
-/// If the run has the defaults, or its attention is dense in such windows.
-pub fn check(args: &Args, window: usize, steps: usize) -> Result<(), Error> {
+/// If it does not.
+pub fn check(args: &Args) -> Result<(), Error> {
     let MemoryArgs { cache_type_k, cache_type_v, .. } = args.memory;
-    let Some(sparse) = args.sparse.sparse_attention else {
-        if [cache_type_k, cache_type_v] == [CacheType::F16; 2] {
-            return Err(Error::usage(
-                "--decode compares this run with one that has the same cache and attention: give it \
-                 --cache-type-k, --cache-type-v or --sparse-attention",
-            ));
-        }
-        return Ok(());
-    };
-    // The prompt, the steps, and the token after the last one.
-    let needed = sparse.length_min.saturating_add(steps).saturating_add(1);
-    if window < needed {
-        return Err(Error::usage(format_args!(
-            "windows of {window} tokens are too short for --decode {steps}: attention is dense in the \
-             first {}; choose -c {needed} or more",
-            sparse.length_min
-        )));
+    let dense = args.sparse.lines().next().is_none();
+    if dense && [cache_type_k, cache_type_v] == [CacheType::F16; 2] {
+        return Err(Error::usage(
+            "--decode compares this run with one that has the same cache and attention: give it \
+             --cache-type-k, --cache-type-v, --sparse-attention or --sparse-prompt",
+        ));
     }
     Ok(())
 }
@@ -96,6 +87,16 @@ pub fn run(
 /// Prints the statistics.
 fn text(found: &Decoded, out: &mut dyn Write) -> std::io::Result<()> {
     divergence::text(&found.divergence, out)?;
+    let prompts = &found.prompts;
+    if let Some(share) = prompts.share_read() {
+        let ratio = |[base, other]: [f64; 2]| base / other;
+        let [base, other] = prompts.sparse_seconds;
+        writeln!(out, "\n====== Prompts ======")?;
+        writeln!(out, "Keys read in sparse layers: {:.2} %", 100.0 * share)?;
+        writeln!(out, "Sparse part: {other:.2} s, {base:.2} s dense")?;
+        let [part, whole] = [prompts.sparse_seconds, prompts.seconds].map(ratio);
+        writeln!(out, "Ratios: {part:.3}, {whole:.3} for whole prompts")?;
+    }
     let [base, other] = found.seconds().map(|seconds| 1000.0 * seconds);
     writeln!(out, "\n====== Generation ======")?;
     if let Some(share) = found.share_read() {
@@ -114,5 +115,10 @@ fn json(found: &Decoded, window: usize, rope: &str, out: &mut dyn Write) -> std:
     value["base_seconds"] = base.into();
     value["seconds"] = other.into();
     value["speedup"] = found.speedup().into();
+    let prompts = &found.prompts;
+    let seconds = |[base, other]: [f64; 2]| json!({ "base_seconds": base, "seconds": other });
+    value["prompts"] = seconds(prompts.seconds);
+    value["prompts"]["share_read"] = prompts.share_read().into();
+    value["prompts"]["sparse_part"] = seconds(prompts.sparse_seconds);
     writeln!(out, "{value:#}")
 }

@@ -75,7 +75,8 @@ pub fn run(
             let memory = MemoryArgs { context, ..args.memory.clone() };
             let plan = methods.plan(method, model, context)?;
             let resources = resources::plan(&memory, &args.machine, model, plan.rolls())
-                .for_sequences(windows_together(args, windows.window()));
+                .for_sequences(windows_together(args, windows.window()))
+                .with_attention(args.sparse);
             runs.push((&method.name[..], windows, plan, resources));
         }
     }
@@ -91,8 +92,9 @@ pub fn run(
         resources.check()?;
         windows.split(tokens.len()).map_err(|e| named(args, path, e))?;
     }
+    let Args { model: file, adapters, memory, sparse, .. } = args;
     let mut log: Log<ScoredRun> =
-        Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
+        Log::with_attention(args.output.as_deref(), file, adapters, memory, *sparse)?;
     let drawing = args.plot.as_deref().map(Drawing::to).transpose()?;
 
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();

@@ -11,7 +11,7 @@ use crate::cli::{error::Error, note};
 use rope_cpu::{
     model::{
         Session,
-        saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Rope, Size, Version},
+        saved::Error::{Cache, Context, Damaged, Foreign, Io, Model, Prompt, Rope, Size, Version},
     },
     platform::interrupt,
     whole_file::private_file,
@@ -53,7 +53,13 @@ impl PromptCache {
         if size > 0 {
             let file = File::open(&self.path).map_err(|e| named(&e))?;
             session.restore(self.model, BufReader::new(file), size).map_err(|e| match e {
-                Foreign | Version | Damaged(_) | Size { .. } | Model | Rope { .. } => {
+                Foreign
+                | Version
+                | Damaged(_)
+                | Size { .. }
+                | Model
+                | Rope { .. }
+                | Prompt { .. } => {
                     named(&format_args!("{e}: remove the file, or choose another one"))
                 }
                 // The message of these errors includes what to do.

@@ -44,7 +44,7 @@ impl Assistance {
             let source = attention.shared_with.unwrap_or(index);
             Some((attention, pages((source, attention))))
         });
-        let schedules = Schedules::new(attending, None);
+        let schedules = Schedules::new(attending, [None; 2]);
         let mut allocator = Allocator::new(team, 1);
         let state = assistant.state(&mut allocator);
         allocator.check()?;
@@ -104,7 +104,7 @@ impl Assistance {
     ) -> Result<(), Error> {
         let Assistance { assistant, state, schedules, output } = self;
         let role = Role::Answer;
-        schedules.divide(&engine.batch, false);
+        schedules.divide(&engine.batch, [false; 2]);
         state.reserve_partials(&engine.team, role, schedules.partials_len(role))?;
         state.fault.clear();
         let (config, weights) = (engine.model.config(), assistant.weights());

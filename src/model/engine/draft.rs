@@ -81,7 +81,7 @@ impl Engine {
         }
         self.fill(sequence, token, position)?;
         self.prepare_rope()?;
-        self.divide(true)?;
+        self.divide([true; 2])?;
         let tables = [&sequence.table];
         let forward = self.forward(&tables, sequence.adapter_scales());
         forward.layers(&self.team);

@@ -84,7 +84,7 @@ impl Engine {
     ) -> Result<&[f32], Error> {
         self.fill(sequence, token, position)?;
         self.prepare_rope()?;
-        self.divide(false)?;
+        self.divide([false; 2])?;
         let tables = [&sequence.table];
         let forward = self.forward(&tables, sequence.adapter_scales());
         let Some(predictor) = forward.predictor else { return Ok(&[]) };

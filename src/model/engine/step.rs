@@ -197,6 +197,12 @@ impl Engine {
             count = count.min(self.options.context - sequence.positions());
         }
         let start = sequence.positions();
+        if role == Role::Prompt && count < more && self.sparse[role as usize] {
+            // Groups of rows that choose keys together are computed together, if the step has room.
+            let end = start + count;
+            let whole = end - end % self.schedules.prompt_rows(end);
+            count = whole.checked_sub(start).filter(|count| *count > 0).unwrap_or(count);
+        }
         let points = sequence.points(&(start..start + count), start + more, role);
         sequence.table.reserve(&self.team, start, start + count).map_err(full)?;
         sequence.table.reserve_states(&self.team, start..start + count, &points).map_err(full)?;
@@ -277,8 +283,8 @@ impl Engine {
     }
 
     /// Divides the attention of the batch into tasks, with memory for their results. It is dense in
-    /// all layers unless `sparse`.
-    pub(super) fn divide(&mut self, sparse: bool) -> Result<(), Error> {
+    /// all layers for a role that is not `sparse`.
+    pub(super) fn divide(&mut self, sparse: [bool; 2]) -> Result<(), Error> {
         let Engine { team, state, schedules, batch, .. } = self;
         schedules.divide(batch, sparse);
         state.reserve_choices(team, schedules.choices_len())?;

@@ -1,4 +1,4 @@
-//! The choice of the blocks of keys that the answers of long sequences attend to: see
+//! The choice of the blocks of keys that tokens of long sequences attend to: see
 //! [`sparse`](crate::model::sparse).
 
 use std::{slice::from_ref, sync::atomic::Ordering::Relaxed};
@@ -8,7 +8,11 @@ use rope_cpu_kernels::attention::{BLOCK, estimate, summarize, summary_bytes};
 use super::{Heads, QueryTile};
 use crate::{
     kv_cache::{PAGE, SUMMARIES},
-    model::{batch::Role, state::WorkerBuffers},
+    model::{
+        batch::{Role, Row},
+        sparse::{Group, speaks},
+        state::WorkerBuffers,
+    },
     rope::Region,
     threads::{Claim, Phase},
 };
@@ -17,7 +21,7 @@ impl Heads<'_> {
     /// Returns whether a phase of [`Heads::summarize`] has summaries to write.
     pub fn has_new_blocks(&self) -> bool {
         let stores = self.attention.config.shared_with.is_none();
-        let summarizes = self.schedules[Role::Answer as usize].sparse().is_some();
+        let summarizes = self.schedules.iter().any(|schedule| schedule.sparse().is_some());
         stores && summarizes && self.new_blocks().next().is_some()
     }
 
@@ -60,32 +64,59 @@ impl Heads<'_> {
         }
     }
 
-    /// Chooses the blocks of keys that a row attends to. The claimed task selects the row, which is an
-    /// answer, and the KV head.
+    /// Chooses the blocks of keys that a tile of a role's rows attends to. The claimed task selects
+    /// the tile and the KV head.
     pub fn choose(
         &self,
+        role: Role,
         phase: &Phase<'_>,
         claim: &mut Claim<'_>,
         query_key_value: &[f32],
         buffers: &mut WorkerBuffers,
     ) {
-        let schedule = &self.schedules[Role::Answer as usize];
+        let schedule = &self.schedules[role as usize];
         let (state, kv_heads) = (self.pass.state, self.attention.config.kv_heads);
-        let (index, head) = (claim.task() / kv_heads, claim.task() % kv_heads);
+        let (tile, head) = (schedule.tile(claim.task() / kv_heads), claim.task() % kv_heads);
         let list = state.choices.write(claim, schedule.choice_len());
-        let row = &self.pass.batch.rows[index];
-        let Some(sparse) = schedule.sparse().filter(|_| schedule.is_sparse(row)) else { return };
+        let first_row = self.pass.batch.roles.range(role).start + tile.first;
+        let rows = &self.pass.batch.rows[first_row..][..tile.rows];
+        let Some(sparse) = schedule.sparse().filter(|_| schedule.is_sparse(&rows[0])) else {
+            return;
+        };
+        let group = Group::of(rows, role);
+        buffers.estimates.reset(group.positions.start() / BLOCK);
+        for (i, row) in rows.iter().enumerate().filter(|(i, _)| speaks(rows, *i)) {
+            let inputs = &query_key_value[(first_row + i) * self.width()..];
+            self.estimate(role, row, head, phase, inputs, buffers);
+        }
+        sparse.choose(&group, &mut buffers.estimates, list);
+        let [chosen, all] = &state.blocks_read;
+        chosen.fetch_add(u64::from(list[0]), Relaxed);
+        all.fetch_add((group.positions.end() / BLOCK + 1) as u64, Relaxed);
+    }
 
+    /// Adds a row's shares of the attention of one KV head to the estimates. `inputs` starts at the
+    /// row.
+    fn estimate(
+        &self,
+        role: Role,
+        row: &Row,
+        head: usize,
+        phase: &Phase<'_>,
+        inputs: &[f32],
+        buffers: &mut WorkerBuffers,
+    ) {
+        let schedule = &self.schedules[role as usize];
         let (heads, dim) = (schedule.group, schedule.dim);
         let tile =
             QueryTile { schedule, rows: from_ref(row), kv_heads: head..head + 1, heads, dim };
-        self.load_queries(&tile, &query_key_value[index * self.width()..], &mut buffers.queries);
+        self.load_queries(&tile, inputs, &mut buffers.queries);
         let raw = self.keys_are_raw();
         if !raw {
             self.rotate_queries(&tile, Region::Near, None, buffers);
         }
-        let blocks = row.position / BLOCK;
-        buffers.estimates.reset(heads, blocks);
+        buffers.estimates.start_row(heads);
+        let blocks = buffers.estimates.logs.len() / heads;
         for first in (0..blocks).step_by(SUMMARIES) {
             let start = first * BLOCK;
             let page = self.pass.tables[row.sequence].page(self.attention.layer, start);
@@ -100,12 +131,6 @@ impl Heads<'_> {
             let out = &mut buffers.estimates.logs[first * heads..][..count * heads];
             estimate(self.cpu(), &buffers.rotated[..heads * dim], dim, summaries, out);
         }
-        if let Some(cap) = self.pass.config.attention_soft_cap {
-            buffers.estimates.cap(cap);
-        }
-        sparse.choose(row.position, &mut buffers.estimates, list);
-        let [chosen, all] = &state.blocks_read;
-        chosen.fetch_add(u64::from(list[0]), Relaxed);
-        all.fetch_add(blocks as u64 + 1, Relaxed);
+        buffers.estimates.end_row(heads, self.pass.config.attention_soft_cap);
     }
 }

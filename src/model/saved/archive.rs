@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Token,
-    model::{Options, Sequence},
+    model::{Options, Role, Sequence},
     rope::Plan,
     settings::Setting,
     threads::Threads,
@@ -129,9 +129,11 @@ impl Archive {
     /// Returns a name for a sequence of these tokens: a hash of everything that determines its keys
     /// and values.
     pub fn name(&self, tokens: &[Token]) -> String {
-        let Header { model, rope, keys, values, .. } = self.header(&self.empty, tokens.len(), &[]);
+        let header = self.header(&self.empty, tokens.len(), &[]);
+        let Header { model, rope, keys, values, sparse_prompt, .. } = header;
         let mut hash = XxHash3_128::new();
         hash.write(format!("{model} {rope} {keys} {values}").as_bytes());
+        hash.write(sparse_prompt.unwrap_or_default().as_bytes());
         tokens.iter().for_each(|token| hash.write(&token.to_le_bytes()));
         hexadecimal(hash.finish_128())
     }
@@ -162,10 +164,17 @@ impl Archive {
             rope_line: self.plan.to_string(),
             keys: self.options.keys.name().into(),
             values: self.options.values.name().into(),
+            sparse_prompt: self.sparse_prompt(tokens),
             tokens,
             states: states.to_vec(),
             content: content(sequence, tokens, states.len()),
         }
+    }
+
+    /// Returns a line for the settings that the keys of `tokens` tokens depend on, if prompts are sparse.
+    fn sparse_prompt(&self, tokens: usize) -> Option<String> {
+        let sparse = self.options.sparse_prompt.filter(|sparse| sparse.length_min < tokens);
+        sparse.map(|sparse| sparse.line(Role::Prompt))
     }
 
     /// Returns the fingerprint of the model with a sequence's scales of adapters.
@@ -203,6 +212,11 @@ impl Archive {
         let now = self.header(&self.empty, written.tokens, &written.states);
         if written.rope != now.rope {
             return Err(Error::Rope { written: written.rope_line, now: now.rope_line });
+        }
+        if written.sparse_prompt != now.sparse_prompt {
+            let [written, now] = [written.sparse_prompt, now.sparse_prompt]
+                .map(|line| line.unwrap_or_else(|| "dense attention".into()));
+            return Err(Error::Prompt { written, now, setting: Setting::SPARSE_PROMPT });
         }
         let options = &self.options;
         for (part, setting, written, now) in [

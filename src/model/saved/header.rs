@@ -26,6 +26,9 @@ pub(super) struct Header {
     pub rope_line: String,
     pub keys: String,
     pub values: String,
+    /// The settings of sparse prompts as a line, if the tokens have keys of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse_prompt: Option<String>,
     pub tokens: usize,
     /// The lengths with a state of recurrent layers, in ascending order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
