@@ -387,6 +387,8 @@ impl Read for Part {
             }
             Some("image_url" | "input_image") => Err(Failure::no_media("image")),
             Some("input_audio") => Err(Failure::no_media("audio")),
+            Some("video_url") => Err(Failure::no_media("video")),
+            Some("file" | "input_file") => Err(Failure::no_media("file")),
             kind => Err(Failure::unless_one_of("type", "\"text\"", kind)),
         };
         text.map(Part).map_err(Failure::into_error)

@@ -211,9 +211,14 @@ fn errors_have_the_form_of_their_interface() {
     let openai = error("/v1/responses")["error"].take();
     assert_eq!((&openai["param"], &openai["code"]), (&json!("input"), &Value::Null));
     assert_eq!(error("/completion")["error"]["code"], 400);
-    let image = json!({ "type": "image_url", "image_url": { "url": "data:," } });
-    let request = json!({ "messages": [{ "role": "user", "content": [image] }] });
-    server.post("/v1/chat/completions", request).refused(400, &["image input is not supported"]);
+    for (kind, media) in
+        [("image_url", "image"), ("input_audio", "audio"), ("video_url", "video"), ("file", "file")]
+    {
+        let part = json!({ "type": kind, kind: { "url": "data:," } });
+        let request = json!({ "messages": [{ "role": "user", "content": [part] }] });
+        let refused = format!("{media} input is not supported");
+        server.post("/v1/chat/completions", request).refused(400, &[&refused]);
+    }
 }
 
 /// Returns the embeddings of a list of texts.
