@@ -28,10 +28,7 @@ pub fn remove(messages: &mut [Message]) {
             message.content.drain(..length);
             headers += 1;
         }
-        while let Some((start, end)) = tokens_left(&message.content) {
-            message.content.replace_range(start..end, "");
-            markers += 1;
-        }
+        markers += remove_tokens_left(&mut message.content);
     }
     if headers + markers > 0 {
         info!(
@@ -55,19 +52,28 @@ fn billing_header(text: &str) -> Option<usize> {
     Some(text.len() - rest.trim_start().len())
 }
 
-/// Returns the range of the first number of tokens left.
-fn tokens_left(text: &str) -> Option<(usize, usize)> {
+/// Removes the numbers of tokens left in one pass, and returns how many there were. Text that joins
+/// to another marker stays.
+fn remove_tokens_left(text: &mut String) -> usize {
     let [open, close] = TOKENS_LEFT;
-    let mut from = 0;
-    loop {
-        let start = from + text[from..].find(open)?;
-        let inner = start + open.len();
-        let length = text[inner..].find(close)?;
-        if length <= TOKENS_LEFT_MAX {
-            return Some((start, inner + length + close.len()));
+    let (mut kept, mut done, mut markers) = (String::new(), 0, 0);
+    for (start, _) in text.match_indices(open) {
+        if start < done {
+            continue;
         }
-        from = inner;
+        let inner = start + open.len();
+        let last = text.floor_char_boundary(inner + TOKENS_LEFT_MAX + close.len());
+        if let Some(length) = text[inner..last].find(close) {
+            kept += &text[done..start];
+            done = inner + length + close.len();
+            markers += 1;
+        }
     }
+    if markers > 0 {
+        kept += &text[done..];
+        *text = kept;
+    }
+    markers
 }
 
 #[cfg(test)]
@@ -100,5 +106,23 @@ mod tests {
         let long = format!("<total_tokens>{}</total_tokens>", "x".repeat(TOKENS_LEFT_MAX + 1));
         assert_eq!(removed("user", &format!("{long}{left}")), long);
         assert_eq!(removed("user", "<total_tokens>1"), "<total_tokens>1");
+        // The limit lies within a character.
+        let cut = format!("<total_tokens>{}é", "x".repeat(TOKENS_LEFT_MAX + 14));
+        assert_eq!(removed("user", &cut), cut);
+        let joined = "<total_<total_tokens>1</total_tokens>tokens>2</total_tokens>";
+        assert_eq!(removed("user", joined), "<total_tokens>2</total_tokens>");
+    }
+
+    /// A search that looks further than a marker, or starts again after one, takes minutes here.
+    #[test]
+    fn long_texts_of_markers_take_one_pass() {
+        let [open, close] = TOKENS_LEFT;
+        let opened = open.repeat(300_000);
+        let longest = TOKENS_LEFT_MAX - TOKENS_LEFT_MAX % open.len();
+        // The last marker has as many opening tags as fit.
+        let kept = &opened[..opened.len() - longest - open.len()];
+        assert_eq!(removed("user", &format!("{opened}{close}")), kept);
+        let many = format!("a{open}1{close}").repeat(300_000);
+        assert_eq!(removed("user", &many), "a".repeat(300_000));
     }
 }
