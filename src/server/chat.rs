@@ -23,6 +23,9 @@ use super::{
 pub const ROLES: [Role; 5] =
     [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
 
+/// Maximum tools of a request. Each is checked and compiled before the answer starts.
+const TOOLS_MAX: usize = 1024;
+
 crate::object! {
     /// The fields that all chat interfaces share.
     pub struct ChatFields {
@@ -209,7 +212,7 @@ impl ChatRequest {
     /// Returns the conversation as text, up to the start of the answer.
     ///
     /// # Errors
-    /// If the tools are invalid, or the chat template is missing, fails or refuses the
+    /// If the tools are invalid or too many, or the chat template is missing, fails or refuses the
     /// conversation.
     pub fn render(self, app: &App) -> Result<Rendered, ApiError> {
         let begun = self.begun()?;
@@ -220,6 +223,10 @@ impl ChatRequest {
         let mut messages: Vec<_> = turns.into_iter().map(Turn::into_message).collect();
         if !app.options.keeps_volatile {
             volatile::remove(&mut messages);
+        }
+        if tools.len() > TOOLS_MAX {
+            let expected = format!("a list of at most {TOOLS_MAX} tools, not {}", tools.len());
+            return Err(ApiError::field("tools", expected));
         }
         let is_parallel = fields.parallel_tool_calls.unwrap_or(false);
         let tools = Tools::new(tools, choice, is_parallel).map_err(ApiError::invalid)?;

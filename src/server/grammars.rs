@@ -157,29 +157,45 @@ pub fn of_tools(
     if let Some(given) = given.first().filter(|_| schema.is_none()) {
         return Err(exclusive(&given.place, "tools"));
     }
-    compile(&Grammar::Lark(grammar), app).map(Some).map_err(|e| {
-        let refused = (0..)
-            .zip(tools.all())
-            .find_map(|(index, tool)| Some((index, refusal(tool, format, prompt, app)?)));
+    Constraint::new(app.vocabulary()?, &Grammar::Lark(grammar)).map(Some).map_err(|error| {
+        let refused = match error {
+            constraint::Error::Invalid { .. } => refused(tools.all(), format, prompt, app),
+            _ => None,
+        };
         ApiError::invalid(match refused {
             Some((index, reason)) => format!("\"tools[{index}]\": the schema of {reason}"),
-            None => format!("\"tools\": {}", e.message),
+            None => format!("\"tools\": {error}"),
         })
     })
 }
 
-/// Returns the tool's name and the error in its schema; `None` if the schema is valid.
-fn refusal(tool: &Tool, format: &Format, prompt: &str, app: &App) -> Option<String> {
+/// Returns the index of a tool with an invalid schema, and its name with the error; `None` if every
+/// schema is valid alone. Compiles one half of the list after another, not each tool.
+fn refused(tools: &[Tool], format: &Format, prompt: &str, app: &App) -> Option<(usize, String)> {
     let tokenizer = app.tokenizer().ok()?;
-    let alone = Tools::new(vec![tool.clone()], ToolChoice::Auto, false).ok()?;
-    let grammar = format.grammar(prompt, &alone, None, &|name| tokenizer.control(name))?;
-    match Constraint::new(app.vocabulary().ok()?, &Grammar::Lark(grammar)) {
-        // The position is left out: it refers to a generated grammar.
-        Err(constraint::Error::Invalid { message, .. }) => {
-            Some(format!("{:?}: {message}", tool.name))
+    let vocabulary = app.vocabulary().ok()?;
+    let error = |tools: &[Tool]| {
+        let tools = Tools::new(tools.to_vec(), ToolChoice::Auto, false).ok()?;
+        let grammar = format.grammar(prompt, &tools, None, &|name| tokenizer.control(name))?;
+        match Constraint::new(vocabulary, &Grammar::Lark(grammar)) {
+            // The position is left out: it refers to a generated grammar.
+            Err(constraint::Error::Invalid { message, .. }) => Some(message),
+            _ => None,
         }
-        _ => None,
+    };
+    let (mut index, mut rest) = (0, tools);
+    while rest.len() > 1 {
+        let (first, second) = rest.split_at(rest.len() / 2);
+        rest = match error(first) {
+            Some(_) => first,
+            None => {
+                index += first.len();
+                second
+            }
+        };
     }
+    let [tool] = rest else { return None };
+    Some((index, format!("{:?}: {}", tool.name, error(rest)?)))
 }
 
 /// Returns the control tokens that separate the parts of an answer.

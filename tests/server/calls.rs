@@ -143,3 +143,31 @@ fn a_keyword_that_no_grammar_has_is_left_to_the_tool() {
         assert_eq!(called.pointer(interface.call), Some(&json!("f")), "{called}");
     }
 }
+
+#[test]
+fn tools_are_limited_before_their_grammar() {
+    let (server, _model) = server();
+    let tool = |number: usize, schema: Value| {
+        let function = json!({ "name": format!("f{number}"), "parameters": schema });
+        json!({ "type": "function", "function": function })
+    };
+    let long = json!({ "type": "object", "title": "a".repeat(400) });
+    let wrong = json!({ "type": "object", "properties": { "a": { "type": "objekt" } } });
+    let post = |tools: Vec<Value>| {
+        let messages = json!([{ "role": "user", "content": PROMPT }]);
+        let body = json!({ "messages": messages, "tools": tools, "max_tokens": 1 });
+        server.post("/v1/chat/completions", body)
+    };
+    let many = |count: usize| (0..count).map(|number| tool(number, json!({}))).collect::<Vec<_>>();
+    post(many(1025)).refused(400, &["\"tools\"", "at most 1024 tools, not 1025"]);
+    // No schema is blamed for the size of all.
+    let mut tools: Vec<_> = (0..1000).map(|number| tool(number, long.clone())).collect();
+    tools.push(tool(1000, wrong.clone()));
+    post(tools).refused(400, &["\"tools\": ", "bytes are too large"]);
+    for place in [0, 5, 41, 99] {
+        let mut tools = many(100);
+        tools[place] = tool(place, wrong.clone());
+        let name = format!("\"tools[{place}]\": the schema of \"f{place}\"");
+        post(tools).refused(400, &[&name, "objekt"]);
+    }
+}

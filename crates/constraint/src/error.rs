@@ -41,7 +41,7 @@ impl fmt::Display for Position {
 /// An error in a grammar, or while it constrains an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// The grammar is invalid or too large, or needs an unsupported feature.
+    /// The grammar is invalid, or needs an unsupported feature.
     #[error("{}{message}", position.as_ref().map(|p| format!("{p}: ")).unwrap_or_default())]
     Invalid {
         /// The position in the grammar; `None` if unknown.
@@ -49,6 +49,9 @@ pub enum Error {
         /// The message, without the position.
         message: String,
     },
+    /// The grammar is too large, takes too long to compile, or must wait for others.
+    #[error("{0}")]
+    Limit(String),
     /// The vocabulary cannot be used with grammars.
     #[error("this vocabulary cannot be used with a grammar: {0}")]
     Vocabulary(String),

@@ -154,7 +154,7 @@ impl Constraint {
         };
         if bytes > BYTES_MAX {
             let message = format!("{bytes} bytes are too large: at most {BYTES_MAX} are permitted");
-            return Err(Error::invalid(None, message));
+            return Err(Error::Limit(message));
         }
         compile_within(COMPILE_MAX, vocabulary, grammar)
     }
@@ -261,7 +261,7 @@ fn compile_within(
     vocabulary: &Vocabulary,
     grammar: &Grammar,
 ) -> Result<Constraint, Error> {
-    let failed = |reason: String| Error::invalid(None, format!("cannot be compiled: {reason}"));
+    let failed = |reason: String| Error::Limit(format!("cannot be compiled: {reason}"));
     let (others, compiling) = (COMPILING.fetch_add(1, Relaxed), Compiling);
     if others >= COMPILING_MAX {
         return Err(failed(format!("{others} others are being compiled: try again later")));
