@@ -1,11 +1,13 @@
 //! Threads for the work before the first token: parsing, templates, tokens, grammars.
 //!
 //! Request handlers run on these threads. The threads of connections never wait for them, so
-//! `/health` and streams respond under any load.
+//! `/health` and streams respond under any load. Large requests have a thread of their own, so small
+//! ones do not wait for them.
 
 use std::{future::Future, io, sync::Arc};
 
 use axum::{
+    body::HttpBody,
     extract::{Request, State},
     http::Method,
     middleware::Next,
@@ -18,8 +20,11 @@ use tokio::{
 
 use super::{app::Server, error::ApiError, log::Record};
 
-/// Number of threads. Work that waits for one uses no CPU time.
-const THREADS: usize = 2;
+/// Number of threads for small requests. Work that waits for one uses no CPU time.
+const SMALL_THREADS: usize = 2;
+
+/// Maximum body of a small request in bytes.
+const SMALL_MAX: usize = 64 << 10;
 
 tokio::task_local! {
     /// The threads that serve the current request's connection.
@@ -27,7 +32,10 @@ tokio::task_local! {
 }
 
 /// The threads.
-pub struct Work(Option<Runtime>);
+pub struct Work {
+    small: Option<Runtime>,
+    large: Option<Runtime>,
+}
 
 impl Work {
     /// Starts the threads.
@@ -35,20 +43,27 @@ impl Work {
     /// # Errors
     /// If the system cannot start them.
     pub fn start() -> io::Result<Self> {
-        let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(THREADS).thread_name("requests").build().map(Some).map(Work)
+        let threads = |count, name| {
+            let mut runtime = Builder::new_multi_thread();
+            runtime.worker_threads(count).thread_name(name).build().map(Some)
+        };
+        let small = threads(SMALL_THREADS, "requests")?;
+        Ok(Work { small, large: threads(1, "large requests")? })
     }
 
-    /// Runs some work. Dropping the future cancels work that has not started.
+    /// Runs the work of a request with a body of `bytes`. Dropping the future cancels work that has
+    /// not started.
     ///
     /// # Errors
     /// If the work panics, or the server has stopped.
     async fn run<T: Send + 'static>(
         &self,
+        bytes: usize,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
         let stopped = || ApiError::unavailable("the server is stopping");
-        let runtime = self.0.as_ref().ok_or_else(stopped)?;
+        let runtime = if bytes > SMALL_MAX { &self.large } else { &self.small };
+        let runtime = runtime.as_ref().ok_or_else(stopped)?;
         let mut running = JoinSet::new();
         running.spawn_on(CONNECTIONS.scope(Handle::current(), work), runtime.handle());
         running.join_next().await.ok_or_else(stopped)?.map_err(ApiError::internal)
@@ -58,7 +73,8 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         // Does not wait for running work.
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+        let all = [self.small.take(), self.large.take()];
+        all.into_iter().flatten().for_each(Runtime::shutdown_background);
     }
 }
 
@@ -68,8 +84,9 @@ pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: N
     if request.method() == Method::GET {
         return next.run(request).await;
     }
+    let bytes = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
     let handled = Record::with_current(next.run(request));
-    server.work.run(handled).await.unwrap_or_else(IntoResponse::into_response)
+    server.work.run(bytes, handled).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// Returns the threads of connections, for the tasks and timers of a stream.
