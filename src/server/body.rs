@@ -116,6 +116,9 @@ async fn collect(server: &Server, body: Body, held: &mut Held<'_>) -> Result<Vec
             });
         }
         held.add(part.len() + (outline.values - before) * VALUE_BYTES, memory_max)?;
+        bytes.try_reserve(part.len()).map_err(|_| {
+            ApiError::unavailable("the system refused memory for the body: try again later")
+        })?;
         bytes.extend_from_slice(&part);
     }
     Ok(bytes)

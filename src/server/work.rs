@@ -4,7 +4,7 @@
 //! `/health` and streams respond under any load. Large requests have a thread of their own, so small
 //! ones do not wait for them.
 
-use std::{future::Future, io, sync::Arc};
+use std::{future::Future, hint::black_box, io, sync::Arc};
 
 use axum::{
     body::HttpBody,
@@ -25,6 +25,11 @@ const SMALL_THREADS: usize = 2;
 
 /// Maximum body of a small request in bytes.
 const SMALL_MAX: usize = 64 << 10;
+
+/// Bound of the memory that a large request needs before its answer, in bytes per byte of its body:
+/// a text of spaces has 64 bytes of candidates for merges, twice while their list grows, and 144
+/// bytes of symbols per space.
+const MEMORY_FACTOR: usize = 320;
 
 tokio::task_local! {
     /// The threads that serve the current request's connection.
@@ -85,8 +90,35 @@ pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: N
         return next.run(request).await;
     }
     let bytes = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
-    let handled = Record::with_current(next.run(request));
+    let next = Record::with_current(next.run(request));
+    let handled = async move {
+        match reserve(bytes) {
+            Ok(()) => next.await,
+            Err(refused) => refused.into_response(),
+        }
+    };
     server.work.run(bytes, handled).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Checks that the system has the memory that a large request needs. No other large one takes it
+/// meanwhile. Without memory for a list, the process would end.
+///
+/// # Errors
+/// If the system refuses it.
+fn reserve(bytes: usize) -> Result<(), ApiError> {
+    if bytes <= SMALL_MAX {
+        return Ok(());
+    }
+    let needed = bytes.saturating_mul(MEMORY_FACTOR);
+    let mut buffer = Vec::<u8>::new();
+    // The system is asked even though the buffer is not used.
+    match black_box(&mut buffer).try_reserve_exact(needed) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(ApiError::unavailable(format_args!(
+            "the system refused {needed} bytes of memory to prepare a body of {bytes} bytes: divide \
+             the request, or raise the server's limit of memory"
+        ))),
+    }
 }
 
 /// Returns the threads of connections, for the tasks and timers of a stream.

@@ -37,6 +37,23 @@ fn an_answer_without_memory_fails_and_others_do_not() {
 }
 
 #[test]
+fn a_text_without_memory_is_refused_and_others_are_not() {
+    let server = serve(&["-c", "256"]);
+    let tokenize = |text: String| server.post("/tokenize", json!({ "content": text }));
+    let expected = tokenize(PROMPT.into()).json();
+    let long = "ab c".repeat(950_000);
+    let tokens = tokenize(long.clone()).json()["tokens"].as_array().unwrap().len();
+    assert!(tokens >= 950_000, "{tokens}");
+    limit(&server, 64 << 20);
+    for _ in 0..2 {
+        let refused = tokenize(long.clone());
+        assert_eq!(refused.status, 503, "{}", refused.text.len());
+        refused.refused(503, &["refused", "bytes of memory", "divide the request"]);
+        assert_eq!(tokenize(PROMPT.into()).json(), expected);
+    }
+}
+
+#[test]
 fn limits_of_the_process_are_part_of_the_plan() {
     let model = tiny_reader(7, true);
     let mut command = Command::new("sh");

@@ -3,11 +3,16 @@
 //! vLLM also has the first three, with other names for fields. lm-evaluation-harness counts tokens
 //! with them.
 
-use axum::{Json, body::Bytes};
+use axum::{
+    Json,
+    body::Bytes,
+    response::{IntoResponse, Response},
+};
 use rope_cpu::{
     Token,
     tokenizer::{Ends, Special},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::server::{
@@ -42,8 +47,29 @@ crate::object! {
     }
 }
 
+/// The answer of `/tokenize`. Millions of tokens as JSON values would take much memory.
+#[derive(Serialize)]
+struct Tokens<T> {
+    tokens: Vec<T>,
+}
+
+/// A token with its text.
+#[derive(Serialize)]
+struct Piece {
+    id: Token,
+    piece: PieceText,
+}
+
+/// The text of a token, or its bytes if they are not UTF-8 alone.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PieceText {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
 /// Answers `POST /tokenize`.
-pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Response, ApiError> {
     let fields: Tokenize = parse(&body)?;
     let tokenizer = app.tokenizer()?;
     let special = match fields.parse_special.unwrap_or(true) {
@@ -59,17 +85,15 @@ pub async fn tokenize(Loaded(app): Loaded, body: Bytes) -> Result<Json<Value>, A
     let ends = if adds_ends { Ends::Add } else { Ends::Omit };
     let tokens = tokenizer.encode(text, special, ends);
     if !fields.with_pieces.unwrap_or(false) {
-        return Ok(Json(json!({ "tokens": tokens })));
+        return Ok(Json(Tokens { tokens }).into_response());
     }
-    let with_piece = |token: &Token| {
-        let piece = tokenizer.piece(*token, true);
-        let piece = match std::str::from_utf8(&piece) {
-            Ok(text) => json!(text),
-            Err(_) => json!(&piece[..]),
-        };
-        json!({ "id": token, "piece": piece })
+    let with_piece = |id: Token| {
+        let piece = String::from_utf8(tokenizer.piece(id, true).into_owned());
+        let piece = piece.map_or_else(|e| PieceText::Bytes(e.into_bytes()), PieceText::Text);
+        Piece { id, piece }
     };
-    Ok(Json(json!({ "tokens": tokens.iter().map(with_piece).collect::<Vec<_>>() })))
+    let tokens = tokens.into_iter().map(with_piece).collect();
+    Ok(Json(Tokens { tokens }).into_response())
 }
 
 /// Answers `POST /detokenize`.
