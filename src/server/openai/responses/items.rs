@@ -11,23 +11,6 @@ use crate::server::{
     read::{Failure, Read, Shape, elements},
 };
 
-/// Items of tools that run on OpenAI's servers. A client may send them back from another model's
-/// answer. The model cannot use them.
-const SERVER_ITEMS: [&str; 12] = [
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "computer_call",
-    "computer_call_output",
-    "image_generation_call",
-    "mcp_list_tools",
-    "mcp_call",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "tool_search_call",
-    "tool_search_output",
-];
-
 /// Adds an item to the messages. The model's consecutive items become one message.
 pub fn add(turns: &mut Vec<Turn>, declared: &mut Declared, item: Item) {
     match item {
@@ -100,7 +83,8 @@ pub enum Item {
     Output(String, Content),
     /// Additional tools.
     Tools(Vec<Declaration>),
-    /// An item of a tool that does not run on the client.
+    /// An item that the model cannot use, such as a call of a tool on OpenAI's servers. Clients
+    /// also keep items of their own in a conversation.
     Skipped,
 }
 
@@ -175,14 +159,9 @@ impl ItemFields {
                 Ok(Item::Output(self.call_id()?, self.output))
             }
             "additional_tools" => Ok(Item::Tools(self.tools)),
-            kind if SERVER_ITEMS.contains(&kind) => {
-                warn!(target: "tools", kind, "skipped: an item of a tool that does not run on the client");
-                Ok(Item::Skipped)
-            }
             kind => {
-                let expected = "message, reasoning, function_call, custom_tool_call, local_shell_call or one \
-                                of their outputs";
-                Err(Failure::unless_one_of("type", expected, Some(kind)))
+                warn!(target: "tools", kind, "skipped: an item that the model cannot use");
+                Ok(Item::Skipped)
             }
         }
     }

@@ -139,13 +139,14 @@ impl Responses {
         match self.input {
             None => return Err(Failure::missing("input", expected).into()),
             Some(Input::Text(text)) => turns.push(Turn::new(Role::User, text)),
-            // A client's probe may have instructions only.
-            Some(Input::Items(items)) if items.is_empty() && turns.is_empty() => {
-                return Err(Failure::wrong("input", expected, &Value::Array(Vec::new())).into());
-            }
             Some(Input::Items(items)) => {
                 for item in items {
                     add(&mut turns, &mut declared, item);
+                }
+                // A client's probe may have instructions only.
+                if turns.is_empty() {
+                    let expected = "a list of at least one item that the model can use";
+                    return Err(Failure::of("input", format_args!("must be {expected}")).into());
                 }
             }
         }
@@ -276,6 +277,8 @@ mod tests {
                 { "type": "custom_tool_call", "call_id": "2", "name": "patch", "input": "a\nb" },
                 { "type": "local_shell_call", "id": "3", "action": { "type": "exec", "command": ["ls"], "env": {} } },
                 { "type": "web_search_call", "id": "4", "status": "completed" },
+                { "type": "item_reference", "id": "5" },
+                { "type": "ghost_snapshot", "ghost_commit": { "id": "6" } },
                 { "type": "custom_tool_call_output", "call_id": "2", "output": "done" },
                 { "type": "local_shell_call_output", "id": "3", "output": "src" },
             ],
@@ -330,7 +333,7 @@ mod tests {
             (json!({ "input": "", "previous_response_id": "r" }), "send the whole conversation"),
             (json!({ "input": "", "background": true }), "\"background\": not supported"),
             (json!({ "input": "", "text": { "verbosity": "low" } }), "\"text.verbosity\": not"),
-            (json!({ "input": [{ "type": "item_reference" }] }), "not \"item_reference\""),
+            (json!({ "input": [{ "type": "item_reference" }] }), "at least one item that"),
             (
                 json!({ "input": [{ "type": "reasoning", "content": [1] }] }),
                 "\"input[0].content\": must be",
