@@ -9,6 +9,8 @@ pub struct Block {
     pub kind: Kind,
     /// The text so far. For a call, its arguments as JSON.
     pub text: String,
+    /// Whether the answer ended before the block did. Text also ends with the answer.
+    pub is_open: bool,
 }
 
 /// The kind of a block.
@@ -76,6 +78,9 @@ impl Reader {
     pub fn finish(&mut self) -> Vec<Change> {
         let events = self.parser.take().map(Parser::finish).unwrap_or_default();
         let mut changes = self.follow(events);
+        if let Some(last) = self.blocks.last_mut() {
+            last.is_open = self.open;
+        }
         self.close(&mut changes);
         changes
     }
@@ -116,7 +121,7 @@ impl Reader {
     fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
         if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
             self.close(changes);
-            self.blocks.push(Block { kind, text: String::new() });
+            self.blocks.push(Block { kind, text: String::new(), is_open: false });
             self.open = true;
             changes.push(Change { block: self.blocks.len() - 1, step: Step::Begin });
         }
@@ -140,10 +145,10 @@ pub fn text(blocks: &[Block], kind: &Kind) -> String {
     blocks.iter().filter(|block| block.kind == *kind).map(|block| block.text.as_str()).collect()
 }
 
-/// Returns the identifier, the name and the arguments of each call.
-pub fn calls(blocks: &[Block]) -> impl Iterator<Item = (&str, &str, &str)> {
+/// Returns the identifier and the name of each call, and its block with the arguments.
+pub fn calls(blocks: &[Block]) -> impl Iterator<Item = (&str, &str, &Block)> {
     blocks.iter().filter_map(|block| match &block.kind {
-        Kind::Call { id, name } => Some((id.as_str(), name.as_str(), block.text.as_str())),
+        Kind::Call { id, name } => Some((id.as_str(), name.as_str(), block)),
         _ => None,
     })
 }
@@ -168,9 +173,9 @@ mod tests {
         }
         let steps: Vec<_> = reader.finish().into_iter().map(|change| change.step).collect();
         assert_eq!(steps, [Step::Begin, Step::More("{\"a\": 1}".into()), Step::End]);
-        let [(_, name, arguments)] = calls(reader.blocks()).collect::<Vec<_>>()[..] else {
+        let [(_, name, call)] = calls(reader.blocks()).collect::<Vec<_>>()[..] else {
             panic!("{:?}", reader.blocks());
         };
-        assert_eq!((name, arguments), ("add", "{\"a\": 1}"));
+        assert_eq!((name, &call.text[..], call.is_open), ("add", "{\"a\": 1}", false));
     }
 }

@@ -145,6 +145,39 @@ fn a_keyword_that_no_grammar_has_is_left_to_the_tool() {
 }
 
 #[test]
+fn a_custom_call_that_is_cut_has_the_input_so_far() {
+    let (server, _model) = server();
+    for (path, tool, call, input) in [
+        ("/v1/responses", json!({ "type": "custom", "name": "f" }), "/output/0", "/input"),
+        (
+            "/v1/chat/completions",
+            json!({ "type": "custom", "custom": { "name": "f" } }),
+            "/choices/0/message/tool_calls/0",
+            "/custom/input",
+        ),
+    ] {
+        // The text never ends, and has no punctuation of JSON.
+        let unlikely = ["\"", "{", "}", ":", "_"].map(|text| json!([text, -100]));
+        let spaces = [" ", " t", "\n"].map(|text| json!([text, false]));
+        let bias = [&unlikely[..], &spaces[..]].concat();
+        let interface = Interface { path, request: json!({ "tools": [tool] }), text: "", call };
+        let more = json!({ "tool_choice": "required", "logit_bias": bias });
+        let request = request(&interface, "k", more);
+        let answer = server.post(path, request.clone()).json();
+        let call = answer.pointer(call).unwrap_or_else(|| panic!("{answer}"));
+        let text = call.pointer(input).and_then(Value::as_str).unwrap();
+        assert!(text.len() > 50 && !text.contains(['"', '{', '}', ':', '_']), "{answer}");
+        if path == "/v1/responses" {
+            assert_eq!(call["status"], "incomplete");
+            let events: Vec<_> = server.stream(path, request).collect();
+            let done = events.iter().find(|event| event["type"] == "response.output_item.done");
+            let item = &done.unwrap()["item"];
+            assert_eq!((&item["input"], &item["status"]), (&call["input"], &call["status"]));
+        }
+    }
+}
+
+#[test]
 fn tools_are_limited_before_their_grammar() {
     let (server, _model) = server();
     let tool = |number: usize, schema: Value| {

@@ -103,6 +103,7 @@ fn openais_responses() {
     assert_eq!(whole["output"][0]["content"][0]["text"], expected);
     assert_eq!(whole["status"], "incomplete");
     assert_eq!(whole["incomplete_details"]["reason"], "max_output_tokens");
+    assert_eq!(whole["output"][0]["status"], "incomplete");
     let events: Vec<_> = server.stream("/v1/responses", body.clone()).collect();
     let of_type = |kind| events.iter().filter(move |event| event["type"] == kind);
     let deltas: Vec<_> = of_type("response.output_text.delta").cloned().collect();

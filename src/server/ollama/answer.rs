@@ -94,7 +94,8 @@ async fn answer(
     if !reasoning.is_empty() {
         place.set(&mut body, "thinking", reasoning.into());
     }
-    let calls: Vec<_> = calls(blocks).map(|(id, name, text)| call(id, name, text)).collect();
+    let calls: Vec<_> =
+        calls(blocks).map(|(id, name, block)| call(id, name, &block.text)).collect();
     if !calls.is_empty() {
         place.set(&mut body, "tool_calls", calls.into());
     }

@@ -26,11 +26,11 @@ impl Calls {
         let all: Vec<_> = calls(blocks).collect();
         match all[..] {
             [] => {}
-            [(_, name, arguments), ..] if self.of_functions => {
-                message["function_call"] = function(name, arguments);
+            [(_, name, block), ..] if self.of_functions => {
+                message["function_call"] = function(name, &block.text);
             }
             _ => {
-                let calls = all.into_iter().map(|(id, name, text)| self.call(id, name, text));
+                let calls = all.into_iter().map(|(id, name, block)| self.call(id, name, block));
                 message["tool_calls"] = calls.collect();
             }
         }
@@ -57,9 +57,12 @@ impl Calls {
             // The text of a custom tool is complete only with its arguments.
             (Kind::Call { name, .. }, Step::Begin | Step::More(_)) if self.is_custom(name) => None,
             (Kind::Call { id, name }, Step::End) if self.is_custom(name) => {
-                Some(begun(self.call(id, name, &block.text)))
+                Some(begun(self.call(id, name, block)))
             }
-            (Kind::Call { id, name }, Step::Begin) => Some(begun(self.call(id, name, ""))),
+            (Kind::Call { id, name }, Step::Begin) => {
+                let empty = Block { kind: block.kind.clone(), text: String::new(), is_open: false };
+                Some(begun(self.call(id, name, &empty)))
+            }
             (Kind::Call { .. }, Step::More(text)) => {
                 let call = json!({ "index": index(), "function": { "arguments": text } });
                 Some(json!({ "tool_calls": [call] }))
@@ -82,12 +85,13 @@ impl Calls {
         self.custom.iter().any(|custom| custom == name)
     }
 
-    fn call(&self, id: &str, name: &str, arguments: &str) -> Value {
+    fn call(&self, id: &str, name: &str, block: &Block) -> Value {
         if self.is_custom(name) {
-            let custom = json!({ "name": name, "input": custom_input(arguments) });
+            let input = custom_input(&block.text, block.is_open);
+            let custom = json!({ "name": name, "input": input });
             return json!({ "id": id, "type": "custom", "custom": custom });
         }
-        json!({ "id": id, "type": "function", "function": function(name, arguments) })
+        json!({ "id": id, "type": "function", "function": function(name, &block.text) })
     }
 }
 
@@ -102,8 +106,8 @@ mod tests {
     fn blocks() -> [Block; 2] {
         let call = Kind::Call { id: "1".into(), name: "f".into() };
         [
-            Block { kind: Kind::Text, text: "t".into() },
-            Block { kind: call, text: r#"{"input": "x"}"#.into() },
+            Block { kind: Kind::Text, text: "t".into(), is_open: false },
+            Block { kind: call, text: r#"{"input": "x"}"#.into(), is_open: false },
         ]
     }
 

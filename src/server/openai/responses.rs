@@ -50,6 +50,7 @@ pub async fn responses(Loaded(app): Loaded, body: Bytes) -> Result<Response, Api
         reader: request.reader(),
         declared,
         echoed,
+        is_cut: false,
         app: app.clone(),
     };
     let updates = app.submit(vec![request.prompt], &request.parameters)?;
@@ -95,6 +96,8 @@ struct Responses {
     declared: Declared,
     /// Fields of the request that the response repeats.
     echoed: Map<String, Value>,
+    /// Whether the answer ended at a limit.
+    is_cut: bool,
 }
 
 impl Responses {
@@ -133,18 +136,16 @@ impl Responses {
 
     fn ended(&self, blocks: &[Block], outcome: &Outcome) -> Value {
         let items = blocks.iter().zip(&self.items);
-        let items = items.map(|(block, id)| self.item(block, id, "completed"));
+        let items = items.map(|(block, id)| self.item(block, id, self.status(block)));
         let (cached, generated) = (outcome.timings.reused, outcome.timings.generated);
         let mut response = self.response();
         response["completed_at"] = crate::server::now().into();
         response["output"] = items.collect();
-        response["status"] = match outcome.end {
-            End::Model | End::Complete | End::Stop(_) | End::Caller => "completed".into(),
-            End::TokensMax | End::ContextFull => {
-                response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
-                "incomplete".into()
-            }
-        };
+        response["status"] = "completed".into();
+        if self.is_cut {
+            response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+            response["status"] = "incomplete".into();
+        }
         response["usage"] = json!({
             "input_tokens": self.prompt_tokens,
             "input_tokens_details": { "cached_tokens": cached },
@@ -156,6 +157,7 @@ impl Responses {
     }
 
     fn whole(mut self, text: &str, outcome: &Outcome) -> Value {
+        self.is_cut = is_cut(&outcome.end);
         let blocks = std::mem::take(&mut self.reader).read(text);
         self.items = blocks.iter().map(|block| identifier(self.prefix(&block.kind))).collect();
         self.ended(&blocks, outcome)
@@ -186,7 +188,7 @@ impl Responses {
             let text = block.text.as_str();
             match (step, &block.kind) {
                 (Step::Begin, kind) => {
-                    let empty = Block { kind: kind.clone(), text: String::new() };
+                    let empty = Block { kind: kind.clone(), text: String::new(), is_open: false };
                     event("output_item.added", "item", self.item(&empty, id, "in_progress"));
                     if *kind == Kind::Text {
                         event("content_part.added", "part", part(""));
@@ -216,7 +218,7 @@ impl Responses {
                                 event("function_call_arguments.done", "arguments", text.into());
                             }
                             tools::Kind::Custom => {
-                                let input = tools::custom_input(text);
+                                let input = tools::custom_input(text, block.is_open);
                                 event(
                                     "custom_tool_call_input.delta",
                                     "delta",
@@ -227,7 +229,7 @@ impl Responses {
                             tools::Kind::LocalShell => {}
                         },
                     }
-                    event("output_item.done", "item", self.item(block, id, "completed"));
+                    event("output_item.done", "item", self.item(block, id, self.status(block)));
                 }
             }
         }
@@ -245,6 +247,11 @@ impl Responses {
                 tools::Kind::LocalShell => "lsh_",
             },
         }
+    }
+
+    /// Returns the status of the item of a block that has ended.
+    fn status(&self, block: &Block) -> &'static str {
+        if self.is_cut && block.is_open { "incomplete" } else { "completed" }
     }
 
     /// Returns a block as an item.
@@ -277,7 +284,7 @@ impl Responses {
             tools::Kind::Custom => {
                 item["type"] = "custom_tool_call".into();
                 item["name"] = origin.name.into();
-                item["input"] = tools::custom_input(text).into();
+                item["input"] = tools::custom_input(text, block.is_open).into();
             }
             tools::Kind::LocalShell => {
                 item["type"] = "local_shell_call".into();
@@ -325,6 +332,7 @@ impl Form for Responses {
                 events
             }
             Update::Ended(outcome) => {
+                self.is_cut = is_cut(&outcome.end);
                 let changes = self.reader.finish();
                 let mut events = self.changed(changes);
                 events.push(json!({
@@ -353,6 +361,14 @@ impl Form for Responses {
             "response": response,
             "sequence_number": self.events,
         })
+    }
+}
+
+/// Returns whether an answer ended at a limit.
+fn is_cut(end: &End) -> bool {
+    match end {
+        End::Model | End::Complete | End::Stop(_) | End::Caller => false,
+        End::TokensMax | End::ContextFull => true,
     }
 }
 

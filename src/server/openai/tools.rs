@@ -27,6 +27,10 @@ pub const LOCAL_SHELL: &str = "local_shell";
 /// The argument of a custom tool, as the model sees it.
 const INPUT: &str = "input";
 
+/// Maximum bytes of an incomplete escape in a JSON string: a pair of surrogates without its last
+/// digit.
+const ESCAPE_MAX: usize = r"\ud83d\ude0".len();
+
 /// The kind of a tool, which determines the form of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -212,13 +216,28 @@ pub fn custom_arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
 
-/// Returns the text of a call to a custom tool. Arguments of another form are used as the text.
-pub fn custom_input(arguments: &str) -> String {
+/// Returns the text of a call to a custom tool; if the call is cut, the text so far. Arguments of
+/// another form are used as the text.
+pub fn custom_input(arguments: &str, is_cut: bool) -> String {
     let parsed = rope_cpu::json::parse::<Map<String, Value>>(arguments).unwrap_or_default();
     match parsed.get(INPUT) {
         Some(Value::String(input)) => input.clone(),
+        _ if is_cut => cut_input(arguments),
         _ => arguments.into(),
     }
+}
+
+/// Returns the text in arguments that end within it.
+fn cut_input(arguments: &str) -> String {
+    let name = format!("\"{INPUT}\"");
+    let mut before = ["{", &name, ":", "\""].into_iter();
+    let text = before.try_fold(arguments, |rest, part| rest.trim_start().strip_prefix(part));
+    let Some(text) = text else { return String::new() };
+    // The last escape may be incomplete.
+    (0..=ESCAPE_MAX)
+        .filter_map(|cut| text.get(..text.len().checked_sub(cut)?))
+        .find_map(|text| rope_cpu::json::parse(&format!("\"{text}\"")).ok())
+        .unwrap_or_else(|| text.into())
 }
 
 /// Returns the action of a call of the client's shell.
@@ -350,9 +369,21 @@ mod tests {
 
     #[test]
     fn input_of_another_form_is_kept() {
-        assert_eq!(custom_input(&custom_arguments("a \"b\"\n")), "a \"b\"\n");
+        assert_eq!(custom_input(&custom_arguments("a \"b\"\n"), false), "a \"b\"\n");
         for arguments in ["{\"text\": 1}", "not JSON", "{\"input\": 1}"] {
-            assert_eq!(custom_input(arguments), arguments);
+            assert_eq!(custom_input(arguments, false), arguments);
         }
+    }
+
+    #[test]
+    fn input_that_is_cut_is_decoded_so_far() {
+        let arguments = r#"{ "input": "a\\\n\"é\ud83d\ude00b" }"#;
+        let whole = "a\\\n\"é😀b";
+        for end in (0..=arguments.len()).filter(|end| arguments.is_char_boundary(*end)) {
+            let input = custom_input(&arguments[..end], true);
+            assert!(whole.starts_with(&input), "{input:?} of {:?}", &arguments[..end]);
+        }
+        assert_eq!(custom_input(r#"{"input":"a\\\n\ud83d\ude0"#, true), "a\\\n");
+        assert_eq!(custom_input(r#"{"input":"ab""#, true), "ab");
     }
 }
