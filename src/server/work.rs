@@ -89,7 +89,9 @@ pub async fn handle(State(server): State<Arc<Server>>, request: Request, next: N
     if request.method() == Method::GET {
         return next.run(request).await;
     }
-    let bytes = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
+    // A body of unknown size may be large.
+    let bytes = request.body().size_hint().exact();
+    let bytes = bytes.map_or(SMALL_MAX + 1, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let next = Record::with_current(next.run(request));
     let handled = async move {
         match reserve(bytes) {

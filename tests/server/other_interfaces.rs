@@ -117,18 +117,18 @@ fn openais_responses() {
         "output_text.done",
         "content_part.done",
         "output_item.done",
-        "completed",
+        "incomplete",
     ];
     assert_eq!(types(&events), order.map(|kind| format!("response.{kind}")));
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number);
     }
-    let completed = of_type("response.completed").next().unwrap();
+    let ended = of_type("response.incomplete").next().unwrap();
     let item = &of_type("response.output_item.done").next().unwrap()["item"];
-    assert_eq!(completed["response"]["output"], json!([item]));
-    assert_eq!(completed["response"]["usage"]["output_tokens"], 20);
+    assert_eq!(ended["response"]["output"], json!([item]));
+    assert_eq!(ended["response"]["usage"]["output_tokens"], 20);
     let tokens = server.post("/v1/responses/input_tokens", body).json()["input_tokens"].take();
-    assert_eq!(completed["response"]["usage"]["input_tokens"], tokens);
+    assert_eq!(ended["response"]["usage"]["input_tokens"], tokens);
     let stored = json!({ "input": PROMPT, "previous_response_id": "resp_1" });
     server
         .post("/v1/responses", stored)

@@ -336,7 +336,7 @@ impl Form for Responses {
                 let changes = self.reader.finish();
                 let mut events = self.changed(changes);
                 events.push(json!({
-                    "type": "response.completed",
+                    "type": if self.is_cut { "response.incomplete" } else { "response.completed" },
                     "response": self.ended(self.reader.blocks(), &outcome),
                     "timings": timings(&outcome.timings),
                 }));
