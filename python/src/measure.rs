@@ -93,7 +93,16 @@ impl Model {
         let mut engine = loaded.engine()?;
         let mut embeddings = Vec::with_capacity(texts.len());
         for texts in texts.chunks(TEXTS_TOGETHER) {
-            let found = py.detach(|| engine.embed(texts, pooling)).map_err(of_model)?;
+            let mut signals = Ok(());
+            let found = py.detach(|| {
+                engine.embed_while(texts, pooling, &mut || {
+                    signals = Python::attach(|py| py.check_signals());
+                    signals.is_ok()
+                })
+            });
+            // Before NumPy is called, which fails while a signal waits.
+            signals?;
+            let found = found.map_err(of_model)?;
             for rows in found {
                 let rows: Vec<_> = match normalize && pooling != Pooling::None {
                     true => rows.iter().map(|row| normalized(row)).collect(),
@@ -101,7 +110,6 @@ impl Model {
                 };
                 embeddings.push(PyArray2::from_vec2(py, &rows).map_err(failed)?);
             }
-            py.check_signals()?;
         }
         Ok(embeddings)
     }

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -209,6 +211,23 @@ def test_ctrl_c_stops_a_generation(model):
         model.generate(PROMPT, ignore_eos=True)
     assert time.monotonic() - started < 10
     assert model.generate(PROMPT, max_tokens=1)
+
+
+def test_ctrl_c_stops_embeddings_between_two_steps(path):
+    code = f"""
+import signal, threading, rope_cpu
+model = rope_cpu.Model.open({str(path)!r}, ctx=8192, ubatch_size=64, threads=1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+timer.start()
+try:
+    model.embed("hello world " * 3500)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    # In a new process, where no array has been made yet.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "stopped\n", done.stderr
 
 
 def test_other_threads_run_while_a_model_computes(model):

@@ -45,6 +45,20 @@ impl Engine {
         texts: &[Vec<Token>],
         pooling: Pooling,
     ) -> Result<Vec<Vec<Vec<f32>>>, Error> {
+        self.embed_while(texts, pooling, &mut || true)
+    }
+
+    /// Computes embeddings like [`Engine::embed`], as long as `goes_on` returns `true` after each step.
+    /// Then it returns the embeddings that are complete.
+    ///
+    /// # Errors
+    /// As for [`Engine::embed`].
+    pub fn embed_while(
+        &mut self,
+        texts: &[Vec<Token>],
+        pooling: Pooling,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<Vec<f32>>>, Error> {
         self.model().require_pooling(pooling)?;
         let mut embeddings = Vec::with_capacity(texts.len());
         for texts in texts.chunks(TEXTS_TOGETHER) {
@@ -64,6 +78,9 @@ impl Engine {
                 self.step(&mut feeds, &mut |feed, token, embedding| {
                     poolers[feed].add(token, embedding);
                 })?;
+                if !goes_on() {
+                    return Ok(embeddings);
+                }
             }
             drop(feeds);
             embeddings.extend(poolers.into_iter().map(Pooler::finish));
