@@ -44,6 +44,9 @@ _REFUSED = {
     "lora_base": "adapters act on the file as it is",
 }
 
+#: Values of these that ask for what rope_cpu does.
+_PERMITTED = {"n_gpu_layers": 0, "offload_kqv": False, "use_mmap": True, "use_mlock": False}
+
 
 class Llama:
     """A model with the interface of `llama_cpp.Llama`. `model` is the `Model` behind it."""
@@ -435,7 +438,9 @@ class Llama:
 
 
 def _refuse(function: str, unknown: Mapping[str, Any]) -> None:
-    for name in unknown:
+    for name, value in unknown.items():
+        if name in _PERMITTED and value == _PERMITTED[name]:
+            continue
         reason = f": {_REFUSED[name]}" if name in _REFUSED else ""
         raise TypeError(f"{function}: {name} is not supported{reason}")
 

@@ -69,7 +69,7 @@ def test_embeddings_agree(ours, llama_cpp):
 def test_unknown_arguments_are_refused_by_name(path):
     with pytest.raises(TypeError, match="n_gpu_layers is not supported: rope_cpu computes on the CPU"):
         Llama(str(path), n_gpu_layers=-1)
-    with Llama(str(path), n_threads=1, verbose=False) as llama:
+    with Llama(str(path), n_gpu_layers=0, use_mmap=True, n_threads=1, verbose=False) as llama:
         with pytest.raises(TypeError, match="create_completion: logprobs is not supported"):
             llama("Hi", logprobs=1)
         with pytest.raises(TypeError, match="create_chat_completion: functions is not supported"):
