@@ -8,10 +8,12 @@
 set -eu
 
 releases=${ROPE_CPU_RELEASES:-@URL@}
-folder=${ROPE_CPU_BIN:-$HOME/.local/bin}
 version=@VERSION@
 
 die() { echo "install.sh: $*" >&2; exit 1; }
+
+folder=${ROPE_CPU_BIN:-${HOME:+$HOME/.local/bin}}
+[ -n "$folder" ] || die "HOME is not set: set ROPE_CPU_BIN to the folder for the program"
 
 if command -v curl >/dev/null; then
     fetch() { curl -fsSL --retry 3 -o "$2" "$1"; }
