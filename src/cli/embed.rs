@@ -137,7 +137,10 @@ fn texts(args: &Args) -> Result<Vec<String>, Error> {
         args.prompt.as_ref().map(|prompt| ("--prompt".into(), prompt.clone().into_bytes()));
     for (name, bytes) in prompt.into_iter().chain(file.transpose()?) {
         let whole = text::text(&name, bytes)?;
-        texts.extend(whole.split(&*separator).map(str::to_string));
+        let pieces = whole.split(&*separator);
+        // Windows ends lines with CRLF.
+        let line_end = if separator == "\n" { "\r" } else { "" };
+        texts.extend(pieces.map(|text| text.strip_suffix(line_end).unwrap_or(text).to_string()));
     }
     match texts.iter().position(|text| text.trim().is_empty()) {
         None if texts.is_empty() => {

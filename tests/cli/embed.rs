@@ -10,6 +10,7 @@ use crate::{
     architectures::{Tiny, files::add_tensor},
     build::{ARRAY, Builder, I32, STRING, U32, array, string, strings},
     finish, rope_cpu, run,
+    tiny::tiny_with_carriage_return,
 };
 
 /// Returns a model with a tokenizer of letters.
@@ -91,6 +92,19 @@ fn texts_come_from_arguments_files_and_standard_input() {
     assert_eq!(rows.lines().count(), 6);
     let own = embed(&model, &["--format", "raw", "--embd-normalize", "-1", "a cat", "a dog"]);
     assert_ne!(own, expected);
+}
+
+#[test]
+fn carriage_returns_are_no_part_of_lines() {
+    let model = tiny_with_carriage_return(7);
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "the rain\r\nthe north\r\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let expected = embed(&model, &["--format", "raw", "the rain", "the north"]);
+    assert_eq!(embed(&model, &["--format", "raw", "-f", path]), expected);
+    // Within a text they count.
+    let within = ["--format", "raw", "the rain\r", "the north"];
+    assert_ne!(embed(&model, &within), expected);
 }
 
 #[test]

@@ -87,6 +87,12 @@ pub fn tiny_infilling(seed: u32) -> NamedTempFile {
     model.file()
 }
 
+/// The model of [`tiny_reader`] with the carriage return in place of the letter z.
+#[allow(dead_code, reason = "for the tests of the command line")]
+pub fn tiny_with_carriage_return(seed: u32) -> NamedTempFile {
+    reader_with(seed, true, &[(26, "\u{10d}", TEXT)], |_| true).file()
+}
+
 /// The model of [`tiny_reader`] as a reranker: with a classifier of two classes and a template.
 #[allow(dead_code, reason = "for the tests of the server, which include this file")]
 pub fn tiny_ranking(seed: u32) -> NamedTempFile {
