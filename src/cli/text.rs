@@ -10,7 +10,8 @@ use std::{
 use super::{error::Error, note, unicode};
 use rope_cpu::platform::interrupt;
 
-/// Reads the text of a file, without the newline (LF or CRLF) that editors add at its end.
+/// Reads the text of a file, without the marks that editors add: a UTF-8 byte order mark at its
+/// start, and a newline (LF or CRLF) at its end.
 ///
 /// # Errors
 /// If the file cannot be read, or is not UTF-8.
@@ -18,11 +19,11 @@ pub fn file(path: &Path) -> Result<String, Error> {
     text(&path.display().to_string(), file_bytes(path)?)
 }
 
-/// Reads a text for the model from a file, or from standard input if `path` is `-`. Removes a
-/// newline at its end, and prints a note if it is not entirely UTF-8.
+/// Reads a text for the model from a file, or from standard input if `path` is `-`. Removes the
+/// marks that editors add, as [`file`] does, and prints a note if it is not entirely UTF-8.
 ///
 /// # Errors
-/// If the input cannot be read.
+/// If the input cannot be read, or is UTF-16.
 pub fn input(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = if is_stdin(path) { stdin_bytes() } else { file_bytes(path) }?;
     Ok(noted(path, bytes))
@@ -32,7 +33,7 @@ pub fn input(path: &Path) -> Result<Vec<u8>, Error> {
 /// Ctrl-C.
 ///
 /// # Errors
-/// If the file cannot be read, or has a byte 0, which no text has.
+/// If the file cannot be read, is UTF-16, or has a byte 0, which no text has.
 pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable =
         |e: &dyn Display| Error::usage(format_args!("cannot read {}: {e}", path.display()));
@@ -41,6 +42,9 @@ pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
     loop {
         let count = file.read(&mut part).map_err(|e| unreadable(&e))?;
         let read = &part[..count];
+        if bytes.is_empty() {
+            refuse_utf16(&path.display().to_string(), read)?;
+        }
         if let Some(at) = read.iter().position(|byte| *byte == 0) {
             let at = bytes.len() + at;
             return Err(unreadable(&format_args!("it is binary (byte {at} is 0); give a text")));
@@ -49,7 +53,7 @@ pub fn text_only(path: &Path) -> Result<Vec<u8>, Error> {
             return Err(unreadable(&"interrupted"));
         }
         if read.is_empty() {
-            return Ok(noted(path, bytes));
+            return Ok(noted(path, without_mark(&name(path), bytes)?));
         }
         bytes.extend_from_slice(read);
     }
@@ -64,14 +68,33 @@ fn noted(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))
+    let bytes = fs::read(path)
+        .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
+    without_mark(&name(path), bytes)
 }
 
 fn stdin_bytes() -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = io::stdin().read_to_end(&mut bytes);
     read.map_err(|e| Error::failed(format_args!("cannot read {STDIN}: {e}")))?;
+    without_mark(STDIN, bytes)
+}
+
+/// Removes a UTF-8 byte order mark, which some editors on Windows write at the start of a file.
+fn without_mark(source: &str, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    refuse_utf16(source, &bytes)?;
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
     Ok(bytes)
+}
+
+/// Returns an error if a text starts with a byte order mark of UTF-16.
+fn refuse_utf16(source: &str, start: &[u8]) -> Result<(), Error> {
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        return Err(Error::usage(format_args!("{source} is UTF-16 text: save it as UTF-8")));
+    }
+    Ok(())
 }
 
 /// Returns whether the value of an option means standard input.

@@ -25,7 +25,7 @@ fn file(folder: &tempfile::TempDir, text: &str) -> PathBuf {
 fn an_answer_follows_a_grammar_and_ends_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let grammar = "root ::= \"qq\" [z] | \"wrong\" \"1\"\n";
-    let path = file(&folder, grammar);
+    let path = file(&folder, &format!("\u{feff}{grammar}"));
     for options in [["--grammar", grammar], ["--grammar-file", path.to_str().unwrap()]] {
         let run = tiny(&options);
         assert_eq!((run.code, run.stdout.trim()), (Some(0), "qqz"), "{}", run.stderr);
@@ -45,6 +45,8 @@ fn an_invalid_grammar_is_reported_with_its_origin() {
     tiny(&["--grammar-file", path]).refused(2, &[path, ": line 2, column 10: the text has no end"]);
     tiny(&["-j", r#"{"not": {}}"#]).refused(2, &["--json-schema: /not: the keyword `not`"]);
     tiny(&["-jf", path]).refused(2, &[path, ": line 2, column 1: not JSON: expected value"]);
+    file(&folder, "\u{feff}{\"not\": {}}");
+    tiny(&["-jf", path]).refused(2, &[path, ": /not: the keyword `not`"]);
     tiny(&["-jf", "/no/such"]).refused(2, &["cannot read /no/such"]);
     let no_digits = tiny(&["-j", r#"{"type": "object"}"#]);
     no_digits.refused(2, &["--json-schema: no answer can begin: no token is permitted"]);

@@ -42,6 +42,26 @@ fn a_dash_stands_for_standard_input() {
 }
 
 #[test]
+fn byte_order_marks_are_no_part_of_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, "\u{feff}the rain").unwrap();
+    let typed = text(&["-p", "the rain"], "");
+    assert_eq!(text(&["-f", path], ""), typed);
+    assert_eq!(text(&["-f", "-"], "\u{feff}the rain"), typed);
+    let model = tiny_reader(7, true);
+    let model = model.path().to_str().unwrap();
+    for (option, utf16) in
+        [("-f", b"\xff\xfea\0"), ("-sysf", b"\xfe\xff\0a"), ("-jf", b"\xff\xfea\0")]
+    {
+        std::fs::write(path, utf16).unwrap();
+        let line = ["-m", model, "-p", "the rain", option, path];
+        run(&line).refused(2, &[path, " is UTF-16 text: save it as UTF-8"]);
+    }
+}
+
+#[test]
 fn a_file_follows_the_text_on_a_line_of_its_own() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "the rain\n").unwrap();
