@@ -95,6 +95,9 @@ pub struct Points {
     pub first: bool,
     /// The lengths with snapshots that are kept for later.
     pub kept: Vec<usize>,
+    /// The length shortly before the end of a prompt. The next prompt often departs after it, so the
+    /// first snapshot from there on is among the last to be removed.
+    pub before_end: Option<usize>,
 }
 
 /// The states of a sequence: of its current length, and snapshots.
@@ -113,6 +116,8 @@ struct Point {
     len: usize,
     /// Whether it is kept for later: others last until the end of the next step.
     kept: bool,
+    /// Whether a prompt ends shortly after it.
+    before_end: bool,
     state: Arc<PooledState>,
 }
 
@@ -147,8 +152,15 @@ impl States {
             lens.retain(needed);
             if lens.len() < all { pool.take_states(team, lens.len()) } else { Err(full) }
         })?;
-        let point = |(len, state)| Point { len, kept: kept(&len), state };
+        let point = |(len, state)| Point { len, kept: kept(&len), before_end: false, state };
         self.targets = lens.into_iter().zip(states).map(point).collect();
+        if let Some(len) = points.before_end {
+            // If the prompt is very short, the one before it.
+            let mut all = self.points.iter_mut().chain(&mut self.targets);
+            if let Some(point) = all.find(|point| point.kept && point.len >= len) {
+                point.before_end = true;
+            }
+        }
         Ok(())
     }
 
@@ -166,8 +178,18 @@ impl States {
         let start = self.start;
         self.points.retain(|point| point.kept || point.len == start);
         self.points.append(&mut self.targets);
-        let of = |point: &Point| point.kept && point.len != retained;
-        thin(&mut self.points, |point| point.len, of, max);
+        let held = self.before_ends(usize::MAX);
+        let rank = |point: &Point| {
+            let rank = if held.contains(&point.len) { Rank::BeforeEnd } else { Rank::Other };
+            (point.kept && point.len != retained).then_some(rank)
+        };
+        thin(&mut self.points, |point| point.len, rank, max);
+    }
+
+    /// Returns the lengths of the last points up to `len` before prompts' ends, the latest first.
+    fn before_ends(&self, len: usize) -> Vec<usize> {
+        let points = self.points.iter().rev().filter(|point| point.before_end && point.len <= len);
+        points.map(|point| point.len).take(HELD).collect()
     }
 
     /// Returns the state before the step in progress; `None` if it is zero.
@@ -203,9 +225,18 @@ impl States {
 
     /// Returns the lengths up to `len` with a state in a file: a few snapshots, and the state of
     /// `len` itself.
+    ///
+    /// A conversation continues from `len`, or from the point before the last prompt's end if the
+    /// next prompt lacks the thoughts of the answer. So points within the last answer go first.
     pub fn lens_in_file(&self, len: usize) -> Vec<usize> {
         let mut lens: Vec<_> = self.lens().filter(|point| *point <= len).collect();
-        thin(&mut lens, |len| *len, |_| true, FILE_MAX);
+        let held = self.before_ends(len);
+        let rank = |len: &usize| match held.first() {
+            _ if held.contains(len) => Rank::BeforeEnd,
+            Some(last) if len > last => Rank::LastAnswer,
+            _ => Rank::Other,
+        };
+        thin(&mut lens, |len| *len, |len| Some(rank(len)), FILE_MAX);
         lens
     }
 
@@ -216,33 +247,48 @@ impl States {
 
     /// Replaces all states by states of these lengths.
     pub(super) fn replace(&mut self, lens: &[usize], states: Vec<Arc<PooledState>>) {
-        let points = lens.iter().zip(states);
-        self.points = points.map(|(&len, state)| Point { len, kept: true, state }).collect();
+        let point = |(&len, state)| Point { len, kept: true, before_end: false, state };
+        self.points = lens.iter().zip(states).map(point).collect();
     }
 }
 
 /// Maximum snapshots of a file, and the state of its length.
 pub const FILE_MAX: usize = 4;
 
-/// Removes points until at most `max` are left that meet `condition`, the last one not counted. A
-/// text that departs from the sequence is computed again from the point before it. So the removed
-/// point is the one with the smallest gap, relative to its distance from the end.
+/// Maximum points before prompts' ends that are removed last. The other half of a file is for edits
+/// of earlier messages, and for conversations with the same first messages.
+const HELD: usize = FILE_MAX / 2;
+
+/// What a point is for. Points of the first rank are removed first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    LastAnswer,
+    Other,
+    BeforeEnd,
+}
+
+/// Removes points until at most `max` are left that have a rank, the last one not counted. The lowest
+/// rank goes first. A text that departs from the sequence is computed again from the point before it.
+/// So the removed point of a rank is the one with the smallest gap, relative to its distance from the
+/// end.
 fn thin<P>(
     points: &mut Vec<P>,
     len: impl Fn(&P) -> usize,
-    condition: impl Fn(&P) -> bool,
+    rank: impl Fn(&P) -> Option<Rank>,
     max: usize,
 ) {
     let Some(end) = points.last().map(&len) else { return };
     loop {
         let before_last = &points[..points.len() - 1];
-        let candidates = before_last.iter().enumerate().filter(|(_, point)| condition(point));
+        let ranked = |(i, point)| rank(point).map(|rank| (i, rank));
+        let candidates = before_last.iter().enumerate().filter_map(ranked);
         let cost = |i: usize| {
             let before = if i == 0 { 0 } else { len(&points[i - 1]) };
             (len(&points[i + 1]) - before) as f64 / (end - before) as f64
         };
         let count = candidates.clone().count();
-        let cheapest = candidates.min_by(|(a, _), (b, _)| cost(*a).total_cmp(&cost(*b)));
+        let cheapest = candidates
+            .min_by(|(a, of), (b, other)| of.cmp(other).then(cost(*a).total_cmp(&cost(*b))));
         match cheapest {
             Some((index, _)) if count > max => drop(points.remove(index)),
             _ => return,
@@ -254,12 +300,51 @@ fn thin<P>(
 mod tests {
     use super::*;
 
+    /// Reads a prompt and writes an answer, token by token, up to these lengths.
+    fn turn(states: &mut States, pool: &Pool, [prompt, end]: [usize; 2], max: usize) {
+        let team = Threads::new(1).unwrap();
+        let start = states.lens().last().unwrap_or(0);
+        let grid = (1..).map(|i| 512 * i).take_while(|len| *len <= end).collect::<Vec<_>>();
+        let before_end = prompt - 16;
+        let kept = [&grid[..], &[before_end, prompt]].concat();
+        let points = Points { first: true, kept, before_end: Some(before_end), all: false };
+        states.reserve(pool, &team, start..prompt, &points).unwrap();
+        states.commit(max, usize::MAX);
+        let points = Points { all: true, kept: grid, ..Points::default() };
+        for len in prompt + 1..=end {
+            states.reserve(pool, &team, len - 1..len, &points).unwrap();
+            states.commit(max, usize::MAX);
+        }
+    }
+
+    #[test]
+    fn the_points_before_the_last_prompts_ends_stay() {
+        let pool = &Pool::new([], [[1, 1]], usize::MAX);
+        let mut states = States::default();
+        turn(&mut states, pool, [2000, 2050], 64);
+        assert_eq!(states.lens_in_file(2050), [512, 1024, 1536, 1984, 2050]);
+        turn(&mut states, pool, [10273, 11472], 64);
+        assert_eq!(states.lens_in_file(11472), [1984, 6144, 9216, 10257, 11472]);
+        // Not yet in the second answer.
+        assert_eq!(states.lens_in_file(10273), [1984, 9728, 10240, 10257, 10273]);
+        // A prompt of fewer than 16 tokens continues from the end of the answer before it.
+        turn(&mut states, pool, [11482, 12600], 64);
+        assert_eq!(states.lens_in_file(12600), [4096, 8192, 10257, 11472, 12600]);
+
+        let mut states = States::default();
+        turn(&mut states, pool, [2000, 2050], 8);
+        turn(&mut states, pool, [10273, 16000], 8);
+        let lens: Vec<_> = states.lens().collect();
+        assert!([1984, 10257].iter().all(|len| lens.contains(len)), "{lens:?}");
+        assert!(lens.len() <= 10, "{lens:?}");
+    }
+
     #[test]
     fn snapshots_are_denser_near_the_end() {
         let mut lens: Vec<usize> = Vec::new();
         for len in (1..=1000).map(|i| 100 * i) {
             lens.push(len);
-            thin(&mut lens, |len| *len, |_| true, 12);
+            thin(&mut lens, |len| *len, |_| Some(Rank::Other), 12);
             assert!(lens.len() <= 13 && lens.last() == Some(&len));
         }
         // Wherever a text departs, what is computed again is at most twice as long as what follows.

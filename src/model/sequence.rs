@@ -229,7 +229,8 @@ impl Sequence {
     /// `end`.
     pub(super) fn points(&self, positions: &Range<usize>, end: usize, role: Role) -> Points {
         let prompt = role == Role::Prompt;
-        let ends = [end, end.saturating_sub(BEFORE_END)].into_iter().filter(|_| prompt);
+        let before_end = prompt.then(|| end.saturating_sub(BEFORE_END));
+        let ends = before_end.into_iter().chain(prompt.then_some(end));
         let grid = (positions.start / SNAPSHOT_STEP + 1..=positions.end / SNAPSHOT_STEP)
             .map(|i| i * SNAPSHOT_STEP);
         let departed = self.departed.and_then(|len| len.checked_sub(self.evicted));
@@ -237,6 +238,7 @@ impl Sequence {
             all: !prompt,
             first: prompt && self.role == Role::Answer,
             kept: ends.chain(grid).chain(departed).chain([self.retained_from]).collect(),
+            before_end,
         }
     }
 

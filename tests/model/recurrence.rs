@@ -200,6 +200,36 @@ fn a_file_holds_snapshots() {
     }
 }
 
+/// The next prompt lacks the thought of the last answer.
+#[test]
+fn a_restored_conversation_reads_no_more_than_one_in_memory() {
+    for name in ["lfm2", "qwen35", "falcon-h1"] {
+        let tiny = Tiny::named(name);
+        let all = tokens(&tiny, 1900);
+        let next = [&all[..1290], &[5; 60]].concat();
+        with_engine(&tiny, &How { micro_batch: 256, ..How::default() }, |engine| {
+            let mut sequence = engine.sequence();
+            read(engine, &mut [prompt(&mut sequence, &all[..1300])]);
+            for token in &all[1300..] {
+                let tokens = std::slice::from_ref(token);
+                let role = Role::Answer;
+                read(engine, &mut [Feed { role, tokens, ..prompt(&mut sequence, &[]) }]);
+            }
+            let mut file = Vec::new();
+            assert_eq!(engine.save(&sequence, 17, usize::MAX, &mut file).unwrap(), 1900);
+            let mut restored = engine.sequence();
+            engine.restore(&mut restored, 17, &file[..], file.len() as u64).unwrap();
+            assert_eq!(engine.reusable(&restored, 1900, 1960), 1900, "{name}");
+            let found = [sequence, restored].map(|mut sequence| {
+                let reused = engine.reuse(&mut sequence, 1290, next.len());
+                assert_eq!(reused, 1284, "{name}");
+                read(engine, &mut [prompt(&mut sequence, &next[reused..])])
+            });
+            assert!(found[0] == found[1], "{name}");
+        });
+    }
+}
+
 /// The lengths of states are from outside.
 #[test]
 fn a_file_without_the_state_of_its_end_is_damaged() {
