@@ -158,7 +158,16 @@ impl Model {
         let table = self.gguf().tensor(LAYER_EMBEDDINGS);
         let split = self.loaded.borrow_owner().split.get().map_or(0, SplitKeys::bytes);
         let table = table.map_or(0, |table| table.bytes.len() as u64);
-        self.weights_bytes() + split as u64 - table - self.predictor_bytes()
+        let skipped = table + self.predictor_bytes() + self.media_bytes();
+        self.weights_bytes() + split as u64 - skipped
+    }
+
+    /// Returns the bytes of the tensors of a vision or audio part, which are not read: the model
+    /// processes text only. 0 if the file has no such part.
+    pub fn media_bytes(&self) -> u64 {
+        let tensors = self.gguf().tensors().iter();
+        let media = tensors.filter(|tensor| weights::is_media(tensor.name));
+        media.map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
     /// Returns the bytes of the tensors of layers that predict further tokens.

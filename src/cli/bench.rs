@@ -20,7 +20,7 @@ use rope_cpu_kernels::Cpu;
 
 pub use args::Args;
 
-use super::{args::all_overrides, error::Error, note, resources::warn_of_experts};
+use super::{args::all_overrides, error::Error, load, note, resources::warn_of_experts};
 use format::{Printer, Row};
 use progress::Progress;
 use rope_cpu::{
@@ -120,6 +120,7 @@ impl Round<'_> {
         let args = self.args;
         let options = OpenOptions::new().overrides(all_overrides(&args.override_kv));
         let model = options.load(file).map_err(Error::usage)?;
+        load::note_media(&model);
         let all = Cost::new(&model);
         let longest = self.tests.longest();
         for setting in settings {

@@ -3,6 +3,7 @@
 use super::{
     args::{EngineArgs, MemoryArgs, SpeculationArgs, named},
     error::Error,
+    load,
     resources::{self, Resources},
 };
 use rope_cpu::{
@@ -33,6 +34,7 @@ impl Draft {
         }
         let Some(path) = args.whole_draft_model()? else { return Ok(None) };
         let model = Model::open(path).map_err(Error::usage)?;
+        load::note_media(&model);
         let (cache_type_k, cache_type_v) = args.cache_types();
         let context = target.context.value;
         let memory = MemoryArgs { context, cache_type_k, cache_type_v, ..memory.clone() };

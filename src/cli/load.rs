@@ -5,7 +5,7 @@ use super::{
     error::Error,
     note,
 };
-use rope_cpu::model::{Model, OpenOptions};
+use rope_cpu::model::{Model, OpenOptions, memory::Bytes};
 
 /// Opens a model without adapters.
 ///
@@ -24,6 +24,7 @@ pub fn adapted(args: &ModelArgs, adapters: &AdapterArgs) -> Result<Model, Error>
     let options =
         adapters.all().fold(options, |options, (path, scale)| options.adapter(path, *scale));
     let model = options.open(args.file()?).map_err(Error::usage)?;
+    note_media(&model);
     for adapter in model.adapters() {
         let (path, changed) = (adapter.path().display(), adapter.changed());
         note(format_args!("adapter {path}: {changed} tensors, scale {}", adapter.scale()));
@@ -32,4 +33,15 @@ pub fn adapted(args: &ModelArgs, adapters: &AdapterArgs) -> Result<Model, Error>
         }
     }
     Ok(model)
+}
+
+/// Prints a line if the file also has a vision or audio part, which is not read.
+pub fn note_media(model: &Model) {
+    let bytes = model.media_bytes();
+    if bytes > 0 {
+        let (path, bytes) = (model.path().display(), Bytes(bytes));
+        note(format_args!(
+            "warning: {path}: its vision or audio part ({bytes}) is ignored: text only"
+        ));
+    }
 }

@@ -84,6 +84,8 @@ const EXPERTS_MAX: usize = 1 << 12;
 const LAYERS_MAX: usize = 1 << 12;
 const LAYER_INPUT: &str = "embedding_length_per_layer_input";
 const CONTEXT_MAX: usize = 1 << 30;
+/// The architecture of files with only a vision or audio part.
+const MEDIA: &str = "clip";
 const EPSILON: &str = "attention.layer_norm_epsilon";
 const RMS_EPSILON: &str = "attention.layer_norm_rms_epsilon";
 
@@ -98,6 +100,9 @@ impl Config {
         let name = Metadata::require("general.architecture", name)?;
         if name == Architecture::ASSISTANT.name {
             return Err(Error::Assistant);
+        }
+        if name == MEDIA {
+            return Err(Error::MediaPart);
         }
         let architecture = Architecture::ALL
             .into_iter()

@@ -93,6 +93,10 @@ pub enum Error {
     )]
     Assistant,
     #[error(
+        "the file is only the vision or audio part of a model (mmproj): open the model's own file"
+    )]
+    MediaPart,
+    #[error(
         "{assistant} cannot draft for {model}: {reason}; use the assistant that is made for this model",
         assistant = assistant.display(), model = model.display()
     )]

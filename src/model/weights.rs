@@ -23,6 +23,7 @@ pub use self::{
     layer_input::{LayerInput, LayerInputs},
     linear::{Addition, Linear, Segment, SegmentTensors},
     predictor::Predictor,
+    reader::is_media,
     recurrence::{Scan, ScanInput, ShortConvolution},
 };
 use super::{

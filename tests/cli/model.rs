@@ -5,7 +5,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{Run, finish, rope_cpu, run, smollm2, tiny::tiny_reader};
+use crate::{
+    Run, finish, rope_cpu, run, smollm2,
+    tiny::{tiny_reader, tiny_with_vision},
+};
 
 /// Runs the model greedily to continue the text of `-p`.
 fn likeliest(model: &str, options: &[&str]) -> Run {
@@ -247,4 +250,17 @@ fn a_chat_template_that_fails_is_named() {
         run(&["-m", model, "--chat-template-file", file.to_str().unwrap(), "-p", "x"])
             .refused(2, &["doubling.jinja", reason]);
     }
+}
+
+#[test]
+fn a_vision_part_beside_the_text_is_named_and_ignored() {
+    let [with, without] = [tiny_with_vision(3), tiny_reader(3, true)].map(|model| {
+        let path = model.path().to_str().unwrap();
+        let asked = run(&["-m", path, "-no-cnv", "-p", "the", "-n", "4", "--temp", "0"]);
+        assert_eq!(asked.code, Some(0), "{}", asked.stderr);
+        asked
+    });
+    with.said(&["warning: ", "its vision or audio part (2.0 KiB) is ignored: text only"]);
+    assert!(!without.stderr.contains("vision"), "{}", without.stderr);
+    assert_eq!(with.stdout, without.stdout);
 }

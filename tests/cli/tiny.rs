@@ -71,6 +71,12 @@ pub fn tiny_reader(seed: u32, bos: bool) -> NamedTempFile {
     reader(seed, bos, |_| true).file()
 }
 
+/// The model of [`tiny_reader`] with a tensor of a vision part.
+#[allow(dead_code, reason = "for the tests of the command line")]
+pub fn tiny_with_vision(seed: u32) -> NamedTempFile {
+    reader(seed, true, |_| true).append("v.blk.0.ln1.weight", &[512], 0, [0; 2048]).file()
+}
+
 /// The model of [`tiny_reader`] with suppressed tokens.
 pub fn tiny_suppressing(seed: u32, tokens: &[i32]) -> NamedTempFile {
     let tokens = array(I32, tokens.len() as u64, tokens.iter().map(|token| token.to_le_bytes()));

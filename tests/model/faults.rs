@@ -6,7 +6,7 @@ use rope_cpu::model::{Engine, Error, Feed, Output, Place, Role};
 
 use crate::{
     build::{ARRAY, Builder, F32, STRING, U32, array, string},
-    session::{How, load, tokens, with_file, with_model, with_session},
+    session::{How, load, logits, tokens, with_file, with_model, with_session},
     tiny::{Tiny, files::add_tensor},
 };
 
@@ -55,6 +55,10 @@ fn each_fault_names_the_key_or_tensor() {
              gemma4, gemma-embedding, gpt-oss, mistral3, olmo2, granite, granitemoe, granitehybrid, granite_swa, minicpm, exaone4, glm4, \
              ernie4_5, ernie4_5-moe, seed_oss, arcee, apertus, hunyuan-dense, \
              hunyuan-moe, cohere2, lfm2, lfm2moe, falcon-h1, nemotron_h, nemotron_h_moe, deepseek2, qwen35, qwen35moe, qwen3next, bert, nomic-bert",
+        ),
+        (
+            without("general.architecture").key("general.architecture", STRING, string("clip")),
+            "the file is only the vision or audio part of a model (mmproj): open the model's own file",
         ),
         (without("general.architecture"), "metadata key general.architecture is missing"),
         (without("embedding_length"), "metadata key llama.embedding_length is missing"),
@@ -108,6 +112,28 @@ fn each_fault_names_the_key_or_tensor() {
     for (builder, expected) in cases {
         assert_eq!(error(builder), expected);
     }
+}
+
+/// ollama's files of models with vision hold both parts. The text is computed as without the other.
+#[test]
+fn a_vision_part_beside_the_text_is_not_read() {
+    let tiny = Tiny::gemma3();
+    let plain = tiny.builder();
+    let both = plain.clone().append("v.blk.0.attn_k.weight", &[32, 2], 1, [0; 128]);
+    let both = add_tensor(both, "mm.input_projection.weight", &[8, 4], &[1.0; 32]);
+    let tokens = tokens(&tiny, 20);
+    let read = |file: &Builder| {
+        let bytes = load(file, &[]).unwrap().media_bytes();
+        let how = How::default();
+        (bytes, with_file(file, &[], &how, |session| logits(session, &tokens)))
+    };
+    let (none, expected) = read(&plain);
+    let (bytes, found) = read(&both);
+    assert_eq!((none, bytes), (0, 128 + 4 * 32));
+    assert_eq!(found, expected);
+    // Names that only look alike are parts of the text model.
+    let other = add_tensor(plain, "vocab.weight", &[8], &[0.0; 8]);
+    assert!(error(other).starts_with("tensor vocab.weight is not supported"));
 }
 
 #[test]

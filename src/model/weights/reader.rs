@@ -49,14 +49,16 @@ impl<'g, 'a> TensorReader<'g, 'a> {
         self.split.of_layer(layer)
     }
 
-    /// Checks that every tensor of the file was read, except for tensors of layers that are not used.
+    /// Checks that every tensor of the file was read, except for tensors of layers that are not used
+    /// and of a vision or audio part.
     pub fn finish(self, config: &Config) -> Result<(), Error> {
         let used = self.used.into_inner();
         let unused = self
             .gguf
             .tensors()
             .iter()
-            .filter(|tensor| !is_rope(tensor.name) && !config.skips(tensor.name))
+            .filter(|tensor| !is_rope(tensor.name) && !is_media(tensor.name))
+            .filter(|tensor| !config.skips(tensor.name))
             .find(|tensor| !used.contains(tensor.name));
         unused.map_or(Ok(()), |tensor| Err(Error::UnusedTensor(tensor.name.into())))
     }
@@ -244,4 +246,25 @@ impl<'g, 'a> TensorReader<'g, 'a> {
 fn is_rope(name: &str) -> bool {
     let name = name.rsplit_once("rope_").map_or("", |(_, tail)| tail);
     matches!(name, "freqs.weight" | "factors_long.weight" | "factors_short.weight")
+}
+
+/// Returns whether a tensor belongs to the vision or audio part that a file may have beside the text
+/// model. ollama joins them in one file, with llama.cpp's names.
+pub fn is_media(name: &str) -> bool {
+    ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_media;
+
+    #[test]
+    fn only_tensors_of_vision_and_audio_are_media() {
+        for name in ["v.blk.0.attn_k.weight", "mm.input_projection.weight", "a.conv1d.1.bias"] {
+            assert!(is_media(name), "{name}");
+        }
+        for name in ["blk.0.attn_v.weight", "output.weight", "attn.weight", "mmproj.weight", "v"] {
+            assert!(!is_media(name), "{name}");
+        }
+    }
 }
