@@ -7,6 +7,7 @@ mod latent;
 mod layers;
 mod recurrence;
 mod routing;
+mod unread;
 
 pub(super) use self::assistant::AssistantConfig;
 pub(super) use self::feed_forward::softplus;
@@ -108,12 +109,14 @@ impl Config {
             .into_iter()
             .find(|a| a.name == name)
             .ok_or_else(|| Error::Architecture { found: name.into() })?;
-        let keys = Keys { metadata, architecture: architecture.name };
+        let keys = Keys::new(metadata, architecture.name);
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let causal = metadata.bool(&keys.name("attention.causal"))?.unwrap_or(true);
         let causal = causal && architecture.causal;
         let layers = layers::read(&keys, &architecture, embedding, causal)?;
-        Self::with_layers(gguf, &keys, architecture, causal, layers)
+        let config = Self::with_layers(gguf, &keys, architecture, causal, layers)?;
+        unread::check(&keys, &config)?;
+        Ok(config)
     }
 
     /// Reads and checks what the metadata have beside the layers.

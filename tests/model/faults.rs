@@ -114,6 +114,46 @@ fn each_fault_names_the_key_or_tensor() {
     }
 }
 
+/// A key of another family: results without it would be wrong.
+#[test]
+fn an_unread_key_that_would_change_results_is_named() {
+    let with = |key: &str, kind: u32, value: [u8; 4]| {
+        load(&Tiny::llama().builder().key(format!("llama.{key}"), kind, value), &[])
+    };
+    let float = |key: &str, value: f32| with(key, F32, value.to_le_bytes());
+    let number = |key: &str, value: u32| with(key, U32, value.to_le_bytes());
+    let expected = "model.gguf: metadata key llama.logit_scale is 2.0: not supported in llama models, \
+                    and results without it would be wrong; override it with 1 to compute without it";
+    assert_eq!(float("logit_scale", 2.0).unwrap_err().to_string(), expected);
+    for refused in [
+        float("embedding_scale", 12.0),
+        float("residual_scale", 0.5),
+        float("final_logit_softcapping", 30.0),
+        float("attn_logit_softcapping", 50.0),
+        float("attention.clamp_kqv", 8.0),
+        float("swiglu_clamp_exp", 7.0),
+        number("attention.sliding_window", 8),
+        number("num_loops", 2),
+    ] {
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("not supported in llama models"), "{message}");
+    }
+    let context = Tiny::llama().context as u32;
+    for accepted in [
+        float("logit_scale", 1.0),
+        float("final_logit_softcapping", 0.0),
+        number("attention.sliding_window", 0),
+        number("attention.sliding_window", context),
+        // No effect without experts.
+        number("expert_group_count", 8),
+        // Descriptions, and keys of programs that are not known.
+        number("vision.block_count", 27),
+        float("quality", 0.5),
+    ] {
+        accepted.unwrap();
+    }
+}
+
 /// ollama's files of models with vision hold both parts. The text is computed as without the other.
 #[test]
 fn a_vision_part_beside_the_text_is_not_read() {

@@ -28,7 +28,7 @@ impl AssistantConfig {
         if Metadata::require("general.architecture", name)? != architecture.name {
             return Ok(None);
         }
-        let keys = Keys { metadata, architecture: architecture.name };
+        let keys = Keys::new(metadata, architecture.name);
         let embedding = keys.size("embedding_length", DIMENSION_MAX)?;
         let layers = layers::of_assistant(&keys, embedding)?;
         let own = Config::with_layers(gguf, &keys, architecture, true, layers)?;

@@ -1,5 +1,7 @@
 //! Typed access to the metadata keys of an architecture.
 
+use std::{cell::RefCell, collections::HashSet};
+
 use crate::{
     gguf::{Metadata, Value},
     model::Error,
@@ -9,11 +11,27 @@ use crate::{
 pub struct Keys<'m, 'a> {
     pub metadata: &'m Metadata<'a>,
     pub architecture: &'static str,
+    /// The keys that were read, without the architecture's name.
+    read: RefCell<HashSet<String>>,
 }
 
-impl Keys<'_, '_> {
+impl<'m, 'a> Keys<'m, 'a> {
+    pub fn new(metadata: &'m Metadata<'a>, architecture: &'static str) -> Self {
+        Keys { metadata, architecture, read: RefCell::default() }
+    }
+
+    /// Returns the whole name of a key, to read it: from then on the key is not unread.
     pub fn name(&self, key: &str) -> String {
+        self.read.borrow_mut().insert(key.into());
         format!("{}.{key}", self.architecture)
+    }
+
+    /// Returns the value of a key that the file has and that was not read.
+    pub fn unread(&self, key: &str) -> Option<Value<'a>> {
+        if self.read.borrow().contains(key) {
+            return None;
+        }
+        self.metadata.get(&format!("{}.{key}", self.architecture))
     }
 
     pub fn number(&self, key: &str) -> Result<Option<usize>, Error> {

@@ -1,0 +1,174 @@
+//! Metadata keys that would change results, and that the model's family does not read.
+//!
+//! A file with such a key is refused: its results would be wrong, as with a tensor that is not used.
+//! Any other unread key is permitted, since converters write many keys that only describe a model.
+
+use super::{Config, keys::Keys};
+use crate::{gguf::Value, model::Error};
+
+/// The values of a key that change nothing.
+#[derive(Clone, Copy, Debug)]
+enum Neutral {
+    /// 0, which means none.
+    Zero,
+    /// 1, or 0, which means none.
+    One,
+    /// True in all layers.
+    True,
+    /// 0, or at least the trained length.
+    Window,
+}
+
+/// Keys that change the computation of some family in llama.cpp, from `LLM_KV_NAMES` in
+/// src/llama-arch.cpp of b11434. Keys that describe tensors are left out: the tensors are refused.
+const CHANGING: [(&str, Neutral); 21] = [
+    ("embedding_scale", Neutral::One),
+    ("residual_scale", Neutral::One),
+    ("logit_scale", Neutral::One),
+    ("attn_logit_softcapping", Neutral::Zero),
+    ("router_logit_softcapping", Neutral::Zero),
+    ("final_logit_softcapping", Neutral::Zero),
+    ("swiglu_clamp_exp", Neutral::Zero),
+    ("swiglu_clamp_shexp", Neutral::Zero),
+    ("activation.situ_beta", Neutral::Zero),
+    ("activation.situ_linear_beta", Neutral::Zero),
+    ("use_parallel_residual", Neutral::Zero),
+    ("num_loops", Neutral::One),
+    ("expert_group_count", Neutral::One),
+    ("attention.max_alibi_bias", Neutral::Zero),
+    ("attention.clamp_kqv", Neutral::Zero),
+    ("attention.scale", Neutral::Zero),
+    ("attention.output_scale", Neutral::One),
+    ("attention.value_scale", Neutral::One),
+    ("attention.sliding_window", Neutral::Window),
+    ("attention.rope_pattern", Neutral::True),
+    ("ssm.dt_b_c_rms", Neutral::Zero),
+];
+
+/// Families and keys that converters write for them, though no computation uses the key.
+const WITHOUT_EFFECT: [(&str, &str); 3] = [
+    // Only the model with 64 layers has windows.
+    ("exaone4", "attention.sliding_window"),
+    // The first files of DeepSeek-OCR.
+    ("deepseek2", "attention.sliding_window"),
+    // An encoder has no logits.
+    ("gemma-embedding", "final_logit_softcapping"),
+];
+
+impl Neutral {
+    /// Returns whether `value` changes nothing in a model with this trained length. A value that is
+    /// no number is taken for a description.
+    fn holds(self, value: Value<'_>, context: usize) -> bool {
+        let one = |x: f64| match self {
+            Neutral::Zero => x == 0.0,
+            Neutral::One => x == 0.0 || x == 1.0,
+            Neutral::True => x != 0.0,
+            Neutral::Window => x <= 0.0 || x >= context as f64,
+        };
+        numbers(value).into_iter().all(one)
+    }
+
+    /// Returns the value to set in place of another one to compute without the key.
+    fn name(self) -> &'static str {
+        match self {
+            Neutral::Zero | Neutral::Window => "0",
+            Neutral::One => "1",
+            Neutral::True => "true in all layers",
+        }
+    }
+}
+
+/// Returns the numbers in a value. Booleans are 0 and 1.
+fn numbers(value: Value<'_>) -> Vec<f64> {
+    match value {
+        Value::F32(x) => vec![x.into()],
+        Value::F64(x) => vec![x],
+        Value::Bool(x) => vec![f64::from(u8::from(x))],
+        Value::Array(array) => match (array.f32s(), array.integers()) {
+            (Some(floats), _) => floats.into_iter().map(f64::from).collect(),
+            (None, integers) => integers.into_iter().flatten().map(|x| x as f64).collect(),
+        },
+        other => other.integer().into_iter().map(|x| x as f64).collect(),
+    }
+}
+
+/// Checks that no key that would change results was left unread.
+///
+/// # Errors
+/// If there is one. The error names it and its value.
+pub fn check(keys: &Keys<'_, '_>, config: &Config) -> Result<(), Error> {
+    let has_experts = config.mixture().is_some();
+    for (key, neutral) in CHANGING {
+        let ignored = WITHOUT_EFFECT.contains(&(keys.architecture, key))
+            || key.starts_with("expert_") && !has_experts;
+        let Some(value) = keys.unread(key).filter(|_| !ignored) else { continue };
+        if !neutral.holds(value, config.context_train) {
+            let (family, neutral) = (keys.architecture, neutral.name());
+            let reason = format!(
+                "not supported in {family} models, and results without it would be wrong; override it \
+                 with {neutral} to compute without it"
+            );
+            return Err(Error::Value { key: keys.name(key), value: value.to_string(), reason });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::Metadata;
+
+    /// Returns the metadata of a file with one key.
+    fn one<'a>(key: &'a str, value: Value<'a>) -> Metadata<'a> {
+        let mut metadata = Metadata::default();
+        metadata.insert(key, value);
+        metadata
+    }
+
+    #[test]
+    fn a_key_is_unread_until_its_name_is_used() {
+        let metadata = one("llama.logit_scale", Value::F32(2.0));
+        let keys = Keys::new(&metadata, "llama");
+        assert_eq!(keys.unread("logit_scale"), Some(Value::F32(2.0)));
+        assert_eq!(keys.unread("residual_scale"), None);
+        assert_eq!(keys.required("logit_scale").unwrap(), 2.0);
+        assert_eq!(keys.unread("logit_scale"), None);
+    }
+
+    #[test]
+    fn neutral_values_change_nothing() {
+        let holds = |neutral: Neutral, value| neutral.holds(value, 100);
+        for (neutral, value) in [
+            (Neutral::Zero, Value::F32(0.0)),
+            (Neutral::Zero, Value::Bool(false)),
+            (Neutral::One, Value::F32(1.0)),
+            (Neutral::One, Value::U32(0)),
+            (Neutral::True, Value::Bool(true)),
+            (Neutral::Window, Value::U32(0)),
+            (Neutral::Window, Value::I32(-1)),
+            (Neutral::Window, Value::U32(100)),
+            (Neutral::Zero, Value::String(b"a description")),
+        ] {
+            assert!(holds(neutral, value), "{neutral:?} {value}");
+        }
+        for (neutral, value) in [
+            (Neutral::Zero, Value::F32(30.0)),
+            (Neutral::Zero, Value::F64(f64::NAN)),
+            (Neutral::Zero, Value::Bool(true)),
+            (Neutral::One, Value::F32(0.5)),
+            (Neutral::One, Value::U32(8)),
+            (Neutral::True, Value::Bool(false)),
+            (Neutral::Window, Value::U32(99)),
+        ] {
+            assert!(!holds(neutral, value), "{neutral:?} {value}");
+        }
+    }
+
+    #[test]
+    fn keys_without_effect_are_keys_of_the_list() {
+        for (family, key) in WITHOUT_EFFECT {
+            assert!(CHANGING.iter().any(|(name, _)| *name == key), "{family}.{key}");
+        }
+    }
+}
