@@ -268,6 +268,7 @@ fn refused(vocabulary: &Vocabulary, grammar: Grammar) -> (Option<Position>, Stri
     match Constraint::new(vocabulary, &grammar) {
         Ok(_) => panic!("{:.200}", format!("{grammar:?}")),
         Err(Error::Invalid { position, message }) => (position, message),
+        Err(Error::Limit(message)) => (None, message),
         Err(error) => panic!("{error}"),
     }
 }
