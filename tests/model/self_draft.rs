@@ -14,7 +14,7 @@ use crate::{
     engine::read,
     scheduled::scheduled,
     session::{How, tokens, with_model},
-    sparse::{self, with_engine},
+    sparse::{self, shifting, tiny, with_engine},
     speculation::{Case, file},
     tiny::Tiny,
 };
@@ -28,15 +28,6 @@ const ALL_BLOCKS: SparseAttention = SparseAttention { drafts_only: true, ..spars
 const PROMPT: usize = 450;
 /// The tokens of an answer, across a page.
 const ANSWER: usize = 90;
-
-/// Returns a model with two layers that are sparse.
-fn tiny() -> Tiny {
-    sparse::tiny()
-}
-
-fn shifting() -> Flags {
-    Flags { context_shift: true, ..Flags::default() }
-}
 
 fn likeliest(logits: &[f32]) -> Token {
     let best = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));

@@ -31,7 +31,7 @@ pub fn tiny() -> Tiny {
     Tiny { layers: 4, ..Tiny::llama() }
 }
 
-fn shifting() -> Flags {
+pub fn shifting() -> Flags {
     Flags { context_shift: true, ..Flags::default() }
 }
 
@@ -42,10 +42,51 @@ pub fn with_engine<T>(
     sparse_attention: Option<SparseAttention>,
     test: impl FnOnce(&mut Engine) -> T,
 ) -> T {
+    with_options(tiny, how, |options| Options { sparse_attention, ..options }, test)
+}
+
+/// Calls `test` with an engine with changed options.
+pub fn with_options<T>(
+    tiny: &Tiny,
+    how: &How,
+    change: impl FnOnce(Options) -> Options,
+    test: impl FnOnce(&mut Engine) -> T,
+) -> T {
     with_model(&tiny.builder(), &[], how, |model, rope, options| {
-        let options = Options { sparse_attention, ..options };
-        test(&mut Engine::new(model, rope, options).unwrap())
+        test(&mut Engine::new(model, rope, change(options)).unwrap())
     })
+}
+
+/// Calls `test` with models of several groups of heads, RoPE methods and biases, each with all cache
+/// types.
+pub fn each_model_and_cache(test: impl Fn(&Tiny, How)) {
+    let wide = Tiny { heads: 24, kv_heads: 2, ..tiny() };
+    let alone = Tiny { heads: 2, kv_heads: 2, ..tiny() };
+    let sinks = Tiny { sinks: true, layers: 4, window: None, ..Tiny::named("gpt-oss") };
+    use CacheType::{Bf16, F16, F32, Q4_0, Q5_0, Q8_0};
+    let cases = [(F32, Q4_0), (F16, F16), (Q8_0, Bf16), (Q5_0, Q8_0), (Q4_0, F16)];
+    for (keys, values) in cases {
+        for (tiny, flags) in [
+            (&tiny(), Flags::default()),
+            (&tiny(), shifting()),
+            (&wide, Flags::default()),
+            (&alone, Flags::default()),
+            (&Tiny { key_bias: 30.0, ..tiny() }, Flags::default()),
+            (&sinks, Flags::default()),
+        ] {
+            test(tiny, How { keys, values, flags, ..How::default() });
+        }
+    }
+}
+
+/// Returns models with groups of several sizes, with their RoPE and cache type.
+pub fn kinds() -> [(Tiny, How); 3] {
+    let how = |flags, keys| How { flags, keys, ..How::default() };
+    [
+        (tiny(), how(Flags::default(), CacheType::F16)),
+        (tiny(), how(shifting(), CacheType::Q8_0)),
+        (Tiny { heads: 24, ..tiny() }, how(Flags::default(), CacheType::F32)),
+    ]
 }
 
 /// Reads a prompt, then answer tokens, `together` in a step. Returns the logits of the answer.
@@ -75,23 +116,10 @@ fn run(tiny: &Tiny, how: &How, sparse: Option<SparseAttention>) -> Vec<Vec<f32>>
 
 #[test]
 fn all_blocks_have_the_bits_of_dense_attention() {
-    let wide = Tiny { heads: 24, kv_heads: 2, ..tiny() };
-    let sinks = Tiny { sinks: true, layers: 4, window: None, ..Tiny::named("gpt-oss") };
-    use CacheType::{Bf16, F16, F32, Q4_0, Q5_0, Q8_0};
-    let cases = [(F32, Q4_0), (F16, F16), (Q8_0, Bf16), (Q5_0, Q8_0), (Q4_0, F16)];
-    for (keys, values) in cases {
-        for (tiny, flags) in [
-            (&tiny(), Flags::default()),
-            (&tiny(), shifting()),
-            (&wide, Flags::default()),
-            (&Tiny { key_bias: 30.0, ..tiny() }, Flags::default()),
-            (&sinks, Flags::default()),
-        ] {
-            let how = How { keys, values, flags, ..How::default() };
-            let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
-            assert!(dense == sparse, "{keys:?} {values:?} {}", tiny.architecture);
-        }
-    }
+    each_model_and_cache(|tiny, how| {
+        let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
+        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture);
+    });
 }
 
 #[test]
@@ -116,18 +144,8 @@ fn shorter_sequences_and_dense_steps_have_the_bits_of_dense_attention() {
 
 #[test]
 fn bits_do_not_depend_on_threads_or_on_the_rest_of_a_step() {
-    for (tiny, flags, keys) in [
-        (tiny(), Flags::default(), CacheType::F16),
-        (tiny(), shifting(), CacheType::Q8_0),
-        (Tiny { heads: 24, ..tiny() }, Flags::default(), CacheType::F32),
-    ] {
-        let how = |threads, micro_batch| How {
-            threads,
-            micro_batch,
-            keys,
-            flags: flags.clone(),
-            ..How::default()
-        };
+    for (tiny, of_kind) in kinds() {
+        let how = |threads, micro_batch| How { threads, micro_batch, ..of_kind.clone() };
         let expected = run(&tiny, &how(1, 64), Some(FEW));
         for (threads, micro_batch) in [(2, 512), (4, 100)] {
             assert!(run(&tiny, &how(threads, micro_batch), Some(FEW)) == expected);

@@ -10,6 +10,7 @@ use rope_cpu::{
 use crate::{
     engine::read,
     session::{How, tokens, with_model},
+    sparse::{each_model_and_cache, kinds, shifting, tiny, with_options},
     tiny::Tiny,
 };
 
@@ -19,26 +20,14 @@ const FEW: SparseAttention =
 /// From 256 tokens on, all blocks.
 const ALL: SparseAttention = SparseAttention { keys_min: usize::MAX, share_max: 1.0, ..FEW };
 
-/// Returns a model with two layers that are sparse. Groups have 64 positions.
-fn tiny() -> Tiny {
-    Tiny { layers: 4, ..Tiny::llama() }
-}
-
-fn shifting() -> Flags {
-    Flags { context_shift: true, ..Flags::default() }
-}
-
-/// Calls `test` with an engine.
+/// Calls `test` with an engine. In [`tiny`], groups have 64 positions.
 fn with_engine<T>(
     tiny: &Tiny,
     how: &How,
     sparse_prompt: Option<SparseAttention>,
     test: impl FnOnce(&mut Engine) -> T,
 ) -> T {
-    with_model(&tiny.builder(), &[], how, |model, rope, options| {
-        let options = Options { sparse_prompt, ..options };
-        test(&mut Engine::new(model, rope, options).unwrap())
-    })
+    with_options(tiny, how, |options| Options { sparse_prompt, ..options }, test)
 }
 
 /// Reads prompts one after the other into a sequence. Returns the logits of all tokens.
@@ -61,25 +50,11 @@ fn run(tiny: &Tiny, how: &How, sparse: Option<SparseAttention>) -> Vec<Vec<f32>>
 
 #[test]
 fn all_blocks_have_the_bits_of_dense_attention() {
-    let wide = Tiny { heads: 24, kv_heads: 2, ..tiny() };
-    let alone = Tiny { heads: 2, kv_heads: 2, ..tiny() };
-    let sinks = Tiny { sinks: true, layers: 4, window: None, ..Tiny::named("gpt-oss") };
-    use CacheType::{Bf16, F16, F32, Q4_0, Q5_0, Q8_0};
-    let cases = [(F32, Q4_0), (F16, F16), (Q8_0, Bf16), (Q5_0, Q8_0), (Q4_0, F16)];
-    for (keys, values) in cases {
-        for (tiny, flags) in [
-            (&tiny(), Flags::default()),
-            (&tiny(), shifting()),
-            (&wide, Flags::default()),
-            (&alone, Flags::default()),
-            (&Tiny { key_bias: 30.0, ..tiny() }, Flags::default()),
-            (&sinks, Flags::default()),
-        ] {
-            let how = How { keys, values, flags, micro_batch: 200, ..How::default() };
-            let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
-            assert!(dense == sparse, "{keys:?} {values:?} {}", tiny.architecture);
-        }
-    }
+    each_model_and_cache(|tiny, how| {
+        let how = How { micro_batch: 200, ..how };
+        let (dense, sparse) = (run(tiny, &how, None), run(tiny, &how, Some(ALL)));
+        assert!(dense == sparse, "{:?} {:?} {}", how.keys, how.values, tiny.architecture);
+    });
 }
 
 #[test]
@@ -105,18 +80,8 @@ fn few_blocks_change_logits_from_the_minimum_length_on() {
 
 #[test]
 fn bits_do_not_depend_on_threads_or_on_micro_batches() {
-    for (tiny, flags, keys) in [
-        (tiny(), Flags::default(), CacheType::F16),
-        (tiny(), shifting(), CacheType::Q8_0),
-        (Tiny { heads: 24, ..tiny() }, Flags::default(), CacheType::F32),
-    ] {
-        let how = |threads, micro_batch| How {
-            threads,
-            micro_batch,
-            keys,
-            flags: flags.clone(),
-            ..How::default()
-        };
+    for (tiny, of_kind) in kinds() {
+        let how = |threads, micro_batch| How { threads, micro_batch, ..of_kind.clone() };
         let expected = run(&tiny, &how(1, 512), Some(FEW));
         // A micro-batch of 100 tokens has one group of 64, or the end of one and another.
         for (threads, micro_batch) in [(2, 512), (3, 512), (1, 64), (2, 100), (3, 301)] {
