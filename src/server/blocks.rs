@@ -13,6 +13,13 @@ pub struct Block {
     pub is_open: bool,
 }
 
+impl Block {
+    /// Creates a block without text.
+    pub fn new(kind: Kind) -> Self {
+        Block { kind, text: String::new(), is_open: false }
+    }
+}
+
 /// The kind of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -121,7 +128,7 @@ impl Reader {
     fn extend(&mut self, kind: Kind, text: &str, changes: &mut Vec<Change>) {
         if !self.open || self.blocks.last().is_none_or(|last| last.kind != kind) {
             self.close(changes);
-            self.blocks.push(Block { kind, text: String::new(), is_open: false });
+            self.blocks.push(Block::new(kind));
             self.open = true;
             changes.push(Change { block: self.blocks.len() - 1, step: Step::Begin });
         }

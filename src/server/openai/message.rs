@@ -60,8 +60,7 @@ impl Calls {
                 Some(begun(self.call(id, name, block)))
             }
             (Kind::Call { id, name }, Step::Begin) => {
-                let empty = Block { kind: block.kind.clone(), text: String::new(), is_open: false };
-                Some(begun(self.call(id, name, &empty)))
+                Some(begun(self.call(id, name, &Block::new(block.kind.clone()))))
             }
             (Kind::Call { .. }, Step::More(text)) => {
                 let call = json!({ "index": index(), "function": { "arguments": text } });

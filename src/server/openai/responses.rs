@@ -188,7 +188,7 @@ impl Responses {
             let text = block.text.as_str();
             match (step, &block.kind) {
                 (Step::Begin, kind) => {
-                    let empty = Block { kind: kind.clone(), text: String::new(), is_open: false };
+                    let empty = Block::new(kind.clone());
                     event("output_item.added", "item", self.item(&empty, id, "in_progress"));
                     if *kind == Kind::Text {
                         event("content_part.added", "part", part(""));
