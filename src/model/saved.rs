@@ -47,8 +47,11 @@ pub enum Error {
     Rope { written: String, now: String },
     #[error("its {part} are stored as {written}, but this run uses {now}: set {setting} {written}")]
     Cache { part: &'static str, setting: Setting, written: String, now: &'static str },
-    #[error("it was written with another {setting}: {written}; this run has: {now}")]
-    Prompt { written: String, now: String, setting: Setting },
+    #[error(
+        "it was written with another {name}: {written}; this run has: {now}",
+        name = Setting::SPARSE_PROMPT
+    )]
+    Prompt { written: String, now: String },
     #[error(
         "it holds {tokens} tokens, more than the context of {context}: choose a larger one with -c"
     )]

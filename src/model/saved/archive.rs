@@ -216,7 +216,7 @@ impl Archive {
         if written.sparse_prompt != now.sparse_prompt {
             let [written, now] = [written.sparse_prompt, now.sparse_prompt]
                 .map(|line| line.unwrap_or_else(|| "dense attention".into()));
-            return Err(Error::Prompt { written, now, setting: Setting::SPARSE_PROMPT });
+            return Err(Error::Prompt { written, now });
         }
         let options = &self.options;
         for (part, setting, written, now) in [
