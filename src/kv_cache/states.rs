@@ -259,7 +259,7 @@ pub const FILE_MAX: usize = 4;
 /// of earlier messages, and for conversations with the same first messages.
 const HELD: usize = FILE_MAX / 2;
 
-/// What a point is for. Points of the first rank are removed first.
+/// The order in which points are removed: those of the first rank go first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     LastAnswer,

@@ -62,8 +62,8 @@ pub struct Options {
     pub sparse_attention: Option<SparseAttention>,
     /// Lets prompt tokens of long sequences attend to a part of the keys; `None` for dense attention.
     ///
-    /// What is lost stays in the keys and values of the following layers, so it affects all later
-    /// tokens. Neighbouring tokens of a step choose keys together: up to 128, between multiples of that
+    /// Losses stay in the keys and values of the following layers, so they affect all later tokens.
+    /// Neighbouring tokens of a step choose keys together: up to 128, between multiples of that
     /// number in the sequence. Steps are cut there, so the bits do not depend on the size of
     /// micro-batches or on other sequences. They do depend on where the tokens of a
     /// [`Feed`] start and end, if that is within such a group, and on steps that have no room for one

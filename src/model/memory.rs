@@ -80,7 +80,7 @@ pub struct Request {
     pub keys: CacheType,
     /// The type that values are stored in.
     pub values: CacheType,
-    /// Whether attention is sparse ([`Options::sparse_attention`](super::Options), or that of prompts).
+    /// Whether answers or prompts have sparse attention (see [`Options`](super::Options)).
     pub sparse: bool,
 }
 

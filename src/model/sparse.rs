@@ -155,7 +155,7 @@ impl SparseAttention {
     pub(super) fn blocks_max(&self, group: &Group) -> usize {
         let (first, last) = (*group.positions.start(), *group.positions.end());
         let share = (last as f64 * f64::from(self.share_max)) as usize / BLOCK;
-        // The first blocks, and those that `Group::recent` starts with.
+        // The first unit; the last blocks, from the start of a unit on; and all blocks of the group.
         let always = 2 * group.together - 1 + LAST_BLOCKS + last / BLOCK - first / BLOCK;
         share.max(self.blocks_min()).max(always).min(last / BLOCK + 1)
     }
