@@ -135,6 +135,37 @@ fn openais_responses() {
         .refused(400, &["previous_response_id", "nothing is stored"]);
 }
 
+/// Fields of llama-server in a stream of /v1/responses: how far the prompt is read, and times with each text.
+#[test]
+fn responses_report_progress_and_times_when_asked() {
+    let server = server();
+    let body = json!({
+        "input": PROMPT, "max_output_tokens": 4, "timings_per_token": true, "return_progress": true,
+    });
+    let events: Vec<_> = server.stream("/v1/responses", body).collect();
+    let progress = events
+        .iter()
+        .find(|event| !event["prompt_progress"].is_null())
+        .expect("the reading of the prompt is reported");
+    assert_eq!(progress["type"], "response.in_progress");
+    let count = |name: &str| progress["prompt_progress"][name].as_u64().unwrap();
+    assert!(count("total") > 0 && count("processed") >= count("cache"));
+    let mut counts = vec![];
+    for event in &events {
+        if ["response.output_text.delta", "response.incomplete"]
+            .contains(&event["type"].as_str().unwrap())
+        {
+            let times = &event["timings"];
+            assert!(
+                times["prompt_per_second"].is_number() && times["predicted_per_second"].is_number(),
+                "{event}"
+            );
+            counts.push(times["predicted_n"].as_u64().unwrap());
+        }
+    }
+    assert_eq!((counts.len() > 1, counts.last()), (true, Some(&4)));
+}
+
 /// Returns the lines of a stream.
 fn lines(reply: &Reply) -> Vec<Value> {
     assert_eq!(reply.header("content-type"), Some("application/x-ndjson"));
