@@ -147,6 +147,13 @@ impl Model {
         &self.loaded.borrow_dependent().weights
     }
 
+    /// Returns the first layer whose feed-forward network is computed only for tokens with an output.
+    pub(crate) fn tail(&self) -> usize {
+        let weights = self.weights();
+        let first = weights.branches().rev().take(weights.tail()).last();
+        first.map_or(self.config().layers.len(), |(layer, _)| layer)
+    }
+
     /// Returns the size of the model's tensors in bytes.
     pub fn weights_bytes(&self) -> u64 {
         self.gguf().tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum()

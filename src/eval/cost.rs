@@ -21,9 +21,10 @@ pub struct Cost {
     /// The bytes of weights that are read to generate one token: all weights, but only one row of
     /// the embeddings unless they are also the output matrix, and of the layers' own inputs.
     pub token_bytes: u64,
-    /// The operations of each prompt token, with the weights of all layers.
+    /// The operations of each prompt token, with the weights of the layers.
     layers: Operations,
-    /// The operations of the output matrix, which only the last prompt token requires.
+    /// The operations that only the last prompt token requires: with the output matrix, and with the
+    /// feed-forward network after the last attention.
     output: Operations,
     attention: Vec<Attention>,
     /// The size of the states of recurrent layers in bytes.
@@ -92,6 +93,8 @@ impl Cost {
     pub fn new(model: &Model) -> Self {
         let (gguf, config) = (model.gguf(), model.config());
         let tied = gguf.tensor(OUTPUT).is_none();
+        let tail: Vec<_> =
+            (model.tail()..config.layers.len()).map(|layer| format!("blk.{layer}.ffn_")).collect();
         let mut cost = Cost {
             weights_bytes: 0,
             parameters: 0,
@@ -111,11 +114,11 @@ impl Cost {
                 LAYER_EMBEDDINGS => cost.token_bytes += tensor.row_bytes(),
                 EMBEDDINGS => {
                     cost.token_bytes += bytes + tensor.row_bytes();
-                    cost.output = Operations::with_matrix(tensor);
+                    cost.output.add(Operations::with_matrix(tensor), 1.0);
                 }
                 OUTPUT => {
                     cost.token_bytes += bytes;
-                    cost.output = Operations::with_matrix(tensor);
+                    cost.output.add(Operations::with_matrix(tensor), 1.0);
                 }
                 name => {
                     // A token uses only the weights of the experts selected for it.
@@ -127,7 +130,9 @@ impl Cost {
                     };
                     cost.token_bytes += (bytes as f64 * share) as u64;
                     if tensor.rows() > 1 {
-                        cost.layers.add(Operations::with_matrix(tensor), share);
+                        let by_output = tail.iter().any(|layer| name.starts_with(layer));
+                        let part = if by_output { &mut cost.output } else { &mut cost.layers };
+                        part.add(Operations::with_matrix(tensor), share);
                     }
                 }
             }
@@ -163,7 +168,7 @@ impl Cost {
 
     /// Returns the operations for a prompt at `positions`, with the logits of its last token.
     ///
-    /// Each weight of a layer is used once per token. Attention takes four operations for each
+    /// Each weight of a layer is used once per token, except for those of the last network. Attention takes four operations for each
     /// value of a query and each position that it attends to.
     pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
         let mut operations = self.output;

@@ -119,6 +119,16 @@ impl Batch {
         self.without_keys = false;
     }
 
+    /// Returns a batch of these rows, in ascending order, without parts.
+    pub fn only(&self, rows: &[usize]) -> Self {
+        let answers = rows.partition_point(|&row| row < self.roles.answers);
+        Batch {
+            rows: rows.iter().map(|&row| self.rows[row]).collect(),
+            roles: RoleRows { answers, prompts: rows.len() - answers },
+            ..Batch::default()
+        }
+    }
+
     /// Assigns the rows added since the last call to a role.
     pub fn end_role(&mut self, role: Role) {
         let count = self.rows.len() - self.roles.total();

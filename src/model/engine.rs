@@ -3,6 +3,7 @@
 
 mod assist;
 mod draft;
+mod output;
 mod place;
 mod predict;
 mod step;

@@ -88,7 +88,23 @@ impl Forward<'_> {
     /// Computes all layers for all rows. Stores keys and values in the KV cache, and the output of
     /// the last layer in `hidden`.
     pub fn layers(&self, team: &Threads) {
-        self.run(team, |mut step| step.layers());
+        self.run(team, |mut step| step.layers(0));
+    }
+
+    /// Computes all layers for all rows, except for the branches of [`Weights::tail`].
+    pub fn body(&self, team: &Threads) {
+        self.run(team, |mut step| step.layers(self.weights.tail()));
+    }
+
+    /// Computes the branches of [`Weights::tail`] for all rows, from `hidden`.
+    pub fn tail(&self, team: &Threads) {
+        let rows: Vec<usize> = (0..self.batch.rows.len()).collect();
+        let before = self.weights.branches().count() - self.weights.tail();
+        self.run(team, |mut step| {
+            let mut branches = self.weights.branches().skip(before).peekable();
+            step.output(&rows, branches.peek().and_then(|(_, first)| first.norm));
+            step.branches(branches);
+        });
     }
 
     /// Computes the logits of some rows in ascending order, at most [`super::state::LOGIT_ROWS`], into
@@ -159,8 +175,10 @@ impl Forward<'_> {
 }
 
 impl Step<'_, '_> {
-    fn layers(&mut self) {
-        let mut branches = self.pass.weights.branches().peekable();
+    /// Computes the embeddings and all branches, except for the last `tail`.
+    fn layers(&mut self, tail: usize) {
+        let weights = self.pass.weights;
+        let mut branches = weights.branches().take(weights.branches().count() - tail).peekable();
         self.embed(branches.peek().map(|(_, first)| *first));
         self.branches(branches);
         if let Some(predictor) = self.pass.predictor {

@@ -181,9 +181,17 @@ impl<'a> Weights<'a> {
     }
 
     /// Returns the branches of all layers, each with its layer.
-    pub fn branches(&self) -> impl Iterator<Item = (usize, &Branch<'a>)> {
+    pub fn branches(&self) -> impl DoubleEndedIterator<Item = (usize, &Branch<'a>)> {
         let layers = self.layers.iter().enumerate();
         layers.flat_map(|(layer, all)| all.iter().map(move |one| (layer, one)))
+    }
+
+    /// Returns the number of branches at the end that have only feed-forward networks. No later token
+    /// depends on their outputs, so they are computed only for tokens with an output.
+    pub fn tail(&self) -> usize {
+        let is_network = |mixer: &Mixer<'_>| matches!(mixer, Mixer::Dense(_) | Mixer::Experts(_));
+        let networks = |(_, branch): &(usize, &Branch<'_>)| branch.mixers.iter().all(is_network);
+        self.branches().rev().take_while(networks).count()
     }
 
     /// Returns the mixers of all layers, the predictor included.

@@ -1,13 +1,13 @@
 //! Every architecture, compared with its definition, with llama.cpp, and with itself without each
 //! of its features.
 
-use std::{collections::HashMap, env, fs, path::PathBuf};
+use std::{collections::HashMap, env, fs, ops::Range, path::PathBuf};
 
 use rope_cpu::{
     gguf::Gguf,
     json,
     kv_cache::CacheType,
-    model::Config,
+    model::{Config, Feed, Output, Role},
     rope::{Flags, Layers, Sourced, Table},
 };
 use rope_cpu_kernels::DType;
@@ -16,7 +16,8 @@ use crate::{
     build::{ARRAY, BOOL, F32, STRING, U32, array, string},
     reference::{Frequencies, Rules, forward, forward_by},
     session::{
-        How, difference, load, logits, mean_difference, tokens, with_file, with_model, with_session,
+        How, difference, load, logits, mean_difference, tokens, with_engine, with_file, with_model,
+        with_session,
     },
     tiny::{Function, Tiny},
 };
@@ -82,6 +83,47 @@ fn all_compute_what_their_definition_says() {
     for (name, tiny) in Tiny::all().into_iter().chain([("phi3 with a window", phi3)]) {
         let error = difference(&expected(&tiny), &found(&tiny));
         assert!(error < BOUND, "{name}: {error}");
+    }
+}
+
+/// Tokens without an output are not computed by the last network.
+#[test]
+fn outputs_do_not_depend_on_which_tokens_have_one() {
+    for (name, tiny) in Tiny::all() {
+        let (all, how) = (tokens(&tiny, 24), How { micro_batch: 16, ..How::default() });
+        let read = |wanted: [Range<usize>; 2]| {
+            with_engine(&tiny, &how, |engine| {
+                let (mut one, mut two) = (engine.sequence(), engine.sequence());
+                let mut parts = [&all[..15], &all[15..]];
+                let mut found = HashMap::new();
+                while parts.iter().any(|tokens| !tokens.is_empty()) {
+                    let role = [Role::Prompt, Role::Answer];
+                    let [a, b] = [0, 1].map(|i| (parts[i], role[i], wanted[i].clone()));
+                    let feed = |sequence, (tokens, role, wanted)| Feed {
+                        sequence,
+                        tokens,
+                        role,
+                        wanted,
+                        output: Output::Logits,
+                    };
+                    let mut feeds = [feed(&mut one, a), feed(&mut two, b)];
+                    let each = &mut |feed: usize, token: usize, logits: &[f32]| {
+                        found.insert((feed, token), logits.to_vec());
+                    };
+                    engine.step(&mut feeds, each).unwrap();
+                    parts = feeds.map(|feed| feed.tokens);
+                }
+                found
+            })
+        };
+        let expected = read([0..usize::MAX, 0..usize::MAX]);
+        assert_eq!(expected.len(), all.len(), "{name}");
+        for wanted in [[14..15, 8..9], [3..7, 0..9], [0..0, 2..4], [12..15, 0..0]] {
+            let found = read(wanted.clone());
+            assert_eq!(found.len(), wanted[0].len() + wanted[1].len(), "{name}, {wanted:?}");
+            let same = |(token, logits): (&(usize, usize), &Vec<f32>)| expected[token] == *logits;
+            assert!(found.iter().all(same), "{name}, {wanted:?}");
+        }
     }
 }
 

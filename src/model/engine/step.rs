@@ -6,7 +6,7 @@ use crate::{
     model::{
         Error, Rotation,
         batch::{Role, Row},
-        finite::{Fault, Place, are_finite},
+        finite::Fault,
         forward::Forward,
         state::LOGIT_ROWS,
     },
@@ -234,7 +234,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes all rows of the batch, if there are any, and passes the wanted logits to `each`.
+    /// Computes all rows of the batch, if there are any, and passes the wanted outputs to `each`.
     fn compute(
         &mut self,
         feeds: &[Feed<'_, '_>],
@@ -244,7 +244,6 @@ impl Engine {
             return Ok(());
         }
         let tables: Vec<_> = feeds.iter().map(|feed| &feed.sequence.table).collect();
-        let tables = &tables[..];
         let scales = feeds.first().map_or(&[][..], |feed| feed.sequence.adapter_scales());
         let wanted = self.batch.parts.iter().filter(|part| !part.recomputing).flat_map(|part| {
             let tokens = part.first_token..part.first_token + part.rows.len();
@@ -252,34 +251,18 @@ impl Engine {
             let wanted = wanted.start.max(tokens.start)..wanted.end.min(tokens.end);
             wanted.map(move |token| (part.feed, token, part.rows.start + token - tokens.start))
         });
-        let wanted: Vec<_> = wanted.collect();
+        let mut wanted: Vec<_> = wanted.collect();
         self.divide(self.sparse)?;
-        self.forward(tables, scales).layers(&self.team);
-        self.check_fault()?;
-        let (embeddings, wanted): (Vec<_>, Vec<_>) =
+        let all = self.layers(&tables, scales, &mut wanted)?;
+        let (embeddings, logits): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|(feed, ..)| feeds[*feed].output == Output::Embedding);
-        for wanted in embeddings.chunks(LOGIT_ROWS) {
-            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            self.forward(tables, scales).output(&self.team, &rows);
-            self.check_fault()?;
-            let embedding = self.model.config().embedding;
-            let embeddings = self.state.normed.floats.all().chunks(embedding);
-            for ((feed, token, _), embedding) in wanted.iter().zip(embeddings) {
-                each(*feed, *token, embedding);
-            }
+        let computed = self
+            .put_embeddings(&tables, scales, &embeddings, each)
+            .and_then(|()| self.put_logits(&tables, scales, &logits, each));
+        if let Some(all) = all {
+            self.batch = all;
         }
-        for wanted in wanted.chunks(LOGIT_ROWS) {
-            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
-            self.forward(tables, scales).logits(&self.team, &rows);
-            let infinite = rows.iter().zip(self.logits(rows.len())).find(|(_, x)| !are_finite(x));
-            if let Some((row, _)) = infinite {
-                return Err(self.not_finite(Fault { place: Place::Output, row: *row }));
-            }
-            for ((feed, token, _), logits) in wanted.iter().zip(self.logits(rows.len())) {
-                each(*feed, *token, logits);
-            }
-        }
-        Ok(())
+        computed
     }
 
     /// Divides the attention of the batch into tasks, with memory for their results. It is dense in
@@ -324,7 +307,7 @@ impl Engine {
         self.state.fault.found().map_or(Ok(()), |fault| Err(self.not_finite(fault)))
     }
 
-    fn not_finite(&self, Fault { place, row }: Fault) -> Error {
+    pub(super) fn not_finite(&self, Fault { place, row }: Fault) -> Error {
         Error::NotFinite { feed: self.batch.rows[row].sequence, place }
     }
 }

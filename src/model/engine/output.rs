@@ -1,0 +1,95 @@
+//! The layers of a step, and the outputs of its wanted tokens.
+
+use std::mem;
+
+use super::Engine;
+use crate::{
+    kv_cache::PageTable,
+    model::{
+        Error,
+        batch::Batch,
+        finite::{Fault, Place, are_finite},
+        state::LOGIT_ROWS,
+    },
+};
+
+/// A token with an output: the index of its feed, its index in the sequence, and its row.
+pub(super) type Wanted = (usize, usize, usize);
+
+impl Engine {
+    /// Computes all layers. If some rows are not wanted, the networks after the last keys and values
+    /// are computed for the wanted rows only. These then become the batch, and the whole batch is
+    /// returned.
+    pub(super) fn layers(
+        &mut self,
+        tables: &[&PageTable],
+        scales: &[f32],
+        wanted: &mut [Wanted],
+    ) -> Result<Option<Batch>, Error> {
+        // Drafts follow from the outputs of all tokens.
+        let drafts = self.assistance.is_some() || self.predictor().is_some();
+        if drafts || wanted.len() == self.batch.rows.len() {
+            self.forward(tables, scales).layers(&self.team);
+            return self.check_fault().map(|()| None);
+        }
+        self.forward(tables, scales).body(&self.team);
+        self.check_fault()?;
+        let embedding = self.model.config().embedding;
+        let hidden = self.state.hidden.all();
+        let mut rows = vec![];
+        for (to, (.., row)) in wanted.iter_mut().enumerate() {
+            hidden.copy_within(*row * embedding..(*row + 1) * embedding, to * embedding);
+            rows.push(mem::replace(row, to));
+        }
+        let only = self.batch.only(&rows);
+        let all = mem::replace(&mut self.batch, only);
+        if !rows.is_empty() {
+            self.forward(tables, scales).tail(&self.team);
+            self.check_fault()?;
+        }
+        Ok(Some(all))
+    }
+
+    /// Passes the normalized outputs of the last layer to `each`.
+    pub(super) fn put_embeddings(
+        &mut self,
+        tables: &[&PageTable],
+        scales: &[f32],
+        wanted: &[Wanted],
+        each: &mut dyn FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
+        for wanted in wanted.chunks(LOGIT_ROWS) {
+            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
+            self.forward(tables, scales).output(&self.team, &rows);
+            self.check_fault()?;
+            let embedding = self.model.config().embedding;
+            let embeddings = self.state.normed.floats.all().chunks(embedding);
+            for ((feed, token, _), embedding) in wanted.iter().zip(embeddings) {
+                each(*feed, *token, embedding);
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes the logits of the next token to `each`.
+    pub(super) fn put_logits(
+        &mut self,
+        tables: &[&PageTable],
+        scales: &[f32],
+        wanted: &[Wanted],
+        each: &mut dyn FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
+        for wanted in wanted.chunks(LOGIT_ROWS) {
+            let rows: Vec<usize> = wanted.iter().map(|(.., row)| *row).collect();
+            self.forward(tables, scales).logits(&self.team, &rows);
+            let infinite = rows.iter().zip(self.logits(rows.len())).find(|(_, x)| !are_finite(x));
+            if let Some((row, _)) = infinite {
+                return Err(self.not_finite(Fault { place: Place::Output, row: *row }));
+            }
+            for ((feed, token, _), logits) in wanted.iter().zip(self.logits(rows.len())) {
+                each(*feed, *token, logits);
+            }
+        }
+        Ok(())
+    }
+}
