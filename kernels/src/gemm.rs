@@ -23,7 +23,7 @@ use crate::{
     format::{Format, Quants, SPAN},
     isa::{CacheLine, Isa, Kernel, LANES},
     operands::{Input, Output, Product},
-    panel::{FOURS, GROUPS, STRIDE_MAX, part, parts, stride, unpack},
+    panel::{FOURS, GROUPS, STRIDE_MAX, dots, part, parts, stride, unpack},
     tile::{Tile, tiles},
 };
 
@@ -102,8 +102,8 @@ impl<F: Format> Kernel for Gemm<'_, F> {
                     );
                     let (first, w) = (p / width * width, p % width);
                     let panels = &mut panels[first * SPANS * SPAN_LINES..];
-                    let panels = &mut panels[..groups * width * stride::<F::Quants>()];
-                    let spans = panels.chunks_mut(GROUPS * width * stride::<F::Quants>());
+                    let panels = &mut panels[..groups * width * stride::<I, F::Quants>()];
+                    let spans = panels.chunks_mut(GROUPS * width * stride::<I, F::Quants>());
                     for (s, panels) in spans.enumerate() {
                         // After the last span of a row comes the first one of the next rows.
                         let (mut next, mut row) = (start + s + SPANS, row);
@@ -215,7 +215,7 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
         let lines = panels.lines.chunks(W * SPANS * SPAN_LINES);
         let rows = panels.rows.clone().step_by(W * LANES);
         for (p, (row, lines)) in rows.zip(lines).enumerate() {
-            let lines = &lines[..panels.groups * W * stride::<Q>()];
+            let lines = &lines[..panels.groups * W * stride::<I, Q>()];
             let sums = &mut panels.sums[token * PANELS + p * W..];
             let mut acc = [[isa.wide_splat(0.0); N]; W];
             if panels.spans.start > 0 {
@@ -226,12 +226,12 @@ impl<I: Isa, Q: Quants, const W: usize> Tile for IntTile<'_, I, Q, W> {
                 }
             }
             // A loop over spans, so that indices within a span need no division.
-            for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<Q>())) {
+            for (s, lines) in (0..SPANS).zip(lines.chunks(GROUPS * W * stride::<I, Q>())) {
                 let x: [&Span; N] = from_fn(
                     #[inline(always)]
                     |t| &x[t][s],
                 );
-                for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<Q>())) {
+                for (g, lines) in (0..GROUPS).zip(lines.chunks_exact(W * stride::<I, Q>())) {
                     let quants: [&[u8; 32]; N] = from_fn(
                         #[inline(always)]
                         |t| match I::ARRANGES_TOKENS {
@@ -275,7 +275,7 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
     const { assert!(!(Q::SIGNED && (Q::SPLIT || Q::OFFSET))) };
     let lines: [&[CacheLine]; W] = from_fn(
         #[inline(always)]
-        |w| &panels[w * stride::<Q>()..][..stride::<Q>()],
+        |w| &panels[w * stride::<I, Q>()..][..stride::<I, Q>()],
     );
     let fours = FOURS / parts::<Q>();
     for index in 0..parts::<Q>() {
@@ -289,18 +289,18 @@ fn group_tile<I: Isa, Q: Quants, const W: usize, const N: usize>(
         );
         let w: [&[CacheLine]; W] = from_fn(
             #[inline(always)]
-            |w| &lines[w][fours * index..][..fours],
+            |w| &lines[w][fours * index..][..fours + dots::<I, Q>() - FOURS],
         );
         let sums = isa.panel_dots(Q::SIGNED, Q::BITS, w, a, start);
         for w in 0..W {
-            let scale = isa.wide_load_f32(lines[w][FOURS + index].floats());
+            let scale = isa.wide_load_f32(lines[w][dots::<I, Q>() + index].floats());
             let floated = isa.wide_mul(scale, isa.wide_splat(-FLOATED));
             for t in 0..N {
                 let product = isa.wide_mul_add(isa.wide_from_bits(sums[w][t]), scale, floated);
                 acc[w][t] = isa.wide_mul_add(product, isa.wide_splat(x[t].scale[g]), acc[w][t]);
             }
             if Q::OFFSET {
-                let offset = &lines[w][FOURS + parts::<Q>() + index];
+                let offset = &lines[w][dots::<I, Q>() + parts::<Q>() + index];
                 let offset = isa.wide_load_f32(offset.floats());
                 for t in 0..N {
                     let sum = isa.wide_splat(x[t].sums[part::<Q>(index) as usize][g]);

@@ -110,6 +110,10 @@ pub trait Isa: Copy + 'static {
     /// the instruction set takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;
 
+    /// Whether [`Isa::panel_dots`] of signed quants reads their [`Isa::signed_terms`] from one more cache
+    /// line.
+    const SIGNED_TERMS: bool = false;
+
     /// Whether [`Isa::arrange`] changes the order of a token's quants.
     const ARRANGES_TOKENS: bool = false;
 
@@ -390,6 +394,12 @@ pub trait Isa: Copy + 'static {
             #[inline(always)]
             |token| *token,
         )
+    }
+    /// Returns what [`Isa::panel_dots`] adds to products with signed quants in these cache lines. Used only
+    /// if [`Isa::SIGNED_TERMS`].
+    #[inline(always)]
+    fn signed_terms(self, _quants: &[CacheLine]) -> CacheLine {
+        CacheLine::zeroed()
     }
     /// Computes [`Isa::wide_dots`] of quants in the order of [`Isa::panel`] and [`Isa::arrange`].
     #[inline(always)]

@@ -2,9 +2,9 @@
 //!
 //! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes. Eight have quants:
 //! cache line `j` holds columns `4 j .. 4 j + 4` of all rows, or what [`Isa::panel`] returns instead.
-//! Each part of a group with its own scale has one of scales, and one of negated offsets if the
-//! format has offsets. In a tile of several panels, the cache lines of the same group of all panels
-//! are adjacent.
+//! [`Isa::SIGNED_TERMS`] follow signed quants. Each part of a group with its own scale has one of
+//! scales, and one of negated offsets if the format has offsets. In a tile of several panels, the
+//! cache lines of the same group of all panels are adjacent.
 
 use bytemuck::must_cast_mut;
 
@@ -36,9 +36,14 @@ pub(crate) const fn part<Q: Quants>(index: usize) -> GroupPart {
     }
 }
 
+/// Returns the number of cache lines of quants and their terms in a group.
+pub(crate) const fn dots<I: Isa, Q: Quants>() -> usize {
+    FOURS + if Q::SIGNED && I::SIGNED_TERMS { 1 } else { 0 }
+}
+
 /// Returns the number of cache lines of a group.
-pub(crate) const fn stride<Q: Quants>() -> usize {
-    FOURS + parts::<Q>() * if Q::OFFSET { 2 } else { 1 }
+pub(crate) const fn stride<I: Isa, Q: Quants>() -> usize {
+    dots::<I, Q>() + parts::<Q>() * if Q::OFFSET { 2 } else { 1 }
 }
 
 /// The largest number of cache lines of a group of any format.
@@ -72,6 +77,12 @@ pub(crate) fn unpack<I: Isa, F: Format>(
         };
         unpack_eight::<I, F>(isa, eight, half, panels, w, width);
     }
+    if dots::<I, F::Quants>() > FOURS {
+        for groups in panels.chunks_exact_mut(width * stride::<I, F::Quants>()) {
+            let (quants, rest) = groups[w * stride::<I, F::Quants>()..].split_at_mut(FOURS);
+            rest[0] = isa.signed_terms(quants);
+        }
+    }
 }
 
 /// Unpacks a span of eight rows into half `half` of the lanes.
@@ -98,11 +109,11 @@ fn unpack_eight<I: Isa, F: Format>(
             #[inline(always)]
             |r| scales[r].offset[part],
         ));
-        for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
-            let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
-            *eight_floats(&mut group[FOURS + part], half) = isa.to_f32s(scale[g]);
+        for (g, groups) in panels.chunks_exact_mut(width * stride::<I, F::Quants>()).enumerate() {
+            let group = &mut groups[w * stride::<I, F::Quants>()..][..stride::<I, F::Quants>()];
+            *eight_floats(&mut group[dots::<I, F::Quants>() + part], half) = isa.to_f32s(scale[g]);
             if F::Quants::OFFSET {
-                let line = &mut group[FOURS + parts::<F::Quants>() + part];
+                let line = &mut group[dots::<I, F::Quants>() + parts::<F::Quants>() + part];
                 *eight_floats(line, half) = isa.to_f32s(isa.mul(offset[g], isa.splat_f32(-1.0)));
             }
         }
@@ -111,8 +122,8 @@ fn unpack_eight<I: Isa, F: Format>(
         #[inline(always)]
         |r| F::shared(isa, rows[r]),
     );
-    for (g, groups) in panels.chunks_exact_mut(width * stride::<F::Quants>()).enumerate() {
-        let group = &mut groups[w * stride::<F::Quants>()..][..stride::<F::Quants>()];
+    for (g, groups) in panels.chunks_exact_mut(width * stride::<I, F::Quants>()).enumerate() {
+        let group = &mut groups[w * stride::<I, F::Quants>()..][..stride::<I, F::Quants>()];
         let lines = isa.panel(from_fn(
             #[inline(always)]
             |r| {

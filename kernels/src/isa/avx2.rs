@@ -5,7 +5,7 @@ use std::arch::{asm, x86_64::*};
 use bytemuck::must_cast;
 
 use super::{CacheLine, Half, Isa, Kernel, pair::wide_as_pair};
-use crate::array::map;
+use crate::array::{from_fn, map};
 
 /// AVX2 with FMA and F16C.
 #[derive(Clone, Copy)]
@@ -237,6 +237,9 @@ impl Avx2 {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
+        fn magnitudes(self, w: __m256i) -> __m256i { _mm256_abs_epi8(w) }
+        fn negative(self, w: __m256i) -> __m256i { _mm256_cmpgt_epi8(_mm256_setzero_si256(), w) }
+        fn add_ints(self, a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
         fn load_ints(self, p: &[i32; 8]) -> __m256i { must_cast(*p) }
         // Fixes the order of sums of many products: the compiler would compute one token after the
         // other, which needs more cache lines of a panel than registers hold.
@@ -245,18 +248,20 @@ impl Avx2 {
 }
 
 impl Avx2 {
-    /// Computes [`Isa::wide_dots`] of signed quants.
+    /// Computes [`Isa::wide_dots`] with `add`, which adds the products of `K` cache lines, 1 or 2, to a
+    /// sum.
     #[inline(always)]
-    fn signed_dots<const W: usize, const N: usize>(
+    fn dots_by<const K: usize, const W: usize, const N: usize>(
         self,
         w: [&[CacheLine]; W],
         a: [&[[u8; 4]]; N],
         start: [i32; N],
+        add: impl Fn(__m256i, [__m256i; K], [__m256i; K]) -> __m256i,
     ) -> [[<Self as Isa>::WideInts; N]; W] {
         // The compiler writes out a loop over so many cache lines, but not one over all of them,
         // which takes a fifth more instructions.
         const LINES: usize = 4;
-        debug_assert!(w[0].len().is_multiple_of(LINES));
+        debug_assert!(a[0].len().is_multiple_of(LINES));
         let w = map(
             w,
             #[inline(always)]
@@ -272,15 +277,26 @@ impl Avx2 {
             #[inline(always)]
             |start| self.wide_ints(start),
         ); W];
-        for lines in 0..w[0].len() {
-            for j in 0..LINES {
+        for lines in 0..a[0].len() {
+            for j in (0..LINES).step_by(K) {
                 for i in 0..W {
-                    let w = self.wide_load(&w[i][lines][j].0);
+                    let w: [_; K] = from_fn(
+                        #[inline(always)]
+                        |k| self.wide_load(&w[i][lines][j + k].0),
+                    );
                     for t in 0..N {
-                        let a = self.splat4(&a[t][lines][j]);
+                        let a = from_fn(
+                            #[inline(always)]
+                            |k| self.splat4(&a[t][lines][j + k]),
+                        );
                         for half in 0..2 {
+                            let w = map(
+                                w,
+                                #[inline(always)]
+                                |w| w[half],
+                            );
                             let sum = &mut sums[i][t][half];
-                            *sum = self.in_place(self.dot_add_signed(*sum, w[half], a));
+                            *sum = self.in_place(add(*sum, w, a));
                         }
                     }
                 }
@@ -294,6 +310,7 @@ impl Isa for Avx2 {
     // Four would spill registers, which costs more than it saves if another program runs on the
     // same core.
     const INT_TILE: usize = 3;
+    const SIGNED_TERMS: bool = true;
     // Four fit here, since no float sums are kept beside the integer sums.
     const KEY_TILE: usize = 4;
     const FLOAT_TILE: usize = 6;
@@ -310,12 +327,39 @@ impl Isa for Avx2 {
         a: [&[[u8; 4]]; N],
         start: [i32; N],
     ) -> [[Self::WideInts; N]; W] {
+        let lines = (128 >> bits).min(w[0].len());
         if signed {
-            return self.signed_dots(w, a, start);
+            return self.dots_by(
+                w,
+                a,
+                start,
+                #[inline(always)]
+                |sum, [w], [a]| self.dot_add_signed(sum, w, a),
+            );
+        }
+        if lines == 1 {
+            return self.dots_by(
+                w,
+                a,
+                start,
+                #[inline(always)]
+                |sum, [w], [a]| self.dot_add(sum, w, a),
+            );
+        }
+        if lines == 2 {
+            return self.dots_by(
+                w,
+                a,
+                start,
+                #[inline(always)]
+                |sum, w: [_; 2], a| {
+                    let pairs = [self.dot_pairs(w[0], a[0]), self.dot_pairs(w[1], a[1])];
+                    self.add_up_pairs(sum, self.add_pairs(pairs[0], pairs[1]))
+                },
+            );
         }
         // Sums of several products of small weights fit in 16 bits, so only their sum is widened.
         // A cache line adds two products, less than `2 * 2^7 * 2^bits`.
-        let lines = (128 >> bits).min(w[0].len());
         let mut sums = [map(
             start,
             #[inline(always)]
@@ -329,26 +373,64 @@ impl Isa for Avx2 {
                     for t in 0..N {
                         let a = self.splat4(&a[t][j]);
                         for half in 0..2 {
-                            let (w, sum) = (w[half], &mut sums[i][t][half]);
-                            if lines > 1 {
-                                let sum = &mut pairs[i][t][half];
-                                let added = self.add_pairs(*sum, self.dot_pairs(w, a));
-                                *sum = if lines > 2 { self.in_place(added) } else { added };
-                            } else {
-                                *sum = self.in_place(self.dot_add(*sum, w, a));
-                            }
+                            let (w, sum) = (w[half], &mut pairs[i][t][half]);
+                            *sum = self.in_place(self.add_pairs(*sum, self.dot_pairs(w, a)));
                         }
                     }
                 }
             }
-            if lines > 1 {
-                for i in 0..W {
-                    for t in 0..N {
-                        for half in 0..2 {
-                            let sum = &mut sums[i][t][half];
-                            *sum = self.add_up_pairs(*sum, pairs[i][t][half]);
-                        }
+            for i in 0..W {
+                for t in 0..N {
+                    for half in 0..2 {
+                        let sum = &mut sums[i][t][half];
+                        *sum = self.add_up_pairs(*sum, pairs[i][t][half]);
                     }
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn signed_terms(self, quants: &[CacheLine]) -> CacheLine {
+        let mut sums = [self.ints(0); 2];
+        for line in quants {
+            let w = self.wide_load(&line.0);
+            for half in 0..2 {
+                let below = self.and(self.magnitudes(w[half]), self.negative(w[half]));
+                sums[half] = self.dot_add(sums[half], below, self.splat(1));
+            }
+        }
+        must_cast(sums)
+    }
+
+    #[inline(always)]
+    fn panel_dots<const W: usize, const N: usize>(
+        self,
+        signed: bool,
+        bits: u32,
+        w: [&[CacheLine]; W],
+        a: [&[[u8; 4]]; N],
+        start: [i32; N],
+    ) -> [[Self::WideInts; N]; W] {
+        if !signed {
+            return self.wide_dots(signed, bits, w, a, start);
+        }
+        // If `w` is negative, `w a = |w| (-a - 1) + |w|`, and `-a - 1` is `a` with all bits inverted.
+        // The last term is the same for all tokens. `vpsignb` computes `-a`, but on AMD's CPUs it takes
+        // the units of multiplications, which limit the speed.
+        let mut sums = self.dots_by(
+            w,
+            a,
+            start,
+            #[inline(always)]
+            |sum, [w], [a]| self.dot_add(sum, self.magnitudes(w), self.xor(a, self.negative(w))),
+        );
+        for i in 0..W {
+            let terms = self.wide_load(&w[i][a[0].len()].0);
+            for t in 0..N {
+                for half in 0..2 {
+                    sums[i][t][half] = self.add_ints(sums[i][t][half], terms[half]);
                 }
             }
         }
