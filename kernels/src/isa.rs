@@ -110,8 +110,8 @@ pub trait Isa: Copy + 'static {
     /// the instruction set takes an unsigned first factor, otherwise 0.
     const SIGNED_BIAS: u8 = 0;
 
-    /// Whether [`Isa::panel_dots`] of signed quants reads their [`Isa::signed_terms`] from one more cache
-    /// line.
+    /// Whether products of signed quants lack [`Isa::signed_terms`]: [`Isa::panel_dots`] reads these from
+    /// one more cache line, and [`Isa::wide_dot_less_terms`] leaves them to its caller.
     const SIGNED_TERMS: bool = false;
 
     /// Whether [`Isa::arrange`] changes the order of a token's quants.
@@ -348,6 +348,16 @@ pub trait Isa: Copy + 'static {
         w: Self::WideBytes,
         a: &[u8; 4],
     ) -> Self::WideInts;
+    /// Computes [`Isa::wide_dot_signed`] less the share of these cache lines in [`Isa::signed_terms`].
+    #[inline(always)]
+    fn wide_dot_less_terms(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts {
+        self.wide_dot_signed(acc, w, a)
+    }
     /// Computes `start` plus products for each of `W` panels and `N` tokens: all cache lines of
     /// quants with the bytes of `a`, four to a cache line. The product is [`Isa::wide_dot_signed`]
     /// if `signed`, otherwise [`Isa::wide_dot_unsigned`]. Unsigned quants have at most `bits` bits.
@@ -395,8 +405,8 @@ pub trait Isa: Copy + 'static {
             |token| *token,
         )
     }
-    /// Returns what [`Isa::panel_dots`] adds to products with signed quants in these cache lines. Used only
-    /// if [`Isa::SIGNED_TERMS`].
+    /// Returns what is added to products of the signed quants in these cache lines, in each lane. Used
+    /// only if [`Isa::SIGNED_TERMS`].
     #[inline(always)]
     fn signed_terms(self, _quants: &[CacheLine]) -> CacheLine {
         CacheLine::zeroed()

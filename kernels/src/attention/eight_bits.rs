@@ -20,7 +20,7 @@
 
 use std::array::from_fn;
 
-use bytemuck::{cast_slice, must_cast_slice, must_cast_slice_mut};
+use bytemuck::{Zeroable, cast_slice, must_cast, must_cast_slice, must_cast_slice_mut};
 
 use super::{
     Lanes, PAGE, Page, Rotation, TOGETHER,
@@ -151,10 +151,18 @@ impl Kernel for Scores<'_> {
             }
             *sums = isa.wide_to_f32s(acc);
         }
+        let quants = &queries.rounded.quants[first * fours..][..count * fours];
+        let mut terms = [CacheLine::zeroed(); TOGETHER / LANES];
+        if I::SIGNED_TERMS {
+            for (terms, panel) in terms.iter_mut().zip(quants.chunks_exact(fours)) {
+                *terms = isa.signed_terms(panel);
+            }
+        }
         for index in span.start / LANES..span.end.div_ceil(LANES) {
             let mut tile = KeyTile {
                 isa,
-                queries: &queries.rounded.quants[first * fours..],
+                queries: quants,
+                terms: &terms,
                 scales: &queries.rounded.scales[first..],
                 with_anchor: &with_anchor,
                 keys: &keys.panels.quants[index * fours..][..fours],
@@ -173,6 +181,8 @@ struct KeyTile<'a, I> {
     isa: I,
     /// (panels, dim / 4)
     queries: &'a [CacheLine],
+    /// [`Isa::signed_terms`] of the queries: (panels).
+    terms: &'a [CacheLine],
     /// (panels)
     scales: &'a [Lanes],
     /// The products of the queries with the anchor: (panels).
@@ -214,7 +224,15 @@ impl<I: Isa> KeyTile<'_, I> {
         let mut sums = [[isa.wide_ints(0); N]; W];
         for i in 0..W {
             for t in 0..N {
-                sums[i][t] = isa.wide_ints(self.starts[first + t]);
+                let start = self.starts[first + t];
+                sums[i][t] = match I::SIGNED_TERMS {
+                    true => isa.wide_load_ints(&map(
+                        must_cast::<_, [i32; LANES]>(self.terms[panel + i]),
+                        #[inline(always)]
+                        |term| term + start,
+                    )),
+                    false => isa.wide_ints(start),
+                };
             }
         }
         for j in 0..fours {
@@ -223,7 +241,7 @@ impl<I: Isa> KeyTile<'_, I> {
             for i in 0..W {
                 let query = isa.wide_load(&queries[i][j].0);
                 for t in 0..N {
-                    sums[i][t] = isa.wide_dot_signed(sums[i][t], query, &keys[t]);
+                    sums[i][t] = isa.wide_dot_less_terms(sums[i][t], query, &keys[t]);
                 }
             }
         }

@@ -248,6 +248,16 @@ impl Avx2 {
 }
 
 impl Avx2 {
+    /// Adds sums of four products of signed `w` and `a` to `acc`, less the magnitudes of negative `w`.
+    ///
+    /// If `w` is negative, `w a = |w| (-a - 1) + |w|`, and `-a - 1` is `a` with all bits inverted. The
+    /// last term is the same for all `a`. `vpsignb` computes `-a`, but on AMD's CPUs it takes the units
+    /// of multiplications, which limit the speed.
+    #[inline(always)]
+    fn dot_less_terms(self, acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
+        self.dot_add(acc, self.magnitudes(w), self.xor(a, self.negative(w)))
+    }
+
     /// Computes [`Isa::wide_dots`] with `add`, which adds the products of `K` cache lines, 1 or 2, to a
     /// sum.
     #[inline(always)]
@@ -392,6 +402,17 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn wide_dot_less_terms(
+        self,
+        acc: Self::WideInts,
+        w: Self::WideBytes,
+        a: &[u8; 4],
+    ) -> Self::WideInts {
+        let a = self.splat4(a);
+        [self.dot_less_terms(acc[0], w[0], a), self.dot_less_terms(acc[1], w[1], a)]
+    }
+
+    #[inline(always)]
     fn signed_terms(self, quants: &[CacheLine]) -> CacheLine {
         let mut sums = [self.ints(0); 2];
         for line in quants {
@@ -416,15 +437,12 @@ impl Isa for Avx2 {
         if !signed {
             return self.wide_dots(signed, bits, w, a, start);
         }
-        // If `w` is negative, `w a = |w| (-a - 1) + |w|`, and `-a - 1` is `a` with all bits inverted.
-        // The last term is the same for all tokens. `vpsignb` computes `-a`, but on AMD's CPUs it takes
-        // the units of multiplications, which limit the speed.
         let mut sums = self.dots_by(
             w,
             a,
             start,
             #[inline(always)]
-            |sum, [w], [a]| self.dot_add(sum, self.magnitudes(w), self.xor(a, self.negative(w))),
+            |sum, [w], [a]| self.dot_less_terms(sum, w, a),
         );
         for i in 0..W {
             let terms = self.wide_load(&w[i][a[0].len()].0);
