@@ -154,6 +154,12 @@ impl Model {
         first.map_or(self.config().layers.len(), |(layer, _)| layer)
     }
 
+    /// Returns the last layer that stores something for later tokens.
+    pub(crate) fn last_stored(&self) -> usize {
+        let weights = self.weights();
+        weights.branches().rev().nth(weights.storeless()).map_or(0, |(layer, _)| layer)
+    }
+
     /// Returns the size of the model's tensors in bytes.
     pub fn weights_bytes(&self) -> u64 {
         self.gguf().tensors().iter().map(|tensor| tensor.bytes.len() as u64).sum()

@@ -133,7 +133,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let work = Cost::new(&model);
     let works: Vec<_> = runs.iter().map(|run| work.clone().within(&run.plan.visibility)).collect();
     let operations = runs.iter().zip(&works).zip(&todo).flat_map(|((run, work), todo)| {
-        todo.iter().map(|(task, _)| work.prompt_operations(0..task.tokens(run.length)).total())
+        todo.iter().map(|(task, _)| {
+            let tokens = task.tokens(run.length);
+            work.prompt_operations(0..tokens, tokens).total()
+        })
     });
     let mut progress = Progress::new(operations);
     if let (Some(path), true) = (output, !log.entries.is_empty()) {

@@ -160,7 +160,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 fn operations(work: &Cost, length: usize, test: Test, first: bool) -> f64 {
     let shared = if first { 0 } else { length * test.depth as usize / 100 };
     // The question, at the end, is computed for every prompt.
-    work.prompt_operations(shared.min(length.saturating_sub(32))..length).total()
+    work.prompt_operations(shared.min(length.saturating_sub(32))..length, length).total()
 }
 
 /// Returns every method at every length, the shortest first.

@@ -250,8 +250,9 @@ impl Measured {
     }
 
     /// Returns the operations per second in prompt processing; `None` without a prompt.
-    pub fn operations_per_second(&self, cost: &Cost) -> Option<Operations> {
-        let Operations { integer, float, attention } = cost.prompt_operations(self.read());
+    pub fn operations_per_second(&self, cost: &Cost, options: &Options) -> Option<Operations> {
+        let Operations { integer, float, attention } =
+            cost.prompt_operations(self.read(), options.micro_batch);
         let seconds = self.mean_seconds(|sample| sample.prompt);
         (self.test.prompt > 0 && seconds > 0.0).then(|| Operations {
             integer: integer / seconds,
@@ -262,7 +263,7 @@ impl Measured {
 
     /// Returns the share of the prompt's time that its operations need at their peak speeds.
     pub fn peak_share(&self, cost: &Cost, options: &Options, probes: &Probes) -> Option<f64> {
-        let Operations { integer, float, attention } = self.operations_per_second(cost)?;
+        let Operations { integer, float, attention } = self.operations_per_second(cost, options)?;
         let with = |rows| match rows {
             CacheType::F32 => attention / 2.0 / probes.f32_fma,
             _ => attention / 2.0 / probes.int8_dot,

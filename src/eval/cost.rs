@@ -23,6 +23,9 @@ pub struct Cost {
     pub token_bytes: u64,
     /// The operations of each prompt token, with the weights of the layers.
     layers: Operations,
+    /// The operations of each token of a prompt's last micro-batch, with the weights behind the last
+    /// keys and values.
+    ending: Operations,
     /// The operations that only the last prompt token requires: with the output matrix, and with the
     /// feed-forward network after the last attention.
     output: Operations,
@@ -42,6 +45,8 @@ struct Attention {
     head_dim: usize,
     /// Whether values are a part of keys, read with them.
     values_in_keys: bool,
+    /// Whether only the last micro-batch of a prompt attends.
+    ending: bool,
 }
 
 /// Numbers of operations by the kind of instruction. A multiplication and its addition count as
@@ -93,15 +98,25 @@ impl Cost {
     pub fn new(model: &Model) -> Self {
         let (gguf, config) = (model.gguf(), model.config());
         let tied = gguf.tensor(OUTPUT).is_none();
+        let layers = config.layers.len();
         let tail: Vec<_> =
-            (model.tail()..config.layers.len()).map(|layer| format!("blk.{layer}.ffn_")).collect();
+            (model.tail()..layers).map(|layer| format!("blk.{layer}.ffn_")).collect();
+        let stored = model.last_stored();
+        let ending = ["ffn_", "attn_output"].map(|part| format!("blk.{stored}.{part}"));
+        let later = (stored + 1..layers).map(|layer| format!("blk.{layer}."));
+        let ending: Vec<_> = ending.into_iter().chain(later).collect();
+        let attention = config.layers.iter().enumerate().filter_map(|(layer, one)| {
+            let attention = Attention::from(one.attention?);
+            Some(Attention { ending: layer >= stored, ..attention })
+        });
         let mut cost = Cost {
             weights_bytes: 0,
             parameters: 0,
             token_bytes: 0,
             layers: Operations::default(),
+            ending: Operations::default(),
             output: Operations::default(),
-            attention: config.attention().map(|attention| (*attention).into()).collect(),
+            attention: attention.collect(),
             state_bytes: config.state_bytes(),
         };
         for tensor in gguf.tensors() {
@@ -130,8 +145,13 @@ impl Cost {
                     };
                     cost.token_bytes += (bytes as f64 * share) as u64;
                     if tensor.rows() > 1 {
-                        let by_output = tail.iter().any(|layer| name.starts_with(layer));
-                        let part = if by_output { &mut cost.output } else { &mut cost.layers };
+                        let is_in =
+                            |starts: &[String]| starts.iter().any(|one| name.starts_with(one));
+                        let part = match name {
+                            _ if is_in(&tail) => &mut cost.output,
+                            _ if is_in(&ending) => &mut cost.ending,
+                            _ => &mut cost.layers,
+                        };
                         part.add(Operations::with_matrix(tensor), share);
                     }
                 }
@@ -166,16 +186,23 @@ impl Cost {
         positions.len() as f64 * token_bytes + layers.sum::<f64>()
     }
 
-    /// Returns the operations for a prompt at `positions`, with the logits of its last token.
+    /// Returns the operations for a prompt at `positions`, with the logits of its last token. A
+    /// micro-batch has `micro_batch` tokens.
     ///
-    /// Each weight of a layer is used once per token, except for those of the last network. Attention takes four operations for each
-    /// value of a query and each position that it attends to.
-    pub fn prompt_operations(&self, positions: Range<usize>) -> Operations {
+    /// Each weight of a layer is used once per token, except for those behind the last keys and
+    /// values. Attention takes four operations for each value of a query and each position that it
+    /// attends to.
+    pub fn prompt_operations(&self, positions: Range<usize>, micro_batch: usize) -> Operations {
+        let last = (positions.len().max(1) - 1) % micro_batch.max(1) + 1;
+        let last = positions.end.saturating_sub(last).max(positions.start)..positions.end;
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
-        let layers = self.attention.iter();
-        operations.attention =
-            layers.map(|layer| 4.0 * layer.queries as f64 * layer.visible(&positions)).sum();
+        operations.add(self.ending, last.len() as f64);
+        let layers = self.attention.iter().map(|layer| {
+            let positions = if layer.ending { &last } else { &positions };
+            4.0 * layer.queries as f64 * layer.visible(positions)
+        });
+        operations.attention = layers.sum();
         operations
     }
 }
@@ -196,7 +223,8 @@ impl From<model::Attention> for Attention {
     fn from(attention: model::Attention) -> Self {
         let model::Attention { window, kv_heads, head_dim, .. } = attention;
         let values_in_keys = attention.latent.is_some();
-        Attention { window, queries: attention.query_width(), kv_heads, head_dim, values_in_keys }
+        let queries = attention.query_width();
+        Attention { window, queries, kv_heads, head_dim, values_in_keys, ending: false }
     }
 }
 
@@ -213,6 +241,7 @@ mod tests {
             parameters: 14,
             token_bytes: 10,
             layers: Operations { integer: 12.0, ..Operations::default() },
+            ending: Operations { integer: 100.0, ..Operations::default() },
             output: Operations { float: 8.0, ..Operations::default() },
             attention: [None, Some(4)].map(layer).to_vec(),
             state_bytes: 0,
@@ -220,7 +249,14 @@ mod tests {
     }
 
     fn layer(window: Option<usize>) -> Attention {
-        Attention { window, queries: 6, kv_heads: 3, head_dim: 32, values_in_keys: false }
+        Attention {
+            window,
+            queries: 6,
+            kv_heads: 3,
+            head_dim: 32,
+            values_in_keys: false,
+            ending: false,
+        }
     }
 
     #[test]
@@ -238,7 +274,7 @@ mod tests {
         let cost = toy().within(&Visibility { near: 2, first: 1, far: FarKeys::AtDistance(2) });
         assert_eq!(cost.attention, [Some(3), Some(4)].map(layer));
         let all = toy().within(&Visibility::ALL);
-        assert_eq!(all.prompt_operations(0..6), toy().prompt_operations(0..6));
+        assert_eq!(all.prompt_operations(0..6, 512), toy().prompt_operations(0..6, 512));
     }
 
     #[test]
@@ -255,7 +291,16 @@ mod tests {
 
     #[test]
     fn a_prompt_multiplies_every_weight_and_attends() {
-        let Operations { integer, float, attention } = toy().prompt_operations(5..7);
-        assert_eq!((integer, float, attention), (24.0, 8.0, 4.0 * 6.0 * 21.0));
+        let operations = |cost: &Cost, micro_batch| {
+            let all = cost.prompt_operations(5..8, micro_batch);
+            (all.integer, all.float, all.attention)
+        };
+        let mut cost = toy();
+        let all = 4.0 * 6.0 * ((6.0 + 7.0 + 8.0) + 3.0 * 4.0);
+        assert_eq!(operations(&cost, 512), (36.0 + 300.0, 8.0, all));
+        // Two tokens, and one with what is behind the last keys and values.
+        assert_eq!(operations(&cost, 2), (36.0 + 100.0, 8.0, all));
+        cost.attention[1].ending = true;
+        assert_eq!(operations(&cost, 2).2, 4.0 * 6.0 * ((6.0 + 7.0 + 8.0) + 4.0));
     }
 }

@@ -68,7 +68,7 @@ impl Step<'_, '_> {
                 self.pass.put_normed(claim, x, first, at);
             });
         }
-        self.branches(branches);
+        self.branches(branches, true);
         self.logits(&[at.row], weights.output_norm, logits);
         self.product(&assistant.output, batch.roles, &state.normed, output);
     }

@@ -29,7 +29,7 @@ use super::{
     architecture::Norm,
     attention::Schedules,
     batch::{Batch, RoleRows},
-    config::{Function, softplus},
+    config::{self, Function, softplus},
     experts::OnDisk,
     finite::Place,
     heads::Heads,
@@ -88,12 +88,17 @@ impl Forward<'_> {
     /// Computes all layers for all rows. Stores keys and values in the KV cache, and the output of
     /// the last layer in `hidden`.
     pub fn layers(&self, team: &Threads) {
-        self.run(team, |mut step| step.layers(0));
+        self.run(team, |mut step| step.layers(0, true));
     }
 
     /// Computes all layers for all rows, except for the branches of [`Weights::tail`].
     pub fn body(&self, team: &Threads) {
-        self.run(team, |mut step| step.layers(self.weights.tail()));
+        self.run(team, |mut step| step.layers(self.weights.tail(), true));
+    }
+
+    /// Computes what later tokens need of all rows: keys, values and states.
+    pub fn store(&self, team: &Threads) {
+        self.run(team, |mut step| step.layers(self.weights.storeless(), false));
     }
 
     /// Computes the branches of [`Weights::tail`] for all rows, from `hidden`.
@@ -103,7 +108,7 @@ impl Forward<'_> {
         self.run(team, |mut step| {
             let mut branches = self.weights.branches().skip(before).peekable();
             step.output(&rows, branches.peek().and_then(|(_, first)| first.norm));
-            step.branches(branches);
+            step.branches(branches, true);
         });
     }
 
@@ -175,23 +180,28 @@ impl Forward<'_> {
 }
 
 impl Step<'_, '_> {
-    /// Computes the embeddings and all branches, except for the last `tail`.
-    fn layers(&mut self, tail: usize) {
+    /// Computes the embeddings and all branches except for the last `without`. `hidden` has the output
+    /// only if `outputs`.
+    fn layers(&mut self, without: usize, outputs: bool) {
         let weights = self.pass.weights;
-        let mut branches = weights.branches().take(weights.branches().count() - tail).peekable();
+        let count = weights.branches().count() - without;
+        let mut branches = weights.branches().take(count).peekable();
         self.embed(branches.peek().map(|(_, first)| *first));
-        self.branches(branches);
+        self.branches(branches, outputs);
         if let Some(predictor) = self.pass.predictor {
             self.follow(predictor);
         }
     }
 
-    /// Computes branches, each with its layer. `normed` has the input of the first one.
+    /// Computes branches, each with its layer. `normed` has the input of the first one. Unless
+    /// `outputs`, the last one only stores what later tokens need.
     pub fn branches<'b>(
         &mut self,
         mut branches: Peekable<impl Iterator<Item = (usize, &'b Branch<'b>)>>,
+        outputs: bool,
     ) {
         while let Some((layer, branch)) = branches.next() {
+            let stores = !outputs && branches.peek().is_none();
             for (mixer, out) in branch.mixers.iter().zip(&self.pass.state.projected) {
                 self.place = match mixer {
                     Mixer::Attention(_) => Place::Attention { layer },
@@ -200,6 +210,8 @@ impl Step<'_, '_> {
                     Mixer::LayerInput(_) => Place::LayerInput { layer },
                 };
                 match mixer {
+                    Mixer::Attention(attention) if stores => self.store(attention),
+                    mixer if stores && !mixer.stores() => {}
                     Mixer::Attention(attention) => self.attention(attention, out),
                     Mixer::ShortConvolution(own) => self.short_convolution(own, out),
                     Mixer::Scan(scan) => self.scan(scan, out),
@@ -208,7 +220,30 @@ impl Step<'_, '_> {
                     Mixer::LayerInput(input) => self.layer_input(input, out),
                 }
             }
-            self.add_projected(branch, branches.peek().map(|(_, next)| *next));
+            if !stores {
+                self.add_projected(branch, branches.peek().map(|(_, next)| *next));
+            }
+        }
+    }
+
+    /// Adds the keys and values of `normed` to the KV cache.
+    fn store(&mut self, attention: &Attention<'_>) {
+        let Forward { weights, state, batch, schedules, .. } = *self.pass;
+        let Some(schedules) = schedules.of_layer(attention.layer) else { return };
+        let stored = weights.stored(attention);
+        self.keys_and_values(&Heads { pass: self.pass, attention, stored, schedules });
+        let config::Attention { heads, head_dim, .. } = attention.config;
+        let columns = match attention.latent {
+            Some(_) => heads * head_dim..(heads + 1) * head_dim,
+            None => 0..attention.query_key_value.width,
+        };
+        if let Some(phase) = self.worker.phase(batch.rows.len()) {
+            let query_key_value = state.query_key_value.read(&phase);
+            phase.for_each(|claim| {
+                let at = At { place: self.place, row: claim.task() };
+                let inputs = &query_key_value[at.row * state.query_key_value.width()..];
+                self.pass.check(&inputs[columns.clone()], at);
+            });
         }
     }
 

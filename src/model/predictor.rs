@@ -54,7 +54,7 @@ impl Step<'_, '_> {
             let x = &projected[..config.embedding];
             phase.for_each(|claim| state.hidden.write(claim, x.len()).copy_from_slice(x));
         }
-        self.branches(branches);
+        self.branches(branches, true);
         let norm = predictor.output_norm.or(weights.output_norm);
         if let Some(output) = predictor.output.as_ref().or(weights.output.as_ref()) {
             self.logits(&[0], norm, output);

@@ -113,6 +113,17 @@ pub enum Mixer<'a> {
     LayerInput(LayerInput<'a>),
 }
 
+impl Mixer<'_> {
+    /// Returns whether the mixer stores keys and values, or a state, for later tokens.
+    pub fn stores(&self) -> bool {
+        match self {
+            Mixer::Attention(attention) => attention.config.shared_with.is_none(),
+            Mixer::ShortConvolution(_) | Mixer::Scan(_) => true,
+            Mixer::Dense(_) | Mixer::Experts(_) | Mixer::LayerInput(_) => false,
+        }
+    }
+}
+
 impl<'a> Weights<'a> {
     /// Reads every tensor that a model of this configuration has.
     ///
@@ -189,9 +200,18 @@ impl<'a> Weights<'a> {
     /// Returns the number of branches at the end that have only feed-forward networks. No later token
     /// depends on their outputs, so they are computed only for tokens with an output.
     pub fn tail(&self) -> usize {
-        let is_network = |mixer: &Mixer<'_>| matches!(mixer, Mixer::Dense(_) | Mixer::Experts(_));
-        let networks = |(_, branch): &(usize, &Branch<'_>)| branch.mixers.iter().all(is_network);
-        self.branches().rev().take_while(networks).count()
+        self.last(|mixer| matches!(mixer, Mixer::Dense(_) | Mixer::Experts(_)))
+    }
+
+    /// Returns the number of branches at the end that store nothing for later tokens.
+    pub fn storeless(&self) -> usize {
+        self.last(|mixer| !mixer.stores())
+    }
+
+    /// Returns the number of branches at the end with such mixers only.
+    fn last(&self, such: impl Fn(&Mixer<'a>) -> bool) -> usize {
+        let all = |(_, branch): &(usize, &Branch<'a>)| branch.mixers.iter().all(&such);
+        self.branches().rev().take_while(all).count()
     }
 
     /// Returns the mixers of all layers, the predictor included.

@@ -56,7 +56,7 @@ fn cells(subject: &Subject<'_>, probes: &Probes, measured: &Measured) -> Vec<(&'
     let speed = Spread::of(&measured.tokens_per_second());
     let giga = |per_second: Option<f64>| Cell::Number(per_second.map(|x| x / 1e9));
     let bytes_per_second = measured.bytes_per_second(work, options);
-    let operations_per_second = measured.operations_per_second(work);
+    let operations_per_second = measured.operations_per_second(work, options);
     vec![
         ("build_commit", text(env!("BUILD_ID"))),
         ("build_number", integer(0)),

@@ -89,7 +89,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         runs.iter().filter(|run| text.known(&log, &run.equivalent).is_none()).collect();
     let work = Cost::new(&model);
     let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
-    let mut progress = Progress::new(works.map(|work| work.prompt_operations(0..length).total()));
+    let mut progress =
+        Progress::new(works.map(|work| work.prompt_operations(0..length, length).total()));
     let (began, budget) = (Instant::now(), Duration::from_secs(60 * args.budget as u64));
     let mut left_out: Vec<&str> = Vec::new();
     for run in todo {

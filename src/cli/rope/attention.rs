@@ -150,7 +150,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let todo: Vec<_> = runs.iter().filter(|run| known(&log, run).is_none()).collect();
     let work = Cost::new(&model);
     let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
-    let mut progress = Progress::new(works.map(|work| work.prompt_operations(0..length).total()));
+    let mut progress =
+        Progress::new(works.map(|work| work.prompt_operations(0..length, length).total()));
     for run in todo {
         progress.begin(&format!("{}, {length} tokens", run.method));
         warn(&run.plan);

@@ -16,10 +16,26 @@ use crate::{
 /// A token with an output: the index of its feed, its index in the sequence, and its row.
 pub(super) type Wanted = (usize, usize, usize);
 
+/// The number of tokens that may be computed in the time of a further step with one token.
+const WORTH_A_STEP: usize = 16;
+
 impl Engine {
-    /// Computes all layers. If some rows are not wanted, the networks after the last keys and values
-    /// are computed for the wanted rows only. These then become the batch, and the whole batch is
-    /// returned.
+    /// Returns how many of the next `count` tokens of a prompt belong in one step if the first
+    /// `unwanted` have no output: only those if many layers are left out without the others, as in
+    /// Gemma 4, whose last layers share the keys and values of earlier ones.
+    pub(super) fn apart(&self, unwanted: usize, count: usize) -> usize {
+        let weights = self.model.weights();
+        let left_out = weights.storeless() - weights.tail();
+        let saved = left_out * unwanted.min(count) / weights.branches().count();
+        match unwanted < count && saved > WORTH_A_STEP && self.assistance.is_none() {
+            true => unwanted,
+            false => count,
+        }
+    }
+
+    /// Computes all layers. If no row is wanted, only what later tokens need is computed. If some are
+    /// not, the networks after the last keys and values are computed for the wanted rows only. These
+    /// then become the batch, and the whole batch is returned.
     pub(super) fn layers(
         &mut self,
         tables: &[&PageTable],
@@ -30,6 +46,10 @@ impl Engine {
         let drafts = self.assistance.is_some() || self.predictor().is_some();
         if drafts || wanted.len() == self.batch.rows.len() {
             self.forward(tables, scales).layers(&self.team);
+            return self.check_fault().map(|()| None);
+        }
+        if wanted.is_empty() && self.observer.is_none() {
+            self.forward(tables, scales).store(&self.team);
             return self.check_fault().map(|()| None);
         }
         self.forward(tables, scales).body(&self.team);

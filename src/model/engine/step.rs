@@ -196,6 +196,9 @@ impl Engine {
             }
             count = count.min(self.options.context - sequence.positions());
         }
+        if role == Role::Prompt && !recomputing {
+            count = self.apart(feed.wanted.start.saturating_sub(sequence.tokens.len()), count);
+        }
         let start = sequence.positions();
         if role == Role::Prompt && count < more && self.sparse[role as usize] {
             // Groups of rows that choose keys together are computed together, if the step has room.
