@@ -1,5 +1,6 @@
-"""Checks a program for macOS, which starts on no other system: its processor, the oldest macOS, its libraries and its
-signature. Apple silicon kills a program without a signature, and a program that was changed after it was signed.
+"""Checks a program or a Python module for macOS, which run on no other system: its processor, the oldest macOS, its
+libraries and its signature. Apple silicon kills a program without a signature, and one that was changed after it was
+signed.
 
 usage: python3 scripts/releasing/macos.py PROGRAM TARGET
 
@@ -11,6 +12,7 @@ import struct
 import sys
 
 PROCESSORS = {"aarch64": 0x0100000C, "x86_64": 0x01000007}
+MH_EXECUTE, MH_DYLIB = 2, 6
 OLDEST = 11
 LC_LOAD_DYLIB, LC_SEGMENT_64, LC_CODE_SIGNATURE, LC_BUILD_VERSION = 0xC, 0x19, 0x1D, 0x32
 MACOS = 1
@@ -24,8 +26,8 @@ def die(message):
 def main(path, target):
     data = pathlib.Path(path).read_bytes()
     magic, processor, _, kind, count, _, _, _ = struct.unpack_from("<8I", data)
-    if (magic, kind) != (0xFEEDFACF, 2):
-        die(f"{path} is no Mach-O program of 64 bits")
+    if magic != 0xFEEDFACF or kind not in (MH_EXECUTE, MH_DYLIB):
+        die(f"{path} is no Mach-O program or library of 64 bits")
     if processor != PROCESSORS[target.split("-")[0]]:
         die(f"{path} is for the processor {processor:#x}, not for {target}")
 
