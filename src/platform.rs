@@ -41,8 +41,6 @@ mod windows_records;
 compile_error!(
     "rope-cpu runs on Linux, macOS and Windows: write src/platform/NAME.rs for another system"
 );
-#[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
-compile_error!("rope-cpu needs a 64-bit little-endian processor, such as x86-64 or aarch64");
 
 pub(crate) use system::mapping_fault;
 pub use system::{

@@ -15,6 +15,10 @@
 //! - `unsafe` is confined to `isa`: the macro that calls intrinsics, [`isa::Isa::call`], two
 //!   instructions of aarch64, an empty assembly block of AVX2, and [`isa::Isa::prefetch`] of x86.
 
+// Here, since this crate compiles before the others.
+#[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
+compile_error!("rope-cpu needs a 64-bit little-endian processor, such as x86-64 or aarch64");
+
 pub mod activations;
 mod array;
 pub mod attention;
