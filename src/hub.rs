@@ -11,6 +11,7 @@
 //! It has no timeouts, and sends the token to the hosts that the hub redirects to.
 
 mod choice;
+mod environment;
 mod error;
 mod listing;
 mod transfer;

@@ -4,7 +4,6 @@ mod adapters;
 mod comparison;
 mod constraint;
 mod hub;
-mod hub_environment;
 pub mod log;
 pub mod numbers;
 mod opening;

@@ -20,7 +20,7 @@ pub struct Wanted {
     pub repo: String,
     /// The quantized format, such as Q4_K_M, in upper or lower case.
     pub quant: Option<String>,
-    /// The name of the file, which takes precedence over `quant`.
+    /// The name of the file, which takes precedence over `quant`. `*` in it stands for any text.
     pub file: Option<String>,
 }
 
@@ -72,7 +72,20 @@ impl Wanted {
         let models: Vec<&String> = names.iter().filter(|name| begins_model(name)).collect();
         let there = || models.iter().copied().cloned().collect();
         let chosen = match (&self.file, &self.quant) {
-            (Some(file), _) => names.iter().find(|name| *name == file),
+            (Some(file), _) if names.contains(file) => Some(file),
+            (Some(pattern), _) => {
+                let alike: Vec<&String> =
+                    models.iter().copied().filter(|name| is_like(name, pattern)).collect();
+                if alike.len() > 1 {
+                    let there = alike.into_iter().cloned().collect();
+                    return Err(Error::SeveralFiles {
+                        repo: repo(),
+                        pattern: pattern.clone(),
+                        there,
+                    });
+                }
+                alike.first().copied()
+            }
             (None, Some(quant)) => models.iter().copied().find(|name| has_quant(name, quant)),
             (None, None) => {
                 let first =
@@ -104,6 +117,19 @@ fn begins_model(path: &str) -> bool {
     name.ends_with(".gguf")
         && !OTHERS.iter().any(|other| name.contains(other))
         && !is_later_part(path)
+}
+
+/// Returns whether a pattern, in which each `*` stands for any text, describes a whole name.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(name) = name.strip_prefix(start) else { return false };
+    let Some(mut name) = name.strip_suffix(end) else { return false };
+    middle.split('*').all(|part| {
+        let after = name.split_once(part).map(|(_, after)| after);
+        name = after.unwrap_or_default();
+        after.is_some()
+    })
 }
 
 /// Returns whether a path contains the quant, followed by a dot or a dash.
@@ -155,6 +181,32 @@ mod tests {
         assert!(!message.contains("mmproj") && !message.contains("README"), "{message}");
         assert!(chosen("u/m:Q2_K", &NAMES).is_err());
         assert!(chosen("u/m", &NAMES[6..]).unwrap_err().contains("u/m has no GGUF model"));
+    }
+
+    #[test]
+    fn a_pattern_names_the_only_model_that_it_describes() {
+        let chosen = |file: &str| {
+            let wanted = Wanted { repo: "u/m".into(), quant: None, file: Some(file.into()) };
+            wanted.choose(&NAMES.map(String::from)).map_err(|e| e.to_string())
+        };
+        for pattern in ["*Q8_0.gguf", "m-Q8*", "m*Q8*gguf", "m-*Q*8*_0*.gguf", "m-Q8_0.gguf"] {
+            assert_eq!(
+                chosen(pattern).as_deref(),
+                Ok(&["m-Q8_0.gguf".to_string()][..]),
+                "{pattern}"
+            );
+        }
+        // A file that is no model has to be named.
+        assert_eq!(chosen("README.md").unwrap(), ["README.md"]);
+        for pattern in ["README*", "*Q8_0", "Q8_0*", "m-Q8_0.gguf*gguf", "*8*Q*"] {
+            let message = chosen(pattern).unwrap_err();
+            assert!(
+                message.starts_with(&format!("u/m has no file {pattern}: it has ")),
+                "{message}"
+            );
+        }
+        let message = chosen("*Q4*").unwrap_err();
+        assert!(message.ends_with("of u/m: name one of m-Q4_0.gguf, m-Q4_K_M.gguf"), "{message}");
     }
 
     #[test]

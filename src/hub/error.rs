@@ -23,6 +23,8 @@ pub enum Error {
         Setting::HUB_TOKEN
     )]
     Token,
+    #[error("there is no folder for downloaded files: set HF_HUB_CACHE, HF_HOME or HOME")]
+    NoCache,
     #[error(
         "{wanted} was not fetched to {cache} before: run once without {}",
         Setting::OFFLINE,
@@ -36,6 +38,8 @@ pub enum Error {
     NoQuant { repo: String, quant: String, there: Vec<String> },
     #[error("{repo} has no file {file}: it has {}", listed(there))]
     NoFile { repo: String, file: String, there: Vec<String> },
+    #[error("{pattern} stands for several files of {repo}: name one of {}", listed(there))]
+    SeveralFiles { repo: String, pattern: String, there: Vec<String> },
     #[error("{repo} lacks {}, a part of the model: choose another one", part.escape_debug())]
     NoPart { repo: String, part: String },
 

@@ -4,9 +4,8 @@ use std::{env, path::PathBuf};
 
 use indicatif::{HumanBytes, ProgressBar};
 
-use super::hub_environment::options;
 use crate::cli::{bar, error::Error, note};
-use rope_cpu::hub::{self, Event, Hub, Wanted};
+use rope_cpu::hub::{self, Event, Hub, Options, Wanted};
 
 /// The options that select a model on the hub.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,6 +20,8 @@ pub struct HubArgs {
     pub hf_repo: Vec<Wanted>,
 
     /// File of the repository, instead of QUANT
+    ///
+    /// `*` stands for any text: '*Q8_0.gguf'.
     #[arg(long, aliases = ["-hff", "LLAMA_ARG_HF_FILE"], value_name = "FILE")]
     #[arg(conflicts_with = "model", help_heading = "Model")]
     hf_file: Option<String>,
@@ -51,8 +52,9 @@ impl HubArgs {
         if self.hf_repo.is_empty() {
             return Ok(Vec::new());
         }
-        let variable = |name: &str| env::var(name).ok();
-        let hub = Hub::new(options(variable, self.hf_token.clone(), self.offline)?)?;
+        let options = Options::from_variables(|name| env::var(name).ok())?;
+        let token = self.hf_token.clone().or(options.token);
+        let hub = Hub::new(Options { token, offline: self.offline || options.offline, ..options })?;
         let mut progress = Progress { file: String::new(), bar: ProgressBar::hidden() };
         let fetch = |repo: &Wanted| {
             let wanted = Wanted { file: self.hf_file.clone(), ..repo.clone() };

@@ -3,42 +3,45 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::cli::error::Error;
-use rope_cpu::hub::Options;
+use super::{Error, Options};
 
-/// Returns the options of a client.
-///
-/// The address is HF_ENDPOINT; the cache LLAMA_CACHE, HF_HUB_CACHE or in HF_HOME; the token is
-/// `token`, HF_TOKEN or the one stored by `hf auth login`; HF_HUB_OFFLINE is the same as
-/// `offline`.
-///
-/// # Errors
-/// If no variable gives the cache folder.
-pub fn options(
-    variable: impl Fn(&str) -> Option<String>,
-    token: Option<String>,
-    offline: bool,
-) -> Result<Options, Error> {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let folder = |name: &str| set(name).map(PathBuf::from);
-    let home = || folder("HOME").or_else(|| folder("USERPROFILE"));
-    let home = folder("HF_HOME")
-        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface")))
-        .or_else(|| Some(home()?.join(".cache/huggingface")));
-    let cache = ["LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"];
-    let cache = cache.into_iter().find_map(folder);
-    let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or_else(|| {
-        Error::usage("there is no folder for downloaded files: set HF_HUB_CACHE, HF_HOME or HOME")
-    })?;
-    let stored = || {
-        let file = folder("HF_TOKEN_PATH").or(Some(home?.join("token")))?;
-        fs::read_to_string(file).ok()
-    };
-    let token = token.or_else(|| set("HF_TOKEN")).or_else(stored);
-    let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
-    let yes = |value: String| ["1", "on", "yes", "true"].contains(&&*value.to_lowercase());
-    let offline = offline || set("HF_HUB_OFFLINE").is_some_and(yes);
-    Ok(Options { endpoint, cache, token, offline })
+impl Options {
+    /// Returns the options that environment variables set. `variable` looks a variable up.
+    ///
+    /// The address is HF_ENDPOINT. The cache is LLAMA_CACHE, HF_HUB_CACHE, or a folder in HF_HOME.
+    /// The token is HF_TOKEN, or the one stored by `hf auth login`. HF_HUB_OFFLINE sets `offline`.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rope_cpu::hub::Error> {
+    /// let options = rope_cpu::hub::Options::from_variables(|name| std::env::var(name).ok())?;
+    /// println!("models are in {}", options.cache.display());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NoCache`] if no variable gives the cache folder.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let folder = |name: &str| set(name).map(PathBuf::from);
+        let home = || folder("HOME").or_else(|| folder("USERPROFILE"));
+        let home = folder("HF_HOME")
+            .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface")))
+            .or_else(|| Some(home()?.join(".cache/huggingface")));
+        let cache = ["LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"];
+        let cache = cache.into_iter().find_map(folder);
+        let cache = cache.or_else(|| Some(home.as_ref()?.join("hub"))).ok_or(Error::NoCache)?;
+        let stored = || {
+            let file = folder("HF_TOKEN_PATH").or(Some(home?.join("token")))?;
+            fs::read_to_string(file).ok()
+        };
+        let token = set("HF_TOKEN").or_else(stored);
+        let endpoint = set("HF_ENDPOINT").unwrap_or("https://huggingface.co".into());
+        let yes = |value: String| ["1", "on", "yes", "true"].contains(&&*value.to_lowercase());
+        let offline = set("HF_HUB_OFFLINE").is_some_and(yes);
+        Ok(Options { endpoint, cache, token, offline })
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +58,7 @@ mod tests {
     }
 
     fn read(variables: &[(&str, &str)]) -> Result<Options, Error> {
-        options(among(variables), None, false)
+        Options::from_variables(among(variables))
     }
 
     /// Each variable takes precedence over those above it.
@@ -70,7 +73,7 @@ mod tests {
             ("HF_HUB_CACHE", "/hub", "/hub"),
             ("LLAMA_CACHE", "/llama", "/llama"),
         ];
-        assert!(matches!(read(&[]), Err(Error::Usage(_))));
+        assert!(matches!(read(&[]), Err(Error::NoCache)));
         let kept = |set: &[_]| read(set).unwrap().cache;
         let mut set = Vec::new();
         for (name, value, expected) in cases {
@@ -100,8 +103,6 @@ mod tests {
             set.push((name, value));
             assert_eq!(read(&set).unwrap().token.unwrap().trim(), expected, "{name}");
         }
-        let typed = options(among(&set), Some("of-flag".into()), false);
-        assert_eq!(typed.unwrap().token.as_deref(), Some("of-flag"));
     }
 
     #[test]
