@@ -1,10 +1,13 @@
 //! `rope-cpu launch`: serves a model and starts an agent that uses it.
 
 use std::{
+    env,
     ffi::OsString,
-    io,
+    fs::{self, File},
+    io::{self, Write},
     net::SocketAddr,
-    process::{Child, Command, ExitStatus},
+    path::PathBuf,
+    process::{self, Child, Command, ExitStatus},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
@@ -55,6 +58,8 @@ enum Agent {
 struct Setup {
     arguments: Vec<String>,
     variables: Vec<(&'static str, String)>,
+    /// An option that takes the path of a JSON file, and its contents.
+    file: Option<(&'static str, serde_json::Value)>,
 }
 
 /// The key that an agent sends to a server without keys. Most of them insist on one.
@@ -76,10 +81,21 @@ impl Agent {
     fn setup(self, url: &str, key: String, context: usize) -> Setup {
         let openai = format!("{url}/v1");
         match self {
-            Agent::Aider => Setup {
-                arguments: ["--model", "openai/any"].map(String::from).into(),
-                variables: vec![("OPENAI_API_BASE", openai), ("OPENAI_API_KEY", key)],
-            },
+            Agent::Aider => {
+                let metadata = serde_json::json!({ "openai/any": {
+                    "litellm_provider": "openai",
+                    "mode": "chat",
+                    "max_input_tokens": context,
+                    "max_output_tokens": context / 4,
+                    "input_cost_per_token": 0,
+                    "output_cost_per_token": 0,
+                } });
+                Setup {
+                    arguments: ["--model", "openai/any"].map(String::from).into(),
+                    variables: vec![("OPENAI_API_BASE", openai), ("OPENAI_API_KEY", key)],
+                    file: Some(("--model-metadata-file", metadata)),
+                }
+            }
             Agent::Claude => Setup {
                 arguments: Vec::new(),
                 variables: vec![
@@ -89,6 +105,7 @@ impl Agent {
                     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "any".into()),
                     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".into()),
                 ],
+                file: None,
             },
             Agent::Codex => {
                 let settings = [
@@ -103,6 +120,7 @@ impl Agent {
                 Setup {
                     arguments: settings.into_iter().flat_map(|one| ["-c".into(), one]).collect(),
                     variables: vec![("ROPE_CPU_KEY", key)],
+                    file: None,
                 }
             }
             Agent::Opencode => {
@@ -118,6 +136,7 @@ impl Agent {
                 Setup {
                     arguments: Vec::new(),
                     variables: vec![("OPENCODE_CONFIG_CONTENT", configuration.to_string())],
+                    file: None,
                 }
             }
             Agent::Qwen => Setup {
@@ -127,6 +146,7 @@ impl Agent {
                     ("OPENAI_API_KEY", key),
                     ("OPENAI_MODEL", "any".into()),
                 ],
+                file: None,
             },
         }
     }
@@ -157,11 +177,20 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
             let setup = args.agent.setup(&format!("http://{address}"), key, context);
             note(format_args!("{name} uses http://{address}/v1"));
             let mut command = Command::new(&program);
-            command.args(setup.arguments).args(&args.arguments).envs(setup.variables);
+            command.args(setup.arguments).envs(setup.variables);
+            let file = setup.file.map(|(option, json)| {
+                let file = TemporaryFile::new(&format!("{name}.json"), &json.to_string())?;
+                command.arg(option).arg(&file.0);
+                Ok::<_, Error>(file)
+            });
+            let file = file.transpose()?;
+            command.args(&args.arguments);
             let failed = |e| Error::failed(format_args!("cannot start {}: {e}", program.display()));
             let child = command.spawn().map_err(failed)?;
-            agent = Some(scope.spawn(|| {
-                let status = wait(child, &stopped);
+            let stopped = &stopped;
+            agent = Some(scope.spawn(move || {
+                let status = wait(child, stopped);
+                drop(file);
                 let _ = exited.send(());
                 status
             }));
@@ -174,6 +203,28 @@ pub fn run(args: &Args) -> Result<ExitStatus, Error> {
             _ => Ok(ExitStatus::default()),
         }
     })
+}
+
+/// A file in the system's folder for them, until the value is dropped.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    /// Creates a file with a name of this process, which ends in `name`.
+    fn new(name: &str, text: &str) -> Result<Self, Error> {
+        let path = env::temp_dir().join(format!("rope-cpu-{}-{name}", process::id()));
+        let failed = |e| Error::failed(format_args!("cannot write {}: {e}", path.display()));
+        // Never a file that somebody else has put there.
+        let mut file = File::create_new(&path).map_err(failed)?;
+        let written = file.write_all(text.as_bytes()).map_err(failed);
+        let file = TemporaryFile(path.clone());
+        written.map(|()| file)
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// Waits for a program. Ends it if the server has stopped.

@@ -1,24 +1,24 @@
 //! `launch`: an agent beside a server. A shell script stands in for the agent.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use tempfile::TempDir;
 
 use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
 
-/// Runs `launch codex` with the agent `script` in a folder of its own, the first of PATH.
-fn launch(script: Option<&str>, options: &[&str]) -> Run {
+/// Runs `launch` with the agent `script` in a folder of its own, the first of PATH.
+fn launch(agent: &str, script: Option<&str>, options: &[&str]) -> Run {
     let (model, folder) = (tiny_reader(1, true), TempDir::new().unwrap());
     if let Some(script) = script {
-        let program = folder.path().join("codex");
+        let program = folder.path().join(agent);
         fs::write(&program, format!("#!/bin/bash\n{script}")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let model = model.path().to_str().unwrap();
-    let mut command = rope_cpu(&["launch", "codex", "-m", model, "-c", "256"]);
+    let mut command = rope_cpu(&["launch", agent, "-m", model, "-c", "256"]);
     command.args(options);
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    command.env("PATH", path);
+    command.env("PATH", path).env("TMPDIR", folder.path());
     finish(command)
 }
 
@@ -37,7 +37,7 @@ fn an_agent_reaches_the_server_and_gives_the_exit_code() {
         exit 7"#;
     for key in ["", "--api-key=a-secret"] {
         let options = [key, "--", "exec", "Say hello."];
-        let run = launch(Some(script), &options[usize::from(key.is_empty())..]);
+        let run = launch("codex", Some(script), &options[usize::from(key.is_empty())..]);
         assert_eq!(run.code, Some(7), "{}", run.stderr);
         assert_eq!(run.stdout.trim(), "HTTP/1.1 200 OK");
         assert!(run.stderr.contains("\nexec\nSay hello.\n"), "{}", run.stderr);
@@ -46,6 +46,28 @@ fn an_agent_reaches_the_server_and_gives_the_exit_code() {
 }
 
 #[test]
+fn aider_reads_the_size_of_the_context_from_a_file_that_is_removed() {
+    let script = r#"
+        echo "$OPENAI_API_BASE"
+        echo "$@"
+        cat "$4""#;
+    let run = launch("aider", Some(script), &["--", "--message", "Say hello."]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let [base, arguments, metadata] = run.stdout.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", run.stdout)
+    };
+    assert!(base.starts_with("http://127.0.0.1:") && base.ends_with("/v1"), "{base}");
+    let (options, path) = arguments.split_once(" --model-metadata-file ").unwrap();
+    let (path, of_user) = path.split_once(' ').unwrap();
+    assert_eq!((options, of_user), ("--model openai/any", "--message Say hello."));
+    let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
+    assert_eq!(metadata["openai/any"]["max_input_tokens"], 256);
+    assert_eq!(metadata["openai/any"]["max_output_tokens"], 64);
+    assert!(!Path::new(path).exists(), "{path}");
+}
+
+#[test]
 fn an_agent_that_is_not_installed_is_refused_with_the_way_to_install_it() {
-    launch(None, &[]).refused(2, &["codex is not installed", "npm install -g @openai/codex"]);
+    launch("codex", None, &[])
+        .refused(2, &["codex is not installed", "npm install -g @openai/codex"]);
 }

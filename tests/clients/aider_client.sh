@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# aider: one message, whose answer is streamed and applied to a file. The answer's form is given, as so small a
-# model has no edit formats; the model chooses the greeting.
+# aider, as `rope-cpu launch` starts it: one message, whose answer is streamed and applied to a file. The answer's form
+# is given, as so small a model has no edit formats; the model chooses the greeting.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,11 +18,13 @@ cat >"$work/settings.yml" <<'END'
 END
 cd "$work/project"
 printf 'def greeting():\n    return "bye"\n' >greeting.py
-HOME=$work/home OPENAI_API_BASE=$BASE_URL/v1 OPENAI_API_KEY=$API_KEY LITELLM_LOCAL_MODEL_COST_MAP=True \
-    aider --model openai/any --model-settings-file "$work/settings.yml" --no-git --yes-always --no-pretty --no-fancy-input \
-    --no-check-update --no-show-release-notes --no-show-model-warnings --analytics-disable \
+# It shows the size of the context that `launch` has told it.
+HOME=$work/home LITELLM_LOCAL_MODEL_COST_MAP=True "$ROPE_CPU" launch aider -m "$MODEL" -np 1 -c 8192 --api-key a-secret -- \
+    --model-settings-file "$work/settings.yml" --no-git --yes-always --no-pretty --no-fancy-input \
+    --no-check-update --no-show-release-notes --analytics-disable --verbose \
     --message 'Return hello.' greeting.py </dev/null >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
-grep -q '^Applied edit to greeting.py' "$work/out" && grep -qE 'return "(hello|good day)"' greeting.py || {
+grep -q '^Applied edit to greeting.py' "$work/out" && grep -qE 'return "(hello|good day)"' greeting.py &&
+    grep -q '"max_input_tokens": 8192' "$work/out" || {
     cat "$work/out" greeting.py >&2
     exit 1
 }
