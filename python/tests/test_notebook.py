@@ -27,10 +27,14 @@ def test_notebook_draws_each_method(tmp_path, monkeypatch):
     # The last two figures: frequencies, and perplexity by position.
     frequencies, perplexity = (plt.figure(number).axes[0].lines for number in plt.get_fignums())
     methods = namespace["METHODS"]
+    # As in the README's picture.
+    assert methods == ["none", "linear", "dynamic", "ntk", "yarn", "self-extend"]
     assert [line.get_label() for line in frequencies] == methods
     assert [line.get_label() for line in perplexity] == [*methods, "trained length"]
-    # Within the trained length, no method changes the model.
-    for line in perplexity[: len(methods)]:
-        assert len(line.get_ydata()) == 4
-        assert (line.get_ydata() == perplexity[0].get_ydata()).all()
+    # Within the trained length, no method changes the model. Two store keys before their rotation, so
+    # they round differently to f16, and the activations of 30 layers then to 8 bits: 2 % (test_llama.py).
+    for method, line in zip(methods, perplexity):
+        change = line.get_ydata() / perplexity[0].get_ydata() - 1
+        assert len(change) == 4
+        assert (abs(change) <= (0.02 if method in ("dynamic", "self-extend") else 0)).all(), (method, change)
     plt.close("all")
