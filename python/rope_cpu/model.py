@@ -69,6 +69,8 @@ class Model:
         self._native = native
         self._properties = native.properties()
         self._lock = threading.Lock()
+        # The model with the context of a call, and what the call asked for.
+        self._other: tuple[object, _native.Model] | None = None
 
     @classmethod
     def open(
@@ -107,10 +109,9 @@ class Model:
             ValueError: If an argument is invalid.
             rope_cpu.Error: If the file is invalid or not supported.
         """
-        limits = [("ctx", ctx, 4_194_304), ("threads", threads, 1024), ("ubatch_size", ubatch_size, 4_194_304)]
-        for name, value, most in limits:
-            if value is not None and not 1 <= value <= most:
-                raise ValueError(f"{name} {value}: must be from 1 to {most}")
+        _options.in_range("ctx", ctx, 1, _options.CTX_MAX)
+        _options.in_range("threads", threads, 1, 1024)
+        _options.in_range("ubatch_size", ubatch_size, 1, _options.CTX_MAX)
         method, settings = _options.rope(rope, rope_options)
         pairs = [entry if isinstance(entry, tuple) else (entry, 1.0) for entry in lora]
         native = _native.Model(
@@ -126,13 +127,14 @@ class Model:
             override_kv=list(override_kv),
             lora=[(os.fspath(path), scale) for path, scale in pairs],
         )
-        for warning in native.plan().warnings:
-            warnings.warn(warning.replace("`", ""), stacklevel=2)
+        _warn(native, stacklevel=3)
         return cls(native)
 
     def close(self) -> None:
         """Frees the model. Later calls raise a ValueError."""
         self._native.close()
+        if self._other is not None:
+            self._other[1].close()
 
     def __enter__(self) -> Self:
         return self
@@ -221,7 +223,7 @@ class Model:
             tokens: The tokens.
             special: Whether control tokens are written by their names.
         """
-        return self._native.detokenize(list(tokens), special).decode(errors="replace")
+        return self._native.detokenize(self._checked(tokens), special).decode(errors="replace")
 
     def generate(self, prompt: Prompt, **options: Unpack[AnswerOptions]) -> Answer:
         """Continues a prompt. For questions to a chat model, use `chat`.
@@ -230,7 +232,9 @@ class Model:
             prompt: A text, in which names of control tokens are those tokens, or its tokens.
             **options: Limits (`max_tokens`, `stop`, `time_max`), sampling (`temperature`, `top_k`,
                 `top_p`, `min_p`, `seed` ...) and a form (`grammar`, `regex`, `json_schema`): see
-                `AnswerOptions`. Names are as on the command line.
+                `AnswerOptions`. Names are as on the command line. `ctx` and `rope` replace those of
+                `Model.open` for this call. The model keeps that context beside its own, until a
+                call asks for another one.
 
         Returns:
             The text without the prompt: a `str` with `usage`, `tokens` and `finish_reason`.
@@ -258,10 +262,32 @@ class Model:
             return self._stream(prompt, options)
 
     def _stream(self, prompt: Prompt, options: Mapping[str, Any]) -> Stream:
-        return Stream(self._native.stream(self._tokens(prompt), _options.request(options), None))
+        native, options = self._for(options)
+        return Stream(native.stream(self._tokens(prompt), _options.request(options), None))
+
+    def _for(self, options: Mapping[str, Any]) -> tuple[_native.Model, dict[str, Any]]:
+        """Returns the model with the context of a call, and the call's other options."""
+        rest = dict(options)
+        ctx, rope = rest.pop("ctx", None), rest.pop("rope", None)
+        if rope is None and ctx in (None, self.ctx):
+            return self._native, rest
+        _options.in_range("ctx", ctx, 1, _options.CTX_MAX)
+        method = None if rope is None else _options.rope(rope, {})
+        if self._other is None or self._other[0] != (ctx, method):
+            self._other = None
+            other = self._native.with_context(ctx, method)
+            _warn(other, stacklevel=5)
+            self._other = ((ctx, method), other)
+        return self._other[1], rest
 
     def _tokens(self, prompt: Prompt) -> list[int]:
-        return self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        return self.tokenize(prompt) if isinstance(prompt, str) else self._checked(prompt)
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        """Returns tokens as a list, after checking that the vocabulary has each."""
+        for token in tokens:
+            _options.in_range("token", token, 0, self.vocabulary - 1)
+        return list(tokens)
 
     def generate_batch(
         self,
@@ -285,12 +311,12 @@ class Model:
         Returns:
             The answers, in the order of the prompts.
         """
-        if not 1 <= slots <= 256:
-            raise ValueError(f"slots {slots}: must be from 1 to 256")
-        request = _options.request(options)
-        requests = [(self._tokens(prompt), request) for prompt in prompts]
+        _options.in_range("slots", slots, 1, 256)
         with self._lock:
-            outcomes = self._native.batch(requests, min(slots, max(len(requests), 1)), progress)
+            native, rest = self._for(options)
+            request = _options.request(rest)
+            requests = [(self._tokens(prompt), request) for prompt in prompts]
+            outcomes = native.batch(requests, min(slots, max(len(requests), 1)), progress)
         return [Answer(outcome) for outcome in outcomes]
 
     def chat(
@@ -379,10 +405,12 @@ class Model:
     ) -> ChatStream:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
+        _options.in_range("reasoning_budget", reasoning_budget, 0, hint=", or None for no limit")
         kwargs = dict(chat_template_kwargs or {})
         if not enable_thinking:
             kwargs.setdefault("enable_thinking", False)
-        conversation = self._native.conversation(
+        native, options = self._for(options)
+        conversation = native.conversation(
             json.dumps(list(messages)),
             json.dumps(list(tools)),
             tool_choice,
@@ -393,7 +421,7 @@ class Model:
             reasoning_budget,
         )
         request = _options.request(options)
-        stream = self._native.stream(conversation.tokens, request, conversation)
+        stream = native.stream(conversation.tokens, request, conversation)
         return ChatStream(stream, conversation.parser())
 
     def logits(self, tokens: Prompt) -> NDArray[np.float32]:
@@ -428,7 +456,9 @@ class Model:
         Raises:
             ValueError: If the text is too short, or an argument is invalid.
         """
-        tokens = self.tokenize(text, parse_special=False) if isinstance(text, str) else list(text)
+        tokens = self.tokenize(text, parse_special=False) if isinstance(text, str) else self._checked(text)
+        for name, value in [("window", window), ("stride", stride), ("max_windows", max_windows)]:
+            _options.in_range(name, value, 1)
         if window is None:
             window = min(self.ctx, len(tokens) // 2)
         with self._lock:
@@ -467,3 +497,9 @@ class Model:
         tokens = self._tokens(text)
         with self._lock:
             return self._native.embed([tokens], "none", False)[0]
+
+
+def _warn(native: _native.Model, stacklevel: int) -> None:
+    """Shows the warnings of a RoPE plan."""
+    for warning in native.plan().warnings:
+        warnings.warn(warning.replace("`", ""), stacklevel=stacklevel)

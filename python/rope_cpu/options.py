@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
@@ -90,6 +91,10 @@ class SamplingOptions(TypedDict, total=False):
 class AnswerOptions(SamplingOptions, total=False):
     """The settings of an answer."""
 
+    #: The context in tokens, instead of that of `Model.open`.
+    ctx: int | None
+    #: The RoPE method, instead of that of `Model.open`.
+    rope: Rope | None
     #: Maximum tokens; `None` for no limit except the context.
     max_tokens: int | None
     #: Maximum seconds of generation.
@@ -120,14 +125,23 @@ _SAMPLING = {
     name for setting, aliases, _ in _native.sampler_settings() for name in (setting, *aliases)
 }
 _ROPE = {name for name, _ in _native.rope_settings()}
+#: Arguments of `Model.open` that a call does not have.
+_OPENING = {"cache_type_k", "cache_type_v", "context_shift", "lora", "override_kv", "threads", "ubatch_size"} | _ROPE
+#: The maximum of a context.
+CTX_MAX = 4_194_304
 
 
 def request(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of an answer for the extension module."""
     known = _SAMPLING | set(AnswerOptions.__annotations__)
+    for name in options.keys() & _OPENING:
+        setting = f', or rope={{"method": ..., "{name}": ...}}' if name in _ROPE else ""
+        raise TypeError(f"unexpected keyword argument {name!r}: it belongs to Model.open{setting}")
     refuse_unknown(options, known)
     given = {name: value for name, value in options.items() if value is not None}
     grammars = [name for name in ("grammar", "regex", "json_schema") if name in given]
+    in_range("max_tokens", given.get("max_tokens"), 1, hint=", or None for no limit")
+    in_range("seed", given.get("seed"), 0, 2**32 - 2)
     if len(grammars) > 1:
         raise ValueError(f"{grammars[0]} and {grammars[1]} exclude each other: remove one of them")
     grammar = None
@@ -177,11 +191,26 @@ def _text(name: str, value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
+    # Also of numpy's numbers.
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
     try:
-        # Also of numpy's numbers.
-        return str(int(value)) if int(value) == value and abs(value) < 2**53 else repr(float(value))
-    except (TypeError, ValueError, OverflowError):
+        real = float(value)
+    except (TypeError, ValueError):
         raise TypeError(f"{name}: {value!r} is neither a number, a bool nor a text") from None
+    return str(int(real)) if real.is_integer() and abs(real) < 2**53 else repr(real)
+
+
+def in_range(name: str, value: int | None, least: int, most: int | None = None, hint: str = "") -> None:
+    """Checks the range of a whole number. None is in every range.
+
+    Raises:
+        ValueError: If the number is not from `least` to `most`.
+    """
+    if value is None or (value >= least and (most is None or value <= most)):
+        return
+    limits = f"at least {least}" if most is None else f"from {least} to {most}"
+    raise ValueError(f"{name} {value}: must be {limits}{hint}")
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:

@@ -48,8 +48,8 @@ pub fn of_generation(error: generate::Error) -> PyErr {
         generate::Error::Model(error) => of_model(error),
         generate::Error::PromptEmpty => invalid(error),
         generate::Error::PromptTooLong { tokens, context } => invalid(format_args!(
-            "the prompt of {tokens} tokens does not fit in the context of {context}: open the model \
-             with a larger ctx"
+            "the prompt of {tokens} tokens does not fit in the context of {context}: give the call or \
+             Model.open a larger ctx"
         )),
         error => failed(error),
     }
@@ -60,6 +60,10 @@ fn with_keywords(message: &str) -> String {
     let keyword = |setting: &str| match setting {
         "context" => Some("ctx".into()),
         "model" => Some("path".into()),
+        "hub_endpoint" => Some("HF_ENDPOINT".into()),
+        "hub_cache" => Some("HF_HUB_CACHE".into()),
+        "hub_token" => Some("HF_TOKEN".into()),
+        "offline" => Some("HF_HUB_OFFLINE".into()),
         "rope-cpu tokenize" => Some("Model.tokenize".into()),
         _ => None,
     };

@@ -11,7 +11,7 @@ use pyo3::PyResult;
 use rope_cpu::{
     constraint::{self, Vocabulary},
     model::{Engine, Model, Options, Session},
-    rope::{Plan, Rope},
+    rope::{Flags, Plan, Rope},
     tokenizer::Tokenizer,
 };
 
@@ -25,8 +25,18 @@ pub struct Loaded {
     pub options: Options,
     /// The RoPE plan.
     pub plan: Plan,
+    /// The settings that led to the plan.
+    pub opening: Opening,
     vocabulary: OnceLock<Vocabulary>,
     session: Mutex<Slot>,
+}
+
+/// The context and the RoPE settings that a caller gave.
+pub struct Opening {
+    /// The context in tokens.
+    pub ctx: Option<usize>,
+    /// The RoPE settings.
+    pub flags: Flags,
 }
 
 /// The session of a model, which one call at a time uses.
@@ -44,9 +54,9 @@ pub struct Borrowed {
 
 impl Loaded {
     /// Returns a model without a session yet.
-    pub fn new(model: Model, options: Options, plan: Plan) -> Self {
+    pub fn new(model: Model, options: Options, plan: Plan, opening: Opening) -> Self {
         let (vocabulary, session) = (OnceLock::new(), Mutex::new(Slot::New));
-        Loaded { model, options, plan, vocabulary, session }
+        Loaded { model, options, plan, opening, vocabulary, session }
     }
 
     /// Returns the tokenizer.

@@ -22,8 +22,8 @@ use rope_cpu::{
 
 use crate::{
     errors::{invalid, of_model},
-    loaded::Loaded,
-    rope::{Plan, flags},
+    loaded::{Loaded, Opening},
+    rope::{Plan, Settings, flags},
 };
 
 /// An open model.
@@ -62,24 +62,25 @@ impl Model {
 
         let threads =
             threads.map_or_else(|| platform::processors::default_threads().workers, Workers::from);
-        let request = Request {
-            context: model.config().context_train,
-            sequences: 1,
-            shared: 0,
-            rolling: flags.rolls(),
-            micro_batch: ubatch_size,
-            keys,
-            values,
-            sparse: false,
+        let trained = model.config().context_train;
+        let options =
+            Options { micro_batch: ubatch_size, keys, values, threads, ..Options::new(trained) };
+        Model::planned(model, Opening { ctx, flags }, options)
+    }
+
+    /// The same model with another context or other RoPE settings, and a cache of its own. What is
+    /// `None` is as it was opened.
+    fn with_context(&self, ctx: Option<usize>, rope: Option<Settings>) -> PyResult<Self> {
+        let loaded = self.loaded()?;
+        let Loaded { model, options, opening, .. } = &*loaded;
+        let flags = match rope {
+            Some((rope, settings)) => {
+                flags(rope.as_deref(), &settings, opening.flags.context_shift)?
+            }
+            None => opening.flags.clone(),
         };
-        let context = context(&model, ctx, &request, threads.most());
-        let plan = model.rope_plan(&flags, context.clone()).map_err(invalid)?;
-        // An encoder reads a text in one pass.
-        let micro_batch =
-            if model.config().causal { ubatch_size } else { ubatch_size.max(context.value) };
-        let options = Options { micro_batch, keys, values, threads, ..Options::new(context.value) };
-        let loaded = Arc::new(Loaded::new(model, options, plan));
-        Ok(Model { loaded: RwLock::new(Some(loaded)) })
+        let opening = Opening { ctx: ctx.or(opening.ctx), flags };
+        Model::planned(model.clone(), opening, options.clone())
     }
 
     /// Frees the model once no stream uses it.
@@ -156,6 +157,24 @@ impl Model {
 }
 
 impl Model {
+    /// Chooses the context and plans RoPE, for the options except the context.
+    fn planned(model: model::Model, opening: Opening, options: Options) -> PyResult<Self> {
+        let request = Request {
+            context: model.config().context_train,
+            rolling: opening.flags.rolls(),
+            ..Request::of(&options)
+        };
+        let context = context(&model, opening.ctx, &request, options.threads.most());
+        let plan = model.rope_plan(&opening.flags, context.clone()).map_err(invalid)?;
+        let mut options = Options { context: context.value, ..options };
+        if !model.config().causal {
+            // An encoder reads a text in one pass.
+            options.micro_batch = options.micro_batch.max(context.value);
+        }
+        let loaded = Arc::new(Loaded::new(model, options, plan, opening));
+        Ok(Model { loaded: RwLock::new(Some(loaded)) })
+    }
+
     /// Returns the model.
     pub fn loaded(&self) -> PyResult<Arc<Loaded>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone();

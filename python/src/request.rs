@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use rope_cpu::{
+    Token,
     constraint::{Constraint, Grammar},
     generate::{Limits, Stops},
     sample::{self, SamplerSetting, Settings, breakers, dry},
@@ -26,7 +27,7 @@ pub struct Request {
     special: bool,
     seed: Option<u32>,
     samplers: Option<String>,
-    logit_bias: Vec<(u32, f32)>,
+    logit_bias: Vec<(i64, f32)>,
     dry_sequence_breaker: Option<Vec<String>>,
     /// Names and values of the samplers' settings.
     sampling: Vec<(String, String)>,
@@ -66,15 +67,14 @@ impl Request {
 
         let tokenizer = loaded.model.tokenizer().map_err(of_model)?;
         let tokens = tokenizer.len();
-        if let Some((token, _)) =
-            self.logit_bias.iter().find(|(token, _)| *token as usize >= tokens)
-        {
-            return Err(invalid(format_args!(
-                "`logit_bias` {token}: the token must be from 0 to {}",
-                tokens.saturating_sub(1)
-            )));
+        for (token, bias) in &self.logit_bias {
+            let known = Token::try_from(*token).ok().filter(|token| (*token as usize) < tokens);
+            let last = tokens.saturating_sub(1);
+            let unknown = || {
+                invalid(format_args!("`logit_bias` {token}: the token must be from 0 to {last}"))
+            };
+            settings.logit_bias.push((known.ok_or_else(unknown)?, *bias));
         }
-        settings.logit_bias.extend(&self.logit_bias);
         let suppressed = tokenizer.suppressed().iter();
         settings.logit_bias.extend(suppressed.map(|token| (*token, f32::NEG_INFINITY)));
         if dry::MULTIPLIER.real(&settings.values) != 0.0 {

@@ -16,6 +16,9 @@ pub fn rope_settings() -> Vec<(&'static str, &'static str)> {
     rope::parameters().map(|parameter| (parameter.setting.0, parameter.summary)).collect()
 }
 
+/// A method's text, and further settings by name.
+pub type Settings = (Option<String>, Vec<(String, String)>);
+
 /// Returns the settings of a method's text and of the given names and values.
 pub fn flags(
     method: Option<&str>,

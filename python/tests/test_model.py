@@ -1,6 +1,8 @@
 """Models: texts, numbers, errors."""
 
+import inspect
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 
 import rope_cpu
 from rope_cpu import Model, _native
-from rope_cpu.options import AnswerOptions, RopeOptions
+from rope_cpu.options import _OPENING, AnswerOptions, RopeOptions
 
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0}
@@ -159,6 +161,28 @@ def test_perplexity_is_of_the_logits(model):
         model.perplexity("short", window=512)
 
 
+def test_a_call_may_have_a_context_of_its_own(path):
+    prompt, greedy = [1] * 100, {"max_tokens": 4, **GREEDY}
+    with Model.open(path, ctx=128, rope="yarn:4", threads=1) as longer:
+        expected = longer.generate(prompt, **greedy)
+    with Model.open(path, ctx=64, threads=1) as model:
+        answer = model.generate(prompt, ctx=128, rope="yarn:4", **greedy)
+        assert (answer.tokens, answer.usage.cached_tokens) == (expected.tokens, 0)
+        # The model keeps that context until another one is asked for, and its own.
+        again = model.generate(prompt, ctx=128, rope="yarn:4", **greedy)
+        assert (again.tokens, again.usage.cached_tokens) == (expected.tokens, 99)
+        assert model.ctx == 64 and model.rope.method == "none"
+        with pytest.raises(ValueError, match="larger ctx"):
+            model.generate(prompt, **greedy)
+        assert model.generate(prompt, ctx=128, **greedy).usage.cached_tokens == 0
+        with model.stream(prompt, ctx=128, rope={"method": "yarn", "rope_scale": 4}, **greedy) as pieces:
+            assert "".join(pieces) == expected
+        assert model.generate_batch([prompt], ctx=128, rope="yarn:4", **greedy) == [expected]
+        assert model.chat("Hello!" * 30, ctx=256, **greedy).usage.prompt_tokens > 64
+    with pytest.raises(ValueError, match="the model is closed"):
+        model.generate(prompt, ctx=128, rope="yarn:4")
+
+
 def test_embeddings_are_vectors_of_length_one(model):
     rows = model.embed(["A cat sat.", "A kitten sat.", "Stocks fell by 3 %."])
     assert rows.shape == (3, model.embedding) and rows.dtype == np.float32
@@ -190,8 +214,23 @@ def test_errors_name_the_argument_and_what_is_possible(model, path, tmp_path):
     refused(TypeError, "top_k: .* is neither a number", model.generate, PROMPT, top_k=[1])
     refused(ValueError, "must be from 0 to 49151", model.generate, PROMPT, logit_bias={49152: 1.0})
     refused(ValueError, "the prompt is empty", model.generate, [])
-    refused(ValueError, "with a larger ctx", model.generate, [1] * 3000)
+    refused(ValueError, "the call or Model.open a larger ctx", model.generate, [1] * 3000)
     refused(ValueError, "token 60000", model.logits, [60000])
+    for call in (model.logits, model.generate, model.detokenize, model.perplexity, model.embed_tokens):
+        refused(ValueError, "token -1: must be from 0 to 49151", call, [1, -1])
+        refused(ValueError, "token 4294967296: must be from 0 to 49151", call, [2**32])
+    refused(ValueError, "`logit_bias` -1: the token must be from 0 to 49151", model.generate, PROMPT, logit_bias={-1: 1.0})
+    refused(ValueError, "max_tokens -2: must be at least 1, or None for no limit", model.generate, PROMPT, max_tokens=-2)
+    refused(ValueError, "seed -1: must be from 0 to 4294967294", model.generate, PROMPT, seed=-1)
+    for value in (math.nan, math.inf, -math.inf):
+        refused(ValueError, "temperature|temp", model.generate, PROMPT, temperature=value)
+    refused(ValueError, "top_k", model.generate, PROMPT, top_k=10**400)
+    refused(ValueError, "reasoning_budget -1: must be at least 0", model.chat, PROMPT, reasoning_budget=-1)
+    refused(ValueError, "stride 0: must be at least 1", model.perplexity, [1] * 64, stride=0)
+    refused(ValueError, "ctx 0: must be from 1", model.generate, PROMPT, ctx=0)
+    refused(ValueError, "must be one of none, linear, ntk", model.generate, PROMPT, rope="su")
+    refused(TypeError, "'threads': it belongs to Model.open$", model.generate, PROMPT, threads=2)
+    refused(TypeError, 'Model.open, or rope={"method": ..., "yarn_ramp": ...}', model.chat, PROMPT, yarn_ramp="turns")
     refused(ValueError, "messages: .*critic", model.chat, [{"role": "critic", "content": ""}])
     refused(ValueError, "slots 0: must be from 1 to 256", model.generate_batch, ["a"], slots=0)
     closed = Model.open(path, ctx=64, threads=1)
@@ -271,7 +310,9 @@ def test_properties_and_metadata(model, path):
 
 def test_options_have_the_names_of_the_library():
     sampling = {name for setting, aliases, _ in _native.sampler_settings() for name in (setting, *aliases)}
-    own = {"max_tokens", "time_max", "stop", "seed", "samplers", "logit_bias", "dry_sequence_breaker",
+    own = {"ctx", "rope", "max_tokens", "time_max", "stop", "seed", "samplers", "logit_bias", "dry_sequence_breaker",
            "grammar", "regex", "json_schema", "ignore_eos", "special"}  # fmt: skip
     assert set(AnswerOptions.__annotations__) == sampling | own
     assert set(RopeOptions.__annotations__) == set(rope_cpu.rope.settings())
+    opening = inspect.signature(Model.open).parameters.keys() - {"path", "rope_options"} | RopeOptions.__annotations__.keys()
+    assert _OPENING == opening - AnswerOptions.__annotations__.keys()
