@@ -4,13 +4,14 @@
 >>> model = rope_cpu.Model.open("model.gguf", ctx=32768, rope="yarn")  # doctest: +SKIP
 >>> print(model.generate("The sky is", max_tokens=16))                 # doctest: +SKIP
 
-`Model` has everything; `Llama` has the common calls of `llama_cpp.Llama`; `rope_cpu.rope` shows
-the frequencies of a RoPE method.
+`Model` has everything; `Llama` has the common calls of `llama_cpp.Llama`; `download` gets models of
+the Hugging Face Hub; `rope_cpu.rope` shows the frequencies of a RoPE method.
 """
 
 from . import rope
-from ._native import Error
+from ._native import Error, __version__
 from .answer import Answer, ChatAnswer, ToolCall, Usage
+from .hub import download
 from .llama import Llama
 from .model import Model, Perplexity
 from .stream import ChatPiece, ChatStream, Stream
@@ -27,5 +28,7 @@ __all__ = [
     "Stream",
     "ToolCall",
     "Usage",
+    "__version__",
+    "download",
     "rope",
 ]

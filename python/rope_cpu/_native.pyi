@@ -1,9 +1,12 @@
+import os
 from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
+
+__version__: str
 
 __all__ = [
     "Conversation",
@@ -13,12 +16,20 @@ __all__ = [
     "Parser",
     "Plan",
     "Stream",
+    "__version__",
+    "download",
     "rope_settings",
     "sampler_settings",
 ]
 
 class Error(Exception): ...
 
+def download(
+    repo: str,
+    file: str | None,
+    cache: str | os.PathLike[str] | None,
+    progress: Callable[[str, int, int], object] | None,
+) -> str: ...
 def rope_settings() -> list[tuple[str, str]]: ...
 def sampler_settings() -> list[tuple[str, list[str], str]]: ...
 @final

@@ -6,6 +6,8 @@ Arguments of llama-cpp-python that are not here are refused by name, not ignored
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 import uuid
 import warnings
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from .answer import Answer, ChatAnswer
+from .hub import download
 from .model import Model
 
 if TYPE_CHECKING:
@@ -42,10 +45,21 @@ _REFUSED = {
     "n_threads_batch": "use n_threads, which holds for prompts too",
     "chat_format": "use chat_template",
     "lora_base": "adapters act on the file as it is",
+    "additional_files": "all parts of a split model are downloaded",
+    "local_dir": "use cache_dir",
+    "local_dir_use_symlinks": "use cache_dir",
 }
 
 #: Values of these that ask for what rope_cpu does.
-_PERMITTED = {"n_gpu_layers": 0, "offload_kqv": False, "use_mmap": True, "use_mlock": False}
+_PERMITTED = {
+    "n_gpu_layers": 0,
+    "offload_kqv": False,
+    "use_mmap": True,
+    "use_mlock": False,
+    "additional_files": None,
+    "local_dir": None,
+    "local_dir_use_symlinks": "auto",
+}
 
 
 class Llama:
@@ -138,6 +152,34 @@ class Llama:
             raise ValueError(f"pooling_type {pooling_type}: must be from -1 to 3")
         self._pooling = _POOLINGS[pooling_type]
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Downloads a model from the Hugging Face Hub, unless it is in the cache, and opens it.
+
+        Args:
+            repo_id: The repository, as for `rope_cpu.download`.
+            filename: The file, in which `*` stands for any text. All parts of a split model follow
+                its first.
+            cache_dir: The cache. By default that of the hub's own programs.
+            **kwargs: As for `Llama`. With `verbose`, the download is shown on stderr.
+        """
+        # Before anything is downloaded.
+        _refuse("from_pretrained", {name: kwargs[name] for name in kwargs.keys() & _REFUSED.keys()})
+        progress = _show if kwargs.get("verbose", True) else None
+        path = download(repo_id, filename, cache_dir=cache_dir, progress=progress)
+        return cls(path, **kwargs)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the file as texts, without its lists."""
+        return {key: _text(value) for key, value in self.model.metadata.items()}
+
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Returns the tokens of a text."""
         return self.model.tokenize(text, add_special=add_bos, parse_special=special)
@@ -148,7 +190,7 @@ class Llama:
         """Returns the text of tokens, which may be cut within a character."""
         before = prev_tokens or []
         native = self.model._native
-        text = native.detokenize([*before, *tokens], special)
+        text = native.detokenize(self.model._checked([*before, *tokens]), special)
         return text[len(native.detokenize(before, special)) :] if before else text
 
     def eval(self, tokens: Sequence[int]) -> None:
@@ -473,3 +515,16 @@ def _form(response_format: Mapping[str, Any] | None) -> dict[str, Any]:
     if kind == "json_schema":
         return {"json_schema": json.dumps(response_format["json_schema"]["schema"])}
     raise ValueError(f"response_format {kind!r}: must be text, json_object or json_schema")
+
+
+def _text(value: str | int | float | bool) -> str:
+    """Returns a value as llama.cpp writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:f}" if isinstance(value, float) else str(value)
+
+
+def _show(file: str, done: int, size: int) -> None:
+    """Shows the progress of a download."""
+    end = "\n" if done == size else ""
+    print(f"\r{file}: {done / 1e6:.0f} of {size / 1e6:.0f} MB", end=end, file=sys.stderr, flush=True)

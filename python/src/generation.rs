@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How often a waiting call looks for Ctrl-C.
-const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+pub const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// The pieces of an answer that may run ahead of their reader.
 const PIECES_AHEAD: usize = 4;

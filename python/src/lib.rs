@@ -5,6 +5,7 @@ mod batch;
 mod chat;
 mod errors;
 mod generation;
+mod hub;
 mod loaded;
 mod measure;
 mod model;
@@ -21,8 +22,13 @@ mod _native {
         chat::{Conversation, Parser},
         errors::Error,
         generation::{Outcome, Stream},
+        hub::download,
         model::Model,
         request::sampler_settings,
         rope::{Plan, rope_settings},
     };
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

@@ -25,6 +25,7 @@ def answers(llama, embedder):
         "chat_chunks": list(llama.create_chat_completion(MESSAGES, stream=True, **greedy)),
         "embeddings": embedder.create_embedding(TEXTS[:2]),
         "embed": embedder.embed(TEXTS[0], normalize=True),
+        "metadata": llama.metadata,
         "sizes": [llama.n_ctx(), llama.n_vocab(), llama.n_embd(), llama.token_bos(), llama.token_eos()],
     }
 

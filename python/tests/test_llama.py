@@ -23,8 +23,8 @@ def shape(value):
     return type(value)
 
 
-@pytest.mark.parametrize("name", ["tokens", "texts", "sizes"])
-def test_the_tokenizer_and_the_sizes_are_the_same(ours, llama_cpp, name):
+@pytest.mark.parametrize("name", ["tokens", "texts", "sizes", "metadata"])
+def test_the_tokenizer_the_sizes_and_the_metadata_are_the_same(ours, llama_cpp, name):
     assert ours[name] == llama_cpp[name]
 
 
@@ -76,6 +76,11 @@ def test_unknown_arguments_are_refused_by_name(path):
             llama.create_chat_completion(reference.MESSAGES, functions=[])
         with pytest.raises(RuntimeError, match="embedding=True"):
             llama.embed("Hi")
+
+
+def test_arguments_of_downloads_are_refused_before_they_start():
+    with pytest.raises(TypeError, match="from_pretrained: local_dir is not supported: use cache_dir"):
+        Llama.from_pretrained("user/tiny", "*.gguf", local_dir="models")
 
 
 def test_rope_arguments_reach_the_plan(path):

@@ -1,5 +1,6 @@
 """Models: texts, numbers, errors."""
 
+import importlib.metadata
 import inspect
 import json
 import math
@@ -181,6 +182,10 @@ def test_a_call_may_have_a_context_of_its_own(path):
         assert model.chat("Hello!" * 30, ctx=256, **greedy).usage.prompt_tokens > 64
     with pytest.raises(ValueError, match="the model is closed"):
         model.generate(prompt, ctx=128, rope="yarn:4")
+
+
+def test_the_package_has_its_version():
+    assert rope_cpu.__version__ == importlib.metadata.version("rope-cpu-python")
 
 
 def test_embeddings_are_vectors_of_length_one(model):
