@@ -47,6 +47,21 @@ fn intel_efficiency_cores_compute_prompts() {
     assert_eq!(on(&hybrid, &files), (1, expected.into()));
 }
 
+/// A Core i9-12900HX: eight fast cores of two threads, eight slow ones.
+#[test]
+fn eight_fast_and_eight_slow_cores() {
+    let fast = (0..16).map(|cpu| format!("{}-{}", cpu / 2 * 2, cpu / 2 * 2 + 1));
+    let siblings: Vec<_> = fast.chain((16..24).map(|cpu| cpu.to_string())).collect();
+    let siblings: Vec<_> = siblings.iter().map(String::as_str).collect();
+    let kinds = [("sys/devices/cpu_core/cpus", "0-15\n"), ("sys/devices/cpu_atom/cpus", "16-23\n")];
+    let expected = "8 performance cores; prompts: 16 cores";
+    assert_eq!(on(&siblings, &kinds), (8, expected.into()));
+    // Four fast cores and four slow ones, as taskset -c 0-7,16-19 leaves.
+    let pinned = [("proc/self/status", "Cpus_allowed_list:\t0-7,16-19\n")];
+    let expected = "4 performance cores; prompts: 8 cores; 12 of 24 processors allowed";
+    assert_eq!(on(&siblings, &[&kinds[..], &pinned].concat()), (4, expected.into()));
+}
+
 #[test]
 fn a_process_pinned_to_efficiency_cores_uses_them() {
     let hybrid = ["0-1", "0-1", "2", "3", "4"];

@@ -196,6 +196,21 @@ hw.l3cachesize: 6291456";
     }
 
     #[test]
+    fn eight_fast_and_eight_slow_cores() {
+        let levels = "\
+hw.nperflevels: 2
+hw.perflevel0.physicalcpu: 8
+hw.perflevel0.logicalcpu: 8
+hw.perflevel1.physicalcpu: 8
+hw.perflevel1.logicalcpu: 8";
+        let kinds = Some(CoreKinds { performance: 8, efficiency: 8 });
+        assert_eq!(topology(levels).kinds, kinds);
+        let threads = threads(&machine(&recorded(levels)).unwrap()).unwrap();
+        assert_eq!(threads.workers, Workers { answers: 8, prompts: 16 });
+        assert_eq!(threads.reason, "8 performance cores; prompts: 16 cores");
+    }
+
+    #[test]
     fn intel_has_two_threads_a_core_and_no_levels() {
         let expected = Topology {
             model: None,

@@ -144,14 +144,20 @@ mod tests {
 
     /// A Core i5-1240P: four fast cores of two threads, eight slow ones.
     fn laptop() -> Vec<u8> {
-        let mut records = relation(PACKAGE, 0, &[(0, 0xffff)]);
-        for core in 0..4 {
+        hybrid(4)
+    }
+
+    /// A processor with `fast` cores of two threads, and eight slow ones.
+    fn hybrid(fast: u32) -> Vec<u8> {
+        let all = (1 << (2 * fast + 8)) - 1;
+        let mut records = relation(PACKAGE, 0, &[(0, all)]);
+        for core in 0..fast {
             records.extend(relation(CORE, 1, &[(0, 3 << (2 * core))]));
             records.extend(cache_record(1, 2, 48 << 10));
             records.extend(cache_record(1, 1, 32 << 10));
             records.extend(cache_record(2, 0, 1280 << 10));
         }
-        for core in 8..16 {
+        for core in 2 * fast..2 * fast + 8 {
             records.extend(relation(CORE, 0, &[(0, 1 << core)]));
             records.extend(cache_record(1, 2, 32 << 10));
             records.extend(cache_record(1, 1, 64 << 10));
@@ -160,7 +166,7 @@ mod tests {
         records.extend(cache_record(2, 0, 2048 << 10));
         records.extend(cache_record(3, 0, 12 << 20));
         // A NUMA node, which is not read.
-        records.extend(relation(1, 0, &[(0, 0xffff)]));
+        records.extend(relation(1, 0, &[(0, all)]));
         records
     }
 
@@ -193,6 +199,24 @@ mod tests {
         assert_eq!(threads.reason, "4 performance cores; prompts: 12 cores");
         assert_eq!(threads.workers, Workers { answers: 4, prompts: 12 });
         assert_eq!(Topology::of(machine, None), expected);
+    }
+
+    /// A Core i9-12900HX.
+    #[test]
+    fn eight_fast_and_eight_slow_cores() {
+        let of = |affinity| {
+            let machine = machine(&hybrid(8), Some(affinity), None).unwrap();
+            let threads = threads(&machine).unwrap();
+            (Topology::of(machine, None).kinds, threads.workers, threads.reason)
+        };
+        let kinds = Some(CoreKinds { performance: 8, efficiency: 8 });
+        let all = Workers { answers: 8, prompts: 16 };
+        let reason = "8 performance cores; prompts: 16 cores";
+        assert_eq!(of(0xff_ffff), (kinds, all, reason.into()));
+        // Four fast cores and four slow ones.
+        let half = Workers { answers: 4, prompts: 8 };
+        let reason = "4 performance cores; prompts: 8 cores; 12 of 24 processors allowed";
+        assert_eq!(of(0x0f_00ff), (kinds, half, reason.into()));
     }
 
     #[test]
