@@ -67,7 +67,11 @@ fn noted(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
     without_newline(bytes)
 }
 
-fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+/// Reads the bytes of a file, without a UTF-8 byte order mark at its start.
+///
+/// # Errors
+/// If the file cannot be read, or is UTF-16.
+pub fn file_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = fs::read(path)
         .map_err(|e| Error::usage(format_args!("cannot read {}: {e}", path.display())))?;
     without_mark(&name(path), bytes)

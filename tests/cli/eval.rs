@@ -115,13 +115,13 @@ fn methods_that_do_the_same_are_computed_once() {
     assert_eq!(cells[0]["mean"], cells[1]["mean"]);
 }
 
-/// Writes a file of questions with two and three choices.
+/// Writes a file of questions with two and three choices, with a byte order mark.
 fn questions(directory: &Path) -> String {
     let path = directory.join("questions.jsonl");
     let text = r#"{"query": "abc", "choices": ["de", "fgh"], "gold": 0}
 {"query": "abcd", "choices": ["de", "e", "eefg"], "gold": "1"}
 "#;
-    fs::write(&path, text).unwrap();
+    fs::write(&path, format!("\u{feff}{text}")).unwrap();
     path.to_str().unwrap().into()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Run, finish, rope_cpu, tiny::tiny_reader};
 
@@ -43,6 +43,15 @@ fn an_agent_reaches_the_server_and_gives_the_exit_code() {
         assert!(run.stderr.contains("\nexec\nSay hello.\n"), "{}", run.stderr);
         assert!(run.stderr.contains("model_context_window=256"), "{}", run.stderr);
     }
+}
+
+#[test]
+fn keys_are_read_from_a_file_of_lines() {
+    let file = NamedTempFile::new().unwrap();
+    fs::write(&file, "\u{feff}\r\n a-secret \r\nanother\r\n").unwrap();
+    let options = ["--api-key-file", file.path().to_str().unwrap()];
+    let run = launch("codex", Some("printf %s $ROPE_CPU_KEY"), &options);
+    assert_eq!((run.code, &run.stdout[..]), (Some(0), "a-secret"), "{}", run.stderr);
 }
 
 #[test]

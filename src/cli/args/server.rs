@@ -1,6 +1,6 @@
 //! The options of `serve`, named as llama-server names them.
 
-use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 
@@ -8,7 +8,10 @@ use super::{
     AdapterArgs, EngineArgs, LogArgs, MemoryArgs, ModelArgs, RopeArgs, SamplingArgs, SparseArgs,
     SpeculationArgs, TemplateArgs, at_least_one, numbers, up_to_limit,
 };
-use crate::{cli::error::Error, server::Options};
+use crate::{
+    cli::{error::Error, text},
+    server::Options,
+};
 use rope_cpu::{batch::MOVED_LEAST, model::Pooling};
 
 /// Serve a model over HTTP, as llama-server does
@@ -312,11 +315,8 @@ impl ListenArgs {
     pub fn keys(&self) -> Result<Vec<String>, Error> {
         let mut keys = self.api_key.clone();
         if let Some(path) = &self.api_key_file {
-            let text = fs::read_to_string(path);
-            let text = text.map_err(|e| {
-                Error::usage(format_args!("--api-key-file {}: {e}", path.display()))
-            })?;
-            keys.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
+            let lines = text::file(path)?;
+            keys.extend(lines.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
         }
         keys.retain(|key| !key.is_empty());
         let given = !self.api_key.is_empty() || self.api_key_file.is_some();

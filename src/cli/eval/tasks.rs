@@ -1,6 +1,6 @@
 //! The tasks of a command line, and the prompts of their samples.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fmt::Write, path::Path};
 
 use super::Args;
 use crate::cli::{args::named, error::Error, text};
@@ -182,7 +182,7 @@ impl<'t, 'a> Tasks<'t, 'a> {
     }
 
     fn add_file(&mut self, format: Format, file: &Path, samples: usize) -> Result<(), Error> {
-        let bytes = fs::read(file).map_err(|e| named(file, e))?;
+        let bytes = text::file_bytes(file)?;
         let source_crc = crc32fast::hash(&bytes);
         let questions = format.parse(&text::text(&file.display().to_string(), bytes)?);
         let questions = questions.map_err(|e| named(file, e))?;
