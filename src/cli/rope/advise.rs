@@ -1,19 +1,15 @@
 //! `rope-cpu rope advise`: the RoPE method that predicts a user's text best, by a short measurement.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{io::Write, time::Instant};
 
 use serde_json::json;
 
 use super::{
     Error, Method, ModelArgs, first_tokens, load,
-    scoring::{Measured, SIGNIFICANT, Text, typed},
+    scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
-    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs, at_least_one},
+    args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs},
     log::Log,
     method_runs::{MethodRun, method_runs},
     note,
@@ -34,26 +30,12 @@ pub struct Args {
     #[command(flatten)]
     adapters: AdapterArgs,
 
-    /// Text like the one that you will use; -: stdin
-    #[arg(short, long, value_name = "FILE", help_heading = "Measurement")]
-    file: PathBuf,
+    #[command(flatten)]
+    scoring: ScoringArgs,
 
     /// RoPE methods: METHOD[:FLAG=VALUE]... [default: all that apply]
     #[arg(long, value_name = "METHOD,...", value_delimiter = ',', help_heading = "Measurement")]
     methods: Vec<Method>,
-
-    /// Minutes after which no other method starts
-    #[arg(long, value_name = "N", default_value = "30", value_parser = at_least_one)]
-    #[arg(help_heading = "Measurement")]
-    budget: usize,
-
-    /// Save results to this file, and resume from it
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
-
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    json: bool,
 
     #[command(flatten)]
     memory: MemoryArgs,
@@ -81,9 +63,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     runs.iter().try_for_each(|run| run.resources.check())?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
     let length = args.memory.context;
-    let text = Text::new(&model, first_tokens(&args.file, tokenizer, length)?);
+    let text = Text::new(&model, first_tokens(&args.scoring.file, tokenizer, length)?);
     let mut log: Log<Measured> =
-        Log::open(args.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
+        Log::open(args.scoring.output.as_deref(), &args.model, &args.adapters, &args.memory)?;
 
     let todo: Vec<&MethodRun> =
         runs.iter().filter(|run| text.known(&log, &run.equivalent).is_none()).collect();
@@ -91,7 +73,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let works = todo.iter().map(|run| work.clone().within(&run.plan.visibility));
     let mut progress =
         Progress::new(works.map(|work| work.prompt_operations(0..length, length).total()));
-    let (began, budget) = (Instant::now(), Duration::from_secs(60 * args.budget as u64));
+    let (began, budget) = (Instant::now(), args.scoring.budget());
     let mut left_out: Vec<&str> = Vec::new();
     for run in todo {
         // The first two methods are always compared.
@@ -108,7 +90,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         note(format_args!(
             "note: the budget of {} min ended before {}: run the same command with --output to go on, \
              or raise --budget",
-            args.budget,
+            args.scoring.minutes,
             left_out.join(", ")
         ));
     }
@@ -150,7 +132,7 @@ fn show(args: &Args, measured: &[&Measured], out: &mut dyn Write) -> Result<(), 
     let flags = typed(&best.method, best.length);
     let equal: Vec<_> =
         measured[1..].iter().filter(|other| probability(other) >= SIGNIFICANT).collect();
-    if args.json {
+    if args.scoring.json {
         let methods = measured.iter().map(|m| {
             json!({
                 "method": m.method,

@@ -1,11 +1,15 @@
 //! The score of a text with one RoPE method: what `advise` compares and `tune` lowers.
 
-use std::{num::NonZeroUsize, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::cli::{flags, log::Log};
+use crate::cli::{args::at_least_one, flags, log::Log};
 use rope_cpu::{
     Token,
     eval::{
@@ -21,6 +25,35 @@ const RANGES: usize = 32;
 
 /// Differences with a larger probability of chance do not count.
 pub const SIGNIFICANT: f64 = 0.05;
+
+/// The text to score, the time for it, and where results go.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScoringArgs {
+    /// Text like the one that you will use; -: stdin
+    #[arg(short, long, value_name = "FILE", help_heading = "Measurement")]
+    pub file: PathBuf,
+
+    /// Minutes after which no other measurement starts
+    // A command may have another default.
+    #[arg(id = "budget", long = "budget", value_name = "N", default_value = "30")]
+    #[arg(value_parser = at_least_one, help_heading = "Measurement")]
+    pub minutes: usize,
+
+    /// Save results to this file, and resume from it
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+impl ScoringArgs {
+    /// Returns the time after which no other measurement starts.
+    pub fn budget(&self) -> Duration {
+        Duration::from_secs(60 * self.minutes as u64)
+    }
+}
 
 /// A text to score, as one window.
 pub struct Text<'m> {

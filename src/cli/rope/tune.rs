@@ -1,17 +1,12 @@
 //! `rope-cpu rope tune`: the settings of one RoPE method that predict a user's text best.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    slice,
-    time::{Duration, Instant},
-};
+use std::{io::Write, slice, time::Instant};
 
 use serde_json::json;
 
 use super::{
     Error, Method, ModelArgs, first_tokens, load,
-    scoring::{Measured, SIGNIFICANT, Text, typed},
+    scoring::{Measured, SIGNIFICANT, ScoringArgs, Text, typed},
 };
 use crate::cli::{
     args::{AdapterArgs, EngineArgs, MemoryArgs, RopeArgs, at_least_one},
@@ -37,15 +32,16 @@ use rope_cpu::{
 /// then measured on the next part of the text, which has no part in the search. With --output every
 /// trial is saved, and the same command resumes.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("file", |file| file.help("Text of two contexts: to search on, and held out; -: stdin")))]
+#[command(mut_arg("budget", |minutes| minutes.default_value("60")))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     adapters: AdapterArgs,
 
-    /// Text of two contexts: to search on, and held out; -: stdin
-    #[arg(short, long, value_name = "FILE", help_heading = "Measurement")]
-    file: PathBuf,
+    #[command(flatten)]
+    scoring: ScoringArgs,
 
     /// Method to start from: METHOD[:FLAG=VALUE]...
     #[arg(long, value_name = "METHOD", default_value = "yarn", help_heading = "Measurement")]
@@ -55,19 +51,6 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "60", value_parser = at_least_one)]
     #[arg(help_heading = "Measurement")]
     trials: usize,
-
-    /// Minutes after which no other trial starts
-    #[arg(long, value_name = "N", default_value = "60", value_parser = at_least_one)]
-    #[arg(help_heading = "Measurement")]
-    budget: usize,
-
-    /// Save results to this file, and resume from it
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
-
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    json: bool,
 
     #[command(flatten)]
     memory: MemoryArgs,
@@ -107,10 +90,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     start.resources.check()?;
     let tokenizer = model.tokenizer().map_err(Error::usage)?;
-    let mut tokens = first_tokens(&args.file, tokenizer, length.saturating_mul(2))?;
+    let mut tokens = first_tokens(&args.scoring.file, tokenizer, length.saturating_mul(2))?;
     let held_out = Text::new(&model, tokens.split_off(length));
     let text = Text::new(&model, tokens);
-    let log = Log::open(args.output.as_deref(), &args.model, &args.adapters, memory)?;
+    let log = Log::open(args.scoring.output.as_deref(), &args.model, &args.adapters, memory)?;
     warn(&start.plan);
 
     let axes = axes(&start.plan, &method.flags);
@@ -134,7 +117,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         best: [measured(best), measured(best_unseen)],
         trials: tuning.tried.iter().map(|(_, index)| measured(*index)).collect(),
     };
-    match args.json {
+    match args.scoring.json {
         true => writeln!(out, "{:#}", found.object())?,
         false => found.show(best_plan.baked().is_ok(), out)?,
     }
@@ -158,9 +141,10 @@ impl Search<'_> {
             return Ok(Trial::Measured(self.log.entries[*index].perplexity()));
         }
         let known = self.text.known(&self.log, &[flags::line(&plan)]).is_some();
-        let budget = Duration::from_secs(60 * self.args.budget as u64);
         let (number, trials) = (self.tried.len() + 1, self.args.trials);
-        if number > trials || !known && number > 1 && self.began.elapsed() > budget {
+        if number > trials
+            || !known && number > 1 && self.began.elapsed() > self.args.scoring.budget()
+        {
             return Ok(Trial::Ended);
         }
         let index = score(&self.text, &mut self.log, &method, &plan, self.start)?;
