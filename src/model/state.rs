@@ -281,7 +281,7 @@ impl State {
             Schedule::partials(attention).times(row * size_of::<f32>())
         });
         allocator.count(partials.fold(Amount::default(), Amount::max));
-        let mixers = weights.layers.iter().flatten().map(|branch| branch.mixers.len()).max();
+        let mixers = weights.all_branches().map(|branch| branch.mixers.len()).max();
         let (mixers, projected) = (mixers.unwrap_or(0), embedding.next_multiple_of(Linear::BLOCK));
         let layer_inputs = weights.layer_inputs.as_ref();
         let layer_inputs = layer_inputs.map_or(0, |inputs| inputs.projection.width);

@@ -214,10 +214,15 @@ impl<'a> Weights<'a> {
         self.branches().rev().take_while(all).count()
     }
 
+    /// Returns the branches of all layers, the predictor included.
+    pub fn all_branches(&self) -> impl Iterator<Item = &Branch<'a>> {
+        let predictor = self.predictor.iter().flat_map(|predictor| &predictor.branches);
+        self.layers.iter().flatten().chain(predictor)
+    }
+
     /// Returns the mixers of all layers, the predictor included.
     pub fn mixers(&self) -> impl Iterator<Item = &Mixer<'a>> {
-        let predictor = self.predictor.iter().flat_map(|predictor| &predictor.branches);
-        self.layers.iter().flatten().chain(predictor).flat_map(|branch| &branch.mixers)
+        self.all_branches().flat_map(|branch| &branch.mixers)
     }
 }
 

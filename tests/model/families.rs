@@ -243,6 +243,7 @@ impl Tiny {
                     sigmoid_gating: true,
                     groups: Some((4, 2)),
                     expert_scale: 2.5,
+                    predicts: true,
                     ..deepseek2
                 },
                 Tiny {

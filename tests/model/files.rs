@@ -80,6 +80,7 @@ impl Tiny {
             ("expert_gating_func", 1 + usize::from(self.sigmoid_gating)),
             ("expert_group_count", groups),
             ("expert_group_used_count", used_groups),
+            ("nextn_predict_layers", usize::from(self.predicts)),
         ];
         for (key, number) in numbers.into_iter().filter(|(key, _)| !joined || !key.ends_with("mla"))
         {

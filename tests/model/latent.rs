@@ -2,7 +2,8 @@
 
 use crate::{
     build::{Builder, U32},
-    session::{How, load, tokens, with_file, with_session},
+    predictor::{predict_after, with_predictor},
+    session::{How, load, tokens, with_session},
     tiny::{Latent, Tiny},
 };
 
@@ -41,19 +42,6 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(error.contains("blk.0.attn_v_b.weight has shape [64, 20, 6]"), "{error}");
 }
 
-/// The last layer of GLM-4.7-Flash predicts further tokens.
-#[test]
-fn a_layer_that_predicts_tokens_is_left_out() {
-    let found = |predicts| {
-        let tiny = Tiny { predicts, ..Tiny::latent() };
-        let how = How::default();
-        let mut b = tiny.builder();
-        b = b.key("deepseek2.nextn_predict_layers", U32, u32::from(predicts).to_le_bytes());
-        with_file(&b, &[], &how, |session| how.read(session, &tokens(&tiny, 20)))
-    };
-    assert!(found(true) == found(false));
-}
-
 /// The first files have one tensor, `attn_kv_b`, for the matrices of keys and values.
 #[test]
 fn files_with_joined_matrices_compute_the_same() {
@@ -63,4 +51,13 @@ fn files_with_joined_matrices_compute_the_same() {
     let run =
         |tiny: &Tiny| with_session(tiny, &how, |session| how.read(session, &tokens(tiny, 60)));
     assert!(run(&tiny) == run(&Tiny { latent, ..tiny.clone() }));
+    let run = |tiny: &Tiny| {
+        with_predictor(tiny, &how, true, |session| {
+            how.read(session, &tokens(tiny, 60));
+            predict_after(session, &[1, 2])
+        })
+    };
+    let tiny = Tiny { predicts: true, ..tiny };
+    let found = run(&tiny);
+    assert!(found.len() == 2 && found == run(&Tiny { latent, ..tiny }));
 }

@@ -318,7 +318,14 @@ impl Tiny {
 
     /// Returns a model that attends to latents, without experts.
     pub fn latent() -> Tiny {
-        Tiny { experts: None, shared: 0, dense: None, layers: 2, ..Tiny::named("deepseek2") }
+        Tiny {
+            experts: None,
+            shared: 0,
+            dense: None,
+            layers: 2,
+            predicts: false,
+            ..Tiny::named("deepseek2")
+        }
     }
 
     /// Returns [`Tiny::gemma3`] with other heads in each layer.

@@ -350,6 +350,7 @@ impl Architecture {
         Self {
             name: "deepseek2",
             latent: true,
+            predictor: true,
             experts: Experts::SomeLayers,
             routing: RoutingKeys::All,
             rope: Family {

@@ -130,7 +130,7 @@ impl SplitKeys {
         let none = SplitKeys::default();
         let reader = TensorReader::new(gguf, &[], &none);
         let mut all = Vec::new();
-        for (layer, attention) in config.layers.iter().map(|layer| layer.attention).enumerate() {
+        for (layer, attention) in config.with_predictor().map(|layer| layer.attention).enumerate() {
             let Some(config::Attention { heads, latent: Some(dims), .. }) = attention else {
                 break;
             };
