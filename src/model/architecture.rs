@@ -2,6 +2,8 @@
 
 mod families;
 
+use std::cmp::Reverse;
+
 use rope_cpu_kernels::vector::Activation;
 
 use super::Pairing;
@@ -263,15 +265,50 @@ pub enum Unrotated {
 }
 
 impl Architecture {
-    /// Returns the name of the family with the name most like `name`, for messages.
+    /// Returns the name of the family with the name most like `name`, for messages: the longest
+    /// common start decides, then the distance. A single common letter does not count.
+    ///
+    /// ```
+    /// use rope_cpu::model::Architecture;
+    ///
+    /// assert_eq!(Architecture::nearest("gemma3n"), "gemma3");
+    /// assert_eq!(Architecture::nearest("command-r"), "cohere2");
+    /// ```
     pub fn nearest(name: &str) -> &'static str {
-        let distance = |known: &&str| strsim::levenshtein(name, known);
+        let stem = |known: &str| {
+            let pairs = name.bytes().zip(known.bytes());
+            Some(pairs.take_while(|(a, b)| a == b).count()).filter(|len| *len > 1)
+        };
+        let unlikeness = |known: &&str| (Reverse(stem(known)), strsim::levenshtein(name, known));
         let names = Self::ALL.iter().map(|architecture| architecture.name);
-        names.min_by_key(distance).unwrap_or_default()
+        names.min_by_key(unlikeness).unwrap_or_default()
     }
 
     /// Returns the names of all families, for messages.
     pub fn names() -> String {
         Self::ALL.map(|architecture| architecture.name).join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Architecture;
+
+    #[test]
+    fn the_nearest_family_has_the_longest_common_start() {
+        for (name, nearest) in [
+            ("qwen35vl", "qwen35"),
+            ("qwen3vlmoe2", "qwen3vlmoe"),
+            ("gemma3n", "gemma3"),
+            ("command-r", "cohere2"),
+            ("deepseek4", "deepseek2"),
+            ("glm5-next", "glm4"),
+            ("llama4", "llama"),
+            ("phimoe", "phi3"),
+            // One common letter tells nothing.
+            ("cwen2", "qwen2"),
+        ] {
+            assert_eq!(Architecture::nearest(name), nearest, "{name}");
+        }
     }
 }

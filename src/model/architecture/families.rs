@@ -152,7 +152,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -163,6 +163,8 @@ impl Architecture {
         },
         QWEN2,
         Self { name: "qwen2vl", ..QWEN2 },
+        // Qwen 2.5 VL in files of ollama.
+        Self { name: "qwen25vl", ..QWEN2 },
         QWEN3,
         Self { name: "qwen3vl", ..QWEN3 },
         QWEN3_MOE,
