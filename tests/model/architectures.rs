@@ -513,6 +513,24 @@ fn every_feature_matters() {
     without("ernie4_5-moe", "the bias of its choice", &|t| t.selection_bias = false);
     without("arcee", "its activation", &|t| t.function = Function::Xielu);
     without("apertus", "the norms of its heads", &|t| t.head_norms = false);
+    without("granite_swa", "its sinks", &|t| t.sinks = false);
+    without("granite_swa", "its window", &|t| t.window = None);
+    without("granite_swa", "its layer that does not rotate", &|t| t.unrotated = None);
+    without("granite_swa", "the layers that it lists", &|t| t.unrotated = Some(4));
+    without("granite_swa", "its factor of branches", &|t| t.factors[1] = 1.0);
+    without("hunyuan-moe", "norms of rotated heads", &|t| t.rotated_norms = false);
+    without("hunyuan-moe", "norms after rotation", &|t| {
+        (t.rotated_norms, t.head_norms) = (false, true);
+    });
+    without("hunyuan-moe", "a base without alpha", &|t| t.architecture = "hunyuan-dense");
+    without("hunyuan-moe", "a second expert", &|t| t.experts = Some((5, 1)));
+    without("hunyuan-moe", "its shared network", &|t| t.shared = 0);
+    without("seed_oss", "its biases", &|t| t.biases = &[]);
+    without("seed_oss", "the bias of queries", &|t| t.biases = &t.biases[1..]);
+    without("seed_oss", "pairs half a head apart", &|t| t.architecture = "llama");
+    without("qwen3vl", "the norms of its heads", &|t| t.head_norms = false);
+    without("qwen3vl", "what rotates of a head", &|t| t.n_rot = 12);
+    without("qwen3vl", "pairs half a head apart", &|t| t.architecture = "llama");
     without("cohere2", "the mean that norms subtract", &|t| t.centered = false);
     without("cohere2", "its factor of logits", &|t| t.factors[2] = 1.0);
     without("cohere2", "its window", &|t| t.window = None);
