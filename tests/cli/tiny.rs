@@ -17,7 +17,9 @@ const TEXT: i32 = 1;
 const CONTROL: i32 = 3;
 
 /// Weights of the matrices of a layer: queries and outputs, keys and values, feed-forward.
-pub const LAYER_WEIGHTS: u64 = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96;
+pub const LAYER_WEIGHTS: u64 = 2 * 64 * 64 + 2 * 64 * 16 + NETWORK_WEIGHTS;
+/// Weights of the feed-forward network of a layer.
+pub const NETWORK_WEIGHTS: u64 = 3 * 64 * 96;
 /// Weights of the embeddings, which are the output matrix too.
 pub const EMBEDDINGS: u64 = VOCABULARY * EMBEDDING;
 /// All weights: two norms in a layer, and one at the end.
