@@ -203,8 +203,21 @@ fn explain_shows_what_rotates_in_each_kind_of_layer() {
     assert!(row("3  attention").ends_with("256 of 256 dimensions, by this plan"), "{text}");
     let explained = json(run(&["rope", "explain", "-m", &model, "--json"]));
     assert_eq!(explained["layers"][1]["count"], 3);
-    let one_kind = shown(rope("explain", &[]));
-    assert!(!one_kind.contains("Kinds of layers"), "{one_kind}");
+}
+
+/// A model with one kind of layers shows what applies in it: by the plan, or nothing.
+#[test]
+fn explain_says_where_no_method_has_an_effect() {
+    let none = "No layer rotates by this plan: no RoPE method has an effect.";
+    let text = shown(rope("explain", &[]));
+    assert!(text.contains("16 of 16 dimensions, by this plan") && !text.contains(none), "{text}");
+    assert_ne!(json(rope("explain", &["--json"]))["layers_by_plan"], 0);
+    let bert = Tiny::named("bert").builder().file();
+    let bert = bert.path().to_str().unwrap();
+    let yarn = ["rope", "explain", "-m", bert, "--rope-scaling", "yarn", "--rope-scale", "2"];
+    let text = shown(run(&yarn));
+    assert!(text.contains(none) && text.contains("none, which no method changes"), "{text}");
+    assert_eq!(json(run(&[&yarn[..], &["--json"]].concat()))["layers_by_plan"], 0);
 }
 
 #[test]

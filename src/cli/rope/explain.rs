@@ -125,13 +125,13 @@ impl Explained<'_> {
             )?;
         }
 
-        let kinds = layers::kinds(self.model.config());
-        if kinds.len() > 1 {
-            let mut rows = table(&["layers", "from other tokens", "rotation"], &[0]);
-            for Kind { count, computes, rotation } in kinds {
-                rows.add_row([count.to_string(), computes, rotation]);
-            }
-            section(out, Some("Kinds of layers"), &rows)?;
+        let mut rows = table(&["layers", "from other tokens", "rotation"], &[0]);
+        for Kind { count, computes, rotation } in layers::kinds(self.model.config()) {
+            rows.add_row([count.to_string(), computes, rotation]);
+        }
+        section(out, Some("Kinds of layers"), &rows)?;
+        if layers::planned(self.model.config()) == 0 {
+            writeln!(out, "No layer rotates by this plan: no RoPE method has an effect.")?;
         }
 
         let (views, missing) = self.others();
@@ -210,6 +210,7 @@ impl Explained<'_> {
             "disturbance_paper": mean(&self.view.paper),
             "pairs": pairs,
             "layers": kinds,
+            "layers_by_plan": layers::planned(self.model.config()),
             "methods": methods,
             "methods_missing": missing,
             "unlike_llama_cpp": plan.unlike_llama_cpp(self.flags),

@@ -26,6 +26,11 @@ pub fn kinds(config: &Config) -> Vec<Kind> {
     kinds
 }
 
+/// Returns the number of layers that rotate by the plan, which RoPE methods act on.
+pub fn planned(config: &Config) -> usize {
+    config.attention().filter(|attention| attention.rotation == Rotation::Global).count()
+}
+
 fn describe(layer: &Layer) -> (String, String) {
     let attention = layer.attention.map(|attention| {
         let keys = if attention.latent.is_some() { "attention to latents" } else { "attention" };
