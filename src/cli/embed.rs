@@ -89,7 +89,7 @@ pub struct Args {
 /// On invalid arguments or an invalid file, without enough memory, or if the output cannot be
 /// written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let texts = texts(args)?;
+    let (texts, names) = texts(args)?;
     let model = load::adapted(&args.model, &args.adapters)?;
     let pooling = args.pooling.unwrap_or_else(|| Pooling::of(&model));
     model.require_pooling(pooling).map_err(Error::usage)?;
@@ -102,7 +102,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             )));
         }
     };
-    let tokens = tokens(args, &model, pooling, &texts)?;
+    let tokens = tokens(args, &model, pooling, &texts, &names)?;
     let resources = resources::plan(&args.memory, &args.machine, &model, false);
     let resources = resources.for_sequences(texts.len().min(TEXTS_TOGETHER));
     let Some(rope) = resources.rope(&model, &args.rope.flags())? else { return Ok(()) };
@@ -111,6 +111,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     warn(rope.plan());
     handle_interrupts()?;
     let mut engine = Engine::new(&model, rope, resources.options()).map_err(Error::failed)?;
+    let context = engine.options().context;
+    if let Some((name, tokens)) = names.iter().zip(&tokens).find(|(_, all)| all.len() > context) {
+        return Err(Error::failed(format_args!(
+            "{name} has {} tokens, more than the context of {context}: shorten it, or raise --ctx",
+            tokens.len()
+        )));
+    }
     let progress = bar(tokens.len() as u64);
     let mut embeddings = Vec::with_capacity(tokens.len());
     for tokens in tokens.chunks(TEXTS_TOGETHER) {
@@ -127,10 +134,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     args.format.write(&texts, pooling, &embeddings, out).map_err(Error::Output)
 }
 
-/// Returns the texts of the arguments, at least one.
-fn texts(args: &Args) -> Result<Vec<String>, Error> {
+/// Returns the texts of the arguments, at least one, and a name of each for errors.
+fn texts(args: &Args) -> Result<(Vec<String>, Vec<String>), Error> {
     let separator = unescaped(&args.embd_separator)?;
     let mut texts = args.texts.clone();
+    let mut names: Vec<_> = (0..texts.len()).map(|index| format!("text {index}")).collect();
     let file =
         args.file.as_ref().map(|path| Ok::<_, Error>((text::name(path), text::input(path)?)));
     let prompt =
@@ -139,15 +147,17 @@ fn texts(args: &Args) -> Result<Vec<String>, Error> {
         let whole = text::text(&name, bytes)?;
         let pieces = whole.split(&*separator);
         // Windows ends lines with CRLF.
-        let line_end = if separator == "\n" { "\r" } else { "" };
+        let (line_end, piece) = if separator == "\n" { ("\r", "line") } else { ("", "part") };
+        let first = texts.len();
         texts.extend(pieces.map(|text| text.strip_suffix(line_end).unwrap_or(text).to_string()));
+        names.extend((1..=texts.len() - first).map(|number| format!("{name}: {piece} {number}")));
     }
     match texts.iter().position(|text| text.trim().is_empty()) {
         None if texts.is_empty() => {
             Err(Error::usage("no text is given: give texts as arguments, or with -p or -f FILE"))
         }
-        None => Ok(texts),
-        Some(index) => Err(Error::usage(format_args!("text {index} is empty: remove it"))),
+        None => Ok((texts, names)),
+        Some(index) => Err(Error::usage(format_args!("{} is empty: remove it", names[index]))),
     }
 }
 
@@ -166,6 +176,7 @@ fn tokens(
     model: &Model,
     pooling: Pooling,
     texts: &[String],
+    names: &[String],
 ) -> Result<Vec<Vec<Token>>, Error> {
     if pooling != Pooling::Rank {
         let tokenizer = model.tokenizer().map_err(Error::usage)?;
@@ -173,11 +184,11 @@ fn tokens(
         return Ok(tokens.collect());
     }
     let separator = unescaped(&args.cls_separator)?;
-    let pair = |(index, text): (usize, &String)| match text.split_once(&*separator) {
+    let pair = |(name, text): (&String, &String)| match text.split_once(&*separator) {
         Some((query, document)) => model.pair(query, document).map_err(Error::usage),
         None => Err(Error::usage(format_args!(
-            "text {index} has no {separator:?}: a reranker reads a query and a document with it between them"
+            "{name} has no {separator:?}: a reranker reads a query and a document with it between them"
         ))),
     };
-    texts.iter().enumerate().map(pair).collect()
+    names.iter().zip(texts).map(pair).collect()
 }

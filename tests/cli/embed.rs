@@ -1,6 +1,6 @@
 //! `rope-cpu embed`, with a tiny BERT.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, io::Write, path::PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -136,7 +136,15 @@ fn what_an_encoder_cannot_do_is_refused() {
     run(&["-m", name, "-no-cnv", "-p", "a cat"]).refused(2, &[encoders]);
     run(&["-m", name, "-st", "-p", "a cat"]).refused(2, &[encoders]);
     let long = "a ".repeat(1100);
-    run(&["embed", "-m", name, &long]).refused(1, &["the context of 1100 tokens is full"]);
+    let said = "tokens, more than the context of 1100: shorten it, or raise --ctx";
+    run(&["embed", "-m", name, &long]).refused(1, &["text 0 has ", said]);
+    let mut file = NamedTempFile::new().unwrap();
+    write!(file, "a cat\r\na dog\r\n{long}\r\na cat\r\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let line = format!("{path}: line 3 has ");
+    run(&["embed", "-m", name, "a", "-f", path]).refused(1, &[&line, said]);
+    run(&["embed", "-m", name, "-p", "a||b", "--embd-separator", "|"])
+        .refused(2, &["--prompt: part 2 is empty"]);
     run(&["embed", "-m", name, "-c", "1101", "a"]).refused(1, &["1100 positions"]);
 }
 
