@@ -152,6 +152,8 @@ pub enum Inner {
     GatedInOne(Activation),
     /// `gelu(up)`.
     Gelu,
+    /// `gelu(up)`, with the tanh approximation.
+    GeluTanh,
     /// `max(up, 0)^2`.
     SquaredRelu,
     /// xIELU of `up`, with parameters for each layer in the file.

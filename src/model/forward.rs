@@ -44,6 +44,9 @@ use crate::{
     threads::{Claim, Phase, Phased, Threads, Worker},
 };
 
+/// The factors of an activation without a gate. Products with them are exact.
+static ONES: [f32; 256] = [1.0; 256];
+
 /// The inputs and buffers of one forward pass: a model, a batch of tokens, and their cache.
 pub struct Forward<'a> {
     pub config: &'a Config,
@@ -454,6 +457,12 @@ impl Step<'_, '_> {
                     gate(pass.cpu, activation, out, &x[ups..][..feed_forward]);
                 }
                 Function::Ungated(function) => activate(pass.cpu, function, out),
+                Function::Alone(activation) => {
+                    for out in out.chunks_mut(ONES.len()) {
+                        let ones = &ONES[..out.len()];
+                        gate(pass.cpu, activation, out, ones);
+                    }
+                }
             }
             if network.gated
                 && let Some(score) = network.gate_up.segments.last()

@@ -161,7 +161,9 @@ fn all_compute_what_llama_cpp_does() {
         let error = difference(&golden[name], &SHOWN.map(|i| all[i].clone()));
         let networks = tiny.layers * (1 + usize::from(tiny.layer_input > 0));
         let bound = match tiny.function {
-            Function::Gelu => GELU_BOUND.max(networks as f32 / 4.0 * GELU_BOUND),
+            Function::Gelu | Function::UngatedGeluTanh => {
+                GELU_BOUND.max(networks as f32 / 4.0 * GELU_BOUND)
+            }
             _ => 2.0 * BOUND,
         };
         assert!(error < bound, "{name}: {error}");
@@ -482,6 +484,16 @@ fn every_feature_matters() {
     let whole = Tiny { window: None, ..phi3.clone() };
     assert!(difference(&found(&phi3), &expected(&whole)) > 10.0 * GELU_BOUND, "phi3's window");
     without("phi3", "LongRoPE's divisors", &|t| t.long_rope = None);
+    for name in ["phi2", "starcoder2"] {
+        without(name, "its activation", &|t| t.function = Function::SquaredRelu);
+        without(name, "the mean that norms subtract", &|t| t.centered = false);
+        without(name, "the biases of its norms", &|t| t.norm_biases = false);
+        without(name, "the biases of its network", &|t| {
+            t.biases = &["output", "attn_q", "attn_k", "attn_v", "attn_output"];
+        });
+    }
+    without("phi2", "a part of a head that does not rotate", &|t| t.n_rot = 12);
+    without("phi2", "the bias of its logits", &|t| t.biases = &t.biases[1..]);
     without("gpt-oss", "its sinks", &|t| t.sinks = false);
     without("gpt-oss", "its window", &|t| t.window = None);
     without("gpt-oss", "its activation", &|t| t.function = Function::Silu);
@@ -501,18 +513,6 @@ fn every_feature_matters() {
         without("minicpm", &format!("its factor of {what}"), &|t| t.factors[i] = 1.0);
     }
     without("granitemoe", "its shared network", &|t| t.shared = 0);
-    without("hunyuan-dense", "norms of rotated heads", &|t| t.rotated_norms = false);
-    without("hunyuan-dense", "norms after rotation", &|t| {
-        (t.rotated_norms, t.head_norms) = (false, true);
-    });
-    without("hunyuan-dense", "the alpha of its base", &|t| t.architecture = "hunyuan-moe");
-    without("exaone4", "the norms of its heads", &|t| t.head_norms = false);
-    without("glm4", "a part of a head that does not rotate", &|t| t.n_rot = 12);
-    without("ernie4_5-moe", "its first layer without experts", &|t| t.dense = Some(0));
-    without("ernie4_5-moe", "its shared network", &|t| t.shared = 0);
-    without("ernie4_5-moe", "the bias of its choice", &|t| t.selection_bias = false);
-    without("arcee", "its activation", &|t| t.function = Function::Xielu);
-    without("apertus", "the norms of its heads", &|t| t.head_norms = false);
     without("granite_swa", "its sinks", &|t| t.sinks = false);
     without("granite_swa", "its window", &|t| t.window = None);
     without("granite_swa", "its layer that does not rotate", &|t| t.unrotated = None);
@@ -531,6 +531,18 @@ fn every_feature_matters() {
     without("qwen3vl", "the norms of its heads", &|t| t.head_norms = false);
     without("qwen3vl", "what rotates of a head", &|t| t.n_rot = 12);
     without("qwen3vl", "pairs half a head apart", &|t| t.architecture = "llama");
+    without("hunyuan-dense", "norms of rotated heads", &|t| t.rotated_norms = false);
+    without("hunyuan-dense", "norms after rotation", &|t| {
+        (t.rotated_norms, t.head_norms) = (false, true);
+    });
+    without("hunyuan-dense", "the alpha of its base", &|t| t.architecture = "hunyuan-moe");
+    without("exaone4", "the norms of its heads", &|t| t.head_norms = false);
+    without("glm4", "a part of a head that does not rotate", &|t| t.n_rot = 12);
+    without("ernie4_5-moe", "its first layer without experts", &|t| t.dense = Some(0));
+    without("ernie4_5-moe", "its shared network", &|t| t.shared = 0);
+    without("ernie4_5-moe", "the bias of its choice", &|t| t.selection_bias = false);
+    without("arcee", "its activation", &|t| t.function = Function::Xielu);
+    without("apertus", "the norms of its heads", &|t| t.head_norms = false);
     without("cohere2", "the mean that norms subtract", &|t| t.centered = false);
     without("cohere2", "its factor of logits", &|t| t.factors[2] = 1.0);
     without("cohere2", "its window", &|t| t.window = None);

@@ -14,6 +14,10 @@ const ALL_BIASES: &[&str] = &[
     "ffn_down",
 ];
 
+/// The matrices with a bias in models with a network without a gate.
+const UNGATED_BIASES: &[&str] =
+    &["output", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"];
+
 const fn delta(side_by_side: bool) -> Recurrent {
     Recurrent::Delta { key_heads: 2, value_heads: 4, dim: 16, taps: 4, side_by_side }
 }
@@ -27,6 +31,12 @@ impl Tiny {
             head_dim: 20,
             n_rot: 20,
             head_norms: true,
+            ..of(architecture)
+        };
+        let ungated = |architecture: &'static str| Tiny {
+            centered: true,
+            norm_biases: true,
+            function: Function::UngatedGeluTanh,
             ..of(architecture)
         };
         let granite =
@@ -157,6 +167,8 @@ impl Tiny {
                 Tiny { experts: Some((7, 3)), ..wide("qwen3moe") },
                 Tiny { head_dim: 24, n_rot: 24, experts: Some((7, 3)), ..wide("qwen3vlmoe") },
                 Tiny { n_rot: 8, fused: true, long_rope: Some(16), ..of("phi3") },
+                Tiny { n_rot: 8, parallel: true, biases: UNGATED_BIASES, ..ungated("phi2") },
+                Tiny { biases: &UNGATED_BIASES[1..], ..ungated("starcoder2") },
                 Tiny {
                     layers: 4,
                     tied: true,

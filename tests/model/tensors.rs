@@ -20,6 +20,9 @@ impl Tiny {
         }
         if !self.tied {
             all.push(("output.weight".to_string(), vec![self.vocabulary, e]));
+            if self.biases.contains(&"output") {
+                all.push(("output.bias".to_string(), vec![self.vocabulary]));
+            }
         }
         if self.layer_input > 0 {
             let width = self.layers * self.layer_input;

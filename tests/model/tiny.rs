@@ -194,6 +194,8 @@ pub enum Function {
     Gelu,
     /// GELU itself, without a gate.
     UngatedGelu,
+    /// The approximation that [`Function::Gelu`] is, without a gate.
+    UngatedGeluTanh,
     ClampedSilu,
     SquaredRelu,
     Xielu,
@@ -411,8 +413,8 @@ impl Tiny {
 
     /// Returns whether the network of a layer has a gate.
     fn is_gated(&self) -> bool {
-        use Function::{SquaredRelu, UngatedGelu, Xielu};
-        !matches!(self.function, UngatedGelu | SquaredRelu | Xielu)
+        use Function::{SquaredRelu, UngatedGelu, UngatedGeluTanh, Xielu};
+        !matches!(self.function, UngatedGelu | UngatedGeluTanh | SquaredRelu | Xielu)
     }
 
     /// Returns xIELU's `alpha_n`, `alpha_p`, `beta` and `eps` of a layer.

@@ -48,6 +48,10 @@ const QWEN2: Architecture = Architecture {
     ..LLAMA
 };
 
+/// A family with norms that subtract the mean, and a network without a gate.
+const STARCODER2: Architecture =
+    Architecture { name: "starcoder2", norm: Norm::Layer, inner: Inner::GeluTanh, ..QWEN2 };
+
 const QWEN3: Architecture = Architecture { name: "qwen3", head_norms: HeadNorms::Heads, ..QWEN2 };
 
 const QWEN3_MOE: Architecture =
@@ -152,7 +156,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -181,6 +185,8 @@ impl Architecture {
             rope: Family { divisors: &[LONG, SHORT], ..Family::PLAIN },
             ..QWEN2
         },
+        Self { name: "phi2", network: None, ..STARCODER2 },
+        STARCODER2,
         Self { name: "mellum", windows: OLMO2.windows, rope: OLMO2.rope, ..QWEN3_MOE },
         Self {
             name: "laguna",

@@ -61,6 +61,8 @@ pub enum Function {
     Gated(Activation),
     /// A function of `up` alone.
     Ungated(Ungated),
+    /// `activation(up)`.
+    Alone(Activation),
 }
 
 pub(super) const NETWORK: &str = "feed_forward_length";
@@ -76,6 +78,7 @@ pub fn functions(
             vec![Function::Gated(activation); layers]
         }
         Inner::Gelu => vec![Function::Ungated(Ungated::Gelu); layers],
+        Inner::GeluTanh => vec![Function::Alone(Activation::GeluTanh); layers],
         Inner::SquaredRelu => vec![Function::Ungated(Ungated::SquaredRelu); layers],
         Inner::Xielu => {
             let [negative, positive, linear, limit] = ["alpha_n", "alpha_p", "beta", "eps"]

@@ -55,7 +55,7 @@ impl<'a> Network<'a> {
             Inner::GatedInOne(_) => {
                 reader.fused(&name("up"), &[feed_forward, feed_forward], embedding)?
             }
-            Inner::Gelu | Inner::SquaredRelu | Inner::Xielu => vec![one("up")?],
+            Inner::Gelu | Inner::GeluTanh | Inner::SquaredRelu | Inner::Xielu => vec![one("up")?],
         };
         let down = reader.linear(&name("down"), embedding, feed_forward)?;
         let gate = name("gate_inp");
@@ -94,7 +94,7 @@ impl<'a> Mixture<'a> {
             false => {
                 let ups = all("ffn_up", feed_forward, embedding)?.into_iter();
                 match layer.function {
-                    Function::Ungated(_) => ups.map(|up| vec![up]).collect(),
+                    Function::Ungated(_) | Function::Alone(_) => ups.map(|up| vec![up]).collect(),
                     Function::Gated(_) => {
                         let gates = all("ffn_gate", feed_forward, embedding)?.into_iter();
                         gates.zip(ups).map(|(gate, up)| vec![gate, up]).collect()

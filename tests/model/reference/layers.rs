@@ -22,8 +22,8 @@ pub fn compute(
     record: Record<'_>,
 ) -> Vec<Stored> {
     let halves = [
-        "qwen", "phi3", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus", "hunyuan",
-        "lfm2", "nomic", "falcon", "mellum", "laguna",
+        "qwen", "phi", "starco", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus",
+        "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna",
     ];
     let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family));
     let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());

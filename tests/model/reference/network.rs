@@ -19,6 +19,9 @@ impl Weights {
                     gated(gate, up)
                 }
                 Function::UngatedGelu => up.iter().map(|x| gelu(*x)).collect(),
+                Function::UngatedGeluTanh => {
+                    up.iter().map(|x| self::gated(Function::Gelu, *x, 1.0)).collect()
+                }
                 Function::SquaredRelu => squared_relu(&up),
                 Function::Xielu => up.iter().map(|x| xielu(tiny.xielu(layer), *x)).collect(),
                 _ => gated(&self.linear(&name("ffn_gate"), x), &up),
