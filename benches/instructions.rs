@@ -1,7 +1,8 @@
 //! Runs one computation once, for a tool that counts the instructions of [`measured`] and of the
 //! workers of a model: `scripts/instructions` does so, and compares them with those recorded.
+//! `scripts/instructions-aarch64` compares two ISAs.
 //!
-//! usage: instructions list|NAME [MODEL.gguf]
+//! usage: instructions list|NAME [MODEL.gguf [ISA]]
 
 mod cases;
 
@@ -25,12 +26,16 @@ fn measured<T>(computation: impl FnOnce() -> T) -> T {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let (name, model) = match &arguments[..] {
-        [name] => (name, None),
-        [name, model] => (name, Some(model)),
-        _ => return Err("usage: instructions list|NAME [MODEL.gguf]".into()),
+    let (name, model, isa) = match &arguments[..] {
+        [name] => (name, None, None),
+        [name, model] => (name, Some(model), None),
+        [name, model, isa] => (name, Some(model), Some(isa)),
+        _ => return Err("usage: instructions list|NAME [MODEL.gguf [ISA]]".into()),
     };
-    let cpu = Cpu::named("avx2").or(Cpu::named("neon")).ok_or("neither AVX2 nor NEON")?;
+    let cpu = match isa {
+        Some(isa) => Cpu::named(isa).ok_or("this CPU does not have the ISA")?,
+        None => Cpu::named("avx2").or(Cpu::named("neon")).ok_or("neither AVX2 nor NEON")?,
+    };
     for (kernel, regime, tokens) in PRODUCTS {
         for dtype in DType::ALL {
             found(name, &format!("{kernel}/{}", dtype.name()), || {
