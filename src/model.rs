@@ -154,6 +154,17 @@ impl Model {
         first.map_or(self.config().layers.len(), |(layer, _)| layer)
     }
 
+    /// Returns the number of tokens without an output that form a step of their own before those with
+    /// one. It is small if many layers are left out for them, as in Gemma 4, whose last layers share the
+    /// keys and values of earlier ones.
+    pub(crate) fn apart_from(&self) -> Option<usize> {
+        // The number of tokens that may be computed in the time of a further step with one token.
+        const WORTH_A_STEP: usize = 16;
+        let weights = self.weights();
+        let left_out = weights.storeless() - weights.tail();
+        (WORTH_A_STEP * weights.branches().count()).checked_div(left_out)
+    }
+
     /// Returns the last layer that stores something for later tokens.
     pub(crate) fn last_stored(&self) -> usize {
         let weights = self.weights();

@@ -26,6 +26,8 @@ pub struct Cost {
     /// The operations of each token of a prompt's last micro-batch, with the weights behind the last
     /// keys and values.
     ending: Operations,
+    /// The number of tokens of the last micro-batch from which on its last token is computed apart.
+    apart_from: Option<usize>,
     /// The operations that only the last prompt token requires: with the output matrix, and with the
     /// feed-forward network after the last attention.
     output: Operations,
@@ -115,6 +117,7 @@ impl Cost {
             token_bytes: 0,
             layers: Operations::default(),
             ending: Operations::default(),
+            apart_from: model.apart_from(),
             output: Operations::default(),
             attention: attention.collect(),
             state_bytes: config.state_bytes(),
@@ -194,6 +197,10 @@ impl Cost {
     /// attends to.
     pub fn prompt_operations(&self, positions: Range<usize>, micro_batch: usize) -> Operations {
         let last = (positions.len().max(1) - 1) % micro_batch.max(1) + 1;
+        let last = match self.apart_from.is_some_and(|least| last > least) {
+            true => 1,
+            false => last,
+        };
         let last = positions.end.saturating_sub(last).max(positions.start)..positions.end;
         let mut operations = self.output;
         operations.add(self.layers, positions.len() as f64);
@@ -242,6 +249,7 @@ mod tests {
             token_bytes: 10,
             layers: Operations { integer: 12.0, ..Operations::default() },
             ending: Operations { integer: 100.0, ..Operations::default() },
+            apart_from: None,
             output: Operations { float: 8.0, ..Operations::default() },
             attention: [None, Some(4)].map(layer).to_vec(),
             state_bytes: 0,
@@ -300,6 +308,8 @@ mod tests {
         assert_eq!(operations(&cost, 512), (36.0 + 300.0, 8.0, all));
         // Two tokens, and one with what is behind the last keys and values.
         assert_eq!(operations(&cost, 2), (36.0 + 100.0, 8.0, all));
+        let apart = Cost { apart_from: Some(2), ..cost.clone() };
+        assert_eq!(operations(&apart, 512), (36.0 + 100.0, 8.0, all));
         cost.attention[1].ending = true;
         assert_eq!(operations(&cost, 2).2, 4.0 * 6.0 * ((6.0 + 7.0 + 8.0) + 4.0));
     }

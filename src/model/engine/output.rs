@@ -16,18 +16,12 @@ use crate::{
 /// A token with an output: the index of its feed, its index in the sequence, and its row.
 pub(super) type Wanted = (usize, usize, usize);
 
-/// The number of tokens that may be computed in the time of a further step with one token.
-const WORTH_A_STEP: usize = 16;
-
 impl Engine {
     /// Returns how many of the next `count` tokens of a prompt belong in one step if the first
-    /// `unwanted` have no output: only those if many layers are left out without the others, as in
-    /// Gemma 4, whose last layers share the keys and values of earlier ones.
+    /// `unwanted` have no output: only those if many layers are left out without the others.
     pub(super) fn apart(&self, unwanted: usize, count: usize) -> usize {
-        let weights = self.model.weights();
-        let left_out = weights.storeless() - weights.tail();
-        let saved = left_out * unwanted.min(count) / weights.branches().count();
-        match unwanted < count && saved > WORTH_A_STEP && self.assistance.is_none() {
+        let least = self.model.apart_from().filter(|_| self.assistance.is_none());
+        match unwanted < count && least.is_some_and(|least| unwanted >= least) {
             true => unwanted,
             false => count,
         }
