@@ -36,13 +36,14 @@ impl Engine {
         scales: &[f32],
         wanted: &mut [Wanted],
     ) -> Result<Option<Batch>, Error> {
-        // Drafts follow from the outputs of all tokens.
-        let drafts = self.assistance.is_some() || self.predictor().is_some();
-        if drafts || wanted.len() == self.batch.rows.len() {
+        // Drafts follow from the outputs of all tokens, and the observer captures all queries.
+        let needs_all =
+            self.assistance.is_some() || self.predictor().is_some() || self.observer.is_some();
+        if needs_all || wanted.len() == self.batch.rows.len() {
             self.forward(tables, scales).layers(&self.team);
             return self.check_fault().map(|()| None);
         }
-        if wanted.is_empty() && self.observer.is_none() {
+        if wanted.is_empty() {
             self.forward(tables, scales).store(&self.team);
             return self.check_fault().map(|()| None);
         }
@@ -57,10 +58,8 @@ impl Engine {
         }
         let only = self.batch.only(&rows);
         let all = mem::replace(&mut self.batch, only);
-        if !rows.is_empty() {
-            self.forward(tables, scales).tail(&self.team);
-            self.check_fault()?;
-        }
+        self.forward(tables, scales).tail(&self.team);
+        self.check_fault()?;
         Ok(Some(all))
     }
 
