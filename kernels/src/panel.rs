@@ -2,9 +2,9 @@
 //!
 //! A group (32 columns of 16 rows) takes [`stride`] cache lines of 64 bytes. Eight have quants:
 //! cache line `j` holds columns `4 j .. 4 j + 4` of all rows, or what [`Isa::panel`] returns instead.
-//! [`Isa::SIGNED_TERMS`] follow signed quants. Each part of a group with its own scale has one of
-//! scales, and one of negated offsets if the format has offsets. In a tile of several panels, the
-//! cache lines of the same group of all panels are adjacent.
+//! After signed quants comes one of [`Isa::signed_terms`], if the instruction set has them. Each part
+//! of a group with its own scale has one of scales, and one of negated offsets if the format has
+//! offsets. In a tile of several panels, the cache lines of the same group of all panels are adjacent.
 
 use bytemuck::must_cast_mut;
 

@@ -68,8 +68,8 @@ impl Model {
         Model::planned(model, Opening { ctx, flags }, options)
     }
 
-    /// The same model with another context or other RoPE settings, and a cache of its own. What is
-    /// `None` is as it was opened.
+    /// Returns the model with another context or other RoPE settings, and with a cache of its own. An
+    /// argument that is `None` keeps the setting that the model was opened with.
     fn with_context(&self, ctx: Option<usize>, rope: Option<Settings>) -> PyResult<Self> {
         let loaded = self.loaded()?;
         let Loaded { model, options, opening, .. } = &*loaded;

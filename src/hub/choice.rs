@@ -20,7 +20,7 @@ pub struct Wanted {
     pub repo: String,
     /// The quantized format, such as Q4_K_M, in upper or lower case.
     pub quant: Option<String>,
-    /// The name of the file, which takes precedence over `quant`. `*` in it stands for any text.
+    /// The name of the file, which takes precedence over `quant`. A `*` matches any text.
     pub file: Option<String>,
 }
 
@@ -119,7 +119,7 @@ fn begins_model(path: &str) -> bool {
         && !is_later_part(path)
 }
 
-/// Returns whether a pattern, in which each `*` stands for any text, describes a whole name.
+/// Returns whether a name matches a pattern, in which each `*` matches any text.
 fn is_like(name: &str, pattern: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));

@@ -21,7 +21,7 @@ pub struct HubArgs {
 
     /// File of the repository, instead of QUANT
     ///
-    /// `*` stands for any text: '*Q8_0.gguf'.
+    /// A `*` matches any text: '*Q8_0.gguf'.
     #[arg(long, aliases = ["-hff", "LLAMA_ARG_HF_FILE"], value_name = "FILE")]
     #[arg(conflicts_with = "model", help_heading = "Model")]
     hf_file: Option<String>,
