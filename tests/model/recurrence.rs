@@ -257,8 +257,8 @@ fn a_file_without_the_state_of_its_end_is_damaged() {
     });
 }
 
-/// Twenty turns of an agent. Each prompt repeats the conversation without the thought of the last
-/// answer; some change an earlier message.
+/// Twenty turns of an agent behind 8,000 tokens of instructions and tools. Each prompt repeats the
+/// conversation without the thought of the last answer; some change an earlier message.
 #[test]
 fn an_agent_reads_less_than_a_twentieth_again() {
     for name in ["lfm2", "qwen35", "falcon-h1"] {
@@ -269,7 +269,7 @@ fn an_agent_reads_less_than_a_twentieth_again() {
         };
         let how = How { micro_batch: 256, context: 1 << 14, ..How::default() };
         with_engine(&tiny, &how, |engine| {
-            let mut messages = vec![text(1, 1500)];
+            let mut messages = vec![text(1, 8000)];
             let (mut sequence, mut read_tokens, mut again) = (engine.sequence(), 0, 0);
             for turn in 2..22 {
                 messages.push(text(turn, 60 + 7 * turn));
