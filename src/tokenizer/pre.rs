@@ -11,7 +11,7 @@ use regex_automata::{Input, PatternID, meta::Regex};
 
 use super::Error;
 use crate::gguf::Metadata;
-use table::{Entry, TABLE};
+use table::{Entry, TABLE, THOUSANDS};
 
 const KEY: &str = "tokenizer.ggml.pre";
 
@@ -65,6 +65,8 @@ struct Step {
     /// The expression without [`SPACES`] at its end, and `\s+` as the second pattern if it had
     /// them.
     regex: Regex,
+    /// Whether matches are numbers to cut by [`THOUSANDS`].
+    thousands: bool,
 }
 
 /// A run of spaces without its last space, which belongs to the following word.
@@ -76,6 +78,8 @@ const ALL_SPACES: PatternID = PatternID::new_unchecked(1);
 
 impl Step {
     fn new(pattern: &str) -> Option<Self> {
+        let thousands = pattern == THOUSANDS;
+        let pattern = if thousands { r"\p{N}+" } else { pattern };
         let (pattern, spaces) = match pattern.strip_suffix(SPACES) {
             Some(pattern) => (pattern, Some(r"\s+")),
             None => (pattern, None),
@@ -87,7 +91,7 @@ impl Step {
             pattern = pattern.replace(&format!(r"\p{{{category}}}"), &unicode_15);
         }
         let patterns: Vec<&str> = [pattern.as_str()].into_iter().chain(spaces).collect();
-        Some(Self { regex: Regex::new_many(&patterns).ok()? })
+        Some(Self { regex: Regex::new_many(&patterns).ok()?, thousands })
     }
 
     /// Appends the matches in `text` and the pieces of text between them.
@@ -106,8 +110,18 @@ impl Step {
                     end -= last;
                 }
             }
-            push(rest, found.start());
-            push(found.start(), end);
+            if self.thousands {
+                let digits: Vec<_> = text[found.range()].char_indices().map(|(i, _)| i).collect();
+                let later_groups = digits.iter().rev().skip(2).step_by(3).rev();
+                for start in later_groups.filter(|start| **start > 0) {
+                    push(rest, found.start() + start);
+                    rest = found.start() + start;
+                }
+            } else {
+                push(rest, found.start());
+                rest = found.start();
+            }
+            push(rest, end);
             rest = end;
         }
         push(rest, text.len());
@@ -138,6 +152,8 @@ mod tests {
         assert_eq!(words("llama-bpe", "a 12345"), ["a", " ", "123", "45"]);
         assert_eq!(words("qwen2", "a 123"), ["a", " ", "1", "2", "3"]);
         assert_eq!(words("falcon", "a 12345"), ["a", " ", "123", "45"]);
+        assert_eq!(words("cohere2moe", "a 12345"), ["a", " ", "12", "345"]);
+        assert_eq!(words("cohere2moe", "1234567٣ 123"), ["12", "345", "67٣", " ", "123"]);
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(super) struct Entry {
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"'(?i-u:[sdmt]|re|ve|ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"'(?i-u:[sdmt]|re|ve|ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Groups of three digits, counted from the end of a number. Text before a number goes with its first
+/// group. No automaton matches this pattern: `Step` has code for it, as llama.cpp.
+pub(super) const THOUSANDS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
 /// Returns an entry without special rules.
@@ -150,6 +153,13 @@ pub(super) const TABLE: &[Entry] = &[
         &[
             r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
             r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+(?:'(?i-u:[sdmt]|re|ve|ll))?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ],
+    ),
+    plain(
+        &["cohere2moe", "tiny_aya"],
+        &[
+            THOUSANDS,
+            r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+(?:'(?i-u:[sdmt]|re|ve|ll))?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         ],
     ),
     plain(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
