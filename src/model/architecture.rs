@@ -105,6 +105,8 @@ pub enum HeadNorms {
     None,
     /// Each head is normalized, before its rotation.
     Heads,
+    /// [`HeadNorms::Heads`] in files that have these norms.
+    HeadsIfAny,
     /// Each head is normalized, after its rotation.
     RotatedHeads,
     /// All query heads are normalized together, and all heads of keys, before their rotation.
@@ -304,7 +306,7 @@ mod tests {
             ("gemma3n", "gemma3"),
             ("command-r", "cohere2"),
             ("deepseek4", "deepseek2"),
-            ("glm5-next", "glm4"),
+            ("glm5-next", "glm4moe"),
             ("llama4", "llama"),
             ("phimoe", "phi3"),
             // One common letter tells nothing.

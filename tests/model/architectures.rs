@@ -19,7 +19,7 @@ use crate::{
         How, difference, load, logits, mean_difference, tokens, with_engine, with_file, with_model,
         with_session,
     },
-    tiny::{Function, Tiny},
+    tiny::{Function, Tiny, files::add_tensor},
 };
 
 /// The bound of `meaning`: logits of order 1 and some 10 products of about 100 terms in single
@@ -310,6 +310,27 @@ fn an_array_has_a_window_for_each_layer() {
     assert!(apart > 10.0 * GELU_BOUND, "{apart}");
 }
 
+/// A tensor that a family must have is named if the file lacks it.
+#[test]
+fn missing_tensors_are_named() {
+    for (name, tensor) in
+        [("glm4moe", "blk.1.attn_k_norm.weight"), ("glm4moe", "blk.2.ffn_gate_shexp.weight")]
+    {
+        let mut b = Tiny::named(name).builder();
+        b.tensors.retain(|one| !one.windows(tensor.len()).any(|part| part == tensor.as_bytes()));
+        let error = load(&b, &[]).err().unwrap().to_string();
+        assert!(error.contains(tensor), "{name}: {error}");
+    }
+    let extra = add_tensor(
+        Tiny::named("glm4moe-air").builder(),
+        "blk.1.attn_k_norm.weight",
+        &[20],
+        &[1.0; 20],
+    );
+    let error = load(&extra, &[]).err().unwrap().to_string();
+    assert!(error.contains("blk.1.attn_k_norm.weight"), "{error}");
+}
+
 #[test]
 fn experts_in_tensors_of_their_own_are_the_same() {
     let together = Tiny::named("llama-experts");
@@ -538,6 +559,16 @@ fn every_feature_matters() {
     without("hunyuan-dense", "the alpha of its base", &|t| t.architecture = "hunyuan-moe");
     without("exaone4", "the norms of its heads", &|t| t.head_norms = false);
     without("glm4", "a part of a head that does not rotate", &|t| t.n_rot = 12);
+    without("glm4moe", "the norms of its heads", &|t| t.head_norms = false);
+    without("glm4moe", "a part of a head that does not rotate", &|t| t.n_rot = 20);
+    without("glm4moe", "pairs half a head apart", &|t| t.architecture = "llama");
+    without("glm4moe", "its biases", &|t| t.biases = &[]);
+    without("glm4moe", "the bias of its choice", &|t| t.selection_bias = false);
+    without("glm4moe", "the sigmoids of its choice", &|t| t.sigmoid_gating = false);
+    without("glm4moe", "weights that sum to 1", &|t| t.sums_to_one = false);
+    without("glm4moe", "the factor of experts", &|t| t.expert_scale = 1.0);
+    without("glm4moe", "its shared network", &|t| t.shared = 0);
+    without("glm4moe", "its first layer without experts", &|t| t.dense = Some(0));
     without("ernie4_5-moe", "its first layer without experts", &|t| t.dense = Some(0));
     without("ernie4_5-moe", "its shared network", &|t| t.shared = 0);
     without("ernie4_5-moe", "the bias of its choice", &|t| t.selection_bias = false);

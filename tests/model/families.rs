@@ -121,6 +121,21 @@ impl Tiny {
             }),
             ..of("deepseek2")
         };
+        let glm4moe = Tiny {
+            layers: 3,
+            n_rot: 10,
+            feed_forward: 56,
+            biases: ATTENTION_BIASES,
+            network_norm: "post_attention_norm",
+            experts: Some((5, 2)),
+            dense: Some(1),
+            shared: 56,
+            selection_bias: true,
+            sigmoid_gating: true,
+            expert_scale: 2.5,
+            predicts: true,
+            ..wide("glm4moe")
+        };
         let pair = |tiny: Tiny| (tiny.architecture, tiny);
         let mut all = vec![
             ("llama", Tiny { biases: &LINEARS, tied: true, ..base.clone() }),
@@ -134,6 +149,8 @@ impl Tiny {
                     ..laguna.clone()
                 },
             ),
+            // The smaller models have no norms of heads.
+            ("glm4moe-air", Tiny { head_norms: false, predicts: false, ..glm4moe.clone() }),
             (
                 "deepseek2-lite",
                 Tiny {
@@ -210,6 +227,7 @@ impl Tiny {
                 Tiny { tied: true, ..granite("minicpm") },
                 Tiny { pre_norms: false, post_norms: true, head_norms: true, ..of("exaone4") },
                 Tiny { n_rot: 6, post_norms: true, biases: ATTENTION_BIASES, ..of("glm4") },
+                glm4moe,
                 of("ernie4_5"),
                 Tiny {
                     experts: Some((5, 2)),

@@ -150,6 +150,17 @@ impl Tiny {
                 let b = b.key(format!("{a}.expert_weights_norm"), BOOL, [1]);
                 float(b, "expert_weights_scale", self.expert_scale)
             }
+            "glm4moe" => {
+                let numbers = [
+                    ("expert_shared_count", self.shared.div_ceil(self.feed_forward)),
+                    ("nextn_predict_layers", usize::from(self.predicts)),
+                ];
+                let b = numbers.into_iter().fold(b, |b, (key, number)| {
+                    b.key(format!("{a}.{key}"), U32, (number as u32).to_le_bytes())
+                });
+                let b = b.key(format!("{a}.expert_weights_norm"), BOOL, [1]);
+                float(b, "expert_weights_scale", self.expert_scale)
+            }
             "laguna" => {
                 let b = b.key(format!("{a}.expert_weights_norm"), BOOL, [1]);
                 float(b, "expert_weights_scale", self.expert_scale)
@@ -285,7 +296,8 @@ impl Tiny {
             let width = self.feed_forward as u32;
             b = b.key(format!("{a}.expert_feed_forward_length"), U32, width.to_le_bytes());
         }
-        if self.shared > 0 {
+        // Files of GLM 4.5 have only the number of shared experts.
+        if self.shared > 0 && a != "glm4moe" {
             let key = format!("{a}.expert_shared_feed_forward_length");
             b = b.key(key, U32, (self.shared as u32).to_le_bytes());
         }

@@ -16,7 +16,7 @@ use crate::{
     tiny::Tiny,
 };
 
-const NAMES: [&str; 3] = ["qwen35", "qwen35moe", "deepseek2"];
+const NAMES: [&str; 4] = ["qwen35", "qwen35moe", "deepseek2", "glm4moe"];
 
 /// Returns the bound of `architectures`: one more layer has as many products. Attention to latents has
 /// seven in a row in place of four, and it attends to the outputs of a whole model of such layers.
@@ -132,8 +132,12 @@ fn each_part_of_a_predictor_matters() {
     for name in NAMES {
         let tiny = Tiny { predicts_alone: true, ..Tiny::named(name) };
         let whole = expected(&tiny, 1);
-        let last = if tiny.latent.is_some() { "keys of heads" } else { "gates of attention" };
-        for without in [
+        let of_attention = match name {
+            "deepseek2" => Some("keys of heads"),
+            "glm4moe" => None,
+            _ => Some("gates of attention"),
+        };
+        let parts = [
             "nextn.enorm",
             "nextn.hnorm",
             "nextn.embed_tokens",
@@ -142,8 +146,8 @@ fn each_part_of_a_predictor_matters() {
             "the norm of outputs",
             "the order",
             "earlier tokens",
-            last,
-        ] {
+        ];
+        for without in parts.into_iter().chain(of_attention) {
             let apart = difference(&whole, &expected(&Tiny { without, ..tiny.clone() }, 1));
             assert!(apart > 100.0 * bound(&tiny), "{name}, {without}: {apart}");
         }

@@ -364,8 +364,9 @@ impl Tiny {
             Function::Gelu => [64f32.sqrt(), 1.0, 1.0],
             _ => self.factors,
         };
-        // Shared networks of DeepSeek's models are as wide as experts.
-        let one = if self.latent.is_some() { 96 } else { 64 };
+        // Shared networks of DeepSeek's models and of GLM's are as wide as experts.
+        let as_experts = self.latent.is_some() || self.architecture == "glm4moe";
+        let one = if as_experts { 96 } else { 64 };
         let shared = if self.shared > 0 { one } else { 0 };
         let quantized = Some(DType::Q8_0);
         Tiny { embedding: 64, feed_forward: 96, shared, factors, head_dim, quantized, ..self }

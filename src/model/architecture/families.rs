@@ -156,7 +156,7 @@ const BERT: Architecture = Architecture {
 
 impl Architecture {
     /// All supported families.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         LLAMA,
         Self {
             name: "smollm3",
@@ -301,6 +301,15 @@ impl Architecture {
             experts: Experts::Never,
             rope: Family::PLAIN,
             ..LLAMA
+        },
+        Self {
+            name: "glm4moe",
+            network: Some(Norms { before: AFTER_ATTENTION, after: None }),
+            head_norms: HeadNorms::HeadsIfAny,
+            experts: Experts::SomeLayers,
+            routing: RoutingKeys::AllOfSigmoids,
+            predictor: true,
+            ..QWEN2
         },
         Self { name: "ernie4_5", experts: Experts::Never, rope: Family::PLAIN, ..LLAMA },
         Self { name: "ernie4_5-moe", experts: Experts::SomeLayers, rope: Family::PLAIN, ..LLAMA },

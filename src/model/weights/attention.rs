@@ -91,15 +91,15 @@ impl<'a> Attention<'a> {
             return Latent::load(reader, embedding, config, dims, layer, name);
         }
         let (heads, kv_heads) = (config.query_width(), config.kv_heads * head_dim);
-        // A family either always or never has these norms: a missing or superfluous one is an
-        // error.
+        // Most families always or never have these norms: a missing or superfluous one is an error.
         let norm = |tensor: &str, len: usize| reader.vector(&name(tensor), len);
         let (query_norm, key_norm) = ("attn_q_norm.weight", "attn_k_norm.weight");
         let mut head_norms = [None; 2];
         let mut row_norms = None;
         match architecture.head_norms {
             HeadNorms::None => {}
-            HeadNorms::Heads | HeadNorms::RotatedHeads => {
+            HeadNorms::HeadsIfAny if !reader.has(&name("attn_q_norm")) => {}
+            HeadNorms::Heads | HeadNorms::HeadsIfAny | HeadNorms::RotatedHeads => {
                 let key = config.shared_with.is_none().then(|| norm(key_norm, head_dim));
                 head_norms = [Some(norm(query_norm, head_dim)?), key.transpose()?];
             }

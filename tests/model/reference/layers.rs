@@ -23,7 +23,7 @@ pub fn compute(
 ) -> Vec<Stored> {
     let halves = [
         "qwen", "phi", "starco", "gemma", "gpt-oss", "olmo2", "exaone4", "seed_oss", "apertus",
-        "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna",
+        "hunyuan", "lfm2", "nomic", "falcon", "mellum", "laguna", "glm4moe",
     ];
     let adjacent = !halves.iter().any(|family| tiny.architecture.starts_with(family));
     let (residual, count) = (f64::from(tiny.factors[1]), hidden.len());
